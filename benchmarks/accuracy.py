@@ -56,33 +56,56 @@ def measure(name: str, directory: Path, engine: str, threads: int) -> dict[str, 
 
 @click.command(epilog="Example: python -m benchmarks.accuracy --networks resnet50")
 @networks_option
-@click.option("--engine", default="tilewright", show_default=True, type=click.Choice(list(ENGINES)))
+@click.option(
+    "--engine",
+    default="tilewright",
+    show_default=True,
+    type=click.Choice(list(ENGINES)),
+)
 @click.option("--threads", default=2, show_default=True)
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Of the model files.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
-    networks: list[str], engine: str, threads: int, directory: Path | None, as_json: bool
+    networks: list[str],
+    engine: str,
+    threads: int,
+    directory: Path | None,
+    as_json: bool,
 ) -> None:
     """Compare outputs and inner tensors with float64; exit with 1 where the bar is missed."""
-    view = Table(title=f"{engine}: largest difference from float64, relative to the peak")
+    view = Table(
+        title=f"{engine}: largest difference from float64, relative to the peak"
+    )
     for heading in ("network", "outputs", "inner tensors", "worst", "where"):
-        view.add_column(heading, justify="left" if heading in ("network", "where") else "right")
+        view.add_column(
+            heading, justify="left" if heading in ("network", "where") else "right"
+        )
     problems: list[str] = []
     for name in networks:
         row: dict[str, Any] = {"network": name, "engine": engine, "threads": threads}
         try:
-            errors = measure(name, directory or models.default_directory(), engine, threads)
+            errors = measure(
+                name, directory or models.default_directory(), engine, threads
+            )
         except Exception as failure:  # the other networks are still worth measuring
             row["failed"] = f"{type(failure).__name__}: {failure}"
             problems.append(f"{name}: {row['failed']}".splitlines()[0])
         else:
             row["errors"] = errors
-            worst = max(errors, key=lambda key: (errors[key] != errors[key], errors[key]))
+            worst = max(
+                errors, key=lambda key: (errors[key] != errors[key], errors[key])
+            )
             if not errors[worst] <= ERROR_BAR:
-                problems.append(f"{name}: {worst}: {errors[worst]:.1e}, bar {ERROR_BAR:.0e}")
+                problems.append(
+                    f"{name}: {worst}: {errors[worst]:.1e}, bar {ERROR_BAR:.0e}"
+                )
             outputs = max(errors[key] for key in errors if key.startswith("out."))
             count = sum(key.startswith("mid.") for key in errors)
-            view.add_row(name, f"{outputs:.1e}", str(count), f"{errors[worst]:.1e}", worst)
+            view.add_row(
+                name, f"{outputs:.1e}", str(count), f"{errors[worst]:.1e}", worst
+            )
         if as_json:
             click.echo(json.dumps(row))
     if not as_json:

@@ -32,14 +32,18 @@ class Settings:
     reference: bool
 
 
-def prepare(name: str, threads: int, how: Settings) -> tuple[Task, list[np.ndarray] | None]:
+def prepare(
+    name: str, threads: int, how: Settings
+) -> tuple[Task, list[np.ndarray] | None]:
     """What is to be timed, and the outputs in float64 (None: compared with a peer's)."""
     path, inputs = harness.prepare(name, how.directory)
     task = Task(name, path, inputs, threads, worker="benchmarks.worker")
     return task, reference.outputs(name, path) if how.reference else None
 
 
-def near(task: Task, wanted: Sequence[str], yardstick: str, store: harness.Rows) -> list[str]:
+def near(
+    task: Task, wanted: Sequence[str], yardstick: str, store: harness.Rows
+) -> list[str]:
     """Those of the engines that one round finds at most FAR_BEHIND times behind `yardstick`.
 
     The round is kept in `store`: an engine is probed once per network and versions. Why an engine
@@ -72,16 +76,30 @@ def _probe(task: Task, engines: list[str], store: harness.Rows) -> Row:
 
 
 def measure(
-    name: str, threads: int, how: Settings, version: str, store: harness.Rows, fresh: bool
+    name: str,
+    threads: int,
+    how: Settings,
+    version: str,
+    store: harness.Rows,
+    fresh: bool,
 ) -> Row:
     """The row of a network or operator, from the store where it is there and not `fresh`."""
     task, expected = prepare(name, threads, how)
     wanted = score.required(name, how.against)
-    absent = {peer: reason for peer in wanted if (reason := peers.missing(peer)) is not None}
+    absent = {
+        peer: reason for peer in wanted if (reason := peers.missing(peer)) is not None
+    }
     engines = [how.ours, *(peer for peer in wanted if peer not in absent)]
     guests = near(task, how.probed, wanted[0], store)
     engines += guests
-    setting = [name, models.recipe_hash(name), threads, *engines, how.rounds, how.seconds]
+    setting = [
+        name,
+        models.recipe_hash(name),
+        threads,
+        *engines,
+        how.rounds,
+        how.seconds,
+    ]
     key = "|".join(map(str, [*setting, how.reference, version, harness.versions()]))
     row = None if fresh or absent else store.get(key)
     if row is None:
@@ -113,7 +131,9 @@ def _integers(_context: object, _parameter: object, value: str) -> list[int]:
     return numbers
 
 
-def _engines(_context: object, _parameter: object, value: str | None) -> tuple[str, ...] | None:
+def _engines(
+    _context: object, _parameter: object, value: str | None
+) -> tuple[str, ...] | None:
     names = tuple(value.split(",")) if value else ()
     unknown = [name for name in names if name not in peers.ENGINES]
     if unknown:
@@ -125,22 +145,38 @@ def _engines(_context: object, _parameter: object, value: str | None) -> tuple[s
 OPERATORS = (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS)
 
 
-@click.command(epilog="Example: python -m benchmarks.bench --networks 'lenet*' --threads 1,2")
+@click.command(
+    epilog="Example: python -m benchmarks.bench --networks 'lenet*' --threads 1,2"
+)
 @harness.names_option("--networks", tuple(models.RECIPES))
 @harness.names_option("--operators", OPERATORS)
 @click.option("--threads", default="1,2", callback=_integers, show_default=True)
 @click.option("--rounds", default=9, show_default=True, type=click.IntRange(min=1))
-@click.option("--seconds", default=0.5, show_default=True, help="Of calls in one round.")
+@click.option(
+    "--seconds", default=0.5, show_default=True, help="Of calls in one round."
+)
 @click.option("--ours", default="tilewright", show_default=True,
               type=click.Choice(list(peers.ENGINES)))  # fmt: skip
-@click.option("--against", callback=_engines, help="Engines in place of the required peers.")
-@click.option("--probe", callback=_engines, help="Engines that take part where they are near.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Of the model files.")
+@click.option(
+    "--against", callback=_engines, help="Engines in place of the required peers."
+)
+@click.option(
+    "--probe", callback=_engines, help="Engines that take part where they are near."
+)
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Where the results go.")
-@click.option("--reference/--no-reference", default=True, help="Errors from float64, else a peer.")
-@click.option("--fresh", is_flag=True, help="Measure again what rows.jsonl already has.")
+@click.option(
+    "--reference/--no-reference", default=True, help="Errors from float64, else a peer."
+)
+@click.option(
+    "--fresh", is_flag=True, help="Measure again what rows.jsonl already has."
+)
 @click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON in place of the table."
+)
 def main(
     networks: list[str] | None, operators: list[str] | None, threads: list[int], rounds: int,
     seconds: float, ours: str, against: tuple[str, ...] | None, probe: tuple[str, ...] | None,
@@ -171,11 +207,15 @@ def main(
                 row = measure(name, count, how, version, store, fresh)
             rows.append(row)
             told = show.number(score.lead(row), ".2f")
-            console.print(f"{name} x{count}: {told} of {score.fastest(row)}", highlight=False)
+            console.print(
+                f"{name} x{count}: {told} of {score.fastest(row)}", highlight=False
+            )
     missed = score.missed(rows)
     result = {**facts, "summary": score.summary(rows), "missed": missed,
               "rows": [asdict(row) | {"lead": score.lead(row)} for row in rows]}  # fmt: skip
-    (out / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (out / "bench.json").write_text(
+        json.dumps(result, indent=1) + "\n", encoding="utf-8"
+    )
     show.write_picture(rows, out / "bench.svg")
     if as_json:
         click.echo(json.dumps(result))
@@ -184,12 +224,16 @@ def main(
     sys.exit(1 if check and missed else 0)
 
 
-def _report(rows: list[Row], groups: list[dict[str, Any]], missed: list[str], out: Path) -> None:
+def _report(
+    rows: list[Row], groups: list[dict[str, Any]], missed: list[str], out: Path
+) -> None:
     """The table, the summary lines and what is missed, on standard output."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(show.table(rows))
     for group in groups:
-        mean, least = (show.number(group[key], ".2f") for key in ("geometric_mean", "minimum"))
+        mean, least = (
+            show.number(group[key], ".2f") for key in ("geometric_mean", "minimum")
+        )
         console.print(
             f"{group['kind']} x{group['threads']}: geometric mean {mean}, minimum {least} of the "
             f"fastest peer's speed ({group['void']} of {group['rows']} rows void)",

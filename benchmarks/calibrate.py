@@ -88,7 +88,8 @@ def probes() -> Probes:
     lanes = host().vector_bits // 64
     vector = f"<{lanes} x i64>"
     chain = "\n".join(
-        f"  %u{n} = add i64 %v{n}, %y\n  %v{n + 1} = xor i64 %u{n}, %z" for n in range(CHAIN)
+        f"  %u{n} = add i64 %v{n}, %y\n  %v{n + 1} = xor i64 %u{n}, %z"
+        for n in range(CHAIN)
     )
     loads = "\n".join(
         f"  %p{n} = getelementptr {vector}, ptr %at, i64 {n}\n"
@@ -139,7 +140,9 @@ def bandwidth(p: Probes, size: int) -> float:
     return repeats * count * p.width / seconds / 1e9
 
 
-def product(side: int, threads: int, machine: Path | None = None) -> Callable[[], object]:
+def product(
+    side: int, threads: int, machine: Path | None = None
+) -> Callable[[], object]:
     """A product of square matrices, the second one constant, to be called."""
     import tilewright as tw
     from tilewright.frontends.onnx.author import Author
@@ -149,7 +152,10 @@ def product(side: int, threads: int, machine: Path | None = None) -> Callable[[]
     weight = author.weight("w", np.full((side, side), 0.5, np.float32))
     author.output(author.node("MatMul", [x, weight], "y"), float32, (side, side))
     exe = tw.compile(author.model(), threads=threads, machine=machine, cache=False)
-    data, out = np.full((side, side), 0.25, np.float32), np.empty((side, side), np.float32)
+    data, out = (
+        np.full((side, side), 0.25, np.float32),
+        np.empty((side, side), np.float32),
+    )
     return lambda: exe(data, out=out)
 
 
@@ -179,7 +185,13 @@ def facts(p: Probes) -> dict[str, float]:
     here = host()
     line = Path("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size")
     size = int(line.read_text()) if line.exists() else here.line
-    return {"l1": here.l1, "l2": here.l2, "l3": here.l3, "line": size, "clock": clock(p)}
+    return {
+        "l1": here.l1,
+        "l2": here.l2,
+        "l3": here.l3,
+        "line": size,
+        "clock": clock(p),
+    }
 
 
 def costs(p: Probes, given: Mapping[str, float], threads: int) -> dict[str, float]:
@@ -215,7 +227,9 @@ def _line(name: str, value: float) -> str:
     return f"{name} = {value}" if isinstance(value, int) else f"{name} = {value:.4g}"
 
 
-@click.command(epilog="Example: python -m benchmarks.calibrate machine.toml --threads 2")
+@click.command(
+    epilog="Example: python -m benchmarks.calibrate machine.toml --threads 2"
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--threads", type=click.IntRange(1), help="Default: what is really ours.")
 def main(file: Path, threads: int | None) -> None:

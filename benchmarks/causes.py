@@ -25,8 +25,8 @@ class Facts:
     fma: share of the multiply-add peak. stream: share of the time that its bytes take at the
     measured bandwidth: weights from the level that holds all weights of the network, because they
     are read once per run, the rest from the level that holds it. transforms, epilogue, lanes: see
-    `Counts`. mix: of its inner loop (tilewright.runtime.mix.Mix). vector: bytes of this processor's
-    vectors.
+    `Counts`. mix: of its inner loop (tilewright.runtime.instruction_mix.Mix). vector: bytes of this
+    processor's vectors.
     """
 
     us: float
@@ -108,7 +108,9 @@ def facts(
     for row in rows:
         c = found.get((row.name, row.nodes), Counts())
         others = max(0, row.bytes - c.constants)
-        nanoseconds = c.weights / peaks.bandwidth(every) + others / peaks.bandwidth(others)
+        nanoseconds = c.weights / peaks.bandwidth(every) + others / peaks.bandwidth(
+            others
+        )
         yield Facts(
             us=row.seconds * 1e6,
             fma=row.gflops / peaks.gflops,

@@ -47,11 +47,17 @@ def missed(row: dict[str, Any]) -> list[str]:
 @click.command(epilog="Example: python -m benchmarks.compile_time --networks resnet50")
 @networks_option
 @click.option("--threads", default=2, show_default=True)
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Of the model files.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+)
 @click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
-    networks: list[str], threads: int, directory: Path | None, check: bool, as_json: bool
+    networks: list[str],
+    threads: int,
+    directory: Path | None,
+    check: bool,
+    as_json: bool,
 ) -> None:
     """Compile each network with an empty kernel cache, and again from the cache."""
     view = Table(title="Compile time, seconds")

@@ -25,7 +25,9 @@ def jax(path: Path) -> Runner:
 
     graph = onnx.load(path).graph
     constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
-    weights = {k: jax.numpy.asarray(v) for k, v in constants.items() if v.dtype.kind == "f"}
+    weights = {
+        k: jax.numpy.asarray(v) for k, v in constants.items() if v.dtype.kind == "f"
+    }
     integers = {k: v for k, v in constants.items() if v.dtype.kind != "f"}
 
     def compute(weights: dict[str, Any], feeds: dict[str, Any]) -> list[Any]:
@@ -60,12 +62,17 @@ def iree(path: Path, threads: int) -> Runner:
     loaded = runtime.load_vm_module(
         runtime.VmModule.copy_buffer(config.vm_instance, module), config
     )
-    names = [name for name in loaded.vm_module.function_names if not name.startswith("__")]
+    names = [
+        name for name in loaded.vm_module.function_names if not name.startswith("__")
+    ]
     entry = loaded[next(name for name in names if not name.endswith("$async"))]
 
     def run(feeds: Feeds) -> list[Any]:
         result = entry(*feeds.values())
-        return [y.to_host() for y in (result if isinstance(result, tuple | list) else (result,))]
+        return [
+            y.to_host()
+            for y in (result if isinstance(result, tuple | list) else (result,))
+        ]
 
     return run
 
@@ -79,7 +86,9 @@ def tvm(path: Path, threads: int) -> Runner:
     from tvm.relax.frontend.onnx import from_onnx
 
     module = from_onnx(onnx.load(path), keep_params_in_input=False)
-    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    target = tvm.target.Target(
+        {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()}
+    )
     machine = relax.VirtualMachine(tvm.compile(module, target), tvm.cpu())
 
     def run(feeds: Feeds) -> list[Any]:

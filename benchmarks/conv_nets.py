@@ -39,7 +39,9 @@ class BasicBlock(nn.Module):
         project = stride != 1 or channels != out
         scale = math.sqrt(0.5) if project else RESIDUAL
         first = _conv_norm(channels, out, 3, stride)
-        self.branch = nn.Sequential(*first, nn.ReLU(), *_conv_norm(out, out, 3, scale=scale))
+        self.branch = nn.Sequential(
+            *first, nn.ReLU(), *_conv_norm(out, out, 3, scale=scale)
+        )
         shortcut = _conv_norm(channels, out, 1, stride, scale=scale) if project else []
         self.shortcut = nn.Sequential(*shortcut)
 
@@ -93,7 +95,9 @@ class MobileNetV2(nn.Sequential):
         channels = 32
         for expand, out, repeats, stride in MOBILE_STAGES:
             for i in range(repeats):
-                layers.append(InvertedResidual(channels, out, stride if i == 0 else 1, expand))
+                layers.append(
+                    InvertedResidual(channels, out, stride if i == 0 else 1, expand)
+                )
                 channels = out
         layers += [*_conv_norm(channels, 1280, 1, gain=1.0), nn.ReLU6()]
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000)]
@@ -106,7 +110,9 @@ class UNetSmall(nn.Module):
     def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128)) -> None:
         super().__init__()
         into = (3, *widths)
-        self.down = nn.ModuleList(self._pair(into[i], widths[i]) for i in range(len(widths)))
+        self.down = nn.ModuleList(
+            self._pair(into[i], widths[i]) for i in range(len(widths))
+        )
         # A transposed 2x2 convolution of stride 2 sums over its input channels only.
         self.lift = nn.ModuleList(
             gained(nn.ConvTranspose2d(2 * w, w, 2, 2), 4.0) for w in widths[:-1]
@@ -117,7 +123,10 @@ class UNetSmall(nn.Module):
     @staticmethod
     def _pair(channels: int, out: int) -> nn.Module:
         return nn.Sequential(
-            *_conv_norm(channels, out, 3), nn.ReLU(), *_conv_norm(out, out, 3), nn.ReLU()
+            *_conv_norm(channels, out, 3),
+            nn.ReLU(),
+            *_conv_norm(out, out, 3),
+            nn.ReLU(),
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -36,7 +36,9 @@ def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
     machine = target(options.target, options.mcpu)
     graph = steps.optimize(steps.import_model(path, (), options), options, machine)
     plan = planning.make_plan(graph, machine)
-    return {(s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.groups}
+    return {
+        (s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.groups
+    }
 
 
 def _counts(stage: Any, data: Collection[Any], machine: Any) -> Counts:
@@ -53,7 +55,9 @@ def _counts(stage: Any, data: Collection[Any], machine: Any) -> Counts:
     for c in stage.computations:
         if not made.keys() & {o.tensor for o in c.outputs}:
             points = math.prod(d.extent for d in c.dims)
-            read |= {b: min(b.size, points) for b in c.inputs if b in constants or b in made}
+            read |= {
+                b: min(b.size, points) for b in c.inputs if b in constants or b in made
+            }
     return Counts(
         sum(b.size * b.dtype.itemsize for b in constants),
         sum(n * b.dtype.itemsize for b, n in read.items()),
@@ -83,7 +87,7 @@ def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, 
     """`Counts.epilogue` and `Counts.lanes` of products in register tiles; else as where all is
     well."""
     from tilewright.compute.contraction import is_contraction
-    from tilewright.plan.normalize import interface
+    from tilewright.plan.normalize import kernel_signature
     from tilewright.schedule.space.choices import Choices
     from tilewright.schedule.space.patterns import classify, reduction_dims
     from tilewright.targets.cpu.sketches import Context
@@ -91,11 +95,16 @@ def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, 
 
     if not stage.computations:  # a loop program of its own
         return Counts.epilogue, Counts.lanes
-    face = interface(stage, {o.tensor for o in stage.computations[-1].outputs})
-    kind = classify(face.computations)
+    outputs = {o.tensor for o in stage.computations[-1].outputs}
+    signature = kernel_signature(stage, outputs)
+    kind = classify(signature.computations)
     if kind is None or kind.name != "tiled" or not is_contraction(kind.reduction):
         return Counts.epilogue, Counts.lanes
-    fixed = {p for value, p in zip(face.values, face.params, strict=True) if value in constants}
+    fixed = {
+        p
+        for value, p in zip(signature.values, signature.params, strict=True)
+        if value in constants
+    }
     columns = vector(kind, Context(machine, fixed), Choices()).extent
     lanes = machine.lanes(kind.reduction.outputs[0].tensor.dtype)
     depth = math.prod(d.extent for d in reduction_dims(kind.reduction))
@@ -112,11 +121,15 @@ def _operations(c: Any, machine: Any) -> int:
 
     free = (Const, Var, Bitcast, Cast, Load)
     nodes = {n for o in c.outputs for n in postorder(o.value)}
-    places = {n for x in nodes if isinstance(x, Load) for i in x.index for n in postorder(i)}
+    places = {
+        n for x in nodes if isinstance(x, Load) for i in x.index for n in postorder(i)
+    }
     count = 0
     for n in nodes - places:
         dtype = n.args[0].dtype if isinstance(n, Call) else None
-        known = isinstance(n, Call) and expansion(n.function, dtype.name, machine.has(AVX512))
+        known = isinstance(n, Call) and expansion(
+            n.function, dtype.name, machine.has(AVX512)
+        )
         if known:
             body = known(*(var(f"x{i}", a.dtype) for i, a in enumerate(n.args)))
             count += sum(not isinstance(x, free) for x in postorder(body))

@@ -33,7 +33,10 @@ def measure(name: str, directory: Path, threads: int, repeats: int) -> dict[str,
     path, inputs = prepare(name, directory)
     with tempfile.TemporaryDirectory() as scratch:
         artifact = Path(scratch) / f"{name}.tw"
-        row: dict[str, Any] = {"network": name, "model_megabytes": path.stat().st_size / 1e6}
+        row: dict[str, Any] = {
+            "network": name,
+            "model_megabytes": path.stat().st_size / 1e6,
+        }
         files = {"tilewright": artifact, **dict.fromkeys(PEERS, path)}
         try:
             fresh("compile", path, threads, artifact)
@@ -45,18 +48,24 @@ def measure(name: str, directory: Path, threads: int, repeats: int) -> dict[str,
         for _ in range(repeats):
             for engine in list(runs):
                 try:
-                    runs[engine].append(fresh("load", engine, files[engine], inputs, threads))
+                    runs[engine].append(
+                        fresh("load", engine, files[engine], inputs, threads)
+                    )
                 except ProbeFailed as failure:
                     row[engine] = str(failure)
                     runs.pop(engine)
     for engine, found in runs.items():
-        row[engine] = {key: statistics.median(run[key] for run in found) for key in found[0]}
+        row[engine] = {
+            key: statistics.median(run[key] for run in found) for key in found[0]
+        }
     return row
 
 
 def missed(row: dict[str, Any]) -> list[str]:
     """What is missed of the bars, one sentence each."""
-    failed = [f"{row['network']}: {e}: {row[e]}" for e in ENGINES if isinstance(row[e], str)]
+    failed = [
+        f"{row['network']}: {e}: {row[e]}" for e in ENGINES if isinstance(row[e], str)
+    ]
     if failed:
         return failed
     ours = row["tilewright"]
@@ -85,7 +94,9 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 @networks_option
 @click.option("--threads", default=1, show_default=True)
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1))
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Of the model files.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+)
 @click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
@@ -93,9 +104,13 @@ def main(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Load and run once in fresh processes: our artifact, and two runtimes with the model."""
-    view = Table(title="A fresh process: import, load, first call, peak resident memory")
+    view = Table(
+        title="A fresh process: import, load, first call, peak resident memory"
+    )
     for heading in ("network", "engine", *COLUMNS):
-        view.add_column(heading, justify="left" if heading in ("network", "engine") else "right")
+        view.add_column(
+            heading, justify="left" if heading in ("network", "engine") else "right"
+        )
     problems: list[str] = []
     compile_byte_code()
     for name in networks:

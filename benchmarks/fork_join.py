@@ -109,7 +109,9 @@ class Regions:
         """Of one of many regions in a row, with `steps` of work for each share."""
         self._closure[0] = steps
         start = time.perf_counter()
-        self._many(ctypes.addressof(self._context), ctypes.addressof(self._closure), REGIONS)
+        self._many(
+            ctypes.addressof(self._context), ctypes.addressof(self._closure), REGIONS
+        )
         return (time.perf_counter() - start) / REGIONS
 
     def wake(self) -> float:
@@ -155,7 +157,9 @@ def _product(n: int, threads: int) -> Callable[[], Any]:
     author = Author("product")
     x = author.input("x", tw.dtype_of("float32"), (n, n))
     weight = author.weight("w", np.full((n, n), 0.5, np.float32))
-    author.output(author.node("MatMul", [x, weight], "y"), tw.dtype_of("float32"), (n, n))
+    author.output(
+        author.node("MatMul", [x, weight], "y"), tw.dtype_of("float32"), (n, n)
+    )
     exe = tw.compile(author.model(), threads=threads)
     data, out = np.full((n, n), 0.25, np.float32), np.empty((n, n), np.float32)
     return lambda: exe(data, out=out)
@@ -220,7 +224,9 @@ def missed(row: dict[str, Any]) -> list[str]:
         if row[key] > bar:
             result.append(f"{key} {row[key] * 1e6:.2f} us, bar {bar * 1e6:.0f} us")
     if row["together"] < TOGETHER:
-        result.append(f"two at once do {row['together']:.2f} of one alone, bar {TOGETHER}")
+        result.append(
+            f"two at once do {row['together']:.2f} of one alone, bar {TOGETHER}"
+        )
     return result
 
 
@@ -235,13 +241,23 @@ def main(threads: int, repeats: int, check: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(row))
     else:
-        us = {key: f"{value * 1e6:.2f} us" for key, value in row.items() if key != "threads"}
-        click.echo(f"an empty region: {us['empty_seconds']} (least {us['empty_least']})")
+        us = {
+            key: f"{value * 1e6:.2f} us"
+            for key, value in row.items()
+            if key != "threads"
+        }
+        click.echo(
+            f"an empty region: {us['empty_seconds']} (least {us['empty_least']})"
+        )
         click.echo(f"a region with work adds: {us['fork_join_seconds']} "
                    f"(least {us['fork_join_least']})")  # fmt: skip
         click.echo(f"a cold wake: {us['wake_seconds']} (least {us['wake_least']})")
-        click.echo(f"a call after a pause: {row['after_a_pause']:.2f} times one among many")
-        click.echo(f"two models at once: {row['together']:.2f} of the calls of one alone")
+        click.echo(
+            f"a call after a pause: {row['after_a_pause']:.2f} times one among many"
+        )
+        click.echo(
+            f"two models at once: {row['together']:.2f} of the calls of one alone"
+        )
     problems = missed(row)
     for problem in problems:
         click.echo(f"missed: {problem}", err=True)

@@ -77,7 +77,9 @@ def source_hash() -> str:
 def provenance(version: str) -> dict[str, str]:
     """Where a row comes from: commit (`+` with changes), sources, processor, day, packages."""
     found = versions()
-    packages = [f"{name} {found[name]}" for name in ("onnxruntime", "openvino", "torch")]
+    packages = [
+        f"{name} {found[name]}" for name in ("onnxruntime", "openvino", "torch")
+    ]
     return {
         "commit": _commit(),
         "sources": version,
@@ -93,10 +95,16 @@ def _commit() -> str:
     git = ["git", "-C", str(ROOT)]
     try:
         name = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+            [*git, "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         changed = subprocess.run(
-            [*git, "status", "--porcelain", "src"], capture_output=True, text=True, check=True
+            [*git, "status", "--porcelain", "src"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -153,7 +161,9 @@ def chosen(patterns: str, known: Sequence[str]) -> list[str]:
 def names_option(flag: str, known: Sequence[str], **more: Any) -> Callable[..., Any]:
     """An option that takes names or patterns of `known` and gives a list, or None if left out."""
 
-    def parse(_context: object, _parameter: object, value: str | None) -> list[str] | None:
+    def parse(
+        _context: object, _parameter: object, value: str | None
+    ) -> list[str] | None:
         return None if value is None else chosen(value, known)
 
     text = "Names or patterns, commas between them ('*': all)."

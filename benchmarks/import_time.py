@@ -51,12 +51,19 @@ def main(module: str, repeats: int, check: bool, as_json: bool) -> None:
     compile_byte_code()
     runs = [measure(module) for _ in range(repeats + 1)][1:]
     seconds = statistics.median(run["import_seconds"] for run in runs)
-    facts = {**runs[-1], "module": module, "import_seconds": seconds, "repeats": repeats}
+    facts = {
+        **runs[-1],
+        "module": module,
+        "import_seconds": seconds,
+        "repeats": repeats,
+    }
     if as_json:
         click.echo(json.dumps(facts))
     else:
         packages = ", ".join(facts["packages"])
-        click.echo(f"import {module}: {seconds:.3f} s, {facts['modules']} modules ({packages})")
+        click.echo(
+            f"import {module}: {seconds:.3f} s, {facts['modules']} modules ({packages})"
+        )
     sys.exit(1 if check and seconds >= BAR else 0)
 
 

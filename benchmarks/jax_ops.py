@@ -35,13 +35,17 @@ def _conv_transpose(i: list[Any], a: Attributes) -> Any:
     numbers = ("NCHW", "IOHW", "NCHW")
     flipped = i[1][:, :, ::-1, ::-1]
     strides = a.get("strides", [1, 1])
-    product = lax.conv_transpose(i[0], flipped, strides, "VALID", dimension_numbers=numbers)
+    product = lax.conv_transpose(
+        i[0], flipped, strides, "VALID", dimension_numbers=numbers
+    )
     return _with_bias(product, i)
 
 
 def _pool(x: Any, a: Attributes, start: float, combine: Any) -> Any:
     size, strides = (1, 1, *a["kernel_shape"]), (1, 1, *a.get("strides", [1, 1]))
-    return lax.reduce_window(x, start, combine, size, strides, [(0, 0), (0, 0), *_pads(a)])
+    return lax.reduce_window(
+        x, start, combine, size, strides, [(0, 0), (0, 0), *_pads(a)]
+    )
 
 
 def _average_pool(i: list[Any], a: Attributes) -> Any:
@@ -71,7 +75,9 @@ def _gemm(i: list[Any], a: Attributes) -> Any:
 
 
 def _reshape(i: list[Any], _: Attributes) -> Any:
-    return i[0].reshape([i[0].shape[k] if d == 0 else int(d) for k, d in enumerate(i[1])])
+    return i[0].reshape(
+        [i[0].shape[k] if d == 0 else int(d) for k, d in enumerate(i[1])]
+    )
 
 
 def _slice(i: list[Any], _: Attributes) -> Any:

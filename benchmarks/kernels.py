@@ -19,7 +19,7 @@ from benchmarks.causes import BAR
 
 # Kernels over this share of the time are to reach BAR of the peak or of the bandwidth.
 SHARE = 0.03
-# Of the inner loop's instructions (tilewright.runtime.mix.Mix).
+# Of the inner loop's instructions (tilewright.runtime.instruction_mix.Mix).
 COUNTS = ("fmas", "vectors", "loads", "stores", "spills")
 
 
@@ -39,7 +39,9 @@ def measure(
     exe = tw.compile(path, threads=1, mcpu=mcpu)
     inputs = models.inputs(name).values()
     runs = [exe.profile(*inputs, repeat=1).rows for _ in range(repeat)]
-    best = [min(times, key=lambda row: row.seconds) for times in zip(*runs, strict=True)]
+    best = [
+        min(times, key=lambda row: row.seconds) for times in zip(*runs, strict=True)
+    ]
     total = sum(row.seconds for row in best)
     over = (row for row in best if row.seconds > SHARE * total)
     rows = sorted(over, key=lambda row: -row.seconds)
@@ -59,18 +61,33 @@ def measure(
 
 
 def _names(_context: object, _parameter: object, given: Sequence[str]) -> list[str]:
-    return harness.chosen(",".join(given), models.NAMES) if given else list(models.RECIPES)
+    return (
+        harness.chosen(",".join(given), models.NAMES) if given else list(models.RECIPES)
+    )
 
 
 @click.command(epilog="Example: python -m benchmarks.kernels resnet50 'softmax*'")
 @click.argument("names", nargs=-1, callback=_names)
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Of the model files.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="Of the model files."
+)
 @click.option("--repeat", default=20, show_default=True, type=click.IntRange(min=1))
-@click.option("--mcpu", default="native", show_default=True, help="As of `tilewright compile`.")
-@click.option("--check", is_flag=True, help=f"Exit with 1 where a kernel is under {BAR}.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the tables.")
+@click.option(
+    "--mcpu", default="native", show_default=True, help="As of `tilewright compile`."
+)
+@click.option(
+    "--check", is_flag=True, help=f"Exit with 1 where a kernel is under {BAR}."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON in place of the tables."
+)
 def main(
-    names: list[str], directory: Path | None, repeat: int, mcpu: str, check: bool, as_json: bool
+    names: list[str],
+    directory: Path | None,
+    repeat: int,
+    mcpu: str,
+    check: bool,
+    as_json: bool,
 ) -> None:
     """Show the kernels over 3% of the time beside this core's measured peaks (one thread).
 
@@ -100,7 +117,9 @@ def _exceptions(short: list[dict[str, Any]]) -> Table:
     for heading in ("network", "kernel", "of FMA", "of stream", "causes"):
         view.add_column(heading)
     for row in short:
-        told = "; ".join(f"{name} ({how})" if how else name for name, how in row["causes"].items())
+        told = "; ".join(
+            f"{name} ({how})" if how else name for name, how in row["causes"].items()
+        )
         cells = (f"{row['fma']:.0%}", f"{row['stream']:.0%}", told)
         view.add_row(row["network"], row["kernel"], *cells)
     return view
@@ -116,15 +135,25 @@ def _summary(rows: list[dict[str, Any]], short: list[dict[str, Any]]) -> str:
 
 def _table(rows: list[dict[str, Any]], peaks: peak.Peaks) -> Table:
     rates = ", ".join(f"{rate:.0f}" for _, rate in peaks.gbs)
-    view = Table(title=f"One core: {peaks.gflops:.0f} GFLOP/s; {rates} GB/s by level of cache")
+    view = Table(
+        title=f"One core: {peaks.gflops:.0f} GFLOP/s; {rates} GB/s by level of cache"
+    )
     for heading in ("network", "kernel"):
         view.add_column(heading)
     for heading in ("us", "share", "GFLOP/s", "of FMA", "GB/s", "of stream", *COUNTS):
         view.add_column(heading, justify="right")
     for row in rows:
-        cells = [row["network"], row["kernel"], f"{row['us']:.1f}", f"{row['share']:.0%}"]
+        cells = [
+            row["network"],
+            row["kernel"],
+            f"{row['us']:.1f}",
+            f"{row['share']:.0%}",
+        ]
         cells += [f"{row['gflops']:.0f}", f"{row['fma']:.0%}", f"{row['gbs']:.1f}"]
-        cells += [f"{row['stream']:.0%}", *(str((row["mix"] or {}).get(c, "")) for c in COUNTS)]
+        cells += [
+            f"{row['stream']:.0%}",
+            *(str((row["mix"] or {}).get(c, "")) for c in COUNTS),
+        ]
         view.add_row(*cells, style="red" if row["falls_short"] else None)
     return view
 

@@ -28,7 +28,14 @@ ROLE_OF_PLACE = {
 }
 
 # Operators that hand on the sign of their input: what is rectified before is rectified after.
-SIGN_KEEPING = {"MaxPool", "AveragePool", "GlobalAveragePool", "Dropout", "Reshape", "Transpose"}
+SIGN_KEEPING = {
+    "MaxPool",
+    "AveragePool",
+    "GlobalAveragePool",
+    "Dropout",
+    "Reshape",
+    "Transpose",
+}
 
 
 class _Graph:
@@ -77,7 +84,9 @@ class _Graph:
         for reader, _ in self.readers.get(node.output[0], []):
             if reader.op_type == "Sum":
                 makers = [self.maker.get(name) for name in reader.input]
-                branches = sum(m is not None and m.op_type == node.op_type for m in makers)
+                branches = sum(
+                    m is not None and m.op_type == node.op_type for m in makers
+                )
                 return RESIDUAL if branches == 1 else 0.5**0.5
         return 1.0
 
@@ -88,9 +97,13 @@ def _modern(node: NodeProto, graph: GraphProto) -> NodeProto:
     if node.op_type == "Unsqueeze":
         axes = f"axes_{'_'.join(map(str, attributes['axes']))}"
         if axes not in {i.name for i in graph.initializer}:
-            value = helper.make_tensor(axes, onnx.TensorProto.INT64, [2], attributes["axes"])
+            value = helper.make_tensor(
+                axes, onnx.TensorProto.INT64, [2], attributes["axes"]
+            )
             graph.initializer.append(value)
-        return helper.make_node("Unsqueeze", [node.input[0], axes], node.output, node.name)
+        return helper.make_node(
+            "Unsqueeze", [node.input[0], axes], node.output, node.name
+        )
     if node.op_type == "Dropout":
         return helper.make_node("Dropout", node.input[:1], node.output[:1], node.name)
     if node.op_type == "Softmax":

@@ -60,7 +60,11 @@ RECIPES: dict[str, Recipe] = {
 }
 
 # The light models keep the input names that they were published with.
-INPUT_NAME = {"torch": "image", "resnet50": "gpu_0/data_0", "shufflenet": "gpu_0/data_0"}
+INPUT_NAME = {
+    "torch": "image",
+    "resnet50": "gpu_0/data_0",
+    "shufflenet": "gpu_0/data_0",
+}
 
 
 def bert_inputs(rng: np.random.Generator, length: int = 128) -> dict[str, Array]:
@@ -73,9 +77,13 @@ def bert_inputs(rng: np.random.Generator, length: int = 128) -> dict[str, Array]
     return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
 
 
-def decoder_inputs(rng: np.random.Generator, length: int, past: int = 0) -> dict[str, Array]:
+def decoder_inputs(
+    rng: np.random.Generator, length: int, past: int = 0
+) -> dict[str, Array]:
     """Token ids [1, length]; with `past`, keys and values of six layers [1, 12, past, 64]."""
-    arrays: dict[str, Array] = {"input_ids": rng.integers(0, 50257, (1, length), dtype=np.int64)}
+    arrays: dict[str, Array] = {
+        "input_ids": rng.integers(0, 50257, (1, length), dtype=np.int64)
+    }
     for layer in range(6 if past else 0):
         for what in ("key", "value"):
             value = rng.standard_normal((1, 12, past, 64), dtype=np.float32)
@@ -136,7 +144,11 @@ def _makers(name: str) -> tuple[str, ...]:
         return "onnx", "quantized.py"
     if name in NETWORKS:
         return "onnxruntime", "quantized.py", *_makers(NETWORKS[name])[1:]
-    nets = ("conv_nets.py", "sequence_nets.py") if how else ("operators.py", "sequence_nets.py")
+    nets = (
+        ("conv_nets.py", "sequence_nets.py")
+        if how
+        else ("operators.py", "sequence_nets.py")
+    )
     return "torch", "torch_nets.py", *nets
 
 
@@ -146,7 +158,9 @@ def recipe_hash(name: str) -> str:
     maker, *sources = _makers(name)
     parts = [name, repr(RECIPES.get(name)), maker, importlib.metadata.version(maker)]
     parts += [repr({k: (v.shape, v.dtype) for k, v in inputs(name).items()})]
-    parts += [(here / file).read_text(encoding="utf-8") for file in ("weights.py", *sources)]
+    parts += [
+        (here / file).read_text(encoding="utf-8") for file in ("weights.py", *sources)
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -155,7 +169,11 @@ def build(name: str, directory: Path) -> Path:
     path = directory / f"{name}.onnx"
     note = directory / f"{name}.recipe"
     wanted = recipe_hash(name)
-    if path.exists() and note.exists() and note.read_text(encoding="utf-8").strip() == wanted:
+    if (
+        path.exists()
+        and note.exists()
+        and note.read_text(encoding="utf-8").strip() == wanted
+    ):
         return path
     directory.mkdir(parents=True, exist_ok=True)
     scratch = directory / f".{name}.{os.getpid()}.onnx"
@@ -220,11 +238,19 @@ def describe(path: Path) -> dict[str, object]:
     return {"nodes": len(graph.node), "megabytes": round(size, 1), "operators": counts}
 
 
-@click.command(epilog="Example: python -m benchmarks.models resnet50 bert_base -o /tmp/models")
+@click.command(
+    epilog="Example: python -m benchmarks.models resnet50 bert_base -o /tmp/models"
+)
 @click.argument("names", nargs=-1, type=click.Choice(list(NAMES)))
 @click.option("--all", "everything", is_flag=True, help="Every network and operator.")
-@click.option("-o", "--dir", "directory", type=click.Path(path_type=Path), help="Where to write.")
-@click.option("--with-outputs", is_flag=True, help="Also inputs and ONNX Runtime's outputs (.npz).")
+@click.option(
+    "-o", "--dir", "directory", type=click.Path(path_type=Path), help="Where to write."
+)
+@click.option(
+    "--with-outputs",
+    is_flag=True,
+    help="Also inputs and ONNX Runtime's outputs (.npz).",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
 def main(
     names: tuple[str, ...], everything: bool, directory: Path | None, with_outputs: bool,

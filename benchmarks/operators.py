@@ -124,8 +124,13 @@ FLOAT32: dict[str, Operator] = {
 }  # fmt: skip
 
 BFLOAT16: dict[str, Operator] = {
-    **{f"bf16_linear_{n}": _bfloat16(partial(nn.Linear, n, n), (n, n)) for n in (1024, 2048)},
-    "bf16_conv3x3_128x28": _bfloat16(partial(nn.Conv2d, 128, 128, 3, padding=1), (1, 128, 28, 28)),
+    **{
+        f"bf16_linear_{n}": _bfloat16(partial(nn.Linear, n, n), (n, n))
+        for n in (1024, 2048)
+    },
+    "bf16_conv3x3_128x28": _bfloat16(
+        partial(nn.Conv2d, 128, 128, 3, padding=1), (1, 128, 28, 28)
+    ),
 }
 
 OPERATORS: dict[str, Operator] = FLOAT32 | BFLOAT16

@@ -98,7 +98,9 @@ def _engine(lanes: int) -> llvm.ExecutionEngine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
     )
     module = llvm.parse_assembly(spin + COPY.format(vector=vector))
     engine = llvm.create_mcjit_compiler(module, target)
@@ -151,6 +153,10 @@ def measure() -> Peaks:
         engine.get_function_address("copy")
     )
     out = np.empty(CHAINS * lanes, np.float32)
-    gflops = _rate(lambda n: spin(1000 * n, out.ctypes.data), 1000.0 * CHAINS * lanes * 2)
+    gflops = _rate(
+        lambda n: spin(1000 * n, out.ctypes.data), 1000.0 * CHAINS * lanes * 2
+    )
     levels = capacities()
-    return Peaks(gflops, tuple((level, _bandwidth(copy, level, 4 * lanes)) for level in levels))
+    return Peaks(
+        gflops, tuple((level, _bandwidth(copy, level, 4 * lanes)) for level in levels)
+    )

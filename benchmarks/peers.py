@@ -32,7 +32,9 @@ def _module(path: Path) -> Any:
     return torch_nets.module(path.stem, how.logit_gain if how else 1.0)
 
 
-def torch_eager(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def torch_eager(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None
+) -> Runner:
     """PyTorch as it is, operator by operator."""
     import torch
 
@@ -40,7 +42,9 @@ def torch_eager(path: Path, threads: int, dims: Mapping[str, int] | None = None)
     return engines.torch_runner(_module(path))
 
 
-def torch_compile(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def torch_compile(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None
+) -> Runner:
     """`torch.compile` with frozen weights, which lets Inductor fold and pack them."""
     import torch
 
@@ -52,7 +56,9 @@ def torch_compile(path: Path, threads: int, dims: Mapping[str, int] | None = Non
     return run
 
 
-def tilewright_avx2(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def tilewright_avx2(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None
+) -> Runner:
     """Tilewright for a processor with AVX2 and without AVX-512."""
     from tilewright.driver import compile
 
@@ -69,19 +75,25 @@ _AVX2: Final = {
 }
 
 
-def openvino_avx2(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def openvino_avx2(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None
+) -> Runner:
     """OpenVINO with its kernels from oneDNN kept to AVX2."""
     os.environ.update(_AVX2)
     return engines.openvino(path, threads, dims)
 
 
-def torch_avx2(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def torch_avx2(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None
+) -> Runner:
     """PyTorch, operator by operator, its libraries kept to AVX2."""
     os.environ.update(_AVX2)
     return torch_eager(path, threads, dims)
 
 
-def openvino_bf16(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def openvino_bf16(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None
+) -> Runner:
     """OpenVINO, computing in bfloat16."""
     return engines.openvino(path, threads, dims, precision="bf16")
 

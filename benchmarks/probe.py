@@ -74,13 +74,20 @@ class ProbeFailed(RuntimeError):
     """A probe's process failed; the text is its last line of error output."""
 
 
-def fresh(verb: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+def fresh(
+    verb: str, *arguments: object, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Runs a verb in a process of its own and returns what it printed. Raises ProbeFailed."""
     from benchmarks.harness import ROOT, child_environment
 
     command = [sys.executable, "-m", "benchmarks.probe", verb, *map(str, arguments)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=child_environment(env), cwd=ROOT, check=False
+        command,
+        capture_output=True,
+        text=True,
+        env=child_environment(env),
+        cwd=ROOT,
+        check=False,
     )
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]

@@ -59,7 +59,9 @@ def countable(rows: Rows) -> dict[tuple[str, int], Row]:
     """
     kept: dict[tuple[str, int], Row] = {}
     for key, row in rows.items():
-        reasons = score.void(row) or ([] if row.facts else ["it does not say where it is from"])
+        reasons = score.void(row) or (
+            [] if row.facts else ["it does not say where it is from"]
+        )
         for reason in reasons:
             click.echo(f"left out: {row.network} x{row.threads}: {reason}", err=True)
         if not reasons:
@@ -67,7 +69,9 @@ def countable(rows: Rows) -> dict[tuple[str, int], Row]:
     machines = sorted({r.facts["processor"] for r in kept.values()})
     if len(machines) != 1:
         found = ", ".join(machines) or "no rows"
-        raise click.ClickException(f"figures of one processor are published, found: {found}")
+        raise click.ClickException(
+            f"figures of one processor are published, found: {found}"
+        )
     return kept
 
 
@@ -82,7 +86,9 @@ def write(rows: Rows, path: Path = PUBLISHED) -> None:
     kept = []
     for row in rows.values():
         fields = asdict(row)
-        fields["times"] = {e: [float(f"{t:.4g}") for t in ts] for e, ts in row.times.items()}
+        fields["times"] = {
+            e: [float(f"{t:.4g}") for t in ts] for e, ts in row.times.items()
+        }
         kept.append(json.dumps(fields | {"key": ""}))
     path.write_text("[\n" + ",\n".join(kept) + "\n]\n", encoding="utf-8")
 
@@ -109,7 +115,9 @@ def _spread(row: Row) -> str:
 
 
 def _mean(rows: Sequence[Row]) -> str:
-    return _ratio(score.geometric_mean([v for r in rows if (v := score.lead(r)) is not None]))
+    return _ratio(
+        score.geometric_mean([v for r in rows if (v := score.lead(r)) is not None])
+    )
 
 
 def _table(heading: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -159,7 +167,9 @@ def readme(rows: Rows) -> str:
 
 def _networks(rows: Rows, threads: int) -> str:
     chosen = [rows[name, threads] for name in models.RECIPES if (name, threads) in rows]
-    peers = list(dict.fromkeys(e for r in chosen for e in r.engines[1:] if r.times.get(e)))
+    peers = list(
+        dict.fromkeys(e for r in chosen for e in r.engines[1:] if r.times.get(e))
+    )
     lines = [
         [
             r.network,
@@ -171,7 +181,9 @@ def _networks(rows: Rows, threads: int) -> str:
         ]
         for r in chosen
     ]
-    lines.append(["geometric mean", "", *("" for _ in peers), f"**{_mean(chosen)}**", "", ""])
+    lines.append(
+        ["geometric mean", "", *("" for _ in peers), f"**{_mean(chosen)}**", "", ""]
+    )
     titles = [_ENGINES.get(e, e) for e in peers]
     return _table(["network", "ours", *titles, "lead", "quartiles", "error"], lines)
 
@@ -192,10 +204,16 @@ def _pairs(rows: Rows, names: Sequence[str]) -> str:
             cells.append(f"{r.error[r.engines[0]]:.0e}")
         if any(cells[1:]):
             lines.append(cells)
-    means = [f"**{_mean([rows[n, t] for n in names if (n, t) in rows])}**" for t in (1, 2)]
-    lines.append(["geometric mean", "", "", "", means[0], "", "", "", "", "", means[1], "", ""])
+    means = [
+        f"**{_mean([rows[n, t] for n in names if (n, t) in rows])}**" for t in (1, 2)
+    ]
+    lines.append(
+        ["geometric mean", "", "", "", means[0], "", "", "", "", "", means[1], "", ""]
+    )
     one = ["ours", "fastest peer", "", "lead", "quartiles", "error"]
-    return _table(["", f"1 thread: {one[0]}", *one[1:], f"2 threads: {one[0]}", *one[1:]], lines)
+    return _table(
+        ["", f"1 thread: {one[0]}", *one[1:], f"2 threads: {one[0]}", *one[1:]], lines
+    )
 
 
 def page(rows: Rows) -> str:
@@ -207,7 +225,9 @@ def page(rows: Rows) -> str:
             kinds.setdefault("Low precision" if low else "Operators", []).append(name)
     parts = [_provenance(rows)]
     for threads, title in ((1, "one thread"), (2, "two threads")):
-        if any(r.threads == threads and r.network in models.RECIPES for r in rows.values()):
+        if any(
+            r.threads == threads and r.network in models.RECIPES for r in rows.values()
+        ):
             parts += [f"### Networks on {title}", _networks(rows, threads)]
     for title, names in kinds.items():
         parts += [f"### {title}", _pairs(rows, names)]
@@ -232,13 +252,19 @@ def outdated(rows: Rows, root: Path = ROOT) -> list[str]:
     """The pages that say anything but what the rows say."""
     texts = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
     return [
-        name for name, make in PAGES.items() if with_block(texts[name], make(rows)) != texts[name]
+        name
+        for name, make in PAGES.items()
+        if with_block(texts[name], make(rows)) != texts[name]
     ]
 
 
 @click.command(epilog="Example: make bench && python -m benchmarks.publish")
-@click.option("--rows", "path", type=click.Path(path_type=Path, exists=True), help="rows.jsonl.")
-@click.option("--check", is_flag=True, help="Exit with 1 where a page differs; write nothing.")
+@click.option(
+    "--rows", "path", type=click.Path(path_type=Path, exists=True), help="rows.jsonl."
+)
+@click.option(
+    "--check", is_flag=True, help="Exit with 1 where a page differs; write nothing."
+)
 def main(path: Path | None, check: bool) -> None:
     """Publish the newest rows that count: published.json, then both pages from it."""
     if not check:

@@ -43,7 +43,9 @@ QUANTIZED: dict[str, Quantized] = {
 NETWORKS = {"int8_resnet18": "resnet18", "int8_mobilenet_v2": "mobilenet_v2"}
 
 
-def write_network(source: Path, samples: Iterable[dict[str, np.ndarray]], path: Path) -> None:
+def write_network(
+    source: Path, samples: Iterable[dict[str, np.ndarray]], path: Path
+) -> None:
     """Writes a float network quantized by ONNX Runtime: weights per channel, activations uint8.
 
     samples: inputs whose ranges are the activations' ranges.
@@ -60,7 +62,9 @@ def write_network(source: Path, samples: Iterable[dict[str, np.ndarray]], path: 
     plain = path.with_suffix(".plain.onnx")
     try:
         quantization.quant_pre_process(source, plain, skip_symbolic_shape=True)
-        quantization.quantize_static(plain, path, Samples(), per_channel=True, reduce_range=True)
+        quantization.quantize_static(
+            plain, path, Samples(), per_channel=True, reduce_range=True
+        )
     finally:
         plain.unlink(missing_ok=True)
 
@@ -98,4 +102,6 @@ def build(name: str) -> onnx.ModelProto:
         [helper.make_tensor_value_info("output", TensorProto.FLOAT, out)],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
     )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    )

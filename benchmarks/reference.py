@@ -20,7 +20,9 @@ def _double(value: np.ndarray) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def evaluate(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def evaluate(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Every tensor that the graph computes, floating ones in float64.
 
     Raises NotImplementedError naming an operator that no benchmark network uses.
@@ -33,9 +35,13 @@ def evaluate(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, 
     with torch.inference_mode():
         for node in graph.node:
             if node.op_type not in OPERATORS:
-                raise NotImplementedError(f"{node.op_type} ({node.name or node.output[0]})")
+                raise NotImplementedError(
+                    f"{node.op_type} ({node.name or node.output[0]})"
+                )
             attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            result = OPERATORS[node.op_type]([known[name] for name in node.input], attributes)
+            result = OPERATORS[node.op_type](
+                [known[name] for name in node.input], attributes
+            )
             known[node.output[0]] = result
             made[node.output[0]] = result.numpy()
     return made

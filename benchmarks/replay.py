@@ -38,7 +38,9 @@ def write(name: str, mcpu: str, threads: int, models_at: Path, folder: Path) -> 
     """The file with the LLVM text of a network for one processor and number of threads."""
     from tilewright import driver
 
-    text = driver.text(models.build(name, models_at), "llvm", mcpu=mcpu, threads=threads)
+    text = driver.text(
+        models.build(name, models_at), "llvm", mcpu=mcpu, threads=threads
+    )
     path = folder / f"{name}-{mcpu}-{threads}.ll"
     path.write_text(text, encoding="utf-8")
     return path
@@ -51,10 +53,16 @@ def _listed(_context: object, _parameter: object, value: str) -> list[str]:
 @click.command(epilog="Example: python -m benchmarks.replay after --against before")
 @click.argument("folder", type=click.Path(path_type=Path))
 @networks_option
-@click.option("--mcpu", default="x86-64-v3,x86-64-v4", callback=_listed, show_default=True)
+@click.option(
+    "--mcpu", default="x86-64-v3,x86-64-v4", callback=_listed, show_default=True
+)
 @click.option("--threads", default="1,2", callback=_listed, show_default=True)
-@click.option("--dir", "models_at", type=click.Path(path_type=Path), help="Of the model files.")
-@click.option("--against", type=click.Path(exists=True, path_type=Path), help="An earlier FOLDER.")
+@click.option(
+    "--dir", "models_at", type=click.Path(path_type=Path), help="Of the model files."
+)
+@click.option(
+    "--against", type=click.Path(exists=True, path_type=Path), help="An earlier FOLDER."
+)
 def main(
     folder: Path,
     networks: Sequence[str],
@@ -68,13 +76,19 @@ def main(
     changed = 0
     settings = [(n, m, int(t)) for n in networks for m in mcpu for t in threads]
     for name, processor, count in settings:
-        path = write(name, processor, count, models_at or models.default_directory(), folder)
+        path = write(
+            name, processor, count, models_at or models.default_directory(), folder
+        )
         if against is None:
             continue
         earlier = against / path.name
         if not earlier.exists():
-            raise click.ClickException(f"{earlier} is not there: write it with the same options")
-        found = differences(earlier.read_text(encoding="utf-8"), path.read_text(encoding="utf-8"))
+            raise click.ClickException(
+                f"{earlier} is not there: write it with the same options"
+            )
+        found = differences(
+            earlier.read_text(encoding="utf-8"), path.read_text(encoding="utf-8")
+        )
         changed += len(found)
         for head in found:
             click.echo(f"{path.name}: {head} differs")

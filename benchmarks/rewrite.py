@@ -79,7 +79,9 @@ def _schedule_expression(rounds: int) -> None:
         start = time.perf_counter()
         result = simplify(place, env)
         best = min(best, time.perf_counter() - start)
-    print(f"one schedule expression, {size} nodes with bounds: {best * 1e6:.0f} us -> {result}")
+    print(
+        f"one schedule expression, {size} nodes with bounds: {best * 1e6:.0f} us -> {result}"
+    )
 
 
 if __name__ == "__main__":

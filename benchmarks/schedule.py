@@ -112,7 +112,9 @@ def main() -> None:
         _row(name, "legal" if legal else "refused", found)
     _row("all", "", every)
     count, ms = replays(9)
-    print(f"replay of the default schedule of a convolution, {count} steps: {ms:.1f} ms")
+    print(
+        f"replay of the default schedule of a convolution, {count} steps: {ms:.1f} ms"
+    )
 
 
 def _row(name: str, verdict: str, found: list[float]) -> None:

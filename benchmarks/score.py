@@ -61,12 +61,17 @@ def void(row: Row) -> list[str]:
         return [*reasons, "its outputs were not compared with the float64 reference"]
     bar = BARS[kind(row.network)].error
     wrong = [engine for engine in row.times if not agrees(row, engine)]
-    return reasons + [f"{e}: error {row.error.get(e, math.nan):.1e}, bar {bar:.0e}" for e in wrong]
+    return reasons + [
+        f"{e}: error {row.error.get(e, math.nan):.1e}, bar {bar:.0e}" for e in wrong
+    ]
 
 
 def agrees(row: Row, engine: str) -> bool:
     """Whether an engine's outputs were compared with the reference and are within the bar."""
-    return row.referenced and row.error.get(engine, math.nan) <= BARS[kind(row.network)].error
+    return (
+        row.referenced
+        and row.error.get(engine, math.nan) <= BARS[kind(row.network)].error
+    )
 
 
 def fastest(row: Row) -> str | None:
@@ -74,7 +79,9 @@ def fastest(row: Row) -> str | None:
     if void(row):
         return None
     peers = [engine for engine in row.engines[1:] if row.times.get(engine)]
-    return min(peers, key=lambda engine: statistics.median(row.times[engine]), default=None)
+    return min(
+        peers, key=lambda engine: statistics.median(row.times[engine]), default=None
+    )
 
 
 def lead(row: Row) -> float | None:
@@ -116,5 +123,7 @@ def missed(rows: Sequence[Row]) -> list[str]:
         mean, bar = group["geometric_mean"], BARS[group["kind"]].mean
         if mean is not None and mean < bar:
             threads = group["threads"]
-            result.append(f"{group['kind']} x{threads}: geometric mean {mean:.2f}, bar {bar}")
+            result.append(
+                f"{group['kind']} x{threads}: geometric mean {mean:.2f}, bar {bar}"
+            )
     return result

@@ -11,7 +11,9 @@ from torch.nn import functional as F
 from benchmarks.weights import gained
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool = False
+) -> Tensor:
     """softmax(q kᵀ / √d + mask) v over the last two axes.
 
     PyTorch runs its own fused operator; the ONNX file has the plain form, where each engine is to
@@ -33,13 +35,19 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
         self.heads, self.causal = heads, causal
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(width, width) for _ in range(4)
+        )
 
-    def forward(self, x: Tensor, mask: Tensor | None, cache: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, cache: list[Tensor] | None = None
+    ) -> Tensor:
         batch, length, width = x.shape
 
         def split(y: Tensor) -> Tensor:
-            return y.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            return y.view(batch, length, self.heads, width // self.heads).transpose(
+                1, 2
+            )
 
         q, k, v = split(self.query(x)), split(self.key(x)), split(self.value(x))
         if cache is not None:
@@ -53,13 +61,22 @@ class Layer(nn.Module):
     """Attention and a two-layer perceptron; normalized after each (BERT) or before each."""
 
     def __init__(
-        self, width: int, heads: int, *, norm_first: bool, causal: bool = False, gelu: str = "none"
+        self,
+        width: int,
+        heads: int,
+        *,
+        norm_first: bool,
+        causal: bool = False,
+        gelu: str = "none",
     ) -> None:
         super().__init__()
         self.norm_first = norm_first
         self.attention = SelfAttention(width, heads, causal=causal)
         self.norm1, self.norm2 = nn.LayerNorm(width, 1e-6), nn.LayerNorm(width, 1e-6)
-        widen, narrow = nn.Linear(width, 4 * width), gained(nn.Linear(4 * width, width), 2.0)
+        widen, narrow = (
+            nn.Linear(width, 4 * width),
+            gained(nn.Linear(4 * width, width), 2.0),
+        )
         self.perceptron = nn.Sequential(widen, nn.GELU(gelu), narrow)
 
     def forward(
@@ -83,16 +100,24 @@ class Bert(nn.Module):
         self.positions = nn.Embedding(512, width)
         self.segments = nn.Embedding(2, width)
         self.norm = nn.LayerNorm(width, 1e-12)
-        self.layers = nn.ModuleList(Layer(width, heads, norm_first=False) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            Layer(width, heads, norm_first=False) for _ in range(layers)
+        )
         self.pooler = nn.Linear(width, width)
 
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor
     ) -> tuple[Tensor, Tensor]:
         places = torch.arange(input_ids.shape[1])
-        x = self.words(input_ids) + self.segments(token_type_ids) + self.positions(places)
+        x = (
+            self.words(input_ids)
+            + self.segments(token_type_ids)
+            + self.positions(places)
+        )
         x = self.norm(x)
-        mask = (1.0 - attention_mask[:, None, None, :].to(x.dtype)) * torch.finfo(x.dtype).min
+        mask = (1.0 - attention_mask[:, None, None, :].to(x.dtype)) * torch.finfo(
+            x.dtype
+        ).min
         for layer in self.layers:
             x = layer(x, mask)
         return x, torch.tanh(self.pooler(x[:, 0]))
@@ -106,7 +131,9 @@ class VitSmall(nn.Module):
         self.patches = gained(nn.Conv2d(3, width, 16, 16), 1.0)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.places = nn.Parameter(torch.zeros(1, 197, width))
-        self.layers = nn.Sequential(*(Layer(width, heads, norm_first=True) for _ in range(layers)))
+        self.layers = nn.Sequential(
+            *(Layer(width, heads, norm_first=True) for _ in range(layers))
+        )
         self.norm = nn.LayerNorm(width, 1e-6)
         self.head = nn.Linear(width, 1000)
 
@@ -128,7 +155,8 @@ class Gpt2(nn.Module):
         self.words = gained(nn.Embedding(50257, width), 0.02)
         self.positions = gained(nn.Embedding(1024, width), 0.01)
         self.layers = nn.ModuleList(
-            Layer(width, heads, norm_first=True, causal=True, gelu="tanh") for _ in range(layers)
+            Layer(width, heads, norm_first=True, causal=True, gelu="tanh")
+            for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width, 1e-5)
 

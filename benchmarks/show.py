@@ -22,7 +22,10 @@ def number(value: float | None, form: str) -> str:
 def table(rows: Sequence[Row]) -> Table:
     """Milliseconds per engine, then our lead over the fastest peer, with its quartiles."""
     engines = list(dict.fromkeys(engine for row in rows for engine in row.engines))
-    view = Table(title="Milliseconds per call (medians); lead = fastest peer / ours", expand=False)
+    view = Table(
+        title="Milliseconds per call (medians); lead = fastest peer / ours",
+        expand=False,
+    )
     for heading in ("what", "threads"):
         view.add_column(heading)
     for heading in (*engines, "lead", "quartiles", "error", "load s"):
@@ -35,7 +38,11 @@ def table(rows: Sequence[Row]) -> Table:
             cells.append(f"[bold]{text}[/]" if engine == peer else text)
         ratios = sorted(row.ratios(peer)) if peer else []
         cells.append(number(lead(row), ".2f") if peer else "void")
-        ends = (ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]) if ratios else None
+        ends = (
+            (ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4])
+            if ratios
+            else None
+        )
         cells.append(f"{ends[0]:.2f}-{ends[1]:.2f}" if ends else "-")
         cells.append(number(row.error.get(ours), ".1e"))
         cells.append(number(row.load_seconds.get(ours), ".2f"))
@@ -68,7 +75,9 @@ def picture(rows: Sequence[Row], title: str) -> str:
         x = _place(tick)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{1.5 * LINE}" y2="{height - LINE}" '
                      f'stroke="{"black" if tick == 1 else "#ccc"}"/>')  # fmt: skip
-        parts.append(f'<text x="{x:.1f}" y="{height - 5}" text-anchor="middle">{tick:g}</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{height - 5}" text-anchor="middle">{tick:g}</text>'
+        )
     for index, (row, value) in enumerate(shown):
         y, ends = LINE * (index + 2), sorted((_place(1.0), _place(value)))
         color = "#2a7" if value >= 1 else "#c53"
@@ -81,6 +90,8 @@ def picture(rows: Sequence[Row], title: str) -> str:
 
 def write_picture(rows: Sequence[Row], path: Path) -> None:
     """Writes `picture`, saying how many rounds its medians are of."""
-    rounds = statistics.median([len(row.times.get(row.engines[0], [])) for row in rows] or [0])
+    rounds = statistics.median(
+        [len(row.times.get(row.engines[0], [])) for row in rows] or [0]
+    )
     title = f"Our speed over the fastest peer's (name, threads), medians of {rounds:g} rounds"
     path.write_text(picture(rows, title), encoding="utf-8")

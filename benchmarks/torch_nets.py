@@ -48,7 +48,11 @@ ROLE_OF_PARAMETER: dict[tuple[type[nn.Module], str], str] = {
     (nn.Embedding, "weight"): "table",
     (sequence_nets.VitSmall, "token"): "table",
     (sequence_nets.VitSmall, "places"): "table",
-    **{(nn.LSTM, f"weight_{side}_l{n}"): "matrix" for side in ("ih", "hh") for n in (0, 1)},
+    **{
+        (nn.LSTM, f"weight_{side}_l{n}"): "matrix"
+        for side in ("ih", "hh")
+        for n in (0, 1)
+    },
     **{(nn.LSTM, f"bias_{side}_l{n}"): "bias" for side in ("ih", "hh") for n in (0, 1)},
 }
 
@@ -62,7 +66,10 @@ def fill(network: str, model: nn.Module, logit_gain: float) -> None:
     last = matrices[-1] if matrices else None
     rectified = isinstance(model, conv_nets.LeNet)
     for path, module in model.named_modules():
-        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        tensors = [
+            *module.named_parameters(recurse=False),
+            *module.named_buffers(recurse=False),
+        ]
         default = 2.0 if isinstance(module, nn.Conv2d) or rectified else 1.0
         for name, tensor in tensors:
             role = ROLE_OF_PARAMETER.get((type(module), name))
@@ -83,7 +90,9 @@ def module(name: str, logit_gain: float = 1.0) -> nn.Module:
     return model
 
 
-def build(network: str, example: dict[str, torch.Tensor], logit_gain: float, path: Path) -> None:
+def build(
+    network: str, example: dict[str, torch.Tensor], logit_gain: float, path: Path
+) -> None:
     """Exports the network to `path` with drawn weights; `example` names and shapes the inputs."""
     model = module(network, logit_gain)
     # The exporter tells of absent torchvision and of its own deprecations: nothing about us.

@@ -47,7 +47,9 @@ def _conv_transpose(i: list[Any], a: Attributes) -> Tensor:
 def _max_pool(i: list[Any], a: Attributes) -> Tensor:
     x, padding = _padding(i[0], a, -float("inf"))
     size, strides = a["kernel_shape"], a.get("strides", [1, 1])
-    return F.max_pool2d(x, size, strides, padding, ceil_mode=bool(a.get("ceil_mode", 0)))
+    return F.max_pool2d(
+        x, size, strides, padding, ceil_mode=bool(a.get("ceil_mode", 0))
+    )
 
 
 def _average_pool(i: list[Any], a: Attributes) -> Tensor:
@@ -70,7 +72,9 @@ def _batch_norm(i: list[Any], a: Attributes) -> Tensor:
 
 def _layer_norm(i: list[Any], a: Attributes) -> Tensor:
     shape = i[0].shape[a.get("axis", -1) :]
-    return F.layer_norm(i[0], shape, i[1], i[2] if len(i) > 2 else None, a.get("epsilon", 1e-5))
+    return F.layer_norm(
+        i[0], shape, i[1], i[2] if len(i) > 2 else None, a.get("epsilon", 1e-5)
+    )
 
 
 def _gemm(i: list[Any], a: Attributes) -> Tensor:
@@ -106,7 +110,11 @@ def _cast(i: list[Any], a: Attributes) -> Tensor:
     """To double for every floating type: this is the reference."""
     dtype = helper.tensor_dtype_to_np_dtype(a["to"])
     floating = dtype.kind in "fV"  # bfloat16 is of kind V
-    return i[0].double() if floating else i[0].to(torch.from_numpy(np.empty(0, dtype)).dtype)
+    return (
+        i[0].double()
+        if floating
+        else i[0].to(torch.from_numpy(np.empty(0, dtype)).dtype)
+    )
 
 
 def _reduce_mean(i: list[Any], a: Attributes) -> Tensor:
@@ -136,7 +144,12 @@ def _slice(i: list[Any], _: Attributes) -> Tensor:
 def _lstm(i: list[Any], a: Attributes) -> Tensor:
     """One direction, default activations, no peepholes: the states of all steps."""
     x, weights, recurrent, bias, _, hidden, cell = i[:7]
-    if weights.shape[0] != 1 or len(i) > 7 or a.get("layout", 0) or a.get("input_forget", 0):
+    if (
+        weights.shape[0] != 1
+        or len(i) > 7
+        or a.get("layout", 0)
+        or a.get("input_forget", 0)
+    ):
         raise NotImplementedError("LSTM other than the plain forward one")
     h, c, states = hidden[0], cell[0], []
     for step in x:

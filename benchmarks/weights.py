@@ -19,7 +19,9 @@ RESIDUAL = 0.3
 
 def generator(network: str, tensor: str) -> np.random.Generator:
     """The random generator of one tensor; it does not depend on the order of drawing."""
-    return np.random.default_rng([zlib.crc32(network.encode()), zlib.crc32(tensor.encode())])
+    return np.random.default_rng(
+        [zlib.crc32(network.encode()), zlib.crc32(tensor.encode())]
+    )
 
 
 def matrix(rng: np.random.Generator, shape: tuple[int, ...], gain: float) -> Array:
@@ -54,7 +56,9 @@ ROLES: dict[str, Callable[..., Array]] = {
 }
 
 
-def draw(network: str, tensor: str, role: str, shape: tuple[int, ...], gain: float = 1.0) -> Array:
+def draw(
+    network: str, tensor: str, role: str, shape: tuple[int, ...], gain: float = 1.0
+) -> Array:
     """One float32 tensor of a network in the given role (a key of ROLES)."""
     return ROLES[role](generator(network, tensor), tuple(shape), gain)
 

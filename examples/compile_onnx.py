@@ -34,7 +34,9 @@ def main() -> None:
 
     rng = np.random.default_rng(0)
     inputs = {t.name: rng.standard_normal(t.shape).astype(t.dtype) for t in exe.inputs}
-    result = exe(inputs)  # in order or by name works too: exe(image, ...), exe(image=...)
+    result = exe(
+        inputs
+    )  # in order or by name works too: exe(image, ...), exe(image=...)
     first = result if isinstance(result, np.ndarray) else result[0]
     print("result:", first.shape, first.dtype)
     print(exe.profile(inputs))
@@ -45,7 +47,8 @@ def main() -> None:
         again = tw.load(path)(inputs)  # needs no compiler
         first_again = again if isinstance(again, np.ndarray) else again[0]
         print(
-            f"saved in {path.stat().st_size / 1024:.0f} KiB, loaded:", (first_again == first).all()
+            f"saved in {path.stat().st_size / 1024:.0f} KiB, loaded:",
+            (first_again == first).all(),
         )
 
 

@@ -25,7 +25,9 @@ def main() -> None:
     torch.manual_seed(0)
     block = Block(256).eval()
     x = torch.randn(1, 128, 256)
-    exe = tw.compile(block, (x,))  # through torch.export; the shapes of the example are fixed
+    exe = tw.compile(
+        block, (x,)
+    )  # through torch.export; the shapes of the example are fixed
     with torch.no_grad():
         expected = block(x)
     y = exe(x)

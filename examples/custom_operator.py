@@ -19,7 +19,9 @@ register(
             map_(
                 "swish",
                 outputs[0],
-                lambda *i: inputs[0][i] / (1.0 + exp(inputs[0][i] * -call.attr("beta", 1.0))),
+                lambda *i: (
+                    inputs[0][i] / (1.0 + exp(inputs[0][i] * -call.attr("beta", 1.0)))
+                ),
             )
         ],
         reference=lambda call, x: [x / (1 + np.exp(-call.attr("beta", 1.0) * x))],
@@ -37,12 +39,16 @@ network (float[64, 256] x, float[256, 128] w) => (float[64, 128] y) {
 
 
 def main() -> None:
-    exe = tw.compile(onnx.parser.parse_model(MODEL), fallback="error")  # native code or an error
+    exe = tw.compile(
+        onnx.parser.parse_model(MODEL), fallback="error"
+    )  # native code or an error
     rng = np.random.default_rng(0)
     x = rng.standard_normal((64, 256), dtype=np.float32)
     w = rng.standard_normal((256, 128), dtype=np.float32) / 16
     t = x @ w
-    np.testing.assert_allclose(exe(x, w), t / (1 + np.exp(-1.5 * t)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        exe(x, w), t / (1 + np.exp(-1.5 * t)), rtol=1e-4, atol=1e-5
+    )
     print("agrees with its reference; fused into the product:")
     print(exe.profile(x, w))
 

@@ -61,10 +61,18 @@ def tiled_parallel(blur_x: Any, blur_y: Any, x: Any, y: Any, xi: Any, yi: Any) -
     blur_x.compute_at(blur_y, x).vectorize(x, LANES)
 
 
-SCHEDULES: tuple[Callable[..., None], ...] = (root, inline, tiled, sliding_window, tiled_parallel)
+SCHEDULES: tuple[Callable[..., None], ...] = (
+    root,
+    inline,
+    tiled,
+    sliding_window,
+    tiled_parallel,
+)
 
 
-def scheduled(m: ModuleType, source: np.ndarray, schedule: Callable[..., None]) -> tuple[Any, Any]:
+def scheduled(
+    m: ModuleType, source: np.ndarray, schedule: Callable[..., None]
+) -> tuple[Any, Any]:
     """The blur of `source` under a schedule, and its input, which must stay alive."""
     image, blur_x, blur_y = blur_3x3(m)
     schedule(blur_x, blur_y, *(m.Var(name) for name in ("x", "y", "xi", "yi")))
@@ -74,7 +82,9 @@ def scheduled(m: ModuleType, source: np.ndarray, schedule: Callable[..., None]) 
     return blur_y, (image, buffer)
 
 
-def ours(source: np.ndarray, out: np.ndarray, schedule: Callable[..., None]) -> tuple[Any, Kernel]:
+def ours(
+    source: np.ndarray, out: np.ndarray, schedule: Callable[..., None]
+) -> tuple[Any, Kernel]:
     """A call that fills `out`, and the kernel behind it."""
     blur, _ = scheduled(hl, source, schedule)
     function = blur.compile_jit(out.shape[::-1], threads=THREADS)
@@ -100,7 +110,9 @@ def stores(s: Stmt, times: int = 1) -> Iterator[tuple[Store, int]]:
         yield s, times
     for part in s.children():
         if isinstance(part, Stmt):
-            yield from stores(part, times * (s.trips or 1) if isinstance(s, For) else times)
+            yield from stores(
+                part, times * (s.trips or 1) if isinstance(s, For) else times
+            )
 
 
 def work(kernel: Kernel) -> int:
@@ -161,7 +173,9 @@ def main() -> None:
     want = (across[:-2] + across[1:-1] + across[2:]) // 3
     least = width * height + width * (height + 2)
 
-    print(f"blur_3x3 of uint16, {width}x{height}, {THREADS} threads where it is parallel")
+    print(
+        f"blur_3x3 of uint16, {width}x{height}, {THREADS} threads where it is parallel"
+    )
     print(f"{'schedule':15} {'ms':>6} {'halide':>7} {'MB moved':>9} {'more work':>10}")
     for schedule in SCHEDULES:
         # One output for both: where an array lies decides as much as the code that fills it.

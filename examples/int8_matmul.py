@@ -31,7 +31,9 @@ Run = Callable[[], Any]
 def product(n: int, a: DType, b: DType, c: DType) -> Schedule:
     """`c = a @ b` as the plain nest, each factor taken to the accumulator's dtype."""
     x, w, y = Buffer("a", (n, n), a), Buffer("b", (n, n), b), Buffer("c", (n, n), c)
-    mm = reduce_("mm", y, (n,), "add", lambda i, j, k: cast(x[i, k], c) * cast(w[k, j], c))
+    mm = reduce_(
+        "mm", y, (n,), "add", lambda i, j, k: cast(x[i, k], c) * cast(w[k, j], c)
+    )
     return Schedule(lower("mm", [mm], params=[x, w, y], outputs=[y]))
 
 
@@ -97,13 +99,23 @@ def main() -> None:
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 512
     rng = np.random.default_rng(0)
     f32 = rng.standard_normal((n, n), dtype=np.float32)
-    u8, s8 = (rng.integers(lo, lo + 256, (n, n)).astype(t) for lo, t in ((0, "u1"), (-128, "i1")))
+    u8, s8 = (
+        rng.integers(lo, lo + 256, (n, n)).astype(t)
+        for lo, t in ((0, "u1"), (-128, "i1"))
+    )
     b16 = f32.astype(ml_dtypes.bfloat16)
     registry.intrinsics("cpu")
     runs = others(n, {"f32": f32, "u8": u8, "s8": s8})
     rows = [
         ("u8 x s8", product(n, uint8, int8, int32), "cpu.vpdpbusd", 4, u8, s8),
-        ("bfloat16", product(n, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, b16, b16),
+        (
+            "bfloat16",
+            product(n, bfloat16, bfloat16, float32),
+            "cpu.vdpbf16ps",
+            2,
+            b16,
+            b16,
+        ),
     ]
     for title, s, intrinsic, inside, x, y in rows:
         schedule(s, intrinsic, inside)
@@ -124,7 +136,9 @@ def main() -> None:
             times[title].append(time.perf_counter() - start)
     for title, seconds in sorted(times.items(), key=lambda t: statistics.median(t[1])):
         median = statistics.median(seconds)
-        print(f"{title:<28}{median * 1e3:>9.3f} ms{2 * n**3 / median / 1e9:>8.0f} Gop/s")
+        print(
+            f"{title:<28}{median * 1e3:>9.3f} ms{2 * n**3 / median / 1e9:>8.0f} Gop/s"
+        )
 
 
 if __name__ == "__main__":

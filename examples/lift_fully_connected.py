@@ -10,9 +10,20 @@ python examples/lift_fully_connected.py
 import numpy as np
 
 from tilewright import lift
-from tilewright.lang.lift import Derivation, Join, Map, Reduce, Zip, add, f32, fun, mul, relu
-from tilewright.notation.lift.memory import resident
-from tilewright.notation.lift.strategies import bottom_up, rule, top_down
+from tilewright.lang.lift import (
+    Derivation,
+    Join,
+    Map,
+    Reduce,
+    Zip,
+    add,
+    f32,
+    fun,
+    mul,
+    relu,
+)
+from tilewright.lift.memory import resident
+from tilewright.lift.strategies import bottom_up, rule, top_down
 
 OUT, IN = 128, 64
 
@@ -76,14 +87,18 @@ def main() -> None:
     kernel = lift.lower(mapped.program, target="device", name="layer")
     print(kernel)
     run(kernel, "interp")
-    print(f"{resident(mapped.program)} bytes on the chip, {cycles(mapped.program):.0f} cycles")
+    print(
+        f"{resident(mapped.program)} bytes on the chip, {cycles(mapped.program):.0f} cycles"
+    )
 
     print("\n# found by search, onto the same operators")
     found = lift.accelerate(layer, MACHINE)
     print(found.derivation)
     run(lift.lower(found.derivation.program, target="device"), "interp")
     before = cycles(found.derivation.start)
-    print(f"{before:.0f} cycles became {found.cost:.0f}; {found.seen} programs were looked at")
+    print(
+        f"{before:.0f} cycles became {found.cost:.0f}; {found.seen} programs were looked at"
+    )
 
     print("\n# by hand, onto cores and lanes")
     native = apply(lift.derive(layer, lift.RULES), ON_CORES_AND_LANES)

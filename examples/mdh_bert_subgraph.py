@@ -59,7 +59,8 @@ def one_expression(batch: int, n: int) -> mdh.Expression:
             lambda x1, x2: (1.0 - (x1 * x2)) * -10000.0, (cc, cc, cc, cc), name="mask"
         )
         @ inp_view[float32, float32](
-            IB1=[lambda i1, i2, i3, i4: (i1, i3, 0)], IB2=[lambda i1, i2, i3, i4: (i1, 0, i4)]
+            IB1=[lambda i1, i2, i3, i4: (i1, i3, 0)],
+            IB2=[lambda i1, i2, i3, i4: (i1, 0, i4)],
         )
     )
 
@@ -79,7 +80,9 @@ def one_by_one(
     return run
 
 
-def rivals(x: np.ndarray, y: np.ndarray, compiled: bool) -> dict[str, Callable[[], object]]:
+def rivals(
+    x: np.ndarray, y: np.ndarray, compiled: bool
+) -> dict[str, Callable[[], object]]:
     """PyTorch on the same arrays: in memory at hand, eager and, where it runs, torch.compile.
 
     The latter two ask for memory anew, which costs more than the arithmetic.
@@ -146,10 +149,14 @@ def main() -> None:
             run()
             times[name].append(time.perf_counter() - start)
     expected = (1.0 - (x * y)[:, None]) * np.float32(-10000.0)
-    print("agrees with NumPy:", (result == expected).all() and (result4 == expected).all())
+    print(
+        "agrees with NumPy:", (result == expected).all() and (result4 == expected).all()
+    )
     print(f"{'':<16}{'median':>11}{'least':>11}")
     for name, seconds in times.items():
-        print(f"{name:<16}{statistics.median(seconds) * 1e3:>8.2f} ms{min(seconds) * 1e3:>8.2f} ms")
+        print(
+            f"{name:<16}{statistics.median(seconds) * 1e3:>8.2f} ms{min(seconds) * 1e3:>8.2f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -88,16 +88,24 @@ def conv_stencil(size=6, channels=8, kernels=16):
 
     @fun
     def layer(K: f32[kernels, 9 * channels], x: f32[size, size, channels]):
-        return x | Slide2D(3, 1) | Map(Map(lambda w: product(K, w | Join | Join) | Map(relu)))
+        return (
+            x
+            | Slide2D(3, 1)
+            | Map(Map(lambda w: product(K, w | Join | Join) | Map(relu)))
+        )
 
     return layer
 
 
 def lstm(n=48):
     @fun
-    def cell(W: f32[4, n, n], U: f32[4, n, n], b: f32[4, n], x: f32[n], h: f32[n], c: f32[n]):
+    def cell(
+        W: f32[4, n, n], U: f32[4, n, n], b: f32[4, n], x: f32[n], h: f32[n], c: f32[n]
+    ):
         def gate(i, f):
-            return plus(product(W | At(i), x), product(U | At(i), h), b | At(i)) | Map(f)
+            return plus(product(W | At(i), x), product(U | At(i), h), b | At(i)) | Map(
+                f
+            )
 
         after = plus(times(gate(2, sigmoid), c), times(gate(0, sigmoid), gate(1, tanh)))
         return let(after, lambda c1: Tuple(times(gate(3, sigmoid), c1 | Map(tanh)), c1))
@@ -109,10 +117,14 @@ def gru(n=48):
     @fun
     def cell(W: f32[3, n, n], U: f32[3, n, n], b: f32[3, n], x: f32[n], h: f32[n]):
         def gate(i, f, state):
-            return plus(product(W | At(i), x), product(U | At(i), state), b | At(i)) | Map(f)
+            return plus(
+                product(W | At(i), x), product(U | At(i), state), b | At(i)
+            ) | Map(f)
 
         def mixed(z):
-            fresh = let(times(gate(0, sigmoid, h), h), lambda reset: gate(2, tanh, reset))
+            fresh = let(
+                times(gate(0, sigmoid, h), h), lambda reset: gate(2, tanh, reset)
+            )
             return plus(times(z, h), times(z | Map(lambda v: sub(1.0, v)), fresh))
 
         return let(gate(1, sigmoid, h), mixed)
@@ -141,7 +153,9 @@ def attention(length=12, width=32):
 
 
 def _windows(x):
-    return np.lib.stride_tricks.sliding_window_view(x, (3, 3), (0, 1)).transpose(0, 1, 3, 4, 2)
+    return np.lib.stride_tricks.sliding_window_view(x, (3, 3), (0, 1)).transpose(
+        0, 1, 3, 4, 2
+    )
 
 
 def _sigmoid(x):
@@ -176,8 +190,15 @@ class Network:
     def inputs(self, seed=0):
         """Random arrays, scaled so that no gate saturates."""
         rng = np.random.default_rng(seed)
-        shapes = [leaf.shape for t in lift.infer(self.program).params for leaf in lift.leaves(t)]
-        return [(rng.standard_normal(s) / max(s[-1], 1) ** 0.5).astype(np.float32) for s in shapes]
+        shapes = [
+            leaf.shape
+            for t in lift.infer(self.program).params
+            for leaf in lift.leaves(t)
+        ]
+        return [
+            (rng.standard_normal(s) / max(s[-1], 1) ** 0.5).astype(np.float32)
+            for s in shapes
+        ]
 
 
 NETWORKS = {

@@ -50,7 +50,9 @@ def main() -> None:
     print()
     measure("plain", plain)
     measure("by hand", s.kernel)
-    measure("by default", target().default_schedule(plain, [product], constants=()).kernel)
+    measure(
+        "by default", target().default_schedule(plain, [product], constants=()).kernel
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ from tilewright.targets.registry import target
 
 WIDE = "avx512f" in target().requirements["features"]
 PAUSE = 0.1 if threads > 1 else 0.0  # seconds
-LANES, VECTORS, ROWS = (16, 4, 6) if WIDE else (8, 2, 6)  # a tile of C that fits the registers
+LANES, VECTORS, ROWS = (
+    (16, 4, 6) if WIDE else (8, 2, 6)
+)  # a tile of C that fits the registers
 WIDTH = LANES * VECTORS
 
 A = t.placeholder((n, n))
@@ -143,7 +145,10 @@ step(registers, C)
 step(packed, D)
 best = step(parallel, D)
 
-sides: dict[str, Callable[[], object]] = {"te": best, "NumPy": lambda: np.matmul(a, b, out=c)}
+sides: dict[str, Callable[[], object]] = {
+    "te": best,
+    "NumPy": lambda: np.matmul(a, b, out=c),
+}
 if find_spec("torch"):
     import torch
 

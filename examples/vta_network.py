@@ -98,15 +98,27 @@ def decibels(network, graph, images):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", nargs="?", type=Path, help="default: LeNet with random weights")
-    parser.add_argument("--listing", action="store_true", help="the first product's instructions")
     parser.add_argument(
-        "--by", default="shift", help="how sums become bytes: shift, multiplier, channel"
+        "model", nargs="?", type=Path, help="default: LeNet with random weights"
+    )
+    parser.add_argument(
+        "--listing", action="store_true", help="the first product's instructions"
+    )
+    parser.add_argument(
+        "--by",
+        default="shift",
+        help="how sums become bytes: shift, multiplier, channel",
     )
     parser.add_argument("--samples", type=int, default=3, help="to take scales from")
-    parser.add_argument("--images", type=int, default=1, help="to compare with the float model")
-    parser.add_argument("--streams", type=Path, help="write every launch's stream and DRAM there")
-    parser.add_argument("--without-cpu", action="store_true", help="do not compare bit for bit")
+    parser.add_argument(
+        "--images", type=int, default=1, help="to compare with the float model"
+    )
+    parser.add_argument(
+        "--streams", type=Path, help="write every launch's stream and DRAM there"
+    )
+    parser.add_argument(
+        "--without-cpu", action="store_true", help="do not compare bit for bit"
+    )
     arguments = parser.parse_args()
     graph = load(arguments.model or lenet())
     (image,) = graph.inputs
@@ -115,17 +127,24 @@ def main():
         {image.name: rng.standard_normal(image.extents, dtype=np.float32)}
         for _ in range(arguments.images + arguments.samples)
     )
-    images, samples = [x, *images[: arguments.images - 1]], images[arguments.images - 1 :]
+    images, samples = (
+        [x, *images[: arguments.images - 1]],
+        images[arguments.images - 1 :],
+    )
     network = Network(graph, samples, by=arguments.by)
     print(network.report)
     machine = Machine(arguments.streams)
     (y,) = network(x, machine)
     tiles = sum(s.counters[0].gemm_counter for s in network.steps if s.product)
-    print(f"{tiles:,} products of a tile by a tile of weights in {machine.cycles:,} cycles")
+    print(
+        f"{tiles:,} products of a tile by a tile of weights in {machine.cycles:,} cycles"
+    )
     if not arguments.without_cpu:
         (same,) = network(x, on_cpu)
         print("equal to the CPU, bit for bit:", bool((y == same).all()))
-    print(f"beside the float model: {decibels(network, graph, images):.1f} dB over the error")
+    print(
+        f"beside the float model: {decibels(network, graph, images):.1f} dB over the error"
+    )
     if arguments.listing:
         first = next(s.product.layer for s in network.steps if s.product)
         print(machine.simulated.program(first).text)

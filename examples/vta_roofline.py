@@ -68,8 +68,12 @@ def measure(name, threads, bandwidth):
     program = Program(schedule(layer, threads, timing).kernel)
     ran = program.time(arrays, timing)
     c = ran.counters
-    moved = c.inp_load_nbytes + c.wgt_load_nbytes + c.acc_load_nbytes + c.uop_load_nbytes
-    return Point(shape.macs / (moved + c.out_store_nbytes), shape.macs / ran.cycles), arrays[-1]
+    moved = (
+        c.inp_load_nbytes + c.wgt_load_nbytes + c.acc_load_nbytes + c.uop_load_nbytes
+    )
+    return Point(
+        shape.macs / (moved + c.out_store_nbytes), shape.macs / ran.cycles
+    ), arrays[-1]
 
 
 def table(names, bandwidth):
@@ -81,7 +85,9 @@ def table(names, bandwidth):
         (one, first), (two, second) = (measure(name, n, bandwidth) for n in (1, 2))
         assert (first == second).all(), name
         points[name] = one, two
-        print(f"{name:<6} {two.intensity:>14.1f} {one.utilization:>25.1%} {two.utilization:>13.1%}")
+        print(
+            f"{name:<6} {two.intensity:>14.1f} {one.utilization:>25.1%} {two.utilization:>13.1%}"
+        )
     best = [max(p[k].utilization for p in points.values()) for k in (0, 1)]
     print(f"best   {'':>14} {best[0]:>25.1%} {best[1]:>13.1%}\n")
     return points
@@ -137,10 +143,14 @@ class Plot:
     def axes(self):
         for value in TICKS[0]:
             self.line([(value, LOW[1]), (value, HIGH[1])], LIGHT, 1)
-            self.text((self.place(value, 1)[0] / SCALE, HEIGHT - MARGIN + 14), str(value))
+            self.text(
+                (self.place(value, 1)[0] / SCALE, HEIGHT - MARGIN + 14), str(value)
+            )
         for value in TICKS[1]:
             self.line([(LOW[0], value), (HIGH[0], value)], LIGHT, 1)
-            self.text((MARGIN - 8, self.place(1, value)[1] / SCALE), str(value), anchor="rm")
+            self.text(
+                (MARGIN - 8, self.place(1, value)[1] / SCALE), str(value), anchor="rm"
+            )
         self.line([(LOW[0], HIGH[1]), LOW, (HIGH[0], LOW[1])], BLACK)
         self.text((WIDTH / 2, HEIGHT - 26), "products per byte of DRAM")
 
@@ -161,7 +171,9 @@ def picture(points, bandwidth, path):
         plot.dot((one.intensity, one.rate), GRAY)
         plot.dot((two.intensity, two.rate), BLUE)
         plot.label((two.intensity, two.rate), name, BLUE)
-    plot.text((MARGIN, 26), f"products per cycle, at {bandwidth} bytes per cycle", anchor="lm")
+    plot.text(
+        (MARGIN, 26), f"products per cycle, at {bandwidth} bytes per cycle", anchor="lm"
+    )
     plot.text((MARGIN + 330, 26), "without virtual threads", GRAY, "lm")
     plot.text((MARGIN + 520, 26), "with two", BLUE, "lm")
     plot.save(path)
@@ -171,7 +183,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", default=",".join(LAYERS))
     parser.add_argument("--sweep", action="store_true", help="all bandwidths")
-    parser.add_argument("--picture", type=Path, help="the roofline at 8 bytes per cycle, a PNG")
+    parser.add_argument(
+        "--picture", type=Path, help="the roofline at 8 bytes per cycle, a PNG"
+    )
     arguments = parser.parse_args()
     names = arguments.layers.split(",")
     for bandwidth in BANDWIDTHS if arguments.sweep else (8,):

@@ -25,14 +25,18 @@ GOLDEN = Path(__file__).parent / "golden"
 
 # What these measure is how busy the machine is, or how an example was drawn; no property of ours.
 CHANCE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=CHANCE)
+settings.register_profile(
+    "same", deadline=None, derandomize=True, suppress_health_check=CHANCE
+)
 settings.register_profile("explore", deadline=None, suppress_health_check=CHANCE)
 settings.load_profile("same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write the golden files instead of comparing"
+        "--update-golden",
+        action="store_true",
+        help="write the golden files instead of comparing",
     )
     parser.addoption(
         "--update-conformance",
@@ -94,7 +98,9 @@ _DRAWN: dict[str, Any] = {}
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The counts of ONNX's own tests; here because workers of xdist cannot write the lists."""
-    reports = [r for rs in terminalreporter.stats.values() for r in rs if hasattr(r, "when")]
+    reports = [
+        r for rs in terminalreporter.stats.values() for r in rs if hasattr(r, "when")
+    ]
     outcomes = [
         lists.Outcome(*value)
         for r in reports
@@ -111,7 +117,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
         lists.write(outcomes)
         lists.write_status_row(lists.counts(TESTS))
-        terminalreporter.write_line("wrote tests/conformance/*.txt and the row of docs/status.md")
+        terminalreporter.write_line(
+            "wrote tests/conformance/*.txt and the row of docs/status.md"
+        )
 
 
 @pytest.fixture
@@ -124,7 +132,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text + "\n")
             return
-        assert path.exists(), f"{path.name} is missing; run pytest --update-golden and read it"
-        assert text + "\n" == path.read_text(), f"differs from {path.name} (--update-golden)"
+        assert path.exists(), (
+            f"{path.name} is missing; run pytest --update-golden and read it"
+        )
+        assert text + "\n" == path.read_text(), (
+            f"differs from {path.name} (--update-golden)"
+        )
 
     return compare

@@ -14,7 +14,9 @@ from typing import Any, Final
 LOOKS: Final = {"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}
 
 
-def at_every_moment(of: Callable[..., Any], action: Callable[[], object]) -> Iterator[int]:
+def at_every_moment(
+    of: Callable[..., Any], action: Callable[[], object]
+) -> Iterator[int]:
     """Run `action` again and again; the n-th run is interrupted at the n-th moment within `of`.
 
     Yields n after each run, for the test to look at what is left; the last run is undisturbed. A
@@ -32,7 +34,10 @@ def at_every_moment(of: Callable[..., Any], action: Callable[[], object]) -> Ite
 
 
 def _interrupted(
-    of: Callable[..., Any], action: Callable[[], object], number: int, moments: Collection[int]
+    of: Callable[..., Any],
+    action: Callable[[], object],
+    number: int,
+    moments: Collection[int],
 ) -> bool:
     """Whether the action came as far as that moment."""
     seen = 0
@@ -43,7 +48,11 @@ def _interrupted(
             return None
         frame.f_trace_opcodes = True
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        if event == "opcode" and frame.f_lasti in moments and signal.SIGINT not in blocked:
+        if (
+            event == "opcode"
+            and frame.f_lasti in moments
+            and signal.SIGINT not in blocked
+        ):
             seen += 1
             if seen == number:
                 raise KeyboardInterrupt

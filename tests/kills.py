@@ -32,7 +32,9 @@ def at_many_kills(
         number += step
 
 
-def _run(of: tuple[Callable[..., Any], ...], action: Callable[[], object], number: int) -> None:
+def _run(
+    of: tuple[Callable[..., Any], ...], action: Callable[[], object], number: int
+) -> None:
     codes, seen, status = {f.__code__ for f in of}, 0, 1
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

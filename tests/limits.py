@@ -13,7 +13,9 @@ def limited(extra: int) -> Iterator[None]:
     """At most `extra` bytes of address space beyond what the process has."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + extra, hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (pages * resource.getpagesize() + extra, hard)
+    )
     try:
         yield
     finally:

@@ -12,18 +12,34 @@ import tilewright
 
 ROOT = Path(__file__).parent.parent
 LONGEST_FILE = 600
-HEAVY = ("llvmlite", "onnx", "onnxruntime", "torch", "islpy", "rich", "click", "ml_dtypes", "numpy")
+HEAVY = (
+    "llvmlite",
+    "onnx",
+    "onnxruntime",
+    "torch",
+    "islpy",
+    "rich",
+    "click",
+    "ml_dtypes",
+    "numpy",
+)
 
 
 def _python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
 def _tracked(pattern: str) -> list[Path]:
     try:
         done = subprocess.run(
-            ["git", "ls-files", "-z", pattern], cwd=ROOT, check=True, capture_output=True, text=True
+            ["git", "ls-files", "-z", pattern],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
         )
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git checkout")
@@ -65,7 +81,9 @@ def test_each_public_name_can_be_had(name):
 
 def test_no_file_is_longer_than_one_can_read():
     lengths = {path: len(path.read_text().splitlines()) for path in _tracked("*.py")}
-    assert {str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > LONGEST_FILE} == {}
+    assert {
+        str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > LONGEST_FILE
+    } == {}
 
 
 def test_no_path_of_a_machine_is_in_the_repository():

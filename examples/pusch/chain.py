@@ -68,7 +68,9 @@ def stacked(parts: Tensors, name: str, shape: Sequence[int] = ()) -> t.Tensor:
 # -------------------------------------------------------------------------------------- estimation
 
 
-def least_squares(layout: Layout, y: t.Tensor, pilots: t.Tensor, sign: t.Tensor) -> Tensors:
+def least_squares(
+    layout: Layout, y: t.Tensor, pilots: t.Tensor, sign: t.Tensor
+) -> Tensors:
     """What layers have at their pairs of reference symbols: (antennas, layers, subcarriers / 4)."""
     symbol = t.reduce_axis((0, layout.pilots), "symbol")
     neighbor = t.reduce_axis((0, 2), "neighbor")
@@ -92,11 +94,14 @@ def interpolate(layout: Layout, pairs: Tensors) -> Tensors:
         return t.if_then_else(group < 0, 0, t.if_then_else(group > last, last, group))
 
     def value(b: Any, m: Any, k: Any, s: Any) -> tuple[Any, ...]:
-        shifted = b * LANES + s + (3 - k // 2 % 2)  # the pair of group g is at 4 g + 1 + comb
+        shifted = (
+            b * LANES + s + (3 - k // 2 % 2)
+        )  # the pair of group g is at 4 g + 1 + comb
         above = shifted // 4
         part = (shifted % 4).astype("float32") * 0.25
         return tuple(
-            p[m, k, inside(above - 1)] * (1.0 - part) + p[m, k, inside(above)] * part for p in pairs
+            p[m, k, inside(above - 1)] * (1.0 - part) + p[m, k, inside(above)] * part
+            for p in pairs
         )
 
     shape = (blocks(layout), layout.antennas, layout.layers, LANES)
@@ -115,12 +120,16 @@ def gram(layout: Layout, h: t.Tensor) -> list[Tensors]:
         def value(b: Any, j: Any, s: Any) -> Any:
             return sum_of_pairs(at(h, b, m, i, s).inner(at(h, b, m, j, s)), axis=m)
 
-        return t.compute((blocks(layout), i + 1, LANES), value, name=names(f"gram{i}_", 2))
+        return t.compute(
+            (blocks(layout), i + 1, LANES), value, name=names(f"gram{i}_", 2)
+        )
 
     return [row(i) for i in range(layout.layers)]
 
 
-def factorize(layout: Layout, method: Method, rows: list[Tensors], noise: t.Tensor) -> Tensors:
+def factorize(
+    layout: Layout, method: Method, rows: list[Tensors], noise: t.Tensor
+) -> Tensors:
     """A factorization of HᴴH + noise I, and what unbiases its solutions: (blocks, lanes) each.
 
     In order: inverses of the diagonal, entries (real and imaginary parts), gains, error variances.
@@ -128,11 +137,17 @@ def factorize(layout: Layout, method: Method, rows: list[Tensors], noise: t.Tens
     k = layout.layers
 
     def value(b: Any, s: Any) -> tuple[Any, ...]:
-        a = {(i, j): Pair(*(p[b, j, s] for p in rows[i])) for i in range(k) for j in range(i + 1)}
+        a = {
+            (i, j): Pair(*(p[b, j, s] for p in rows[i]))
+            for i in range(k)
+            for j in range(i + 1)
+        }
         a |= {(i, i): Pair(a[i, i].re + noise[0], a[i, i].im) for i in range(k)}
         entries, inverse = method.factor(a, k)
         stored = [part for place in method.stored(k) for part in entries[place]]
-        shrunk = [method.inverse(entries, inverse, layer) * noise[0] for layer in range(k)]
+        shrunk = [
+            method.inverse(entries, inverse, layer) * noise[0] for layer in range(k)
+        ]
         gains = [1.0 / (1.0 - d) for d in shrunk]
         variances = [d * gain for d, gain in zip(shrunk, gains, strict=True)]
         return (*inverse, *stored, *gains, *variances)
@@ -158,7 +173,9 @@ def matched(layout: Layout, h: t.Tensor, y: t.Tensor) -> Tensors:
     return t.compute(shape, value, name=names("matched", 2))
 
 
-def solve(layout: Layout, method: Method, matched: Tensors, factors: t.Tensor) -> Tensors:
+def solve(
+    layout: Layout, method: Method, matched: Tensors, factors: t.Tensor
+) -> Tensors:
     """Symbols of each layer in turn, real and imaginary parts: (blocks, data symbols, lanes)."""
     k, places = layout.layers, method.stored(layout.layers)
 
@@ -170,7 +187,9 @@ def solve(layout: Layout, method: Method, matched: Tensors, factors: t.Tensor) -
         x = method.solve(entries, inverse, right)
         return tuple(part for n in range(k) for part in x[n].scaled(gains[n]))
 
-    return t.compute((blocks(layout), layout.data, LANES), value, name=names("x", 2 * k))
+    return t.compute(
+        (blocks(layout), layout.data, LANES), value, name=names("x", 2 * k)
+    )
 
 
 # ---------------------------------------------------------------------------------- soft decisions
@@ -181,7 +200,11 @@ def demap(layout: Layout, x: t.Tensor, variance: t.Tensor) -> Tensors:
     labels = axis(layout.modulation)
 
     def nearest(distances: list[Any], bit: int, value: int) -> Any:
-        chosen = [d for d, (bits, _) in zip(distances, labels, strict=True) if bits[bit] == value]
+        chosen = [
+            d
+            for d, (bits, _) in zip(distances, labels, strict=True)
+            if bits[bit] == value
+        ]
         return reduce(minimum, chosen)
 
     def value(b: Any, k: Any, symbol: Any, s: Any) -> tuple[Any, ...]:

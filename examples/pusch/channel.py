@@ -56,7 +56,9 @@ class Channel:
         if self.profile not in PROFILES:
             message, hint = f"profile {self.profile}", f"one of {', '.join(PROFILES)}"
         elif min(self.spread, self.speed, self.carrier) < 0:
-            message = f"spread {self.spread}, speed {self.speed}, carrier {self.carrier}"
+            message = (
+                f"spread {self.spread}, speed {self.speed}, carrier {self.carrier}"
+            )
             hint = "none is negative"
         elif max(map(abs, self.correlation)) > 1:
             message, hint = f"correlation {self.correlation}", "from -1 to 1"

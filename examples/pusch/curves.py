@@ -38,7 +38,9 @@ def picture(curves: list[Curve]) -> str:
         family, member = curve.name.split()
         color = COLORS[members.index(member) % len(COLORS)]
         dash = DASHES[families.index(family) % len(DASHES)]
-        style = f'fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"'
+        style = (
+            f'fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"'
+        )
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in (place(*p) for p in points))
         at = TOP + 10 + 20 * n
         parts += [

@@ -25,7 +25,12 @@ from receiver import Receiver
 from slot import Layout, Slot, send
 
 # Signal-to-noise ratios in dB at which error rates are of interest.
-RANGES = {"QPSK": (0, 21, 3), "16QAM": (6, 27, 3), "64QAM": (12, 33, 3), "256QAM": (18, 36, 3)}
+RANGES = {
+    "QPSK": (0, 21, 3),
+    "16QAM": (6, 27, 3),
+    "64QAM": (12, 33, 3),
+    "256QAM": (18, 36, 3),
+}
 MOST = 200  # slots for one point
 
 
@@ -47,7 +52,9 @@ def by_reference(layout: Layout, slot: Slot) -> np.ndarray:
     return reference.demap(x, variance, layout.modulation)
 
 
-def measure(receiver: Receiver, channel: Channel, snr: float, least: int, slots: int = 1) -> Point:
+def measure(
+    receiver: Receiver, channel: Channel, snr: float, least: int, slots: int = 1
+) -> Point:
     """One point of a curve: slots of seeds 0, 1, ... until they and errors are enough."""
     layout = receiver.layout
     bits = compiled = double = differ = 0
@@ -68,17 +75,28 @@ def gaps(points: list[Point]) -> list[float]:
     """How far the curves are apart at each point, in dB. Positive: the compiled one is worse."""
     double = np.log10([p.double / p.bits for p in points])
     slope = np.gradient(double, [p.snr for p in points])
-    return list((double - np.log10([p.compiled / p.bits for p in points])) / slope + 0.0)
+    return list(
+        (double - np.log10([p.compiled / p.bits for p in points])) / slope + 0.0
+    )
 
 
 def curve(
-    layout: Layout, channel: Channel, least: int, slots: int = 1, method: str = "cholesky"
+    layout: Layout,
+    channel: Channel,
+    least: int,
+    slots: int = 1,
+    method: str = "cholesky",
 ) -> Iterator[tuple[Point, float]]:
     """The points of one curve and their gaps, printed."""
     first, last, step = RANGES[layout.modulation]
     receiver = Receiver(layout, method)
-    points = [measure(receiver, channel, snr, least, slots) for snr in range(first, last + 1, step)]
-    print(f"\nTDL-{channel.profile}, {layout.modulation}, {layout.antennas} x {layout.layers}")
+    points = [
+        measure(receiver, channel, snr, least, slots)
+        for snr in range(first, last + 1, step)
+    ]
+    print(
+        f"\nTDL-{channel.profile}, {layout.modulation}, {layout.antennas} x {layout.layers}"
+    )
     print(f"{'SNR/dB':>8}{'errors':>10}{'rate':>11}{'differ':>8}{'gap/dB':>10}")
     for point, gap in zip(points, gaps(points), strict=True):
         rate = f"{point.compiled / point.bits:>11.3e}{point.differ:>8}"
@@ -88,7 +106,13 @@ def curve(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    sizes = {"subcarriers": 3276, "errors": 1000, "slots": 8, "antennas": 4, "layers": 4}
+    sizes = {
+        "subcarriers": 3276,
+        "errors": 1000,
+        "slots": 8,
+        "antennas": 4,
+        "layers": 4,
+    }
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--profiles", default="A,B,C")

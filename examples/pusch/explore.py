@@ -34,7 +34,9 @@ class Stack:
         self.tensors, self.axis = tensors, axis
 
     def __getitem__(self, index: tuple[Any, ...]) -> Any:
-        return self.tensors[index[self.axis]][index[: self.axis] + index[self.axis + 1 :]]
+        return self.tensors[index[self.axis]][
+            index[: self.axis] + index[self.axis + 1 :]
+        ]
 
 
 def network(layout: Layout, method: str = "cholesky") -> Network:
@@ -61,13 +63,17 @@ def network(layout: Layout, method: str = "cholesky") -> Network:
         for tensor in (*given.values(), *x)
     }
     values = list(buffers)
-    graph = Graph(f"pusch_{method}", tuple(values[: len(given)]), tuple(values[len(given) :]), ())
+    graph = Graph(
+        f"pusch_{method}", tuple(values[: len(given)]), tuple(values[len(given) :]), ()
+    )
     return Network(graph.name, Plan(graph, tuple(stages), buffers))
 
 
 def main() -> None:
     words = sys.argv[1:]
-    subcarriers, antennas, layers = (int(w) for w in [*words, *["192", "4", "4"][len(words) :]])
+    subcarriers, antennas, layers = (
+        int(w) for w in [*words, *["192", "4", "4"][len(words) :]]
+    )
     layout = Layout(subcarriers, antennas, layers)
     print(f"{antennas} x {layers}, {subcarriers} subcarriers; makespans in cycles")
     print(f"{'':<10}{'tasks':>7}{'':<4}" + "".join(f"{pes:>6} PEs" for pes in PES))

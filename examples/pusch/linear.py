@@ -83,7 +83,9 @@ def lu(a: Entries, n: int) -> tuple[Entries, list[Any]]:
     Doolittle's way, in place, without pivots: the matrix is Hermitian positive definite, which
     makes that stable, and makes the diagonal of U real. a: as for `cholesky`.
     """
-    m = a | {(j, i): Pair(a[i, j].re, 0.0 - a[i, j].im) for i in range(n) for j in range(i)}
+    m = a | {
+        (j, i): Pair(a[i, j].re, 0.0 - a[i, j].im) for i in range(n) for j in range(i)
+    }
     inverse: list[Any] = []
     for k in range(n):
         inverse.append(1.0 / m[k, k].re)
@@ -147,7 +149,9 @@ class Method(NamedTuple):
 
     def stored(self, n: int) -> list[tuple[int, int]]:
         """The places of the entries of a factorization, in the order in which they are stored."""
-        return [(i, j) for i in range(n) for j in range(n) if j < i or (self.both and j > i)]
+        return [
+            (i, j) for i in range(n) for j in range(n) if j < i or (self.both and j > i)
+        ]
 
 
 METHODS = {

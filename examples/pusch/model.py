@@ -17,7 +17,10 @@ import onnx.parser
 from slot import Layout
 
 # Attributes of the two solutions with what a factorization leaves.
-SOLUTIONS = {"Cholesky": ("upper = 0", "transpose = 1"), "LU": ("unit = 1", "upper = 1")}
+SOLUTIONS = {
+    "Cholesky": ("upper = 0", "transpose = 1"),
+    "LU": ("unit = 1", "upper = 1"),
+}
 
 
 def model(layout: Layout, factorization: str) -> onnx.ModelProto:
@@ -26,7 +29,12 @@ def model(layout: Layout, factorization: str) -> onnx.ModelProto:
     factorization: "Cholesky" or "LU".
     """
     forward, backward = SOLUTIONS[factorization]
-    s, m, k, symbols = layout.subcarriers, 2 * layout.antennas, 2 * layout.layers, layout.data
+    s, m, k, symbols = (
+        layout.subcarriers,
+        2 * layout.antennas,
+        2 * layout.layers,
+        layout.data,
+    )
     return onnx.parser.parse_model(f"""
 <ir_version: 10, opset_import: ["" : 21, "tilewright" : 1]>
 pusch_{factorization.lower()}

@@ -32,5 +32,7 @@ def modulate(bits: np.ndarray, name: str) -> np.ndarray:
     levels = np.array([value for _, value in axis(name)])
     half = BITS[name] // 2
     weights = 2 ** np.arange(half)[::-1]
-    real, imaginary = (levels[np.tensordot(weights, part, 1)] for part in (bits[::2], bits[1::2]))
+    real, imaginary = (
+        levels[np.tensordot(weights, part, 1)] for part in (bits[::2], bits[1::2])
+    )
     return real + 1j * imaginary

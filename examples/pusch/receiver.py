@@ -83,7 +83,9 @@ class Receiver:
             "ratios": (layout.bits, n, k, layout.data, LANES),
         }
         self.sign = (signs(layout) / (2 * layout.pilots)).astype(np.float32)
-        self._given = {name: t.placeholder(s, name=name) for name, s in self.shapes.items()}
+        self._given = {
+            name: t.placeholder(s, name=name) for name, s in self.shapes.items()
+        }
         for name in ("h", "factors", "x", "ratios"):
             setattr(self, name, np.empty(self.shapes[name], np.float32))
         self._build()
@@ -96,12 +98,18 @@ class Receiver:
     def _build(self) -> None:
         layout, method, g = self.layout, self.method, self._given
 
-        def build(inputs: str, result: Tensors, schedule: t.Schedule, auto: bool = False) -> Any:
+        def build(
+            inputs: str, result: Tensors, schedule: t.Schedule, auto: bool = False
+        ) -> Any:
             arguments = [*(g[name] for name in inputs.split()), *result]
             return t.build(schedule, arguments, threads=self.threads, auto=auto)
 
-        h = chain.interpolate(layout, chain.least_squares(layout, g["y"], g["pilots"], g["sign"]))
-        self._estimate = build("y pilots sign", h, t.create_schedule(h[0].op), auto=True)
+        h = chain.interpolate(
+            layout, chain.least_squares(layout, g["y"], g["pilots"], g["sign"])
+        )
+        self._estimate = build(
+            "y pilots sign", h, t.create_schedule(h[0].op), auto=True
+        )
         rows = chain.gram(layout, g["h"])
         factors = chain.factorize(layout, method, rows, g["noise"])
         together = chain.stacked(factors, "factors")
@@ -154,6 +162,9 @@ class Receiver:
 
         y: complex (symbols, antennas, subcarriers). pilots: complex (symbols, subcarriers).
         """
-        received, sent = blocked(y), np.stack([pilots.real, pilots.imag]).astype(np.float32)
+        received, sent = (
+            blocked(y),
+            np.stack([pilots.real, pilots.imag]).astype(np.float32),
+        )
         x = self.detect(self.estimate(received, sent), received, noise)
         return joined(self.demap(x, self.variance), 1, self.layout.subcarriers)

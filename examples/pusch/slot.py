@@ -82,7 +82,9 @@ def signs(layout: Layout) -> np.ndarray:
     return (1 - 2 * (layer % 2 * neighbor)) * (1 - 2 * (layer // 4 * symbol))
 
 
-def send(layout: Layout, channel: Channel, snr: float, rng: np.random.Generator) -> Slot:
+def send(
+    layout: Layout, channel: Channel, snr: float, rng: np.random.Generator
+) -> Slot:
     """One slot over one draw of the channel. snr: in dB, of all layers at one antenna."""
     count, pilot_symbols = layout.subcarriers, layout.pilots
     h = response(channel, count, layout.symbols, (layout.antennas, layout.layers), rng)

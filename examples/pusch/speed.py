@@ -54,11 +54,15 @@ def compare(layout: Layout) -> None:
         return np.linalg.solve(adjoint @ batch + white, adjoint @ right)
 
     channel, received = blocked(h), blocked(slot.received)
-    receivers = {method: Receiver(layout, method, threads) for method in ("cholesky", "lu")}
+    receivers = {
+        method: Receiver(layout, method, threads) for method in ("cholesky", "lu")
+    }
     ways: dict[str, Callable[[], object]] = {"NumPy": numpy}
     for method, receiver in receivers.items():
         ways[method] = lambda r=receiver: r.detect(channel, received, slot.noise)
-    print(f"{layout.antennas} x {layout.layers}, {layout.subcarriers} x {layout.symbols}:")
+    print(
+        f"{layout.antennas} x {layout.layers}, {layout.subcarriers} x {layout.symbols}:"
+    )
     for method, receiver in receivers.items():
         ways[method]()
         found = joined(receiver.solutions, 0, layout.subcarriers).swapaxes(0, 1)

@@ -37,15 +37,27 @@ def test_the_facts_are_numpys(dtype):
         assert dtype.is_signed == (info.min < 0)
     if dtype.is_float:
         info = ml_dtypes.finfo(dtype.numpy)
-        assert (dtype.min, dtype.max, dtype.bits) == (float(info.min), float(info.max), info.bits)
+        assert (dtype.min, dtype.max, dtype.bits) == (
+            float(info.min),
+            float(info.max),
+            info.bits,
+        )
         assert dtype.is_signed == (float(info.min) < 0)
 
 
 @every
 def test_the_predicates_cover_every_kind_once(dtype):
-    kinds = [dtype.is_float, dtype.is_int, dtype.is_bool, dtype.is_complex, dtype.is_string]
+    kinds = [
+        dtype.is_float,
+        dtype.is_int,
+        dtype.is_bool,
+        dtype.is_complex,
+        dtype.is_string,
+    ]
     assert kinds.count(True) == 1
-    assert dtype.is_sub_byte == any(width in dtype.name for width in ("t2", "t4_", "t6_", "int4"))
+    assert dtype.is_sub_byte == any(
+        width in dtype.name for width in ("t2", "t4_", "t6_", "int4")
+    )
 
 
 def test_every_dtype_of_onnx_is_there():
@@ -74,9 +86,13 @@ def test_dtype_of_takes_what_numpy_takes(given, expected):
     assert dtype_of(given).name == expected
 
 
-@pytest.mark.parametrize("given", [None, "float33", "M8[s]", "V8", "f4,f4", 3, [1], object()])
+@pytest.mark.parametrize(
+    "given", [None, "float33", "M8[s]", "V8", "f4,f4", 3, [1], object()]
+)
 def test_anything_else_is_refused_by_name(given):
-    with pytest.raises(InputError, match=r"is not a known dtype\. Known dtypes: float64"):
+    with pytest.raises(
+        InputError, match=r"is not a known dtype\. Known dtypes: float64"
+    ):
         dtype_of(given)
 
 

@@ -7,7 +7,9 @@ import pytest
 from tilewright.base import errors
 from tilewright.base.errors import ModelError, TilewrightError, UnsupportedError
 
-SUBCLASSES = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
+SUBCLASSES = [
+    getattr(errors, name) for name in errors.__all__ if name.endswith("Error")
+]
 
 
 def test_the_text_is_one_line_with_place_message_and_hint():
@@ -18,11 +20,16 @@ def test_the_text_is_one_line_with_place_message_and_hint():
 
 
 def test_a_caller_may_add_the_place():
-    assert str(ModelError("bad", where="node 'n'").at("m.onnx")) == "m.onnx: node 'n': bad"
+    assert (
+        str(ModelError("bad", where="node 'n'").at("m.onnx")) == "m.onnx: node 'n': bad"
+    )
     assert str(ModelError("bad").at("m.onnx")) == "m.onnx: bad"
     twice = ModelError("bad", where="buffer b").at("kernel c").at("kernel c")
     assert str(twice) == "kernel c: buffer b: bad"
-    assert str(ModelError("bad").at("kernel c").at("kernel cc")) == "kernel cc: kernel c: bad"
+    assert (
+        str(ModelError("bad").at("kernel c").at("kernel cc"))
+        == "kernel cc: kernel c: bad"
+    )
 
 
 @pytest.mark.parametrize("cls", SUBCLASSES)

@@ -16,7 +16,13 @@ def test_every_text_has_a_word(text: str) -> None:
 
 
 def test_words() -> None:
-    assert [identifier(x) for x in ("a.b", "1a", "", "é", "_a")] == ["a_b", "x1a", "x", "_", "_a"]
+    assert [identifier(x) for x in ("a.b", "1a", "", "é", "_a")] == [
+        "a_b",
+        "x1a",
+        "x",
+        "_",
+        "_a",
+    ]
     assert identifier("1a", "main_") == "main_1a"
 
 

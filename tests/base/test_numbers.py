@@ -20,13 +20,17 @@ from tilewright.targets.vta import VTAConfig
 from tilewright.targets.vta.timing import TimingParameters
 
 
-@pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3)], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", [3, np.int8(3), np.uint64(3)], ids=lambda v: type(v).__name__
+)
 def test_whole_numbers(value: object) -> None:
     assert whole(value) == 3 and type(whole(value)) is int
     assert whole(value, 3) == 3 and whole(value, 4) is None
 
 
-@pytest.mark.parametrize("value", [True, np.True_, 2.0, np.float32(2), "2", None, 2j, [2]], ids=str)
+@pytest.mark.parametrize(
+    "value", [True, np.True_, 2.0, np.float32(2), "2", None, 2j, [2]], ids=str
+)
 def test_what_is_no_whole_number(value: object) -> None:
     assert whole(value) is None
 
@@ -53,13 +57,18 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
         lift.fun(lambda a: lift.Iterate(n, lift.Map(lambda v: v))(a), lift.f32[4])
     ),
     "lift-component": lambda n: lift.infer(
-        lift.fun(lambda a: a | lift.Map(lambda p: p[n]), lift.Tup(lift.f32, lift.f32)[4])
+        lift.fun(
+            lambda a: a | lift.Map(lambda p: p[n]), lift.Tup(lift.f32, lift.f32)[4]
+        )
     ),
     "lift-size": lambda n: lift.lower(
-        lift.fun(lambda a: a | lift.Map(lambda v: v + v), lift.f32[lift.length("n")]), {"n": n}
+        lift.fun(lambda a: a | lift.Map(lambda v: v + v), lift.f32[lift.length("n")]),
+        {"n": n},
     ),
     "halide": lambda n: halide.RDom([(0, n)]),
-    "vta-config": lambda n: VTAConfig(LOG_BATCH=n, LOG_INP_BUFF_SIZE=16, LOG_ACC_BUFF_SIZE=18),
+    "vta-config": lambda n: VTAConfig(
+        LOG_BATCH=n, LOG_INP_BUFF_SIZE=16, LOG_ACC_BUFF_SIZE=18
+    ),
     "vta-timing": lambda n: TimingParameters(gemm_interval=n),
     "elements": lambda n: schedule_tasks(NO_TASKS, n),
     "elements-of-the-baseline": lambda n: nonstreaming_makespan(NO_TASKS, n),

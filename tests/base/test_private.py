@@ -23,7 +23,9 @@ def others_in_the_group(monkeypatch):
 
 def result(mode, user=None):
     """What `stat` finds for a mode and an owner, by default ourselves."""
-    return os.stat_result((mode, 1, 1, 1, os.geteuid() if user is None else user, 1, 0, 0, 0, 0))
+    return os.stat_result(
+        (mode, 1, 1, 1, os.geteuid() if user is None else user, 1, 0, 0, 0, 0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,14 @@ class Folder:
     """A folder above, as `stat` would find it."""
 
     def __init__(self, mode, user=None, group=1):
-        self.found = (stat.S_IFDIR | mode, 1, 1, 1, os.geteuid() if user is None else user, group)
+        self.found = (
+            stat.S_IFDIR | mode,
+            1,
+            1,
+            1,
+            os.geteuid() if user is None else user,
+            group,
+        )
 
     def stat(self):
         return os.stat_result((*self.found, 0, 0, 0, 0))
@@ -73,12 +82,16 @@ def test_a_folder_above_in_which_nobody_else_can_rename_ours(folder, why):
 
 
 def test_a_group_in_which_the_user_is_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr(private, "_is_own_group", lambda group: group in (7, os.getgid()))
+    monkeypatch.setattr(
+        private, "_is_own_group", lambda group: group in (7, os.getgid())
+    )
     plant(tmp_path / "store")
     (tmp_path / "store").chmod(0o775)
     assert Store(tmp_path / "store", 1 << 20).get("key") == b"planted"
     assert private._objection_above(Folder(0o775, group=7)) == ""
-    assert private._objection_above(Folder(0o777, group=7)) == "can be written by others"
+    assert (
+        private._objection_above(Folder(0o777, group=7)) == "can be written by others"
+    )
 
 
 def plant(root, key="key", data=b"planted"):
@@ -90,12 +103,16 @@ def plant(root, key="key", data=b"planted"):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o722, 0o775, 0o1777])
-def test_a_folder_that_others_may_write_is_off_and_nothing_of_it_is_read(tmp_path, mode):
+def test_a_folder_that_others_may_write_is_off_and_nothing_of_it_is_read(
+    tmp_path, mode
+):
     root = tmp_path / "store"
     path = plant(root)
     root.chmod(mode)
     disk = Store(root, 1 << 20)
-    with pytest.warns(TilewrightWarning, match="cache is off.*can be written by others") as seen:
+    with pytest.warns(
+        TilewrightWarning, match="cache is off.*can be written by others"
+    ) as seen:
         assert disk.get("key") is None
         assert disk.find("key") is None
         disk.put("new", b"data")
@@ -119,7 +136,12 @@ def test_who_is_alone_in_a_group(monkeypatch):
     monkeypatch.setattr(pwd, "getpwuid", lambda user: Entry(pw_name="me"))
     monkeypatch.setattr(grp, "getgrgid", groups.__getitem__)
     private._is_own_group.cache_clear()
-    assert [private._is_own_group(group) for group in (5, 6, 7, 8)] == [True, False, False, False]
+    assert [private._is_own_group(group) for group in (5, 6, 7, 8)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     private._is_own_group.cache_clear()
 
 
@@ -227,7 +249,10 @@ def test_what_is_no_plain_file_is_deleted_and_neither_read_nor_waited_for(
     path = disk._path("key")
     path.parent.mkdir(parents=True)
     plant_it(path, tmp_path)
-    with limited(1 << 30), pytest.warns(TilewrightWarning, match="damaged and was deleted"):
+    with (
+        limited(1 << 30),
+        pytest.warns(TilewrightWarning, match="damaged and was deleted"),
+    ):
         assert read(disk, "key") is None
     assert not os.path.lexists(path)
     disk.put("key", b"again")

@@ -30,7 +30,9 @@ def test_put_and_get(disk):
     assert stats.size == 3000 + store._HEADER
 
 
-@pytest.mark.parametrize("key", ["", "ab", "../../etc/passwd", "a/b", ".hidden", "ab\n", "x" * 201])
+@pytest.mark.parametrize(
+    "key", ["", "ab", "../../etc/passwd", "a/b", ".hidden", "ab\n", "x" * 201]
+)
 def test_a_key_cannot_leave_the_folder(disk, key):
     with pytest.raises(ValueError, match="is not a key"):
         disk.get(key)
@@ -52,7 +54,10 @@ def test_a_damaged_entry_is_deleted_reported_and_made_again(disk, damage):
     for key in ("bad1", "bad2"):
         path = disk._path(key)
         path.write_bytes(blobs[damage](path.read_bytes()))
-    with events.record() as seen, pytest.warns(TilewrightWarning, match="damaged") as warned:
+    with (
+        events.record() as seen,
+        pytest.warns(TilewrightWarning, match="damaged") as warned,
+    ):
         assert disk.get("bad1") is None
         assert disk.get("bad2") is None
     assert len(warned) == 1
@@ -96,7 +101,9 @@ def test_data_above_the_cap_is_not_kept(tmp_path):
 def test_an_unwritable_folder_is_one_warning(tmp_path):
     (tmp_path / "file").write_text("in the way")
     disk = Store(tmp_path / "file" / "store", 1000)
-    with pytest.warns(TilewrightWarning, match=r"writing failed.*TILEWRIGHT_CACHE_DIR") as seen:
+    with pytest.warns(
+        TilewrightWarning, match=r"writing failed.*TILEWRIGHT_CACHE_DIR"
+    ) as seen:
         disk.put("key", b"1")
         disk.put("key", b"2")
         assert disk.get("key") is None
@@ -167,7 +174,9 @@ for i in range(rounds):
 
 
 def _start_worker(root, seed: int, rounds: int) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", WORKER, str(root), str(seed), str(rounds)])
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(root), str(seed), str(rounds)]
+    )
 
 
 def test_many_processes_share_a_store(tmp_path):

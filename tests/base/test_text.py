@@ -97,4 +97,6 @@ def test_human_time(seconds, expected):
 
 def test_what_acts_on_a_terminal_is_shown():
     assert text.visible("plain é 語 \t\n") == "plain é 語 \t\n"
-    assert text.visible("\x1b[2J\x07\x9b\u202e\r\x7f") == r"\x1b[2J\x07\x9b\u202e\x0d\x7f"
+    assert (
+        text.visible("\x1b[2J\x07\x9b\u202e\r\x7f") == r"\x1b[2J\x07\x9b\u202e\x0d\x7f"
+    )

@@ -23,12 +23,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
     directory = tmp_path_factory.mktemp("small")
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "x"], ["p"]), helper.make_node("Relu", ["p"], ["y"])],
+        [
+            helper.make_node("MatMul", ["x", "x"], ["p"]),
+            helper.make_node("Relu", ["p"], ["y"]),
+        ],
         "small",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [16, 16])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [16, 16])],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     onnx.save(model, directory / "small.onnx")
     x = np.random.default_rng(0).standard_normal((16, 16), dtype=np.float32)
     np.savez(directory / "small.npz", **{"in.x": x})

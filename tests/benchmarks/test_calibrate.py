@@ -31,7 +31,9 @@ def test_the_description_has_all_that_calibration_is_for() -> None:
 
 def test_memory_further_away_is_slower() -> None:
     p = calibrate.probes()
-    assert calibrate.bandwidth(p, host().l1 // 2) > calibrate.bandwidth(p, 4 * host().l2)
+    assert calibrate.bandwidth(p, host().l1 // 2) > calibrate.bandwidth(
+        p, 4 * host().l2
+    )
 
 
 def test_threads_pay_from_the_least_work_on_from_which_they_always_do(

@@ -32,23 +32,37 @@ def test_a_call_after_a_pause_is_compared_with_one_among_many() -> None:
 def test_what_is_missed_is_said() -> None:
     good = {"fork_join_seconds": 5e-7, "wake_seconds": 5e-5, "together": 0.95}
     assert not missed(good)
-    assert len(missed({"fork_join_seconds": 2e-6, "wake_seconds": 2e-4, "together": 0.5})) == 3
+    assert (
+        len(missed({"fork_join_seconds": 2e-6, "wake_seconds": 2e-4, "together": 0.5}))
+        == 3
+    )
 
 
 def test_the_smaller_peer_is_the_bar_of_memory() -> None:
     def engine(peak: float) -> dict[str, float]:
-        return {"peak_megabytes": peak, "load_seconds": 0.1, "read_seconds": 0, "llvm_loaded": 0}
+        return {
+            "peak_megabytes": peak,
+            "load_seconds": 0.1,
+            "read_seconds": 0,
+            "llvm_loaded": 0,
+        }
 
     row = {"network": "n", "tilewright": engine(90), "onnxruntime": engine(100)}
     assert not footprint.missed(row | {"openvino": engine(95)})
-    assert footprint.missed(row | {"openvino": engine(80)}) == ["n: peak 90 MB, openvino 80 MB"]
+    assert footprint.missed(row | {"openvino": engine(80)}) == [
+        "n: peak 90 MB, openvino 80 MB"
+    ]
     assert footprint.missed(row | {"openvino": "broken"}) == ["n: openvino: broken"]
     slow = engine(90) | {"load_seconds": 0.9, "llvm_loaded": 1}
-    assert len(footprint.missed(row | {"openvino": engine(95), "tilewright": slow})) == 2
+    assert (
+        len(footprint.missed(row | {"openvino": engine(95), "tilewright": slow})) == 2
+    )
 
 
 def test_a_network_without_a_bar_of_its_own_has_that_of_the_cache() -> None:
     row = {"network": "unknown", "cold_seconds": 99.0, "cached_seconds": 0.1}
     assert not compile_time.missed(row)
     assert len(compile_time.missed(row | {"cached_seconds": 0.6})) == 1
-    assert len(compile_time.missed(row | {"network": "lenet", "cached_seconds": 0.6})) == 2
+    assert (
+        len(compile_time.missed(row | {"network": "lenet", "cached_seconds": 0.6})) == 2
+    )

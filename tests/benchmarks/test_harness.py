@@ -24,7 +24,9 @@ from benchmarks import (
 from tilewright.cli.rounds import Row, Task
 
 
-def row(times: dict[str, list[float]], network: str = "n", threads: int = 1, **more) -> Row:
+def row(
+    times: dict[str, list[float]], network: str = "n", threads: int = 1, **more
+) -> Row:
     checked = {"referenced": True, "error": dict.fromkeys(times, 0.0)}
     return Row(network, threads, list(times), times, **(checked | more))
 
@@ -44,9 +46,15 @@ def test_a_row_without_one_of_its_peers_is_void():
 
 def test_summary_is_per_kind_and_thread_count():
     times = {"lenet": 1.0, "vgg19": 4.0, "matmul_512": 1.0, "int8_matmul_1024": 1.0}
-    rows = [row({"o": [1.0], "p": [t]}, name, n) for name, t in times.items() for n in (1, 2)]
+    rows = [
+        row({"o": [1.0], "p": [t]}, name, n)
+        for name, t in times.items()
+        for n in (1, 2)
+    ]
     found = {(g["kind"], g["threads"]): g for g in score.summary(rows)}
-    assert list(found) == [(k, n) for k in ("network", "operator", "int8") for n in (1, 2)]
+    assert list(found) == [
+        (k, n) for k in ("network", "operator", "int8") for n in (1, 2)
+    ]
     assert found["network", 2]["geometric_mean"] == pytest.approx(2.0)
     assert found["network", 2]["minimum"] == 1.0 and found["network", 2]["rows"] == 2
 
@@ -62,11 +70,17 @@ def test_missed_names_what_misses_a_bar():
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        pytest.param({"error": {"o": 1e-3, "p": 0.0}}, "o: error 1.0e-03, bar 1e-04", id="ours"),
-        pytest.param({"error": {"o": 0.0, "p": 1e-3}}, "p: error 1.0e-03, bar 1e-04", id="a-peer"),
+        pytest.param(
+            {"error": {"o": 1e-3, "p": 0.0}}, "o: error 1.0e-03, bar 1e-04", id="ours"
+        ),
+        pytest.param(
+            {"error": {"o": 0.0, "p": 1e-3}}, "p: error 1.0e-03, bar 1e-04", id="a-peer"
+        ),
         pytest.param({"error": {"o": math.nan, "p": 0.0}}, "o: error nan", id="nan"),
         pytest.param({"error": {"p": 0.0}}, "o: error nan", id="not-compared"),
-        pytest.param({"referenced": False}, "not compared with the float64", id="no-reference"),
+        pytest.param(
+            {"referenced": False}, "not compared with the float64", id="no-reference"
+        ),
     ],
 )
 def test_the_speed_of_a_wrong_program_is_none(more: dict, why: str):
@@ -81,7 +95,9 @@ def test_low_precision_has_a_bar_of_its_own():
 
 
 def test_a_guest_with_wrong_outputs_is_left_out_and_the_row_counts():
-    found = row({"o": [1.0], "p": [2.0], "g": [0.1]}, error={"o": 0.0, "p": 0.0, "g": 1.0})
+    found = row(
+        {"o": [1.0], "p": [2.0], "g": [0.1]}, error={"o": 0.0, "p": 0.0, "g": 1.0}
+    )
     bench._drop_wrong(found, ["g"])
     assert score.fastest(found) == "p"
 
@@ -123,7 +139,9 @@ def test_rows_survive_a_run_that_was_broken_off(tmp_path: Path):
     assert again.get("torn") is None
 
 
-def test_bench_writes_rows_and_goes_on_from_them(folder: Path, tmp_path: Path, monkeypatch):
+def test_bench_writes_rows_and_goes_on_from_them(
+    folder: Path, tmp_path: Path, monkeypatch
+):
     monkeypatch.setattr(harness, "source_hash", lambda: "the same sources")
     arguments = ["--networks", "squeezenet", "--threads", "1", "--rounds", "1", "--seconds", "0.01",
                  "--ours", "onnxruntime", "--against", "onnxruntime",
@@ -133,7 +151,9 @@ def test_bench_writes_rows_and_goes_on_from_them(folder: Path, tmp_path: Path, m
     assert "geometric mean" in result.output
     written = json.loads((tmp_path / "bench.json").read_text())
     assert written["rows"][0]["network"] == "squeezenet"
-    assert all(written["rows"][0]["error"][e] < 1e-4 for e in ("onnxruntime", "onnxruntime#2"))
+    assert all(
+        written["rows"][0]["error"][e] < 1e-4 for e in ("onnxruntime", "onnxruntime#2")
+    )
     assert written["rows"][0]["lead"] > 0
     assert (tmp_path / "bench.svg").read_text().startswith("<svg")
     assert CliRunner().invoke(bench.main, arguments).exit_code == 0
@@ -168,26 +188,37 @@ def test_fresh_process_reports_time_and_memory(small):
 
 
 def test_import_time_of_a_module():
-    result = CliRunner().invoke(import_time.main, ["--module", "json", "--repeats", "1", "--json"])
+    result = CliRunner().invoke(
+        import_time.main, ["--module", "json", "--repeats", "1", "--json"]
+    )
     assert result.exit_code == 0
     assert json.loads(result.output)["import_seconds"] < 1
-    assert CliRunner().invoke(import_time.main, ["--module", "no_such_module"]).exit_code == 1
+    assert (
+        CliRunner().invoke(import_time.main, ["--module", "no_such_module"]).exit_code
+        == 1
+    )
 
 
 def test_engines_that_are_near_take_part(tmp_path: Path, monkeypatch, capsys):
     task = Task("lenet", Path("lenet.onnx"), Path("lenet.npz"), 1)
     probed = row(
-        {"base": [1.0], "close": [10.0], "far": [11.0]}, failed={"broken": "no such thing"}
+        {"base": [1.0], "close": [10.0], "far": [11.0]},
+        failed={"broken": "no such thing"},
     )
     calls = []
     monkeypatch.setattr(bench.timing, "measure", lambda *a: calls.append(a) or probed)
-    monkeypatch.setattr(peers, "missing", lambda e: "not installed" if e == "absent" else None)
+    monkeypatch.setattr(
+        peers, "missing", lambda e: "not installed" if e == "absent" else None
+    )
     store = harness.Rows(tmp_path / "rows.jsonl")
     wanted = ["close", "far", "broken", "absent"]
     assert bench.near(task, wanted, "base", store) == ["close"]
     said = capsys.readouterr().err
     assert "without far: 11 times behind base" in said
-    assert "without broken: no such thing" in said and "without absent: not installed" in said
+    assert (
+        "without broken: no such thing" in said
+        and "without absent: not installed" in said
+    )
     assert bench.near(task, wanted, "base", store) == ["close"]
     assert len(calls) == 1  # the second time from the store
 

@@ -14,12 +14,17 @@ from click.testing import CliRunner
 
 pytest.importorskip("torch")
 from benchmarks import causes, counts, kernels, models, peak
-from tilewright.runtime.mix import Mix
+from tilewright.runtime.instruction_mix import Mix
 
 
 def test_bandwidth_is_that_of_the_level_that_holds_the_data():
     peaks = peak.Peaks(100.0, ((1024.0, 50.0), (math.inf, 5.0)))
-    assert [peaks.bandwidth(size) for size in (1, 1024, 1025, 1 << 40)] == [50.0, 50.0, 5.0, 5.0]
+    assert [peaks.bandwidth(size) for size in (1, 1024, 1025, 1 << 40)] == [
+        50.0,
+        50.0,
+        5.0,
+        5.0,
+    ]
 
 
 def test_the_peaks_of_this_core():
@@ -59,7 +64,10 @@ FACTS = causes.Facts(
         ({"lanes": 0.71}, {"idle lanes": "29%"}),
         ({"mix": replace(MIX, spills=4)}, {"spills": "4 of 40"}),
         ({"mix": replace(MIX, width=32)}, {"narrow vectors": "32 of 64 bytes"}),
-        ({"mix": replace(MIX, vectors=9)}, {"other arithmetic": "9 beside 24 multiply-adds"}),
+        (
+            {"mix": replace(MIX, vectors=9)},
+            {"other arithmetic": "9 beside 24 multiply-adds"},
+        ),
         ({"mix": replace(MIX, loads=25)}, {"loads": "25 for 24 multiply-adds"}),
         ({"stream": 0.4}, {"arithmetic and traffic in turn": "50% + 40%"}),
         ({"us": 3.04, "transforms": 0.21}, {"short": "3.0 us", "transforms": "21%"}),
@@ -114,7 +122,9 @@ gelu (float[48, 32] x) => (float[48, 34] y) {
 """
 
 
-def test_an_operator_that_is_a_loop_program_has_nothing_to_count(tmp_path: Path) -> None:
+def test_an_operator_that_is_a_loop_program_has_nothing_to_count(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "topk.onnx"
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
@@ -126,7 +136,9 @@ def test_an_operator_that_is_a_loop_program_has_nothing_to_count(tmp_path: Path)
 
 def test_operations_behind_the_sums_and_idle_lanes_are_counted(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(GELU)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((32, 34), "f4"), "w"))
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones((32, 34), "f4"), "w")
+    )
     onnx.save(model, tmp_path / "gelu.onnx")
     found = {}
     for mcpu in ("x86-64-v3", "x86-64-v4"):
@@ -146,7 +158,9 @@ def test_kernels_over_three_percent_are_listed(tmp_path: Path):
     result = CliRunner().invoke(kernels.main, arguments)
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)["rows"]
-    assert rows and all(row["network"] == name and row["share"] > kernels.SHARE for row in rows)
+    assert rows and all(
+        row["network"] == name and row["share"] > kernels.SHARE for row in rows
+    )
     assert sum(row["share"] for row in rows) <= 1.001
     assert all(bool(row["causes"]) is row["falls_short"] for row in rows)
     table = CliRunner().invoke(kernels.main, arguments[:-1]).output

@@ -71,9 +71,15 @@ def test_a_model_is_built_once_per_recipe(folder: Path):
     assert list(folder.glob(".*")) == []
 
 
-@pytest.mark.parametrize("name", [*models.RECIPES, "bias_grad_4096x768", "int8_matmul_1024"])
+@pytest.mark.parametrize(
+    "name", [*models.RECIPES, "bias_grad_4096x768", "int8_matmul_1024"]
+)
 def test_inputs_are_seeded(name: str):
-    first, again, other = models.inputs(name), models.inputs(name), models.inputs(name, 1)
+    first, again, other = (
+        models.inputs(name),
+        models.inputs(name),
+        models.inputs(name, 1),
+    )
     assert all(np.array_equal(first[key], again[key]) for key in first)
     assert any(not np.array_equal(first[key], other[key]) for key in first)
 
@@ -99,7 +105,11 @@ def test_a_quantized_network_is_the_float_one_within_its_steps(tmp_path: Path):
 
     path = models.build("int8_resnet18", tmp_path)
     kinds = {n.op_type for n in onnx.load(path).graph.node}
-    assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= kinds and "Relu" not in kinds
+    assert {
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "Conv",
+    } <= kinds and "Relu" not in kinds
     expected = reference.outputs("int8_resnet18", path)
     with np.load(models.write_outputs("int8_resnet18", path)) as archive:
         got = [archive["out.output"]]
@@ -109,7 +119,9 @@ def test_a_quantized_network_is_the_float_one_within_its_steps(tmp_path: Path):
 
 
 def test_unknown_network_is_named():
-    with pytest.raises(KeyError, match="no network or operator 'alexnet'; there are lenet"):
+    with pytest.raises(
+        KeyError, match="no network or operator 'alexnet'; there are lenet"
+    ):
         models.build("alexnet", Path("nowhere"))
     result = CliRunner().invoke(models.main, [])
     assert result.exit_code == 2 and "name networks" in result.output

@@ -16,19 +16,29 @@ TIMES = {"tilewright": [1.0, 2.0, 1.0], "onnxruntime": [2.0, 2.0, 3.0]}
 
 
 def row(name: str = "lenet", threads: int = 1, **more) -> Row:
-    fields = {"referenced": True, "error": {"tilewright": 2e-7, "onnxruntime": 0.0}, "facts": FACTS}
+    fields = {
+        "referenced": True,
+        "error": {"tilewright": 2e-7, "onnxruntime": 0.0},
+        "facts": FACTS,
+    }
     return Row(name, threads, list(TIMES), TIMES, **(fields | more))
 
 
 def both() -> dict[tuple[str, int], Row]:
-    return {(n, t): row(n, t) for n in ("lenet", "matmul_512", "int8_matmul_1024") for t in (1, 2)}
+    return {
+        (n, t): row(n, t)
+        for n in ("lenet", "matmul_512", "int8_matmul_1024")
+        for t in (1, 2)
+    }
 
 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
         pytest.param({"referenced": False}, "not compared", id="no-reference"),
-        pytest.param({"error": {"tilewright": 1.0, "onnxruntime": 0.0}}, "error", id="wrong"),
+        pytest.param(
+            {"error": {"tilewright": 1.0, "onnxruntime": 0.0}}, "error", id="wrong"
+        ),
         pytest.param({"failed": {"openvino": "broke"}}, "broke", id="failed"),
         pytest.param({"facts": {}}, "where it is from", id="of-unknown-origin"),
     ],
@@ -40,8 +50,13 @@ def test_a_row_that_does_not_count_is_left_out(more: dict, why: str, capsys):
 
 
 def test_rows_of_two_processors_are_refused():
-    rows = {("lenet", 1): row(), ("vgg19", 1): row("vgg19", facts=FACTS | {"processor": "B"})}
-    with pytest.raises(click.ClickException, match="one processor are published, found: A, B"):
+    rows = {
+        ("lenet", 1): row(),
+        ("vgg19", 1): row("vgg19", facts=FACTS | {"processor": "B"}),
+    }
+    with pytest.raises(
+        click.ClickException, match="one processor are published, found: A, B"
+    ):
         publish.countable(rows)
     with pytest.raises(click.ClickException, match="found: no rows"):
         publish.countable({})
@@ -66,7 +81,9 @@ def test_a_page_has_leads_errors_spread_and_where_they_are_from(page: str):
     assert "2.00" in said and "processors of A, 2026-01-02, commit abc1234" in said
     assert "2e-07" in said
     if page != "README.md":
-        assert "1.50-2.50" in said and "matmul_512" in said and "int8_matmul_1024" in said
+        assert (
+            "1.50-2.50" in said and "matmul_512" in said and "int8_matmul_1024" in said
+        )
 
 
 @pytest.mark.parametrize("page", publish.PAGES)

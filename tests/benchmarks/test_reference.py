@@ -28,15 +28,29 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("MaxPool", [IMAGE], POOL),
     ("AveragePool", [IMAGE], POOL),
     ("AveragePool", [IMAGE], {**POOL, "count_include_pad": 1}),
-    ("BatchNormalization", [IMAGE, array(4), array(4), array(4), array(4) ** 2 + 0.5], {}),
+    (
+        "BatchNormalization",
+        [IMAGE, array(4), array(4), array(4), array(4) ** 2 + 0.5],
+        {},
+    ),
     ("LayerNormalization", [array(2, 3, 5), array(5), array(5)], {"epsilon": 1e-3}),
     ("ConvTranspose", [IMAGE, array(4, 3, 2, 2), array(3)], {"strides": [2, 2]}),
-    ("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    (
+        "MaxPool",
+        [IMAGE],
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
     ("AveragePool", [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
     ("ReduceSum", [array(2, 3, 4), np.array([0])], {"keepdims": 0}),
     (
         "Slice",
-        [array(5, 6), np.array([1, 0]), np.array([4, 6]), np.array([0, 1]), np.array([1, 2])],
+        [
+            array(5, 6),
+            np.array([1, 0]),
+            np.array([4, 6]),
+            np.array([0, 1]),
+            np.array([1, 2]),
+        ],
         {},
     ),
     (
@@ -68,20 +82,30 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
 ]
 
 
-def one_node(op: str, values: list[np.ndarray], attributes: dict[str, Any]) -> onnx.ModelProto:
+def one_node(
+    op: str, values: list[np.ndarray], attributes: dict[str, Any]
+) -> onnx.ModelProto:
     names = [f"x{i}" for i in range(len(values))]
     infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        helper.make_tensor_value_info(
+            n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape
+        )
         for n, v in zip(names, values)
     ]
     result = helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)
     node = helper.make_node(op, names, ["y"], **attributes)
     graph = helper.make_graph([node], "one", infos, [result])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    )
 
 
-@pytest.mark.parametrize(("op", "values", "attributes"), CASES, ids=[case[0] for case in CASES])
-def test_operator_agrees_with_onnx(op: str, values: list[np.ndarray], attributes: dict[str, Any]):
+@pytest.mark.parametrize(
+    ("op", "values", "attributes"), CASES, ids=[case[0] for case in CASES]
+)
+def test_operator_agrees_with_onnx(
+    op: str, values: list[np.ndarray], attributes: dict[str, Any]
+):
     model = one_node(op, values, attributes)
     feeds = {f"x{i}": v for i, v in enumerate(values)}
     got = reference.evaluate(model, feeds)["y"]

@@ -19,7 +19,9 @@ def make(nodes, inputs, outputs, weights=None, opset=17, **more):
         return [helper.make_tensor_value_info(n, t, s) for n, (t, s) in table.items()]
 
     initializers = [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
-    graph = helper.make_graph(nodes, "small", infos(inputs), infos(outputs), initializers)
+    graph = helper.make_graph(
+        nodes, "small", infos(inputs), infos(outputs), initializers
+    )
     opsets = more.pop("opsets", [helper.make_opsetid("", opset)])
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 

@@ -49,7 +49,9 @@ def test_a_folder(verb, tmp_path):
     refused(verb(tmp_path), "folder")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff" * 500, b"not a model", b"\x08\x08"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00\xff" * 500, b"not a model", b"\x08\x08"]
+)
 def test_bytes_that_are_no_model(verb, tmp_path, content):
     path = tmp_path / "noise.onnx"
     path.write_bytes(content)
@@ -90,10 +92,14 @@ def external(tmp_path, location):
     return folder
 
 
-@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "a/../../secret.bin"])
+@pytest.mark.parametrize(
+    "location", ["../secret.bin", "/etc/passwd", "a/../../secret.bin"]
+)
 def test_external_data_outside_the_folder(verb, tmp_path, location):
     (tmp_path / "secret.bin").write_bytes(bytes(4096))
-    refused(verb(external(tmp_path, location) / "bad.onnx"), "bad.onnx", "external data")
+    refused(
+        verb(external(tmp_path, location) / "bad.onnx"), "bad.onnx", "external data"
+    )
 
 
 def test_external_data_behind_a_link(verb, tmp_path):
@@ -111,16 +117,25 @@ def test_external_data_missing_or_short(verb, tmp_path):
 
 
 def cyclic():
-    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+    ]
     return make(nodes, {"x": (FLOAT, [2])}, {"b": (FLOAT, [2])})
 
 
 def dangling():
-    return make([helper.make_node("Relu", ["nowhere"], ["y"], "r")], {}, {"y": (FLOAT, [2])})
+    return make(
+        [helper.make_node("Relu", ["nowhere"], ["y"], "r")], {}, {"y": (FLOAT, [2])}
+    )
 
 
 def dangling_output():
-    return make([helper.make_node("Relu", ["x"], ["a"])], {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])})
+    return make(
+        [helper.make_node("Relu", ["x"], ["a"])],
+        {"x": (FLOAT, [2])},
+        {"y": (FLOAT, [2])},
+    )
 
 
 def duplicate():
@@ -219,7 +234,9 @@ def test_corrupted_artifacts(command, artifact):
     whole = artifact.read_bytes()
     places = np.linspace(0, len(whole) - 1, 12).astype(int)
     for place in places:
-        artifact.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        artifact.write_bytes(
+            whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]
+        )
         found = command("run", artifact)
         # A bit that means nothing, such as a time stamp, may change; nothing may crash.
         assert found.code == 0 or "m.tw" in found.err, found.err
@@ -241,7 +258,9 @@ def test_missing_artifact(command, tmp_path):
 
 def test_a_corrupted_cache_repairs_itself(command, perceptron, tmp_path):
     assert command("run", perceptron).code == 0
-    entries = [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.name[0] != "."]
+    entries = [
+        p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.name[0] != "."
+    ]
     assert entries
     for path in entries:
         data = bytearray(path.read_bytes())
@@ -261,18 +280,24 @@ def test_a_corrupted_cache_repairs_itself(command, perceptron, tmp_path):
 )
 def test_the_output_cannot_be_written(command, perceptron, tmp_path, verb, option):
     target = tmp_path / "no" / "such" / "file"
-    refused(command(verb, perceptron, option, target), "does not exist", str(target.parent))
+    refused(
+        command(verb, perceptron, option, target), "does not exist", str(target.parent)
+    )
     refused(command(verb, perceptron, option, tmp_path), "it is a folder")
 
 
-@pytest.mark.parametrize(("verb", "option"), [("run", "-o"), ("run", "--trace"), ("compile", "-o")])
+@pytest.mark.parametrize(
+    ("verb", "option"), [("run", "-o"), ("run", "--trace"), ("compile", "-o")]
+)
 def test_results_for_nobody(command, perceptron, verb, option):
     found = command(verb, perceptron, option, "/dev/null")
     assert (found.code, found.err) == (0, "")
     refused(command(verb, perceptron, option, ""), "file name is empty")
 
 
-def test_a_file_of_inputs_that_is_absent_or_no_file_of_numpys(command, perceptron, tmp_path):
+def test_a_file_of_inputs_that_is_absent_or_no_file_of_numpys(
+    command, perceptron, tmp_path
+):
     absent, text = tmp_path / "absent.npy", tmp_path / "text.npy"
     text.write_text("text")
     found = command("run", perceptron, "--input", f"x={absent}")
@@ -283,19 +308,26 @@ def test_a_file_of_inputs_that_is_absent_or_no_file_of_numpys(command, perceptro
 
 @pytest.mark.parametrize("amount", ["-1", "nan", "inf", "much"])
 def test_amounts_that_are_none(command, perceptron, amount):
-    for verb, option in (("verify", "--tolerance"), ("bench", "--seconds"), ("explore", "--time")):
+    for verb, option in (
+        ("verify", "--tolerance"),
+        ("bench", "--seconds"),
+        ("explore", "--time"),
+    ):
         found = command(verb, perceptron, option, amount)
         assert found.code == 2 and "expected a number of at least 0" in found.err
 
 
-def test_options_of_compiling_are_refused_for_an_artifact(command, perceptron, tmp_path):
+def test_options_of_compiling_are_refused_for_an_artifact(
+    command, perceptron, tmp_path
+):
     artifact = tmp_path / "m.tw"
     assert command("compile", perceptron, "-o", artifact).code == 0
     assert command("run", artifact, "--threads", 1).code == 0
     for options in (("--mcpu", "x86-64-v3"), ("--math", "fast"), ("--dim", "n=3"),
                     ("--fallback", "warn"), ("--no-cache",), ("--sanitize",)):  # fmt: skip
         refused(
-            command("run", artifact, *options), f"{options[0]}: an artifact is already compiled"
+            command("run", artifact, *options),
+            f"{options[0]}: an artifact is already compiled",
         )
 
 
@@ -319,7 +351,10 @@ def test_not_a_number_flows_through(command, perceptron, tmp_path):
     x[0, 0], x[1, 1] = np.nan, np.inf
     np.save(tmp_path / "x.npy", x)
     out = tmp_path / "y.npz"
-    assert command("run", perceptron, "--input", f"x={tmp_path / 'x.npy'}", "-o", out).code == 0
+    assert (
+        command("run", perceptron, "--input", f"x={tmp_path / 'x.npy'}", "-o", out).code
+        == 0
+    )
     with np.load(out) as archive:
         assert np.isnan(archive["y"][0]).all()
 

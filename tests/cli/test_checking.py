@@ -25,7 +25,11 @@ def off_by_one(monkeypatch):
     emit = CpuTarget.emit
 
     def further(s):
-        if isinstance(s, Store) and s.buffer.shape in ((2, 16), (32,)) and s.buffer.name != "x":
+        if (
+            isinstance(s, Store)
+            and s.buffer.shape in ((2, 16), (32,))
+            and s.buffer.name != "x"
+        ):
             return Store(s.buffer, (*s.index[:-1], s.index[-1] + 1), s.value)
         return s
 
@@ -93,13 +97,20 @@ def test_the_smallest_wrong_part_is_written(command, perceptron, wrong_relu, tmp
     assert again.code == 1 and again.json["divergence"]["operator"] == "Relu"
 
 
-def test_operators_that_are_wrong_together_stay_together(command, tmp_path, monkeypatch):
+def test_operators_that_are_wrong_together_stay_together(
+    command, tmp_path, monkeypatch
+):
     """A chain of four maps, of which Neg and Exp are wrong where they meet in one kernel."""
     from tilewright.cli import verify
 
     nodes = [
         onnx.helper.make_node(op, [a], [b], op.lower())
-        for op, a, b in (("Sin", "x", "a"), ("Neg", "a", "b"), ("Exp", "b", "c"), ("Cos", "c", "y"))
+        for op, a, b in (
+            ("Sin", "x", "a"),
+            ("Neg", "a", "b"),
+            ("Exp", "b", "c"),
+            ("Cos", "c", "y"),
+        )
     ]
     path = tmp_path / "chain.onnx"
     onnx.save(make(nodes, {"x": (FLOAT, [5])}, {"y": (FLOAT, [5])}), path)
@@ -109,7 +120,11 @@ def test_operators_that_are_wrong_together_stay_together(command, tmp_path, monk
         kinds = [op.op_type for op in graph.operations]
         inside = {v for op in graph.operations for v in op.writes} - set(graph.outputs)
         exe = compiled(graph, *rest)
-        if "Neg" not in kinds or "Exp" not in kinds or not any(v.name == "b" for v in inside):
+        if (
+            "Neg" not in kinds
+            or "Exp" not in kinds
+            or not any(v.name == "b" for v in inside)
+        ):
             return exe
 
         def wrong(feeds):
@@ -136,7 +151,9 @@ def test_nothing_is_written_for_a_right_model(command, perceptron, tmp_path):
 
 def test_a_certificate_says_what_was_compared(command, perceptron, tmp_path):
     out = tmp_path / "m.tw"
-    found = command("compile", perceptron, "-o", out, "--certify", "--seed", 7, "--json")
+    found = command(
+        "compile", perceptron, "-o", out, "--certify", "--seed", 7, "--json"
+    )
     assert found.code == 0, found.err
     said = tw.load(out).certificate
     assert said == found.json["certificate"]
@@ -145,8 +162,14 @@ def test_a_certificate_says_what_was_compared(command, perceptron, tmp_path):
     assert row["output"] == "y" and 0 <= row["difference"] <= row["allowed"] == 1e-4
     shown = command("verify", out)
     assert shown.code == 0
-    assert "on random inputs of seed 7: x: float32[2, 8]" in shown.out and "ok" in shown.out
-    assert json.loads(json.dumps(command("verify", out, "--json").json["certificate"])) == said
+    assert (
+        "on random inputs of seed 7: x: float32[2, 8]" in shown.out
+        and "ok" in shown.out
+    )
+    assert (
+        json.loads(json.dumps(command("verify", out, "--json").json["certificate"]))
+        == said
+    )
 
 
 def test_an_artifact_of_a_replaced_math_mode_loads_and_shows_its_certificate(
@@ -175,11 +198,17 @@ def test_a_wrong_model_gets_no_certificate(command, perceptron, wrong_relu, tmp_
     out = tmp_path / "m.tw"
     found = command("compile", perceptron, "-o", out, "--certify")
     assert found.code == 1 and not out.exists()
-    assert "the output 'y' differs by" in found.err and "Nothing was written" in found.err
+    assert (
+        "the output 'y' differs by" in found.err and "Nothing was written" in found.err
+    )
 
 
 def test_a_malformed_certificate(tmp_path):
-    for wrong in ({}, {"inputs": 3}, {"inputs": {}, "reference": 1, "seed": 2, "outputs": [1]}):
+    for wrong in (
+        {},
+        {"inputs": 3},
+        {"inputs": {}, "reference": 1, "seed": 2, "outputs": [1]},
+    ):
         with pytest.raises(ArtifactError, match="its certificate is malformed"):
             certificate.show(tmp_path, wrong, False)
 

@@ -21,17 +21,27 @@ def test_demo_beside_onnxruntime(command, small):
     options = ("--rounds", 1, "--seconds", 0.01, "--threads", 1)
     found = command("demo", *options)
     assert found.code == 0, found.err + found.out
-    assert "differs from onnxruntime by at most" in found.out and "of its speed" in found.out
+    assert (
+        "differs from onnxruntime by at most" in found.out
+        and "of its speed" in found.out
+    )
     found = command("demo", *options, "--json")
     assert found.json["ok"] is True and found.json["speed"] > 0
 
 
 def test_demo_alone(command, small, monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "missing", lambda engine: "not installed: pip install onnxruntime")
+    monkeypatch.setattr(
+        demo, "missing", lambda engine: "not installed: pip install onnxruntime"
+    )
     found = command("demo", "--keep", tmp_path / "kept", "--threads", 1)
     assert found.code == 0, found.err + found.out
-    assert "onnxruntime is not installed" in found.out and "differs from float64" in found.out
-    assert {"resnet50.onnx", "resnet50.tw"} <= {p.name for p in (tmp_path / "kept").iterdir()}
+    assert (
+        "onnxruntime is not installed" in found.out
+        and "differs from float64" in found.out
+    )
+    assert {"resnet50.onnx", "resnet50.tw"} <= {
+        p.name for p in (tmp_path / "kept").iterdir()
+    }
 
 
 def test_demo_fails_when_the_outputs_differ(command, small, monkeypatch):

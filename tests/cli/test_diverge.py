@@ -29,7 +29,10 @@ def test_nothing_differs(graph):
 
 def test_an_operator_that_is_wrong_by_itself(graph):
     def wrong(part, feeds):
-        return [a + 1 if v.name == "r" else a for v, a in zip(part.outputs, exact(part, feeds))]
+        return [
+            a + 1 if v.name == "r" else a
+            for v, a in zip(part.outputs, exact(part, feeds))
+        ]
 
     found = diverge.first(graph, FEEDS, wrong)
     assert (found.operation.name, found.fused) == ("rectify", False)

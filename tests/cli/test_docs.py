@@ -40,5 +40,8 @@ def test_every_error_class_has_a_row():
     text = (DOCS / "errors.md").read_text()
     for name in errors.__all__:
         found = getattr(errors, name)
-        if issubclass(found, errors.TilewrightError) and found is not errors.TilewrightError:
+        if (
+            issubclass(found, errors.TilewrightError)
+            and found is not errors.TilewrightError
+        ):
             assert f"| `{name}` | `{found.code}` |" in text

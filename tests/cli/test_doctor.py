@@ -33,7 +33,11 @@ def test_processors_of_one_name_are_told_apart(tmp_path, monkeypatch):
         path.write_text(text)
         monkeypatch.setattr(doctor, "_CPUINFO", path)
         names.append(doctor.processor_name())
-    assert names == ["AMD EPYC, family 25 model 1", "AMD EPYC, family 25 model 17", "Cortex"]
+    assert names == [
+        "AMD EPYC, family 25 model 1",
+        "AMD EPYC, family 25 model 17",
+        "Cortex",
+    ]
 
 
 def test_doctor_says_where_a_value_comes_from(command, monkeypatch):

@@ -29,7 +29,10 @@ def test_a_model_by_search_as_json(command, perceptron):
     assert found.code == 0, found.err
     assert not found.json["exact"] and len(found.json["points"]) <= 8
     assert {p["pes"] for p in found.json["points"]} == {4, 8}
-    assert all(found.json["bounds"][str(p["pes"])] <= p["makespan"] for p in found.json["points"])
+    assert all(
+        found.json["bounds"][str(p["pes"])] <= p["makespan"]
+        for p in found.json["points"]
+    )
 
 
 def test_the_best_is_the_shortest_of_all_schedules(command, perceptron):
@@ -38,7 +41,9 @@ def test_the_best_is_the_shortest_of_all_schedules(command, perceptron):
     lines = command(*arguments).out.splitlines()
     heading = next(line for line in lines if line.startswith("PEs"))
     assert heading.split()[:6] == ["PEs", "best", "SB-LTS", "SB-RLX", "list", "no"]
-    for line, (pes, row) in zip(lines[lines.index(heading) + 1 :], best.items(), strict=False):
+    for line, (pes, row) in zip(
+        lines[lines.index(heading) + 1 :], best.items(), strict=False
+    ):
         made = [row[how] for how in ("lts", "rlx", "list", "baseline")]
         assert row["makespan"] == row[row["schedule"]] == min(made)
         assert line.split()[:6] == [pes, *(f"{n:,}" for n in (min(made), *made))]
@@ -46,7 +51,9 @@ def test_the_best_is_the_shortest_of_all_schedules(command, perceptron):
 
 def test_a_search_says_how_far_it_can_be_off(command, perceptron):
     found = command("explore", perceptron, "--pes", "4", "--limit", 3)
-    assert "searched: 3 combinations were scheduled; the optimum may be up to" in found.out
+    assert (
+        "searched: 3 combinations were scheduled; the optimum may be up to" in found.out
+    )
 
 
 def test_the_report_is_a_page_with_a_picture(command, tmp_path):
@@ -56,13 +63,17 @@ def test_the_report_is_a_page_with_a_picture(command, tmp_path):
     text = page.read_text()
     assert text.startswith("<!doctype html>")
     assert "<td>mv</td>" in text and "129,024" in text
-    pictures = [ElementTree.fromstring(p) for p in re.findall("<svg.*?</svg>", text, re.DOTALL)]
+    pictures = [
+        ElementTree.fromstring(p) for p in re.findall("<svg.*?</svg>", text, re.DOTALL)
+    ]
     assert len(pictures) == 3
     for picture in pictures:
         assert any("volume=part" in text.text for text in picture.iter(f"{SVG}text"))
     bars = pictures[1].findall(f"{SVG}rect")
     titles = [bar.find(f"{SVG}title").text for bar in bars]
-    assert any(re.match(r"conv2d\.\w+.*: \d+ tasks, cycles 14,400 to ", t) for t in titles)
+    assert any(
+        re.match(r"conv2d\.\w+.*: \d+ tasks, cycles 14,400 to ", t) for t in titles
+    )
 
 
 def test_the_graph_collapses_equal_tasks(command, tmp_path):
@@ -102,7 +113,10 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
         (["model.tw"], "an artifact contains machine code, not the model"),
         (["conv2d:3x2,6"], "the sizes of a conv2d are malformed: 3x2,6"),
         (["conv2d:1x3x3,4x5x5"], "the sizes of a conv2d are malformed"),
-        (["conv2d:1x9x9,4x3x3x3"], "the sizes of a conv2d are malformed: 1x9x9,4x3x3x3"),
+        (
+            ["conv2d:1x9x9,4x3x3x3"],
+            "the sizes of a conv2d are malformed: 1x9x9,4x3x3x3",
+        ),
         (["matmul:4x,4x4"], "the sizes of a matmul are malformed"),
         (["matmul", "--pes", "0"], "processing elements [0]"),
         (["matmul", "--graph", "graph.png"], "a task graph cannot be written as .png"),

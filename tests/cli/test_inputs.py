@@ -59,9 +59,18 @@ def test_random_values_of_every_dtype(dtype):
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
-        (Wanted("image", dtypes.float16, (4, 3)), "expected float16[4, 3], got float32[4, 3]"),
-        (Wanted("image", dtypes.float32, (4, 4)), "expected float32[4, 4], got float32[4, 3]"),
-        (Wanted("image", dtypes.float32, (4,)), "expected float32[4], got float32[4, 3]"),
+        (
+            Wanted("image", dtypes.float16, (4, 3)),
+            "expected float16[4, 3], got float32[4, 3]",
+        ),
+        (
+            Wanted("image", dtypes.float32, (4, 4)),
+            "expected float32[4, 4], got float32[4, 3]",
+        ),
+        (
+            Wanted("image", dtypes.float32, (4,)),
+            "expected float32[4], got float32[4, 3]",
+        ),
         (Wanted("image", dtypes.float32, ("n", "n")), "with n=4"),
     ],
 )
@@ -83,12 +92,16 @@ def test_narrow_floats_survive_the_file_format(tmp_path):
     assert (found["b"] == values).all()
 
 
-@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00\xff\xff", b"PK\x03\x04"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no array", b"\x93NUMPY\x01\x00\xff\xff", b"PK\x03\x04"]
+)
 def test_broken_files_are_refused(tmp_path, content):
     path = tmp_path / "broken"
     path.write_bytes(content)
     for given in ({"files": [("image", path)]}, {"archive": path}):
-        with pytest.raises(InputError, match=r"broken: (cannot be read|not a NumPy file)"):
+        with pytest.raises(
+            InputError, match=r"broken: (cannot be read|not a NumPy file)"
+        ):
             gather([IMAGE], **given)
 
 

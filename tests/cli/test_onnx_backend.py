@@ -35,7 +35,9 @@ def test_run_node():
     for inputs in ([a, b], {"a": a, "b": b}):
         [c] = onnx_backend.run_node(node, inputs)
         assert (c == a + b).all()
-    [c] = TilewrightBackend.run_node(helper.make_node("Neg", ["a"], ["c"]), a, opset_version=13)
+    [c] = TilewrightBackend.run_node(
+        helper.make_node("Neg", ["a"], ["c"]), a, opset_version=13
+    )
     assert (c == -a).all()
 
 
@@ -45,13 +47,17 @@ def test_the_same_node_means_what_its_opset_says():
     assert b.shape == (2,)
 
 
-@pytest.mark.parametrize("backend", [TilewrightBackend, onnx_backend], ids=["class", "module"])
+@pytest.mark.parametrize(
+    "backend", [TilewrightBackend, onnx_backend], ids=["class", "module"]
+)
 def test_onnx_runner_accepts_us(backend):
     runner = onnx.backend.test.BackendTest(backend, __name__)
     runner.include(r"^test_(relu|add|gemm_default_no_bias|single_relu_model)_cpu$")
     outcome = unittest.TestResult()
     runner.test_suite.run(outcome)
-    assert not outcome.failures and not outcome.errors, outcome.failures or outcome.errors
+    assert not outcome.failures and not outcome.errors, (
+        outcome.failures or outcome.errors
+    )
     ran = outcome.testsRun - len(outcome.skipped)
     assert ran == 4
 

@@ -34,7 +34,9 @@ def test_a_verb_takes_what_it_uses(verb):
     assert names & {*COMPILE} == TAKEN[verb]
 
 
-@pytest.mark.parametrize("line", ["demo --target vta", "demo --dim n=1", "demo --trust"])
+@pytest.mark.parametrize(
+    "line", ["demo --target vta", "demo --dim n=1", "demo --trust"]
+)
 def test_an_option_of_other_verbs_is_refused(command, line):
     found = command(*line.split())
     assert found.code == 2 and "No such option" in found.err, found.err
@@ -74,12 +76,16 @@ def test_an_option_without_an_effect_is_refused(command, perceptron, line, said)
         ("--math strict", "'strict' was replaced: use --math default"),
     ],
 )
-def test_a_replaced_spelling_is_refused_with_the_present_one(command, perceptron, line, said):
+def test_a_replaced_spelling_is_refused_with_the_present_one(
+    command, perceptron, line, said
+):
     found = command("run", perceptron, *line.split())
     assert found.code == 2 and said in found.err, found.err
 
 
-@pytest.mark.parametrize("verb", ["run", "compile", "bench", "verify", "check", "explore"])
+@pytest.mark.parametrize(
+    "verb", ["run", "compile", "bench", "verify", "check", "explore"]
+)
 def test_a_dimension_that_no_input_has_is_refused(command, perceptron, symbolic, verb):
     found = command(verb, perceptron, "--dim", "batch=2")
     assert found.code != 0 and "no dimension is called 'batch'" in found.err, found.err

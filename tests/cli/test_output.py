@@ -13,7 +13,14 @@ from tilewright.cli import output
 
 
 def test_json_of_what_json_lacks(capsys):
-    output.dump({"a": float("inf"), "b": [np.float32(1.5), np.int64(2)], "c": Path("x"), 1: None})
+    output.dump(
+        {
+            "a": float("inf"),
+            "b": [np.float32(1.5), np.int64(2)],
+            "c": Path("x"),
+            1: None,
+        }
+    )
     found = json.loads(capsys.readouterr().out)
     assert found == {"a": "inf", "b": [1.5, 2], "c": "x", "1": None}
 

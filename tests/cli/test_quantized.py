@@ -26,7 +26,9 @@ def test_compile_lists_the_instructions(command, perceptron):
     assert "use --emit asm" in found.err
 
 
-def test_quantize_writes_scales_that_run_and_compile_take(command, perceptron, tmp_path):
+def test_quantize_writes_scales_that_run_and_compile_take(
+    command, perceptron, tmp_path
+):
     rng = np.random.default_rng(0)
     samples = []
     for n in range(3):
@@ -45,13 +47,17 @@ def test_quantize_writes_scales_that_run_and_compile_take(command, perceptron, t
 
 def test_quantize_by_a_multiplier(command, perceptron, tmp_path):
     scales = tmp_path / "s.json"
-    found = command("quantize", perceptron, "--for", "vta", "--by", "multiplier", "-o", scales)
+    found = command(
+        "quantize", perceptron, "--for", "vta", "--by", "multiplier", "-o", scales
+    )
     assert found.code == 0, found.err
     assert "factor" in found.out
     found = command("run", perceptron, "--target", "vta", "--scales", scales)
     assert found.code == 0, found.err
     assert "factor" in found.out
-    found = command("compile", perceptron, "--target", "vta", "--scales", scales, "--emit", "asm")
+    found = command(
+        "compile", perceptron, "--target", "vta", "--scales", scales, "--emit", "asm"
+    )
     assert "ALU.MUL" in found.out
     found = command("quantize", perceptron, "--for", "vta", "--by", "luck")
     assert found.code == 1
@@ -78,7 +84,10 @@ def test_quantize_refuses(command, perceptron, tmp_path):
 def test_the_npu_runs_and_lists_a_model(command, perceptron):
     found = command("run", perceptron, "--target", "npu")
     assert found.code == 0, found.err
-    assert "MVMul" in found.out and "y: differs from the float model by at most" in found.out
+    assert (
+        "MVMul" in found.out
+        and "y: differs from the float model by at most" in found.out
+    )
     assert "scales" not in found.err
     found = command("compile", perceptron, "--target", "npu", "--emit", "asm")
     assert found.code == 0, found.err
@@ -91,9 +100,14 @@ def test_the_npu_s_machine_is_the_user_s(command, perceptron, tmp_path):
     found = command("run", perceptron, "--target", "npu", "--machine", "wide")
     assert found.code == 0, found.err
     assert "MVMul128x128" in found.out
-    found = command("compile", perceptron, "--target", "npu", "--machine", "five", "--emit", "asm")
+    found = command(
+        "compile", perceptron, "--target", "npu", "--machine", "five", "--emit", "asm"
+    )
     assert found.code == 1
-    assert "no machine and no file 'five'" in found.err and "one of full, wide" in found.err
+    assert (
+        "no machine and no file 'five'" in found.err
+        and "one of full, wide" in found.err
+    )
     described = tmp_path / "mine.toml"
     described.write_text("name = 5")
     found = command("run", perceptron, "--target", "npu", "--machine", described)

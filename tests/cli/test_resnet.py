@@ -28,7 +28,9 @@ def test_it_is_resnet50(model):
 def test_it_is_the_same_every_time(model):
     again = onnx.ModelProto.FromString(resnet.build())
     first = onnx.ModelProto.FromString(model)
-    for a, b in zip(first.graph.initializer[:20], again.graph.initializer[:20], strict=True):
+    for a, b in zip(
+        first.graph.initializer[:20], again.graph.initializer[:20], strict=True
+    ):
         assert a.raw_data == b.raw_data
 
 

@@ -39,7 +39,9 @@ def test_speed_is_the_median_of_the_rounds_ratios():
 def test_difference_is_relative_to_the_peak():
     assert rounds.difference([np.array([1.0, 9.0])], [np.array([1.0, 10.0])]) == 0.1
     assert rounds.difference([np.array([np.inf])], [np.array([np.inf])]) == 0.0
-    assert rounds.difference([np.array([np.inf, 2.0])], [np.array([np.inf, 1.0])]) == 1.0
+    assert (
+        rounds.difference([np.array([np.inf, 2.0])], [np.array([np.inf, 1.0])]) == 1.0
+    )
     assert rounds.difference([np.empty((0, 2))], [np.empty((0, 2))]) == 0.0
     assert math.isnan(rounds.difference([np.array([np.nan, 1])], [np.array([1.0, 1])]))
     with pytest.raises(ValueError, match="output 0 has shape"):
@@ -76,7 +78,9 @@ def test_options_reach_the_engine_that_they_are_for(small):
 def test_failing_engine_is_noted_and_the_peer_is_timed(small, tmp_path: Path):
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
-    found = rounds.measure(replace(small, model=broken), ["onnxruntime"], rounds=1, seconds=0.01)
+    found = rounds.measure(
+        replace(small, model=broken), ["onnxruntime"], rounds=1, seconds=0.01
+    )
     assert found.times == {} and "INVALID_PROTOBUF" in found.failed["onnxruntime"]
     found = rounds.measure(small, ["absent", "onnxruntime"], 1, 0.01)
     assert "absent" in found.failed and len(found.times["onnxruntime"]) == 1
@@ -119,7 +123,9 @@ def alive(process):
 def test_engines_end_with_a_parent_that_is_killed(small):
     """They are stopped between their rounds: nothing of their own could end them."""
     arguments = [sys.executable, "-c", PARENT, small.model, small.inputs]
-    parent = subprocess.Popen(list(map(str, arguments)), stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        list(map(str, arguments)), stdout=subprocess.PIPE, text=True
+    )
     assert parent.stdout is not None
     engine = Path(f"/proc/{int(parent.stdout.readline())}")
     parent.kill()

@@ -30,7 +30,9 @@ def test_run_writes_the_outputs(command, perceptron, x, tmp_path):
     assert found.code == 0, found.err
     assert "float32[2, 4]" in found.out and "compiled in" in found.out
     with np.load(out) as archive:
-        np.testing.assert_allclose(archive["y"], expected(perceptron, x), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            archive["y"], expected(perceptron, x), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_run_on_random_inputs_as_json(command, perceptron):
@@ -61,7 +63,10 @@ def test_a_file_of_schedules_changes_a_kernel(command, perceptron, tmp_path):
     file.write_text(json.dumps(values))
     found = command("compile", perceptron, "--emit", "schedule", "--schedules", file)
     assert "matmul.tile = (1, 1) (default (2, 1))" in found.out
-    for content, said in (("{", "cannot be read"), ('{"no": {}}', "there is no kernel 'no'")):
+    for content, said in (
+        ("{", "cannot be read"),
+        ('{"no": {}}', "there is no kernel 'no'"),
+    ):
         file.write_text(content)
         found = command("run", perceptron, "--schedules", file)
         assert found.code == 1 and said in found.err
@@ -83,7 +88,9 @@ def test_run_profiles_and_traces(command, perceptron, tmp_path):
     assert any(event.get("cat") == "Kernel" for event in events)
 
 
-def test_symbolic_dimensions_come_from_the_option_or_the_data(command, symbolic, x, tmp_path):
+def test_symbolic_dimensions_come_from_the_option_or_the_data(
+    command, symbolic, x, tmp_path
+):
     found = command("run", symbolic, "--dim", "batch=3", "--json")
     assert found.code == 0, found.err
     assert found.json["outputs"]["y"]["shape"] == [3, 4]
@@ -103,7 +110,9 @@ def test_compile_then_run_the_artifact(command, perceptron, x, tmp_path):
     assert found.code == 0, found.err
     assert "loaded in" in found.out
     with np.load(out) as archive:
-        np.testing.assert_allclose(archive["y"], expected(perceptron, x), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            archive["y"], expected(perceptron, x), rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +131,9 @@ def test_compile_emits_each_stage(command, perceptron, stage, text, tmp_path):
 
 def test_compile_for_another_processor(command, perceptron, tmp_path):
     artifact = tmp_path / "arm.tw"
-    found = command("compile", perceptron, "-o", artifact, "--mcpu", "aarch64", "--json")
+    found = command(
+        "compile", perceptron, "-o", artifact, "--mcpu", "aarch64", "--json"
+    )
     assert found.code == 0, found.err
     assert found.json["requirements"]["arch"] == "aarch64"
     found = command("run", artifact)
@@ -133,12 +144,17 @@ def test_compile_needs_every_symbolic_dimension(command, symbolic, tmp_path):
     found = command("compile", symbolic, "-o", tmp_path / "m.tw")
     assert found.code == 1 and "--dim batch=1" in found.err
     assert not (tmp_path / "m.tw").exists()
-    assert command("compile", symbolic, "-o", tmp_path / "m.tw", "--dim", "batch=2").code == 0
+    assert (
+        command("compile", symbolic, "-o", tmp_path / "m.tw", "--dim", "batch=2").code
+        == 0
+    )
 
 
 def test_bench_compares_and_checks(command, perceptron):
     pytest.importorskip("onnxruntime")
-    found = command("bench", perceptron, "--rounds", 2, "--seconds", 0.01, "--threads", 1, "--json")
+    found = command(
+        "bench", perceptron, "--rounds", 2, "--seconds", 0.01, "--threads", 1, "--json"
+    )
     assert found.code == 0, found.err
     assert found.json["speed"]["onnxruntime"] > 0
     assert found.json["error"]["tilewright"] < 1e-5
@@ -155,15 +171,21 @@ def test_bench_says_which_engine_cannot_run_the_file(command, perceptron):
 
 
 @pytest.mark.parametrize("engines", ["nobody", "onnxruntime,nobody", "torch_eager"])
-def test_bench_refuses_engines_that_are_unknown_and_to_be_alone(command, perceptron, engines):
+def test_bench_refuses_engines_that_are_unknown_and_to_be_alone(
+    command, perceptron, engines
+):
     assert command("bench", perceptron, "--against", engines).code == 2
 
 
-def test_bench_runs_an_exported_program_in_torch_and_its_onnx_form_elsewhere(command, tmp_path):
+def test_bench_runs_an_exported_program_in_torch_and_its_onnx_form_elsewhere(
+    command, tmp_path
+):
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxruntime")
     module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Softmax(-1))
-    torch.export.save(torch.export.export(module, (torch.randn(2, 8),)), tmp_path / "m.pt2")
+    torch.export.save(
+        torch.export.export(module, (torch.randn(2, 8),)), tmp_path / "m.pt2"
+    )
     found = command("bench", tmp_path / "m.pt2", "--against", "onnxruntime,torch_eager",
                     "--rounds", 1, "--seconds", 0.01, "--threads", 1, "--json")  # fmt: skip
     assert found.code == 0, found.err
@@ -178,7 +200,9 @@ def test_verify_agrees(command, perceptron):
     assert command("verify", perceptron, "--json").json["ok"] is True
 
 
-def test_verify_names_the_first_operator_that_diverges(command, perceptron, monkeypatch):
+def test_verify_names_the_first_operator_that_diverges(
+    command, perceptron, monkeypatch
+):
     """A kernel that is wrong on purpose: the rectifier lets everything through."""
     from dataclasses import replace
 

@@ -48,7 +48,9 @@ def same(
     ends = []
     for group, view in ((before, {}), (after, seen)):
         memory = {b: a.copy() for b, a in start.items()}
-        shown = {view.get(b, b): a.reshape(view.get(b, b).shape) for b, a in memory.items()}
+        shown = {
+            view.get(b, b): a.reshape(view.get(b, b).shape) for b, a in memory.items()
+        }
         for b in buffers(group):
             shown.setdefault(b, filled(b, rng))
         run(group, shown)

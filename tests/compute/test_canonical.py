@@ -10,7 +10,18 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer, reducer
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Max, Min, Select, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Max,
+    Min,
+    Select,
+    Var,
+    const,
+)
 from tilewright.loops.nodes import Store, block, loop
 
 Text = str
@@ -25,12 +36,17 @@ def product(
 ) -> tuple[Computation, tuple[Buffer, ...]]:
     """A product of matrices under some names, and its parameters."""
     rows, columns = shape
-    x, w = Buffer(names[0], (rows, 5), dtype), Buffer(names[1], (5, columns), dtype, scope)
+    x, w = (
+        Buffer(names[0], (rows, 5), dtype),
+        Buffer(names[1], (5, columns), dtype, scope),
+    )
     y = Buffer(names[2], shape, dtype)
     i, j, k = (Var(n, INDEX) for n in names[3:])
     dims = (Dim(i, rows), Dim(j, columns), Dim(k, 5, PW))
     value = w[k, j] * x[i, k] if turned else x[i, k] * w[k, j]
-    return Computation("mm", dims, (Output(y, (i, j), value),), reducer("add", dtype)), (x, w, y)
+    return Computation(
+        "mm", dims, (Output(y, (i, j), value),), reducer("add", dtype)
+    ), (x, w, y)
 
 
 def text(c: Computation, params: tuple[Buffer, ...]) -> Text:
@@ -51,7 +67,9 @@ def changed(f: Callable[[Computation], Computation]) -> Text:
 
 
 def with_operator(**fields: object) -> Text:
-    return changed(lambda c: replace(c, reducer=replace(reducer("add", float32), **fields)))
+    return changed(
+        lambda c: replace(c, reducer=replace(reducer("add", float32), **fields))
+    )
 
 
 def with_output(f: Callable[[Output, list[Var]], Output]) -> Text:
@@ -99,7 +117,9 @@ DIFFERENT: dict[str, Text] = {
     "no operator": changed(lambda c: replace(c, reducer=None)),
     "where it writes": with_output(lambda o, v: replace(o, index=(v[1] % 4, v[0]))),
     "a shifted place": with_output(lambda o, v: replace(o, index=(v[0], v[1] - 1))),
-    "another tensor": with_output(lambda o, v: replace(o, tensor=Buffer("z", (4, 6), float32))),
+    "another tensor": with_output(
+        lambda o, v: replace(o, tensor=Buffer("z", (4, 6), float32))
+    ),
     "one more output": changed(lambda c: replace(c, outputs=c.outputs * 2)),
     "a cast": with_value(lambda e: cast(cast(e, float64), float32)),
     "a constant": with_value(lambda e: e * 2.0),
@@ -137,7 +157,9 @@ def test_truth_is_no_number() -> None:
 
 def test_which_variable_is_which() -> None:
     x, y = Buffer("x", (4, 4), float32), Buffer("y", (4, 4), float32)
-    plain, turned = (map_("m", y, f) for f in (lambda i, j: x[i, j], lambda i, j: x[j, i]))
+    plain, turned = (
+        map_("m", y, f) for f in (lambda i, j: x[i, j], lambda i, j: x[j, i])
+    )
     assert text(plain, (x, y)) != text(turned, (x, y))
 
 
@@ -151,7 +173,10 @@ def test_which_of_two_tensors_is_read() -> None:
 def test_who_is_written_between_is_part_of_it() -> None:
     """A tensor of the kernel's own is not a parameter, and two are not one."""
     x, t, u, y = (Buffer(n, (4,), float32) for n in "xtuy")
-    first, second = map_("m", t, lambda i: x[i] * 2.0), map_("m", u, lambda i: x[i] * 2.0)
+    first, second = (
+        map_("m", t, lambda i: x[i] * 2.0),
+        map_("m", u, lambda i: x[i] * 2.0),
+    )
     last = map_("s", y, lambda i: t[i] + x[i])
     texts = {
         canonical([first, last], (x, y)),
@@ -172,7 +197,11 @@ def test_several_components() -> None:
     pick = tuple(Select(first, a, b) for a, b in zip(lhs, rhs, strict=True))
     swapped = (pick[0], Select(first, rhs[1], lhs[1]))
     identity = (const(float("-inf"), float32), const(0))
-    x, m, p = Buffer("x", (4,), float32), Buffer("m", (), float32), Buffer("p", (), INDEX)
+    x, m, p = (
+        Buffer("x", (4,), float32),
+        Buffer("m", (), float32),
+        Buffer("p", (), INDEX),
+    )
     found = set()
     for result in (pick, swapped):
         op = Reducer("argmax", lhs, rhs, result, identity)
@@ -185,9 +214,14 @@ def test_several_components() -> None:
 def test_trees_of_loops() -> None:
     x, y = Buffer("x", (8,), float32), Buffer("y", (8,), float32)
 
-    def body(n: int, kind: str = "serial", turned: bool = False, name: str = "i") -> Text:
+    def body(
+        n: int, kind: str = "serial", turned: bool = False, name: str = "i"
+    ) -> Text:
         i = Var(name, INDEX)
-        stores = [Store(y, (i,), Load(x, (i,))), Store(y, (const(0),), const(1.0, float32))]
+        stores = [
+            Store(y, (i,), Load(x, (i,))),
+            Store(y, (const(0),), const(1.0, float32)),
+        ]
         nest = loop(i, n, block(*stores[:: -1 if turned else 1]), kind)
         return canonical_tree(nest, (x, y))
 

@@ -16,7 +16,19 @@ from tilewright.compute.check import check, has_own_digits, leaving
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import Buffer, Cast, Expr, Load, Lt, Max, Min, Select, Var, const, var
+from tilewright.expr.nodes import (
+    Buffer,
+    Cast,
+    Expr,
+    Load,
+    Lt,
+    Max,
+    Min,
+    Select,
+    Var,
+    const,
+    var,
+)
 from tilewright.testing.computations import computations
 
 F = d.float32
@@ -42,7 +54,11 @@ BROKEN = [
     (one(R, Y[R], Dim(Var("i", d.int32), 4)), "TW-DIMS", "dimension i is int32"),
     (Computation("c", (), ()), "TW-OUTPUTS", "no output"),
     (one(R, Y[S], Dim(R, 4)), "TW-UNBOUND", "j in y is not a dimension"),
-    (one(R, X[R, S], Dim(R, 4), Dim(S, 4, PW)), "TW-OPERATOR", "j is pw, without a reducer"),
+    (
+        one(R, X[R, S], Dim(R, 4), Dim(S, 4, PW)),
+        "TW-OPERATOR",
+        "j is pw, without a reducer",
+    ),
     (
         one(R, X[R, S], Dim(R, 4), Dim(S, 4, PW), op=arg_reducer("argmax", F, d.int64)),
         "TW-OPERATOR",
@@ -59,7 +75,11 @@ BROKEN = [
         "TW-TYPE",
         "the operand of add float64",
     ),
-    (one(R, Load(Y, (Cast(R, d.int32),)), Dim(R, 4)), "TW-TYPE", "index i32.i. of y is int32"),
+    (
+        one(R, Load(Y, (Cast(R, d.int32),)), Dim(R, 4)),
+        "TW-TYPE",
+        "index i32.i. of y is int32",
+    ),
     (
         one(S, X[R, S], Dim(R, 4), Dim(S, 4, PW), op=ADD),
         "TW-OUT-VIEW",
@@ -79,7 +99,10 @@ BROKEN = [
     ),
     (
         Computation(
-            "c", (Dim(R, 4),), (Output(Y, (R,), Y[R]), Output(Y, (const(3) - R,), Y[R])), None
+            "c",
+            (Dim(R, 4),),
+            (Output(Y, (R,), Y[R]), Output(Y, (const(3) - R,), Y[R])),
+            None,
         ),
         "TW-INJECTIVE",
         "two outputs write one element of y",
@@ -101,7 +124,9 @@ def test_an_index_from_data_cannot_be_written() -> None:
         check(one(at[R], Y[R], Dim(R, 4)))
 
 
-@pytest.mark.parametrize("clamp", [lambda i: Min(i, const(3)), lambda i: Max(i, const(0))])
+@pytest.mark.parametrize(
+    "clamp", [lambda i: Min(i, const(3)), lambda i: Max(i, const(0))]
+)
 def test_an_index_from_data_is_left_to_run_time(clamp: Any) -> None:
     at = Buffer("at", (4,), d.int64)
     check(one(R, Y[clamp(at[R])], Dim(R, 4)))
@@ -111,7 +136,9 @@ def test_how_far_an_index_leaves() -> None:
     guarded = Select(Lt(R, const(3)), Y[R * 2 - 1], Y[R])
     (found,) = leaving(one(R, guarded, Dim(R, 4)))
     assert (found.axis, found.extent, found.low, found.high) == (0, 4, -1, 3)
-    assert [(x.low, x.high) for x in leaving(one(R, Y[R + 1] + Y[R], Dim(R, 4)))] == [(1, 4)]
+    assert [(x.low, x.high) for x in leaving(one(R, Y[R + 1] + Y[R], Dim(R, 4)))] == [
+        (1, 4)
+    ]
     assert [(x.low, x.high) for x in leaving(one(R + 1, Y[R], Dim(R, 4)))] == [(1, 4)]
 
 
@@ -143,7 +170,9 @@ def test_the_lemma_on_injectivity_is_right(c: Computation) -> None:
                 points = [{}]
                 for dim in c.dims:
                     if dim.combine in (CC, PS):
-                        points = [{**p, dim.var: n} for p in points for n in range(dim.extent)]
+                        points = [
+                            {**p, dim.var: n} for p in points for n in range(dim.extent)
+                        ]
                 seen = {tuple(int(evaluate(i, p)) for i in index) for p in points}
                 assert len(seen) == len(points)
 
@@ -174,4 +203,6 @@ def test_two_outputs_of_one_tensor(one: Any, two: Any, apart: bool) -> None:
     places = [{tuple(evaluate(i, {R: r, S: s}) for i in o.index) for r in range(3)
                for s in range(3)} for o in outputs]  # fmt: skip
     assert not (apart and places[0] & places[1])
-    assert (check_module._meeting(c, *outputs) is None) is not bool(places[0] & places[1])
+    assert (check_module._meeting(c, *outputs) is None) is not bool(
+        places[0] & places[1]
+    )

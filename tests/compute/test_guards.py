@@ -24,7 +24,11 @@ def outside(value: float) -> Expr:
 GUARDS: dict[str, tuple[Expr, Expr, bool]] = {
     "both": (ROWS & COLUMNS, outside(0.0), True),
     "in another order": (COLUMNS & ROWS, outside(0.0), True),
-    "on the index": ((const(0) <= K - 1) & (K - 1 < const(4)) & COLUMNS, outside(0.0), True),
+    "on the index": (
+        (const(0) <= K - 1) & (K - 1 < const(4)) & COLUMNS,
+        outside(0.0),
+        True,
+    ),
     "what always holds, too": (ROWS & COLUMNS & (const(0) <= K), outside(0.0), True),
     "another constant": (ROWS & COLUMNS, outside(7.0), True),
     "no number": (ROWS & COLUMNS, outside(float("nan")), True),
@@ -33,7 +37,11 @@ GUARDS: dict[str, tuple[Expr, Expr, bool]] = {
     "a part of it": (ROWS & COLUMNS & (J < const(4)), outside(0.0), False),
     "a part along one": (ROWS & (const(1) <= J) & (J < const(6)), outside(0.0), False),
     "more of it": (ROWS & (const(1) <= J) & (J < const(9)), outside(0.0), False),
-    "something else as well": (ROWS & COLUMNS & (PLACES[K] < const(3)), outside(0.0), False),
+    "something else as well": (
+        ROWS & COLUMNS & (PLACES[K] < const(3)),
+        outside(0.0),
+        False,
+    ),
     "something else outside": (ROWS & COLUMNS, X[0, 0], False),
     "nowhere": (ROWS & COLUMNS & (J < const(0)), outside(0.0), False),
 }
@@ -50,7 +58,10 @@ def test_a_guard_says_where_the_index_is_inside_and_no_more(name: str) -> None:
 
 
 def test_what_is_read_behind_the_guard_is_a_read_alone() -> None:
-    assert read_or_constant(Select(ROWS & COLUMNS, READ * 2.0, outside(0.0)), RANGES) is None
+    assert (
+        read_or_constant(Select(ROWS & COLUMNS, READ * 2.0, outside(0.0)), RANGES)
+        is None
+    )
     assert read_or_constant(READ, RANGES) is None
     assert read_or_zero(READ, RANGES) is None
     assert read_or_zero(X[K, J], {K: (0, 3), J: (0, 5)}) is X[K, J]

@@ -27,7 +27,11 @@ def test_matmul_with_a_wide_accumulator() -> None:
     a, b = Buffer("a", (4, 8), d.int8), Buffer("b", (8, 6), d.int8)
     c = Buffer("c", (4, 6), d.int32)
     product = reduce_(
-        "mm", c, (8,), "add", lambda i, j, k: cast(a[i, k], d.int32) * cast(b[k, j], d.int32)
+        "mm",
+        c,
+        (8,),
+        "add",
+        lambda i, j, k: cast(a[i, k], d.int32) * cast(b[k, j], d.int32),
     )
     x, y = small(4, 8, dtype=np.int8), small(8, 6, dtype=np.int8)
     expected = x.astype(np.int32) @ y.astype(np.int32)
@@ -76,7 +80,9 @@ def test_scans() -> None:
         combine=PS,
         index=lambda i, k: (i, k),
     )
-    np.testing.assert_array_equal(evaluate(both, {x: data})[y], data.cumsum(0).cumsum(1))
+    np.testing.assert_array_equal(
+        evaluate(both, {x: data})[y], data.cumsum(0).cumsum(1)
+    )
     i, j, m = var("i"), var("j"), Buffer("m", (4,), F)
     dims = (Dim(i, 4, PS), Dim(j, 5, PW))
     blocks = Computation("mbbs", dims, (Output(m, (i,), x[i, j]),), reducer("add", F))
@@ -86,14 +92,22 @@ def test_scans() -> None:
 def test_argmax_takes_the_first_and_treats_nan_as_extreme() -> None:
     x, v, p = Buffer("x", (2, 6), F), Buffer("v", (2,), F), Buffer("p", (2,), d.int64)
     best = reduce_(
-        "best", (v, p), (6,), arg_reducer("argmax", F, d.int64), lambda i, k: (x[i, k], k)
+        "best",
+        (v, p),
+        (6,),
+        arg_reducer("argmax", F, d.int64),
+        lambda i, k: (x[i, k], k),
     )
     data = np.array([[1, 5, 2, 5, 0, 1], [1, np.nan, 9, np.nan, 0, 1]], np.float32)
     np.testing.assert_array_equal(evaluate(best, {x: data})[p], np.argmax(data, 1))
 
 
 def test_gather_is_checked() -> None:
-    x, at, y = Buffer("x", (4, 3), F), Buffer("at", (2,), d.int64), Buffer("y", (2, 3), F)
+    x, at, y = (
+        Buffer("x", (4, 3), F),
+        Buffer("at", (2,), d.int64),
+        Buffer("y", (2, 3), F),
+    )
     gather = map_("gather", y, lambda i, j: x[at[i], j])
     data = small(4, 3)
     np.testing.assert_array_equal(
@@ -112,7 +126,9 @@ def test_pieces_and_intermediates() -> None:
     double = map_("double", y, lambda i: t[i] * 2.0)
     data = small(3)
     expected = np.concatenate([data, data[:2] + 1]) * 2
-    np.testing.assert_array_equal(evaluate([head, tail, double], {x: data})[y], expected)
+    np.testing.assert_array_equal(
+        evaluate([head, tail, double], {x: data})[y], expected
+    )
 
 
 def test_large_domains_are_evaluated_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,9 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
 X = Buffer("x", (4, 6, 3), float32)
 
 
-def sums(shape: tuple[int, ...], index: Callable[..., tuple[Expr | int, ...]]) -> Computation:
+def sums(
+    shape: tuple[int, ...], index: Callable[..., tuple[Expr | int, ...]]
+) -> Computation:
     """The sums of 4 x 6 triples at `index(i, j)` of a tensor."""
     out = Buffer("y", shape, float32)
     value = lambda i, j, k: X[i, j, k]  # noqa: E731
@@ -77,7 +79,9 @@ def test_a_reduction_that_fills_its_tensor_stays() -> None:
 
 
 def test_maps_stay() -> None:
-    part = map_("part", Buffer("y", (9, 9, 9), float32), lambda *i: X[i], extents=X.shape)
+    part = map_(
+        "part", Buffer("y", (9, 9, 9), float32), lambda *i: X[i], extents=X.shape
+    )
     assert local_results([part]) == (part,)
 
 
@@ -113,7 +117,9 @@ def test_a_scan_keeps_the_dimension_that_it_runs_along() -> None:
     out = Buffer("y", (4, 6, 5), float32)
     like = sums((4, 6), lambda i, j: (i, j))
     dims = (Dim(i, 4), Dim(j, 6), Dim(k, 3, PS))
-    c = Computation("scan", dims, (Output(out, (i, j, k + 1), X[i, j, k]),), like.reducer)
+    c = Computation(
+        "scan", dims, (Output(out, (i, j, k + 1), X[i, j, k]),), like.reducer
+    )
     assert not owns_results(c)
     both((c,))
     assert [d.combine for d in local_results([c])[1].dims] == [CC, CC, CC]

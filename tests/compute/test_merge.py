@@ -73,11 +73,17 @@ FIVE = tensor("five", 5, 6)
 Parts = list[Computation]
 
 
-def sum_of(out: Buffer, index: tuple[Expr, ...], value: Expr, *dims: Dim) -> Computation:
-    return Computation("sum", dims, (Output(out, index, value),), reducer("add", float32))
+def sum_of(
+    out: Buffer, index: tuple[Expr, ...], value: Expr, *dims: Dim
+) -> Computation:
+    return Computation(
+        "sum", dims, (Output(out, index, value),), reducer("add", float32)
+    )
 
 
-def copy_of(out: Buffer, index: tuple[Expr, ...], value: Expr, *dims: Dim) -> Computation:
+def copy_of(
+    out: Buffer, index: tuple[Expr, ...], value: Expr, *dims: Dim
+) -> Computation:
     return Computation("map", dims, (Output(out, index, value),))
 
 
@@ -140,7 +146,11 @@ def kinds(one: str, two: str) -> Parts:
     found: Parts = []
     for name, kind in (("s", one), ("u", two)):
         dims = (Dim(R, 4, kind), Dim(J, 6, kind))
-        out, index = (tensor(name, 1), (const(0),)) if kind == PW else (tensor(name, 4, 6), (R, J))
+        out, index = (
+            (tensor(name, 1), (const(0),))
+            if kind == PW
+            else (tensor(name, 4, 6), (R, J))
+        )
         make = copy_of if kind == CC else sum_of
         found.append(make(out, index, X[R, J] * 2.0, *dims))
     return found
@@ -152,7 +162,9 @@ def kinds(one: str, two: str) -> Parts:
     ids=str,
 )
 @pytest.mark.parametrize("turned", [False, True])
-def test_dimensions_are_of_one_kind_in_all(one: str, two: str, merged: bool, turned: bool) -> None:
+def test_dimensions_are_of_one_kind_in_all(
+    one: str, two: str, merged: bool, turned: bool
+) -> None:
     group = kinds(one, two)[:: -1 if turned else 1]
     made, views = merge_dims(group)
     assert all((len(c.dims) == 1) is merged for c in made)
@@ -164,7 +176,10 @@ def test_a_scan_into_part_of_a_tensor_stays_one() -> None:
     out = tensor("o", 9, 6)
     for axis in (0, 1):
         extents = (4,) if axis else (6,)
-        at: Callable[..., tuple[Expr, ...]] = lambda n, k, a=axis: (n, k) if a else (k, n)  # noqa: E731
+
+        def at(n: Expr, k: Expr, axis: int = axis) -> tuple[Expr, ...]:
+            return (n, k) if axis else (k, n)
+
         scan = reduce_(
             "scan", out, (6 if axis else 4,), "add", lambda n, k, at=at: X[at(n, k)],
             extents=extents, combine=PS, index=at,
@@ -190,9 +205,20 @@ def test_sums_keep_the_order_of_their_terms() -> None:
     rows = sum_of(TOTAL, (const(0),), X[R, J], Dim(R, 4, PW), Dim(J, 6, PW))
     columns = sum_of(tensor("u", 1), (const(0),), X[R, J], Dim(J, 6, PW), Dim(R, 4, PW))
     between = sum_of(
-        tensor("v", 1), (const(0),), X[R, J], Dim(R, 4, PW), Dim(K, 3, PW), Dim(J, 6, PW)
+        tensor("v", 1),
+        (const(0),),
+        X[R, J],
+        Dim(R, 4, PW),
+        Dim(K, 3, PW),
+        Dim(J, 6, PW),
     )
-    for group in ([rows], [columns, rows], [rows, columns], [rows, between], [between, rows]):
+    for group in (
+        [rows],
+        [columns, rows],
+        [rows, columns],
+        [rows, between],
+        [between, rows],
+    ):
         made, views = merge_dims(group)
         same(group, made, views)
         assert (len(made[0].dims) == 1) is (len(group) == 1)
@@ -204,9 +230,16 @@ def test_one_without_the_other_stays() -> None:
         counted = sum_of(tensor("n", 1), (const(0),), const(1.0, float32), d)
         maps = copy_of(Y, (R, J), X[R, J], Dim(R, 4, PW), Dim(J, 6, PW))
         sums = replace(
-            maps, outputs=(Output(TOTAL, (const(0),), X[R, J]),), reducer=counted.reducer
+            maps,
+            outputs=(Output(TOTAL, (const(0),), X[R, J]),),
+            reducer=counted.reducer,
         )
-        for group in ([both, counted], [counted, both], [sums, counted], [counted, sums]):
+        for group in (
+            [both, counted],
+            [counted, both],
+            [sums, counted],
+            [counted, sums],
+        ):
             made, views = merge_dims(group)
             same(group, made, views)
 
@@ -240,12 +273,16 @@ def test_a_place_read_from_memory_is_still_checked() -> None:
     c = map_("c", y, lambda j: x[i[j], j])
     made, views = merge_dims([c])
     same([c], made, views, {i: np.zeros(6, np.int64)})
-    shown = {views.get(b, b): np.ones(views.get(b, b).shape, b.dtype.numpy) for b in (x, i)}
+    shown = {
+        views.get(b, b): np.ones(views.get(b, b).shape, b.dtype.numpy) for b in (x, i)
+    }
     with pytest.raises(ExecutionError):
         evaluate(made, shown)
 
 
-@pytest.mark.parametrize("shape", [(0, 6), (4, 0), (1, 1, 1), (1, 0), (2, 1, 3, 1)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(0, 6), (4, 0), (1, 1, 1), (1, 0), (2, 1, 3, 1)], ids=str
+)
 @pytest.mark.parametrize("dtype", [bool_, int8, float16, float64], ids=str)
 def test_no_element_one_element(shape: tuple[int, ...], dtype: DType) -> None:
     x, y = Buffer("x", shape, dtype), Buffer("y", shape, dtype)
@@ -294,13 +331,20 @@ def test_an_axis_of_digits_is_several(name: str) -> None:
     made, views = merge_dims(group)
     same(group, made, views)
     assert (line in views) is split
-    whole = [i for c in made for o in c.outputs if o.tensor.name == "line" for i in o.index]
+    whole = [
+        i for c in made for o in c.outputs if o.tensor.name == "line" for i in o.index
+    ]
     assert (all(isinstance(i, Var) for i in whole)) is split
 
 
 def test_windows_and_what_is_shifted_are_no_digits() -> None:
     line = tensor("line", 24)
-    reads = (line[R * 3 + J], line[R + J], padded(line, (R * 6 + J - 1,), 5.0), line[J * 4])
+    reads = (
+        line[R * 3 + J],
+        line[R + J],
+        padded(line, (R * 6 + J - 1,), 5.0),
+        line[J * 4],
+    )
     for value in reads:
         group = [copy_of(Y, (R, J), value * 2.0, A, B)]
         made, views = merge_dims(group)
@@ -315,7 +359,9 @@ def test_every_result_of_several_counts() -> None:
     dims = (A, B, Dim(K, 3, PW))
     for at, left in (((R, J), 2), ((J, R), 3)):
         index = Buffer("p", (4, 6), int64) if left == 2 else place
-        c = Computation("a", dims, (Output(most, (R, J), x[R, J, K]), Output(index, at, K)), op)
+        c = Computation(
+            "a", dims, (Output(most, (R, J), x[R, J, K]), Output(index, at, K)), op
+        )
         made, views = merge_dims([c])
         assert len(made[0].dims) == left
         same([c], made, views)

@@ -27,7 +27,9 @@ X, Y = Buffer("x", (4, 8), F), Buffer("y", (4,), F)
 def again(c: Computation) -> Computation:
     """The Computation of its text."""
     buffers = {b.name: b for b in (*c.inputs, *(o.tensor for o in c.outputs))}
-    operators = {} if c.reducer is None else {c.reducer.name: parse_reducer_of(c.reducer)}
+    operators = (
+        {} if c.reducer is None else {c.reducer.name: parse_reducer_of(c.reducer)}
+    )
     return parse(show(c).split("\n"), buffers, {}, operators, "text")
 
 
@@ -43,7 +45,9 @@ def as_sums(c: Computation) -> Computation:
         return e.lhs + const(-e.rhs.value, e.rhs.type) if signed else e
 
     outputs = (
-        Output(o.tensor, tuple(transform(i, one) for i in o.index), transform(o.value, one))
+        Output(
+            o.tensor, tuple(transform(i, one) for i in o.index), transform(o.value, one)
+        )
         for o in c.outputs
     )
     return replace(c, outputs=tuple(outputs))
@@ -75,7 +79,9 @@ def test_what_is_shared_stays_shared() -> None:
 
 
 def test_short_values_are_written_out() -> None:
-    c = map_("gelu", Y, lambda i: (X[i, 0] * 0.5) * (Call("erf", (X[i, 0] * 0.5,)) + 1.0))
+    c = map_(
+        "gelu", Y, lambda i: (X[i, 0] * 0.5) * (Call("erf", (X[i, 0] * 0.5,)) + 1.0)
+    )
     assert "let" not in show(c) and PLAIN > 8
     alike(c, again(c))
 
@@ -83,7 +89,10 @@ def test_short_values_are_written_out() -> None:
 def test_a_name_is_one_variable_in_a_group() -> None:
     c = map_("double", Y, lambda i: X[i, 0] * 2.0)
     variables: dict[str, Var] = {}
-    one, two = (parse(show(c).split("\n"), {"x": X, "y": Y}, variables, {}, "") for _ in range(2))
+    one, two = (
+        parse(show(c).split("\n"), {"x": X, "y": Y}, variables, {}, "")
+        for _ in range(2)
+    )
     assert one.dims[0].var is two.dims[0].var
     assert again(c).dims[0].var is not one.dims[0].var
 
@@ -96,9 +105,14 @@ def test_operators_of_several_components(last: bool) -> None:
 
 def test_an_operator_that_does_not_commute() -> None:
     a, b = Var("a", F), Var("b", F)
-    first = Reducer("first", (a,), (b,), ((a + 1.0) * 2.0,), (const(0.0, F),), commutative=False)
+    first = Reducer(
+        "first", (a,), (b,), ((a + 1.0) * 2.0,), (const(0.0, F),), commutative=False
+    )
     found = parse_reducer_of(first)
-    assert show_reducer(first) == "first(a: f32)(b: f32) = ((a + 1.0) * 2.0) from (0.0) in order"
+    assert (
+        show_reducer(first)
+        == "first(a: f32)(b: f32) = ((a + 1.0) * 2.0) from (0.0) in order"
+    )
     assert found.does_as(first) and not found.commutative
     assert parse_reducer_of(reducer("add", F)).commutative
 

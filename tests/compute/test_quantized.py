@@ -21,8 +21,14 @@ from tilewright.expr.nodes import Buffer
 
 
 def _matmul(m: int, n: int, k: int, a: DType = int8, out: DType = int32) -> Computation:
-    x, w, y = Buffer("x", (m, k), a), Buffer("w", (k, n), int8), Buffer("y", (m, n), out)
-    return reduce_("mm", y, (k,), "add", lambda i, j, k: cast(x[i, k], out) * cast(w[k, j], out))
+    x, w, y = (
+        Buffer("x", (m, k), a),
+        Buffer("w", (k, n), int8),
+        Buffer("y", (m, n), out),
+    )
+    return reduce_(
+        "mm", y, (k,), "add", lambda i, j, k: cast(x[i, k], out) * cast(w[k, j], out)
+    )
 
 
 def _convolution(height: int, channels: int, out: int) -> Computation:
@@ -45,7 +51,9 @@ def _check_same(c: Computation, low: int = -128, high: int = 127) -> None:
     rng = np.random.default_rng(0)
     data = {b: rng.integers(low, high + 1, b.shape).astype(np.int8) for b in c.inputs}
     out = c.outputs[0].tensor
-    np.testing.assert_array_equal(evaluate(rewritten, data)[out], evaluate(c, data)[out])
+    np.testing.assert_array_equal(
+        evaluate(rewritten, data)[out], evaluate(c, data)[out]
+    )
 
 
 @settings(max_examples=15, deadline=None)
@@ -96,20 +104,33 @@ def test_other_computations_are_refused() -> None:
         y,
         (3,),
         "add",
-        lambda i, j, k: cast(padded(x, (i, j + k - 1), 0), int32) * cast(x[i, j], int32),
+        lambda i, j, k: (
+            cast(padded(x, (i, j + k - 1), 0), int32) * cast(x[i, j], int32)
+        ),
     )
     product = _matmul(2, 2, 2)
     greatest = replace(product, reducer=reducer("max", int32))
     outer = map_("outer", y, lambda i, j: cast(x[i, j], int32) * cast(x[i, j], int32))
     two = replace(product, outputs=product.outputs * 2)
     scan = replace(
-        product, dims=tuple(replace(d, combine=PS) if d.combine == PW else d for d in product.dims)
+        product,
+        dims=tuple(
+            replace(d, combine=PS) if d.combine == PW else d for d in product.dims
+        ),
     )
     w = Buffer("w", (8, 8), int8)
     total = reduce_(
         "t", y, (8,), "add", lambda i, j, k: cast(x[i, k], int32) + cast(w[k, j], int32)
     )
-    others = (_matmul(2, 2, 2, a=uint8), _matmul(2, 2, 2, out=float32), guarded, greatest, outer)
+    others = (
+        _matmul(2, 2, 2, a=uint8),
+        _matmul(2, 2, 2, out=float32),
+        guarded,
+        greatest,
+        outer,
+    )
     for c in (*others, two, scan, total):
-        with pytest.raises(UnsupportedError, match="int32 sum of products of two int8 tensors"):
+        with pytest.raises(
+            UnsupportedError, match="int32 sum of products of two int8 tensors"
+        ):
             s8_as_u8(c)

@@ -38,7 +38,9 @@ def test_guards_cut_sizes() -> None:
     c = Computation("c", (Dim(i, 9),), (Output(y, (i,), value),))
     assert infer_sizes(c) == {y: (9,), x: (11,)}
     never = Select(Lt(i, const(0)), x[i], const(0.0, F))
-    assert infer_sizes(Computation("c", (Dim(i, 9),), (Output(y, (i,), never),)))[x] == (0,)
+    assert infer_sizes(Computation("c", (Dim(i, 9),), (Output(y, (i,), never),)))[
+        x
+    ] == (0,)
 
 
 def test_floor_and_modulo_are_exact() -> None:
@@ -48,9 +50,16 @@ def test_floor_and_modulo_are_exact() -> None:
 
 
 def test_what_has_no_size() -> None:
-    x, at, y, i = unsized("x", 1), Buffer("at", (4,), d.int64), unsized("y", 1), var("i")
+    x, at, y, i = (
+        unsized("x", 1),
+        Buffer("at", (4,), d.int64),
+        unsized("y", 1),
+        var("i"),
+    )
     dims = (Dim(i, 4),)
-    with pytest.raises(InputError, match="c: dimension 0 of x: the index may be negative"):
+    with pytest.raises(
+        InputError, match="c: dimension 0 of x: the index may be negative"
+    ):
         infer_sizes(Computation("c", dims, (Output(y, (i,), x[i - 1]),)))
     with pytest.raises(InputError, match="dimension 0 of x: the size depends on data"):
         infer_sizes(Computation("c", dims, (Output(y, (i,), x[at[i]]),)))
@@ -60,7 +69,9 @@ def test_what_has_no_size() -> None:
 @given(computations())
 def test_sizes_never_exceed_tensors_that_hold_all_accesses(c: Computation) -> None:
     for b, shape in infer_sizes(c).items():
-        assert all(found <= stated for found, stated in zip(shape, b.shape, strict=True))
+        assert all(
+            found <= stated for found, stated in zip(shape, b.shape, strict=True)
+        )
 
 
 def test_text(golden) -> None:
@@ -71,7 +82,13 @@ def test_text(golden) -> None:
     shown = [
         reduce_("matmul", c, (8,), "add", lambda i, j, k: a[i, k] * b[k, j]),
         map_("pad", c, lambda i, j: padded(a, (i - 1, j), 0.0)),
-        reduce_("best", (v, p), (8,), arg_reducer("argmax", F, d.int64), lambda i, k: (a[i, k], k)),
+        reduce_(
+            "best",
+            (v, p),
+            (8,),
+            arg_reducer("argmax", F, d.int64),
+            lambda i, k: (a[i, k], k),
+        ),
         Computation("mbbs", scan, (Output(v, (i,), a[i, j]),), reducer("add", F)),
     ]
     golden("computations", "\n\n".join(map(show, shown)))

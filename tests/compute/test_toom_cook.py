@@ -30,9 +30,13 @@ def test_it_is_a_convolution_on_every_pair_of_units(tile: int) -> None:
     """Both sides are bilinear, so that equality on a basis is equality on all rationals."""
     f = filtering(tile)
     for d, g in itertools.product(range(f.size), range(f.window)):
-        left = f.filters.apply([Fraction(int(i == g)) for i in range(f.window)], rational)
+        left = f.filters.apply(
+            [Fraction(int(i == g)) for i in range(f.window)], rational
+        )
         right = f.inputs.apply([Fraction(int(i == d)) for i in range(f.size)], rational)
-        got = f.results.apply([a * b for a, b in zip(left, right, strict=True)], rational)
+        got = f.results.apply(
+            [a * b for a, b in zip(left, right, strict=True)], rational
+        )
         assert got == [int(i == d - g) for i in range(tile)]
 
 
@@ -43,12 +47,19 @@ def test_a_square_is_transformed_along_both_axes(tile: int) -> None:
         for at in itertools.product(range(size), repeat=2):
             got = np.array(m.square(unit(size, at), rational), float)
             column = dense(m)
-            np.testing.assert_allclose(got, np.outer(column[:, at[0]], column[:, at[1]]))
+            np.testing.assert_allclose(
+                got, np.outer(column[:, at[0]], column[:, at[1]])
+            )
 
 
 def test_two_results_need_the_well_known_matrices() -> None:
     f = filtering(2)
-    assert dense(f.inputs).tolist() == [[-1, 0, 1, 0], [0, -1, 1, 0], [0, 1, 1, 0], [0, -1, 0, 1]]
+    assert dense(f.inputs).tolist() == [
+        [-1, 0, 1, 0],
+        [0, -1, 1, 0],
+        [0, 1, 1, 0],
+        [0, -1, 0, 1],
+    ]
     assert dense(f.filters)[1].tolist() == [0.5, -0.5, 0.5]
     assert dense(f.results).tolist() == [[1, 1, 1, 0], [0, -1, 1, 1]]
 

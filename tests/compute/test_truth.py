@@ -22,7 +22,9 @@ RNG = np.random.default_rng(1)
 
 def everything(truth: Truth, b: Buffer):
     found = truth.at(b, np.arange(b.size))
-    return found.value.reshape(b.shape), np.broadcast_to(found.error, b.size).reshape(b.shape)
+    return found.value.reshape(b.shape), np.broadcast_to(found.error, b.size).reshape(
+        b.shape
+    )
 
 
 @given(random.computations(), st.integers(0, 2**32 - 1))
@@ -51,7 +53,9 @@ def test_products_of_integers_are_exact():
     arrays = {b: RNG.integers(-3, 4, b.shape).astype(np.float32) for b in (x, w)}
     value, error = everything(Truth([c], arrays), y)
     assert not error.any()
-    np.testing.assert_array_equal(value, arrays[x].astype(float) @ arrays[w].astype(float))
+    np.testing.assert_array_equal(
+        value, arrays[x].astype(float) @ arrays[w].astype(float)
+    )
 
 
 def test_one_missing_term_of_a_long_sum_is_outside_of_the_bound():
@@ -72,7 +76,9 @@ def test_few_points_of_a_chain_cost_little():
     truth = Truth([c, then], arrays)
     places = np.array([0, 7, 39_999])
     found = truth.at(z, places)
-    want = ((arrays[x].astype(float) @ arrays[w].astype(float)).T ** 2 + 1).reshape(-1)[places]
+    want = ((arrays[x].astype(float) @ arrays[w].astype(float)).T ** 2 + 1).reshape(-1)[
+        places
+    ]
     assert (np.abs(found.value - want) <= found.error).all()
     assert truth.work < truth.total / 1000
 
@@ -121,7 +127,9 @@ def test_an_index_out_of_range_is_an_error():
     y = Buffer("y", (2,), dtypes.float32)
     c = map_("gather", y, lambda i: x[at[i]])
     truth = Truth([c], {x: np.zeros(3, np.float32), at: np.array([1, 3])})
-    with pytest.raises(ExecutionError, match=r"index 3 of dimension 0 of x is outside 0\.\.2"):
+    with pytest.raises(
+        ExecutionError, match=r"index 3 of dimension 0 of x is outside 0\.\.2"
+    ):
         truth.at(y, np.arange(2))
 
 

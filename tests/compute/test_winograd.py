@@ -14,10 +14,10 @@ from tilewright.compute.build import cast, padded, reduce_
 from tilewright.compute.check import check
 from tilewright.compute.guards import guarded, inside, read_or_zero
 from tilewright.compute.interp import evaluate, run
-from tilewright.compute.laws import order_dims, relayout
 from tilewright.compute.nodes import PS, PW, Computation, Dim
 from tilewright.compute.reducer import reducer
 from tilewright.compute.regions import read
+from tilewright.compute.transforms import order_dims, relayout
 from tilewright.compute.winograd import winograd
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, const
 from tilewright.graph.ops.windows import Windows
@@ -44,7 +44,9 @@ def convolution(
     x = Buffer("x", (batch, depth, *size), dtype)
     g = Buffer("g", (width, depth, *kernel), dtype)
     y = Buffer("y", (batch, width, *outputs), dtype)
-    shape = Windows(size, kernel, (stride,) * 2, (dilation,) * 2, pads[:2], pads[2:], outputs)
+    shape = Windows(
+        size, kernel, (stride,) * 2, (dilation,) * 2, pads[:2], pads[2:], outputs
+    )
 
     def value(n: Any, m: Any, p: Any, q: Any, c: Any, i: Any, j: Any) -> Any:
         data = shape.read(x, (n, c), shape.place((p, q), (i, j)), 0)
@@ -84,7 +86,9 @@ LARGE: list[tuple[int, tuple[int, int], tuple[int, int], Pads]] = [
     ("case", "tile"), [*((c, 2) for c in CASES), *((c, 4) for c in LARGE)], ids=str
 )
 @pytest.mark.parametrize("channel_last", [False, True])
-def test_the_law_holds_in_any_layout_and_padding(case: Any, channel_last: bool, tile: int) -> None:
+def test_the_law_holds_in_any_layout_and_padding(
+    case: Any, channel_last: bool, tile: int
+) -> None:
     """On small integers; for tiles of 2 every step is exact."""
     c, x, g, y = convolution(*case)
     data = integers(x, g)
@@ -92,7 +96,8 @@ def test_the_law_holds_in_any_layout_and_padding(case: Any, channel_last: bool, 
     order = (0, 2, 3, 1)
     if channel_last:
         last = {
-            b: (Buffer(b.name, tuple(b.shape[a] for a in order), b.dtype), order) for b in (x, y)
+            b: (Buffer(b.name, tuple(b.shape[a] for a in order), b.dtype), order)
+            for b in (x, y)
         }
         c = order_dims(relayout(c, last))
         data[last[x][0]] = data.pop(x).transpose(order)
@@ -101,7 +106,12 @@ def test_the_law_holds_in_any_layout_and_padding(case: Any, channel_last: bool, 
     assert found is not None
     for part in found:
         check(part)
-    assert [p.name for p in found] == ["conv.filter", "conv.input", "conv.product", "conv"]
+    assert [p.name for p in found] == [
+        "conv.filter",
+        "conv.input",
+        "conv.product",
+        "conv",
+    ]
     error = np.abs(evaluate(found, data)[y] - expected)
     assert error.max() <= (0 if tile == 2 else 1e-6 * np.abs(expected).max())
 
@@ -124,7 +134,12 @@ def test_other_convolutions_stay_direct(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("size", "channels", "tile"),
-    [((4, 8), (2, 3), 2), ((8, 8), (1, 3), 2), ((8, 8), (2, 1), 2), ((6, 8), (2, 3), 4)],
+    [
+        ((4, 8), (2, 3), 2),
+        ((8, 8), (1, 3), 2),
+        ((8, 8), (2, 1), 2),
+        ((6, 8), (2, 3), 4),
+    ],
     ids=str,
 )
 def test_one_tile_or_one_channel_is_no_product_of_matrices(
@@ -135,13 +150,16 @@ def test_one_tile_or_one_channel_is_no_product_of_matrices(
 
 def test_groups_products_of_data_and_other_reducers_stay_direct() -> None:
     x, g, y = (
-        Buffer(n, s, float32) for n, s in (("x", (4, 8, 8)), ("g", (4, 3, 3)), ("y", (4, 6, 6)))
+        Buffer(n, s, float32)
+        for n, s in (("x", (4, 8, 8)), ("g", (4, 3, 3)), ("y", (4, 6, 6)))
     )
     depthwise = reduce_(
         "dw", y, (3, 3), "add", lambda c, p, q, i, j: x[c, p + i, q + j] * g[c, i, j]
     )
     assert winograd(depthwise) is None
-    pool = reduce_("pool", y, (3, 3), "max", lambda c, p, q, i, j: x[c, p + i, q + j] * 2.0)
+    pool = reduce_(
+        "pool", y, (3, 3), "max", lambda c, p, q, i, j: x[c, p + i, q + j] * 2.0
+    )
     assert winograd(pool) is None
     a, b, t = (Buffer(n, (8, 8), float32) for n in "abt")
     matmul = reduce_("mm", t, (8,), "add", lambda i, j, k: a[i, k] * b[k, j])
@@ -167,7 +185,8 @@ def test_a_guarded_read_is_zero_exactly_outside() -> None:
 # -- for each condition a sum of products that is no such convolution
 
 X, G, Y = (
-    Buffer(n, s, float32) for n, s in (("x", (4, 9, 9)), ("g", (5, 4, 3, 3)), ("y", (5, 7, 7)))
+    Buffer(n, s, float32)
+    for n, s in (("x", (4, 9, 9)), ("g", (5, 4, 3, 3)), ("y", (5, 7, 7)))
 )
 BIAS = Buffer("bias", (9,), float32)
 Value = Callable[..., Expr]
@@ -179,7 +198,9 @@ def agrees(c: Computation, tile: int = 2) -> bool:
     if parts is None:
         return False
     rng = np.random.default_rng(0)
-    given = {b: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) * 4 for b in c.inputs}
+    given = {
+        b: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) * 4 for b in c.inputs
+    }
     ends = []
     for group in ((c,), parts):
         memory = {b: a.copy() for b, a in given.items()}
@@ -280,7 +301,9 @@ def test_dimensions_of_several_points_take_part_and_none_is_empty() -> None:
     assert not agrees(replace(c, dims=(*c.dims, twice)))
     assert agrees(replace(c, dims=(*c.dims, once)))
     for n in range(len(c.dims)):
-        empty = tuple(replace(d, extent=0) if n == k else d for k, d in enumerate(c.dims))
+        empty = tuple(
+            replace(d, extent=0) if n == k else d for k, d in enumerate(c.dims)
+        )
         assert winograd(replace(c, dims=empty)) is None
     scan = (*c.dims[:3], replace(c.dims[3], combine=PS), *c.dims[4:])
     assert winograd(replace(c, dims=scan)) is None
@@ -315,7 +338,9 @@ def test_weights_are_not_guarded() -> None:
     g = Buffer("g", (5, 4, 2, 3), float32)
 
     def value(k: Expr, p: Expr, q: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        return X[c, p + i, q + j] * Select(i < const(2), g[k, c, i, j], const(0.0, float32))
+        return X[c, p + i, q + j] * Select(
+            i < const(2), g[k, c, i, j], const(0.0, float32)
+        )
 
     assert not agrees(reduce_("conv", Y, (4, 3, 3), "add", value))
 
@@ -376,7 +401,9 @@ def test_results_are_made_of_what_windows_read(
     data = {b: a.astype(np.float32) for b, a in integers(x, G).items()}
     data[x][~read(c, x)] = np.nan
     want = evaluate([c], data)[y]
-    np.testing.assert_allclose(evaluate(parts, data)[y], want, atol=1e-6 * np.abs(want).max())
+    np.testing.assert_allclose(
+        evaluate(parts, data)[y], want, atol=1e-6 * np.abs(want).max()
+    )
 
 
 def test_the_tensor_that_is_written_may_be_read() -> None:
@@ -388,4 +415,6 @@ def test_the_tensor_that_is_written_may_be_read() -> None:
 
     c = reduce_("conv", t, (4, 3, 3), "add", value, extents=(5, 7, 7),
                 index=lambda k, p, q: (k + 4, p + 1, q + 1))  # fmt: skip
-    assert not agrees(c)  # that it is a part of its tensor only is a choice, and no condition
+    assert not agrees(
+        c
+    )  # that it is a part of its tensor only is a choice, and no condition

@@ -68,7 +68,9 @@ def summary(outcomes: Iterable[Outcome]) -> str:
     states: dict[str, Counter[str]] = {}
     for o in outcomes:
         states.setdefault(o.category, Counter())[o.state] += 1
-    return "; ".join(_count(label, states[c]) for c, label in CATEGORIES.items() if c in states)
+    return "; ".join(
+        _count(label, states[c]) for c, label in CATEGORIES.items() if c in states
+    )
 
 
 def _count(label: str, states: Counter[str]) -> str:

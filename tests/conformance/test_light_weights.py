@@ -22,12 +22,15 @@ GAINS = {
 }  # fmt: skip
 QUICK = ("shufflenet", "squeezenet")
 MODELS = [
-    pytest.param(name, id=name, marks=() if name in QUICK else pytest.mark.slow) for name in GAINS
+    pytest.param(name, id=name, marks=() if name in QUICK else pytest.mark.slow)
+    for name in GAINS
 ]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_light_model_with_real_weights_gives_what_it_gives_in_float64(name: str) -> None:
+def test_a_light_model_with_real_weights_gives_what_it_gives_in_float64(
+    name: str,
+) -> None:
     graph = load(light_nets.build(name, name, GAINS[name]))
     (given,) = graph.inputs
     image = np.random.default_rng(0).standard_normal(given.extents).astype(np.float32)

@@ -56,7 +56,12 @@ class Suite(BackendTest):
 
     @classmethod
     def assert_similar_outputs(
-        cls, ref_outputs: Any, outputs: Any, rtol: float, atol: float, model_dir: Any = None
+        cls,
+        ref_outputs: Any,
+        outputs: Any,
+        rtol: float,
+        atol: float,
+        model_dir: Any = None,
     ) -> None:
         if cls.random:
             assert _types(outputs) == _types(ref_outputs)
@@ -64,7 +69,9 @@ class Suite(BackendTest):
         assert len(outputs) == len(ref_outputs)
         for got, want in zip(outputs, ref_outputs):
             if isinstance(got, list | tuple):
-                assert isinstance(want, list | tuple), f"a sequence, expected {type(want)}"
+                assert isinstance(want, list | tuple), (
+                    f"a sequence, expected {type(want)}"
+                )
                 cls.assert_similar_outputs(want, got, rtol, atol, model_dir)
             else:
                 super().assert_similar_outputs([want], [got], rtol, atol, model_dir)
@@ -109,7 +116,9 @@ def outcome(category: str, name: str) -> tuple[Outcome, Exception | None]:
             return Outcome(category, name, "failing", _word(error)), error
     ours = [str(w.message) for w in caught if issubclass(w.category, TilewrightWarning)]
     found = [m[1] for m in map(BY_REFERENCE.search, ours) if m]
-    return Outcome(category, name, *(("reference", found[0]) if found else ("native",))), None
+    return Outcome(
+        category, name, *(("reference", found[0]) if found else ("native",))
+    ), None
 
 
 def _word(error: Exception) -> str:
@@ -120,13 +129,17 @@ def _word(error: Exception) -> str:
 
 # Large ones whose like (squeezenet, shufflenet, bvlc_alexnet) is among the fast tests.
 SLOW = {
-    f"test_{n}" for n in "densenet121 inception_v1 inception_v2 resnet50 vgg19 zfnet512".split()
+    f"test_{n}"
+    for n in "densenet121 inception_v1 inception_v2 resnet50 vgg19 zfnet512".split()
 }
 
 
 @pytest.mark.parametrize(
     ("category", "name"),
-    [pytest.param(*test, marks=[pytest.mark.slow] * (test[1] in SLOW)) for test in TESTS],
+    [
+        pytest.param(*test, marks=[pytest.mark.slow] * (test[1] in SLOW))
+        for test in TESTS
+    ],
     ids=lambda word: word,
 )
 def test_onnx(category: str, name: str, request: pytest.FixtureRequest) -> None:
@@ -147,7 +160,9 @@ LISTS = {name: lists.read(name) for name in lists.HEADS}
 
 
 @pytest.mark.skipif(not LISTED, reason="the lists are for the tests of onnx 1.23")
-def test_the_lists_name_tests_and_the_status_row_is_true(request: pytest.FixtureRequest) -> None:
+def test_the_lists_name_tests_and_the_status_row_is_true(
+    request: pytest.FixtureRequest,
+) -> None:
     names = {name for _, name in TESTS}
     for name, tests in LISTS.items():
         assert not tests.keys() - names, f"{name}.txt lists tests that do not exist"

@@ -6,7 +6,11 @@ from fractions import Fraction
 
 from tilewright.dataflow import Builder, TaskGraph
 
-COLUMNS, PRODUCT, PARTIAL = 14400, 3456, 86400  # |X|, |C| and all K partial products of C
+COLUMNS, PRODUCT, PARTIAL = (
+    14400,
+    3456,
+    86400,
+)  # |X|, |C| and all K partial products of C
 
 
 def convolution(expansion: str) -> Builder:
@@ -72,7 +76,10 @@ def _bias(b: Builder, product: str) -> None:
     b.connect("bias", "out", PRODUCT)
 
 
-ANY = [Fraction(r) for r in ("1", "1", "1/4", "1/3", "1/2", "2", "3", "4", "2/3", "3/2", "5/7")]
+ANY = [
+    Fraction(r)
+    for r in ("1", "1", "1/4", "1/3", "1/2", "2", "3", "4", "2/3", "3/2", "5/7")
+]
 WHOLE = [r for r in ANY if r.numerator == 1 or r.denominator == 1]
 
 

@@ -13,7 +13,9 @@ RNG = np.random.default_rng(0)
 
 def model(body: str, **weights: tuple[int, ...]) -> Graph:
     """A model in ONNX's text form with random weights of these shapes."""
-    found = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{body}')
+    found = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]>\n{body}'
+    )
     for name, shape in weights.items():
         array = RNG.standard_normal(shape).astype(np.float32)
         found.graph.initializer.append(numpy_helper.from_array(array, name))
@@ -36,5 +38,10 @@ def lenet() -> Graph:
         k = Relu(j)
         y = Gemm(k, w5, b5)
     }"""
-    weights = {"w1": (6, 1, 5, 5), "w2": (16, 6, 5, 5), "w3": (400, 120), "w4": (120, 84)}
+    weights = {
+        "w1": (6, 1, 5, 5),
+        "w2": (16, 6, 5, 5),
+        "w3": (400, 120),
+        "w4": (120, 84),
+    }
     return model(body, **weights, w5=(84, 10), b3=(120,), b4=(84,), b5=(10,))

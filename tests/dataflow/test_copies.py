@@ -4,7 +4,13 @@ import pytest
 
 from tests.dataflow.graphs import ANY, random_graph
 from tilewright.base.errors import InputError
-from tilewright.dataflow import Builder, nonstreaming_makespan, schedule, simulate, streaming_depth
+from tilewright.dataflow import (
+    Builder,
+    nonstreaming_makespan,
+    schedule,
+    simulate,
+    streaming_depth,
+)
 from tilewright.dataflow.copies import expanded
 from tilewright.dataflow.text import from_json, parse, show, to_json
 
@@ -41,7 +47,9 @@ def test_bounds_io_and_baseline_are_those_of_the_tasks_apart() -> None:
         assert graph.io() == apart.io()
         assert streaming_depth(graph) == streaming_depth(apart)
         for pes in (1, 5):
-            assert nonstreaming_makespan(graph, pes) == nonstreaming_makespan(apart, pes)
+            assert nonstreaming_makespan(graph, pes) == nonstreaming_makespan(
+                apart, pes
+            )
 
 
 def test_a_list_schedule_tells_tasks_apart() -> None:

@@ -66,7 +66,9 @@ OPERATORS = {
 def graph_of(body: str) -> Graph:
     """One operator, its operands all inputs."""
     domains = '["" : 23, "tilewright" : 1]'
-    return load(onnx.parser.parse_model(f"<ir_version: 11, opset_import: {domains}> g {body}"))
+    return load(
+        onnx.parser.parse_model(f"<ir_version: 11, opset_import: {domains}> g {body}")
+    )
 
 
 def operand(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -80,7 +82,9 @@ def operand(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 def every_choice(net: Network) -> list[dict[str, str]]:
     """Each name of an expansion wherever it exists; the first expansions elsewhere."""
     names = dict.fromkeys(n for known in net.choices.values() for n in known)
-    return [{}] + [{s: n for s, known in net.choices.items() if n in known} for n in names]
+    return [{}] + [
+        {s: n for s, known in net.choices.items() if n in known} for n in names
+    ]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -94,7 +98,9 @@ def test_every_expansion_computes_what_the_operator_does(name: str) -> None:
         for output, array in found.run(given).items():
             np.testing.assert_allclose(array, expected[output], rtol=1e-3, atol=1e-4)
         longest = max(found.graph.work)
-        assert schedule(found.graph, 4).makespan >= max(longest, found.graph.total_work / 4)
+        assert schedule(found.graph, 4).makespan >= max(
+            longest, found.graph.total_work / 4
+        )
 
 
 def families(name: str) -> set[str]:

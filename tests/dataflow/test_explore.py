@@ -29,7 +29,9 @@ def random_network(seed: int) -> Network:
         forms += [f"Softmax({a})", f"Transpose({a})"]
         lines.append(f"v{n} = {rng.choice(forms)}")
         names.append(f"v{n}")
-    unread = [n for n in names[1:] if not any(f"({n}" in x or f" {n})" in x for x in lines)]
+    unread = [
+        n for n in names[1:] if not any(f"({n}" in x or f" {n})" in x for x in lines)
+    ]
     body = "\n".join(lines)
     for n, name in enumerate(unread):
         body = body.replace(f"{name} =", f"y{n} =")
@@ -47,7 +49,11 @@ def test_no_combination_undercuts_the_bound() -> None:
             found = explore(net, PES, volume=volume)
             assert found.exact
             for pes in PES:
-                assert found.bounds[pes] <= found.best(pes).makespan, (seed, volume, pes)
+                assert found.bounds[pes] <= found.best(pes).makespan, (
+                    seed,
+                    volume,
+                    pes,
+                )
                 gaps.append(found.best(pes).makespan / found.bounds[pes] - 1)
     assert len(gaps) > 30
     assert sorted(gaps)[len(gaps) // 2] < 0.25
@@ -72,7 +78,9 @@ def test_a_search_finds_what_is_best_of_a_small_network(grain: str, limit: int) 
 def test_granularity_is_a_choice_of_the_exploration() -> None:
     """What it finds is at least as good as with one granularity for all, and here better."""
     pes = [2, 4, 8, 16, 32]
-    given = [explore(perceptron(), pes, grain=g) for g in ("operator", "loop", "expanded")]
+    given = [
+        explore(perceptron(), pes, grain=g) for g in ("operator", "loop", "expanded")
+    ]
     found = explore(perceptron(), pes)
     least = [min(one.best(count).makespan for one in given) for count in pes]
     mine = [found.best(count).makespan for count in pes]
@@ -91,7 +99,9 @@ def test_a_task_is_an_operator_or_an_index_of_its_outermost_loop() -> None:
     }
     assert tasks["operator"] == 3
     assert tasks["loop"] == 3 * 4
-    with pytest.raises(InputError, match=r"no grain 'row'.*known: any, operator, loop, expanded"):
+    with pytest.raises(
+        InputError, match=r"no grain 'row'.*known: any, operator, loop, expanded"
+    ):
         explore(perceptron(), [8], grain="row")
 
 
@@ -102,7 +112,9 @@ def test_what_is_no_number_and_what_was_not_explored_is_refused() -> None:
     for limits in ({"limit": 0}, {"seconds": -1}, {"seconds": math.nan}):
         with pytest.raises(InputError, match=r"a limit of \d+ evaluations and"):
             explore(perceptron(), [2], **limits)
-    with pytest.raises(InputError, match=r"8 processing elements were not explored.*explored: 2"):
+    with pytest.raises(
+        InputError, match=r"8 processing elements were not explored.*explored: 2"
+    ):
         explore(perceptron(), [2], limit=1, seconds=0).best(8)
 
 
@@ -110,11 +122,15 @@ def test_the_front_has_all_that_nothing_beats() -> None:
     found = explore(perceptron(), [2, 8])
     front = found.front()
     for p in found.points:
-        beaten = any(all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in front)
+        beaten = any(
+            all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in front
+        )
         assert beaten
     for p in front:
         better = (q for q in front if q is not p)
-        assert not any(all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in better)
+        assert not any(
+            all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in better
+        )
 
 
 def evaluations(net: Network, path: Path, pes: list[int]) -> tuple[Exploration, int]:
@@ -146,7 +162,9 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("volume", ["part", "array"])
-def test_lenet_is_explored_to_the_end_and_its_bound_and_search_are_near(volume: str) -> None:
+def test_lenet_is_explored_to_the_end_and_its_bound_and_search_are_near(
+    volume: str,
+) -> None:
     net = network(lenet())
     pes = [8, 16, 32, 64, 128, 256, 512]
     whole = explore(net, pes, volume=volume, grain="expanded")

@@ -49,9 +49,21 @@ def test_types_follow_the_reading() -> None:
     [
         ("sum -> y: 16", "sum -> y: 0", "carries 0 elements"),
         ("scale -> sum: 1024", "scale -> sum: -3", "is neither a node .* nor an edge"),
-        ("x -> scale: 1024", "x -> scale: 1024\nz -> sum: 1", "names z, which is not a node"),
-        ("element-wise scale", "upsampler scale", "called upsampler, but reads 1024 and writes"),
-        ("x -> scale: 1024", "x -> scale: 1024\nsum -> scale: 1024", "sum writes 16 .* and 1024"),
+        (
+            "x -> scale: 1024",
+            "x -> scale: 1024\nz -> sum: 1",
+            "names z, which is not a node",
+        ),
+        (
+            "element-wise scale",
+            "upsampler scale",
+            "called upsampler, but reads 1024 and writes",
+        ),
+        (
+            "x -> scale: 1024",
+            "x -> scale: 1024\nsum -> scale: 1024",
+            "sum writes 16 .* and 1024",
+        ),
         ("sink y", "sink y\nsink y", "two nodes are called y"),
         ("sink y", "sink y\nbuffer b", "buffer b has no in-edge"),
         ("volume=part", "volume=all", "no volume 'all'"),
@@ -71,7 +83,12 @@ def test_a_cycle_is_shown() -> None:
 
 
 def test_json_that_is_none_is_refused() -> None:
-    for text in ("{", "[]", '{"name": 1}', '{"name":"g","volume":"part","nodes":3,"edges":[]}'):
+    for text in (
+        "{",
+        "[]",
+        '{"name": 1}',
+        '{"name":"g","volume":"part","nodes":3,"edges":[]}',
+    ):
         with pytest.raises(InputError):
             from_json(text)
 

@@ -21,7 +21,9 @@ from tilewright.graph.ops.registry import OpDef, register
 
 
 def inputs(graph: Graph) -> dict[str, Any]:
-    return {v.name: RNG.standard_normal(v.extents).astype(np.float32) for v in graph.inputs}
+    return {
+        v.name: RNG.standard_normal(v.extents).astype(np.float32) for v in graph.inputs
+    }
 
 
 def agree(graph: Graph, choices: Mapping[str, str]) -> None:
@@ -34,7 +36,9 @@ def agree(graph: Graph, choices: Mapping[str, str]) -> None:
 
 CONV = """g (float[1,1,28,28] x, float[6,1,5,5] w, float[6] b) => (float[1,6,24,24] y)
     { y = Conv(x, w, b) }"""
-LENET_FIRST = model(CONV.replace(", float[6,1,5,5] w, float[6] b", ""), w=(6, 1, 5, 5), b=(6,))
+LENET_FIRST = model(
+    CONV.replace(", float[6,1,5,5] w, float[6] b", ""), w=(6, 1, 5, 5), b=(6,)
+)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,12 @@ def least_io(expansion: str, filters: int, pixels: int, depth: int) -> int:
         return windows + (windows + pixels * filters * depth + result) + 3 * result
     if expansion == "op":
         partial = depth * result
-        return windows + (windows + filters * depth + partial) + (partial + result) + 5 * result
+        return (
+            windows
+            + (windows + filters * depth + partial)
+            + (partial + result)
+            + 5 * result
+        )
     return 3 * windows + (filters * windows + filters * depth + result) + 5 * result
 
 
@@ -75,7 +84,9 @@ def convolution(channels: int, size: int, filters: int) -> Graph:
 
 
 @pytest.mark.parametrize("expansion", ["mv", "op", "lmv"])
-@pytest.mark.parametrize(("channels", "size", "filters"), [(1, 9, 4), (2, 7, 5), (3, 6, 8)])
+@pytest.mark.parametrize(
+    ("channels", "size", "filters"), [(1, 9, 4), (2, 7, 5), (3, 6, 8)]
+)
 def test_other_convolutions_have_the_closed_forms_io(
     expansion: str, channels: int, size: int, filters: int
 ) -> None:
@@ -108,7 +119,9 @@ def test_other_convolutions_have_the_closed_forms_makespan(
     for pes in (16, 32, 128):
         expected = phases(expansion, pes, filters, (size - 2) ** 2, 9 * channels)
         late = schedule(graph, pes).makespan - expected
-        assert late == (expansion != "mv"), pes  # a stream arrives a cycle after it left
+        assert late == (expansion != "mv"), (
+            pes
+        )  # a stream arrives a cycle after it left
 
 
 PRODUCTS = ["lmv", "mv", "op", "tiled", "tiled8", "tiled16", "whole", "loop"]
@@ -118,7 +131,11 @@ EXPANSIONS = [*PRODUCTS, "direct", "rows", "winograd"]
 @pytest.mark.parametrize("expansion", EXPANSIONS)
 @pytest.mark.parametrize(
     "attributes",
-    ["dilations = [2, 1]", "pads = [1, 1, 1, 1]", "strides = [2, 2], pads = [0, 1, 1, 0]"],
+    [
+        "dilations = [2, 1]",
+        "pads = [1, 1, 1, 1]",
+        "strides = [2, 2], pads = [0, 1, 1, 0]",
+    ],
 )
 def test_a_convolution_by_every_expansion(expansion: str, attributes: str) -> None:
     body = f"g (float[1,3,8,8] x) => (float[1,4,?,?] y) {{ y = Conv <{attributes}> (x, w) }}"
@@ -187,7 +204,9 @@ def test_fused_tasks_compute_the_same_and_move_less() -> None:
 
 def test_an_unknown_expansion_lists_those_there_are() -> None:
     net = network(LENET_FIRST)
-    with pytest.raises(InputError, match=r"no expansion 'best' of a conv.*known: lmv, mv, op"):
+    with pytest.raises(
+        InputError, match=r"no expansion 'best' of a conv.*known: lmv, mv, op"
+    ):
         program(net, {"conv": "best"})
     with pytest.raises(
         InputError, match="chosen for pool1, which is neither an operator nor a family"
@@ -195,7 +214,9 @@ def test_an_unknown_expansion_lists_those_there_are() -> None:
         program(net, {"pool1": "whole"})
 
 
-def test_an_operator_without_one_is_a_task_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_without_one_is_a_task_on_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
     register(
         OpDef(
@@ -208,14 +229,18 @@ def test_an_operator_without_one_is_a_task_on_request(monkeypatch: pytest.Monkey
     text = """<ir_version: 10, opset_import: ["" : 21, "com.acme" : 1]>
         g (float[4,6] x) => (float[4,6] y) { a = Relu(x) b = com.acme.Sorted(a) y = Neg(b) }"""
     graph = load(onnx.parser.parse_model(text))
-    with pytest.raises(UnsupportedError, match=r"1 operator has no expansion: .*Sorted"):
+    with pytest.raises(
+        UnsupportedError, match=r"1 operator has no expansion: .*Sorted"
+    ):
         network(graph)
     found = program(network(graph, opaque=True))
     assert found.graph.tasks == 3
     x = RNG.standard_normal((4, 6)).astype(np.float32)
     want = -np.sort(np.maximum(x, 0), -1)
     np.testing.assert_array_equal(found.run({"x": x})["y"], want)
-    assert explore(network(graph, opaque=True), [4], grain="expanded").best(4).tasks == 3
+    assert (
+        explore(network(graph, opaque=True), [4], grain="expanded").best(4).tasks == 3
+    )
 
 
 def test_control_flow_is_a_task_on_request() -> None:

@@ -9,7 +9,13 @@ import pytest
 
 from tests.dataflow.graphs import ANY, WHOLE, convolution, random_graph
 from tilewright.base.errors import ExecutionError, InputError
-from tilewright.dataflow import Builder, nonstreaming_makespan, schedule, simulate, timing
+from tilewright.dataflow import (
+    Builder,
+    nonstreaming_makespan,
+    schedule,
+    simulate,
+    timing,
+)
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import intervals
 
@@ -33,7 +39,9 @@ def test_the_published_table(expansion: str, pes: int, heuristic: str) -> None:
 
 
 @pytest.mark.parametrize(("expansion", "pes"), PARTS)
-def test_the_table_with_each_edge_carrying_its_own_part(expansion: str, pes: int) -> None:
+def test_the_table_with_each_edge_carrying_its_own_part(
+    expansion: str, pes: int
+) -> None:
     found = schedule(convolution(expansion).build("part"), pes)
     assert found.makespan == PARTS[expansion, pes] == simulate(found).makespan
 
@@ -42,7 +50,10 @@ def chain(volumes: list[int], buffers: tuple[int, ...] = ()) -> TaskGraph:
     """Tasks in a row; `volumes` are those of the edges, the first from memory, the last to it."""
     b = Builder("chain")
     names = [b.source("in")]
-    names += [b.buffer(f"n{n}") if n in buffers else b.add(f"n{n}") for n in range(1, len(volumes))]
+    names += [
+        b.buffer(f"n{n}") if n in buffers else b.add(f"n{n}")
+        for n in range(1, len(volumes))
+    ]
     names.append(b.sink("out"))
     for (source, target), volume in zip(pairwise(names), volumes, strict=True):
         b.connect(source, target, volume)
@@ -89,7 +100,10 @@ def errors(graphs: int, rates: list[Fraction], *, chain: bool) -> list[float]:
     return sorted(found)
 
 
-COUNTS = [pytest.param(200, id="200"), pytest.param(1000, id="1000", marks=pytest.mark.slow)]
+COUNTS = [
+    pytest.param(200, id="200"),
+    pytest.param(1000, id="1000", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("chain", [True, False], ids=["chains", "graphs"])
@@ -129,7 +143,9 @@ def test_list_schedules_start_no_later_than_gangs() -> None:
 def test_no_deadlock_with_the_computed_fifos(heuristic: str) -> None:
     for seed in range(200, 350):
         graph = random_graph(seed, ANY)
-        gang, free = (schedule(graph, 1 + seed % 20, heuristic, d) for d in ("gang", "list"))
+        gang, free = (
+            schedule(graph, 1 + seed % 20, heuristic, d) for d in ("gang", "list")
+        )
         assert simulate(gang).makespan == gang.makespan
         assert simulate(free).makespan <= free.makespan
 
@@ -168,7 +184,9 @@ def test_a_schedule_needs_an_element_and_known_names() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("heuristic", ["lts", "rlx"])
-def test_a_hundred_thousand_tasks_are_scheduled_in_half_a_minute(heuristic: str) -> None:
+def test_a_hundred_thousand_tasks_are_scheduled_in_half_a_minute(
+    heuristic: str,
+) -> None:
     rng = random.Random(0)
     b = Builder("large")
     b.source("in")

@@ -38,7 +38,9 @@ def swept(plan: Schedule, fifos: Sequence[int]) -> Simulation | None:
 
 
 @pytest.mark.parametrize("discipline", ["gang", "list"])
-@pytest.mark.parametrize("rates", [[Fraction(1)], WHOLE, ANY], ids=["one", "whole", "any"])
+@pytest.mark.parametrize(
+    "rates", [[Fraction(1)], WHOLE, ANY], ids=["one", "whole", "any"]
+)
 def test_both_find_the_same_times(rates: list[Fraction], discipline: str) -> None:
     settled = stuck = 0
     for seed in range(30):
@@ -70,7 +72,10 @@ def test_a_circle_within_one_cycle_is_a_deadlock() -> None:
     ]:  # fmt: skip
         b.connect(source, target, 8)
     plan = schedule(b.build("part"), 4)
-    ends = [[plan.graph.nodes[n].name for n in (e.source, e.target)] for e in plan.graph.edges]
+    ends = [
+        [plan.graph.nodes[n].name for n in (e.source, e.target)]
+        for e in plan.graph.edges
+    ]
     for before_a in range(1, 9):
         for before_v in range(1, 9):
             sizes = {("t", "a"): before_a, ("u", "v"): before_v, ("t", "v"): 8}
@@ -82,7 +87,12 @@ def test_a_circle_within_one_cycle_is_a_deadlock() -> None:
 
 def test_long_streams_are_quick() -> None:
     net = network(lenet())
-    chosen = {s.name: o for s in net.stages for o in ("mv", "loop") if o in net.choices[s.name]}
+    chosen = {
+        s.name: o
+        for s in net.stages
+        for o in ("mv", "loop")
+        if o in net.choices[s.name]
+    }
     plan = schedule(program(net, chosen, "array").graph, 64)
     assert plan.graph.tasks > 200
     begin = time.process_time()

@@ -17,7 +17,10 @@ def printed(script: Path, arguments: Sequence[str], folder: Path) -> str:
         [sys.executable, str(script), *arguments],
         cwd=folder,
         env=os.environ
-        | {"PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_CACHE_DIR": str(folder / "cache")},
+        | {
+            "PYTHONPATH": str(ROOT / "src"),
+            "TILEWRIGHT_CACHE_DIR": str(folder / "cache"),
+        },
         capture_output=True,
         text=True,
     )

@@ -49,17 +49,24 @@ def masked(line: str) -> str:
 
 
 def exact(shown: str, printed: str) -> bool:
-    return shown.rstrip() == "\n".join(line.rstrip() for line in printed.splitlines()).rstrip()
+    return (
+        shown.rstrip()
+        == "\n".join(line.rstrip() for line in printed.splitlines()).rstrip()
+    )
 
 
 def varies(shown: str, printed: str) -> bool:
     # Rows of a profile are in the order of their times.
-    return sorted(map(masked, shown.split("\n"))) == sorted(map(masked, printed.split("\n")))
+    return sorted(map(masked, shown.split("\n"))) == sorted(
+        map(masked, printed.split("\n"))
+    )
 
 
 def excerpt(shown: str, printed: str) -> bool:
     have = {masked(line) for line in printed.splitlines()}
-    return all(masked(line) in have for line in shown.splitlines() if line.strip(" .;#"))
+    return all(
+        masked(line) in have for line in shown.splitlines() if line.strip(" .;#")
+    )
 
 
 AGREES: dict[str | None, Callable[[str, str], bool]] = {
@@ -78,7 +85,10 @@ def run(block: Block, scope: dict[str, object], where: str) -> str:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_page(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     page = path.read_text()
     found = blocks(page)
@@ -103,7 +113,9 @@ def test_page(
         printed = run(block, scope, f"{path.name}, line {line}")
         after = found[n + 1] if n + 1 < len(found) else None
         between = "" if after is None else page[block.span[1] : after.span[0]]
-        shown = after is not None and after.language == "text" and between.count("\n") <= 3
+        shown = (
+            after is not None and after.language == "text" and between.count("\n") <= 3
+        )
         if after is None or not shown:
             continue
         if AGREES[after.word](after.text, printed):
@@ -129,13 +141,17 @@ def test_the_table_of_primitives(request: pytest.FixtureRequest) -> None:
         assert hasattr(Schedule, name)
         doc = inspect.cleandoc(function.__doc__ or "")
         found = re.search(r"^requires: (.*?)(?=^\S|\Z)", doc, re.MULTILINE | re.DOTALL)
-        requires = "always legal" if found is None else " ".join(found[1].split()).rstrip(".")
+        requires = (
+            "always legal" if found is None else " ".join(found[1].split()).rstrip(".")
+        )
         does = doc.splitlines()[0].split(";")[0].rstrip(".")
         rows.append(f"| `{name}` | {does} | {requires} |")
     _table(ROOT / "docs/schedules.md", "primitives", rows, request)
 
 
-def _table(path: Path, mark: str, rows: list[str], request: pytest.FixtureRequest) -> None:
+def _table(
+    path: Path, mark: str, rows: list[str], request: pytest.FixtureRequest
+) -> None:
     """Compare, or write, the lines between `<!-- mark -->` and `<!-- /mark -->`."""
     page, text = path.read_text(), "\n".join(rows) + "\n"
     before, rest = page.split(f"<!-- {mark} -->\n")
@@ -200,7 +216,11 @@ def test_commands_of_the_status_page_exist() -> None:
 
 def test_what_the_status_page_says_works_has_a_command() -> None:
     command = re.compile(r"`(?:pytest|python|tilewright|make) [^`]+`")
-    rows = [x for x in (ROOT / "docs/status.md").read_text().splitlines() if x.startswith("| ")]
+    rows = [
+        x
+        for x in (ROOT / "docs/status.md").read_text().splitlines()
+        if x.startswith("| ")
+    ]
     works = [x for x in rows if re.search(r"\| (?:works|partly)\b", x)]
     assert len(works) > 50
     assert not [x for x in works if not command.search(x)]

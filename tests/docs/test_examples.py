@@ -10,7 +10,12 @@ import pytest
 from tests.docs.script import ROOT, printed
 
 SAYS = {
-    "lift_fully_connected": ["= recognize-MVMul", "block MVMul32", "parallel", "equal to NumPy"],
+    "lift_fully_connected": [
+        "= recognize-MVMul",
+        "block MVMul32",
+        "parallel",
+        "equal to NumPy",
+    ],
     "compile_onnx": ["result: (1, 8) float32", "loaded: True"],
     "compile_torch": ["agrees with PyTorch"],
     "custom_operator": ["agrees with its reference", "matmul+swish"],
@@ -21,7 +26,12 @@ SAYS = {
     "schedule_by_hand": ["s.vectorize(", "by hand", "by default"],
     "vta_network": ["vta  Gemm+Relu", "bit for bit: True", "GEMM UOP["],
     "vta_roofline": ["C12", "best"],
-    "te_matmul": ["# naive", "# parallel", "128 x 128 x 128, 2 thread(s), in turns:", "NumPy"],
+    "te_matmul": [
+        "# naive",
+        "# parallel",
+        "128 x 128 x 128, 2 thread(s), in turns:",
+        "NumPy",
+    ],
 }
 # Small sizes, and nothing that only another compiler makes slow.
 ARGUMENTS = {

@@ -10,7 +10,9 @@ import pytest
 from tests.docs.test_references import resolved
 
 PAGE = Path(__file__).parents[2] / "docs" / "glossary.md"
-ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| `([\w.]+)` \|$", PAGE.read_text(), re.MULTILINE)
+ROWS = re.findall(
+    r"^\| ([^|]+) \| ([^|]+) \| `([\w.]+)` \|$", PAGE.read_text(), re.MULTILINE
+)
 
 
 def test_every_row_has_a_term_a_meaning_and_a_name() -> None:

@@ -30,7 +30,9 @@ def pusch() -> Iterator[Any]:
     kept = {name: sys.modules.pop(name) for name in NAMES if name in sys.modules}
     sys.path.insert(0, str(FOLDER))
     wanted = [n for n in NAMES if n != "speed"]  # it is a script and nothing else
-    loaded: dict[str, ModuleType] = {name: importlib.import_module(name) for name in wanted}
+    loaded: dict[str, ModuleType] = {
+        name: importlib.import_module(name) for name in wanted
+    }
     yield SimpleNamespace(**loaded)
     sys.path.remove(str(FOLDER))
     for name in NAMES:
@@ -63,7 +65,9 @@ def test_the_channel_is_correlated_as_asked(pusch: Any) -> None:
     assert across(h[:, :, :, 0], h[:, :, :, 1]) == pytest.approx(0.3, abs=0.06)
     # In time Clarke's model, J0(2 pi f t); in frequency the transform of the profile.
     lag = 2 * np.pi * (30.0 * 3.5e9 / pusch.channel.LIGHT) * 7 * pusch.channel.SYMBOL
-    bessel = np.mean(np.cos(lag * np.cos(np.linspace(0, 2 * np.pi, 720, endpoint=False))))
+    bessel = np.mean(
+        np.cos(lag * np.cos(np.linspace(0, 2 * np.pi, 720, endpoint=False)))
+    )
     assert across(h[:, 0], h[:, 7]) == pytest.approx(bessel, abs=0.06)
     delays, powers = pusch.channel.taps("B")
     turn = np.exp(-2j * np.pi * 20 * pusch.channel.SPACING * channel.spread * delays)
@@ -86,7 +90,9 @@ def test_16qam_is_the_standards(pusch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"subcarriers": 30}, {"layers": 5}, {"modulation": "8PSK"}, {"symbols": 1}], ids=str
+    "sizes",
+    [{"subcarriers": 30}, {"layers": 5}, {"modulation": "8PSK"}, {"symbols": 1}],
+    ids=str,
 )
 def test_layouts_that_are_none_are_refused(pusch: Any, sizes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"layout: .*{next(iter(sizes.values()))}"):
@@ -94,9 +100,13 @@ def test_layouts_that_are_none_are_refused(pusch: Any, sizes: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    "settings", [{"profile": "D"}, {"speed": -1.0}, {"correlation": (0.0, 2.0)}], ids=str
+    "settings",
+    [{"profile": "D"}, {"speed": -1.0}, {"correlation": (0.0, 2.0)}],
+    ids=str,
 )
-def test_channels_that_are_none_are_refused(pusch: Any, settings: dict[str, Any]) -> None:
+def test_channels_that_are_none_are_refused(
+    pusch: Any, settings: dict[str, Any]
+) -> None:
     with pytest.raises(InputError, match=f"channel: .*{next(iter(settings))}"):
         pusch.channel.Channel(**settings)
 
@@ -104,10 +114,14 @@ def test_channels_that_are_none_are_refused(pusch: Any, settings: dict[str, Any]
 # ---------------------------------------------------------------------------------------- receiver
 
 
-def compare(pusch: Any, sizes: tuple[int, int, str], method: str, subcarriers: int) -> None:
+def compare(
+    pusch: Any, sizes: tuple[int, int, str], method: str, subcarriers: int
+) -> None:
     """Every step against NumPy in double precision, on the same slot."""
     layout = pusch.slot.Layout(subcarriers, *sizes)
-    slot = pusch.slot.send(layout, pusch.channel.Channel("C"), 20.0, np.random.default_rng(1))
+    slot = pusch.slot.send(
+        layout, pusch.channel.Channel("C"), 20.0, np.random.default_rng(1)
+    )
     receiver = pusch.receiver.Receiver(layout, method, threads=1)
     received = pusch.receiver.blocked(slot.received)
     pilots = np.stack([slot.pilots.real, slot.pilots.imag]).astype(np.float32)
@@ -121,10 +135,14 @@ def compare(pusch: Any, sizes: tuple[int, int, str], method: str, subcarriers: i
 
     x, variance = pusch.reference.detect(h, slot.received[layout.pilots :], slot.noise)
     symbols = flat(receiver.detect(receiver.h, received, slot.noise), 0).swapaxes(0, 1)
-    np.testing.assert_allclose(symbols[:, :, 0] + 1j * symbols[:, :, 1], x, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        symbols[:, :, 0] + 1j * symbols[:, :, 1], x, rtol=1e-3, atol=1e-3
+    )
     receiver.detect(pusch.receiver.blocked(h), received, slot.noise)
     solutions = flat(receiver.solutions, 0).swapaxes(0, 1)
-    error, bound = pusch.accuracy.accuracy(h, slot.received[layout.pilots :], slot.noise, solutions)
+    error, bound = pusch.accuracy.accuracy(
+        h, slot.received[layout.pilots :], slot.noise, solutions
+    )
     assert (error <= bound).all() and bound.min() < 1e-3
     np.testing.assert_allclose(flat(receiver.variance, 0), variance, rtol=1e-3)
 
@@ -135,7 +153,9 @@ def compare(pusch: Any, sizes: tuple[int, int, str], method: str, subcarriers: i
 
 @pytest.mark.parametrize("method", ["cholesky", "lu"])
 @pytest.mark.parametrize("sizes", LAYOUTS)
-def test_each_step_agrees_with_double_precision(pusch: Any, sizes: str, method: str) -> None:
+def test_each_step_agrees_with_double_precision(
+    pusch: Any, sizes: str, method: str
+) -> None:
     compare(pusch, LAYOUTS[sizes], method, subcarriers=60)
 
 
@@ -148,8 +168,12 @@ def test_sixteen_antennas_and_eight_layers(pusch: Any, method: str) -> None:
 @pytest.mark.parametrize("name", ["QPSK", "16QAM", "64QAM", "256QAM"])
 def test_ratios_of_clean_symbols_say_the_bits(pusch: Any, name: str) -> None:
     layout = pusch.slot.Layout(60, 4, 2, name)
-    slot = pusch.slot.send(layout, pusch.channel.Channel(), 60.0, np.random.default_rng(2))
-    ratios = pusch.receiver.Receiver(layout, threads=1)(slot.received, slot.pilots, slot.noise)
+    slot = pusch.slot.send(
+        layout, pusch.channel.Channel(), 60.0, np.random.default_rng(2)
+    )
+    ratios = pusch.receiver.Receiver(layout, threads=1)(
+        slot.received, slot.pilots, slot.noise
+    )
     assert ratios.shape == slot.bits.shape
     assert np.mean((ratios < 0) != slot.bits) < 1e-3
 
@@ -165,7 +189,9 @@ def test_error_rates_are_those_of_double_precision(pusch: Any) -> None:
 @pytest.mark.parametrize("modulation", ["QPSK", "16QAM", "64QAM", "256QAM"])
 def test_a_thousand_errors_a_point(pusch: Any, modulation: str) -> None:
     layout = pusch.slot.Layout(3276, 4, 4, modulation)
-    found = list(pusch.error_rate.curve(layout, pusch.channel.Channel("A"), least=1000, slots=2))
+    found = list(
+        pusch.error_rate.curve(layout, pusch.channel.Channel("A"), least=1000, slots=2)
+    )
     assert all(min(point.compiled, point.double) >= 1000 for point, _ in found)
     assert max(abs(gap) for _, gap in found) < 0.05
 
@@ -174,9 +200,13 @@ def test_a_thousand_errors_a_point(pusch: Any, modulation: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["cholesky", "lu"])
-def test_the_task_graph_computes_what_the_receiver_does(pusch: Any, method: str) -> None:
+def test_the_task_graph_computes_what_the_receiver_does(
+    pusch: Any, method: str
+) -> None:
     layout = pusch.slot.Layout(32, 4, 4)
-    slot = pusch.slot.send(layout, pusch.channel.Channel(), 20.0, np.random.default_rng(0))
+    slot = pusch.slot.send(
+        layout, pusch.channel.Channel(), 20.0, np.random.default_rng(0)
+    )
     receiver = pusch.receiver.Receiver(layout, method, threads=1)
     inputs = {
         "y": pusch.receiver.blocked(slot.received),
@@ -187,7 +217,10 @@ def test_the_task_graph_computes_what_the_receiver_does(pusch: Any, method: str)
     assert net.families["matched0"] == "matmul"  # of complex numbers
     rest = {"sign": receiver.sign, "noise": np.array([slot.noise], np.float32)}
     for choice in ("whole", "loop", "lmv", "mv", "op", "tiled"):
-        named = {n: choice if choice in known else "whole" for n, known in net.choices.items()}
+        named = {
+            n: choice if choice in known else "whole"
+            for n, known in net.choices.items()
+        }
         found = program(net, named).run(inputs | rest)
         for n in range(2 * layout.layers):
             expected = x[:, :, n // 2, n % 2]
@@ -213,13 +246,20 @@ def test_the_model_detects(pusch: Any, factorization: str) -> None:
     x = np.linalg.solve(adjoint @ h + 0.1 * np.eye(2), adjoint @ y)
     expected = np.concatenate([x.real, x.imag], -2)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(tw.compile(model)(inputs), expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        tw.compile(model)(inputs), expected, rtol=1e-3, atol=1e-4
+    )
 
 
 # ----------------------------------------------------------------------------------------- scripts
 
 SAYS = {
-    "speed 60 2 2 4x4 6x5": ["4 x 4, 60 x 14:", "6 x 5, 60 x 14:", "of the bound", "NumPy"],
+    "speed 60 2 2 4x4 6x5": [
+        "4 x 4, 60 x 14:",
+        "6 x 5, 60 x 14:",
+        "of the bound",
+        "NumPy",
+    ],
     "error_rate --subcarriers 60 --errors 10 --slots 1 --modulations QPSK --profiles B": [
         "TDL-B, QPSK, 4 x 4",
         "largest gap",

@@ -21,12 +21,18 @@ from tilewright.targets import registry
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = Path(tilewright.__file__).parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 FOLDERS = (PACKAGE, ROOT / "benchmarks", ROOT / "examples", ROOT / "docs")
 SOURCES = [f for folder in FOLDERS for f in sorted(folder.rglob("*.py"))]
 
 MODULE = re.compile(r"(?<![\w./-])tilewright((?:\.[a-z_]\w*)+)(?::(\w+))?(?![\w/-])")
-FILE = re.compile(r"(?<![\w/.*{<-])((?:\w+/)+\w+\.(?:py|md|svg|png)|\w+\.md)(#[\w-]+)?(?![\w/])")
+FILE = re.compile(
+    r"(?<![\w/.*{<-])((?:\w+/)+\w+\.(?:py|md|svg|png)|\w+\.md)(#[\w-]+)?(?![\w/])"
+)
 LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]+)?\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # What looks like the name of a module and is none: a group of entry points.
@@ -80,7 +86,9 @@ def sections(page: Path) -> frozenset[str]:
 def files(text: str, folder: Path) -> Iterator[str]:
     """Paths of files, and sections of pages, in a text that do not exist."""
     places = (folder, ROOT, ROOT / "docs", ROOT / "tests", PACKAGE.parent, PACKAGE)
-    lines = (line for line in text.splitlines() if re.search(r"\.(?:py|md|svg|png)", line))
+    lines = (
+        line for line in text.splitlines() if re.search(r"\.(?:py|md|svg|png)", line)
+    )
     for found in FILE.finditer("\n".join(lines)):
         path, anchor = found[1], found[2]
         if path in ELSEWHERE:
@@ -104,7 +112,11 @@ def links(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_what_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
-    assert [*links(page), *modules(text), *files(FENCE.sub("", text), page.parent)] == []
+    assert [
+        *links(page),
+        *modules(text),
+        *files(FENCE.sub("", text), page.parent),
+    ] == []
 
 
 def test_what_sources_name_exists() -> None:
@@ -153,5 +165,7 @@ def test_a_missing_file_is_found(text: str) -> None:
 
 def test_a_missing_section_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# One `two`, three\n[a](#one-two-three) [b](#missing) [c](missing.md)\n")
+    page.write_text(
+        "# One `two`, three\n[a](#one-two-three) [b](#missing) [c](missing.md)\n"
+    )
     assert [*links(page)] == ["#missing", "missing.md"]

@@ -19,7 +19,9 @@ def test_every_test_that_it_names_exists():
     defined = {
         name
         for path in files
-        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(
+            r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
     assert len(named) >= 8
     assert not named - defined

@@ -48,7 +48,9 @@ class Small:
 AXIS = "<int64[1] axis = {%d}>"
 SMALL: dict[str, Small] = {
     "map": Small("(float[3,37] x) => (float[3,37] y) { y = Sigmoid(x) }"),
-    "transpose": Small("(float[37,53] x) => (float[53,37] y) { y = Transpose<perm=[1,0]>(x) }"),
+    "transpose": Small(
+        "(float[37,53] x) => (float[53,37] y) { y = Transpose<perm=[1,0]>(x) }"
+    ),
     "tiled": Small(
         "(float[33,20] x, float[20,41] w) => (float[33,41] y) { m = MatMul(x, w) y = Relu(m) }"
     ),
@@ -84,12 +86,16 @@ SMALL: dict[str, Small] = {
         "(float[1,2,24,8] q, float[1,2,8,40] k, float[1,2,40,8] v) => (float[1,2,24,8] y) "
         "{ s = MatMul(q, k) p = Softmax<axis=-1>(s) y = MatMul(p, v) }"
     ),
-    "scan": Small("(float[4,50] x) => (float[4,50] y) <int64 axis = {1}> { y = CumSum(x, axis) }"),
+    "scan": Small(
+        "(float[4,50] x) => (float[4,50] y) <int64 axis = {1}> { y = CumSum(x, axis) }"
+    ),
     "plain": Small(
         f"(float[5,67] x) => (float[5] y) {AXIS % 1} {{ y = ReduceSum<keepdims=0>(x, axis) }}",
         math="exact",
     ),
-    "argmax": Small("(float[5,67] x) => (int64[5] y) { y = ArgMax<axis=1, keepdims=0>(x) }"),
+    "argmax": Small(
+        "(float[5,67] x) => (int64[5] y) { y = ArgMax<axis=1, keepdims=0>(x) }"
+    ),
     "bytes": Small(
         "(uint8[17,24] x, int8[24,33] w) => (int32[17,33] y) { y = MatMulInteger(x, w) }"
     ),
@@ -97,8 +103,12 @@ SMALL: dict[str, Small] = {
         "(float[2,3,5] x, float[2,4,5] z) => (float[2,7,5] y) "
         "{ a = Relu(x) b = Neg(z) y = Concat<axis=1>(a, b) }"
     ),
-    "gather": Small("(float[9,6] x, int64[5] at) => (float[5,6] y) { y = Gather<axis=0>(x, at) }"),
-    "halves": Small("(float16[9,31] x) => (float16[9,31] y) { y = Softmax<axis=-1>(x) }"),
+    "gather": Small(
+        "(float[9,6] x, int64[5] at) => (float[5,6] y) { y = Gather<axis=0>(x, at) }"
+    ),
+    "halves": Small(
+        "(float16[9,31] x) => (float16[9,31] y) { y = Softmax<axis=-1>(x) }"
+    ),
     "kernel": Small(
         "(float[5,30] x) => (float[5,4] y, int64[5,4] i) <int64[1] k = {4}> { y, i = TopK(x, k) }"
     ),

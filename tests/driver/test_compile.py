@@ -17,16 +17,26 @@ from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedErr
 from tilewright.driver import text
 
 
-def model(nodes: list[Any], inputs: dict[str, list[Any]], weights: dict[str, Any]) -> Any:
+def model(
+    nodes: list[Any], inputs: dict[str, list[Any]], weights: dict[str, Any]
+) -> Any:
     last = nodes[-1].output[0]
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+            for n, s in inputs.items()
+        ],
         [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
-        [onnx.numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights.items()],
+        [
+            onnx.numpy_helper.from_array(np.asarray(a, np.float32), n)
+            for n, a in weights.items()
+        ],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
 
 
 rng = np.random.default_rng(0)
@@ -68,7 +78,9 @@ def test_a_model_comes_from_a_path_bytes_or_proto(tmp_path: Path) -> None:
     onnx.save(proto, path)
     x = sample(3)
     for source in (path, str(path), proto.SerializeToString(), proto):
-        np.testing.assert_allclose(tw.compile(source, cache=False)(x), expected(x), atol=1e-5)
+        np.testing.assert_allclose(
+            tw.compile(source, cache=False)(x), expected(x), atol=1e-5
+        )
 
 
 def test_what_is_no_model_is_refused() -> None:
@@ -114,7 +126,9 @@ def test_the_kernel_cache_spares_the_second_compilation(
 
 def test_layers_of_one_shape_share_a_kernel() -> None:
     w = {f"w{n}": rng.standard_normal((20, 20)) * 0.1 for n in range(4)}
-    nodes = [helper.make_node("MatMul", [f"t{n}", f"w{n}"], [f"t{n + 1}"]) for n in range(4)]
+    nodes = [
+        helper.make_node("MatMul", [f"t{n}", f"w{n}"], [f"t{n + 1}"]) for n in range(4)
+    ]
     exe = tw.compile(model(nodes, {"t0": [5, 20]}, w), cache=False)
     assert len(exe.model.kernels) == 4
     assert len(exe.model.objects) == 2  # one kernel and the segment
@@ -146,10 +160,14 @@ def test_an_operator_without_native_code_says_so_or_is_an_error() -> None:
         tw.compile(model(nodes, {"x": [4]}, {}), cache=False, fallback="error")
 
 
-@pytest.mark.parametrize("kind", ["graph", "plan", "computation", "kernel", "llvm", "asm"])
+@pytest.mark.parametrize(
+    "kind", ["graph", "plan", "computation", "kernel", "llvm", "asm"]
+)
 def test_every_stage_can_be_printed(kind: str) -> None:
     shown = text(perceptron(7), kind)
-    assert {"graph": "MatMul", "llvm": "define void", "asm": "vfmadd"}.get(kind, "relu") in shown
+    assert {"graph": "MatMul", "llvm": "define void", "asm": "vfmadd"}.get(
+        kind, "relu"
+    ) in shown
 
 
 def test_an_older_processor_can_be_asked_for() -> None:

@@ -40,14 +40,18 @@ def shifted(computations: Iterable[Computation]) -> tuple[Computation, ...]:
     """Each writes the element behind its own."""
     made = []
     for c in computations:
-        outputs = [replace(o, index=(*o.index[:-1], o.index[-1] + 1)) for o in c.outputs]
+        outputs = [
+            replace(o, index=(*o.index[:-1], o.index[-1] + 1)) for o in c.outputs
+        ]
         made.append(replace(c, outputs=tuple(outputs)))
     return tuple(made)
 
 
 def with_shifted(steps: Iterable[Step]) -> list[Step]:
     return [
-        s if isinstance(s, HostFallback) else replace(s, computations=shifted(s.computations))
+        s
+        if isinstance(s, HostFallback)
+        else replace(s, computations=shifted(s.computations))
         for s in steps
     ]
 
@@ -56,7 +60,11 @@ def longer(kernel: Kernel) -> Kernel:
     """Each loop runs once more."""
 
     def more(node: Any) -> Any:
-        return node.replace(extent=const(node.trips + 1)) if isinstance(node, For) else node
+        return (
+            node.replace(extent=const(node.trips + 1))
+            if isinstance(node, For)
+            else node
+        )
 
     return kernel.with_body(transform(kernel.body, more))
 
@@ -111,29 +119,41 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
     with pytest.raises(TilewrightError) as error:
         tw.compile(MODEL, threads=1)
-    assert (error.value.code, fault.where in str(error.value)) == (fault.code, True), error.value
+    assert (error.value.code, fault.where in str(error.value)) == (fault.code, True), (
+        error.value
+    )
 
 
-@pytest.mark.parametrize("name", ["packed", "convolution", "rows", "scan", "pieces", "halves"])
-def test_nothing_is_found_in_what_passes_make(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["packed", "convolution", "rows", "scan", "pieces", "halves"]
+)
+def test_nothing_is_found_in_what_passes_make(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
     tw.compile(SMALL[name].model(), threads=1, math=SMALL[name].math)
 
 
-def test_a_fault_of_the_memory_planner_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_memory_planner_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All buffers in one place: a kernel writes over what it reads."""
     chain = Small(
         "(float[8,8] x, float[8,8] w) => (float[8,8] y) "
         "{ a = MatMul(x, w) b = MatMul(a, w) y = MatMul(b, w) }"
     )
 
-    def in_one_place(lifetimes: Sequence[memory.Lifetime], alignment: int) -> memory.Arena:
+    def in_one_place(
+        lifetimes: Sequence[memory.Lifetime], alignment: int
+    ) -> memory.Arena:
         return memory.Arena((0,) * len(lifetimes), 4096)
 
     monkeypatch.setattr(memory, "assign_offsets", in_one_place)
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
-    with pytest.raises(TilewrightError, match=r"after pass plan-memory: .* over a") as error:
+    with pytest.raises(
+        TilewrightError, match=r"after pass plan-memory: .* over a"
+    ) as error:
         tw.compile(chain.model(), threads=1)
     assert error.value.code == "TW-MEMORY-SHARED"

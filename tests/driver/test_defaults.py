@@ -24,14 +24,18 @@ def real(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-CONV = "(float[1, 3, 8, 8] x, float[4, 3, 3, 3] w, float[4] b) => (float[1, 4, 6, 6] y) "
+CONV = (
+    "(float[1, 3, 8, 8] x, float[4, 3, 3, 3] w, float[4] b) => (float[1, 4, 6, 6] y) "
+)
 CONV += "{ y = Conv(x, w, b) }"
 X, W, B = real(1, 3, 8, 8), real(4, 3, 3, 3), real(4)
 SCALE = "(float[4] k, float[4] x) => (float[4] y) { y = Mul(x, k) }"
 
 
 def model(text: str, ir: int = 8, /, **constants: Any) -> onnx.ModelProto:
-    made = onnx.parser.parse_model(f'<ir_version: {ir}, opset_import: ["" : 18]> f {text}')
+    made = onnx.parser.parse_model(
+        f'<ir_version: {ir}, opset_import: ["" : 18]> f {text}'
+    )
     made.graph.initializer.extend(
         numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()
     )
@@ -55,11 +59,18 @@ def test_weights_that_were_packed_are_not_those_of_the_call(ir: int) -> None:
     assert isinstance(exe, tw.Executable)
     assert [t.name for t in exe.inputs] == ["x"]
     assert dict(exe.defaults) == {"w": "float32[4, 3, 3, 3]", "b": "float32[4]"}
-    for given in ({}, {"w": real(4, 3, 3, 3)}, {"b": real(4)}, {"w": real(4, 3, 3, 3), "b": -B}):
+    for given in (
+        {},
+        {"w": real(4, 3, 3, 3)},
+        {"b": real(4)},
+        {"w": real(4, 3, 3, 3), "b": -B},
+    ):
         want = expected(source, x=X, **{"w": W, "b": B, **given})
         np.testing.assert_allclose(exe(X, **given), want, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(exe({"x": X, **given}), want, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(exe(X), expected(source, x=X, w=W, b=B), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        exe(X), expected(source, x=X, w=W, b=B), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_one_form_for_all_values_of_the_same_inputs() -> None:
@@ -69,7 +80,9 @@ def test_one_form_for_all_values_of_the_same_inputs() -> None:
         for factor in (2, 3, 4):
             k = np.full(4, factor, np.float32)
             np.testing.assert_array_equal(exe(x, k=k), x * k)
-            np.testing.assert_array_equal(exe(k=k, x=x, out=np.empty(4, np.float32)), x * k)
+            np.testing.assert_array_equal(
+                exe(k=k, x=x, out=np.empty(4, np.float32)), x * k
+            )
     assert sum(e.kind == "span" and e.name == "compile" for e in log) <= 1
     assert exe.profile(x, k=k, repeat=1).rows
     exe.release()
@@ -87,9 +100,13 @@ def test_order_by_position_is_that_of_the_inputs_without_defaults() -> None:
 def test_what_a_call_may_not_give() -> None:
     exe = tw.compile(model(SCALE, k=np.ones(4, np.float32)))
     x = real(4)
-    with pytest.raises(InputError, match=r"input 'k': expected float32\[4\], got shape \[3\]"):
+    with pytest.raises(
+        InputError, match=r"input 'k': expected float32\[4\], got shape \[3\]"
+    ):
         exe(x, k=x[:3])
-    with pytest.raises(InputError, match=r"input 'k': expected float32\[4\], got float64"):
+    with pytest.raises(
+        InputError, match=r"input 'k': expected float32\[4\], got float64"
+    ):
         exe(x, k=x.astype(np.float64))
     unknown = r"no input is called 'q': expected x: float32\[4\], with defaults k: float32\[4\]$"
     with pytest.raises(InputError, match=unknown):
@@ -99,7 +116,9 @@ def test_what_a_call_may_not_give() -> None:
     assert repr(exe).endswith(", defaults=(k: float32[4]))")
 
 
-SHAPE = "(float[2, 6] x, int64[2] n) => (float[a, b] y) { s = Reshape(x, n) y = Relu(s) }"
+SHAPE = (
+    "(float[2, 6] x, int64[2] n) => (float[a, b] y) { s = Reshape(x, n) y = Relu(s) }"
+)
 
 
 def test_a_default_that_decides_the_shape() -> None:
@@ -107,7 +126,9 @@ def test_a_default_that_decides_the_shape() -> None:
     x = real(2, 6)
     assert exe(x).shape == (3, 4)
     for n in ([4, 3], [-1, 2], [12, 1]):
-        np.testing.assert_array_equal(exe(x, n=np.array(n)), np.maximum(x, 0).reshape(n))
+        np.testing.assert_array_equal(
+            exe(x, n=np.array(n)), np.maximum(x, 0).reshape(n)
+        )
     assert exe(x).shape == (3, 4)
 
 
@@ -122,7 +143,9 @@ def test_symbolic_dimensions_and_a_default() -> None:
         np.testing.assert_array_equal(exe(x), x * 2)
         np.testing.assert_array_equal(exe(x, k=k), x * k)
         assert exe.profile(x, k=k, repeat=1).rows
-    with pytest.raises(InputError, match=r"no input is called 'q': .*with defaults k: float32"):
+    with pytest.raises(
+        InputError, match=r"no input is called 'q': .*with defaults k: float32"
+    ):
         exe(x, q=k)
     exe.release()
     fixed = tw.compile(model(text, k=np.full(4, 2, np.float32)), dims={"N": 3})
@@ -153,7 +176,9 @@ def test_a_model_that_changed_since(tmp_path: Path, cache: bool) -> None:
     onnx.save(model(text, k=one, j=one), path)
     exe = tw.compile(path, cache=cache)
     onnx.save(model(text, k=one, j=3 * one), path)
-    with pytest.raises(ModelError, match="not the one that was compiled, so k cannot be given"):
+    with pytest.raises(
+        ModelError, match="not the one that was compiled, so k cannot be given"
+    ):
         exe(one, k=one)
     proto = model(text, k=one, j=one)
     exe = tw.compile(proto, cache=cache)
@@ -183,9 +208,14 @@ def test_an_artifact_holds_the_defaults(tmp_path: Path) -> None:
     loaded = tw.load(tmp_path / "m.tw")
     assert dict(loaded.defaults) == {"k": "float32[4]"}
     np.testing.assert_array_equal(loaded(x), 2 * x)
-    with pytest.raises(InputError, match="the value of 'k' is compiled into the artifact") as info:
+    with pytest.raises(
+        InputError, match="the value of 'k' is compiled into the artifact"
+    ) as info:
         loaded(x, k=x)
-    assert info.value.hint == "compile the model with inputs=['k'], and every call gives them"
+    assert (
+        info.value.hint
+        == "compile the model with inputs=['k'], and every call gives them"
+    )
     tw.compile(source, inputs=["k"]).save(tmp_path / "free.tw")
     free = tw.load(tmp_path / "free.tw")
     assert [t.name for t in free.inputs] == ["k", "x"]
@@ -196,13 +226,17 @@ def test_an_artifact_holds_the_defaults(tmp_path: Path) -> None:
 
 def test_what_cannot_be_made_an_input() -> None:
     source = model(CONV, w=W, b=B)
-    with pytest.raises(InputError, match="no input with a default is called 'x'") as info:
+    with pytest.raises(
+        InputError, match="no input with a default is called 'x'"
+    ) as info:
         tw.compile(source, inputs=["x"])
     assert info.value.hint == "the model has: 'w', 'b'"
     with pytest.raises(InputError, match="inputs='w'"):
         tw.compile(source, inputs="w")
     graph = load(source)
-    with pytest.raises(InputError, match="a Graph has no defaults: they are its constants"):
+    with pytest.raises(
+        InputError, match="a Graph has no defaults: they are its constants"
+    ):
         tw.compile(graph)(X, w=W)
     assert [v.name for v in load(source, inputs=["b"]).inputs] == ["x", "b"]
 
@@ -220,7 +254,9 @@ def test_a_sparse_default() -> None:
     source = model(SCALE)
     values = numpy_helper.from_array(np.array([5], np.float32), "k")
     where = numpy_helper.from_array(np.array([2]), "where")
-    source.graph.sparse_initializer.append(helper.make_sparse_tensor(values, where, [4]))
+    source.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, where, [4])
+    )
     exe, x = tw.compile(source), real(4)
     np.testing.assert_array_equal(exe(x), x * np.array([0, 0, 5, 0], np.float32))
     np.testing.assert_array_equal(exe(x, k=x), x * x)

@@ -23,14 +23,20 @@ RNG = np.random.default_rng(4)
 
 def model_of(opset: int, source: str, **constants: Any) -> Any:
     opsets = f'["" : {opset}, "com.microsoft" : 1]'
-    model = onnx.parser.parse_model(f"<ir_version: 9, opset_import: {opsets}> f ({source}")
+    model = onnx.parser.parse_model(
+        f"<ir_version: 9, opset_import: {opsets}> f ({source}"
+    )
     arrays = (numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items())
     model.graph.initializer.extend(arrays)
     return model
 
 
-def ran(opset: int, source: str, *inputs: Any, mcpu: str = "native", **constants: Any) -> Any:
-    return tw.compile(model_of(opset, source, **constants), threads=1, mcpu=mcpu)(*inputs)
+def ran(
+    opset: int, source: str, *inputs: Any, mcpu: str = "native", **constants: Any
+) -> Any:
+    return tw.compile(model_of(opset, source, **constants), threads=1, mcpu=mcpu)(
+        *inputs
+    )
 
 
 def reals(*values: float, dtype: Any = np.float32) -> Any:
@@ -74,13 +80,17 @@ def test_sums_of_squares_are_of_the_type() -> None:
 # ---------------------------------------------------------------------- said by the standard
 
 
-@pytest.mark.parametrize(("pad", "pads"), [("SAME_LOWER", [5, 4]), ("SAME_UPPER", [4, 5])])
+@pytest.mark.parametrize(
+    ("pad", "pads"), [("SAME_LOWER", [5, 4]), ("SAME_UPPER", [4, 5])]
+)
 def test_same_padding_of_a_dilated_pooling(pad: str, pads: list[int]) -> None:
     """The odd element stands where the attribute says, and what is outside is never the largest."""
     x = RNG.standard_normal((1, 5, 11)).astype(np.float32)
     x[0, 1], x[0, 2, 4], x[0, 3], x[0, 4] = -INF, INF, -F32, -1
     source = "float[1, 5, 11] x) => (float[1, 5, 11] y) "
-    source += f'{{ y = MaxPool<kernel_shape = [4], dilations = [3], auto_pad = "{pad}">(x) }}'
+    source += (
+        f'{{ y = MaxPool<kernel_shape = [4], dilations = [3], auto_pad = "{pad}">(x) }}'
+    )
     padded = np.pad(x, ((0, 0), (0, 0), tuple(pads)), constant_values=-INF)
     want = np.max([padded[..., k : k + 11] for k in range(0, 12, 3)], axis=0)
     np.testing.assert_array_equal(ran(12, source, x), want)
@@ -90,7 +100,9 @@ def test_transposed_convolution_of_large_values() -> None:
     """Nothing but the elements under the window is added: its neighbors may be infinite."""
     x = np.full((1, 1, 4, 4), F32, np.float32)
     x[0, 0, 0] = -2.4
-    source = "float[1, 1, 4, 4] x) => (float[1, 1, 12, 4] y) { y = ConvTranspose<auto_pad = "
+    source = (
+        "float[1, 1, 4, 4] x) => (float[1, 1, 12, 4] y) { y = ConvTranspose<auto_pad = "
+    )
     source += '"SAME_LOWER", strides = [3, 1], dilations = [1, 2], kernel_shape = [1, 3]>(x, w) }'
     found = ran(11, source, x, w=reals(0, 1, 0).reshape(1, 1, 1, 3))
     np.testing.assert_array_equal(found[0, 0, ::3][found[0, 0, ::3] != 0], x.ravel())
@@ -99,7 +111,9 @@ def test_transposed_convolution_of_large_values() -> None:
 
 @pytest.mark.parametrize("opset", [10, 13])
 @pytest.mark.parametrize(("dtype", "most"), [(np.float64, F64), (np.float32, F32)])
-def test_logarithms_of_softmax_at_the_end_of_the_type(opset: int, dtype: Any, most: Any) -> None:
+def test_logarithms_of_softmax_at_the_end_of_the_type(
+    opset: int, dtype: Any, most: Any
+) -> None:
     name = "double" if dtype is np.float64 else "float"
     x = np.array([[most, -most, 0], [-most, -most, -most], [-most, 1, 2]], dtype)
     source = f"{name}[3, 3] x) => ({name}[3, 3] y) {{ y = LogSoftmax<axis = 1>(x) }}"
@@ -130,8 +144,12 @@ def test_center_crop_pad(dtype: Any, size: tuple[int, int], known: bool) -> None
     found = ran(18, source, x, s=shape) if known else ran(18, source, x, shape)
     want = np.zeros(size, np.float32)
     pairs = list(zip(x.shape, size))
-    inner = tuple(slice(max(t - n, 0) // 2, max(t - n, 0) // 2 + min(n, t)) for n, t in pairs)
-    middle = tuple(slice(max(n - t, 0) // 2, max(n - t, 0) // 2 + min(n, t)) for n, t in pairs)
+    inner = tuple(
+        slice(max(t - n, 0) // 2, max(t - n, 0) // 2 + min(n, t)) for n, t in pairs
+    )
+    middle = tuple(
+        slice(max(n - t, 0) // 2, max(n - t, 0) // 2 + min(n, t)) for n, t in pairs
+    )
     want[inner] = x[middle]
     np.testing.assert_array_equal(found, want)
 
@@ -159,7 +177,9 @@ FUNCTIONS = "Tanh Sin Exp Log Sigmoid Erf Sinh Atan Softplus".split()
 def test_functions_of_float64_without_fma(op: str) -> None:
     """They are the same bit by bit: where the instruction is missing it is emulated exactly."""
     x = RNG.standard_normal(300) * 10.0 ** RNG.integers(-30, 30, 300)
-    x = np.concatenate([x, [0.0, -0.0, INF, -INF, NAN, 1e308, -1e308, 1.0, -1.0, 700.0, -745.2]])
+    x = np.concatenate(
+        [x, [0.0, -0.0, INF, -INF, NAN, 1e308, -1e308, 1.0, -1.0, 700.0, -745.2]]
+    )
     source = f"double[311] x) => (double[311] y) {{ y = {op}(x) }}"
     old, new = (ran(20, source, x, mcpu=m) for m in ("x86-64-v2", "x86-64-v3"))
     both = np.isnan(old) & np.isnan(new)
@@ -173,13 +193,17 @@ def test_a_form_that_nothing_can_run_is_refused_when_compiled() -> None:
     source = "float[3, 3, 8] x) => (float[3, 3, 4] y) "
     source += "{ y = com.microsoft.FusedMatMul<transBatchA = 1>(x, w) }"
     model = model_of(17, source, w=np.ones((3, 8, 4), np.float32))
-    with pytest.raises(UnsupportedError, match=r"in this form: .*FusedMatMul") as raised:
+    with pytest.raises(
+        UnsupportedError, match=r"in this form: .*FusedMatMul"
+    ) as raised:
         tw.compile(model)
     assert "attributes, operands or types" in str(raised.value.hint)
 
 
 def test_one_symbol_of_two_extents() -> None:
-    exe = tw.compile(model_of(18, "float[N] a, float[N] b) => (float[N] y) { y = Add(a, b) }"))
+    exe = tw.compile(
+        model_of(18, "float[N] a, float[N] b) => (float[N] y) { y = Add(a, b) }")
+    )
     with pytest.raises(InputError, match=r"expected \[N\], got \[1\]") as raised:
         exe(reals(1, 2, 3), reals(1))
     assert "need different names in the model" in str(raised.value.hint)

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import InputError, ModelError
-from tilewright.driver import contents
+from tilewright.driver import file_digest
 
 W = np.arange(4, dtype=np.float32)
 ONES = np.ones(4, np.float32)
@@ -24,7 +24,7 @@ ONES = np.ones(4, np.float32)
 def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose weights have a second name; what was just written counts as settled."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(contents, "SETTLED", -60.0)
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
     made = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 21]> f (float[4] x) => (float[4] y) { y = Add(x, w) }'
     )

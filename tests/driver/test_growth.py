@@ -41,10 +41,14 @@ class Chain:
         self.x, self.y = (Value(n, dtypes.float32, (4, 8)) for n in "xy")
         self.c = Value("c", dtypes.bool_, (4, 8))
 
-    def __call__(self, op_type: str, *inputs: Value, outputs: int = 1, **attrs: Any) -> Any:
+    def __call__(
+        self, op_type: str, *inputs: Value, outputs: int = 1, **attrs: Any
+    ) -> Any:
         drafts = tuple(Value(f"t{next(self.names)}") for _ in range(outputs))
         version = schema_of(op_type, "", 21).since_version
-        made = self.typer.apply(Operation(op_type, inputs, drafts, attrs, "", version, ""))
+        made = self.typer.apply(
+            Operation(op_type, inputs, drafts, attrs, "", version, "")
+        )
         return made[0] if outputs == 1 else made
 
     def ints(self, *numbers: int) -> Value:
@@ -68,8 +72,12 @@ Step = Callable[[Chain, Value], Value]
 ONE: dict[str, Step] = {
     "where": lambda b, x: b("Where", b.c, x, b.y),
     "where of itself": lambda b, x: b("Where", b.c, x, b("Where", b.c, x, b.number(0))),
-    "where of two": lambda b, x: b("Where", b.c, b("Where", b.c, x, b.y), b("Where", b.c, b.y, x)),
-    "where it is less": lambda b, x: b("Where", b("Less", x, b("Neg", x)), b.y, b.number(0)),
+    "where of two": lambda b, x: b(
+        "Where", b.c, b("Where", b.c, x, b.y), b("Where", b.c, b.y, x)
+    ),
+    "where it is less": lambda b, x: b(
+        "Where", b("Less", x, b("Neg", x)), b.y, b.number(0)
+    ),
     "where, moved": lambda b, x: b(
         "Where",
         b.c,
@@ -90,9 +98,13 @@ ONE: dict[str, Step] = {
         "Concat", *reversed(b("Split", x, b.ints(2, 2), axis=0, outputs=2)), axis=0
     ),
     "pad": lambda b, x: _rows(b, b("Pad", x, b.ints(1, 0, 1, 0)), 0, 4),
-    "pad and add": lambda b, x: b("Add", _rows(b, b("Pad", x, b.ints(1, 0, 1, 0)), 0, 4), x),
+    "pad and add": lambda b, x: b(
+        "Add", _rows(b, b("Pad", x, b.ints(1, 0, 1, 0)), 0, 4), x
+    ),
     "tile": lambda b, x: _rows(b, b("Tile", x, b.ints(2, 1)), 2, 6),
-    "turned": lambda b, x: b("Add", b("Transpose", b("Reshape", x, b.ints(8, 4)), perm=[1, 0]), x),
+    "turned": lambda b, x: b(
+        "Add", b("Transpose", b("Reshape", x, b.ints(8, 4)), perm=[1, 0]), x
+    ),
     "gather": lambda b, x: b("Gather", x, b.ints(3, 2, 1, 0), axis=0),
     "casts": lambda b, x: b("Cast", b("Cast", x, to=11), to=1),
     "rows": lambda b, x: b("Sub", x, b("ReduceMean", x, b.ints(1), keepdims=1)),
@@ -164,7 +176,9 @@ def test_deep_chains_compile_and_run(name: str) -> None:
 def test_an_operator_in_several_kernels_counts_once() -> None:
     b = Chain()
     turned = b("Where", b.c, b.x, b.number(0))
-    graph = b.graph(b("ReduceSum", turned, b.ints(1)), b("ReduceMax", turned, b.ints(1)))
+    graph = b.graph(
+        b("ReduceSum", turned, b.ints(1)), b("ReduceMax", turned, b.ints(1))
+    )
     made = planned(graph).groups
     alone = planned(b.graph(turned)).groups
     sums = sum(s.flops for s in made)
@@ -179,7 +193,8 @@ def gathers(depth: int) -> onnx.ModelProto:
     names = [f"i{n}" for n in range(depth)]
     given = ", ".join(f"int64[6] {name}" for name in names)
     body = " ".join(
-        f"g{n + 1} = Gather({name}, {f'g{n}' if n else 'first'})" for n, name in enumerate(names)
+        f"g{n + 1} = Gather({name}, {f'g{n}' if n else 'first'})"
+        for n, name in enumerate(names)
     )
     return onnx.parser.parse_model(
         f'<ir_version: 9, opset_import: ["" : 21]> f (int64[6] first, {given}, float[6, 8] x) '

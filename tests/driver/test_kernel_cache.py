@@ -15,7 +15,7 @@ from tilewright.compute.build import map_, reduce_
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.target import CpuTarget
 from tilewright.testing import guarded
@@ -24,30 +24,36 @@ A, B, Y = (Buffer(n, (24, 24), float32) for n in "aby")
 NATIVE: Any = CpuTarget(machine("x86-64-v3"))
 
 
-def product() -> Interface:
+def product() -> KernelSignature:
     c = reduce_("product", Y, (24,), "add", lambda i, j, k: A[i, k] * B[k, j])
-    return interface(FusionGroup("product", (c,)), {Y})
+    return kernel_signature(FusionGroup("product", (c,)), {Y})
 
 
-def difference() -> Interface:
-    return interface(FusionGroup("s", (map_("s", Y, lambda i, j: A[i, j] - B[j, i]),)), {Y})
+def difference() -> KernelSignature:
+    return kernel_signature(
+        FusionGroup("s", (map_("s", Y, lambda i, j: A[i, j] - B[j, i]),)), {Y}
+    )
 
 
-def right(face: Interface, code: Any, fixed: tuple[bool, ...]) -> bool:
+def right(signature: KernelSignature, code: Any, fixed: tuple[bool, ...]) -> bool:
     """Whether the code gives the product of two random matrices."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((24, 24)).astype(np.float32) for _ in "ab")
     memory = {A: a, B: b, Y: np.zeros((24, 24), np.float32)}
-    after, wrong = guarded.call(face, code, memory, fixed)
+    after, wrong = guarded.call(signature, code, memory, fixed)
     return not wrong and bool(np.allclose(after[Y], a @ b, atol=1e-3))
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_weights_that_are_known_and_such_that_are_not(first: bool, tmp_path: Path) -> None:
+def test_weights_that_are_known_and_such_that_are_not(
+    first: bool, tmp_path: Path
+) -> None:
     """Code for known weights takes them packed; nobody packs those of a caller."""
     store = Store(tmp_path, 1 << 30)
     for known in (first, not first):
-        code = KernelCompiler(NATIVE, NATIVE, store).compile(product(), {B} if known else ())
+        code = KernelCompiler(NATIVE, NATIVE, store).compile(
+            product(), {B} if known else ()
+        )
         assert bool(code.preparations) is known
         assert right(product(), code, (False, known, False))
 
@@ -84,7 +90,9 @@ def test_targets_share_no_code(name: str, tmp_path: Path) -> None:
 def test_the_order_of_values_and_which_are_outputs(tmp_path: Path) -> None:
     compiler = KernelCompiler(NATIVE, NATIVE, Store(tmp_path, 1 << 30))
     one = difference()
-    back = replace(one, values=(B, A, Y), params=(one.params[1], one.params[0], one.params[2]))
+    back = replace(
+        one, values=(B, A, Y), params=(one.params[1], one.params[0], one.params[2])
+    )
     keys = {compiler._key(f, (False,) * 3) for f in (one, back, product())}
     keys.add(compiler._key(replace(one, outputs=one.params[1:]), (False,) * 3))
     assert len(keys) == 4
@@ -94,5 +102,5 @@ def test_layers_that_say_the_same_share_their_code() -> None:
     compiler = KernelCompiler(NATIVE, NATIVE, None)
     a, b, y = (Buffer(n, (24, 24), float32) for n in ("other", "names", "here"))
     c = reduce_("product", y, (24,), "add", lambda i, j, k: a[i, k] * b[k, j])
-    other = interface(FusionGroup("x", (c,)), {y})
+    other = kernel_signature(FusionGroup("x", (c,)), {y})
     assert compiler.compile(product(), ()) is compiler.compile(other, ())

@@ -23,7 +23,9 @@ def require(level: str) -> None:
 
 
 def network(text: str, weights: dict[str, Array]) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{text}')
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]>\n{text}'
+    )
     arrays = [numpy_helper.from_array(a, name) for name, a in weights.items()]
     model.graph.initializer.extend(arrays)
     return model
@@ -65,8 +67,16 @@ def lenet(rng: np.random.Generator) -> onnx.ModelProto:
 def attention(rng: np.random.Generator) -> onnx.ModelProto:
     """A block of a transformer: attention of three heads, normalization, GELU, residuals."""
     weights = {name: normal(rng, 48, 48) for name in ("wq", "wk", "wv", "wo")}
-    weights |= {"w1": normal(rng, 48, 100), "b1": normal(rng, 100), "w2": normal(rng, 100, 48)}
-    weights |= {"g": normal(rng, 48) + 1, "b": normal(rng, 48), "scale": np.float32([0.25])}
+    weights |= {
+        "w1": normal(rng, 48, 100),
+        "b1": normal(rng, 100),
+        "w2": normal(rng, 100, 48),
+    }
+    weights |= {
+        "g": normal(rng, 48) + 1,
+        "b": normal(rng, 48),
+        "scale": np.float32([0.25]),
+    }
     heads = "".join(
         f"""{n} = MatMul(x, w{n})
           {n}s = Reshape({n}, split)
@@ -99,7 +109,11 @@ def attention(rng: np.random.Generator) -> onnx.ModelProto:
 
 def recurrent(rng: np.random.Generator) -> onnx.ModelProto:
     """A bidirectional LSTM with initial states, and a linear layer on all of its outputs."""
-    weights = {"w": normal(rng, 2, 68, 9), "r": normal(rng, 2, 68, 17), "v": normal(rng, 34, 5)}
+    weights = {
+        "w": normal(rng, 2, 68, 9),
+        "r": normal(rng, 2, 68, 17),
+        "v": normal(rng, 34, 5),
+    }
     weights |= {"b": normal(rng, 2, 136)}
     weights |= {"h0": normal(rng, 2, 3, 17), "c0": normal(rng, 2, 3, 17)}
     weights |= {"rows": np.array([21, 34])}
@@ -138,9 +152,14 @@ def quantized(rng: np.random.Generator) -> onnx.ModelProto:
     def byte(shape: tuple[int, ...]) -> Array:
         return rng.integers(-128, 128, shape).astype(np.int8)
 
-    def layer(op: str, x: str, y: str, shape: tuple[int, ...], scale: float, **more: Any) -> None:
+    def layer(
+        op: str, x: str, y: str, shape: tuple[int, ...], scale: float, **more: Any
+    ) -> None:
         channels = shape[0]
-        arrays[f"w_{y}"], arrays[f"ws_{y}"] = byte(shape), np.linspace(1, 2, channels, dtype="f")
+        arrays[f"w_{y}"], arrays[f"ws_{y}"] = (
+            byte(shape),
+            np.linspace(1, 2, channels, dtype="f"),
+        )
         arrays[f"ws_{y}"] *= np.float32(0.01)
         arrays[f"wz_{y}"] = np.zeros(channels, np.int8)
         arrays[f"b_{y}"] = rng.standard_normal(channels).astype(np.float32)
@@ -169,7 +188,9 @@ def quantized(rng: np.random.Generator) -> onnx.ModelProto:
         [helper.make_tensor_value_info("q_f", TensorProto.UINT8, [2, 10])],
         [numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    )
 
 
 @pytest.mark.parametrize("level", LEVELS)

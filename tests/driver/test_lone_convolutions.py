@@ -47,18 +47,31 @@ def model(name: str, batch: int, relu: bool, constant: bool = True) -> onnx.Mode
     shape = (width, depth // attributes.get("group", 1), *window)
     w = (rng.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32)
     b = rng.standard_normal(width).astype(np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c" if relu else "y"], **attributes)]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c" if relu else "y"], **attributes)
+    ]
     if relu:
         nodes.append(helper.make_node("Relu", ["c"], ["y"]))
-    given = {"x": (batch, depth, *size)} | ({} if constant else {"w": shape, "b": (width,)})
+    given = {"x": (batch, depth, *size)} | (
+        {} if constant else {"w": shape, "b": (width,)}
+    )
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in given.items()],
+        [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+            for n, s in given.items()
+        ],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [onnx.numpy_helper.from_array(a, n) for n, a in (("w", w), ("b", b)) if constant],
+        [
+            onnx.numpy_helper.from_array(a, n)
+            for n, a in (("w", w), ("b", b))
+            if constant
+        ],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -66,7 +79,11 @@ def test_a_convolution_alone_agrees_with_its_truth(case: str) -> None:
     depth, size = CASES[case][:2]
     for batch, relu, options in ((1, True, {}), (2, False, {"mcpu": "x86-64-v3"})):
         graph = load(model(case, batch, relu).SerializeToString())
-        x = np.random.default_rng(1).standard_normal((batch, depth, *size)).astype(np.float32)
+        x = (
+            np.random.default_rng(1)
+            .standard_normal((batch, depth, *size))
+            .astype(np.float32)
+        )
         with events.record() as log:
             assert not check(graph, {"x": x}, threads=(1, 2), cache=True, **options)
         assert not [e for e in log if e.kind == "sketch-refused"]
@@ -78,13 +95,16 @@ def test_weights_may_be_inputs(case: str) -> None:
     source = model(case, 1, True, constant=False)
     graph = load(source.SerializeToString())
     rng = np.random.default_rng(2)
-    inputs = {v.name: rng.standard_normal(v.extents).astype(np.float32) for v in graph.inputs}
+    inputs = {
+        v.name: rng.standard_normal(v.extents).astype(np.float32) for v in graph.inputs
+    }
     assert inputs["x"].shape == (1, depth, *size)
     assert not check(graph, inputs, threads=(1, 2), cache=True)
 
 
 @pytest.mark.parametrize(
-    ("case", "transposed"), [("channels in vectors", True), ("columns in vectors", False)]
+    ("case", "transposed"),
+    [("channels in vectors", True), ("columns in vectors", False)],
 )
 def test_results_leave_tiles_transposed_where_channels_make_better_vectors(
     case: str, transposed: bool

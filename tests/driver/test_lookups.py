@@ -37,7 +37,9 @@ def steps(count):
     made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])]
     tables = [numpy_helper.from_array(a, n) for n, a in TABLES.items()]
     graph = helper.make_graph(nodes, "g", given, made, tables)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
 
 
 def test_code_grows_in_proportion_and_finds_the_same():
@@ -46,4 +48,6 @@ def test_code_grows_in_proportion_and_finds_the_same():
     model = steps(6)
     assert len(text(model, "llvm")) < 600_000
     (want,) = ReferenceEvaluator(model).run(None, {"x": x, "start": start})
-    np.testing.assert_allclose(tw.compile(model, cache=False)(x, start), want, rtol=1e-5)
+    np.testing.assert_allclose(
+        tw.compile(model, cache=False)(x, start), want, rtol=1e-5
+    )

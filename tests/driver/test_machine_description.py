@@ -59,13 +59,21 @@ def test_a_bad_file_is_named(content: bytes | None, said: str, tmp_path: Path) -
     file = tmp_path / "machine.toml"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(InputError, match=rf"machine\.toml.*{said}|{said}.*machine\.toml"):
+    with pytest.raises(
+        InputError, match=rf"machine\.toml.*{said}|{said}.*machine\.toml"
+    ):
         text(perceptron(3), "kernel", machine=file)
 
 
 def kernels(**options: object) -> str:
     nodes = [tw_node("Relu", ["x"], ["y"])]
-    return text(model(nodes, {"x": [4, 64]}, {}), "kernel", threads=2, mcpu="x86-64-v3", **options)
+    return text(
+        model(nodes, {"x": [4, 64]}, {}),
+        "kernel",
+        threads=2,
+        mcpu="x86-64-v3",
+        **options,
+    )
 
 
 def tw_node(*arguments: object) -> object:
@@ -74,7 +82,9 @@ def tw_node(*arguments: object) -> object:
     return helper.make_node(*arguments)
 
 
-def test_schedules_go_by_the_description(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedules_go_by_the_description(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "machine.toml"
     file.write_text("[costs]\nshare_ns = 1\nshared_vectors = 2\nchunk_vectors = 1\n")
     assert "parallel" not in kernels()
@@ -112,7 +122,9 @@ def test_nothing_changes_where_nothing_is_given() -> None:
     assert registry.target("cpu", "x86-64-v3", description={}) == usual
 
 
-def test_a_target_without_descriptions_refuses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_without_descriptions_refuses_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bare = registry.Machine(target=lambda mcpu, exact, threads: None)
     monkeypatch.setitem(registry._MACHINES, "bare", bare)
     with pytest.raises(UnsupportedError, match="'bare' takes no machine description"):

@@ -11,7 +11,9 @@ import tilewright as tw
 
 @pytest.mark.parametrize("before", [0, 1, 40])
 @pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3"])
-def test_the_last_tile_of_a_padded_row_is_found_beside_its_padding(name: str, before: int) -> None:
+def test_the_last_tile_of_a_padded_row_is_found_beside_its_padding(
+    name: str, before: int
+) -> None:
     """A reduction reads padding: where that ends is a place to part the loop, too."""
     model = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : 18]>

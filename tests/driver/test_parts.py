@@ -21,11 +21,11 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver import constants
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.kernels import KernelCompiler
-from tilewright.driver.prepare import Preparer
+from tilewright.driver.prepare import ConstantPacker
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Operation
 from tilewright.plan.nodes import FusionGroup, HostFallback
-from tilewright.plan.normalize import interface
+from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.passes.split_groups import split_groups
 from tilewright.plan.verify import verify_steps
 from tilewright.runtime import abi
@@ -66,7 +66,14 @@ def steps() -> list[Computation]:
 
 @pytest.mark.parametrize(
     "covered",
-    [(), ("a", "b", "c"), ("ab", "cd"), ("a", "bc", "bcd"), ("abcd", "abc", "ab"), ("abcde",)],
+    [
+        (),
+        ("a", "b", "c"),
+        ("ab", "cd"),
+        ("a", "bc", "bcd"),
+        ("abcd", "abc", "ab"),
+        ("abcde",),
+    ],
     ids=str,
 )
 def test_all_computations_stay_in_their_order(covered: tuple[str, ...]) -> None:
@@ -106,7 +113,9 @@ def test_constants_begin_at_whole_lines_and_are_placed_once() -> None:
     for at, n in zip(places[:2], (0, 1), strict=True):
         np.testing.assert_array_equal(block[at : at + 20].view(np.float32), data + n)
     assert block[one] == 1
-    np.testing.assert_array_equal(block[turned : turned + 6].view(np.int8), [0, 3, 1, 4, 2, 5])
+    np.testing.assert_array_equal(
+        block[turned : turned + 6].view(np.int8), [0, 3, 1, 4, 2, 5]
+    )
 
 
 def poisoned(value: int) -> Callable[..., Any]:
@@ -128,7 +137,9 @@ def test_what_is_between_constants_is_zero(monkeypatch: pytest.MonkeyPatch) -> N
     assert (block == 9).sum() == 66 and (block == 7).sum() == 3
 
 
-def test_fills_of_a_large_block_write_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fills_of_a_large_block_write_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Several threads at once, each its views."""
     pool = ConstantPool()
     sizes = [(k * 977) % 5000 + 1 for k in range(500)]
@@ -150,9 +161,13 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_packed_constants_are_written_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_constants_are_written_whole(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An artifact has nothing of what was in the compiler's memory before."""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{MODELS[name]}')
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]>\n{MODELS[name]}'
+    )
     w = model.graph.input.pop()
     shape = [d.dim_value for d in w.type.tensor_type.shape.dim]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(w.type.tensor_type.elem_type)
@@ -171,14 +186,15 @@ def test_packed_constants_are_written_whole(name: str, monkeypatch: pytest.Monke
 def test_work_on_constants_reads_constants() -> None:
     """A kernel compiled for a constant operand has nothing to pack where there is none."""
     x, w, y = (
-        Buffer(n, s, float32) for n, s in (("x", (32, 48)), ("w", (48, 64)), ("y", (32, 64)))
+        Buffer(n, s, float32)
+        for n, s in (("x", (32, 48)), ("w", (48, 64)), ("y", (32, 64)))
     )
     c = reduce_("mm", y, (48,), "add", lambda i, j, k: x[i, k] * w[k, j])
     cpu = target("cpu")
     compiler = KernelCompiler(cpu, cpu, None)
-    made = compiler.compile(interface(FusionGroup("mm", (c,)), {y}), {w})
+    made = compiler.compile(kernel_signature(FusionGroup("mm", (c,)), {y}), {w})
     assert made.preparations
-    run = Preparer([made]).run
+    run = ConstantPacker([made]).run
     data = np.arange(48 * 64, dtype=np.float32).reshape(48, 64)
     results = [np.full(p.nbytes, 0xAB, np.uint8) for p in made.preparations]
     run(made, [None, data, None], results)

@@ -42,13 +42,16 @@ def data(shape: tuple[int, ...], special: bool = False) -> np.ndarray:
     return x
 
 
-def maxima(x: np.ndarray, geometry: dict[str, Any], outputs: tuple[int, ...]) -> np.ndarray:
+def maxima(
+    x: np.ndarray, geometry: dict[str, Any], outputs: tuple[int, ...]
+) -> np.ndarray:
     """The maximum of each window, NaN where one is in it."""
     kernel, steps = geometry["kernel_shape"], geometry.get("strides", [1, 1])
     dilations, pads = geometry.get("dilations", [1, 1]), geometry.get("pads", [0] * 4)
     if "auto_pad" in geometry:
         over = [
-            max(0, (o - 1) * s + k - n) for o, s, k, n in zip(outputs, steps, kernel, x.shape[2:])
+            max(0, (o - 1) * s + k - n)
+            for o, s, k, n in zip(outputs, steps, kernel, x.shape[2:])
         ]
         pads = [n // 2 for n in over]
     y = np.empty((*x.shape[:2], *outputs), x.dtype)
@@ -57,7 +60,9 @@ def maxima(x: np.ndarray, geometry: dict[str, Any], outputs: tuple[int, ...]) ->
             [p for p in (i * s + t * d - b for t in range(k)) if 0 <= p < n]
             for i, s, k, d, b, n in zip(at, steps, kernel, dilations, pads, x.shape[2:])
         ]
-        y[(slice(None), slice(None), *at)] = x[:, :, places[0]][:, :, :, places[1]].max((2, 3))
+        y[(slice(None), slice(None), *at)] = x[:, :, places[0]][:, :, :, places[1]].max(
+            (2, 3)
+        )
     return y
 
 
@@ -96,7 +101,9 @@ def between(op: str, x: np.ndarray, options: dict[str, Any]) -> onnx.ModelProto:
         helper.make_node("Conv", ["u", "v"], ["y"]),
     ]
     v = np.ones((3, 19, 1, 1), np.float32)
-    return _model(nodes, x, [numpy_helper.from_array(w, "w"), numpy_helper.from_array(v, "v")])
+    return _model(
+        nodes, x, [numpy_helper.from_array(w, "w"), numpy_helper.from_array(v, "v")]
+    )
 
 
 def _model(nodes: list[Any], x: np.ndarray, constants: list[Any]) -> onnx.ModelProto:
@@ -104,13 +111,17 @@ def _model(nodes: list[Any], x: np.ndarray, constants: list[Any]) -> onnx.ModelP
     given = helper.make_tensor_value_info("x", float32, x.shape)
     made = helper.make_tensor_value_info("y", float32, None)
     graph = helper.make_graph(nodes, "pool", [given], [made], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    )
 
 
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("include", [0, 1])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_mean(geometry: str, include: int, mcpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mean(
+    geometry: str, include: int, mcpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_MCPU", mcpu)
     options = {**GEOMETRIES[geometry], "count_include_pad": include}
     agree("AveragePool", [data(SIZES[0])], **options)
@@ -153,7 +164,9 @@ def _typed(x: np.ndarray) -> onnx.ModelProto:
         ("MaxPool", "wide", "default", False),
     ],
 )
-def test_what_goes_axis_by_axis(op: str, geometry: str, math: Any, separated: bool) -> None:
+def test_what_goes_axis_by_axis(
+    op: str, geometry: str, math: Any, separated: bool
+) -> None:
     model = between(op, data((1, 5, 17, 22)), GEOMETRIES[geometry])
     with record() as events:
         tw.compile(model, math=math, cache=False)
@@ -180,7 +193,11 @@ def test_into_the_halo_of_a_convolution(
 ) -> None:
     model, x = stem(op, geometry, pads, between), data((1, 4, 13, 13))
     (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
-    for mcpu, math in (("native", "default"), ("native", "exact"), ("x86-64-v2", "default")):
+    for mcpu, math in (
+        ("native", "default"),
+        ("native", "exact"),
+        ("x86-64-v2", "default"),
+    ):
         found = tw.compile(model, math=math, mcpu=mcpu)(x)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -197,6 +214,8 @@ def test_pieces_of_a_concatenation_that_a_convolution_pads() -> None:
     ]
     r = np.random.default_rng(1)
     w, v = (r.standard_normal((4, n, 3, 3)).astype(np.float32) for n in (4, 12))
-    model = _model(nodes, x, [numpy_helper.from_array(w, "w"), numpy_helper.from_array(v, "v")])
+    model = _model(
+        nodes, x, [numpy_helper.from_array(w, "w"), numpy_helper.from_array(v, "v")]
+    )
     (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_allclose(tw.compile(model)(x), expected, rtol=1e-4, atol=1e-4)

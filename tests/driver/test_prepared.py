@@ -26,9 +26,14 @@ g (float[48, 96] x) => (float[48, 96] y, float[48, 96] z) {
 """
 
 
-def test_layers_share_the_kernel_that_packs_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_share_the_kernel_that_packs_their_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(0)
-    x, v, w = (rng.standard_normal(s).astype(np.float32) for s in ((48, 96), (96, 96), (96, 96)))
+    x, v, w = (
+        rng.standard_normal(s).astype(np.float32)
+        for s in ((48, 96), (96, 96), (96, 96))
+    )
     model = onnx.parser.parse_model(MODEL)
     model.graph.initializer.extend(
         [numpy_helper.from_array(v, "v"), numpy_helper.from_array(w, "w")]

@@ -32,14 +32,18 @@ def test_results_come_in_order_from_several_processes() -> None:
         nonlocal met
         if not met:
             met = True
-            mine, other = ("parent", "child") if os.getpid() == here else ("child", "parent")
+            mine, other = (
+                ("parent", "child") if os.getpid() == here else ("child", "parent")
+            )
             os.write(pipes[mine][1], b"..")
             os.read(pipes[other][0], 1)
         events.emit("did", n=n)
         return f"{n} {os.getpid()}".encode()
 
     with events.record() as log:
-        found = [r.split() for r in share([lambda n=n: job(n) for n in range(40)], 3) if r]
+        found = [
+            r.split() for r in share([lambda n=n: job(n) for n in range(40)], 3) if r
+        ]
     assert [int(n) for n, _ in found] == list(range(40))
     assert sorted(e.fields["n"] for e in log if e.kind == "did") == list(range(40))
     assert str(os.getpid()).encode() in {pid for _, pid in found}
@@ -105,7 +109,9 @@ def test_children_end_when_this_process_is_interrupted(made: list[int]) -> None:
     assert made and are_gone(made)
 
 
-@pytest.mark.parametrize("function", [processes.share, processes._fork], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [processes.share, processes._fork], ids=lambda f: f.__name__
+)
 def test_an_interrupt_at_any_moment_leaves_no_process(
     function: Callable[..., Any], made: list[int]
 ) -> None:
@@ -202,7 +208,9 @@ def test_a_system_that_permits_no_more_processes(
 
 
 @pytest.mark.parametrize("how", ["none", "closed"])
-def test_a_program_without_standard_output(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_standard_output(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", None if how == "none" else closed)
@@ -210,7 +218,9 @@ def test_a_program_without_standard_output(how: str, monkeypatch: pytest.MonkeyP
     assert found == [bytes([n]) for n in range(8)]
 
 
-def test_nothing_is_forked_beside_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_forked_beside_other_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
     assert [workers(n, 4) for n in (0, 3, 4, 5, 100)] == [1, 1, 4, 4, 4]
     monkeypatch.setattr(processes.threading, "active_count", lambda: 2)

@@ -15,7 +15,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
 from tilewright.plan import normalize, pipeline
 from tilewright.plan.nodes import FusionGroup, Step
-from tilewright.plan.normalize import interface
+from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
 from tilewright.targets.registry import target
@@ -35,7 +35,9 @@ def test_a_list_is_right_after_every_pass(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(SLOW.start, SLOW.stop, 50))
 def test_many(start: int) -> None:
-    failures = [str(f) for seed in range(start, start + 50) if (f := run(seed)) is not None]
+    failures = [
+        str(f) for seed in range(start, start + 50) if (f := run(seed)) is not None
+    ]
     assert not failures
 
 
@@ -48,7 +50,11 @@ def first_failure(count: int = 60) -> random_stages.StageFailure:
 def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def borderless(steps: Sequence[Step], keep: Any) -> list[Step]:
         made = add_halos(steps, keep)
-        return [s for s in made if not (isinstance(s, FusionGroup) and s.name.endswith(".halo"))]
+        return [
+            s
+            for s in made
+            if not (isinstance(s, FusionGroup) and s.name.endswith(".halo"))
+        ]
 
     monkeypatch.setattr(pipeline, "add_halos", borderless)
     failure = first_failure()
@@ -67,7 +73,9 @@ def test_a_wrong_value_is_found_after_the_pass_that_made_it(
                 if c.outputs[0].value.dtype is float32:
                     o = c.outputs[0]
                     wrong = type(o)(o.tensor, o.index, -o.value)
-                    made[n] = FusionGroup(s.name, (type(c)(c.name, c.dims, (wrong,)),), s.sources)
+                    made[n] = FusionGroup(
+                        s.name, (type(c)(c.name, c.dims, (wrong,)),), s.sources
+                    )
         return made
 
     monkeypatch.setattr(pipeline, "fuse", negated)
@@ -76,21 +84,27 @@ def test_a_wrong_value_is_found_after_the_pass_that_made_it(
     assert "expected" in str(failure)
 
 
-def test_a_reduction_into_part_of_a_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reduction_into_part_of_a_tensor_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(normalize, "local_results", tuple)
     assert "does not fill it alone" in first_failure().message
 
 
 def test_a_kernel_that_writes_around_its_tensors_is_found() -> None:
     x, y = Buffer("x", (8,), float32), Buffer("y", (8,), float32)
-    face = interface(FusionGroup("s", (map_("s", y, lambda i: x[i] * 2.0),)), {y})
+    face = kernel_signature(
+        FusionGroup("s", (map_("s", y, lambda i: x[i] * 2.0),)), {y}
+    )
     machine = target("cpu")
     code = KernelCompiler(machine, machine, None).compile(face, ())
     memory = {x: np.arange(8, dtype=np.float32), y: np.zeros(8, np.float32)}
     after, wrong = guarded.call(face, code, memory, (False, False))
     assert not wrong and after[y].tolist() == [2.0 * n for n in range(8)]
     small = {b: Buffer(b.name, (6,), float32) for b in (x, y)}
-    face = type(face)("s", (), None, (small[x], small[y]), face.params, face.outputs, (0, 0))
+    face = type(face)(
+        "s", (), None, (small[x], small[y]), face.params, face.outputs, (0, 0)
+    )
     memory = {b: np.zeros(6, np.float32) for b in small.values()}
     after, wrong = guarded.call(face, code, memory, (False, False))
     assert (

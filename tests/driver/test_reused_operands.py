@@ -36,4 +36,6 @@ def test_an_operand_is_overwritten_only_where_it_is_read(
     x = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
     (want,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
     for _ in range(2):
-        np.testing.assert_allclose(tw.compile(model, cache=False)(x), want, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            tw.compile(model, cache=False)(x), want, rtol=1e-4, atol=1e-6
+        )

@@ -36,7 +36,18 @@ def rows_of(length: int) -> Any:
     """A row for each special value at each of some places, and whole rows of it."""
     rng = np.random.default_rng(length)
     rows = []
-    for special in (np.nan, -np.nan, np.inf, -np.inf, 1e-42, -1e-42, 3e38, -3e38, 100.0, -104.0):
+    for special in (
+        np.nan,
+        -np.nan,
+        np.inf,
+        -np.inf,
+        1e-42,
+        -1e-42,
+        3e38,
+        -3e38,
+        100.0,
+        -104.0,
+    ):
         for place in {0, length // 2, length - 1, max(0, length - 17)}:
             row = rng.normal(size=length) * 3
             row[place] = special
@@ -57,4 +68,6 @@ def test_softmax_of_rows_with_special_values(length: int, level: str) -> None:
         exe = tw.compile(model(op, *x.shape), threads=1, mcpu=level)
         want = softmax(x, log)
         for data in (x, misaligned):
-            np.testing.assert_allclose(exe(data), want, rtol=2e-6, atol=1e-6 if log else 1e-44)
+            np.testing.assert_allclose(
+                exe(data), want, rtol=2e-6, atol=1e-6 if log else 1e-44
+            )

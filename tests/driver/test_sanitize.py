@@ -14,16 +14,16 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.driver.build_kernel import unverified
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.reach import reach
-from tilewright.driver.single import unverified
 from tilewright.driver.validate import validate, validate_model
 from tilewright.expr.nodes import Buffer, Load, Min, Select, Var, const
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
 from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime.abi import REPORT_SIZE
 from tilewright.runtime.executable import Executable
 from tilewright.schedule import Schedule
@@ -53,7 +53,9 @@ def copy(value, kind: str = "serial", extent: int = 12) -> Kernel:
     """`y[i] = value(x, i)` for more elements than y has, where that is asked for."""
     x, y = Buffer("x", (10,), f32), Buffer("y", (10,), f32)
     i = Var("i", i64)
-    return Kernel("copy", (x, y), (y,), loop(i, extent, Store(y, (i,), value(x, i)), kind))
+    return Kernel(
+        "copy", (x, y), (y,), loop(i, extent, Store(y, (i,), value(x, i)), kind)
+    )
 
 
 X = np.arange(10, dtype=np.float32)
@@ -79,7 +81,9 @@ def test_a_load_outside_is_named_with_its_loops():
     body = loop(i, 4, loop(j, 5, Store(y, (i, j), x[i, j - 1])))
     with pytest.raises(ExecutionError, match=r"load of x\[i, ") as raised:
         run(Kernel("shifted", (x, y), (y,), body), np.zeros((4, 5), np.float32))
-    assert "index -1 of dimension 1 is outside 0..4, in i = 0, j = 0" in str(raised.value)
+    assert "index -1 of dimension 1 is outside 0..4, in i = 0, j = 0" in str(
+        raised.value
+    )
 
 
 def test_each_dimension_is_checked_and_not_only_the_memory():
@@ -113,7 +117,9 @@ def test_a_call_after_a_violation_is_as_good_as_the_first():
     kernel = Kernel("fill", (at, y), (y,), loop(i, 4, Store(y, (i,), const(2.0, f32))))
     exe = Executable(unverified(kernel, target("cpu"), sanitize=True), threads=1)
     np.testing.assert_array_equal(exe(np.array([1])), [2, 2, 2, 2])
-    bad = Executable(unverified(copy(lambda x, i: x[i]), target("cpu"), sanitize=True), threads=1)
+    bad = Executable(
+        unverified(copy(lambda x, i: x[i]), target("cpu"), sanitize=True), threads=1
+    )
     for _ in range(2):
         with pytest.raises(ExecutionError, match="load of x"):
             bad(X)
@@ -123,31 +129,37 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
     """What `cache_write` did to the inside of a halo: it wrote the tensor from its start to end."""
     x, y = Buffer("x", (4, 4), f32), Buffer("y", (6, 6), f32)
     i, j = Var("i", i64), Var("j", i64)
-    part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),))
-    face = interface(FusionGroup("part", (part,)), {y})
+    part = Computation(
+        "part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),)
+    )
+    signature = kernel_signature(FusionGroup("part", (part,)), {y})
     part_of = (Span(0, ((1, 4),)),) * 2
-    assert reach(face.computations, face.outputs) == {face.outputs[0]: Permitted(part_of, part_of)}
+    assert reach(signature.computations, signature.outputs) == {
+        signature.outputs[0]: Permitted(part_of, part_of)
+    }
     p, q = Var("p", i64), Var("q", i64)
-    out = face.outputs[0]
+    out = signature.outputs[0]
     whole = loop(p, 6, loop(q, 6, Store(out, (p, q), const(0.0, f32))))
     wrong = "store to y[p, q]: index 4 of dimension 1 is outside 0..3, in p = 0, q = 4"
-    assert reported(face, block(face.plain().body, whole)) == wrong
+    assert reported(signature, block(signature.plain().body, whole)) == wrong
 
 
-def reported(face: Interface, body: Stmt, limits: Permissions | None = None) -> str:
+def reported(
+    signature: KernelSignature, body: Stmt, limits: Permissions | None = None
+) -> str:
     """What sanitized code of another body says when it runs in place of a kernel's own."""
     machine = target("cpu")
-    code = KernelCompiler(machine, machine, None, True).compile(face, ())
+    code = KernelCompiler(machine, machine, None, True).compile(signature, ())
     if limits is None:
-        limits = reach(face.computations, face.outputs)
-    made = machine.emit(face.plain().with_body(body), code.symbol, limits)
+        limits = reach(signature.computations, signature.outputs)
+    made = machine.emit(signature.plain().with_body(body), code.symbol, limits)
     code = replace(
         code,
         code=made.code,
         workspace=made.workspace,
         thread_workspace=made.thread_workspace,
     )
-    fault = validate(face, code, [False] * len(face.values)).faults[0]
+    fault = validate(signature, code, [False] * len(signature.values)).faults[0]
     assert fault.what == "status"
     return fault.text
 
@@ -165,17 +177,23 @@ def test_a_kernel_may_not_write_between_what_it_writes(index, bad):
     """One phase of results that are interleaved: the others are those of other kernels."""
     x, y = Buffer("x", (4, 4), f32), Buffer("y", (48,), f32)
     i, j, k = Var("i", i64), Var("j", i64), Var("k", i64)
-    part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (index(i, j),), x[i, j]),))
-    face = interface(FusionGroup("part", (part,)), {y})
-    out = face.outputs[0]
-    plain = face.plain()
+    part = Computation(
+        "part", (Dim(i, 4), Dim(j, 4)), (Output(y, (index(i, j),), x[i, j]),)
+    )
+    signature = kernel_signature(FusionGroup("part", (part,)), {y})
+    out = signature.outputs[0]
+    plain = signature.plain()
     for place in bad:
         stray = Store(out, (const(place),), const(0.0, f32))
-        assert f"store to y[{place}]: index {place} of " in reported(face, block(plain.body, stray))
+        assert f"store to y[{place}]: index {place} of " in reported(
+            signature, block(plain.body, stray)
+        )
     lanes = loop(k, 4, Store(out, (k + bad[1],), const(0.0, f32)), "vector")
-    assert "store to y[" in reported(face, block(plain.body, lanes))
-    right = KernelCompiler(target("cpu"), target("cpu"), None, True).compile(face, ())
-    assert validate(face, right, [False] * len(face.values)).ok
+    assert "store to y[" in reported(signature, block(plain.body, lanes))
+    right = KernelCompiler(target("cpu"), target("cpu"), None, True).compile(
+        signature, ()
+    )
+    assert validate(signature, right, [False] * len(signature.values)).ok
 
 
 def in_units(kernel: Kernel, rewrite) -> Stmt:
@@ -191,20 +209,24 @@ def test_every_iteration_of_an_intrinsic_is_checked():
         j, i = load.index
         return Load(load.buffer, (j + Min(i, const(7) - i), i))
 
-    with pytest.raises(ExecutionError, match=r"load of a\[.* in transpose: index 8 of dim"):
+    with pytest.raises(
+        ExecutionError, match=r"load of a\[.* in transpose: index 8 of dim"
+    ):
         run(kernel.with_body(in_units(kernel, bent)), np.zeros((8, 8), np.float32))
     run(kernel, np.zeros((8, 8), np.float32))
 
 
 def test_every_iteration_of_an_intrinsic_is_checked_against_the_part_of_its_kernel():
     x, y = Buffer("x", (8, 8), f32), Buffer("y", (8, 8), f32)
-    face = interface(FusionGroup("t", (map_("t", y, lambda i, j: x[j, i]),)), {y})
-    out = face.outputs[0]
-    s = Schedule(face.plain())
+    signature = kernel_signature(
+        FusionGroup("t", (map_("t", y, lambda i, j: x[j, i]),)), {y}
+    )
+    out = signature.outputs[0]
+    s = Schedule(signature.plain())
     s.tensorize("t.i", TRANSPOSES[f32])
     whole, ends = Span(0, ((1, 8),)), Span(0, ((7, 2),))
     limits = {out: Permitted((whole, whole), (ends, whole))}
-    found = reported(face, s.kernel.body, limits)
+    found = reported(signature, s.kernel.body, limits)
     assert "store to y[" in found
     assert "index 1 of dimension 0 is not 0 + 7 * 0..1" in found
 
@@ -212,9 +234,12 @@ def test_every_iteration_of_an_intrinsic_is_checked_against_the_part_of_its_kern
 def test_it_is_part_of_the_key_and_of_the_options():
     assert Options().decisive != Options(sanitize=True).decisive
     x, y = Buffer("x", (8,), f32), Buffer("y", (8,), f32)
-    face = interface(FusionGroup("m", (map_("m", y, lambda i: x[i]),)), {y})
+    signature = kernel_signature(FusionGroup("m", (map_("m", y, lambda i: x[i]),)), {y})
     machine = target("cpu")
-    codes = [KernelCompiler(machine, machine, None, s).compile(face, ()) for s in (False, True)]
+    codes = [
+        KernelCompiler(machine, machine, None, s).compile(signature, ())
+        for s in (False, True)
+    ]
     assert codes[0].symbol != codes[1].symbol
     assert codes[1].workspace == codes[0].workspace + REPORT_SIZE
 
@@ -232,7 +257,9 @@ def test_nothing_runs_behind_a_region_that_failed(threads: int):
     x, y = Buffer("x", (10,), f32), Buffer("y", (10,), f32)
     i = Var("i", i64)
     first = loop(i, 10, Store(y, (i,), x[i + 10]), "parallel")
-    kernel = Kernel("two", (x, y), (y,), block(first, Store(y, (const(3),), const(7.0, f32))))
+    kernel = Kernel(
+        "two", (x, y), (y,), block(first, Store(y, (const(3),), const(7.0, f32)))
+    )
     out = np.zeros(10, np.float32)
     exe = Executable(unverified(kernel, target("cpu"), sanitize=True), threads=threads)
     with pytest.raises(ExecutionError, match="load of x"):

@@ -23,7 +23,7 @@ from tilewright.driver.schedule_records import ScheduleRecord
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.normalize import interface
+from tilewright.plan.normalize import kernel_signature
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.selection import Selection
 from tilewright.targets.cpu.sketches import rules
@@ -64,7 +64,10 @@ def test_the_record_is_of_the_schedule_that_is_compiled() -> None:
 
 
 def test_one_kernel_changes_and_the_others_do_not() -> None:
-    usual, chosen = records(), {"matmul+relu": {"matmul.tile": (2, 1), "pack.w1": False}}
+    usual, chosen = (
+        records(),
+        {"matmul+relu": {"matmul.tile": (2, 1), "pack.w1": False}},
+    )
     changed = records(schedules=chosen)
     assert changed["matmul_2"].trace == usual["matmul_2"].trace
     assert changed["matmul+relu"].trace != usual["matmul+relu"].trace
@@ -94,31 +97,56 @@ def test_the_results_stay_the_same(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"hidden": {}}, InputError, r"no kernel 'hidden'; the kernels are matmul\+relu, matmul_2"),
-        ({"matmul_2": {"sketch": "rowz"}}, ScheduleError, "no sketch 'rowz'; its sketches are til"),
-        ({"matmul_2": {"tile": 1}}, ScheduleError, "no parameter tile; the parameters are matmul"),
-        ({"matmul_2": {"matmul.tile": 3}}, ScheduleError, "3 is not possible here; take one of"),
+        (
+            {"hidden": {}},
+            InputError,
+            r"no kernel 'hidden'; the kernels are matmul\+relu, matmul_2",
+        ),
+        (
+            {"matmul_2": {"sketch": "rowz"}},
+            ScheduleError,
+            "no sketch 'rowz'; its sketches are til",
+        ),
+        (
+            {"matmul_2": {"tile": 1}},
+            ScheduleError,
+            "no parameter tile; the parameters are matmul",
+        ),
+        (
+            {"matmul_2": {"matmul.tile": 3}},
+            ScheduleError,
+            "3 is not possible here; take one of",
+        ),
         ({"matmul_2": 3}, InputError, "give parameters by kernel"),
         ([("matmul_2", {})], InputError, "give parameters by kernel"),
         ({"matmul_2": {"a": {1}}}, InputError, "give parameters by kernel"),
     ],
     ids=str,
 )
-def test_a_bad_choice_is_refused_by_name(given: Any, error: type[Exception], said: str) -> None:
+def test_a_bad_choice_is_refused_by_name(
+    given: Any, error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said):
         tw.compile(perceptron(7), schedules=given, cache=False)
 
 
-def test_what_a_primitive_refused_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_primitive_refused_is_told_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refused(s: Schedule, *rest: Any) -> Schedule:
         s.split("nowhere", 4)
         return s
 
-    monkeypatch.setitem(rules.RULES, "tiled", replace(rules.RULES["tiled"], schedule=refused))
+    monkeypatch.setitem(
+        rules.RULES, "tiled", replace(rules.RULES["tiled"], schedule=refused)
+    )
     hidden = records()["matmul+relu"]
     assert hidden.sketch == "parts" and "tiled" in hidden.sketches
     sketch, *parts = hidden.refused
-    assert sketch.startswith("tiled (sketch-refused): matmul_relu: split: ") and "nowhere" in sketch
+    assert (
+        sketch.startswith("tiled (sketch-refused): matmul_relu: split: ")
+        and "nowhere" in sketch
+    )
     assert parts and all("kept-plain" in reason for reason in parts)
     assert any(line.startswith("refused: tiled") for line in hidden.reasons)
 
@@ -126,17 +154,25 @@ def test_what_a_primitive_refused_is_told_with_its_reason(monkeypatch: pytest.Mo
 def test_a_choice_is_part_of_the_key_of_a_kernel(tmp_path: Any) -> None:
     a, b, y = (Buffer(n, (24, 24), float32) for n in "aby")
     c = reduce_("mm", y, (24,), "add", lambda i, j, k: a[i, k] * b[k, j])
-    face, store = interface(FusionGroup("mm", (c,)), {y}), Store(tmp_path, 1 << 30)
+    face, store = (
+        kernel_signature(FusionGroup("mm", (c,)), {y}),
+        Store(tmp_path, 1 << 30),
+    )
     cpu = target("cpu")
     usual = KernelCompiler(cpu, cpu, store)
-    chosen = KernelCompiler(cpu, cpu, store, choose=lambda f: Selection(values={"mm.tile": (1, 1)}))
+    chosen = KernelCompiler(
+        cpu, cpu, store, choose=lambda f: Selection(values={"mm.tile": (1, 1)})
+    )
     assert usual.compile(face, ()).symbol != chosen.compile(face, ()).symbol
 
 
 def recurrent(units: int, batch: int = 1) -> Any:
     """An LSTM over three steps."""
     rng = np.random.default_rng(units)
-    w = {n: 0.2 * rng.standard_normal((1, 4 * units, k)) for n, k in (("w", 8), ("r", units))}
+    w = {
+        n: 0.2 * rng.standard_normal((1, 4 * units, k))
+        for n, k in (("w", 8), ("r", units))
+    }
     node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=units)
     return model([node], {"x": [3, batch, 8]}, w)
 
@@ -159,14 +195,21 @@ def test_tiles_of_a_recurrence_are_choices(units: int, batch: int) -> None:
     offered = {p.name: p.candidates for p in record.parameters}
     (rows,) = (name for name in offered if name.endswith(".rows"))
     (lanes,) = (name for name in offered if name.endswith(".lanes"))
-    for values in ({rows: offered[rows][0]}, {rows: offered[rows][-1], lanes: offered[lanes][0]}):
+    for values in (
+        {rows: offered[rows][0]},
+        {rows: offered[rows][-1], lanes: offered[lanes][0]},
+    ):
         chosen = {record.kernel: values}
         assert not steps_of(source, schedules=chosen).refused
-        np.testing.assert_array_equal(tw.compile(source, cache=False, schedules=chosen)(x), want)
+        np.testing.assert_array_equal(
+            tw.compile(source, cache=False, schedules=chosen)(x), want
+        )
 
 
 @pytest.mark.parametrize(("units", "good"), [(256, True), (64, False)])
-def test_threads_of_a_recurrence_are_a_choice_that_is_proved(units: int, good: bool) -> None:
+def test_threads_of_a_recurrence_are_a_choice_that_is_proved(
+    units: int, good: bool
+) -> None:
     """256 units: 2 ** 18 multiply-adds per step, from which on the threads share them."""
     source = recurrent(units)
     record = steps_of(source)
@@ -182,7 +225,7 @@ def test_threads_of_a_recurrence_are_a_choice_that_is_proved(units: int, good: b
 def test_a_kernel_that_an_operator_gives_has_its_own_sketch() -> None:
     a, y = (Buffer(n, (8,), float32) for n in "ay")
     kernel = lower("k", [map_("m", y, lambda i: a[i] * 2.0)], [a, y], [y])
-    face = interface(FusionGroup("whole", (), kernel=kernel), {y})
+    face = kernel_signature(FusionGroup("whole", (), kernel=kernel), {y})
     large = replace(target("cpu").machine, l3=8, measured=(("streamed", 8.0),))  # type: ignore[attr-defined]
     cpu = replace(target("cpu"), machine=large)  # type: ignore[type-var]
     for streams in (True, False):

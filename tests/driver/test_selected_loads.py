@@ -23,7 +23,9 @@ SELECTED = {
 
 @pytest.mark.parametrize("name", SELECTED)
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "native"])
-def test_a_value_that_its_own_condition_reads_is_still_selected(name: str, mcpu: str) -> None:
+def test_a_value_that_its_own_condition_reads_is_still_selected(
+    name: str, mcpu: str
+) -> None:
     """A load under a condition gives the other value by itself, unless it was done before."""
     model = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : 21]>

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from tilewright.driver.dynamic import shape_inputs
 from tilewright.frontends.onnx import load
-from tilewright.runtime.model import HostStep
+from tilewright.runtime.model import HostFallbackStep
 
 
 def model(nodes, inputs, outputs):
@@ -34,7 +34,7 @@ def test_a_value_computed_from_small_inputs_decides_a_shape():
         n = np.array(times)
         np.testing.assert_array_equal(exe(x, n), np.repeat(x, times[0], 0))
         steps = exe.specialized({"x": x, "n": n}).model.steps
-        assert not any(isinstance(s, HostStep) for s in steps)
+        assert not any(isinstance(s, HostFallbackStep) for s in steps)
 
 
 def test_large_inputs_are_no_keys():

@@ -38,7 +38,9 @@ def test_every_stage_is_written_into_a_folder(tmp_path, monkeypatch):
     assert {*kinds, *plans} == {p.name for p in (tmp_path / "dump").iterdir()}
     before, after = ((tmp_path / "dump" / name).read_text() for name in plans[-2:])
     assert (tmp_path / "dump" / "s.plan.txt").read_text() == before
-    assert before.startswith("plan s:\n") and after.startswith("plan s, arena of 0 bytes:\n")
+    assert before.startswith("plan s:\n") and after.startswith(
+        "plan s, arena of 0 bytes:\n"
+    )
     kernel = (tmp_path / "dump" / "s.kernel.txt").read_text()
     assert kernel == text(model, "kernel", dims={"n": 3}) + "\n"
     (tmp_path / "file").write_text("")

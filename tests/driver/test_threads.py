@@ -49,7 +49,9 @@ def test_tiles_too_few_for_many_threads_are_no_form_for_them(source):
     assert np.abs(few(x) - many(x)).max() < 1e-5 * np.abs(many(x)).max()
 
 
-def test_what_was_compiled_for_one_thread_is_not_taken_for_two(source, tmp_path, monkeypatch):
+def test_what_was_compiled_for_one_thread_is_not_taken_for_two(
+    source, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     source = source.SerializeToString()
     assert not cached(compiled(source, threads=1)[1])

@@ -22,7 +22,7 @@ from tilewright.expr.nodes import Buffer, Const, Load, Var, const
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, While, block, loop
 from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.targets.cpu import emit_memory
 from tilewright.targets.cpu.sketches.rules import RULES
 from tilewright.targets.cpu.target import CpuTarget
@@ -73,19 +73,19 @@ def test_overlapping_windows_into_a_halo():
 Change = Callable[[Kernel], Kernel]
 
 
-def face_of(*group: Computation, live: Buffer | None = None) -> Interface:
+def face_of(*group: Computation, live: Buffer | None = None) -> KernelSignature:
     last = group[-1].outputs[0].tensor
-    return interface(FusionGroup("k", group), {live or last})
+    return kernel_signature(FusionGroup("k", group), {live or last})
 
 
-def judged(face: Interface, change: Change, **how) -> Verdict:
+def judged(signature: KernelSignature, change: Change, **how) -> Verdict:
     """The verdict on the plain nest of a group after a change that makes it wrong."""
     machine = target("cpu")
     compiler = KernelCompiler(machine, machine, None)
-    fixed = [False] * len(face.values)
-    code = compiler.compile(face, ())
-    made = machine.emit(change(face.plain()), code.symbol)
-    arguments = tuple(range(len(face.params)))
+    fixed = [False] * len(signature.values)
+    code = compiler.compile(signature, ())
+    made = machine.emit(change(signature.plain()), code.symbol)
+    arguments = tuple(range(len(signature.params)))
     wrong = replace(
         code,
         code=made.code,
@@ -97,35 +97,41 @@ def judged(face: Interface, change: Change, **how) -> Verdict:
         in_place=how.get("in_place", ()),
     )
     if how.get("compared", True):
-        right = validate(face, replace(wrong, in_place=(), code=_plain(face, code.symbol)), fixed)
+        right = validate(
+            signature,
+            replace(wrong, in_place=(), code=_plain(signature, code.symbol)),
+            fixed,
+        )
         assert right.ok, right
-    return validate(face, wrong, fixed)
+    return validate(signature, wrong, fixed)
 
 
-def _plain(face: Interface, symbol: str) -> bytes:
-    return target("cpu").emit(face.plain(), symbol).code
+def _plain(signature: KernelSignature, symbol: str) -> bytes:
+    return target("cpu").emit(signature.plain(), symbol).code
 
 
 def body(change: Callable[[object], object]) -> Change:
     return lambda kernel: kernel.with_body(transform(kernel.body, change))
 
 
-def doubled(n: int = 37) -> Interface:
+def doubled(n: int = 37) -> KernelSignature:
     x, y = Buffer("x", (3, n), f32), Buffer("y", (3, n), f32)
     return face_of(map_("turned", y, lambda i, j: x[i, (n - 1) - j] + 1.0))
 
 
-def product() -> Interface:
+def product() -> KernelSignature:
     x, w = Buffer("x", (5, 40), f32), Buffer("w", (40, 6), f32)
     y = Buffer("y", (5, 6), f32)
     return face_of(reduce_("dot", y, (40,), "add", lambda i, j, r: x[i, r] * w[r, j]))
 
 
-def inside() -> Interface:
+def inside() -> KernelSignature:
     """Writes rows 1 to 3 of 5: what a halo is around."""
     x, y = Buffer("x", (3, 8), f32), Buffer("y", (5, 8), f32)
     i, j = (Var(n, dtypes.int64) for n in "ij")
-    return face_of(Computation("part", (Dim(i, 3), Dim(j, 8)), (Output(y, (i + 1, j), x[i, j]),)))
+    return face_of(
+        Computation("part", (Dim(i, 3), Dim(j, 8)), (Output(y, (i + 1, j), x[i, j]),))
+    )
 
 
 def stores_one_further(s):
@@ -194,7 +200,7 @@ def test_an_accumulator_that_is_not_set():
 
 
 def test_the_rest_of_a_tensor_stays_as_it_is():
-    face = inside()
+    signature = inside()
 
     def whole(kernel: Kernel) -> Kernel:
         y = kernel.outputs[0]
@@ -202,12 +208,14 @@ def test_the_rest_of_a_tensor_stays_as_it_is():
         zero = loop(j, 8, Store(y, (const(3), j), const(0.0, f32)))
         return kernel.with_body(block(kernel.body, zero))
 
-    found = judged(face, whole)
+    found = judged(signature, whole)
     fault = found.faults[0]
     assert fault.what == "untouched"
     # The kernel begins at row 1: its row 3 is row 4 of the tensor.
     assert fault.index == (4, 0)
-    assert "8 elements of y are written that the Computations do not write" in fault.text
+    assert (
+        "8 elements of y are written that the Computations do not write" in fault.text
+    )
 
 
 def test_an_input_is_not_written():
@@ -223,32 +231,35 @@ def test_an_input_is_not_written():
 def test_threads_that_need_one_another():
     """A running sum whose loop is called parallel."""
     x, y = Buffer("x", (64,), f32), Buffer("y", (64,), f32)
-    face = face_of(map_("sum", y, lambda i: x[i] * 0.0))
+    signature = face_of(map_("sum", y, lambda i: x[i] * 0.0))
 
     def running(kernel: Kernel) -> Kernel:
         out = kernel.outputs[0]
         i = Var("p", dtypes.int64)
         carried = Store(out, (i + 1,), Load(out, (i,)) + kernel.inputs[0][i] * 0.0)
         return kernel.with_body(
-            block(Store(out, (const(0),), const(0.0, f32)), loop(i, 63, carried, "parallel"))
+            block(
+                Store(out, (const(0),), const(0.0, f32)),
+                loop(i, 63, carried, "parallel"),
+            )
         )
 
-    found = judged(face, running)
+    found = judged(signature, running)
     assert [f.what for f in found.faults] == ["repeat"]
     assert "3 threads" in found.faults[0].run
 
 
 def test_a_result_in_the_place_of_an_input_that_is_still_read():
     x, y = Buffer("x", (8, 8), f32), Buffer("y", (8, 8), f32)
-    face = face_of(map_("both", y, lambda i, j: x[i, j] + x[j, i]))
-    found = judged(face, lambda kernel: kernel, in_place=(0,))
+    signature = face_of(map_("both", y, lambda i, j: x[i, j] + x[j, i]))
+    found = judged(signature, lambda kernel: kernel, in_place=(0,))
     assert [f.what for f in found.faults] == ["repeat"]
     assert "result in the memory of input 0" in found.faults[0].run
     assert found.faults[0].tensor == "y"
 
 
 def test_a_workspace_that_is_too_small():
-    face = doubled()
+    signature = doubled()
 
     def scratch(kernel: Kernel) -> Kernel:
         local = Buffer("local", (1 << 15,), f32)
@@ -258,12 +269,16 @@ def test_a_workspace_that_is_too_small():
         return kernel.with_body(Alloc(local, block(fill, keep, kernel.body)))
 
     machine = target("cpu")
-    code = KernelCompiler(machine, machine, None).compile(face, ())
-    made = machine.emit(scratch(face.plain()), code.symbol)
+    code = KernelCompiler(machine, machine, None).compile(signature, ())
+    made = machine.emit(scratch(signature.plain()), code.symbol)
     whole = replace(code, code=made.code, workspace=made.workspace)
-    assert validate(face, whole, [False, False]).ok
-    found = validate(face, replace(whole, workspace=made.workspace - 64), [False, False])
-    assert found.faults[0].text == "fault: write at 1 bytes past the end of the workspace"
+    assert validate(signature, whole, [False, False]).ok
+    found = validate(
+        signature, replace(whole, workspace=made.workspace - 64), [False, False]
+    )
+    assert (
+        found.faults[0].text == "fault: write at 1 bytes past the end of the workspace"
+    )
 
 
 def test_an_endless_loop_and_a_trap_end_only_their_process(monkeypatch):
@@ -273,7 +288,9 @@ def test_an_endless_loop_and_a_trap_end_only_their_process(monkeypatch):
 
     def endless(kernel: Kernel) -> Kernel:
         y = kernel.outputs[0]
-        forever = While(y[0, 0].eq(y[0, 0]), Store(y, (const(0), const(0)), const(0.0, f32)))
+        forever = While(
+            y[0, 0].eq(y[0, 0]), Store(y, (const(0), const(0)), const(0.0, f32))
+        )
         return kernel.with_body(block(kernel.body, forever))
 
     found = judged(doubled(), endless, compared=False)
@@ -284,7 +301,7 @@ def test_an_endless_loop_and_a_trap_end_only_their_process(monkeypatch):
 def test_a_wrong_mask_of_the_code_generator(monkeypatch):
     """One lane too many: only code is wrong, the program is right."""
     x, y = Buffer("x", (2, 3, 5), f32), Buffer("y", (2, 3, 5), f32)
-    face = face_of(map_("sub", y, lambda i, j, k: x[i, j, k] - 1.0))
+    signature = face_of(map_("sub", y, lambda i, j, k: x[i, j, k] - 1.0))
     machine = target("cpu")
     if "avx512vl" not in machine.requirements["features"]:
         pytest.skip("the masks in question are those of AVX-512")
@@ -297,14 +314,16 @@ def test_a_wrong_mask_of_the_code_generator(monkeypatch):
         inner = loop(k, 5, Store(q, index, p[index] - 1.0), "vector")
         return kernel.with_body(loop(i, 6, inner))
 
-    code = KernelCompiler(machine, machine, None).compile(face, ())
-    plain = vectors(face.plain())
+    code = KernelCompiler(machine, machine, None).compile(signature, ())
+    plain = vectors(signature.plain())
     right = machine.emit(plain, code.symbol)
-    assert validate(face, replace(code, code=right.code), fixed).ok
+    assert validate(signature, replace(code, code=right.code), fixed).ok
     first = emit_memory._first_lanes
-    monkeypatch.setattr(emit_memory, "_first_lanes", lambda lanes, whole: first(lanes + 1, whole))
+    monkeypatch.setattr(
+        emit_memory, "_first_lanes", lambda lanes, whole: first(lanes + 1, whole)
+    )
     wrong = machine.emit(plain, code.symbol)
-    found = validate(face, replace(code, code=wrong.code), fixed)
+    found = validate(signature, replace(code, code=wrong.code), fixed)
     assert not found.ok
     assert found.faults[0].text.startswith("fault: ")
 
@@ -312,16 +331,18 @@ def test_a_wrong_mask_of_the_code_generator(monkeypatch):
 def test_an_index_out_of_range_is_reported_by_kernel_and_judge():
     x, at = Buffer("x", (4, 3), f32), Buffer("at", (6,), dtypes.int64)
     y = Buffer("y", (6, 3), f32)
-    face = face_of(map_("gather", y, lambda i, j: x[at[i], j]))
+    signature = face_of(map_("gather", y, lambda i, j: x[at[i], j]))
     machine = target("cpu")
-    code = KernelCompiler(machine, machine, None).compile(face, ())
-    names = {b.name: b for b in face.values}
+    code = KernelCompiler(machine, machine, None).compile(signature, ())
+    names = {b.name: b for b in signature.values}
     bad = {names["at"]: np.array([0, 1, 2, 3, 4, 0])}
-    both = validate(face, code, [False] * 3, known=bad)
+    both = validate(signature, code, [False] * 3, known=bad)
     assert both.ok and both.compared == 0
-    assert both.note.startswith("values were not compared: the random data have an index")
+    assert both.note.startswith(
+        "values were not compared: the random data have an index"
+    )
     good = {names["at"]: np.array([0, 1, 2, 3, 3, 0])}
-    found = validate(face, code, [False] * 3, known=good)
+    found = validate(signature, code, [False] * 3, known=good)
     assert found.ok and found.compared == 36
 
 
@@ -331,26 +352,34 @@ def test_a_failure_is_told_of_a_loop_program_that_nobody_interprets(monkeypatch)
     x, y = Buffer("x", (8,), f32), Buffer("y", (8,), f32)
     i = Var("i", dtypes.int64)
     late = Kernel("late", (x, y), (y,), loop(i, 8, Store(y, (i,), x[i + 1])))
-    face = interface(FusionGroup("late", (), kernel=late), {y})
+    signature = kernel_signature(FusionGroup("late", (), kernel=late), {y})
     machine = target("cpu")
-    code = KernelCompiler(machine, machine, None, sanitize=True).compile(face, ())
+    code = KernelCompiler(machine, machine, None, sanitize=True).compile(signature, ())
     monkeypatch.setattr(check, "STEPS", 0)
-    found = validate(face, code, [False, False])
+    found = validate(signature, code, [False, False])
     assert found.faults[0].what == "status"
-    assert "load of x[i + 1]: index 8 of dimension 0 is outside 0..7" in found.faults[0].text
-    assert found.note == "values were not compared: the loop interpreter would take too long"
+    assert (
+        "load of x[i + 1]: index 8 of dimension 0 is outside 0..7"
+        in found.faults[0].text
+    )
+    assert (
+        found.note
+        == "values were not compared: the loop interpreter would take too long"
+    )
 
 
 # -- what users meet
 
 
 def test_other_systems_are_told_what_there_is(monkeypatch):
-    face = doubled()
+    signature = doubled()
     machine = target("cpu")
-    code = KernelCompiler(machine, machine, None).compile(face, ())
+    code = KernelCompiler(machine, machine, None).compile(signature, ())
     monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(UnsupportedError, match="not validated on darwin: only on Linux") as caught:
-        validate(face, code, [False, False])
+    with pytest.raises(
+        UnsupportedError, match="not validated on darwin: only on Linux"
+    ) as caught:
+        validate(signature, code, [False, False])
     assert caught.value.code == "TW-CHECK"
     assert caught.value.hint is not None and "TILEWRIGHT_CHECK" in caught.value.hint
 
@@ -369,10 +398,14 @@ def test_the_flag_refuses_a_wrong_kernel_even_from_the_cache(monkeypatch, tmp_pa
     with monkeypatch.context() as patch:
         emit = CpuTarget.emit
         drop = body(longer(-1, 50))
-        patch.setattr(CpuTarget, "emit", lambda t, kernel, *rest: emit(t, drop(kernel), *rest))
+        patch.setattr(
+            CpuTarget, "emit", lambda t, kernel, *rest: emit(t, drop(kernel), *rest)
+        )
         tw.compile(model)
     monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
-    with pytest.raises(ExecutionError, match=r"elements of y are wrong: y\[0, 49\]") as raised:
+    with pytest.raises(
+        ExecutionError, match=r"elements of y are wrong: y\[0, 49\]"
+    ) as raised:
         tw.compile(model)
     assert raised.value.code == "TW-CHECK"
     assert "kernel " in str(raised.value)
@@ -388,15 +421,15 @@ def test_verdicts_travel_and_print():
 
 def test_what_is_written_twice_is_judged_in_order_or_not_at_all():
     x, y = Buffer("x", (6, 8), f32), Buffer("y", (6, 8), f32)
-    face = face_of(
+    signature = face_of(
         map_("first", y, lambda i, j: x[i, 7 - j] + 1.0),
         map_("last", y, lambda i, j: x[i, 7 - j] + 2.0),
     )
     machine = target("cpu")
-    code = KernelCompiler(machine, machine, None).compile(face, ())
-    found = validate(face, code, [False, False])
+    code = KernelCompiler(machine, machine, None).compile(signature, ())
+    found = validate(signature, code, [False, False])
     assert found.ok and found.compared == 2 * 48 and not found.note
-    found = validate(face, code, [False, False], effort=1)
+    found = validate(signature, code, [False, False], effort=1)
     assert found.ok and found.compared == 0
     assert found.note == "values were not compared: results are written several times"
 
@@ -407,15 +440,15 @@ def test_an_interrupt_ends_the_process_of_the_kernel(monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    face = doubled()
+    signature = doubled()
     machine = target("cpu")
-    code = KernelCompiler(machine, machine, None).compile(face, ())
+    code = KernelCompiler(machine, machine, None).compile(signature, ())
     started = []
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: started.append(fork()) or started[-1])
     monkeypatch.setattr(process, "open", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
-        validate(face, code, [False, False])
+        validate(signature, code, [False, False])
     with pytest.raises(ProcessLookupError):
         os.kill(started[-1], 0)
 
@@ -423,10 +456,14 @@ def test_an_interrupt_ends_the_process_of_the_kernel(monkeypatch):
 def test_guarded_memory_that_the_system_refuses():
     from tilewright.driver.guard.guarded import Guarded
 
-    with pytest.raises(MemoryLimitError, match="bytes for x, to run a kernel in") as caught:
+    with pytest.raises(
+        MemoryLimitError, match="bytes for x, to run a kernel in"
+    ) as caught:
         Guarded("x", 1 << 62, True)
     assert "TILEWRIGHT_CHECK" in str(caught.value.hint)
     held = Guarded("y", 8, True)
-    with pytest.raises(MemoryLimitError, match=r"to protect 4,096 bytes \(.*\) for y") as caught:
+    with pytest.raises(
+        MemoryLimitError, match=r"to protect 4,096 bytes \(.*\) for y"
+    ) as caught:
         held._protect(held.start + 1, 4096, 0)  # no page begins there
     assert "max_map_count" in str(caught.value.hint)

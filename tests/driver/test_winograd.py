@@ -27,12 +27,19 @@ def model(nodes: list[Any], shape: list[int], weights: dict[str, Any]) -> Any:
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [onnx.numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in weights.items()],
+        [
+            onnx.numpy_helper.from_array(np.asarray(a, np.float32), n)
+            for n, a in weights.items()
+        ],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
 
 
-def block(n: int, size: tuple[int, int], channels: int, pads: list[int], **attributes: Any) -> Any:
+def block(
+    n: int, size: tuple[int, int], channels: int, pads: list[int], **attributes: Any
+) -> Any:
     """1x1; 3x3 with bias and ReLU; 3x3 with a residual (the 1x1's) where shapes agree; 1x1."""
     inner = channels // attributes.get("group", 1)
     weights: dict[str, Any] = {
@@ -66,7 +73,9 @@ def chosen(source: Any, **options: Any) -> list[int]:
 
 def _tiles(log: list[Any]) -> list[int]:
     assert not [e for e in log if e.kind == "sketch-refused"]
-    return [e.fields["tile"] for e in log if e.kind == "winograd" and "stage" in e.fields]
+    return [
+        e.fields["tile"] for e in log if e.kind == "winograd" and "stage" in e.fields
+    ]
 
 
 Case = tuple[int, tuple[int, int], int, list[int], str, str]
@@ -92,7 +101,9 @@ def test_networks_agree_with_their_truth_on_any_number_of_threads(case: Case) ->
     x = rng.standard_normal((n, channels, *size)).astype(np.float32)
     options = {} if mcpu == "host" else {"mcpu": mcpu}
     with events.record() as log:
-        assert not check(graph, {"x": x}, threads=(1, 2, 3), cache=True, math=math, **options)
+        assert not check(
+            graph, {"x": x}, threads=(1, 2, 3), cache=True, math=math, **options
+        )
     # Fewer of them for three threads, where the rows of tiles do not come out even.
     tiles = _tiles(log)
     assert 2 * 2 <= len(tiles) <= 2 * 3 and set(tiles) == {4 if math == "fast" else 2}
@@ -120,7 +131,9 @@ def test_the_form_is_part_of_the_kernels_name() -> None:
     assert "F(4,3)" in str(exe.profile(x, repeat=1))
 
 
-@pytest.mark.parametrize("attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}])
+@pytest.mark.parametrize(
+    "attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}]
+)
 def test_other_convolutions_stay_direct(attributes: dict[str, Any]) -> None:
     source = block(1, (30, 30), 32, [1, 1, 1, 1], **attributes)
     assert chosen(source) == []
@@ -134,7 +147,10 @@ def test_weights_that_are_no_constants_stay_direct() -> None:
         helper.make_node("Conv", ["t", "v"], ["u"], pads=[1, 1, 1, 1]),
         helper.make_node("Conv", ["u", "e"], ["y"]),
     ]
-    weights = {"e": np.eye(32)[..., None, None], "w": rng.standard_normal((32, 32, 3, 3))}
+    weights = {
+        "e": np.eye(32)[..., None, None],
+        "w": rng.standard_normal((32, 32, 3, 3)),
+    }
     assert chosen(model(nodes, [1, 32, 14, 14], weights)) == []
 
 
@@ -151,7 +167,9 @@ def test_inputs_and_outputs_of_the_model_are_moved_once() -> None:
         helper.make_node("Concat", ["b", "c"], ["y"], axis=1),
     ]
     source = model(nodes, [1, 64, 13, 14], weights)
-    source.graph.output.append(helper.make_tensor_value_info("p", TensorProto.FLOAT, None))
+    source.graph.output.append(
+        helper.make_tensor_value_info("p", TensorProto.FLOAT, None)
+    )
     exe = tw.compile(source, cache=False)
     kernels = [k.name for k in exe.model.kernels]
     assert sum(k.endswith(".in") for k in kernels) >= 1
@@ -202,9 +220,13 @@ def direct(x: Any, w: Any) -> Any:
 def adversarial(depth: int, width: int, size: int) -> tuple[Any, Any]:
     """Signs that let every row of the inputs' transform add up at some tile, large sums that cancel
     in the results, and filters alike."""
-    signs = rng.choice([-1.0, 1.0], (depth, 1, 1)) * (-1.0) ** np.add.outer(*[np.arange(size)] * 2)
+    signs = rng.choice([-1.0, 1.0], (depth, 1, 1)) * (-1.0) ** np.add.outer(
+        *[np.arange(size)] * 2
+    )
     x = signs * rng.uniform(1, 1.001, (depth, size, size))
-    return x, rng.choice([-1.0, 1.0], (width, depth, 1, 1)) * rng.uniform(1, 1.1, (3, 3))
+    return x, rng.choice([-1.0, 1.0], (width, depth, 1, 1)) * rng.uniform(
+        1, 1.1, (3, 3)
+    )
 
 
 def numbers(kind: str, depth: int, width: int, size: int) -> tuple[Any, Any]:
@@ -214,7 +236,10 @@ def numbers(kind: str, depth: int, width: int, size: int) -> tuple[Any, Any]:
         return adversarial(depth, width, size)
     spread = {"alike": 0, "spread": 3}[kind]
     shapes = (depth, size, size), (width, depth, 3, 3)
-    x, w = (rng.standard_normal(s) * 10.0 ** rng.integers(-spread, spread + 1, s) for s in shapes)
+    x, w = (
+        rng.standard_normal(s) * 10.0 ** rng.integers(-spread, spread + 1, s)
+        for s in shapes
+    )
     return x, w
 
 
@@ -223,7 +248,9 @@ def numbers(kind: str, depth: int, width: int, size: int) -> tuple[Any, Any]:
     ("kind", "scale"),
     [("alike", 1.0), ("alike", 2.0**40), ("spread", 2.0**-100), ("adversarial", 1.0)],
 )
-def test_results_are_within_the_stated_bound(kind: str, scale: float, tile: int) -> None:
+def test_results_are_within_the_stated_bound(
+    kind: str, scale: float, tile: int
+) -> None:
     depth, width, size = 64, 32, 16
     x, w = numbers(kind, depth, width, size)
     x, w = (x * scale).astype(np.float32), w.astype(np.float32)
@@ -232,7 +259,11 @@ def test_results_are_within_the_stated_bound(kind: str, scale: float, tile: int)
         helper.make_node("Conv", ["t", "w"], ["u"], pads=[1, 1, 1, 1]),
         helper.make_node("Conv", ["u", "f"], ["y"]),
     ]
-    weights = {"e": np.eye(depth)[..., None, None], "w": w, "f": np.eye(width)[..., None, None]}
+    weights = {
+        "e": np.eye(depth)[..., None, None],
+        "w": w,
+        "f": np.eye(width)[..., None, None],
+    }
     source = model(nodes, [1, depth, size, size], weights)
     math = "fast" if tile == 4 else "default"
     with events.record() as log:
@@ -248,7 +279,9 @@ def test_a_convolution_of_a_part_does_not_feel_the_rest(math: str) -> None:
     """Large tiles of the last results took in what lies behind the slice, infinite or not."""
     w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
     ends = {"a": np.zeros(2), "b": np.full(2, 19), "axes": np.array([2, 3])}
-    weights = [onnx.numpy_helper.from_array(a.astype(np.int64), n) for n, a in ends.items()]
+    weights = [
+        onnx.numpy_helper.from_array(a.astype(np.int64), n) for n, a in ends.items()
+    ]
     nodes = [
         helper.make_node("Slice", ["x", *ends], ["s"]),
         helper.make_node("Conv", ["s", "w"], ["y"]),

@@ -45,8 +45,16 @@ def test_terms_cancel_and_collect() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(linear(), st.integers(1, 9), st.integers(-3, 3), st.integers(-20, 20), st.integers(-20, 20))
-def test_what_is_taken_apart_is_joined_again(e: Expr, size: int, k: int, i: int, j: int) -> None:
+@given(
+    linear(),
+    st.integers(1, 9),
+    st.integers(-3, 3),
+    st.integers(-20, 20),
+    st.integers(-20, 20),
+)
+def test_what_is_taken_apart_is_joined_again(
+    e: Expr, size: int, k: int, i: int, j: int
+) -> None:
     apart = e // size * (size * k) + Y + e % size * k
     form = rejoined(affine(apart))
     total = form.const + sum(c * int(evaluate(a, {X: i, Y: j})) for a, c in form.terms)
@@ -55,8 +63,15 @@ def test_what_is_taken_apart_is_joined_again(e: Expr, size: int, k: int, i: int,
 
 def test_only_parts_that_fit_are_joined() -> None:
     assert rejoined(affine(X // 8 * 8 + X % 8)).terms == ((X, 1),)
-    assert rejoined(affine((X + 3) // 8 * 16 + Y + (X + 3) % 8 * 2)) == affine(Y + X * 2 + 6)
-    for other in (X // 8 * 4 + X % 8, X // 8 * 8 + Y % 8, X // 8 * 8 + X % 4, X // 8 * 8):
+    assert rejoined(affine((X + 3) // 8 * 16 + Y + (X + 3) % 8 * 2)) == affine(
+        Y + X * 2 + 6
+    )
+    for other in (
+        X // 8 * 4 + X % 8,
+        X // 8 * 8 + Y % 8,
+        X // 8 * 8 + X % 4,
+        X // 8 * 8,
+    ):
         assert rejoined(affine(other)) == affine(other)
 
 

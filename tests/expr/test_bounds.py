@@ -54,13 +54,17 @@ def integers(draw: st.DrawFn, depth: int = 3) -> Expr:
         return draw(LEAVES)
     inner = integers(depth - 1)
     if kind == 1:
-        return draw(st.sampled_from([FloorDiv, Mod, Shl, Shr]))(draw(inner), draw(POSITIVE))
+        return draw(st.sampled_from([FloorDiv, Mod, Shl, Shr]))(
+            draw(inner), draw(POSITIVE)
+        )
     if kind == 2:
         return Select(draw(conditions(depth - 1)), draw(inner), draw(inner))
     if kind == 3:
         e = draw(inner)
         return draw(
-            st.sampled_from([Neg(e), Call("abs", (e,)), Cast(Cast(e, dtypes.int8), dtypes.int64)])
+            st.sampled_from(
+                [Neg(e), Call("abs", (e,)), Cast(Cast(e, dtypes.int8), dtypes.int64)]
+            )
         )
     return draw(st.sampled_from([Add, Sub, Mul, Min, Max]))(draw(inner), draw(inner))
 
@@ -158,7 +162,9 @@ FLAG = var("f", dtypes.bool_)
     ],
     ids=str,
 )  # fmt: skip
-def test_an_end_is_known_where_it_follows_from_known_ends(e: Expr, expected: Interval) -> None:
+def test_an_end_is_known_where_it_follows_from_known_ends(
+    e: Expr, expected: Interval
+) -> None:
     assert bounds(e, {**RANGES, **HALVES}) == expected
 
 
@@ -232,7 +238,9 @@ def test_a_sum_of_uint64_is_not_compared_as_if_it_never_wrapped() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_never_holds_leaves_nothing(condition: Expr, holds: bool, empty: bool) -> None:
+def test_what_never_holds_leaves_nothing(
+    condition: Expr, holds: bool, empty: bool
+) -> None:
     assert is_empty(refine(RANGES, condition, holds)) is empty
 
 
@@ -255,7 +263,9 @@ def test_what_never_holds_leaves_nothing(condition: Expr, holds: bool, empty: bo
     ],
     ids=str,
 )  # fmt: skip
-def test_what_a_condition_says(condition: Expr, holds: bool, expected: Interval) -> None:
+def test_what_a_condition_says(
+    condition: Expr, holds: bool, expected: Interval
+) -> None:
     assert bounds(X, refine({**RANGES, **HALVES}, condition, holds)) == expected
 
 
@@ -277,7 +287,15 @@ def test_unknown_variables_and_floats() -> None:
     x = var("x")
     assert bounds(x + 1, {}) == (None, None)
     f = var("f", dtypes.float32)
-    for e in (f, f + f, Min(f, f), Neg(f), Select(FLAG, f, f), Cast(X, f.dtype), const(1, f.dtype)):
+    for e in (
+        f,
+        f + f,
+        Min(f, f),
+        Neg(f),
+        Select(FLAG, f, f),
+        Cast(X, f.dtype),
+        const(1, f.dtype),
+    ):
         assert bounds(e, {}) == (None, None)
     assert bounds(Lt(f, f), {}) == (0, 1)
     assert bounds(var("b", dtypes.uint8), {}) == (0, 255)

@@ -58,7 +58,9 @@ def test_unary_integers(dtype):
 
 def test_truth_values():
     t = dtypes.bool_
-    for kind, a, b in itertools.product((*LOGICAL, *COMPARE), (False, True), (False, True)):
+    for kind, a, b in itertools.product(
+        (*LOGICAL, *COMPARE), (False, True), (False, True)
+    ):
         e = kind(const(a, t), const(b, t))
         assert fold(e) is const(bool(evaluate(e, {})), t)
     assert fold(Not(const(True, t))) is const(False, t)
@@ -84,7 +86,10 @@ def test_truth_values():
         (Cast(const(300), dtypes.uint8), 44),
         (Cast(const(0.5, dtypes.float32), dtypes.bool_), True),
         (Bitcast(const(1.0, dtypes.float32), dtypes.int32), 0x3F800000),
-        (Add(const(0.1, dtypes.float32), const(0.2, dtypes.float32)), float(np.float32(0.3))),
+        (
+            Add(const(0.1, dtypes.float32), const(0.2, dtypes.float32)),
+            float(np.float32(0.3)),
+        ),
         (Add(const(1.0, dtypes.bfloat16), const(2**-9, dtypes.bfloat16)), 1.0),
         (Call("sqrt", (const(4.0, dtypes.float32),)), 2.0),
         (Call("isnan", (const(math.nan, dtypes.float32),)), True),

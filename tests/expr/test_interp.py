@@ -53,7 +53,9 @@ PYTHON = {
 @settings(max_examples=400, deadline=None)
 @given(st.data(), st.sampled_from(INTS), st.sampled_from(list(PYTHON)))
 def test_integers_wrap_and_division_is_total(data, t: d.DType, node) -> None:
-    numbers = st.integers(int(t.min), int(t.max)) | st.sampled_from([0, int(t.min), int(t.max)])
+    numbers = st.integers(int(t.min), int(t.max)) | st.sampled_from(
+        [0, int(t.min), int(t.max)]
+    )
     a, b = data.draw(numbers), data.draw(numbers | st.just(wrapped(-1, t)))
     found = evaluate(node(const(a, t), const(b, t)), {})
     assert found.dtype == t.numpy
@@ -81,7 +83,9 @@ def test_unary_and_popcount(t: d.DType) -> None:
 
 
 @pytest.mark.parametrize("target", INTS)
-@pytest.mark.parametrize("x", [0.0, 1.9, -1.9, 300.5, -3e30, 3e30, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(
+    "x", [0.0, 1.9, -1.9, 300.5, -3e30, 3e30, math.inf, -math.inf, math.nan]
+)
 def test_float_to_int_truncates_and_saturates(x: float, target: d.DType) -> None:
     found = int(evaluate(Cast(const(x, d.float32), target), {}))
     if math.isnan(x):
@@ -141,7 +145,9 @@ def test_functions_at_their_edges(name: str, x: float, expected: float) -> None:
 @pytest.mark.parametrize("t", [d.float32, d.float64])
 def test_pow_is_that_of_c_where_the_exponent_is_a_constant(t: d.DType) -> None:
     x = var("x", t)
-    found = evaluate(Call("pow", (x, const(0.5, t))), {x: np.array([-np.inf, -0.0, 4.0], t.numpy)})
+    found = evaluate(
+        Call("pow", (x, const(0.5, t))), {x: np.array([-np.inf, -0.0, 4.0], t.numpy)}
+    )
     np.testing.assert_array_equal(found, np.array([np.inf, 0.0, 2.0], t.numpy))
     assert not np.signbit(found).any()
     assert evaluate(Call("pow", (const(-math.inf, t), const(0.5, t))), {}) == math.inf

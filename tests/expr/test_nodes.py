@@ -40,7 +40,19 @@ def test_the_docstring_lists_every_class_with_its_fields():
 
 def test_operators_build_the_nodes_they_look_like():
     i, j = nodes.var("i"), nodes.var("j")
-    built = [i + j, i - j, i * j, i / j, i // j, i % j, i < j, i <= j, i & j, i | j, i ^ j]
+    built = [
+        i + j,
+        i - j,
+        i * j,
+        i / j,
+        i // j,
+        i % j,
+        i < j,
+        i <= j,
+        i & j,
+        i | j,
+        i ^ j,
+    ]
     built += [i << j, i >> j]
     names = "Add Sub Mul Div FloorDiv Mod Lt Le And Or Xor Shl Shr".split()
     assert [type(e).__name__ for e in built] == names
@@ -49,13 +61,27 @@ def test_operators_build_the_nodes_they_look_like():
     assert (1 + i) is nodes.Add(nodes.const(1), i)
     assert (2 - i) is nodes.Sub(nodes.const(2), i)
     turned = [2 // i, 2 % i, 2 & i, 2 | i, 2 ^ i, 2 << i, 2 >> i]
-    kinds = (nodes.FloorDiv, nodes.Mod, nodes.And, nodes.Or, nodes.Xor, nodes.Shl, nodes.Shr)
+    kinds = (
+        nodes.FloorDiv,
+        nodes.Mod,
+        nodes.And,
+        nodes.Or,
+        nodes.Xor,
+        nodes.Shl,
+        nodes.Shr,
+    )
     assert turned == [kind(nodes.const(2), i) for kind in kinds]
 
 
 @pytest.mark.parametrize(
     "build",
-    [lambda x: x & x, lambda x: x | 1, lambda x: ~x, lambda x: x << 1, lambda x: x >> 1],
+    [
+        lambda x: x & x,
+        lambda x: x | 1,
+        lambda x: ~x,
+        lambda x: x << 1,
+        lambda x: x >> 1,
+    ],
     ids=["and", "or", "not", "shl", "shr"],
 )
 def test_bits_of_a_float_are_refused(build):
@@ -75,7 +101,9 @@ def test_a_truth_value_is_not_shifted():
     ids=repr,
 )
 def test_a_constant_is_a_number_of_its_dtype(value, dtype):
-    with pytest.raises(InputError, match=f"is not a valid {dtype}. cast the other operand"):
+    with pytest.raises(
+        InputError, match=f"is not a valid {dtype}. cast the other operand"
+    ):
         nodes.const(value, dtype)
 
 

@@ -53,7 +53,10 @@ GOLDEN = [
     (i & j ^ j, "i & j ^ j"),
     (Min(i, const(-3)), "min(i, -3)"),
     (Max(i + 1, Rem(i, j)), "max(i + 1, rem(i, j))"),
-    (Select((i < 3), A[i, j + 1], const(0.0, float32)), "select(i < 3, A[i, j + 1], 0.0)"),
+    (
+        Select((i < 3), A[i, j + 1], const(0.0, float32)),
+        "select(i < 3, A[i, j + 1], 0.0)",
+    ),
     (Call("fma", (v, v, v)), "fma(v, v, v)"),
     (v / 2.0 + 1.5, "v / 2.0 + 1.5"),
     (const(1.0, float64), "1.0_f64"),

@@ -3,7 +3,18 @@
 import pytest
 
 from tilewright.base import dtypes
-from tilewright.expr.nodes import Add, Expr, FloorDiv, Max, Min, Mod, Mul, Select, const, var
+from tilewright.expr.nodes import (
+    Add,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Select,
+    const,
+    var,
+)
 from tilewright.expr.patterns import ANY, BOOL, FAMILY, FLOAT, IDX, INT, holes
 from tilewright.expr.rules import ALGEBRA
 from tilewright.ir.node import Node, postorder
@@ -22,7 +33,9 @@ def test_small_values(rule):
 @pytest.mark.parametrize("rule", DATA, ids=lambda r: r.name)
 def test_proof(rule):
     pytest.importorskip("z3")
-    divides_by_unknown = any(isinstance(n, FloorDiv | Mod) for n in postorder(rule.left))
+    divides_by_unknown = any(
+        isinstance(n, FloorDiv | Mod) for n in postorder(rule.left)
+    )
     # Division by an unknown is beyond z3 for some; it then proves them for a dozen small divisors.
     assert prove(rule) == "proved" or divides_by_unknown
 

@@ -104,10 +104,26 @@ BOUNDED = [
     (Max(i - j, const(0)), {i: (0, 3), j: (4, 9)}, "0"),
     (Select((i >= 0) & (i < 4), A[i, j], ZERO), {i: (0, 3)}, "A[i, j]"),
     (Select((i >= 0) & (i < 4), A[i, j], ZERO), {i: (4, 7)}, "0.0"),
-    (Select((i >= 0) & (i < 4), A[i, j], ZERO), {i: (0, 4)}, "select(i < 4, A[i, j], 0.0)"),
-    (Select(i < 4, A[i % 4, j], A[i - 4, j]), {i: (0, 7)}, "select(i < 4, A[i, j], A[i - 4, j])"),
-    (Select(i < 4, A[i, j], A[i % 4, j]), {i: (0, 7)}, "select(i < 4, A[i, j], A[i - 4, j])"),
-    (Select(i < 4, Select(i < 6, A[i, j], ZERO), ZERO), {}, "select(i < 4, A[i, j], 0.0)"),
+    (
+        Select((i >= 0) & (i < 4), A[i, j], ZERO),
+        {i: (0, 4)},
+        "select(i < 4, A[i, j], 0.0)",
+    ),
+    (
+        Select(i < 4, A[i % 4, j], A[i - 4, j]),
+        {i: (0, 7)},
+        "select(i < 4, A[i, j], A[i - 4, j])",
+    ),
+    (
+        Select(i < 4, A[i, j], A[i % 4, j]),
+        {i: (0, 7)},
+        "select(i < 4, A[i, j], A[i - 4, j])",
+    ),
+    (
+        Select(i < 4, Select(i < 6, A[i, j], ZERO), ZERO),
+        {},
+        "select(i < 4, A[i, j], 0.0)",
+    ),
     (Select(V[i] < 4, A[i, j], ZERO), {i: (0, 7)}, "select(V[i] < 4, A[i, j], 0.0)"),
     (Div(i, const(4)) + Rem(i, const(4)), {i: (0, 7)}, "i // 4 + i % 4"),
     (Div(i, const(4)), {i: (-1, 7)}, "i / 4"),
@@ -123,11 +139,15 @@ def _loads(buffer, index):
     return np.asarray(index[0] * 100 + index[1], np.float32)
 
 
-@pytest.mark.parametrize(("e", "env", "text"), BOUNDED, ids=[f"{e!r} {v}" for e, v, _ in BOUNDED])
+@pytest.mark.parametrize(
+    ("e", "env", "text"), BOUNDED, ids=[f"{e!r} {v}" for e, v, _ in BOUNDED]
+)
 def test_bounds_decide(e, env, text):
     result = simplify(e, env)
     assert repr(result) == text
-    points = [np.arange(lo, hi + 1) for lo, hi in (env.get(v, (-9, 9)) for v in (i, j, k))]
+    points = [
+        np.arange(lo, hi + 1) for lo, hi in (env.get(v, (-9, 9)) for v in (i, j, k))
+    ]
     grid = dict(zip((i, j, k), (g.ravel() for g in np.meshgrid(*points)), strict=True))
     assert np.all(evaluate(e, grid, _loads) == evaluate(result, grid, _loads))
 
@@ -150,7 +170,9 @@ def expressions(variables, dtype, kinds, low, high):
     leaves = st.one_of(st.sampled_from(variables), numbers)
 
     def conditions(inner):
-        compare = st.builds(lambda kind, a, b: kind(a, b), st.sampled_from(COMPARES), inner, inner)
+        compare = st.builds(
+            lambda kind, a, b: kind(a, b), st.sampled_from(COMPARES), inner, inner
+        )
         return st.one_of(
             compare,
             compare.map(Not),
@@ -160,8 +182,12 @@ def expressions(variables, dtype, kinds, low, high):
 
     def extend(inner):
         return st.one_of(
-            st.builds(lambda kind, a, b: kind(a, b), st.sampled_from(kinds), inner, inner),
-            st.builds(lambda kind, a, b: kind(a, b), st.sampled_from(kinds), inner, numbers),
+            st.builds(
+                lambda kind, a, b: kind(a, b), st.sampled_from(kinds), inner, inner
+            ),
+            st.builds(
+                lambda kind, a, b: kind(a, b), st.sampled_from(kinds), inner, numbers
+            ),
             inner.map(Neg),
             st.builds(Select, conditions(inner), inner, inner),
         )
@@ -213,7 +239,9 @@ def test_narrow_integers_keep_their_values(dtype):
 def test_floats_keep_every_bit(data):
     x, y = var("x", dtypes.float32), var("y", dtypes.float32)
     numbers = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, float("inf"), float("nan")])
-    leaves = st.one_of(st.sampled_from([x, y]), numbers.map(lambda n: const(n, dtypes.float32)))
+    leaves = st.one_of(
+        st.sampled_from([x, y]), numbers.map(lambda n: const(n, dtypes.float32))
+    )
     kinds = st.sampled_from([Add, Sub, Mul, Div])
     tree = st.recursive(
         leaves,
@@ -225,7 +253,9 @@ def test_floats_keep_every_bit(data):
         max_leaves=8,
     )
     e = data.draw(tree)
-    points = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38], np.float32)
+    points = np.array(
+        [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38], np.float32
+    )
     grid = np.meshgrid(points, points)
     env = {x: grid[0].ravel(), y: grid[1].ravel()}
     a, b = np.broadcast_arrays(evaluate(e, env), evaluate(simplify(e), env))

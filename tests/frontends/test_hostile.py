@@ -10,11 +10,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightError, UnsupportedError
+from tilewright.base.errors import (
+    MemoryLimitError,
+    ModelError,
+    TilewrightError,
+    UnsupportedError,
+)
 from tilewright.frontends.onnx import load
 
 
-def model(nodes, initializers=(), inputs=("x",), outputs=("y",), opset=17, shape=(2, 3)):
+def model(
+    nodes, initializers=(), inputs=("x",), outputs=("y",), opset=17, shape=(2, 3)
+):
     graph = helper.make_graph(
         list(nodes),
         "g",
@@ -22,7 +29,9 @@ def model(nodes, initializers=(), inputs=("x",), outputs=("y",), opset=17, shape
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
         list(initializers),
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9
+    )
 
 
 def relu():
@@ -38,14 +47,19 @@ def external(location, dims=(2, 3), **extra):
 
 
 def external_model(location, dims=(2, 3), **extra):
-    return model([helper.make_node("Add", ["x", "w"], ["y"])], [external(location, dims, **extra)])
+    return model(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        [external(location, dims, **extra)],
+    )
 
 
 def refused(source, *words, error=ModelError, **options):
     start = time.process_time()
     with pytest.raises(error) as caught:
         load(source, **options)
-    assert time.process_time() - start < 30  # it takes milliseconds; what it defends from, hours
+    assert (
+        time.process_time() - start < 30
+    )  # it takes milliseconds; what it defends from, hours
     text = str(caught.value)
     assert "\n" not in text
     for word in words:
@@ -117,13 +131,21 @@ def test_cycle_is_named():
 
 def test_dangling_and_duplicate_names():
     refused(model([helper.make_node("Relu", ["z"], ["y"], name="n1")]), "n1", "'z'")
-    refused(model([relu(), helper.make_node("Abs", ["x"], ["y"], name="n2")]), "act", "n2", "'y'")
+    refused(
+        model([relu(), helper.make_node("Abs", ["x"], ["y"], name="n2")]),
+        "act",
+        "n2",
+        "'y'",
+    )
     refused(model([helper.make_node("Relu", ["x"], ["x"], name="n3")]), "'x'")
     refused(model([relu()], outputs=("y", "other")), "other")
 
 
 def test_nodes_out_of_order_are_sorted():
-    nodes = [helper.make_node("Relu", ["a"], ["y"]), helper.make_node("Abs", ["x"], ["a"])]
+    nodes = [
+        helper.make_node("Relu", ["a"], ["y"]),
+        helper.make_node("Abs", ["x"], ["a"]),
+    ]
     assert [op.op_type for op in load(model(nodes)).operations] == ["Abs", "Relu"]
 
 
@@ -144,16 +166,30 @@ def test_broken_tensors():
     def tensor(**fields):
         return TensorProto(name="w", **fields)
 
-    refused(model([add], [tensor(data_type=1, dims=(2, 3), raw_data=b"123")]), "24", "3 bytes")
-    refused(model([add], [tensor(data_type=1, dims=(2, -3), raw_data=b"123")]), "negative")
+    refused(
+        model([add], [tensor(data_type=1, dims=(2, 3), raw_data=b"123")]),
+        "24",
+        "3 bytes",
+    )
+    refused(
+        model([add], [tensor(data_type=1, dims=(2, -3), raw_data=b"123")]), "negative"
+    )
     refused(model([add], [tensor(data_type=99, dims=(1,), raw_data=b"1234")]), "99")
     refused(model([add], [tensor(data_type=1, dims=(2, 3), float_data=[1.0])]), "shape")
 
 
 def test_shapes_against_the_rules_name_the_node():
     w = onnx.numpy_helper.from_array(np.ones((5, 7), np.float32), "w")
-    refused(model([helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")], [w]), "mm", "[5, 7]")
-    refused(model([helper.make_node("Add", ["x", "w"], ["y"], name="sum")], [w]), "sum", "[2, 3]")
+    refused(
+        model([helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")], [w]),
+        "mm",
+        "[5, 7]",
+    )
+    refused(
+        model([helper.make_node("Add", ["x", "w"], ["y"], name="sum")], [w]),
+        "sum",
+        "[2, 3]",
+    )
 
 
 def test_all_unsupported_operators_at_once():
@@ -287,14 +323,29 @@ def test_a_model_that_is_a_device_or_never_ends(tmp_path):
 
     writer = threading.Thread(target=feed, args=(bytes(1 << 16),))
     writer.start()
-    refused(pipe, "more bytes, over the memory limit", error=MemoryLimitError, memory_limit=1 << 20)
+    refused(
+        pipe,
+        "more bytes, over the memory limit",
+        error=MemoryLimitError,
+        memory_limit=1 << 20,
+    )
     writer.join()
 
 
 def test_no_offset_or_length_is_too_large_to_be_refused(tmp_path):
-    for number in (1 << 31, 1 << 63, 1 << 64, 10**30, int("9" * 4000), "9" * 10_000, "0" * 10_000):
+    for number in (
+        1 << 31,
+        1 << 63,
+        1 << 64,
+        10**30,
+        int("9" * 4000),
+        "9" * 10_000,
+        "0" * 10_000,
+    ):
         refused(saved(tmp_path, data=W.tobytes(), offset=number), "external data")
-    refused(saved(tmp_path, data=W.tobytes(), length="9" * 10_000), "not a size in bytes")
+    refused(
+        saved(tmp_path, data=W.tobytes(), length="9" * 10_000), "not a size in bytes"
+    )
     for number in (1 << 63, 10**18):  # a length says at most how much there is
         np.testing.assert_array_equal(
             constant_of(saved(tmp_path, data=W.tobytes(), length=number)), W

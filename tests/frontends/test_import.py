@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, parser
 from tilewright.base.errors import TilewrightWarning
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_model
-from tilewright.frontends.onnx.hosted import make
+from tilewright.frontends.onnx.host_fallback import make
 from tilewright.frontends.onnx.reference import OnnxFallback, serialize
 from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
@@ -58,7 +58,10 @@ def test_symbolic_dimensions_stay_names_and_can_be_given():
 
 
 def test_values_and_dtypes_agree_with_the_reference():
-    graph = check(text(MLP), {"x": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)})
+    graph = check(
+        text(MLP),
+        {"x": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)},
+    )
     assert [op.op_type for op in graph.operations] == ["MatMul", "Relu", "MatMul"]
 
 
@@ -89,7 +92,9 @@ def test_every_form_of_constant():
         helper.make_node("Constant", [], ["d"], value_ints=[1, 2]),
         helper.make_node("Constant", [], ["e"], value_string="s"),
         helper.make_node("Constant", [], ["f"], value_strings=["s", "t"]),
-        helper.make_node("Constant", [], ["g"], value=onnx.numpy_helper.from_array(np.ones(2))),
+        helper.make_node(
+            "Constant", [], ["g"], value=onnx.numpy_helper.from_array(np.ones(2))
+        ),
     ]
     outputs = [helper.make_value_info(n, onnx.TypeProto()) for n in "abcdefg"]
     model = helper.make_model(helper.make_graph(nodes, "g", [], outputs))
@@ -197,7 +202,9 @@ def test_a_graph_goes_back_to_onnx():
     model = text(MLP)
     again = to_model(load(model))
     feeds = {"x": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)}
-    np.testing.assert_allclose(reference(again, feeds)["y"], reference(model, feeds)["y"])
+    np.testing.assert_allclose(
+        reference(again, feeds)["y"], reference(model, feeds)["y"]
+    )
 
 
 @pytest.mark.parametrize("op_type", ["NonZero", "Loop"])
@@ -205,7 +212,10 @@ def test_a_host_step_survives_json(op_type):
     import json
 
     if op_type == "Loop":
-        graph, feeds = load(text(LOOP)), [np.array(2), np.array(True), np.ones(2, np.float32)]
+        graph, feeds = (
+            load(text(LOOP)),
+            [np.array(2), np.array(True), np.ones(2, np.float32)],
+        )
         feeds.append(np.ones(2, np.float32))  # captured
         want = [[3, 3], [[4, 4], [9, 9]]]
     else:

@@ -39,7 +39,12 @@ def test_a_node_without_outputs(op):
 
 
 def test_attributes_of_a_constant_are_checked():
-    for attribute in ({"value": 3}, {"value": "text"}, {"value_ints": 1.5}, {"value": [1.5, 2]}):
+    for attribute in (
+        {"value": 3},
+        {"value": "text"},
+        {"value_ints": 1.5},
+        {"value": [1.5, 2]},
+    ):
         made = node("Constant", [], ["c"], "n", **attribute)
         with pytest.raises(ModelError, match=r"node 'n'.*expected"):
             load(model([made, node("Add", ["x", "c"], ["y"])], VECTOR))
@@ -63,17 +68,49 @@ def body(inputs, outputs):
             {"then_branch": (0, 2), "else_branch": (0, 1)},
             "1 outputs of then_branch",
         ),
-        ("If", ["c"], 1, {"then_branch": (0, 1), "else_branch": (0, 0)}, "outputs of else_branch"),
-        ("If", ["c"], 1, {"then_branch": (1, 1), "else_branch": (0, 1)}, "0 inputs of then_branch"),
-        ("Loop", ["t", "", "x"], 1, {"body": (2, 2)}, "expected 3 inputs of body, got 2"),
-        ("Loop", ["t", "", "x"], 1, {"body": (3, 1)}, "at least 2 outputs of body, got 1"),
-        ("Loop", ["t", "", "x"], 3, {"body": (3, 3)}, "at least 4 outputs of body, got 3"),
+        (
+            "If",
+            ["c"],
+            1,
+            {"then_branch": (0, 1), "else_branch": (0, 0)},
+            "outputs of else_branch",
+        ),
+        (
+            "If",
+            ["c"],
+            1,
+            {"then_branch": (1, 1), "else_branch": (0, 1)},
+            "0 inputs of then_branch",
+        ),
+        (
+            "Loop",
+            ["t", "", "x"],
+            1,
+            {"body": (2, 2)},
+            "expected 3 inputs of body, got 2",
+        ),
+        (
+            "Loop",
+            ["t", "", "x"],
+            1,
+            {"body": (3, 1)},
+            "at least 2 outputs of body, got 1",
+        ),
+        (
+            "Loop",
+            ["t", "", "x"],
+            3,
+            {"body": (3, 3)},
+            "at least 4 outputs of body, got 3",
+        ),
         ("Scan", ["x", "x"], 2, {"body": (1, 2)}, "expected 2 inputs of body, got 1"),
         ("Scan", ["x", "x"], 3, {"body": (2, 2)}, "at least 3 outputs of body, got 2"),
         ("Scan", ["x"], 1, {"body": (0, 0)}, "expected 1 inputs of body, got 0"),
     ],
 )
-def test_bodies_that_take_or_give_another_number_of_values(op, operands, outputs, graphs, words):
+def test_bodies_that_take_or_give_another_number_of_values(
+    op, operands, outputs, graphs, words
+):
     given = {name: body(*counts) for name, counts in graphs.items()}
     if op == "Scan":
         given["num_scan_inputs"] = 1
@@ -143,7 +180,11 @@ def test_what_is_no_error_of_ours_is_a_failure(monkeypatch, one_model):
 
     monkeypatch.setattr(mutate_models, "_use", broken)
     found = attempt(3)
-    assert isinstance(found, MutantFailure) and found.seed == 3 and "deep inside" in found.error
+    assert (
+        isinstance(found, MutantFailure)
+        and found.seed == 3
+        and "deep inside" in found.error
+    )
     monkeypatch.setattr(mutate_models, "_use", lambda data: load(b""))
     assert attempt(3) is None
 
@@ -154,7 +195,11 @@ def test_a_process_that_ends_is_a_failure_and_another_takes_its_place(monkeypatc
     def started():
         """Reads one seed, then dies, or answers once."""
         code = "import os, sys, pickle; sys.stdin.buffer.read(8); "
-        code += "pickle.dump(None, sys.stdout.buffer)" if begun else "os.kill(os.getpid(), 9)"
+        code += (
+            "pickle.dump(None, sys.stdout.buffer)"
+            if begun
+            else "os.kill(os.getpid(), 9)"
+        )
         begun.append(code)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         return subprocess.Popen([sys.executable, "-c", code], **pipes)

@@ -30,7 +30,12 @@ def test_every_fifth_node_case():
             found = evaluate(graph, feeds, fallback=fallback)
             try:
                 if not case.random:
-                    compare([found[v.name] for v in graph.outputs], outputs, case.rtol, case.atol)
+                    compare(
+                        [found[v.name] for v in graph.outputs],
+                        outputs,
+                        case.rtol,
+                        case.atol,
+                    )
             except AssertionError as error:
                 wrong.append(f"{case.name}: {' '.join(str(error).split())[:200]}")
     assert not wrong, "\n".join(wrong)

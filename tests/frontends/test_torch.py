@@ -21,9 +21,13 @@ class Nested(torch.nn.Module):
 @pytest.fixture(scope="module")
 def program():
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    module = torch.nn.Sequential(
+        torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)
+    )
     batch = torch.export.Dim("batch")
-    return torch.export.export(module, (torch.randn(4, 6),), dynamic_shapes=({0: batch},))
+    return torch.export.export(
+        module, (torch.randn(4, 6),), dynamic_shapes=({0: batch},)
+    )
 
 
 @pytest.fixture
@@ -32,7 +36,9 @@ def path(program, tmp_path):
     return tmp_path / "m.pt2"
 
 
-def test_a_saved_program_computes_what_its_module_does(program, path, monkeypatch, tmp_path):
+def test_a_saved_program_computes_what_its_module_does(
+    program, path, monkeypatch, tmp_path
+):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     x = torch.randn(7, 6)
     expected = program.module()(x).detach().numpy()
@@ -47,7 +53,10 @@ def test_a_saved_program_computes_what_its_module_does(program, path, monkeypatc
 def test_a_program_brings_its_own_example_inputs(program):
     x = torch.randn(3, 6)
     np.testing.assert_allclose(
-        tw.compile(program)(x.numpy()), program.module()(x).detach(), rtol=1e-5, atol=1e-6
+        tw.compile(program)(x.numpy()),
+        program.module()(x).detach(),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -67,7 +76,9 @@ def test_files_of_other_kinds_are_told_what_to_do(tmp_path, name):
     (tmp_path / name).write_bytes(b"weights")
     with pytest.raises(ModelError, match="is not a model that can be read") as caught:
         load(tmp_path / name)
-    assert ("tf2onnx" if name == "m.tflite" else "torch.export.save") in str(caught.value)
+    assert ("tf2onnx" if name == "m.tflite" else "torch.export.save") in str(
+        caught.value
+    )
 
 
 def test_a_damaged_program_a_missing_one_and_a_folder(path, tmp_path, capfd):

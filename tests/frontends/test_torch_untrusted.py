@@ -115,7 +115,9 @@ def test_the_program_is_read_and_computes_what_it_did(members, tmp_path):
     assert abs(exe(x.numpy(), scale.numpy()) - expected).max() < 1e-5
 
 
-def test_sample_inputs_and_compiled_libraries_are_not_looked_at(members, marker, tmp_path):
+def test_sample_inputs_and_compiled_libraries_are_not_looked_at(
+    members, marker, tmp_path
+):
     changed = {
         **members,
         "data/sample_inputs/model.pt": pickle.dumps(Payload(marker)),
@@ -133,7 +135,9 @@ def test_sample_inputs_and_compiled_libraries_are_not_looked_at(members, marker,
         (CONSTANTS, "data/constants", "table"),
     ],
 )
-@pytest.mark.parametrize("member", ["weight_9", "tensor_9", "custom_obj_9", "opaque_obj_9"])
+@pytest.mark.parametrize(
+    "member", ["weight_9", "tensor_9", "custom_obj_9", "opaque_obj_9"]
+)
 def test_pickled_tensors_and_objects_are_refused(
     members, marker, tmp_path, config, folder, name, member
 ):
@@ -149,7 +153,9 @@ def test_pickled_tensors_and_objects_are_refused(
 
 
 @pytest.mark.parametrize("name", ["data/weights/model.pt", "data/constants/model.pt"])
-def test_weights_as_earlier_versions_pickled_them_are_refused(members, marker, tmp_path, name):
+def test_weights_as_earlier_versions_pickled_them_are_refused(
+    members, marker, tmp_path, name
+):
     changed = {**members, name: pickle.dumps(Payload(marker))}
     assert refused(written(tmp_path / "m.pt2", changed), "pickle").code == "TW-TRUST"
     assert not marker.exists()
@@ -157,7 +163,9 @@ def test_weights_as_earlier_versions_pickled_them_are_refused(members, marker, t
 
 def test_objects_of_a_class_of_the_program_are_refused(members, tmp_path):
     def change(data):
-        graph_of(data)["custom_obj_values"] = {"o": {"name": "o", "class_fqn": "torch.classes.E"}}
+        graph_of(data)["custom_obj_values"] = {
+            "o": {"name": "o", "class_fqn": "torch.classes.E"}
+        }
 
     path = written(tmp_path / "m.pt2", edited(members, MODEL, change))
     assert refused(path, "custom class").code == "TW-TRUST"
@@ -172,7 +180,10 @@ def test_sizes_are_not_evaluated(members, marker, tmp_path):
     text = json.loads(members[MODEL])
     (size, *_) = graph_of(text)["tensor_values"]["x"]["sizes"]
     change = replaced(size["as_expr"]["expr_str"], code(marker))
-    refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "is not an expression")
+    refused(
+        written(tmp_path / "m.pt2", edited(members, MODEL, change)),
+        "is not an expression",
+    )
     assert not marker.exists()
 
 
@@ -204,7 +215,9 @@ def test_targets_are_operators_on_tensors(members, tmp_path, target):
 
 def test_operators_of_somebody_s_own_need_trust(members, tmp_path):
     change = replaced("torch.ops.aten.mul.Tensor", "torch.ops.mine.mul.Tensor")
-    error = refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "custom operator")
+    error = refused(
+        written(tmp_path / "m.pt2", edited(members, MODEL, change)), "custom operator"
+    )
     assert error.code == "TW-TRUST"
 
 
@@ -226,7 +239,9 @@ def test_names_of_weights_and_of_parameters_are_names(members, marker, tmp_path)
             f"x={code(marker)}", "scale"
         ]  # fmt: skip
 
-    refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "forward_arg_names")
+    refused(
+        written(tmp_path / "m.pt2", edited(members, MODEL, change)), "forward_arg_names"
+    )
     assert not marker.exists()
 
 
@@ -313,7 +328,9 @@ def test_a_compressed_member_is_no_bomb(members, tmp_path):
     refused(path, "compressed or encrypted")
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../m/models/model.json", "n/models/model.json"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../m/models/model.json", "n/models/model.json"]
+)
 def test_members_lie_in_one_folder(members, tmp_path, name):
     path = written(tmp_path / "m.pt2", members)
     with zipfile.ZipFile(path, "a") as file:
@@ -336,7 +353,9 @@ def test_a_missing_member_is_said(members, tmp_path, name):
 
 
 def test_another_version_is_said(members, tmp_path):
-    refused(written(tmp_path / "m.pt2", {**members, "archive_version": b"9"}), "version '9'")
+    refused(
+        written(tmp_path / "m.pt2", {**members, "archive_version": b"9"}), "version '9'"
+    )
 
 
 def test_damaged_programs_are_read_or_refused_by_name(members, tmp_path):
@@ -390,7 +409,10 @@ def test_weights_stay_in_their_bytes_and_in_the_limit(members, tmp_path):
         data["config"]["linear.weight"]["path_name"] = "..-etc"
 
     refused(written(path, edited(members, WEIGHTS, elsewhere)), "lies in a member")
-    refused(written(path, {**members, "data/weights/weight_0": b"abc"}), "not an exported program")
+    refused(
+        written(path, {**members, "data/weights/weight_0": b"abc"}),
+        "not an exported program",
+    )
 
 
 @pytest.mark.parametrize(
@@ -448,7 +470,9 @@ def test_expressions_that_none_does(text):
         expressions.check(text)
 
 
-def test_trust_lets_pytorch_read_the_file_and_run_what_is_in_it(members, marker, tmp_path):
+def test_trust_lets_pytorch_read_the_file_and_run_what_is_in_it(
+    members, marker, tmp_path
+):
     changed = {**members, "data/sample_inputs/model.pt": pickle.dumps(Payload(marker))}
     with pytest.raises(TilewrightError):
         load(written(tmp_path / "m.pt2", changed), trust=True)
@@ -464,8 +488,12 @@ def test_the_other_payloads_are_live_too(members, marker, tmp_path):
     assert marker.exists()
 
 
-@pytest.mark.parametrize("verb", [["check"], ["run"], ["compile"], ["bench", "--against", ""]])
-def test_the_command_asks_for_trust(members, marker, tmp_path, monkeypatch, capsys, verb):
+@pytest.mark.parametrize(
+    "verb", [["check"], ["run"], ["compile"], ["bench", "--against", ""]]
+)
+def test_the_command_asks_for_trust(
+    members, marker, tmp_path, monkeypatch, capsys, verb
+):
     from tilewright.cli import app
 
     def change(data):

@@ -22,7 +22,9 @@ def faulty(seed: int, tell: Tell) -> Found | None:
         return None
     if number == 4:
         raise KeyError("four")
-    return Found(f"value {number} is wrong", f"def test_it():\n    assert {number} == 0\n")
+    return Found(
+        f"value {number} is wrong", f"def test_it():\n    assert {number} == 0\n"
+    )
 
 
 def fatal(seed: int, tell: Tell) -> None:

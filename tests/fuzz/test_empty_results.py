@@ -15,7 +15,9 @@ from tilewright.testing.graph_control import CONTROL
 from tilewright.testing.graphs import Builder
 
 
-def test_a_graph_without_shapes_that_cannot_run_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_without_shapes_that_cannot_run_keeps_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     b = Builder(random.Random(3), OnnxFallback())
     b.leaf((2, 3), dtypes.float32, fixed=False)
     for _ in range(6):
@@ -27,4 +29,6 @@ def test_a_graph_without_shapes_that_cannot_run_keeps_them(monkeypatch: pytest.M
     case = random_graphs.case_of(b)
     assert all(v.static for op in case.graph.operations for v in op.writes)
     assert interp.evaluate(case.graph, case.inputs, fallback=b.fallback)
-    assert not case.others and all(isinstance(a, np.ndarray) for a in case.inputs.values())
+    assert not case.others and all(
+        isinstance(a, np.ndarray) for a in case.inputs.values()
+    )

@@ -17,7 +17,12 @@ from click.testing import CliRunner
 
 from tests.fuzz import table
 from tests.waiting import until
-from tilewright.testing import graph_runs, random_operators, random_stages, schedule_runs
+from tilewright.testing import (
+    graph_runs,
+    random_operators,
+    random_stages,
+    schedule_runs,
+)
 from tilewright.testing.fuzz import generators, written
 from tilewright.testing.fuzz.__main__ import main
 from tilewright.testing.fuzz.campaign import (
@@ -31,7 +36,14 @@ from tilewright.testing.fuzz.campaign import (
     source_of_test,
 )
 from tilewright.testing.fuzz.generators import GENERATORS
-from tilewright.testing.fuzz.worker import Generator, Lost, Tell, Worker, _attempt, alone
+from tilewright.testing.fuzz.worker import (
+    Generator,
+    Lost,
+    Tell,
+    Worker,
+    _attempt,
+    alone,
+)
 from tilewright.testing.random_graphs import random_case
 
 HERE = Path(__file__).parent
@@ -49,7 +61,9 @@ def called(source: str) -> None:
 # ------------------------------------------------------------------------------ the campaign
 
 
-def test_failures_are_counted_and_one_test_is_written_for_each_kind(tmp_path: Path) -> None:
+def test_failures_are_counted_and_one_test_is_written_for_each_kind(
+    tmp_path: Path,
+) -> None:
     campaign = Campaign([table.WELL, table.FAULTY], tmp_path)
     campaign.run(1000, 2, programs=18)
     counts = read_counts(tmp_path / "counts.json")
@@ -71,7 +85,9 @@ def test_failures_are_counted_and_one_test_is_written_for_each_kind(tmp_path: Pa
 
 def test_the_next_campaign_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
     (tmp_path / "counts.json").write_text(
-        json.dumps({"well": {"programs": 5, "faults": 1, "next": FIRST + 7}, "other": {}})
+        json.dumps(
+            {"well": {"programs": 5, "faults": 1, "next": FIRST + 7}, "other": {}}
+        )
     )
     Campaign([table.WELL], tmp_path).run(1000, 1, programs=3)
     counts = json.loads((tmp_path / "counts.json").read_text())
@@ -101,7 +117,9 @@ def test_what_is_kept_of_what_met_is_bounded(tmp_path: Path) -> None:
     assert path.stat().st_size < 1_000_000
 
 
-def test_what_ends_its_process_is_a_failure_and_does_not_end_the_rest(tmp_path: Path) -> None:
+def test_what_ends_its_process_is_a_failure_and_does_not_end_the_rest(
+    tmp_path: Path,
+) -> None:
     campaign = Campaign([table.FATAL], tmp_path)
     campaign.run(1000, 1, programs=3)
     count = read_counts(tmp_path / "counts.json")["fatal"]
@@ -153,7 +171,9 @@ def test_an_interrupt_ends_it_and_nothing_is_lost(tmp_path: Path) -> None:
         "print(*c.summary(), sep='\\n')\n"
     )
     root = HERE.parents[1]
-    path = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True,
         env={**os.environ, "PYTHONPATH": path},
@@ -173,11 +193,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert ran.exit_code == 2 and "no nothing; there are schedules, " in ran.output
     given = ["--generators", "artifacts", "--programs", "1", "--jobs", "1"]
     ran = CliRunner().invoke(main, [*given, "--folder", str(tmp_path)])
-    assert ran.exit_code == 0 and ran.output.startswith("artifacts: 1 programs, 0 failures")
+    assert ran.exit_code == 0 and ran.output.startswith(
+        "artifacts: 1 programs, 0 failures"
+    )
 
 
 def test_the_counts_that_are_kept_can_be_read() -> None:
-    assert set(read_met(HERE / "met.json")) <= {g.name for g in GENERATORS.values() if g.met}
+    assert set(read_met(HERE / "met.json")) <= {
+        g.name for g in GENERATORS.values() if g.met
+    }
     counts = read_counts(HERE / "counts.json")
     assert set(counts) <= set(GENERATORS)
     assert all(c.next >= FIRST + c.programs for c in counts.values())
@@ -194,7 +218,9 @@ def test_a_schedule_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(schedule_runs, "problem", broken)
         patched.setattr(generators, "_MET", Counter())
-        found = next(f for s in range(50) if (f := generators._schedule(s, told.append)))
+        found = next(
+            f for s in range(50) if (f := generators._schedule(s, told.append))
+        )
         seed = len(told) - 1
         assert generators._again(seed, told[-1]).reason == found.reason
         with pytest.raises(AssertionError):
@@ -232,7 +258,9 @@ def test_a_graph_that_fails_at_another_size_only_becomes_a_test(
 
     def one(graph: Any, inputs: Any, **options: Any) -> list[str]:
         given = [inputs, *options["others"]]
-        return ["it"] if any(first != [a.shape for a in i.values()] for i in given) else []
+        return (
+            ["it"] if any(first != [a.shape for a in i.values()] for i in given) else []
+        )
 
     def both(graph: Any, inputs: Any, **options: Any) -> list[str]:
         return ["it"] if options["others"] else []
@@ -265,8 +293,12 @@ def test_a_list_of_stages_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_operator_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(random_operators, "_compiled", lambda t: [np.zeros((1, 9, 1), np.int8)])
-        patched.setattr(random_operators, "_interpreted", lambda t: [np.zeros((1, 9), np.int8)])
+        patched.setattr(
+            random_operators, "_compiled", lambda t: [np.zeros((1, 9, 1), np.int8)]
+        )
+        patched.setattr(
+            random_operators, "_interpreted", lambda t: [np.zeros((1, 9), np.int8)]
+        )
         found = next(f for s in range(100) if (f := generators._operator(s, print)))
         with pytest.raises(AssertionError):
             called(found.test)
@@ -291,7 +323,9 @@ def test_a_program_that_raises_is_kept_as_it_was_told() -> None:
     lost = _attempt(Generator("raising", run), 7, None, print)
     assert isinstance(lost, Lost) and lost.told == "program 7"
     assert lost.reason.rstrip().endswith("IndexError: out of range")
-    assert "alone(GENERATORS[\"raising\"], 7, 'program 7')" in source_of_test("raising", 7, lost)
+    assert "alone(GENERATORS[\"raising\"], 7, 'program 7')" in source_of_test(
+        "raising", 7, lost
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,4 +359,7 @@ def test_settings_are_of_many_kinds() -> None:
     assert len({s.machine for s in found}) >= 4
     assert {s.math for s in found} == {"default", "exact", "fast"}
     assert {s.threads for s in found} == {1, 2, 3}
-    assert {s.dims for s in found} == {True, False} and {s.level for s in found} == {0, 2}
+    assert {s.dims for s in found} == {True, False} and {s.level for s in found} == {
+        0,
+        2,
+    }

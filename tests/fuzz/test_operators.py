@@ -50,7 +50,9 @@ def test_trials_are_of_all_kinds() -> None:
         for a in arrays:
             seen[f"type {a.dtype}"] += 1
     kinds = Counter(name.split()[0] for name in seen)
-    assert kinds["operator"] > 140 and kinds["version"] > 350 and kinds["type"] >= 13, kinds
+    assert kinds["operator"] > 140 and kinds["version"] > 350 and kinds["type"] >= 13, (
+        kinds
+    )
     assert seen["left out"] > 15 and seen["special"] > 200 and seen["empty"] > 40, seen
 
 
@@ -66,7 +68,9 @@ def test_a_trial_is_the_same_again() -> None:
 
 
 def a_trial(op_type: str) -> Any:
-    found = (t for seed in range(5000) if (t := trial(seed)) is not None and not t.special)
+    found = (
+        t for seed in range(5000) if (t := trial(seed)) is not None and not t.special
+    )
     return next(
         t
         for t in found
@@ -81,7 +85,9 @@ def test_a_wrong_value_is_found(native: bool, monkeypatch: pytest.MonkeyPatch) -
     t = a_trial("Transpose")
     name = "_compiled" if native else "_interpreted"
     real = getattr(random_operators, name)
-    monkeypatch.setattr(random_operators, name, lambda t: [a + a.dtype.type(1) for a in real(t)])
+    monkeypatch.setattr(
+        random_operators, name, lambda t: [a + a.dtype.type(1) for a in real(t)]
+    )
     how, failure = judged(t, native)
     assert how == "wrong" and failure is not None and "expected" in str(failure)
 
@@ -97,7 +103,11 @@ def test_a_refusal_and_an_exception_are_found(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(random_operators, "_compiled", raising(ModelError("not this")))
     how, failure = judged(t)
-    assert how == "refused" and failure is not None and "ModelError: not this" in failure.message
+    assert (
+        how == "refused"
+        and failure is not None
+        and "ModelError: not this" in failure.message
+    )
     unfit = ModelError("a window of 3 does not fit the extent 2")
     monkeypatch.setattr(random_operators, "_compiled", raising(unfit))
     assert judged(t) == ("nobody", None)
@@ -114,16 +124,23 @@ def test_where_the_judges_differ_or_are_silent_nothing_is_said(
     monkeypatch.setattr(random_operators, "_runtime", lambda t: wrong)
     assert judged(t, native=False) == ("open", None)
     monkeypatch.setattr(random_operators, "_reference", lambda t: None)
-    assert judged(t, native=False) == ("open", None)  # ours in float64 is of another opinion
+    assert judged(t, native=False) == (
+        "open",
+        None,
+    )  # ours in float64 is of another opinion
     monkeypatch.setattr(random_operators, "_runtime", lambda t: None)
     assert judged(t, native=False) == ("nobody", None)
 
 
-def test_one_judge_and_ours_in_float64_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_judge_and_ours_in_float64_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     t = a_trial("Add")
     monkeypatch.setattr(random_operators, "_runtime", lambda t: None)
     assert judged(t, native=False) == ("one", None)
-    monkeypatch.setattr(random_operators, "_interpreted", lambda t: [np.zeros(3, np.int8)])
+    monkeypatch.setattr(
+        random_operators, "_interpreted", lambda t: [np.zeros(3, np.int8)]
+    )
     how, failure = judged(t, native=False)
     assert how == "wrong" and failure is not None
 
@@ -133,7 +150,9 @@ def test_what_a_difference_is() -> None:
     a = np.array([1.0, np.nan, np.inf, 50.0], np.float32)
     assert difference(t, [a], [a]) == ""
     assert difference(t, [a], [a + np.float32(1e-6)]) == ""
-    assert "first 51.0 at (3,), expected 50.0" in difference(t, [a], [a + np.float32([0, 0, 0, 1])])
+    assert "first 51.0 at (3,), expected 50.0" in difference(
+        t, [a], [a + np.float32([0, 0, 0, 1])]
+    )
     assert "shape" in difference(t, [a], [a[:3]])
     assert difference(t, [a], [a, a]) == "2 outputs, expected 1"
     assert difference(t, [a], None) == "no result"

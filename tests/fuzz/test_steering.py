@@ -40,7 +40,9 @@ def test_steered_graphs_are_right() -> None:
 @pytest.mark.parametrize("start", range(SLOW.start, SLOW.stop, 50))
 def test_many_steered_graphs_are_right(start: int) -> None:
     steering = Steering()
-    failures = [str(f) for seed in range(start, start + 50) if (f := run(seed, None, steering))]
+    failures = [
+        str(f) for seed in range(start, start + 50) if (f := run(seed, None, steering))
+    ]
     assert not failures
 
 
@@ -73,7 +75,10 @@ def test_what_brought_pairs_is_drawn_more_often() -> None:
         assert steering.add({"a", f"{n}"}) == 0
     steering.taken = []
     assert steering.weight("good", 2.0) > 2.0 > steering.weight("poor", 2.0)
-    assert 2 * LEAST <= steering.weight("poor", 2.0) and steering.weight("good", 2.0) <= 2 * MOST
+    assert (
+        2 * LEAST <= steering.weight("poor", 2.0)
+        and steering.weight("good", 2.0) <= 2 * MOST
+    )
 
 
 def test_facts_are_what_acted() -> None:
@@ -84,7 +89,12 @@ def test_facts_are_what_acted() -> None:
         events.emit("pass", name="fold", changed=True)
         events.emit("pass", name="idle", changed=False)
         events.emit("kernel-ready", name="k", total=1)
-    assert facts(happened) == {"fuse inline", "padded", "sketch-chosen matmul", "pass fold"}
+    assert facts(happened) == {
+        "fuse inline",
+        "padded",
+        "sketch-chosen matmul",
+        "pass fold",
+    }
 
 
 def test_a_graph_without_steering_is_as_it_was() -> None:
@@ -105,10 +115,14 @@ def test_graphs_with_bodies_and_symbols_are_made_and_are_right() -> None:
         symbolic = any(not v.static for v in case.graph.inputs)
         seen["symbolic"] += symbolic
         seen["two sizes"] += len(case.others) > 0
-        seen["a body with a symbol around it"] += symbolic and bool({"If", "Loop", "Scan"} & {*ops})
+        seen["a body with a symbol around it"] += symbolic and bool(
+            {"If", "Loop", "Scan"} & {*ops}
+        )
         for op in ops.values():
             seen["captured"] += any(g.captured for g in op.subgraphs)
-            seen["nested"] += any(o.subgraphs for g in op.subgraphs for o in g.operations)
+            seen["nested"] += any(
+                o.subgraphs for g in op.subgraphs for o in g.operations
+            )
         if seed % 8 == 0:
             found = problem(case, Setting(None, "default", 1, dims=seed % 16 == 0))
             assert not found, f"{seed}: {found}"
@@ -121,7 +135,11 @@ def test_graphs_with_bodies_and_symbols_are_made_and_are_right() -> None:
 @pytest.mark.parametrize("name", CONTROL | SHAPES)
 def test_every_piece_of_these_gets_into_steered_graphs(name: str) -> None:
     steering = Steering()
-    pieces = {name: (CONTROL | SHAPES)[name], "unary": PIECES["unary"], "matmul": PIECES["matmul"]}
+    pieces = {
+        name: (CONTROL | SHAPES)[name],
+        "unary": PIECES["unary"],
+        "matmul": PIECES["matmul"],
+    }
     seen: Counter[str] = Counter()
     for seed in range(12):
         random_case(seed, 5, pieces=pieces, steering=steering)

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
-from tilewright.runtime.model import HostStep
+from tilewright.runtime.model import HostFallbackStep
 
 
 def model_of(
@@ -50,7 +50,7 @@ def run(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
     given = {v.name: fed[v.name] for v in model.graph.input}
     results = exe(*given.values())
     built = exe.specialized(given) if hasattr(exe, "specialized") else exe
-    host = [s.op for s in built.model.steps if isinstance(s, HostStep)]
+    host = [s.op for s in built.model.steps if isinstance(s, HostFallbackStep)]
     assert not host, f"{host} fall back to the host"
     return [results] if len(exe.outputs) == 1 else list(results)
 
@@ -68,13 +68,19 @@ def agree(
     model = model_of(op_type, inputs, **options)
     found = run(model, inputs)
     if expected is None:
-        feeds: Mapping[str, Any] = {v.name: inputs[int(v.name[1:])] for v in model.graph.input}
+        feeds: Mapping[str, Any] = {
+            v.name: inputs[int(v.name[1:])] for v in model.graph.input
+        }
         expected = ReferenceEvaluator(model).run(None, dict(feeds))
     for a, b in zip(found, expected, strict=True):
         b = np.asarray(b)
-        assert a.dtype == b.dtype or a.dtype.kind == b.dtype.kind == "f"  # it computes in float64
+        assert (
+            a.dtype == b.dtype or a.dtype.kind == b.dtype.kind == "f"
+        )  # it computes in float64
         assert a.shape == b.shape
-        if b.dtype.kind == "V":  # NumPy's comparison does not know the types of ml_dtypes
+        if (
+            b.dtype.kind == "V"
+        ):  # NumPy's comparison does not know the types of ml_dtypes
             a, b = a.astype(np.float64), b.astype(np.float64)
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
     return found

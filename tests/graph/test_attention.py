@@ -19,7 +19,10 @@ from tilewright.graph.pipeline import graph_pipeline
 from tilewright.targets.registry import target
 
 ROWS, KEYS, SIZE = 10, 37, 16
-Q, K, V = (f"float[2,3,{n},{SIZE}] {name}" for name, n in (("q", ROWS), ("k", KEYS), ("v", KEYS)))
+Q, K, V = (
+    f"float[2,3,{n},{SIZE}] {name}"
+    for name, n in (("q", ROWS), ("k", KEYS), ("v", KEYS))
+)
 ENDS = f"({Q}, {K}, {V}) => (float[2,3,{ROWS},{SIZE}] y)"
 CONSTANTS = "c = Constant<value_float=4.0>() d = Constant<value_float=2.0>() "
 TURN = "kt = Transpose<perm=[0,1,3,2]>(k) "
@@ -90,7 +93,9 @@ def inputs_of(graph: Any, seed: int = 1) -> dict[str, np.ndarray[Any, Any]]:
     return arrays
 
 
-def agree(body: str, change: Callable[[dict[str, Any]], None] | None = None) -> list[Any]:
+def agree(
+    body: str, change: Callable[[dict[str, Any]], None] | None = None
+) -> list[Any]:
     """Compiles, compares with the float64 reference of the graph as written; the events."""
     model = bytes_of(body)
     graph = load(model)
@@ -111,12 +116,16 @@ def agree(body: str, change: Callable[[dict[str, Any]], None] | None = None) -> 
 
 def fired(log: list[events.Event]) -> list[Any]:
     """The rules that made an idiom of a graph."""
-    rules = [e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"]
+    rules = [
+        e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"
+    ]
     return [name for name in rules if name == "attention"]
 
 
 def kernels_of(body: str) -> list[list[str]]:
-    plan = make_plan(graph_pipeline("default", None).run(load(bytes_of(body))), target("cpu"))
+    plan = make_plan(
+        graph_pipeline("default", None).run(load(bytes_of(body))), target("cpu")
+    )
     return [[c.name for c in s.computations] for s in plan.groups]
 
 
@@ -140,11 +149,15 @@ def test_scales_of_the_operands_become_one_factor_of_the_scores() -> None:
     (op,) = (op for op in graph.operations if op.domain == "tilewright")
     kinds = [o.op_type for o in op.attributes["body"].operations]
     assert kinds == ["MatMul", "Mul", "Softmax", "MatMul"]
-    assert [float(graph.constants[v]) for v in op.reads if v in graph.constants] == [0.25]
+    assert [float(graph.constants[v]) for v in op.reads if v in graph.constants] == [
+        0.25
+    ]
 
 
 def test_a_scale_that_others_read_is_still_computed() -> None:
-    body = f"({Q}, {K}, {V}) => (float[2,3,{ROWS},{SIZE}] y, float[2,3,{ROWS},{SIZE}] r) "
+    body = (
+        f"({Q}, {K}, {V}) => (float[2,3,{ROWS},{SIZE}] y, float[2,3,{ROWS},{SIZE}] r) "
+    )
     inner = f"{{ {CONSTANTS} {TURN} r = Div(q, c) s = MatMul(r, kt) {TAIL} }}"
     assert agree(body + inner) == ["attention"]
 
@@ -160,7 +173,10 @@ def test_it_prints_with_its_body(golden: Any) -> None:
 
 
 def test_its_kernel(golden: Any) -> None:
-    golden("attention_kernel", text(bytes_of(FOUND["added mask"]), "kernel", mcpu="x86-64-v3"))
+    golden(
+        "attention_kernel",
+        text(bytes_of(FOUND["added mask"]), "kernel", mcpu="x86-64-v3"),
+    )
 
 
 def test_fully_masked_rows_are_nan_unless_guarded() -> None:
@@ -181,9 +197,15 @@ def test_infinite_and_nan_operands_reach_only_their_rows() -> None:
     agree(FOUND["divided"], spoil)
 
 
-@pytest.mark.parametrize("rows,keys", [(1, 37), (37, 1), (5, 64), (197, 33), (130, 130)])
+@pytest.mark.parametrize(
+    "rows,keys", [(1, 37), (37, 1), (5, 64), (197, 33), (130, 130)]
+)
 def test_shapes(rows: int, keys: int) -> None:
-    body = FOUND["added mask"].replace(f",{KEYS}", f",{keys}").replace(f",{ROWS},", f",{rows},")
+    body = (
+        FOUND["added mask"]
+        .replace(f",{KEYS}", f",{keys}")
+        .replace(f",{ROWS},", f",{rows},")
+    )
     assert agree(body) == ["attention"]
 
 
@@ -198,7 +220,9 @@ def test_rows_too_long_for_the_cache_fall_apart() -> None:
 def test_one_query_is_not_one_kernel() -> None:
     body = FOUND["plain"].replace(f",{ROWS},", ",1,")
     is_profitable = target("cpu").is_profitable
-    plan = make_plan(graph_pipeline("default", None).run(load(bytes_of(body))), target("cpu"))
+    plan = make_plan(
+        graph_pipeline("default", None).run(load(bytes_of(body))), target("cpu")
+    )
     assert all(is_profitable(s.computations) for s in plan.groups)
     assert len(plan.groups) == 3
 
@@ -214,7 +238,9 @@ def test_float16() -> None:
     exe = tw.compile(model, threads=1, cache=False, fallback="error")
     assert len(exe.model.kernels) == 1
     want = evaluate(graph, arrays)["y"]
-    np.testing.assert_allclose(exe(**arrays).astype(float), want.astype(float), atol=4e-3)
+    np.testing.assert_allclose(
+        exe(**arrays).astype(float), want.astype(float), atol=4e-3
+    )
 
 
 def test_the_operation_runs_in_the_interpreter() -> None:
@@ -223,7 +249,9 @@ def test_the_operation_runs_in_the_interpreter() -> None:
     one = graph_pipeline("default", None).run(graph, check=True)
     assert any(op.domain == "tilewright" for op in one.operations)
     want = evaluate(graph, arrays, float64=True)["y"]
-    np.testing.assert_allclose(evaluate(one, arrays, float64=True)["y"], want, 1e-12, 1e-12)
+    np.testing.assert_allclose(
+        evaluate(one, arrays, float64=True)["y"], want, 1e-12, 1e-12
+    )
 
 
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "causal"])
@@ -243,7 +271,9 @@ def test_torch_exports_it_as_one_kernel(masked: bool) -> None:
     exe = tw.compile(Attention().eval(), tuple(tensors), cache=False, fallback="error")
     with torch.no_grad():
         want = Attention()(*tensors).numpy()
-    np.testing.assert_allclose(exe(*(t.numpy() for t in tensors)), want, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(
+        exe(*(t.numpy() for t in tensors)), want, rtol=2e-5, atol=2e-5
+    )
     assert len(exe.model.kernels) == 1
 
 
@@ -260,7 +290,10 @@ def test_attention_into_the_border_of_a_convolution(behind: str, math: Any) -> N
     )
     model = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 15]> {source}')
     rng = np.random.default_rng(1)
-    feeds = {v.name: rng.standard_normal(v.extents).astype(np.float32) for v in load(model).inputs}
+    feeds = {
+        v.name: rng.standard_normal(v.extents).astype(np.float32)
+        for v in load(model).inputs
+    }
     (expected,) = evaluate(load(model), feeds).values()
     found = tw.compile(model, math=math, threads=1)(feeds)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -207,7 +207,9 @@ def own(name: str) -> OpDef:
     def plain(call: OpCall) -> tuple[OpDef, OpCall]:
         op = call.operation
         attributes = {**op.attributes}
-        standard = Operation(name, op.inputs, op.outputs, attributes, "", op.version, op.name)
+        standard = Operation(
+            name, op.inputs, op.outputs, attributes, "", op.version, op.name
+        )
         definition = registry.definition_of(standard)
         assert definition is not None
         return definition, OpCall(standard, call.known)
@@ -266,7 +268,9 @@ def test_an_own_operator_in_a_pattern_keeps_its_meaning(pattern: str, n: int) ->
 
 def _compare(found: Any, expected: Any) -> None:
     if expected.dtype == np.uint8:
-        assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1  # one rounding
+        assert (
+            np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+        )  # one rounding
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -282,7 +286,9 @@ def test_every_operator_that_a_pass_looks_for_is_in_a_pattern() -> None:
     """Whoever teaches a pass another operator adds it to the patterns above."""
     folders = [SOURCES / "graph" / "passes", SOURCES / "graph" / "rules"]
     # What a formula is written with is not an operator that is looked for.
-    files = [f for folder in folders for f in folder.glob("*.py") if f.name != "patterns.py"]
+    files = [
+        f for folder in folders for f in folder.glob("*.py") if f.name != "patterns.py"
+    ]
     sought = {word for f in files for word in _sought(ast.parse(f.read_text()))}
     known = {d.op_type for d in registry.registered() if not d.domain}
     asked = Trait.MOVES_DATA | Trait.SELECTS
@@ -297,12 +303,17 @@ def _sought(tree: ast.AST) -> Iterator[str]:
         id(call.args[0])
         for call in ast.walk(tree)
         if isinstance(call, ast.Call) and call.args
-        if getattr(call.func, "attr", getattr(call.func, "id", "")) in ("op", "ops", "Operation")
+        if getattr(call.func, "attr", getattr(call.func, "id", ""))
+        in ("op", "ops", "Operation")
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "onnx":
             yield node.attr
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in made:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in made
+        ):
             yield from node.value.split() if "\n" not in node.value else ()
 
 
@@ -323,15 +334,29 @@ def _bare(tree: ast.AST) -> Iterator[int]:
                 parts = [node.left, *node.comparators]
             case ast.Subscript(slice=part) | ast.Match(subject=part):
                 parts = [part]
-            case ast.Assign(value=part) | ast.AnnAssign(value=part) | ast.NamedExpr(value=part):
+            case (
+                ast.Assign(value=part)
+                | ast.AnnAssign(value=part)
+                | ast.NamedExpr(value=part)
+            ):
                 parts = [part]
-            case ast.comprehension(iter=part) | ast.SetComp(elt=part) | ast.DictComp(key=part):
+            case (
+                ast.comprehension(iter=part)
+                | ast.SetComp(elt=part)
+                | ast.DictComp(key=part)
+            ):
                 parts = [part]
-            case ast.Call(func=ast.Attribute(attr="get" | "setdefault" | "pop"), args=[part, *_]):
+            case ast.Call(
+                func=ast.Attribute(attr="get" | "setdefault" | "pop"), args=[part, *_]
+            ):
                 parts = [part]
-            case ast.Call(func=ast.Attribute(attr="count" | "index" | "fromkeys"), args=[part, *_]):
+            case ast.Call(
+                func=ast.Attribute(attr="count" | "index" | "fromkeys"), args=[part, *_]
+            ):
                 parts = [part]
-            case ast.Call(func=ast.Attribute(attr="startswith" | "endswith", value=part)):
+            case ast.Call(
+                func=ast.Attribute(attr="startswith" | "endswith", value=part)
+            ):
                 parts = [part]
             case _:
                 continue

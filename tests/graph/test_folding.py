@@ -93,10 +93,15 @@ def test_a_value_by_type_that_is(name: str) -> None:
 def test_scalars_and_shapes_known_in_part() -> None:
     def typed(*shape: Any, kind: str = "tensor") -> Operation:
         dtype = dtype_of("float32") if kind else None
-        return Operation("Own", (), (None, Value("y", dtype, shape, kind or "tensor"), None))
+        return Operation(
+            "Own", (), (None, Value("y", dtype, shape, kind or "tensor"), None)
+        )
 
     found = as_typed(typed(), [None, np.float32(3)])
-    assert found is not None and [type(a) for a in found[:2]] == [type(None), np.ndarray]
+    assert found is not None and [type(a) for a in found[:2]] == [
+        type(None),
+        np.ndarray,
+    ]
     assert as_typed(typed("N", 3), [None, W]) is not None
     assert as_typed(typed(None, 2), [None, W]) is None
     assert as_typed(typed(2, 3, kind="sequence"), [None, W]) is None

@@ -11,7 +11,11 @@ RNG = np.random.default_rng(7)
 
 # The text of a graph from x (and w) to y, and the shapes of both.
 FORMULAS = {
-    "broadcast": ("s = Add(x, w) \n p = Mul(s, x) \n d = Sub(p, w) \n y = Div(d, s)", (3, 4), (4,)),
+    "broadcast": (
+        "s = Add(x, w) \n p = Mul(s, x) \n d = Sub(p, w) \n y = Div(d, s)",
+        (3, 4),
+        (4,),
+    ),
     "square": ("y = Mul(x, x)", (5,), ()),
     "power": ("y = Pow(x, w)", (2, 3), (1,)),
     "unary": (

@@ -5,7 +5,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright as tw
-from tilewright.runtime.model import HostStep
+from tilewright.runtime.model import HostFallbackStep
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(2)
@@ -24,16 +24,25 @@ def check(length, total, lengths, *, past=0, packed=False, rotary=False, **attri
     caches = [floats(BATCH, SHARED, past, SIZE) for _ in range(2)]
     known = [np.array(lengths, np.int32), np.array(total, np.int32)]
     angles = floats(64, SIZE // 2)
-    inputs = [*parts, *caches, *known, *([np.cos(angles), np.sin(angles)] if rotary else [])]
+    inputs = [
+        *parts,
+        *caches,
+        *known,
+        *([np.cos(angles), np.sin(angles)] if rotary else []),
+    ]
     names = ["" if a is None else f"x{n}" for n, a in enumerate(inputs)]
     attributes |= {"num_heads": HEADS, "kv_num_heads": SHARED, "do_rotary": int(rotary)}
     outputs = ("y", "keys", "values")
     node = helper.make_node(
         "GroupQueryAttention", names, outputs, domain="com.microsoft", **attributes
     )
-    given = {n: a for n, a in zip(names, inputs, strict=True) if a is not None and n != "x6"}
+    given = {
+        n: a for n, a in zip(names, inputs, strict=True) if a is not None and n != "x6"
+    }
     infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        helper.make_tensor_value_info(
+            n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
+        )
         for n, a in given.items()
     ]
     results = [helper.make_tensor_value_info(n, 1, None) for n in outputs]
@@ -46,13 +55,17 @@ def check(length, total, lengths, *, past=0, packed=False, rotary=False, **attri
     )
     want = session.run(None, given)
     exe = tw.compile(model, threads=1, cache=False)
-    assert not any(isinstance(s, HostStep) for s in exe.model.steps)
+    assert not any(isinstance(s, HostFallbackStep) for s in exe.model.steps)
     y, *kept = exe(**given)
     np.testing.assert_allclose(y, want[0], 1e-4, 1e-5)
     for got, expected in zip(kept, want[1:], strict=True):
         assert got.shape == expected.shape
-        for b, last in enumerate(lengths):  # what lies behind the valid elements is not said
-            np.testing.assert_allclose(got[b, :, : last + 1], expected[b, :, : last + 1], 1e-6)
+        for b, last in enumerate(
+            lengths
+        ):  # what lies behind the valid elements is not said
+            np.testing.assert_allclose(
+                got[b, :, : last + 1], expected[b, :, : last + 1], 1e-6
+            )
 
 
 @pytest.mark.parametrize("packed", [False, True])

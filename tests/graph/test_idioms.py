@@ -46,7 +46,9 @@ def layer_norm(square: str, axes: list[int], affine: bool) -> Any:
         [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)],
         [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in weights.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -64,7 +66,9 @@ def test_another_axis_is_no_layer_norm() -> None:
     model = layer_norm("Pow", [1], False)
     with events.record() as log:
         exe = tw.compile(model, cache=False)
-    fired = [e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"]
+    fired = [
+        e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"
+    ]
     assert not [name for name in fired if name.startswith("layer-norm")]
     x = rng.standard_normal((2, 5, 33)).astype(np.float32)
     expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0]

@@ -28,7 +28,10 @@ def drawn(dtype, *shape):
     return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
 
 
-SCALES = {"one": np.float32(0.02), "each": np.linspace(0.01, 0.05, 20, dtype=np.float32)}
+SCALES = {
+    "one": np.float32(0.02),
+    "each": np.linspace(0.01, 0.05, 20, dtype=np.float32),
+}
 DQ = "xr = DequantizeLinear(x, xs, xz)  wr = DequantizeLinear{axis}(w, ws, wz)"
 
 
@@ -38,7 +41,13 @@ def test_matrix_products(scales, dtype):
     ws = SCALES[scales]
     wz = drawn(dtype, *ws.shape)
     x, w = drawn(np.uint8, 6, 12), drawn(dtype, 12, 20)
-    constants = {"w": w, "ws": ws, "wz": wz, "xs": np.float32(0.03), "xz": np.uint8(130)}
+    constants = {
+        "w": w,
+        "ws": ws,
+        "wz": wz,
+        "xs": np.float32(0.03),
+        "xz": np.uint8(130),
+    }
     nodes = DQ.format(axis="<axis = 1>") + " y = MatMul(xr, wr)"
     model = model_of(nodes, "uint8[6, 12] x) => (float[6, 20] y", **constants)
     assert "matmulinteger(" in text(model, "computation", mcpu=DOTS)
@@ -65,13 +74,17 @@ def test_convolutions_between_quantizers(scales):
     }  # fmt: skip
     nodes = DQ.format(axis="<axis = 0>") + " r = Conv<pads = [1, 1, 1, 1]>(xr, wr, b)"
     nodes += " y = QuantizeLinear(r, ys, yz)"
-    model = model_of(nodes, "uint8[1, 6, 8, 8] x) => (uint8[1, 20, 8, 8] y", **constants)
+    model = model_of(
+        nodes, "uint8[1, 6, 8, 8] x) => (uint8[1, 20, 8, 8] y", **constants
+    )
     assert "convinteger(" in text(model, "computation", mcpu=DOTS)
     fast, exact = (
         tw.compile(model, threads=1, cache=False, math=m)(x).astype(int)
         for m in ("default", "exact")
     )
-    assert np.abs(fast - exact).max() <= 1  # where a sum in float32 rounds to the other side
+    assert (
+        np.abs(fast - exact).max() <= 1
+    )  # where a sum in float32 rounds to the other side
     assert (fast != exact).mean() < 0.01
 
 
@@ -100,7 +113,9 @@ def test_quantized_convolutions_are_exact(depth, many, out, stride, left, right)
     constants = {"w": w, "ws": ws, "wz": np.zeros(many, right), "xs": xs, "xz": xz, "ys": ys,
                  "yz": yz, "b": bias, "bs": xs * ws, "bz": np.zeros(many, np.int32)}  # fmt: skip
     nodes = DQ.format(axis="<axis = 0>") + " br = DequantizeLinear<axis = 0>(b, bs, bz)"
-    nodes += f" r = Conv<pads = [1, 0, 1, 2], group = 2, strides = {stride}>(xr, wr, br)"
+    nodes += (
+        f" r = Conv<pads = [1, 0, 1, 2], group = 2, strides = {stride}>(xr, wr, br)"
+    )
     nodes += " y = QuantizeLinear(r, ys, yz)"
     wide = np.pad(x.astype(np.int32) - xz, ((0, 0), (0, 0), (1, 1), (0, 2)))
     found = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))
@@ -121,7 +136,11 @@ def test_quantized_convolutions_are_exact(depth, many, out, stride, left, right)
 @pytest.mark.parametrize("biased", [True, False])
 def test_quantized_linear_layers_are_exact(transposed, biased):
     x, w = drawn(np.uint8, 5, 13), drawn(np.int8, 13, 18)
-    ws, xs, ys = np.linspace(0.01, 0.02, 18, dtype=np.float32), np.float32(0.1), np.float32(3)
+    ws, xs, ys = (
+        np.linspace(0.01, 0.02, 18, dtype=np.float32),
+        np.float32(0.1),
+        np.float32(3),
+    )
     bias = RNG.integers(-3000, 3000, 18).astype(np.int32)
     constants = {"w": w.T if transposed else w, "ws": ws, "wz": np.zeros(18, np.int8), "xs": xs,
                  "xz": np.uint8(99), "ys": ys, "yz": np.uint8(7)}  # fmt: skip
@@ -143,22 +162,38 @@ def test_quantized_linear_layers_are_exact(transposed, biased):
 
 @pytest.mark.parametrize(
     ("shape", "axis", "whole"),
-    [((4, 4), 1, True), ((4, 4), 0, False), ((1, 4), 1, True), ((4, 1), 0, False), ((1,), 0, True)],
+    [
+        ((4, 4), 1, True),
+        ((4, 4), 0, False),
+        ((1, 4), 1, True),
+        ((4, 1), 0, False),
+        ((1,), 0, True),
+    ],
     ids=str,
 )
-def test_a_bias_is_added_in_int32_where_its_scales_are_those_of_the_columns(shape, axis, whole):
+def test_a_bias_is_added_in_int32_where_its_scales_are_those_of_the_columns(
+    shape, axis, whole
+):
     x, w = drawn(np.uint8, 4, 8), drawn(np.int8, 8, 4)
-    ws = np.linspace(0.01, 0.02, 4, dtype=np.float32) if shape != (1,) else np.full(4, 0.01, "f")
+    ws = (
+        np.linspace(0.01, 0.02, 4, dtype=np.float32)
+        if shape != (1,)
+        else np.full(4, 0.01, "f")
+    )
     bs = np.float32(0.1) * ws[: shape[axis]]
     constants = {"w": w, "ws": ws, "wz": np.zeros(4, np.int8), "xs": np.float32(0.1),
                  "xz": np.uint8(99), "ys": np.float32(0.5), "yz": np.uint8(7), "bs": bs,
                  "b": RNG.integers(-3000, 3000, shape).astype(np.int32)}  # fmt: skip
-    nodes = DQ.format(axis="<axis = 1>") + f" br = DequantizeLinear<axis = {axis}>(b, bs)"
+    nodes = (
+        DQ.format(axis="<axis = 1>") + f" br = DequantizeLinear<axis = {axis}>(b, bs)"
+    )
     nodes += " r = Gemm(xr, wr, br) y = QuantizeLinear(r, ys, yz)"
     model = model_of(nodes, "uint8[4, 8] x) => (uint8[4, 4] y", **constants)
     with events.record() as log:
         text(model, "graph", mcpu=DOTS)
-    fired = [e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"]
+    fired = [
+        e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"
+    ]
     (rule,) = (name for name in fired if name.startswith("product-"))
     assert rule == ("product-in-bytes" if whole else "product-of-bytes")
     fast, exact = (
@@ -168,7 +203,9 @@ def test_a_bias_is_added_in_int32_where_its_scales_are_those_of_the_columns(shap
     assert np.abs(fast - exact).max() <= 1
 
 
-def quantized_twice(middle: str, first: float, second: float, zero: int, shape: str = "1, 2, 6, 6"):
+def quantized_twice(
+    middle: str, first: float, second: float, zero: int, shape: str = "1, 2, 6, 6"
+):
     """uint8 to uint8 by way of the reals, each side with its scale; both have one zero point."""
     nodes = f"r = DequantizeLinear(x, s, z) {middle} y = QuantizeLinear(t, u, z)"
     constants = {"s": np.float32(first), "u": np.float32(second), "z": np.uint8(zero)}
@@ -194,12 +231,15 @@ SELECTIONS = {f"t = {op}(r)": shape for op, shape in SELECTIONS.items()} | {
 @pytest.mark.parametrize("middle", SELECTIONS)
 def test_selections_stay_bytes(middle):
     x = drawn(np.uint8, 1, 2, 6, 6)
-    made = [quantized_twice(middle, 0.25, u, 9, SELECTIONS[middle]) for u in (0.25, 0.5)]
+    made = [
+        quantized_twice(middle, 0.25, u, 9, SELECTIONS[middle]) for u in (0.25, 0.5)
+    ]
     same, other = (text(m, "graph", mcpu=DOTS) for m in made)
     assert "QuantizeLinear(" not in same and "QuantizeLinear(" in other
     for model in made:
         bytes_, exact = (
-            tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("default", "exact")
+            tw.compile(model, threads=1, cache=False, math=m)(x)
+            for m in ("default", "exact")
         )
         np.testing.assert_array_equal(bytes_, exact)
 
@@ -222,7 +262,8 @@ def test_clipping_that_quantizing_does_anyway(middle, zero, gone):
     assert ("Relu(" not in shown and "Clip(" not in shown) is gone
     x = drawn(np.uint8, 1, 2, 6, 6)
     bytes_, exact = (
-        tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("default", "exact")
+        tw.compile(model, threads=1, cache=False, math=m)(x)
+        for m in ("default", "exact")
     )
     np.testing.assert_array_equal(bytes_, exact)
 
@@ -231,8 +272,13 @@ def test_what_is_used_as_it_is_stays():
     """A product that is also read as a real number is not computed twice."""
     constants = {"w": drawn(np.int8, 12, 20), "ws": np.float32(0.02), "wz": np.int8(0)}
     constants |= {"xs": np.float32(0.03), "xz": np.uint8(130), "ys": np.float32(1)}
-    nodes = DQ.format(axis="") + " r = MatMul(xr, wr) y = QuantizeLinear(r, ys, xz) z = Relu(r)"
-    model = model_of(nodes, "uint8[6, 12] x) => (uint8[6, 20] y, float[6, 20] z", **constants)
+    nodes = (
+        DQ.format(axis="")
+        + " r = MatMul(xr, wr) y = QuantizeLinear(r, ys, xz) z = Relu(r)"
+    )
+    model = model_of(
+        nodes, "uint8[6, 12] x) => (uint8[6, 20] y, float[6, 20] z", **constants
+    )
     shown = text(model, "graph", mcpu=DOTS)
     assert shown.count("MatMulInteger(") == 1 and "QuantizeLinear(" in shown
 
@@ -242,7 +288,9 @@ def test_sums_that_int32_does_not_hold_stay_real():
     constants = {"w": w, "ws": np.float32(1), "wz": np.int8(0)}
     constants |= {"xs": np.float32(1), "xz": np.uint8(0)}
     nodes = DQ.format(axis="") + " y = MatMul(xr, wr)"
-    model = model_of(nodes, f"uint8[{x.shape[0]}, 40000] x) => (float[1, 16] y", **constants)
+    model = model_of(
+        nodes, f"uint8[{x.shape[0]}, 40000] x) => (float[1, 16] y", **constants
+    )
     assert "matmulinteger(" not in text(model, "computation", mcpu=DOTS)
 
 
@@ -250,14 +298,19 @@ def test_sums_that_int32_does_not_hold_stay_real():
 @pytest.mark.parametrize("axis", [0, 1])
 def test_without_dot_products_weights_are_real_numbers_at_compile_time(opset, axis):
     x, w = drawn(np.uint8, 3, 6), drawn(np.int8, 6, 4)
-    ws, wz = np.linspace(0.1, 0.9, (6, 4)[axis], dtype=np.float32), drawn(np.int8, (6, 4)[axis])
+    ws, wz = (
+        np.linspace(0.1, 0.9, (6, 4)[axis], dtype=np.float32),
+        drawn(np.int8, (6, 4)[axis]),
+    )
     constants = {"w": w, "ws": ws, "wz": wz, "xs": np.float32(0.5), "xz": np.uint8(3)}
     nodes = DQ.format(axis=f"<axis = {axis}>") + " y = MatMul(xr, wr)"
     model = model_of(nodes, "uint8[3, 6] x) => (float[3, 4] y", **constants)
     model.opset_import[0].version = opset
     assert text(model, "graph", mcpu="x86-64-v3").count("DequantizeLinear(") == 1
     along = (-1, 1)[: 2 - axis]
-    real = (w.astype(np.float32) - wz.astype(np.float32).reshape(along)) * ws.reshape(along)
+    real = (w.astype(np.float32) - wz.astype(np.float32).reshape(along)) * ws.reshape(
+        along
+    )
     want = (x.astype(np.float32) - 3) * np.float32(0.5) @ real
     found = tw.compile(model, threads=1, cache=False, mcpu="x86-64-v3")(x)
     np.testing.assert_allclose(found, want, rtol=1e-5)

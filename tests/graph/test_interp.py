@@ -20,7 +20,9 @@ def graph_of(nodes, inputs, outputs, weights):
     initializers = [numpy_helper.from_array(a, n) for n, a in weights.items()]
     graph = helper.make_graph(nodes, "g", infos(inputs), infos(outputs), initializers)
     opset = [helper.make_opsetid("", 17)]
-    return load(helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString())
+    return load(
+        helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    )
 
 
 @pytest.fixture
@@ -31,7 +33,9 @@ def layer():
         helper.make_node("MatMul", ["x", "w"], ["p"]),
         helper.make_node("Softmax", ["p"], ["y"]),
     ]
-    return graph_of(nodes, {"x": (F32, [2, 8])}, {"y": (F32, [2, 4]), "p": (F32, [2, 4])}, weights)
+    return graph_of(
+        nodes, {"x": (F32, [2, 8])}, {"y": (F32, [2, 4]), "p": (F32, [2, 4])}, weights
+    )
 
 
 def test_float64_is_kept_all_the_way(layer):
@@ -69,14 +73,20 @@ def test_operators_without_a_reference_of_ours_and_subgraphs():
 
     nodes = [
         helper.make_node(
-            "If", ["c"], ["y"], then_branch=branch("a", "Neg"), else_branch=branch("b", "Abs")
+            "If",
+            ["c"],
+            ["y"],
+            then_branch=branch("a", "Neg"),
+            else_branch=branch("b", "Abs"),
         )
     ]
     inputs = {"c": (TensorProto.BOOL, []), "x": (F32, [2])}
     g = graph_of(nodes, inputs, {"y": (F32, [2])}, {})
     x = np.array([-1.0, 2.0], np.float32)
     for c, expected in ((True, -x), (False, abs(x))):
-        found = evaluate(g, {"c": np.array(c), "x": x}, float64=True, fallback=OnnxFallback())
+        found = evaluate(
+            g, {"c": np.array(c), "x": x}, float64=True, fallback=OnnxFallback()
+        )
         assert (found["y"] == expected).all()
 
 

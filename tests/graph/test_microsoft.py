@@ -18,7 +18,13 @@ def floats(*shape):
 
 
 def check(
-    op_type, inputs, constants=(), outputs=("y",), domain="com.microsoft", result=1, **attributes
+    op_type,
+    inputs,
+    constants=(),
+    outputs=("y",),
+    domain="com.microsoft",
+    result=1,
+    **attributes,
 ):
     """Interpreted, it gives what ONNX Runtime gives: the model, what it was fed, its results."""
     names = ["" if a is None else f"x{n}" for n, a in enumerate(inputs)]
@@ -57,14 +63,24 @@ def test_activations():
 
 def test_normalizations():
     x, skip = floats(2, 3, 8), floats(2, 3, 8)
-    check("SkipLayerNormalization", [x, skip, floats(8), floats(8), floats(8)], epsilon=1e-5)
-    check("SkipLayerNormalization", [x, skip, floats(8)], outputs=("y", "", "", "total"))
+    check(
+        "SkipLayerNormalization",
+        [x, skip, floats(8), floats(8), floats(8)],
+        epsilon=1e-5,
+    )
+    check(
+        "SkipLayerNormalization", [x, skip, floats(8)], outputs=("y", "", "", "total")
+    )
     check("SkipSimplifiedLayerNormalization", [x, skip, floats(8)], epsilon=1e-5)
-    check("SimplifiedLayerNormalization", [x, floats(8)], domain="", axis=-1, epsilon=1e-5)
+    check(
+        "SimplifiedLayerNormalization", [x, floats(8)], domain="", axis=-1, epsilon=1e-5
+    )
 
 
 def test_products():
-    check("FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], transA=1, transB=1, alpha=0.5)
+    check(
+        "FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], transA=1, transB=1, alpha=0.5
+    )
     packed = RNG.integers(0, 256, (6, 2, 8)).astype(np.uint8)
     scales = np.abs(floats(12))
     zeros = RNG.integers(0, 256, 6).astype(np.uint8)

@@ -62,7 +62,9 @@ def test_a_mask_of_the_longest_sequence():
     whole = RNG.integers(0, 2, (B, 1, 11, 11)).astype(np.int32)
     used = np.ascontiguousarray(whole[:, 0, 3 : 3 + S, : 3 + S])
     outputs = ("y", "present")
-    model, feeds, want = check("Attention", [X, W, BIAS, used, past], outputs=outputs, num_heads=N)
+    model, feeds, want = check(
+        "Attention", [X, W, BIAS, used, past], outputs=outputs, num_heads=N
+    )
     del model.graph.input[3].type.tensor_type.shape.dim[:]
     for n in whole.shape:
         model.graph.input[3].type.tensor_type.shape.dim.add().dim_value = n
@@ -136,9 +138,13 @@ def test_other_forms_are_refused_by_name(name):
 
 def refused(op_type, operands, words, **options):
     names = ["" if a is None else f"x{n}" for n, a in enumerate(operands)]
-    node = helper.make_node(op_type, names, ["y"], "n", domain="com.microsoft", **options)
+    node = helper.make_node(
+        op_type, names, ["y"], "n", domain="com.microsoft", **options
+    )
     infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        helper.make_tensor_value_info(
+            n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
+        )
         for n, a in zip(names, operands, strict=True)
         if a is not None
     ]
@@ -195,6 +201,14 @@ def test_rotary_embedding(interleaved):
     angles = floats(10, 4)
     cos, sin = np.cos(angles), np.sin(angles)
     positions = np.array([[0, 1, 2], [4, 2, 7]], np.int64)
-    check("RotaryEmbedding", [floats(2, 3, 16), positions, cos, sin], interleaved=interleaved)
+    check(
+        "RotaryEmbedding",
+        [floats(2, 3, 16), positions, cos, sin],
+        interleaved=interleaved,
+    )
     start = np.array([2], np.int64)
-    check("RotaryEmbedding", [floats(2, 2, 3, 8), start, cos, sin], interleaved=interleaved)
+    check(
+        "RotaryEmbedding",
+        [floats(2, 2, 3, 8), start, cos, sin],
+        interleaved=interleaved,
+    )

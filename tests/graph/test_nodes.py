@@ -42,7 +42,9 @@ def test_printed_graph():
 def test_printed_subgraph_and_left_out_operands():
     x, c, y, a = value("x"), value("c", (), bool_), value("y"), value("a")
     branch = Graph("then", (), (a,), (Operation("Clip", (x, None, x), (a,)),))
-    graph = Graph("g", (x, c), (y,), (Operation("If", (c,), (y,), {"then_branch": branch}),))
+    graph = Graph(
+        "g", (x, c), (y,), (Operation("If", (c,), (y,), {"then_branch": branch}),)
+    )
     assert str(graph) == (
         "graph g(x: float32[2, 3], c: bool[]) -> (y: float32[2, 3]) {\n"
         "  y: float32[2, 3] = If(c; then_branch=<then>)\n"
@@ -85,8 +87,14 @@ def test_verifier_names_what_is_wrong():
         (broken([relu], [b], [x]), ("late", "'a'", "nothing defines")),
         (broken([relu, absolute], [b], [x]), ("late", "early", "before")),
         (broken([absolute], [b], [x]), ("output 'b'",)),
-        (broken([absolute, Operation("Abs", (x,), (a,))], [a], [x]), ("written twice", "'a'")),
-        (broken([absolute, Operation("Abs", (x,), (value("a"),))], [a], [x]), ("two values",)),
+        (
+            broken([absolute, Operation("Abs", (x,), (a,))], [a], [x]),
+            ("written twice", "'a'"),
+        ),
+        (
+            broken([absolute, Operation("Abs", (x,), (value("a"),))], [a], [x]),
+            ("two values",),
+        ),
     ):
         with pytest.raises(ModelError) as caught:
             verify(graph)
@@ -103,7 +111,9 @@ def test_cycles_are_named():
     ]
     with pytest.raises(ModelError, match="cycle"):
         verify(broken(ops, [c], []))
-    with pytest.raises(ModelError, match=r"one.*three.*two|three.*two.*one|two.*one.*three"):
+    with pytest.raises(
+        ModelError, match=r"one.*three.*two|three.*two.*one|two.*one.*three"
+    ):
         topological(ops, "here")
 
 
@@ -118,9 +128,17 @@ def test_sorting_keeps_the_order_where_it_can():
 
 
 def test_rewiring_reaches_into_subgraphs():
-    x, z, c, y, a = value("x"), value("z"), value("c", (), bool_), value("y"), value("a")
+    x, z, c, y, a = (
+        value("x"),
+        value("z"),
+        value("c", (), bool_),
+        value("y"),
+        value("a"),
+    )
     branch = Graph("then", (), (a,), (Operation("Abs", (x,), (a,)),))
-    graph = Graph("g", (x, c), (y,), (Operation("If", (c,), (y,), {"then_branch": branch}),))
+    graph = Graph(
+        "g", (x, c), (y,), (Operation("If", (c,), (y,), {"then_branch": branch}),)
+    )
     new = rewire(graph, {x: z})
     assert new.inputs[0] is z
     assert new.operations[0].attributes["then_branch"].captured == (z,)

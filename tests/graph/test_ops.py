@@ -21,9 +21,13 @@ def floats(*shape, dtype=np.float32):
 def build(op_type, inputs, constants=(), outputs=1, opset=21, **attributes):
     """A one-node model; `constants` are the positions of inputs that are initializers."""
     names = ["" if a is None else f"x{n}" for n, a in enumerate(inputs)]
-    node = helper.make_node(op_type, names, [f"y{n}" for n in range(outputs)], **attributes)
+    node = helper.make_node(
+        op_type, names, [f"y{n}" for n in range(outputs)], **attributes
+    )
     infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        helper.make_tensor_value_info(
+            n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
+        )
         for n, a in zip(names, inputs)
         if n and names.index(n) not in constants
     ]
@@ -33,12 +37,16 @@ def build(op_type, inputs, constants=(), outputs=1, opset=21, **attributes):
         for n in range(outputs)
     ]
     graph = helper.make_graph([node], "g", infos, out, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10
+    )
 
 
 def check(op_type, inputs, constants=(), outputs=1, rtol=1e-4, **options):
     model = build(op_type, inputs, constants, outputs, **options)
-    feeds = {f"x{n}": a for n, a in enumerate(inputs) if a is not None and n not in constants}
+    feeds = {
+        f"x{n}": a for n, a in enumerate(inputs) if a is not None and n not in constants
+    }
     want = ReferenceEvaluator(model).run(None, feeds)
     graph = load(model)
     if not graph.operations:
@@ -242,7 +250,9 @@ def test_moving_elements():
     check("Concat", [x, floats(2, 5, 4)], axis=1)
     check("Split", [floats(7, 2)], outputs=3, axis=0, num_outputs=3)
     check("Split", [floats(7, 2), ints(2, 5)], (1,), outputs=2)
-    check("Slice", [x, ints(-1, 0), ints(-100, 3), ints(1, 2), ints(-1, 2)], (1, 2, 3, 4))
+    check(
+        "Slice", [x, ints(-1, 0), ints(-100, 3), ints(1, 2), ints(-1, 2)], (1, 2, 3, 4)
+    )
     check("Gather", [x, np.array([[0, -1], [2, 1]])], axis=1)
     check("Gather", [x, np.array(1)], (1,), axis=2)
     check("GatherElements", [x, RNG.integers(-3, 3, (2, 2, 4))], axis=1)
@@ -267,9 +277,15 @@ def test_the_bounds_that_an_old_clip_lacks_are_the_greatest_numbers():
     check("Clip", [x], opset=6)
 
 
-@pytest.mark.parametrize("target", [np.float64, np.float16, np.int32, np.uint8, np.bool_])
+@pytest.mark.parametrize(
+    "target", [np.float64, np.float16, np.int32, np.uint8, np.bool_]
+)
 def test_casts(target):
-    check("Cast", [np.abs(floats(5)) * 10], to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))
+    check(
+        "Cast",
+        [np.abs(floats(5)) * 10],
+        to=helper.np_dtype_to_tensor_dtype(np.dtype(target)),
+    )
 
 
 def test_an_index_out_of_range_names_the_node():
@@ -288,7 +304,9 @@ def test_before_version_7_an_attribute_says_where_operand_1_lies(start):
     (op,) = graph.operations
     behind = (1,) * (2 - axis % 3)
     want = a - b.reshape(*b.shape, *behind)
-    np.testing.assert_array_equal(run(op, dict(zip(graph.inputs, (a, b))), None)[0], want)
+    np.testing.assert_array_equal(
+        run(op, dict(zip(graph.inputs, (a, b))), None)[0], want
+    )
     np.testing.assert_array_equal(run_natively(op, (a, b))[0], want)
 
 
@@ -301,5 +319,7 @@ def test_prelu_6_has_one_slope_per_channel(shape, count):
     (op,) = graph.operations
     spread = slope.reshape(-1, *(1,) * (len(shape) - 1 - channel))
     want = np.where(x < 0, x * spread, x)
-    np.testing.assert_array_equal(run(op, dict(zip(graph.inputs, (x, slope))), None)[0], want)
+    np.testing.assert_array_equal(
+        run(op, dict(zip(graph.inputs, (x, slope))), None)[0], want
+    )
     np.testing.assert_array_equal(run_natively(op, (x, slope))[0], want)

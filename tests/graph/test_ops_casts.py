@@ -7,7 +7,17 @@ from onnx.helper import np_dtype_to_tensor_dtype
 
 from tests.graph.one_operator import agree
 
-PLAIN = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
+PLAIN = [
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+]
 NARROW = [
     "bfloat16",
     "float8_e4m3fn",
@@ -53,7 +63,9 @@ def test_saturation(target, saturate):
 @pytest.mark.parametrize("mode", ["nearest", "up", "down"])
 @pytest.mark.parametrize("saturate", [0, 1])
 def test_exponents(mode, saturate):
-    x = np.array([1, 1.4, 1.5, 1.6, 3e38, 1e-39, 0, np.inf, np.nan, 2.9e38, 0.1], np.float32)
+    x = np.array(
+        [1, 1.4, 1.5, 1.6, 3e38, 1e-39, 0, np.inf, np.nan, 2.9e38, 0.1], np.float32
+    )
     to = np_dtype_to_tensor_dtype(np.dtype(ml_dtypes.float8_e8m0fnu))
     agree("Cast", [x], to=to, opset=25, saturate=saturate, round_mode=mode)
     back = x.astype(ml_dtypes.float8_e8m0fnu)

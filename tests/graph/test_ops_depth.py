@@ -14,7 +14,7 @@ from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
 from tilewright.graph.nodes import Operation, Value
-from tilewright.runtime.model import HostStep
+from tilewright.runtime.model import HostFallbackStep
 
 
 def model(op: str, shape: tuple[int, ...], **attributes: object) -> onnx.ModelProto:
@@ -25,7 +25,9 @@ def model(op: str, shape: tuple[int, ...], **attributes: object) -> onnx.ModelPr
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
         [onnx.ValueInfoProto(name="y")],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,10 +38,12 @@ def model(op: str, shape: tuple[int, ...], **attributes: object) -> onnx.ModelPr
         ("SpaceToDepth", (2, 3, 4, 6), {"blocksize": 2}),
     ],
 )
-def test_agrees_with_onnx(op: str, shape: tuple[int, ...], attributes: dict[str, object]) -> None:
+def test_agrees_with_onnx(
+    op: str, shape: tuple[int, ...], attributes: dict[str, object]
+) -> None:
     m = model(op, shape, **attributes)
     exe = tw.compile(m, cache=False)
-    assert not [s for s in exe.model.steps if isinstance(s, HostStep)]
+    assert not [s for s in exe.model.steps if isinstance(s, HostFallbackStep)]
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(exe(x), ReferenceEvaluator(m).run(None, {"x": x})[0])
 
@@ -58,4 +62,7 @@ def test_a_tensor_of_unknown_shape_is_rearranged(name, shape):
     whole, result = Value("x", float32), Value("y", float32)
     op = Operation(name, (whole,), (result,), {"blocksize": 2}, version=13)
     (found,) = interp.run_on(op, [np.ones(shape, np.float32)], OnnxFallback())
-    assert found.shape == {"DepthToSpace": (1, 1, 4, 4), "SpaceToDepth": (1, 4, 2, 2)}[name]
+    assert (
+        found.shape
+        == {"DepthToSpace": (1, 1, 4, 4), "SpaceToDepth": (1, 4, 2, 2)}[name]
+    )

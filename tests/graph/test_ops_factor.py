@@ -32,7 +32,9 @@ def test_factors_multiply_back(shape: tuple[int, ...], dtype: str) -> None:
     a = definite(*shape, dtype=dtype)
     tolerance = 1e-4 if dtype == "float32" else 1e-12
     [lower] = run(model_of("Cholesky", [a], domain="tilewright", opset=1), [a])
-    np.testing.assert_allclose(lower, np.linalg.cholesky(a), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        lower, np.linalg.cholesky(a), rtol=tolerance, atol=tolerance
+    )
     [packed] = run(model_of("LU", [a], domain="tilewright", opset=1), [a])
     np.testing.assert_allclose(triangles(packed), a, rtol=tolerance, atol=tolerance)
 
@@ -64,7 +66,9 @@ def test_columns_are_a_pivot_and_an_update_each() -> None:
 FLAGS = [(u, t, d) for u in (0, 1) for t in (0, 1) for d in (0, 1)]
 
 
-def solved(a: np.ndarray, b: np.ndarray, upper: int, transpose: int, unit: int) -> np.ndarray:
+def solved(
+    a: np.ndarray, b: np.ndarray, upper: int, transpose: int, unit: int
+) -> np.ndarray:
     """By a general solution with the one triangle that counts."""
     kept = (np.triu if upper else np.tril)(a.astype(np.float64))
     if unit:
@@ -92,7 +96,9 @@ def test_triangular_systems_are_solved(flags: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3, 8, 8)], ids=str)
-def test_cholesky_and_two_triangular_solutions_solve(shape: tuple[int, ...], dtype: str) -> None:
+def test_cholesky_and_two_triangular_solutions_solve(
+    shape: tuple[int, ...], dtype: str
+) -> None:
     a = definite(*shape, dtype=dtype)
     b = RNG.standard_normal((*shape[:-1], 4)).astype(dtype)
     [lower] = run(model_of("Cholesky", [a], domain="tilewright", opset=1), [a])
@@ -113,7 +119,11 @@ def test_a_triangular_solution_is_a_row_and_an_update_each() -> None:
 @pytest.mark.parametrize(
     ("b", "flags", "message"),
     [
-        (np.zeros((4, 2), "float32"), (0, 0, 0), r"right-hand sides \[4, 2\].*\[3, 3\]"),
+        (
+            np.zeros((4, 2), "float32"),
+            (0, 0, 0),
+            r"right-hand sides \[4, 2\].*\[3, 3\]",
+        ),
         (np.zeros((1, 3, 2), "float32"), (0, 0, 0), r"right-hand sides \[1, 3, 2\]"),
         (np.zeros((3, 2), "float64"), (0, 0, 0), "float64"),
         (np.zeros((3, 2), "float32"), (2, 0, 0), "upper is 2, expected 0 or 1"),

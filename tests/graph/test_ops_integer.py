@@ -43,7 +43,10 @@ def test_products_are_exact(size, left, right, zeros, known):
         "none": (None, None),
         "one": (drawn(left), drawn(right)),
         "each": (drawn(left, m), drawn(right, n)),
-        "middle": (left(128 if left is np.uint8 else 0), right(128 if right is np.uint8 else 0)),
+        "middle": (
+            left(128 if left is np.uint8 else 0),
+            right(128 if right is np.uint8 else 0),
+        ),
     }[zeros]
     za, zb = (np.int32(0) if p is None else np.asarray(p, np.int32) for p in points)
     za = za[:, None] if za.ndim else za
@@ -53,7 +56,9 @@ def test_products_are_exact(size, left, right, zeros, known):
     agree("MatMulInteger", inputs, known=known, expected=[want])
 
 
-@pytest.mark.parametrize("shapes", [((5,), (5, 4)), ((3, 5), (5,)), ((5,), (5,))], ids=str)
+@pytest.mark.parametrize(
+    "shapes", [((5,), (5, 4)), ((3, 5), (5,)), ((5,), (5,))], ids=str
+)
 def test_vectors(shapes):
     a, b = drawn(np.int8, *shapes[0]), drawn(np.uint8, *shapes[1])
     zeros = np.int8(-4), np.uint8(9)
@@ -79,12 +84,16 @@ def test_int32_wraps_around():
     strides=st.sampled_from([(1, 1), (2, 1)]),
     known=st.booleans(),
 )
-def test_convolutions_are_exact(left, right, channels, per_channel, pads, strides, known):
+def test_convolutions_are_exact(
+    left, right, channels, per_channel, pads, strides, known
+):
     c, m, group = channels
     x, w = drawn(left, 2, c, 7, 6), drawn(right, m, c // group, 3, 2)
     zx, zw = drawn(left), drawn(right, m) if per_channel else drawn(right)
     around = (pads[0], pads[2]), (pads[1], pads[3])
-    taps = w.astype(np.int32) - (zw.astype(np.int32)[:, None, None, None] if per_channel else zw)
+    taps = w.astype(np.int32) - (
+        zw.astype(np.int32)[:, None, None, None] if per_channel else zw
+    )
     data = windows(x, np.int32(zx), (3, 2), around, strides)
     parts = [
         np.einsum("nchwij,mcij->nmhw", d, t)
@@ -92,7 +101,12 @@ def test_convolutions_are_exact(left, right, channels, per_channel, pads, stride
     ]
     want = np.concatenate(parts, 1).astype(np.int32)
     arrays = [x, w, np.asarray(zx), np.asarray(zw)]
-    rest = {"pads": pads, "strides": strides, "group": group, "known": (1, 2, 3) if known else ()}
+    rest = {
+        "pads": pads,
+        "strides": strides,
+        "group": group,
+        "known": (1, 2, 3) if known else (),
+    }
     agree("ConvInteger", arrays, opset=10, expected=[want], **rest)
 
 
@@ -114,7 +128,11 @@ def test_a_convolution_without_pads_adds_none():
 
 
 def test_zero_points_per_row_of_each_matrix():
-    a, b, rows = drawn(np.uint8, 2, 3, 5), drawn(np.int8, 5, 4), drawn(np.uint8, 2, 3, 1)
+    a, b, rows = (
+        drawn(np.uint8, 2, 3, 5),
+        drawn(np.int8, 5, 4),
+        drawn(np.uint8, 2, 3, 1),
+    )
     want = (a.astype(np.int32) - rows) @ b.astype(np.int32)
     agree("MatMulInteger", [a, b, rows], expected=[want])
 
@@ -127,10 +145,19 @@ SIDES = [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0)]
 @pytest.mark.parametrize(
     ("op", "inputs"),
     [
-        ("MatMulInteger", [drawn(np.uint8, 1, 5), drawn(np.int8, 5, 4), drawn(np.uint8, 3)]),
-        ("MatMulInteger", [drawn(np.uint8, 2, 5), drawn(np.int8, 5, 1), ZERO, drawn(np.int8, 3)]),
+        (
+            "MatMulInteger",
+            [drawn(np.uint8, 1, 5), drawn(np.int8, 5, 4), drawn(np.uint8, 3)],
+        ),
+        (
+            "MatMulInteger",
+            [drawn(np.uint8, 2, 5), drawn(np.int8, 5, 1), ZERO, drawn(np.int8, 3)],
+        ),
         ("ConvInteger", [MAPS, KERNEL, ZERO, drawn(np.int8, 3)]),
-        ("QLinearConv", [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0), np.ones(5, np.float32), ZERO]),
+        (
+            "QLinearConv",
+            [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0), np.ones(5, np.float32), ZERO],
+        ),
         (
             "QLinearConv",
             [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0), ONE, ZERO, np.ones(5, np.int32)],
@@ -139,7 +166,9 @@ SIDES = [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0)]
 )
 def test_a_parameter_that_would_stretch_the_result_is_refused(op, inputs):
     """Three zero points made three rows of one."""
-    with pytest.raises(ModelError, match=r"do not fit: the operators that it is made of give"):
+    with pytest.raises(
+        ModelError, match=r"do not fit: the operators that it is made of give"
+    ):
         load(model_of(op, [np.asarray(v) for v in inputs]))
 
 
@@ -150,11 +179,21 @@ QUANTIZED = [np.float32(1), np.uint8(0)]
 @pytest.mark.parametrize(
     ("op", "inputs", "rest", "flops"),
     [
-        ("MatMulInteger", [drawn(np.uint8, 2, 3, 5), drawn(np.int8, 5, 4)], {}, 2 * 2 * 3 * 4 * 5),
+        (
+            "MatMulInteger",
+            [drawn(np.uint8, 2, 3, 5), drawn(np.int8, 5, 4)],
+            {},
+            2 * 2 * 3 * 4 * 5,
+        ),
         ("ConvInteger", CONV, {"group": 2}, 2 * 8 * 4 * 4 * 2 * 3 * 3),
         ("QuantizeLinear", [np.zeros((3, 5), np.float32), *QUANTIZED], {}, 2 * 3 * 5),
         ("DequantizeLinear", [drawn(np.uint8, 3, 5), *QUANTIZED], {}, 2 * 3 * 5),
-        ("DynamicQuantizeLinear", [np.zeros((3, 5), np.float32)], {"outputs": 3}, 4 * 3 * 5),
+        (
+            "DynamicQuantizeLinear",
+            [np.zeros((3, 5), np.float32)],
+            {"outputs": 3},
+            4 * 3 * 5,
+        ),
     ],
 )
 def test_the_work_is_counted(op, inputs, rest, flops):

@@ -50,7 +50,9 @@ def test_max_unpool():
     offsets = np.array([[0, 3], [9, 10]])
     places = np.arange(6).reshape(2, 3, 1, 1) * 16 + offsets
     agree("MaxUnpool", [x, places], kernel_shape=[2, 2], strides=[2, 2], opset=11)
-    exe = tw.compile(model_of("MaxUnpool", [x, places], kernel_shape=[2, 2], strides=[2, 2]))
+    exe = tw.compile(
+        model_of("MaxUnpool", [x, places], kernel_shape=[2, 2], strides=[2, 2])
+    )
     with pytest.raises(ExecutionError):
         exe(x, places + 96)
 
@@ -59,16 +61,25 @@ def test_max_unpool():
     "image, blocks, options",
     [
         ((5, 6), (2, 3), {}),
-        ((5, 6), (2, 2), {"strides": [2, 1], "pads": [0, 1, 1, 0], "dilations": [1, 2]}),
+        (
+            (5, 6),
+            (2, 2),
+            {"strides": [2, 1], "pads": [0, 1, 1, 0], "dilations": [1, 2]},
+        ),
         ((4, 3, 5), (2, 1, 3), {"strides": [1, 1, 2]}),
     ],
 )
 def test_col2im(image, blocks, options):
     rank = len(image)
-    pads, strides = options.get("pads", [0] * 2 * rank), options.get("strides", [1] * rank)
+    pads, strides = (
+        options.get("pads", [0] * 2 * rank),
+        options.get("strides", [1] * rank),
+    )
     dilations = options.get("dilations", [1] * rank)
     counts = [
-        (n + pads[a] + pads[a + rank] - dilations[a] * (blocks[a] - 1) - 1) // strides[a] + 1
+        (n + pads[a] + pads[a + rank] - dilations[a] * (blocks[a] - 1) - 1)
+        // strides[a]
+        + 1
         for a, n in enumerate(image)
     ]
     x = real(2, 3 * int(np.prod(blocks)), int(np.prod(counts)))
@@ -78,16 +89,39 @@ def test_col2im(image, blocks, options):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("mode", ["standard", "nesterov"])
 def test_momentum(mode, steps):
-    operands = [np.float32(0.1), np.array(steps), *(real(3, 2, seed=n) for n in range(6))]
+    operands = [
+        np.float32(0.1),
+        np.array(steps),
+        *(real(3, 2, seed=n) for n in range(6)),
+    ]
     options = {"alpha": 0.9, "beta": 0.7, "norm_coefficient": 0.01, "mode": mode}
     agree("Momentum", operands, outputs=4, **options, **TRAINING)
 
 
 @pytest.mark.parametrize("steps", [0, 2])
 def test_adagrad_and_adam(steps):
-    operands = [np.float32(0.1), np.array(steps), real(3), real(3, seed=1), abs(real(3, seed=2))]
-    agree("Adagrad", operands, outputs=2, decay_factor=0.1, norm_coefficient=0.01, **TRAINING)
-    agree("Adam", [*operands, abs(real(3, seed=3))], outputs=3, norm_coefficient=0.01, **TRAINING)
+    operands = [
+        np.float32(0.1),
+        np.array(steps),
+        real(3),
+        real(3, seed=1),
+        abs(real(3, seed=2)),
+    ]
+    agree(
+        "Adagrad",
+        operands,
+        outputs=2,
+        decay_factor=0.1,
+        norm_coefficient=0.01,
+        **TRAINING,
+    )
+    agree(
+        "Adam",
+        [*operands, abs(real(3, seed=3))],
+        outputs=3,
+        norm_coefficient=0.01,
+        **TRAINING,
+    )
 
 
 def test_features():
@@ -99,4 +133,11 @@ def test_batch_normalization_in_training():
     x, scale, bias, mean = real(4, 3, 5), real(3), real(3, seed=1), real(3, seed=2)
     variance = abs(real(3, seed=3))
     operands = [x, scale, bias, mean, variance]
-    agree("BatchNormalization", operands, outputs=3, training_mode=1, momentum=0.7, opset=15)
+    agree(
+        "BatchNormalization",
+        operands,
+        outputs=3,
+        training_mode=1,
+        momentum=0.7,
+        opset=15,
+    )

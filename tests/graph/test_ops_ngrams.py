@@ -11,7 +11,9 @@ RNG = np.random.default_rng(3)
 @pytest.mark.parametrize(
     ("mode", "dtype"), [("TF", np.int32), ("IDF", np.int64), ("TFIDF", np.int64)]
 )
-@pytest.mark.parametrize(("low", "high", "skips"), [(1, 1, 0), (1, 3, 2), (2, 2, 5), (2, 3, 0)])
+@pytest.mark.parametrize(
+    ("low", "high", "skips"), [(1, 1, 0), (1, 3, 2), (2, 2, 5), (2, 3, 0)]
+)
 @pytest.mark.parametrize("shape", [(9,), (3, 9), (2, 1), (0,)])
 def test_tfidf(mode, shape, low, high, skips, dtype):
     x = RNG.integers(0, 3, shape).astype(dtype)
@@ -65,7 +67,11 @@ def test_tfidf_puts_counts_where_the_model_says():
 
 @pytest.mark.parametrize(
     ("bands", "length", "rate", "low", "high"),
-    [(8, 16, 8192, 0.0, 4096.0), (40, 400, 16000, 20.0, 7600.0), (3, 5, 100, 1.0, 49.0)],
+    [
+        (8, 16, 8192, 0.0, 4096.0),
+        (40, 400, 16000, 20.0, 7600.0),
+        (3, 5, 100, 1.0, 49.0),
+    ],
 )
 @pytest.mark.parametrize("known", [(), range(5)])
 def test_mel(bands, length, rate, low, high, known):

@@ -34,7 +34,13 @@ def test_matmul(shapes, dtype):
     with np.errstate(all="ignore"):
         wide = (v.astype(np.float32) if dtype == "float16" else v for v in (a, b))
         want = np.asarray(np.matmul(*wide)).astype(dtype)
-    agree("MatMul", [a, b], expected=[want], rtol=1e-3 if dtype == "float16" else 1e-5, atol=1e-5)
+    agree(
+        "MatMul",
+        [a, b],
+        expected=[want],
+        rtol=1e-3 if dtype == "float16" else 1e-5,
+        atol=1e-5,
+    )
 
 
 @settings(max_examples=12, deadline=None)
@@ -56,7 +62,12 @@ def test_gemm(across, down, alpha, beta, bias, dtype):
     want = alpha * (left @ right)
     if bias is not None:
         want = want + beta * given[2]
-    attributes = {"alpha": alpha, "beta": beta, "transA": int(across), "transB": int(down)}
+    attributes = {
+        "alpha": alpha,
+        "beta": beta,
+        "transA": int(across),
+        "transB": int(down),
+    }
     agree("Gemm", given, expected=[want.astype(dtype)], atol=1e-4, **attributes)
 
 
@@ -109,7 +120,9 @@ def test_conv_transpose(strides, dilations, pads, group, bias):
         ((2, 1), (7, 5), (3, 3)),
     ],
 )
-def test_infinite_inputs_of_conv_transpose_stay_where_weights_are(kernel, strides, dilations):
+def test_infinite_inputs_of_conv_transpose_stay_where_weights_are(
+    kernel, strides, dilations
+):
     x = reals(1, 2, 4, 3)
     x[0, 0, 1, 2], x[0, 1, 3, 0] = np.inf, -np.inf
     agrees_transposed(strides, dilations, (0, 1, 1, 0), 1, True, kernel, x)
@@ -134,7 +147,9 @@ def agrees_transposed(
             6,
             *(
                 (n - 1) * s + (k - 1) * d + 1
-                for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)
+                for n, s, k, d in zip(
+                    x.shape[2:], strides, w.shape[2:], dilations, strict=True
+                )
             ),
         ),
         np.float32,
@@ -147,11 +162,20 @@ def agrees_transposed(
             at = h * strides[0] + i * dilations[0], v * strides[1] + j * dilations[1]
             with np.errstate(invalid="ignore"):
                 full[:, g * per : (g + 1) * per, at[0], at[1]] += part @ weights
-    want = full[:, :, pads[0] : full.shape[2] - pads[2], pads[1] : full.shape[3] - pads[3]]
+    want = full[
+        :, :, pads[0] : full.shape[2] - pads[2], pads[1] : full.shape[3] - pads[3]
+    ]
     b = [reals(6)] if bias else []
     want = want + b[0][:, None, None] if bias else want
-    geometry = {"strides": strides, "dilations": dilations, "pads": pads, "group": group}
-    agree("ConvTranspose", [x, w, *b], expected=[want], known=known, atol=1e-4, **geometry)
+    geometry = {
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        "group": group,
+    }
+    agree(
+        "ConvTranspose", [x, w, *b], expected=[want], known=known, atol=1e-4, **geometry
+    )
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
@@ -159,7 +183,9 @@ def agrees_transposed(
 def test_lp_pool(p, pads):
     x = reals(1, 2, 5, 6)
     padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 3), (2, 3))[:, :, ::2]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 3), (2, 3))[
+        :, :, ::2
+    ]
     want = (np.abs(windows) ** p).sum((-1, -2)) ** (1 / p)
     attributes = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": pads, "p": p}
     agree("LpPool", [x], expected=[want.astype(np.float32)], **attributes)

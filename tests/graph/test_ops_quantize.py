@@ -52,7 +52,9 @@ def test_a_zero_point_is_one_number_or_one_for_each_scale(op):
     """A vector beside one scale was taken for one per column, or for one per row of a product."""
     x = reals(4, 4) if op == "QuantizeLinear" else bytes_of(np.uint8, 4, 4)
     one, each, zeros = np.float32(0.5), abs(reals(4)) + 1, bytes_of(np.uint8, 4)
-    with pytest.raises(ModelError, match=r"the zero point is \[4\] where the scale is \[\]"):
+    with pytest.raises(
+        ModelError, match=r"the zero point is \[4\] where the scale is \[\]"
+    ):
         load(one_operator.model_of(op, [x, one, zeros], opset=23))
     for scale, zero in ((each, zeros), (each, np.uint8(3)), (one, np.uint8([3]))):
         agree(op, [np.asarray(v) for v in (x, scale, zero)])
@@ -91,7 +93,9 @@ def bytes_of(dtype, *shape):
     return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("shapes", [((3, 5), (5, 4)), ((2, 3, 5), (5, 4)), ((5,), (5,))])
+@pytest.mark.parametrize(
+    "shapes", [((3, 5), (5, 4)), ((2, 3, 5), (5, 4)), ((5,), (5,))]
+)
 @pytest.mark.parametrize("left", [np.uint8, np.int8])
 def test_matmul_integer(shapes, left):
     a, b = bytes_of(left, *shapes[0]), bytes_of(np.int8, *shapes[1])
@@ -115,7 +119,11 @@ def rounded(total, factor, zero, dtype):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_qlinear_matmul(dtype):
     a, b = bytes_of(dtype, 2, 3, 8), bytes_of(dtype, 8, 4)
-    scales = np.float32(0.03), np.array([0.1, 0.2, 0.3, 0.4], np.float32), np.float32(0.7)
+    scales = (
+        np.float32(0.03),
+        np.array([0.1, 0.2, 0.3, 0.4], np.float32),
+        np.float32(0.7),
+    )
     za, zy = dtype(3), dtype(5)
     zb = bytes_of(dtype, 4)
     total = (a.astype(np.int32) - za) @ (b.astype(np.int32) - zb.astype(np.int32))

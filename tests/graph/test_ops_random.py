@@ -18,7 +18,9 @@ def drawn(op_type, inputs=(), **attributes):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_uniform(dtype):
     number = {"float32": 1, "float16": 10, "float64": 11}[dtype]
-    x = drawn("RandomUniform", shape=[N // 4, 4], low=-1.0, high=3.0, seed=5.0, dtype=number)
+    x = drawn(
+        "RandomUniform", shape=[N // 4, 4], low=-1.0, high=3.0, seed=5.0, dtype=number
+    )
     assert x.dtype == dtype
     x = x.astype(np.float64)
     assert x.min() >= -1
@@ -29,7 +31,9 @@ def test_uniform(dtype):
 
 
 def test_normal():
-    x = drawn("RandomNormal", shape=[N], mean=2.0, scale=3.0, seed=1.0).astype(np.float64)
+    x = drawn("RandomNormal", shape=[N], mean=2.0, scale=3.0, seed=1.0).astype(
+        np.float64
+    )
     z = (x - 2) / 3
     assert abs(z.mean()) < 0.03
     assert abs(z.std() - 1) < 0.03

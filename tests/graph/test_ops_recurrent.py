@@ -44,7 +44,9 @@ def layer(kind, inputs, backwards, lengths, d, inside):
             elif kind == "GRU":
                 h[n] = gru(one, h[n], w[d], r[d], b[d], inside)
             else:
-                h[n] = np.tanh(one @ w[d].T + h[n] @ r[d].T + b[d].reshape(2, -1).sum(0))
+                h[n] = np.tanh(
+                    one @ w[d].T + h[n] @ r[d].T + b[d].reshape(2, -1).sum(0)
+                )
             out[t, n] = h[n]
     return [out, h] if c is None else [out, h, c]
 
@@ -64,7 +66,9 @@ def operands(kind, steps, batch, width, units, directions, lengths):
         lengths,
         real(d, batch, units),
     ]
-    return [*found, real(d, batch, units), real(d, 3 * units)] if kind == "LSTM" else found
+    return (
+        [*found, real(d, batch, units), real(d, 3 * units)] if kind == "LSTM" else found
+    )
 
 
 @pytest.mark.parametrize("kind", GATES)
@@ -83,14 +87,18 @@ def test_every_direction(kind, direction, batch, units, ragged, layout):
     lengths = np.array([4, 2, 1, 3, 4, 1][:batch], np.int32) if ragged else None
     inputs = operands(kind, steps, batch, 7, units, len(backwards), lengths)
     for inside in (0, 1) if kind == "GRU" else (0,):
-        parts = [layer(kind, inputs, b, lengths, d, inside) for d, b in enumerate(backwards)]
+        parts = [
+            layer(kind, inputs, b, lengths, d, inside) for d, b in enumerate(backwards)
+        ]
         expected = [
             np.stack(p, 1 if n == 0 else 0).astype(np.float32)
             for n, p in enumerate(zip(*parts, strict=True))
         ]
         given = list(inputs)
         if layout:
-            expected = [np.moveaxis(expected[0], 2, 0)] + [e.swapaxes(0, 1) for e in expected[1:]]
+            expected = [np.moveaxis(expected[0], 2, 0)] + [
+                e.swapaxes(0, 1) for e in expected[1:]
+            ]
             for n in (0, 5, 6)[: 3 if kind == "LSTM" else 2]:
                 given[n] = np.ascontiguousarray(given[n].swapaxes(0, 1))
         agree(
@@ -125,4 +133,6 @@ def test_threads_share_a_wide_step():
     one, two = (tw.compile(model, threads=n, cache=False)(*given) for n in (1, 2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)
-    np.testing.assert_allclose(one[0][:, 0], layer("LSTM", inputs, 0, None, 0, 0)[0], atol=1e-5)
+    np.testing.assert_allclose(
+        one[0][:, 0], layer("LSTM", inputs, 0, None, 0, 0)[0], atol=1e-5
+    )

@@ -17,16 +17,27 @@ def resize(x, *, scales=None, sizes=None, roi=EMPTY, **attributes):
     agree("Resize", inputs, known=(1, 2, 3), opset=19, atol=5e-6, **attributes)
 
 
-@pytest.mark.parametrize("transformation", ["align_corners", "asymmetric", "half_pixel"])
+@pytest.mark.parametrize(
+    "transformation", ["align_corners", "asymmetric", "half_pixel"]
+)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("scale", [0.4, 0.5, 2.0, 2.3])
 def test_modes(mode, transformation, scale):
     x = RNG.standard_normal((1, 2, 5, 7), dtype=np.float32)
-    resize(x, scales=[1, 1, scale, 1.5], mode=mode, coordinate_transformation_mode=transformation)
+    resize(
+        x,
+        scales=[1, 1, scale, 1.5],
+        mode=mode,
+        coordinate_transformation_mode=transformation,
+    )
 
 
-@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int64", "float64"])
+@pytest.mark.parametrize(
+    "rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+)
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "int8", "uint8", "int64", "float64"]
+)
 def test_nearest_copies_any_dtype(rounding, dtype):
     x = RNG.integers(0, 100, (1, 1, 4, 3)).astype(dtype)
     resize(x, scales=[1, 1, 2.5, 0.7], mode="nearest", nearest_mode=rounding)

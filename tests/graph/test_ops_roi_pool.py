@@ -66,13 +66,25 @@ def test_types(dtype):
     x = RNG.standard_normal((2, 2, 5, 6)).astype(dtype)
     want = pooled(x, ROIS.astype(dtype), (2, 2), 0.5)
     options = {"pooled_shape": [2, 2], "spatial_scale": 0.5, "opset": 22}
-    agree("MaxRoiPool", [x, ROIS.astype(dtype)], expected=[want], rtol=0, atol=0, **options)
+    agree(
+        "MaxRoiPool",
+        [x, ROIS.astype(dtype)],
+        expected=[want],
+        rtol=0,
+        atol=0,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 0, 5), (2, 3, 5, 0), (2, 0, 5, 5)])
 def test_an_image_without_elements(shape):
     want = np.zeros((7, shape[1], 2, 2), np.float32)
-    agree("MaxRoiPool", [np.ones(shape, np.float32), ROIS], expected=[want], pooled_shape=[2, 2])
+    agree(
+        "MaxRoiPool",
+        [np.ones(shape, np.float32), ROIS],
+        expected=[want],
+        pooled_shape=[2, 2],
+    )
 
 
 def test_no_regions():
@@ -83,7 +95,9 @@ def test_no_regions():
 
 def test_as_onnx_runtime():
     onnxruntime = pytest.importorskip("onnxruntime")
-    x = np.abs(RNG.standard_normal((2, 4, 19, 25), dtype=np.float32))  # it begins above zero
+    x = np.abs(
+        RNG.standard_normal((2, 4, 19, 25), dtype=np.float32)
+    )  # it begins above zero
     corners = RNG.uniform(-10, 60, (40, 2, 2)).astype(np.float32)
     corners.sort(1)
     rois = np.c_[RNG.integers(0, 2, 40), corners.reshape(40, 4)].astype(np.float32)

@@ -60,5 +60,10 @@ def test_deform_conv(full):
     x, w = reals(1, 4, 6, 5), reals(4, 2, 3, 2)
     offset = reals(1, 2 * 3 * 2 * 2, 6, 5)
     rest = [reals(4), np.abs(reals(1, 2 * 3 * 2, 6, 5))] if full else []
-    geometry = {"pads": [1, 0, 1, 1], "group": 2, "offset_group": 2, "kernel_shape": [3, 2]}
+    geometry = {
+        "pads": [1, 0, 1, 1],
+        "group": 2,
+        "offset_group": 2,
+        "kernel_shape": [3, 2],
+    }
     agree("DeformConv", [x, w, offset, *rest], atol=1e-4, **geometry)

@@ -25,7 +25,9 @@ def test_running_sums(shape, exclusive, reverse, axis):
 
 
 @pytest.mark.parametrize("largest", [0, 1])
-@pytest.mark.parametrize("shape, axis, k", [((40,), 0, 7), ((3, 17, 4), 1, 17), ((6, 5), -1, 1)])
+@pytest.mark.parametrize(
+    "shape, axis, k", [((40,), 0, 7), ((3, 17, 4), 1, 17), ((6, 5), -1, 1)]
+)
 def test_top_k(shape, axis, k, largest):
     x = np.random.default_rng(k).integers(-9, 9, shape).astype(np.float32)
     k = np.array([k], np.int64)
@@ -67,7 +69,10 @@ def test_gather_nd(batch, shape):
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_one_hot(axis):
-    places, values = np.array([[0, -1, 7], [2, 3, -9]], np.int64), np.array([2, 5], np.float32)
+    places, values = (
+        np.array([[0, -1, 7], [2, 3, -9]], np.int64),
+        np.array([2, 5], np.float32),
+    )
     expected = np.full((2, 3, 4), 2, np.float32)
     for n, p in np.ndenumerate(places):
         if -4 <= p < 4:

@@ -15,8 +15,15 @@ COMPARE = [np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.no
 class Forest:
     """Random trees, in the operator's attributes."""
 
-    def __init__(self, trees, depth, features, targets, dtype, modes=range(7), missing=False):
-        self.features, self.targets, self.dtype, self.modes = features, targets, dtype, [*modes]
+    def __init__(
+        self, trees, depth, features, targets, dtype, modes=range(7), missing=False
+    ):
+        self.features, self.targets, self.dtype, self.modes = (
+            features,
+            targets,
+            dtype,
+            [*modes],
+        )
         self.rows, self.leaves, self.sets = [], [], {}
         self.roots = [self.grow(depth) for _ in range(trees)]
         self.missing = [int(missing and RNG.random() < 0.5) for _ in self.rows]
@@ -26,9 +33,16 @@ class Forest:
         self.rows.append(None)
         mode = int(RNG.choice(self.modes))
         if mode == 6:
-            self.sets[n] = [float(v) for v in RNG.choice(np.arange(1, 5), 2, replace=False)]
+            self.sets[n] = [
+                float(v) for v in RNG.choice(np.arange(1, 5), 2, replace=False)
+            ]
         ways = [self.way(depth) for _ in range(2)]
-        self.rows[n] = (int(RNG.integers(self.features)), float(RNG.integers(5)), mode, *ways)
+        self.rows[n] = (
+            int(RNG.integers(self.features)),
+            float(RNG.integers(5)),
+            mode,
+            *ways,
+        )
         return n
 
     def way(self, depth):
@@ -81,13 +95,22 @@ class Forest:
 
 
 @pytest.mark.parametrize("modes", [[0], [3], [4, 5], [6], range(7)])
-@pytest.mark.parametrize(("dtype", "missing"), [(np.float32, False), (np.float64, True)])
+@pytest.mark.parametrize(
+    ("dtype", "missing"), [(np.float32, False), (np.float64, True)]
+)
 def test_sum(modes, dtype, missing):
     forest = Forest(5, 4, 3, 2, dtype, modes, missing)
     x = RNG.integers(0, 5, (20, 3)).astype(dtype)
     x[RNG.random(x.shape) < 0.2] = np.nan
     want = forest.sums(x).astype(dtype)
-    agree("TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, expected=[want], **forest.attributes())
+    agree(
+        "TreeEnsemble",
+        [x],
+        domain="ai.onnx.ml",
+        opset=5,
+        expected=[want],
+        **forest.attributes(),
+    )
 
 
 @pytest.mark.parametrize("how", range(4))
@@ -98,7 +121,9 @@ def test_ways_to_aggregate(how):
     want = [votes.mean(1), votes.sum(1), votes.min(1), votes.max(1)][how][:, None]
     options = {**forest.attributes(), "aggregate_function": how}
     expected = [want.astype(np.float32)]
-    agree("TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, expected=expected, **options)
+    agree(
+        "TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, expected=expected, **options
+    )
 
 
 @pytest.mark.parametrize("post", [1, 2, 3])
@@ -110,7 +135,9 @@ def test_transforms(post):
     want = 1 / (1 + np.exp(-y)) if post == 2 else e / e.sum(1, keepdims=True)
     options = {**forest.attributes(), "post_transform": post}
     expected = [want.astype(np.float32)]
-    agree("TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, expected=expected, **options)
+    agree(
+        "TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, expected=expected, **options
+    )
 
 
 def test_trees_that_are_none():

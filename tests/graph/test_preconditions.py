@@ -21,7 +21,9 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.pipeline import graph_pipeline
 
 RNG = np.random.default_rng(5)
-Row = tuple[int, str, dict[str, Any], bool]  # opset, model, constants, whether a rewrite fires
+Row = tuple[
+    int, str, dict[str, Any], bool
+]  # opset, model, constants, whether a rewrite fires
 
 
 def real(*shape: int, dtype: Any = np.float32) -> Any:
@@ -35,7 +37,13 @@ def whole(dtype: Any, *shape: int) -> Any:
 
 # ------------------------------------------------- Conv, then BatchNormalization on constants
 
-NORM = {"w": real(4, 3, 3, 3), "g": real(4), "h": real(4), "m": real(4), "v": abs(real(4)) + 1}
+NORM = {
+    "w": real(4, 3, 3, 3),
+    "g": real(4),
+    "h": real(4),
+    "m": real(4),
+    "v": abs(real(4)) + 1,
+}
 X = "float[2, 3, 5, 5] x) => (float[2, 4, 3, 3] y"
 BN = "a = Conv(x, w) y = BatchNormalization{}(a, g, h, m, v)"
 PLANES = {k: real(4, 1, 1) ** 2 + 1 for k in "ghmv"}
@@ -402,7 +410,9 @@ ROWS = [(g, n) for g, rows in GROUPS.items() for n in rows]
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_rewrite_where_it_may_and_nowhere_else(group: str, name: str) -> None:
     opset, source, constants, fires = GROUPS[group][name]
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> f {source}')
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}]> f {source}'
+    )
     arrays = (numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items())
     model.graph.initializer.extend(arrays)
     graph = load(model)
@@ -412,13 +422,17 @@ def test_a_rewrite_where_it_may_and_nowhere_else(group: str, name: str) -> None:
     with events.record() as log:
         on_bytes = group in ("products", "quantized")
         passed = graph_pipeline("default", fallback, on_bytes).run(graph, check=True)
-    fired = [e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"]
+    fired = [
+        e.fields["rule"] for e in log if e.kind == "rule" and e.fields["set"] == "graph"
+    ]
     assert any(name.startswith(RULES[group]) for name in fired) == fires
     found = interp.evaluate(passed, feeds, fallback=fallback)
     for key, want in expected.items():
         assert found[key].dtype == want.dtype
         bar = {"rtol": 1e-3 if want.dtype == np.float16 else 1e-5}
-        bar["atol"] = bar["rtol"] * np.abs(np.nan_to_num(want.astype(float), posinf=0)).max()
+        bar["atol"] = (
+            bar["rtol"] * np.abs(np.nan_to_num(want.astype(float), posinf=0)).max()
+        )
         if want.dtype.kind in "iu":  # a tie that rounds to the other side
             bar = {"atol": 1 if group == "products" else 0, "rtol": 0}
         np.testing.assert_allclose(found[key].astype(float), want.astype(float), **bar)
@@ -428,7 +442,9 @@ def _fed(v: Value) -> Any:
     random = np.random.default_rng(3)
     if v.dtype is None or v.dtype.is_float:
         scale = 100 if v.extents == (200,) else 1
-        return (scale * random.standard_normal(v.extents)).astype(v.dtype.numpy if v.dtype else "f")
+        return (scale * random.standard_normal(v.extents)).astype(
+            v.dtype.numpy if v.dtype else "f"
+        )
     if v.dtype.name == "uint8":
         return random.integers(0, 256, v.extents).astype(np.uint8)
     low, high = (0, 2) if v.dtype.is_bool else (-9, 9)

@@ -26,11 +26,15 @@ def same(call):
 
 
 def model(op_type, **attributes):
-    node = helper.make_node(op_type, ["x"], ["y"], name="n", domain="com.acme", **attributes)
+    node = helper.make_node(
+        op_type, ["x"], ["y"], name="n", domain="com.acme", **attributes
+    )
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 3))
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.acme", 1)]
-    return helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets)
+    return helper.make_model(
+        helper.make_graph([node], "g", [x], [y]), opset_imports=opsets
+    )
 
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -50,7 +50,9 @@ relu = onnx.Relu
 TWICE = Rule("relu-twice", relu(relu(x)), relu(x))
 
 
-def model_of(nodes: str, inputs: str = "float[2, 3] x", out: str = "float[2, 3] out") -> Any:
+def model_of(
+    nodes: str, inputs: str = "float[2, 3] x", out: str = "float[2, 3] out"
+) -> Any:
     opsets = '["" : 21, "com.acme" : 1]'
     return parser.parse_model(
         f"<ir_version: 10, opset_import: {opsets}> f ({inputs}) => ({out}) {{ {nodes} }}"
@@ -119,23 +121,31 @@ WRONG = {
     "zeros of another sign": Rule("r", x + 0, x),
     "a quotient that rounds otherwise": Rule("r", x / y, x * onnx.Reciprocal(y)),
     "infinity times zero": Rule("r", x * 0, x - x),
-    "a softmax of any axis": Rule("r", onnx.Softmax(x, axis=axis), onnx.Softmax(x, axis=-1)),
+    "a softmax of any axis": Rule(
+        "r", onnx.Softmax(x, axis=axis), onnx.Softmax(x, axis=-1)
+    ),
     "a default that is none": Rule(
         "r", onnx.Gelu(x, approximate=LeftOut("tanh")), onnx.Gelu(x, approximate="tanh")
     ),
     "a type that is not kept": Rule("r", onnx.Flatten(x), x, keeps_type=True),
     "far beyond rounding": Rule("r", onnx.Sigmoid(x), onnx.HardSigmoid(x), exact=False),
-    "operands that may be left out": Rule("r", onnx.Clip(x, maybe(c)), onnx.Max(x, 0), exact=False),
+    "operands that may be left out": Rule(
+        "r", onnx.Clip(x, maybe(c)), onnx.Max(x, 0), exact=False
+    ),
     "a function that forgets": replace(
         BATCHNORM, name="r", replacement=lambda m, f: f.op("Relu", m.root.inputs[0])
     ),
-    "a function that fails": Rule("r", relu(x), lambda m, f: f.op("MatMul", m[x], m[x])),
+    "a function that fails": Rule(
+        "r", relu(x), lambda m, f: f.op("MatMul", m[x], m[x])
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_rule_is_refused_with_a_counterexample(name: str) -> None:
-    with pytest.raises(InputError, match=r"rule 'r': it (is wrong|fails) on .* with ") as caught:
+    with pytest.raises(
+        InputError, match=r"rule 'r': it (is wrong|fails) on .* with "
+    ) as caught:
         register(WRONG[name])
     assert caught.value.code == "TW-RULE"
     assert registered() == ()
@@ -161,7 +171,9 @@ def test_a_right_rule_is_taken(name: str) -> None:
 
 def test_a_rule_that_nothing_can_be_tried_on_is_refused() -> None:
     never = Rule("never", relu(x), x, when=[lambda m: False])
-    with pytest.raises(InputError, match=r"applied to 0 of \d+ random instances.*samples"):
+    with pytest.raises(
+        InputError, match=r"applied to 0 of \d+ random instances.*samples"
+    ):
         register(never)
 
 
@@ -187,7 +199,9 @@ def test_what_the_replacement_reads_must_be_in_the_pattern() -> None:
 
 
 def test_an_operator_is_one_of_its_domain() -> None:
-    with pytest.raises(InputError, match=r"no operator 'Reluu' of ONNX.*Did you mean 'Relu'"):
+    with pytest.raises(
+        InputError, match=r"no operator 'Reluu' of ONNX.*Did you mean 'Relu'"
+    ):
         _ = onnx.Reluu
     with pytest.raises(InputError, match=r"no operator 'Relu' of domain 'com\.acme'"):
         _ = operators("com.acme").Relu
@@ -309,14 +323,18 @@ def test_inner_results_that_others_read_stay() -> None:
 
 def test_types_must_agree() -> None:
     narrow = Rule("cast-away", onnx.Cast(x).with_attributes(), x)
-    graph = graph_of("a = Cast<to = 11>(x) out = Abs(a)", "float[2, 3] x", "double[2, 3] out")
+    graph = graph_of(
+        "a = Cast<to = 11>(x) out = Abs(a)", "float[2, 3] x", "double[2, 3] out"
+    )
     assert rewrite(graph, [narrow]) is graph
 
 
 def test_a_rule_without_end_is_named() -> None:
     around = Rule("turn", x + y, y + x)
     graph = graph_of("out = Add(x, y)", TWO)
-    with pytest.raises(CompileError, match=r"rule 'turn': it does not come to an end") as caught:
+    with pytest.raises(
+        CompileError, match=r"rule 'turn': it does not come to an end"
+    ) as caught:
         rewrite(graph, [around])
     assert caught.value.code == "TW-RULE"
     with pytest.raises(InputError, match="does not come to an end"):

@@ -7,7 +7,7 @@ from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
 from tilewright.base.errors import TilewrightError
-from tilewright.runtime.model import HostStep
+from tilewright.runtime.model import HostFallbackStep
 
 RNG = np.random.default_rng(5)
 MODELS = {
@@ -42,12 +42,14 @@ def build(text):
 @pytest.mark.parametrize("name", MODELS)
 def test_known_sequences_run_natively(name):
     model = build(MODELS[name])
-    feeds = {n: RNG.normal(size=(3, 3)).astype(np.float32) for n in "ab"} | {"flag": np.array(True)}
+    feeds = {n: RNG.normal(size=(3, 3)).astype(np.float32) for n in "ab"} | {
+        "flag": np.array(True)
+    }
     exe = tw.compile(model, threads=1, cache=False)
     (want,) = ReferenceEvaluator(model).run(None, feeds)
     np.testing.assert_array_equal(exe(feeds), want)
     if name != "inside":
-        assert not [s for s in exe.model.steps if isinstance(s, HostStep)]
+        assert not [s for s in exe.model.steps if isinstance(s, HostFallbackStep)]
 
 
 @pytest.mark.filterwarnings("ignore")

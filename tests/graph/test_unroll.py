@@ -19,10 +19,16 @@ def info(name, kind=F32, shape=(2,)):
 
 
 def model_of(nodes, inputs, outputs, weights=()):
-    constants = [numpy_helper.from_array(np.asarray(a), n) for n, a in dict(weights).items()]
-    graph = helper.make_graph(nodes, "g", inputs, [onnx.ValueInfoProto(name=n) for n in outputs])
+    constants = [
+        numpy_helper.from_array(np.asarray(a), n) for n, a in dict(weights).items()
+    ]
+    graph = helper.make_graph(
+        nodes, "g", inputs, [onnx.ValueInfoProto(name=n) for n in outputs]
+    )
     graph.initializer.extend(constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    )
 
 
 def scan_model(steps, **attributes):
@@ -47,7 +53,10 @@ def test_scan(backwards):
     rng = np.random.default_rng(0)
     start = rng.standard_normal(2).astype(np.float32)
     x = rng.standard_normal((5, 2)).astype(np.float32)
-    directions = {"scan_input_directions": [backwards], "scan_output_directions": [backwards]}
+    directions = {
+        "scan_input_directions": [backwards],
+        "scan_output_directions": [backwards],
+    }
     model = scan_model(5, scan_output_axes=[1], **directions)
     last, squares = run(model, [start, x])
     sums = start + np.cumsum(x[::-1] if backwards else x, 0)

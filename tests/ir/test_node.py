@@ -10,7 +10,18 @@ import struct
 import pytest
 
 from tilewright.base import dtypes
-from tilewright.expr.nodes import Add, Buffer, Call, Const, Load, Mul, Select, Var, const, var
+from tilewright.expr.nodes import (
+    Add,
+    Buffer,
+    Call,
+    Const,
+    Load,
+    Mul,
+    Select,
+    Var,
+    const,
+    var,
+)
 from tilewright.ir import node as core
 from tilewright.ir.node import Node, postorder, substitute, transform
 
@@ -58,7 +69,8 @@ def test_equal_fields_are_one_object():
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [(0.0, -0.0), (1, True), (1, 1.0), (True, 1.0), (0, False), (0.0, 0), (2.0, 2)]
+    ("a", "b"),
+    [(0.0, -0.0), (1, True), (1, 1.0), (True, 1.0), (0, False), (0.0, 0), (2.0, 2)],
 )
 def test_values_that_python_calls_equal_are_kept_apart(a, b):
     assert Weight(a) is not Weight(b)

@@ -47,7 +47,11 @@ def positive(program: int) -> None:
 
 
 def test_names_come_from_the_class():
-    assert (AddNumber.name, NegatePass.name, Named.name) == ("add-number", "negate", "keep")
+    assert (AddNumber.name, NegatePass.name, Named.name) == (
+        "add-number",
+        "negate",
+        "keep",
+    )
 
 
 def test_runs_in_order():
@@ -80,7 +84,9 @@ def test_text_that_is_wrong(text, message):
 def test_checks_between_steps_name_the_step():
     pipeline = Pipeline("p", (AddNumber(2), NegatePass(), AddNumber(9)), positive)
     assert pipeline.run(3) == 4
-    with pytest.raises(VerifyError, match="pipeline p, after pass negate: -5 is negative"):
+    with pytest.raises(
+        VerifyError, match="pipeline p, after pass negate: -5 is negative"
+    ):
         pipeline.run(3, check=True)
     with pytest.raises(VerifyError, match="before the first pass"):
         pipeline.run(-3, check=True)
@@ -91,7 +97,9 @@ def test_pipelines_nest_and_are_traced():
     outer = Pipeline("outer", (inner, Named()), positive)
     with record() as events:
         assert outer.run(1, check=True) == 3
-    seen = [(e.fields["pipeline"], e.fields["name"], e.fields["changed"]) for e in events]
+    seen = [
+        (e.fields["pipeline"], e.fields["name"], e.fields["changed"]) for e in events
+    ]
     assert seen == [
         ("inner", "add-number", True),
         ("outer", "inner", True),

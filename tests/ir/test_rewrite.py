@@ -37,7 +37,10 @@ SMALL = rules(
 
 
 def test_a_row_prints_itself():
-    assert str(SMALL.rules[2]) == "div-mul: x * c // d -> x * (c // d)  when 0 < d and c % d == 0"
+    assert (
+        str(SMALL.rules[2])
+        == "div-mul: x * c // d -> x * (c // d)  when 0 < d and c % d == 0"
+    )
     assert str(SMALL).splitlines()[0].split() == ["add-zero", "x", "+", "0", "x"]
 
 
@@ -74,7 +77,12 @@ def test_the_first_row_wins():
 
 def test_commute_expands_the_orders():
     row = Rule("absorb", Min(Max(x, y), x), x, commute=True)
-    for e in (Min(Max(i, j), i), Min(Max(j, i), i), Min(i, Max(i, j)), Min(i, Max(j, i))):
+    for e in (
+        Min(Max(i, j), i),
+        Min(Max(j, i), i),
+        Min(i, Max(i, j)),
+        Min(i, Max(j, i)),
+    ):
         assert rules(row).at_root(e) is i
     plain = Rule("absorb", Min(Max(x, y), x), x)
     assert rules(plain).at_root(Min(i, Max(i, j))) is None
@@ -188,7 +196,9 @@ def test_rules_that_end_after_many_rewrites_are_no_loop():
 
 
 def test_decide_is_asked_where_no_rule_matches():
-    answer = normalize(i * j + 0, SMALL, decide=lambda e: i if isinstance(e, Mul) else None)
+    answer = normalize(
+        i * j + 0, SMALL, decide=lambda e: i if isinstance(e, Mul) else None
+    )
     assert answer is i
 
 
@@ -238,7 +248,9 @@ def test_patterns_may_use_every_shape_of_node():
     from tilewright.expr.patterns import FLOAT
 
     g = holes("g", FLOAT)[0]
-    row = rules(Rule("log-exp", call("log", call("exp", g)), g, reason="an example, not exact"))
+    row = rules(
+        Rule("log-exp", call("log", call("exp", g)), g, reason="an example, not exact")
+    )
     v = var("v", float32)
     assert row.at_root(call("log", call("exp", v))) is v
     assert row.at_root(call("log", call("sin", v))) is None

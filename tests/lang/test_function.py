@@ -43,7 +43,11 @@ def test_overlapping_and_strided_arrays() -> None:
 
 def test_copies_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     f = Function(_kernel())
-    x, y, z = np.ones((6, 4), np.float32).T, np.zeros((4, 6), np.float32), np.zeros((4, 12))
+    x, y, z = (
+        np.ones((6, 4), np.float32).T,
+        np.zeros((4, 6), np.float32),
+        np.zeros((4, 12)),
+    )
     wide = z.astype(np.float32)[:, ::2]
     with record() as events:
         f(np.ascontiguousarray(x), y, y.copy())
@@ -53,7 +57,9 @@ def test_copies_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert copies == [{"kernel": "both", "array": n, "bytes": 96} for n in "xz"]
     assert (wide == 1).all() and (y == 2).all()
     monkeypatch.setenv("TILEWRIGHT_FALLBACK", "error")
-    with pytest.raises(InputError, match=r"both: x: float32\[4, 6\].*ascontiguousarray") as raised:
+    with pytest.raises(
+        InputError, match=r"both: x: float32\[4, 6\].*ascontiguousarray"
+    ) as raised:
         f(x, y, wide)
     assert raised.value.code == "TW-FALLBACK"
     f(np.ascontiguousarray(x), y, y.copy())
@@ -63,7 +69,9 @@ def test_outputs_that_share_memory_are_refused() -> None:
     x, rows = np.ones((4, 6), np.float32), np.zeros((5, 6), np.float32)
     function = Function(_kernel())
     for y, z in ((rows[:4], rows[:4]), (rows[:4], rows[1:])):
-        with pytest.raises(InputError, match="out= for 'y' and 'z': the arrays share memory"):
+        with pytest.raises(
+            InputError, match="out= for 'y' and 'z': the arrays share memory"
+        ):
             function(x, y, z)
     assert not rows.any()
     wide = np.zeros((4, 12), np.float32)
@@ -85,7 +93,10 @@ _GOOD = np.zeros((4, 6), np.float32)
     ("arrays", "message"),
     [
         ((_GOOD, _GOOD), "2 arrays given, 3 expected: x: float32"),
-        ((_GOOD, _GOOD, np.zeros((4, 5), np.float32)), r"z.*float32\[4, 6\].*float32\[4, 5\]"),
+        (
+            (_GOOD, _GOOD, np.zeros((4, 5), np.float32)),
+            r"z.*float32\[4, 6\].*float32\[4, 5\]",
+        ),
         ((_GOOD, _GOOD, np.zeros((4, 6))), r"z.*float32\[4, 6\].*float64\[4, 6\]"),
         ((_GOOD.astype(np.int32), _GOOD, _GOOD), "x.*int32"),
         ((_GOOD, _GOOD, [0.0]), "z.*(list|NumPy)"),
@@ -136,12 +147,20 @@ _ODD = {
 def test_the_quick_way_leaves_odd_arrays_alone(name: str, place: int) -> None:
     quick = compile(_kernel()).in_place
     assert quick is not None
-    arrays = [np.ones((4, 6), np.float32), *(np.zeros((4, 6), np.float32) for _ in range(2))]
+    arrays = [
+        np.ones((4, 6), np.float32),
+        *(np.zeros((4, 6), np.float32) for _ in range(2)),
+    ]
     assert quick(tuple(arrays))
-    arrays = [np.ones((4, 6), np.float32), *(np.zeros((4, 6), np.float32) for _ in range(2))]
+    arrays = [
+        np.ones((4, 6), np.float32),
+        *(np.zeros((4, 6), np.float32) for _ in range(2)),
+    ]
     arrays[place] = _ODD[name]()
     assert not quick(tuple(arrays))
-    assert not any(np.asarray(a).any() for n, a in enumerate(arrays) if n not in (0, place))
+    assert not any(
+        np.asarray(a).any() for n, a in enumerate(arrays) if n not in (0, place)
+    )
     assert not quick((*arrays, arrays[0])) and not quick(tuple(arrays[:2]))
 
 
@@ -171,7 +190,10 @@ def test_the_quick_way_sees_shared_memory() -> None:
 
 def test_the_quick_way_sees_shared_memory_among_many_arrays() -> None:
     a, b, *outs = (Buffer(f"b{n}", (4,), float32) for n in range(22))
-    sums = [map_(f"sum{n}", out, lambda i, n=n: a[i] + b[i] * n) for n, out in enumerate(outs)]
+    sums = [
+        map_(f"sum{n}", out, lambda i, n=n: a[i] + b[i] * n)
+        for n, out in enumerate(outs)
+    ]
     quick = compile(lower("many", sums, [a, b, *outs], outs)).in_place
     gc.collect()  # the function keeps its native code
     assert quick is not None
@@ -189,7 +211,9 @@ def test_the_quick_way_sees_shared_memory_among_many_arrays() -> None:
         flat, kept = memory.reshape(-1), list(rows)
         kept[one] = rows[other]
         assert not quick(tuple(kept))
-        kept[one] = flat[6:10]  # it shares memory with two rows, of which one may be its own
+        kept[one] = flat[
+            6:10
+        ]  # it shares memory with two rows, of which one may be its own
         assert not quick(tuple(kept))
         kept[one], kept[0] = rows[one], rows[one]
         assert not quick(tuple(kept))

@@ -10,7 +10,18 @@ from tilewright.base.dtypes import float16, float32, int32
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Lt, Min, Var, const
 from tilewright.loops.intrinsic import Instance
-from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Unit, Update, While, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+    loop,
+)
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.targets.cpu.intrinsics import TRANSPOSES
 
@@ -26,7 +37,9 @@ def nest(body: Stmt, i: int = 8, j: int = 8) -> Kernel:
 def test_an_input_read_where_the_output_is_written() -> None:
     assert overwritable(nest(Store(Y, (H, J), X[H, J] + X[H, J]))) == (X, Z)
     assert overwritable(nest(Store(Y, (H, J), X[H, J] + Z[J, H]))) == (X,)
-    split = loop(H, 8, loop(J, 2, loop(K, 4, Store(Y, (H, J * 4 + K), X[H, J * 4 + K]))))
+    split = loop(
+        H, 8, loop(J, 2, loop(K, 4, Store(Y, (H, J * 4 + K), X[H, J * 4 + K])))
+    )
     assert overwritable(Kernel("k", (X, Y), (Y,), split)) == (X,)
     digits = loop(H, 64, Store(Y, (H // 8, H % 8), X[H // 8, H % 8]))
     assert overwritable(Kernel("k", (X, Y), (Y,), digits)) == (X,)
@@ -36,7 +49,9 @@ ELSEWHERE: dict[str, Callable[[], Stmt]] = {
     "transposed": lambda: Store(Y, (H, J), X[H, J] + X[J, H]),
     "a neighbor": lambda: Store(Y, (H, J), X[H, Min(J + 1, const(7))]),
     "in a condition": lambda: If(Lt(X[J, H], X[H, J]), Store(Y, (H, J), X[H, J]), None),
-    "in the index of another": lambda: Store(Y, (H, J), Z[Cast(X[J, H], INDEX), J] + X[H, J]),
+    "in the index of another": lambda: Store(
+        Y, (H, J), Z[Cast(X[J, H], INDEX), J] + X[H, J]
+    ),
 }
 
 
@@ -50,7 +65,9 @@ def test_not_where_a_point_is_written_twice() -> None:
     again = loop(K, 2, Store(Y, (H, J), X[H, J]))
     assert not overwritable(nest(again))
     assert overwritable(nest(loop(K, 1, Store(Y, (H, J), X[H, J]))))
-    tiles = loop(K, 2, Store(Y, (H, Min(J * 3, const(5)) + K), X[H, Min(J * 3, const(5)) + K]))
+    tiles = loop(
+        K, 2, Store(Y, (H, Min(J * 3, const(5)) + K), X[H, Min(J * 3, const(5)) + K])
+    )
     assert not overwritable(nest(tiles, j=3))
     overlapping = loop(K, 5, Store(Y, (H, J * 3 + K), X[H, J * 3 + K]))
     assert not overwritable(nest(overlapping, j=2))
@@ -63,7 +80,9 @@ def test_not_where_a_point_is_written_twice() -> None:
 def test_not_where_something_else_is_written() -> None:
     one = Store(Y, (H, J), X[H, J])
     assert not overwritable(nest(block(one, Store(Y, (H, J), X[H, J] + Y[H, J]))))
-    assert not overwritable(nest(Update((Y,), ((H, J),), (X[H, J],), reducer("add", float32))))
+    assert not overwritable(
+        nest(Update((Y,), ((H, J),), (X[H, J],), reducer("add", float32)))
+    )
     local = Buffer("l", (8, 8), float32)
     assert not overwritable(nest(Alloc(local, Store(local, (H, J), X[H, J]))))
     both = Kernel("k", (X, Y, Z), (Y, Z), loop(H, 8, loop(J, 8, one)))
@@ -72,7 +91,10 @@ def test_not_where_something_else_is_written() -> None:
 
 def test_not_by_an_intrinsic_which_does_many_points_at_once() -> None:
     unit = Unit(
-        "u", Instance(next(iter(TRANSPOSES.values())), "compute", ()), (), Store(Y, (H, J), X[H, J])
+        "u",
+        Instance(next(iter(TRANSPOSES.values())), "compute", ()),
+        (),
+        Store(Y, (H, J), X[H, J]),
     )
     assert not overwritable(nest(unit))
 

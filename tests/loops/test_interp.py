@@ -24,7 +24,17 @@ from tilewright.expr.nodes import (
     var,
 )
 from tilewright.loops.interp import run
-from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, While, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    While,
+    block,
+    loop,
+)
 from tilewright.loops.printer import show, show_kernel
 
 F = d.float32
@@ -76,11 +86,19 @@ def test_if_else_and_empty_block(golden) -> None:
 
 
 def test_arg_reduction_updates_both_buffers() -> None:
-    x, v, p, k = Buffer("x", (5,), F), Buffer("v", (1,), F), Buffer("p", (1,), d.int64), var("k")
+    x, v, p, k = (
+        Buffer("x", (5,), F),
+        Buffer("v", (1,), F),
+        Buffer("p", (1,), d.int64),
+        var("k"),
+    )
     op = arg_reducer("argmax", F, d.int64)
     start = [Store(b, (const(0),), c) for b, c in zip((v, p), op.identity, strict=True)]
     kernel = of(
-        block(*start, loop(k, 5, Update((v, p), ((const(0),),) * 2, (x[k], k), op))), x, v, p
+        block(*start, loop(k, 5, Update((v, p), ((const(0),),) * 2, (x[k], k), op))),
+        x,
+        v,
+        p,
     )
     best, place = np.zeros(1, np.float32), np.zeros(1, np.int64)
     run(kernel, {x: np.array([1, 4, 2, 4, 0], np.float32), v: best, p: place})
@@ -111,7 +129,9 @@ def test_int64_wraps() -> None:
         assert out[0] == values[0] * np.int64(3) + np.int64(1)
 
 
-@pytest.mark.parametrize("t", [d.bfloat16, d.float8_e4m3fn, d.int4, d.uint64, d.bool_, d.float16])
+@pytest.mark.parametrize(
+    "t", [d.bfloat16, d.float8_e4m3fn, d.int4, d.uint64, d.bool_, d.float16]
+)
 def test_values_of_every_kind_of_dtype(t: d.DType) -> None:
     x, y, i = Buffer("x", (4,), t), Buffer("y", (4,), t), var("i")
     even = (i % 2).eq(0)
@@ -143,12 +163,18 @@ def test_constants_that_compare_equal_stay_apart() -> None:
 def test_a_checked_read_out_of_range() -> None:
     x, at, y = Buffer("x", (4,), F), Buffer("at", (1,), d.int64), Buffer("y", (1,), F)
     kernel = of(Store(y, (const(0),), x[at[0]]), x, at, y)
-    arrays = {x: np.arange(4, dtype=np.float32), at: np.array([3]), y: np.zeros(1, np.float32)}
+    arrays = {
+        x: np.arange(4, dtype=np.float32),
+        at: np.array([3]),
+        y: np.zeros(1, np.float32),
+    }
     run(kernel, arrays)
     assert arrays[y][0] == 3
     for bad in (4, -1):
         arrays[at][0] = bad
-        with pytest.raises(ExecutionError, match=f"x: index {bad} of dimension 0 is outside 0..3"):
+        with pytest.raises(
+            ExecutionError, match=f"x: index {bad} of dimension 0 is outside 0..3"
+        ):
             run(kernel, arrays)
 
 
@@ -171,7 +197,9 @@ def test_allocated_contents_are_undefined_each_time() -> None:
 
 def test_an_update_in_a_narrow_float_rounds_each_step() -> None:
     y, k = Buffer("y", (1,), d.bfloat16), var("k")
-    step = Update((y,), ((const(0),),), (const(1.0, d.bfloat16),), reducer("add", d.bfloat16))
+    step = Update(
+        (y,), ((const(0),),), (const(1.0, d.bfloat16),), reducer("add", d.bfloat16)
+    )
     out = np.zeros(1, ml_dtypes.bfloat16)
     run(of(loop(k, 300, step), y), {y: out})
     assert float(out[0]) == 256

@@ -32,7 +32,9 @@ def lowered_equals_meaning(cs: list[Computation], seed: int = 0) -> None:
     found = {b: np.zeros(b.shape, b.dtype.numpy) for b in outputs}
     run(kernel, given | found)
     for b in outputs:
-        np.testing.assert_array_equal(found[b].astype(np.float64), expected[b].astype(np.float64))
+        np.testing.assert_array_equal(
+            found[b].astype(np.float64), expected[b].astype(np.float64)
+        )
 
 
 @settings(max_examples=150, deadline=None)
@@ -59,7 +61,11 @@ def test_pipeline_with_intermediates(golden) -> None:
             index=lambda i, k: (i, k),
         ),
         reduce_(
-            "first", (v, i), (6,), arg_reducer("argmax", F, d.int64), lambda i, k: (s[i, k], k)
+            "first",
+            (v, i),
+            (6,),
+            arg_reducer("argmax", F, d.int64),
+            lambda i, k: (s[i, k], k),
         ),
         map_("pad", c, lambda i, j: padded(s, (i - 1, j + 1), 0.0)),
     ]
@@ -80,7 +86,10 @@ def test_scan_then_reduce_keeps_one_running_accumulator(golden) -> None:
     x, out = Buffer("x", (4, 8), F), Buffer("m", (4,), F)
     i, j = var("i"), var("j")
     c = Computation(
-        "mbbs", (Dim(i, 4, PS), Dim(j, 8, PW)), (Output(out, (i,), x[i, j]),), reducer("add", F)
+        "mbbs",
+        (Dim(i, 4, PS), Dim(j, 8, PW)),
+        (Output(out, (i,), x[i, j]),),
+        reducer("add", F),
     )
     golden("lower_mbbs", show_kernel(lower("m", [c], (x, out), (out,))))
     lowered_equals_meaning([c])

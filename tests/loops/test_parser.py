@@ -16,7 +16,18 @@ from tilewright.compute.reducer import arg_reducer, reducer
 from tilewright.expr.nodes import Buffer, Expr, Lt, const, var
 from tilewright.loops.interp import run
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Alloc, For, If, Kernel, Store, Unit, Update, While, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+    loop,
+)
 from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 from tilewright.testing.random_kernels import plain, random_computations
@@ -60,7 +71,9 @@ def every_statement() -> Kernel:
                     While(
                         Lt(n[zero], const(3)),
                         block(
-                            Update((t,), ((zero,),), (X[i, 1],), reducer("max", float32)),
+                            Update(
+                                (t,), ((zero,),), (X[i, 1],), reducer("max", float32)
+                            ),
                             Store(n, (zero,), n[zero] + 1),
                         ),
                     ),
@@ -104,7 +117,9 @@ def test_parameters_may_exist_already() -> None:
     kernel = every_statement()
     made = parse(str(kernel).split("\n"), {"x": X, "y": Y})
     assert made.params == (X, Y)
-    with pytest.raises(InputError, match=r"x was declared as x: float32\[4\], and here as"):
+    with pytest.raises(
+        InputError, match=r"x was declared as x: float32\[4\], and here as"
+    ):
         parse(str(kernel).split("\n"), {"x": Buffer("x", (4,), float32)})
 
 
@@ -125,7 +140,11 @@ kernel k(x: float32[4, 6]) -> y: float32[4]:
         ("    y[i]", "  y[i]", "expected a statement below the line above"),
         ("    y[i]", "      y[i]", "expected a statement below the line above"),
         ("y[i] =", "y[i] +=", r"expected = or an operator, found '\+'"),
-        ("    y[i] = x[i, 0]", "    dot(x[i, 0])", "expected a buffer that was declared"),
+        (
+            "    y[i] = x[i, 0]",
+            "    dot(x[i, 0])",
+            "expected a buffer that was declared",
+        ),
         ("float32[4]", "float33[4]", "line 1: expected a dtype"),
     ],
 )

@@ -90,7 +90,8 @@ def test_which_inputs_the_output_may_overwrite(body, names):
 
 
 @pytest.mark.parametrize(
-    "body, names", [(ADDED, "TU"), (HALF, "T"), (GUARDED, "Q"), (SHARED_OUT, "Q"), (PART, "Q")]
+    "body, names",
+    [(ADDED, "TU"), (HALF, "T"), (GUARDED, "Q"), (SHARED_OUT, "Q"), (PART, "Q")],
 )
 def test_an_overwritten_input_gives_the_same_result(body, names):
     kernel, out = of(body), of(body).outputs[0]
@@ -102,7 +103,9 @@ def test_an_overwritten_input_gives_the_same_result(body, names):
         assert np.array_equal(_shared(kernel, b, arrays), apart[out])
 
 
-def _shared(kernel: Kernel, source: Buffer, arrays: dict[Buffer, np.ndarray]) -> np.ndarray:
+def _shared(
+    kernel: Kernel, source: Buffer, arrays: dict[Buffer, np.ndarray]
+) -> np.ndarray:
     """The result where `source` is the memory of the output."""
     out = kernel.outputs[0]
     body = rewrite(kernel.body, {}, moves={source: lambda index: (out, index)})
@@ -127,7 +130,10 @@ def test_work_on_constants_is_split_off():
     made = row(Store(P, (R,), Q[R] * 2))
     kernel = _with_local(block(made, loop(C, 8, Store(Z, (C,), P[C] + 1))))
     found = hoist(kernel, {Q})
-    assert [k.outputs for k in found.prepare] == [(P,)] and found.kernel.params == (P, Z)
+    assert [k.outputs for k in found.prepare] == [(P,)] and found.kernel.params == (
+        P,
+        Z,
+    )
     _check_hoisted(kernel, found)
 
 

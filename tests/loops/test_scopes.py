@@ -39,7 +39,9 @@ VERBS: dict[str, Callable[[Schedule, str], Any]] = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_primitives_refuse_a_scope_that_nothing_declares(verb: str) -> None:
-    with pytest.raises(ScheduleError, match="no memory scope 'nonsense'; known: global, stack"):
+    with pytest.raises(
+        ScheduleError, match="no memory scope 'nonsense'; known: global, stack"
+    ):
         VERBS[verb](Schedule(product()), "nonsense")
 
 
@@ -54,7 +56,9 @@ STAGES: dict[str, Callable[[te.Schedule, te.Tensor, str], Any]] = {
 def test_te_refuses_it_where_it_is_said(verb: str) -> None:
     A = te.placeholder((8,), name="A")
     C = te.compute((8,), lambda i: A[i] + 1, name="C")
-    with pytest.raises(ScheduleError, match=rf"{verb}.*there is no memory scope 'x'; known"):
+    with pytest.raises(
+        ScheduleError, match=rf"{verb}.*there is no memory scope 'x'; known"
+    ):
         STAGES[verb](te.create_schedule(C), C, "x")
 
 
@@ -67,7 +71,9 @@ def test_a_scope_of_ones_own() -> None:
     s = Schedule(product())
     s.cache_read("a", None, "my.memory")
     assert "in my.memory" in repr(s.kernel)
-    with pytest.raises(CompileError, match=r"^kernel mm: buffer a\.local: the memory scope") as e:
+    with pytest.raises(
+        CompileError, match=r"^kernel mm: buffer a\.local: the memory scope"
+    ) as e:
         target("cpu", "x86-64-v3").emit(s.kernel, "mm")
     assert str(e.value).count("kernel mm") == 1
 

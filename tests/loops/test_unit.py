@@ -32,12 +32,18 @@ from tilewright.operators import Buffer, map_, reduce_
 
 def _axpy() -> TensorIntrinsic:
     """out[i] += x[i] * a[0], 4 lanes, with a reduction of any length (the dimension k is free)."""
-    x, a, out = Buffer("x", (2, 4), float32), Buffer("a", (2,), float32), Buffer("o", (4,), float32)
+    x, a, out = (
+        Buffer("x", (2, 4), float32),
+        Buffer("a", (2,), float32),
+        Buffer("o", (4,), float32),
+    )
     meaning = reduce_("axpy", out, (2,), "add", lambda i, k: x[k, i] * a[k])
 
     def lower(inputs, outputs):  # type: ignore[no-untyped-def]
         x, a = (t.access_ptr("r") for t in inputs)
-        step = hardware_intrinsic("axpy4", outputs[0].access_ptr("rw"), x, inputs[0].strides[0], a)
+        step = hardware_intrinsic(
+            "axpy4", outputs[0].access_ptr("rw"), x, inputs[0].strides[0], a
+        )
         return None, hardware_intrinsic("zero4", outputs[0].access_ptr("w")), step
 
     return decl_tensor_intrinsic(meaning, lower, name="test.axpy", free=("k",))
@@ -89,7 +95,12 @@ def test_analyses_look_into_a_unit() -> None:
     a, b, c = kernel.params
     assert (reads(unit), writes(unit)) == ({a, b, c}, {c})
     assert can_parallelize(kernel, "mm.i")
-    assert [type(p.stmt).__name__ for p in walk(unit)] == ["Unit", "For", "For", "Update"]
+    assert [type(p.stmt).__name__ for p in walk(unit)] == [
+        "Unit",
+        "For",
+        "For",
+        "Update",
+    ]
 
 
 def test_a_unit_with_other_operands_is_refused_by_verify() -> None:
@@ -111,12 +122,17 @@ def test_units_survive_pickling() -> None:
 
 
 def test_declaring_twice_the_same_is_fine_and_another_meaning_is_not() -> None:
-    assert INTRINSICS["test.axpy"] is not _axpy() and INTRINSICS["test.axpy"].name == "test.axpy"
+    assert (
+        INTRINSICS["test.axpy"] is not _axpy()
+        and INTRINSICS["test.axpy"].name == "test.axpy"
+    )
     out, x = Buffer("o", (4,), float32), Buffer("x", (4,), float32)
     other = map_("copy", out, lambda i: x[i])
     with pytest.raises(InputError, match="the name is taken"):
         decl_tensor_intrinsic(
-            other, lambda i, o: hardware_intrinsic("copy", o[0].access_ptr("w")), name="test.axpy"
+            other,
+            lambda i, o: hardware_intrinsic("copy", o[0].access_ptr("w")),
+            name="test.axpy",
         )
 
 
@@ -125,7 +141,10 @@ def test_declaring_twice_the_same_is_fine_and_another_meaning_is_not() -> None:
     [
         (lambda i, o: None, "the lowering returned None"),
         (lambda i, o: (None, None, None), "the lowering returned"),
-        (lambda i, o: hardware_intrinsic("f", i[0].access_ptr("x")), "'x' is no way to access x"),
+        (
+            lambda i, o: hardware_intrinsic("f", i[0].access_ptr("x")),
+            "'x' is no way to access x",
+        ),
         (lambda i, o: hardware_intrinsic("f", "nothing"), "an argument is 'nothing'"),
         (
             lambda i, o: (None, hardware_intrinsic("f", i[0].access_ptr("r")), None),
@@ -137,7 +156,9 @@ def test_declaring_twice_the_same_is_fine_and_another_meaning_is_not() -> None:
 def test_a_lowering_that_is_none(lower_, message) -> None:  # type: ignore[no-untyped-def]
     x, out = Buffer("x", (4,), float32), Buffer("o", (4,), float32)
     with pytest.raises(InputError, match=message):
-        decl_tensor_intrinsic(map_("copy", out, lambda i: x[i]), lower_, name="test.none")
+        decl_tensor_intrinsic(
+            map_("copy", out, lambda i: x[i]), lower_, name="test.none"
+        )
     assert "test.none" not in INTRINSICS
 
 
@@ -145,7 +166,9 @@ def test_a_description_with_an_offset_is_refused() -> None:
     x, out = Buffer("x", (5,), float32), Buffer("o", (4,), float32)
     shifted = map_("shifted", out, lambda i: x[i + 1])
     with pytest.raises(InputError, match=r"the index i \+ 1 is not a sum of multiples"):
-        decl_tensor_intrinsic(shifted, lambda i, o: hardware_intrinsic("f"), name="test.shifted")
+        decl_tensor_intrinsic(
+            shifted, lambda i, o: hardware_intrinsic("f"), name="test.shifted"
+        )
 
 
 def test_a_block_unit_prints_its_body() -> None:

@@ -25,7 +25,18 @@ from tilewright.expr.nodes import (
     const,
     var,
 )
-from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, Update, While, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    While,
+    block,
+    loop,
+)
 from tilewright.loops.verify import verify
 
 F = d.float32
@@ -36,7 +47,9 @@ def x() -> Buffer:
     return Buffer("x", (8,), F)
 
 
-def kernel(body: Stmt, *params: Buffer, outputs: tuple[Buffer, ...] | None = None) -> Kernel:
+def kernel(
+    body: Stmt, *params: Buffer, outputs: tuple[Buffer, ...] | None = None
+) -> Kernel:
     return Kernel("k", params, params if outputs is None else outputs, body)
 
 
@@ -50,7 +63,9 @@ def same_param_name() -> Kernel:
 
 def same_loop_name() -> Kernel:
     a, i, j = x(), var("i"), var("i")
-    return kernel(block(loop(i, 8, Store(a, (i,), ZERO)), loop(j, 8, Store(a, (j,), ZERO))), a)
+    return kernel(
+        block(loop(i, 8, Store(a, (i,), ZERO)), loop(j, 8, Store(a, (j,), ZERO))), a
+    )
 
 
 def wrong_kind() -> Kernel:
@@ -111,7 +126,9 @@ def wrong_update() -> Kernel:
 
 def components_missing() -> Kernel:
     a = x()
-    return kernel(Update((a,), ((const(0),),), (ZERO,), arg_reducer("argmax", F, d.int64)), a)
+    return kernel(
+        Update((a,), ((const(0),),), (ZERO,), arg_reducer("argmax", F, d.int64)), a
+    )
 
 
 def index_missing() -> Kernel:
@@ -203,7 +220,11 @@ BROKEN = [
     (beyond, "TW-BOUNDS", r"dimension 0 of x\[i\] leaves 0..7 at i = 8"),
     (before, "TW-BOUNDS", r"x\[i - 1\] leaves 0..7 at i = 0"),
     (beyond_by_sum, "TW-BOUNDS", "leaves 0..7 at i = 3, j = 5"),
-    (vector_carries, "TW-LOOP-DEPENDENCE", "iterations of vector loop i depend on one another"),
+    (
+        vector_carries,
+        "TW-LOOP-DEPENDENCE",
+        "iterations of vector loop i depend on one another",
+    ),
 ]
 
 
@@ -222,7 +243,9 @@ def triangle(i: Var, j: Var, a: Buffer) -> Stmt:
 
 
 def tail_by_min(i: Var, j: Var, a: Buffer) -> Stmt:
-    return loop(i, 3, loop(j, Min(const(3), const(8) - i * 3), Store(a, (i * 3 + j,), ZERO)))
+    return loop(
+        i, 3, loop(j, Min(const(3), const(8) - i * 3), Store(a, (i * 3 + j,), ZERO))
+    )
 
 
 def tail_by_guard(i: Var, j: Var, a: Buffer) -> Stmt:

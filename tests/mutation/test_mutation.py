@@ -46,7 +46,9 @@ def test_each_operator_makes_its_faults():
     assert "least - 1 -> least + 1" in made("calculate")
     assert made("call") == ["max(kept) -> min(kept)"]
     assert made("drop-not") == ["not values -> values"]
-    assert made("drop-statement") == ["print(key, list(zip(kept, key, strict=True))) -> pass"]
+    assert made("drop-statement") == [
+        "print(key, list(zip(kept, key, strict=True))) -> pass"
+    ]
     assert "[kept, values, least] -> [kept, least]" in made("drop-element")
     assert len(made("drop-guard")) == 1 and len(made("negate")) == 2
     assert len(made("drop-condition")) == 1 and made("count")
@@ -83,9 +85,13 @@ def test_rooms_name_what_there_is(room: str):
 
 
 def test_what_is_said_to_be_harmless_is_still_there():
-    files = {p for room in ROOMS.values() for f in room.files for p in run.SOURCES.glob(f)}
+    files = {
+        p for room in ROOMS.values() for f in room.files for p in run.SOURCES.glob(f)
+    }
     known = run.harmless()
-    texts = {str(p.relative_to(run.SOURCES)): p.read_text() for p in files} if known else {}
+    texts = (
+        {str(p.relative_to(run.SOURCES)): p.read_text() for p in files} if known else {}
+    )
     names = {m.name for name, text in texts.items() for m in mutants(name, text)}
     assert set(known) <= names
     assert all(reason.strip() for reason in known.values())
@@ -137,12 +143,25 @@ def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
     (tmp_path / "test_them.py").write_text(TESTS)
     told = {"path": str(tmp_path / "reach.json"), "root": str(tmp_path), "digest": "d",
             "files": [str(tmp_path / "code_of_two.py")]}  # fmt: skip
-    command = [sys.executable, "-m", "pytest", "-q", "-p", reach.__name__, "--rootdir", "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        reach.__name__,
+        "--rootdir",
+        ".",
+    ]
     environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}",
                    reach.RECORD: json.dumps(told)}  # fmt: skip
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True
+    )
     found = reach.read(tmp_path / "reach.json")
-    one, two, other = (f"test_them.py::test_{n}" for n in ("one", "two", "of_another_process"))
+    one, two, other = (
+        f"test_them.py::test_{n}" for n in ("one", "two", "of_another_process")
+    )
     assert found.of("code_of_two.py", range(4, 5), [""]) == [one, other]
     assert found.of("code_of_two.py", range(7, 8), [""]) == [two, other]
     for lines in (range(1, 2), range(3, 4), range(10, 11)):
@@ -152,8 +171,12 @@ def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
     (tmp_path / "wanted.json").write_text(json.dumps([two]))
     environment = {**environment, reach.WANTED: str(tmp_path / "wanted.json")}
     del environment[reach.RECORD]
-    (tmp_path / "code_of_two.py").write_text("def one(n): ...\n\ndef two(n): return n + 2\n")
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    (tmp_path / "code_of_two.py").write_text(
+        "def one(n): ...\n\ndef two(n): return n + 2\n"
+    )
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert ran.returncode == 0 and "1 passed" in ran.stdout
 
 

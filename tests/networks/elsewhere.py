@@ -29,7 +29,7 @@ from tilewright.loops.interp import run as interpret
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.plan.nodes import Plan
-from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule import Schedule
 from tilewright.targets.base import Artifact, Target
 from tilewright.targets.registry import target
@@ -50,7 +50,10 @@ class Decided:
         return getattr(self.makes, name)
 
     def default_schedule(
-        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
     ) -> Schedule:
         key = tuple(map(id, (*computations, *kernel.params)))
         if key not in self.made:
@@ -77,15 +80,19 @@ class Validation:
         plan = make_plan(optimize(graph, Options(math=math), decides), decides, math)
         makes = decides if decides.runs_here else HERE
         compiler = KernelCompiler(Decided(decides, makes), HERE, None)
-        for face, fixed in faces(plan):
+        for signature, fixed in signatures(plan):
             self.met += 1
-            program = canonical(face.computations, face.params) if face.computations else face.name
-            if not self._new((decides.key, fixed, program, len(face.outputs))):
+            program = (
+                canonical(signature.computations, signature.params)
+                if signature.computations
+                else signature.name
+            )
+            if not self._new((decides.key, fixed, program, len(signature.outputs))):
                 continue
-            work = compiler.hoisted(face, fixed)
+            work = compiler.hoisted(signature, fixed)
             scheduled = canonical_tree(work.kernel.body, work.kernel.params)
             if self._new((makes.machine.features, scheduled)):
-                self._judge(face, fixed, work.kernel, compiler, plan)
+                self._judge(signature, fixed, work.kernel, compiler, plan)
 
     def _new(self, key: object) -> bool:
         new = key not in self.seen
@@ -93,34 +100,34 @@ class Validation:
         return new
 
     def _judge(
-        self, face: Interface, fixed: tuple[bool, ...], kernel: Kernel, compiler: Any,
+        self, signature: KernelSignature, fixed: tuple[bool, ...], kernel: Kernel, compiler: Any,
         plan: Plan,
     ) -> None:  # fmt: skip
         machine = compiler.target.decides.machine
         lacking = {f for name in _used(kernel) for f in intrinsic(name).features}
         lacking -= set(HERE.machine.features)
         if not lacking:
-            code = compiler.compile(face, plan.data)
+            code = compiler.compile(signature, plan.data)
             found = validate(
-                face, code, fixed, kind=kind_of(face.computations), known=plan.data,
+                signature, code, fixed, kind=kind_of(signature.computations), known=plan.data,
                 effort=EFFORT,
             )  # fmt: skip
             self.judged["native"] += 1
             self.wrong += [] if found.ok else [str(found)]
             return
-        schedule = compiler.schedule(face, fixed).kernel
+        schedule = compiler.schedule(signature, fixed).kernel
         if all(f.startswith("amx") for f in lacking):
             self.judged["simulated"] += 1
-            self.wrong += simulated(face, schedule, machine)
+            self.wrong += simulated(signature, schedule, machine)
         else:
             self.judged["interpreted"] += 1
-            self.wrong += interpreted(face, schedule)
+            self.wrong += interpreted(signature, schedule)
 
 
-def faces(plan: Plan) -> Iterator[tuple[Interface, tuple[bool, ...]]]:
+def signatures(plan: Plan) -> Iterator[tuple[KernelSignature, tuple[bool, ...]]]:
     for stage in plan.groups:
-        face = interface(stage, plan.live[stage])
-        yield face, tuple(b in plan.data for b in face.values)
+        signature = kernel_signature(stage, plan.live[stage])
+        yield signature, tuple(b in plan.data for b in signature.values)
 
 
 def _used(kernel: Kernel) -> set[str]:
@@ -129,45 +136,55 @@ def _used(kernel: Kernel) -> set[str]:
     return {u.intrinsic.intrinsic.name for u in units if u.intrinsic is not None}
 
 
-def interpreted(face: Interface, scheduled: Kernel) -> list[str]:
+def interpreted(signature: KernelSignature, scheduled: Kernel) -> list[str]:
     """What differs between a schedule and the plain nest, both interpreted."""
-    arrays = _arrays(face)
+    arrays = _arrays(signature)
     want, got = arrays, {b: a.copy() for b, a in arrays.items()}
-    interpret(face.plain(), want)
+    interpret(signature.plain(), want)
     interpret(scheduled, got)
-    return _compare(face, want, got)
+    return _compare(signature, want, got)
 
 
-def simulated(face: Interface, scheduled: Kernel, machine: Any) -> list[str]:
+def simulated(signature: KernelSignature, scheduled: Kernel, machine: Any) -> list[str]:
     """What differs between a schedule with simulated tiles and the plain nest."""
-    arrays = _arrays(face)
+    arrays = _arrays(signature)
     want, got = arrays, {b: a.copy() for b, a in arrays.items()}
-    interpret(face.plain(), want)
-    status = tiles.run(scheduled, machine, [got[b] for b in scheduled.params], refuse=False)
-    return _compare(face, want, got) if status == 0 else [f"{face.name}: status {status}"]
+    interpret(signature.plain(), want)
+    status = tiles.run(
+        scheduled, machine, [got[b] for b in scheduled.params], refuse=False
+    )
+    return (
+        _compare(signature, want, got)
+        if status == 0
+        else [f"{signature.name}: status {status}"]
+    )
 
 
-def _arrays(face: Interface) -> dict[Buffer, Any]:
+def _arrays(signature: KernelSignature) -> dict[Buffer, Any]:
     """Small whole numbers, so that float sums are exact in any order; outputs as nothing computes
     them."""
     rng = np.random.default_rng(0)
     arrays = {}
-    for b in face.params:
+    for b in signature.params:
         low = 0 if b.dtype.is_int and not b.dtype.is_signed else -3
         arrays[b] = np.asarray(rng.integers(low, 4, b.shape)).astype(b.dtype.numpy)
-    for b in face.outputs:
+    for b in signature.outputs:
         arrays[b] = np.full(b.shape, 77, b.dtype.numpy)
     return arrays
 
 
-def _compare(face: Interface, want: dict[Buffer, Any], got: dict[Buffer, Any]) -> list[str]:
+def _compare(
+    signature: KernelSignature, want: dict[Buffer, Any], got: dict[Buffer, Any]
+) -> list[str]:
     found = []
-    for b in face.outputs:
+    for b in signature.outputs:
         a, e = (x[b].astype(np.float64) for x in (got, want))
         bound = 1e-5 * np.abs(e).max(initial=1.0) if b.dtype.is_float else 0
         with np.errstate(invalid="ignore"):
             near = np.abs(a - e) <= bound
         off = ~(near | (a == e) | (np.isnan(a) & np.isnan(e)))
         if off.any():
-            found.append(f"{face.name}: {int(off.sum())} of {off.size} elements of {b.name} differ")
+            found.append(
+                f"{signature.name}: {int(off.sum())} of {off.size} elements of {b.name} differ"
+            )
     return found

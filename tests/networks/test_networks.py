@@ -28,7 +28,8 @@ REST = [name for name in NETWORKS if name not in SAMPLE]
 # Every second of the rest by itself is a fast test: over sixty architectures.
 FAST = {*SAMPLE, *REST[::2]}
 WHOLE = [
-    pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS
+    pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow)
+    for name in NETWORKS
 ]
 FORMS = [pytest.param(name, id=name) for name in SAMPLE]
 FORMS += [pytest.param(name, id=name, marks=pytest.mark.slow) for name in REST]
@@ -105,7 +106,9 @@ def test_every_family_is_there_and_signals_neither_fade_nor_explode() -> None:
 
 def test_a_network_is_the_same_each_time() -> None:
     first, second = (NETWORKS["resnet_basic"]() for _ in range(2))
-    pairs = zip(first.graph.constants.values(), second.graph.constants.values(), strict=True)
+    pairs = zip(
+        first.graph.constants.values(), second.graph.constants.values(), strict=True
+    )
     assert all(np.array_equal(a, b) for a, b in pairs)
     assert np.array_equal(*(c.inputs["x1"] for c in (first, second)))
 
@@ -134,4 +137,6 @@ def test_other_shapes_dtypes_counts_and_numbers_that_are_none_are_wrong() -> Non
     assert judge.wrong(np.where(good == good.max(), np.nan, good).astype(np.float32))
     assert lines(judge, iter([good, good])) == []
     other = np.nextafter(good, np.float32(0))
-    assert lines(judge, iter([good, other])) == ["run 1 gives other bits than the first"]
+    assert lines(judge, iter([good, other])) == [
+        "run 1 gives other bits than the first"
+    ]

@@ -15,7 +15,7 @@ from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Buffer
 from tilewright.operators import map_
 from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.normalize import interface
+from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.offsets import from_zero
 from tilewright.plan.passes.concat_in_place import concat_in_place
 
@@ -24,14 +24,16 @@ rng = np.random.default_rng(3)
 
 def agree(text: str, *, placed: int) -> None:
     """The model gives what ONNX's reference gives, and so many tensors have a place in another."""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{text}')
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]>\n{text}'
+    )
     with events.record() as log:
         exe = tw.compile(model, cache=False)
     assert sum(e.kind == "placed" for e in log) == placed
     given = {
-        i.name: rng.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim]).astype(
-            np.float32
-        )
+        i.name: rng.standard_normal(
+            [d.dim_value for d in i.type.tensor_type.shape.dim]
+        ).astype(np.float32)
         for i in model.graph.input
     }
     want = onnx.reference.ReferenceEvaluator(model).run(None, given)
@@ -43,7 +45,9 @@ def agree(text: str, *, placed: int) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize(("width", "placed"), [(16, 2), (3, 0)], ids=["wide", "narrow"])
-def test_a_dense_block_copies_what_is_narrow_only(axis: int, width: int, placed: int) -> None:
+def test_a_dense_block_copies_what_is_narrow_only(
+    axis: int, width: int, placed: int
+) -> None:
     shape = [2, 16, 5, width]
     placed = placed if axis == 3 or width == 16 else 1 if axis == 2 else 2
     agree(
@@ -103,9 +107,14 @@ def test_a_tensor_that_occurs_twice_has_one_place() -> None:
 
 
 def test_who_reads_a_part_does_not_write_another() -> None:
-    x, a, b = (Buffer(n, s, float32) for n, s in (("x", (4, 32)), ("a", (4, 32)), ("b", (8, 32))))
+    x, a, b = (
+        Buffer(n, s, float32)
+        for n, s in (("x", (4, 32)), ("a", (4, 32)), ("b", (8, 32)))
+    )
     first = FusionGroup("first", (map_("first", a, lambda i, j: x[i, j]),))
-    copy = FusionGroup("copy", (map_("copy", b, lambda i, j: a[i, j], extents=(4, 32)),))
+    copy = FusionGroup(
+        "copy", (map_("copy", b, lambda i, j: a[i, j], extents=(4, 32)),)
+    )
 
     def below(i: Any, j: Any) -> Any:
         return (i + 4, j)
@@ -127,7 +136,7 @@ def test_parts_of_one_tensor_are_written_by_one_kernel() -> None:
         c = map_("part", y, lambda i, j: x[i, j] * 2.0, extents=(4, 32), index=at)
         return FusionGroup("part", (c,))
 
-    faces = [interface(part(n), {y}) for n in (1, 2, 3)]
+    faces = [kernel_signature(part(n), {y}) for n in (1, 2, 3)]
     assert [f.offsets for f in faces] == [(0, 128 * n) for n in (1, 2, 3)]
     assert len({str(f.computations[0]) for f in faces}) == 1
     (c,) = part(1).computations

@@ -25,7 +25,9 @@ def network(pool: str, pads: list[int], stride: int) -> Any:
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["c1"]),
         helper.make_node("Relu", ["c1"], ["r"]),
-        helper.make_node("Conv", ["r", "w2"], ["c2"], pads=pads, strides=[stride, stride]),
+        helper.make_node(
+            "Conv", ["r", "w2"], ["c2"], pads=pads, strides=[stride, stride]
+        ),
         helper.make_node(pool, ["r"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
         helper.make_node("Sigmoid", ["r"], ["s"]),
     ]
@@ -37,13 +39,17 @@ def network(pool: str, pads: list[int], stride: int) -> Any:
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
         [onnx.numpy_helper.from_array(a, n) for n, a in weights.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
 
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("pads", [[1, 1, 1, 1], [0, 1, 2, 0], [1, 2, 1, 0]])
 @pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
-def test_all_readers_of_a_padded_tensor_agree(pool: str, pads: list[int], stride: int) -> None:
+def test_all_readers_of_a_padded_tensor_agree(
+    pool: str, pads: list[int], stride: int
+) -> None:
     model = network(pool, pads, stride)
     with events.record() as log:
         exe = tw.compile(model, cache=False)
@@ -58,7 +64,9 @@ def test_all_readers_of_a_padded_tensor_agree(pool: str, pads: list[int], stride
 
 def test_a_tensor_that_leaves_the_model_has_no_halo() -> None:
     model = network("MaxPool", [1, 1, 1, 1], 1)
-    model.graph.output.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, None))
+    model.graph.output.append(
+        helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    )
     with events.record() as log:
         tw.compile(model, cache=False)
     assert not [e for e in log if e.kind == "padded"]
@@ -70,7 +78,9 @@ def test_bytes_have_a_halo_of_their_zero_point() -> None:
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         helper.make_node("ConvInteger", ["q", "w", "z"], ["y"], pads=[1, 1, 2, 1]),
-        helper.make_node("MaxPool", ["q"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node(
+            "MaxPool", ["q"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+        ),
     ]
     given = {"s": np.float32(1 / 32), "z": np.uint8(99), "w": weights}
     graph = helper.make_graph(
@@ -83,7 +93,9 @@ def test_bytes_have_a_halo_of_their_zero_point() -> None:
         ],
         [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in given.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9
+    )
     with events.record() as log:
         exe = tw.compile(model, cache=False)
     assert [e.fields["pads"] for e in log if e.kind == "padded"]

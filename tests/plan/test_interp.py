@@ -74,10 +74,14 @@ def test_every_input_and_constant_is_needed() -> None:
     plan = plans()[0]
     with pytest.raises(InputError, match="no array for the input k"):
         evaluate(plan, {"x": X}, OnnxFallback())
-    with pytest.raises(InputError, match=r"k: int64\[2\] was given an array of shape \(4, 6\)"):
+    with pytest.raises(
+        InputError, match=r"k: int64\[2\] was given an array of shape \(4, 6\)"
+    ):
         evaluate(plan, {"x": X, "k": X}, OnnxFallback())
     with pytest.raises(InputError, match=r"the constant .* has no contents"):
-        evaluate(replace(plan, data={}), {"x": X, "k": np.zeros(2, np.int64)}, OnnxFallback())
+        evaluate(
+            replace(plan, data={}), {"x": X, "k": np.zeros(2, np.int64)}, OnnxFallback()
+        )
 
 
 def test_what_nobody_has_written_is_marked() -> None:

@@ -13,9 +13,9 @@ import pytest
 from tilewright.base.dtypes import float32, int32
 from tilewright.base.errors import VerifyError
 from tilewright.compute.build import map_, padded, reduce_
-from tilewright.compute.digits import separate_digits
 from tilewright.compute.interp import evaluate, run
 from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.compute.split_axes import split_axes
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Select, Var, const
 from tilewright.frontends.onnx import load
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -37,7 +37,9 @@ IMAGE = Buffer("x", (4, 6, 6), float32)
 FILTER = Buffer("w", (5, 4, 3, 3), float32)
 
 
-def same(before: Steps, after: Steps, given: Sequence[Buffer], results: Sequence[Buffer]) -> None:
+def same(
+    before: Steps, after: Steps, given: Sequence[Buffer], results: Sequence[Buffer]
+) -> None:
     """Both lists are sound and give the same results."""
     found = []
     rng = np.random.default_rng(0)
@@ -153,7 +155,9 @@ def test_tensors_that_live_in_others(name: str) -> None:
 # -- halos
 
 
-def blurred(out: Buffer, source: Buffer, outside: float, product: bool = True) -> FusionGroup:
+def blurred(
+    out: Buffer, source: Buffer, outside: float, product: bool = True
+) -> FusionGroup:
     """Sums of three rows, `outside` beyond the edges."""
     w = Buffer("w3", (3,), float32)
 
@@ -194,7 +198,9 @@ def test_a_read_under_another_condition_keeps_it() -> None:
 def test_halos(name: str) -> None:
     steps, results, bordered = HALOS[name]
     shared = [s for s in steps if s.name == "blurred"]
-    given = list(dict.fromkeys([X, *(b for s in shared for b in s.reads if b.name == "w3")]))
+    given = list(
+        dict.fromkeys([X, *(b for s in shared for b in s.reads if b.name == "w3")])
+    )
     after = add_halos(steps, {*results, *given})
     assert (len(after) > len(steps)) is bordered
     same(steps, after, given, sorted(results, key=lambda b: b.name))
@@ -249,7 +255,9 @@ def test_a_tensor_written_in_parts_is_not_copied_between_them() -> None:
     def part(n: int) -> FusionGroup:
         index: Callable[..., Any] = lambda c, i, j: (c + 2 * n, i, j)  # noqa: E731
         value: Callable[..., Any] = lambda c, i, j: IMAGE[c, i, j] + float(n)  # noqa: E731
-        return stage(f"part{n}", map_("part", wide, value, extents=(2, 6, 6), index=index))
+        return stage(
+            f"part{n}", map_("part", wide, value, extents=(2, 6, 6), index=index)
+        )
 
     def half(out: Buffer) -> Computation:
         def value(k: Expr, i: Expr, j: Expr, c: Expr, m: Expr, n: Expr) -> Expr:
@@ -271,7 +279,9 @@ def test_tiles_read_no_rows_that_are_written_later() -> None:
         index: Callable[..., Any] = lambda i, j, c: (i + start, j, c)  # noqa: E731
         value: Callable[..., Any] = lambda i, j, c: image[i + start, j, c] * 2.0  # noqa: E731
         extents = (stop - start, 8, 4)
-        return stage(f"rows{start}", map_("rows", wide, value, extents=extents, index=index))
+        return stage(
+            f"rows{start}", map_("rows", wide, value, extents=extents, index=index)
+        )
 
     def value(i: Expr, j: Expr, k: Expr, c: Expr, m: Expr, n: Expr) -> Expr:
         return wide[i + m, j + n, c] * FILTER[k, c, m, n]
@@ -331,7 +341,7 @@ FOLLOWERS: dict[str, tuple[Callable[[Buffer, Expr], Expr], bool]] = {
 def test_what_follows_reads_its_own_element(name: str) -> None:
     reads, split = FOLLOWERS[name]
     group = grouped(reads)
-    made = separate_digits(group, ())
+    made = split_axes(group, ())
     assert (made != group) is split
     rng = np.random.default_rng(0)
     data = {b: rng.standard_normal(b.shape).astype(np.float32) for b in group[0].inputs}
@@ -348,12 +358,12 @@ def test_a_dimension_of_one_point_may_be_written_as_0() -> None:
     (z,), (j,) = after.outputs, after.dims
     reads = replace(z, value=wide[const(0), j.var] * 2.0)
     follows = replace(after, dims=(Dim(i, 1, CC), j), outputs=(reads,))
-    assert separate_digits((one, follows), ()) != (one, follows)
+    assert split_axes((one, follows), ()) != (one, follows)
 
 
 def test_a_result_that_others_read_stays() -> None:
     group = grouped(lambda y, j: y[j] * 2.0)
-    assert separate_digits(group, {group[0].outputs[0].tensor}) == group
+    assert split_axes(group, {group[0].outputs[0].tensor}) == group
 
 
 # -- kernels that begin at element 0
@@ -369,13 +379,17 @@ def test_a_start_is_never_before_the_tensor() -> None:
     data = {x: np.arange(12, dtype=np.float32).reshape(4, 3)}
     want, got = evaluate(c, data)[y], evaluate(moved, data)[y]
     start = offsets.get(y, 0) // 4
-    np.testing.assert_array_equal(got.reshape(-1)[: 18 - start], want.reshape(-1)[start:])
+    np.testing.assert_array_equal(
+        got.reshape(-1)[: 18 - start], want.reshape(-1)[start:]
+    )
 
 
 # -- work on constants
 
 
-def test_a_buffer_that_is_filled_again_between_its_readers_is_filled_at_run_time() -> None:
+def test_a_buffer_that_is_filled_again_between_its_readers_is_filled_at_run_time() -> (
+    None
+):
     """As where two packed operands share one place."""
     w, v, x, y = (Buffer(n, (4,), float32) for n in "wvxy")
     local = Buffer("l", (4,), float32)
@@ -390,7 +404,9 @@ def test_a_buffer_that_is_filled_again_between_its_readers_is_filled_at_run_time
     both = block(fill(0, w), use(1), fill(2, v), use(3))
     kernel = Kernel("k", (w, v, x, y), (y,), Alloc(local, both))
     assert not hoist(kernel, {w, v}).prepare
-    once = Kernel("k", (w, v, x, y), (y,), Alloc(local, block(fill(0, w), fill(2, v), use(3))))
+    once = Kernel(
+        "k", (w, v, x, y), (y,), Alloc(local, block(fill(0, w), fill(2, v), use(3)))
+    )
     assert len(hoist(once, {w, v}).prepare) == 1
 
 

@@ -83,7 +83,9 @@ def test_text(golden: Any) -> None:
         "v": rng.standard_normal((4, 4, 3, 3)).astype(np.float32),
         "two_three": np.array([2, 3], np.int64),
     }
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in arrays.items())
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(a, n) for n, a in arrays.items()
+    )
     plan = planned(load(model))
     golden("plan", str(plan))
     again(plan)
@@ -115,7 +117,10 @@ def awkward() -> Plan:
     best = reduce_("if", (BEST, AT), (6,), op, value)
     first = map_("a b", Y, lambda i, j: X[i, j] * 2.0)
     values = {Value("x", float32, (4, 6)): X, Value('o "1"', int64, (4,)): AT}
-    steps = (FusionGroup("s\n1", (first,), ("one, two",), 24), FusionGroup("s\n1", (best,), (), 0))
+    steps = (
+        FusionGroup("s\n1", (first,), ("one, two",), 24),
+        FusionGroup("s\n1", (best,), (), 0),
+    )
     ends = tuple((v,) for v in values)
     return Plan(Graph("a plan", *ends, ()), steps, values)
 
@@ -123,11 +128,15 @@ def awkward() -> Plan:
 def test_names_are_made_words() -> None:
     plan = awkward()
     text = str(plan)
-    assert 'plan "a plan":' in text and 'group "s\\n1", 24 flops, from "one, two":' in text
+    assert (
+        'plan "a plan":' in text and 'group "s\\n1", 24 flops, from "one, two":' in text
+    )
     made = parse(text)
     assert str(made) == text
     assert [v.name for v in made.graph.outputs] == ['o "1"']
-    assert [s.name for s in made.groups] == ["s\n1", "s\n1"] and made.groups[0].flops == 24
+    assert [s.name for s in made.groups] == ["s\n1", "s\n1"] and made.groups[
+        0
+    ].flops == 24
     x = np.arange(24, dtype=np.float32).reshape(4, 6) % 5
     (one,), (two,) = (evaluate(p, {"x": x}) for p in (plan, made))
     np.testing.assert_array_equal(one, two)
@@ -150,7 +159,12 @@ def test_an_operator_is_not_what_its_name_says() -> None:
     given = {"x": np.arange(24, dtype=np.float32).reshape(4, 6)}
     for p in (plan, parse(str(plan))):
         kept, total = evaluate(p, given)
-        assert kept.tolist() == [0.0] * 4 and total.tolist() == [15.0, 51.0, 87.0, 123.0]
+        assert kept.tolist() == [0.0] * 4 and total.tolist() == [
+            15.0,
+            51.0,
+            87.0,
+            123.0,
+        ]
 
 
 def test_devices_and_memory_are_said() -> None:
@@ -158,7 +172,9 @@ def test_devices_and_memory_are_said() -> None:
     away = [X, Y, BEST, AT]
     steps = tuple(replace(s, device="gpu 0") for s in plan.groups)
     memory = Memory({Y: 64, BEST: 0}, 192, {steps[1]: (Y,)})
-    plan = replace(plan, steps=steps, devices=dict.fromkeys(away, "gpu 0"), memory=memory)
+    plan = replace(
+        plan, steps=steps, devices=dict.fromkeys(away, "gpu 0"), memory=memory
+    )
     text = str(plan)
     for line in (
         'plan "a plan", arena of 192 bytes:',
@@ -170,7 +186,10 @@ def test_devices_and_memory_are_said() -> None:
     made = parse(text)
     verify(made)
     assert str(made) == text
-    assert made.memory is not None and made.memory.over[made.groups[1]] == made.groups[1].reads
+    assert (
+        made.memory is not None
+        and made.memory.over[made.groups[1]] == made.groups[1].reads
+    )
 
 
 def test_variables_that_computations_share_stay_shared() -> None:
@@ -198,7 +217,9 @@ def test_variables_that_computations_share_stay_shared() -> None:
     ],
 )
 def test_another_text_is_refused(right: str, wrong: str, message: str) -> None:
-    text = str(awkward()).replace("input x: float32[4, 6]", "input x: float32[4, 6] in x")
+    text = str(awkward()).replace(
+        "input x: float32[4, 6]", "input x: float32[4, 6] in x"
+    )
     parse(text)
     assert right in text
     with pytest.raises(InputError, match=message) as error:
@@ -208,7 +229,9 @@ def test_another_text_is_refused(right: str, wrong: str, message: str) -> None:
 
 def test_contents_are_the_graphs() -> None:
     plan = planned(NETWORKS["vovnet"]().graph)
-    with pytest.raises(InputError, match=r"the constant .* has contents, which its graph"):
+    with pytest.raises(
+        InputError, match=r"the constant .* has contents, which its graph"
+    ):
         parse(str(plan))
     made = again(plan)
     assert {id(a) for a in made.data.values()} == {id(a) for a in plan.data.values()}

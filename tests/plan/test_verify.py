@@ -22,7 +22,9 @@ X, Y, Z = (Buffer(n, (4, 6), float32) for n in "xyz")
 WIDE = Buffer("wide", (6, 8), float32)
 
 
-def stage(out: Buffer, value: Callable[..., Expr], index: Index | None = None) -> FusionGroup:
+def stage(
+    out: Buffer, value: Callable[..., Expr], index: Index | None = None
+) -> FusionGroup:
     """A map over 4 x 6 points into `out`."""
     if index is None:
         c = map_(f"to_{out.name}", out, value)
@@ -35,10 +37,14 @@ def inside(i: Expr, j: Expr) -> tuple[Expr, Expr]:
     return (i + 1, j + 1)
 
 
-def border(rows: tuple[int, ...] = (0, 5), columns: tuple[int, ...] = (0, 7)) -> FusionGroup:
+def border(
+    rows: tuple[int, ...] = (0, 5), columns: tuple[int, ...] = (0, 7)
+) -> FusionGroup:
     """The group around the inside of `wide`."""
     zero: Any = lambda *i: X[0, 0] * 0.0  # noqa: E731
-    parts = [map_("row", WIDE, zero, extents=(8,), index=lambda j, r=r: (r, j)) for r in rows]
+    parts = [
+        map_("row", WIDE, zero, extents=(8,), index=lambda j, r=r: (r, j)) for r in rows
+    ]
     for c in columns:
         part = map_("column", WIDE, zero, extents=(4,), index=lambda i, c=c: (i + 1, c))
         parts.append(part)
@@ -54,7 +60,11 @@ CONV = FusionGroup(
 
 def test_what_is_right() -> None:
     verify_steps([border(), FILL, CONV], {X}, [Y])
-    verify_steps([stage(Y, lambda i, j: X[i, j]), stage(Z, lambda i, j: Y[3 - i, j])], {X}, [Z, X])
+    verify_steps(
+        [stage(Y, lambda i, j: X[i, j]), stage(Z, lambda i, j: Y[3 - i, j])],
+        {X},
+        [Z, X],
+    )
 
 
 def broken(
@@ -89,7 +99,9 @@ def test_only_what_is_read_must_be_there() -> None:
 
 def test_a_halo_whose_border_is_written_over() -> None:
     off = stage(WIDE, lambda i, j: X[i, j], lambda i, j: (i + 1, j + 2))
-    text = "group s_wide, computation to_wide: writes wide[1, 7] of [6, 8], written before"
+    text = (
+        "group s_wide, computation to_wide: writes wide[1, 7] of [6, 8], written before"
+    )
     broken("TW-PLAN-TWICE", text, border(), off, CONV)
     broken("TW-PLAN-TWICE", "writes wide[", border(), FILL, FILL, CONV)
 
@@ -126,7 +138,9 @@ def test_an_index_that_data_decides_may_read_everything() -> None:
     at = Buffer("at", (4, 6), int64)
     i, j = Var("i", INDEX), Var("j", INDEX)
     place = Load(at, (i, j))
-    gather = Computation("g", (Dim(i, 4, CC), Dim(j, 6, CC)), (Output(Y, (i, j), Z[place, j]),))
+    gather = Computation(
+        "g", (Dim(i, 4, CC), Dim(j, 6, CC)), (Output(Y, (i, j), Z[place, j]),)
+    )
     half = map_("half", Z, lambda i, j: X[i, j], extents=(2, 6))
     steps = (FusionGroup("half", (half,)), FusionGroup("gather", (gather,)))
     broken("TW-PLAN-UNWRITTEN", "reads z[2, 0]", *steps, given=(X, at))
@@ -143,7 +157,9 @@ def test_host_calls_read_and_write_whole_tensors() -> None:
         verify_steps([steps[0], steps[2], call], {X}, [Y])
 
 
-LATER = FusionGroup("of_z", (map_("later", Buffer("o", (4, 6), float32), lambda i, j: Z[i, j]),))
+LATER = FusionGroup(
+    "of_z", (map_("later", Buffer("o", (4, 6), float32), lambda i, j: Z[i, j]),)
+)
 
 
 def test_a_step_uses_buffers_of_its_own_device() -> None:
@@ -152,11 +168,15 @@ def test_a_step_uses_buffers_of_its_own_device() -> None:
     plan = Plan(Graph("g", (x,), (y,), ()), (step,), {x: X, y: Y})
     verify(plan)
     away = "gpu"
-    verify(replace(plan, steps=(replace(step, device=away),), devices={X: away, Y: away}))
+    verify(
+        replace(plan, steps=(replace(step, device=away),), devices={X: away, Y: away})
+    )
     for wrong in (
         replace(plan, devices={X: away}),
         replace(plan, steps=(replace(step, device=away),), devices={X: away}),
     ):
-        with pytest.raises(VerifyError, match=r"s_y, on \w+: uses .*, which is on") as error:
+        with pytest.raises(
+            VerifyError, match=r"s_y, on \w+: uses .*, which is on"
+        ) as error:
             verify(wrong)
         assert error.value.code == "TW-PLAN-DEVICE"

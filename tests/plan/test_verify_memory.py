@@ -10,11 +10,17 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.verify_memory import Access, verify_memory
 
 A, B, C, D = (Buffer(n, (4,), float32) for n in "abcd")
-MAKE_A, A_TO_B, B_TO_C = Access("1", (), (A,)), Access("2", (A,), (B,)), Access("3", (B,), (C,))
+MAKE_A, A_TO_B, B_TO_C = (
+    Access("1", (), (A,)),
+    Access("2", (A,), (B,)),
+    Access("3", (B,), (C,)),
+)
 CHAIN = [MAKE_A, A_TO_B, B_TO_C]
 
 
-def broken(code: str, text: str, steps: list[Access], places: dict[Buffer, int]) -> None:
+def broken(
+    code: str, text: str, steps: list[Access], places: dict[Buffer, int]
+) -> None:
     with pytest.raises(VerifyError) as error:
         verify_memory(steps, places, 48, [C])
     assert error.value.code == code
@@ -31,7 +37,9 @@ def test_what_is_still_read_is_not_written_over() -> None:
     broken("TW-MEMORY-LOST", "4: uses a", [*CHAIN, late], {A: 0, B: 16, C: 0})
     broken("TW-MEMORY-LOST", "4: uses a", [*CHAIN, late], {A: 0, B: 32, C: 12})
     after = Access("4", (), (D,))
-    broken("TW-MEMORY-LOST", "the end: uses c", [*CHAIN, after], {A: 0, B: 16, C: 0, D: 8})
+    broken(
+        "TW-MEMORY-LOST", "the end: uses c", [*CHAIN, after], {A: 0, B: 16, C: 0, D: 8}
+    )
 
 
 def test_nor_what_is_written_in_parts() -> None:
@@ -41,7 +49,9 @@ def test_nor_what_is_written_in_parts() -> None:
     verify_memory(steps, {C: 0, A: 16}, 32, [C])
 
 
-def test_a_step_writes_over_what_it_reads_only_where_its_kernel_is_made_for_it() -> None:
+def test_a_step_writes_over_what_it_reads_only_where_its_kernel_is_made_for_it() -> (
+    None
+):
     text = "2: writes b: float32[4] over a: float32[4], which it uses"
     broken("TW-MEMORY-SHARED", text, CHAIN, {A: 0, B: 0, C: 16})
     over = [MAKE_A, Access("2", (A,), (B,), over=(A,)), B_TO_C]
@@ -57,4 +67,9 @@ def test_everything_lies_in_the_arena() -> None:
 
 
 def test_what_nobody_wrote_is_not_read() -> None:
-    broken("TW-MEMORY-LOST", "2: reads a: float32[4], never written", CHAIN[1:], {A: 0, B: 16})
+    broken(
+        "TW-MEMORY-LOST",
+        "2: reads a: float32[4], never written",
+        CHAIN[1:],
+        {A: 0, B: 16},
+    )

@@ -15,7 +15,9 @@ FLOAT, INT64, INT32, BOOL = (
 )
 
 
-def info(name: str, dtype: int = FLOAT, shape: Sequence[int | str] | None = None) -> object:
+def info(
+    name: str, dtype: int = FLOAT, shape: Sequence[int | str] | None = None
+) -> object:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
@@ -32,9 +34,14 @@ def model(
         "g",
         [info(name, *kind) for name, kind in inputs.items()],
         [info(name) for name in outputs],
-        [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()],
+        [
+            numpy_helper.from_array(np.asarray(a), n)
+            for n, a in (constants or {}).items()
+        ],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10
+    )
 
 
 def calling(bodies: Sequence[Sequence[onnx.NodeProto]]) -> onnx.ModelProto:
@@ -45,6 +52,9 @@ def calling(bodies: Sequence[Sequence[onnx.NodeProto]]) -> onnx.ModelProto:
         for n, body in enumerate(bodies)
     ]
     graph = helper.make_graph(
-        [node("F0", ["x"], ["y"], domain="f")], "g", [info("x", FLOAT, [2])], [info("y")]
+        [node("F0", ["x"], ["y"], domain="f")],
+        "g",
+        [info("x", FLOAT, [2])],
+        [info("y")],
     )
     return helper.make_model(graph, functions=functions, opset_imports=opsets)

@@ -35,7 +35,11 @@ THREADS = 8
 SHAPES = 7
 # Fewer than there are shapes, so that some are forgotten and compiled again; and facts that are
 # kept up to a limit reach it at once, so that only what has none grows.
-LIMITS = ((dynamic, "KEPT", 4), (simplify, "_MEMO_LIMIT", 100), (patterns, "_FACTS_LIMIT", 100))
+LIMITS = (
+    (dynamic, "KEPT", 4),
+    (simplify, "_MEMO_LIMIT", 100),
+    (patterns, "_FACTS_LIMIT", 100),
+)
 # Memory that an allocator may keep to itself, and the interpreter's own counts.
 SLACK_BYTES = 24 << 20
 SLACK_OBJECTS = 3000
@@ -68,7 +72,9 @@ class Level:
         """The process as it is, with what can be given back given back."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
-        memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
         mappings = Path("/proc/self/maps").read_bytes().count(b"\n")
         files, tasks = os.listdir("/proc/self/fd"), os.listdir("/proc/self/task")
         return Level(memory, len(files), len(tasks), len(gc.get_objects()), mappings)
@@ -104,7 +110,10 @@ class Server:
             node("Softmax", ["s"], ["p"]),
             node("MatMul", ["p", "x"], ["y"]),
         ]
-        conv = [node("Conv", ["x", "f"], ["c"], pads=[1] * 4), node("Relu", ["c"], ["y"])]
+        conv = [
+            node("Conv", ["x", "f"], ["c"], pads=[1] * 4),
+            node("Relu", ["c"], ["y"]),
+        ]
         unique = [node("Exp", ["x"], ["e"]), node("Unique", ["e"], ["y"], sorted=1)]
         gather = [node("Gather", ["table", "i"], ["y"])]
 
@@ -114,7 +123,11 @@ class Server:
         matrices = [draw(n, 16) for n in range(1, SHAPES + 1)]
         images = [draw(1, 4, 10, 10) for _ in range(3)]
         source = model(conv, {"x": (FLOAT, [1, 4, 10, 10])}, constants={"f": filters})
-        self._add("dense", model(dense, {"x": (FLOAT, [7, 16])}, constants={"w": w}), [draw(7, 16)])
+        self._add(
+            "dense",
+            model(dense, {"x": (FLOAT, [7, 16])}, constants={"w": w}),
+            [draw(7, 16)],
+        )
         self._add(
             "batch",
             model(dense, {"x": (FLOAT, ["n", 16])}, constants={"w": w}),
@@ -127,7 +140,9 @@ class Server:
         table = model(gather, {"i": (INT64, [3])}, constants={"table": w})
         self._add("lookup", table, [np.array([0, 15, 7]), np.array([0, 16, 0])])
         self._add(
-            "wide", model(dense, {"x": (FLOAT, [64, 16])}, constants={"w": w}), [draw(64, 16)]
+            "wide",
+            model(dense, {"x": (FLOAT, [64, 16])}, constants={"w": w}),
+            [draw(64, 16)],
         )
         refused = [work.name for work in self.works if work.expected is None]
         assert refused == ["lookup 1"], refused
@@ -135,9 +150,13 @@ class Server:
         tw.compile(source, threads=2).save(self.path)
         self._loaded(images)
 
-    def _add(self, name: str, source: Any, feeds: Sequence[Array], threads: int = 1) -> None:
+    def _add(
+        self, name: str, source: Any, feeds: Sequence[Array], threads: int = 1
+    ) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TilewrightWarning)  # a host fallback, which is said
+            warnings.simplefilter(
+                "ignore", TilewrightWarning
+            )  # a host fallback, which is said
             exe = tw.compile(source, threads=threads)
         reference = ReferenceEvaluator(source)
         for number, x in enumerate(feeds):
@@ -167,7 +186,8 @@ class Server:
     def run(self, again: Callable[[int], bool]) -> None:
         """Have the threads call while `again(round)`."""
         threads = [
-            threading.Thread(target=self._serve, args=(number, again)) for number in range(THREADS)
+            threading.Thread(target=self._serve, args=(number, again))
+            for number in range(THREADS)
         ]
         for thread in threads:
             thread.start()
@@ -188,7 +208,9 @@ class Server:
         """What a server does besides: artifacts are written anew, children run and end."""
         tw.load(self.path, threads=2).save(self.path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork among threads
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # Python 3.12: a fork among threads
             child = os.fork()
         if not child:
             work = self.works[0]
@@ -241,7 +263,10 @@ def main(seconds: float) -> int:
         while time.monotonic() < end:
             until = min(end, time.monotonic() + 60)
             yield lambda turn, until=until: time.monotonic() < until
-            print(f"{max(0, end - time.monotonic()):.0f} s left, {Level.now()}", flush=True)
+            print(
+                f"{max(0, end - time.monotonic()):.0f} s left, {Level.now()}",
+                flush=True,
+            )
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TILEWRIGHT_CACHE_DIR"] = str(Path(folder) / "cache")

@@ -24,22 +24,52 @@ TWO, THREE = np.ones(2, np.float32), np.ones(3, np.float32)
 SCALES = np.array([1, 1, 2, 2], np.float32)
 # operator, constants, attributes, opset, words of the message
 BROKEN = [
-    ("GatherElements", (ROW, np.full((2, 3), 7)), {}, 21, "out of range for an extent of 2"),
-    ("GatherElements", (ROW, np.zeros((2, 4), int)), {"axis": 0}, 21, "reach beyond data [2, 3]"),
+    (
+        "GatherElements",
+        (ROW, np.full((2, 3), 7)),
+        {},
+        21,
+        "out of range for an extent of 2",
+    ),
+    (
+        "GatherElements",
+        (ROW, np.zeros((2, 4), int)),
+        {"axis": 0},
+        21,
+        "reach beyond data [2, 3]",
+    ),
     ("EyeLike", (TWO,), {}, 21, "expected a matrix, got 1 dimensions"),
     ("NegativeLogLikelihoodLoss", (ROW, np.array([0, 9])), {}, 21, "out of range"),
     ("LRN", (IMAGE,), {"size": 0}, 21, "size is 0"),
     ("LRN", (IMAGE,), {"size": -3}, 21, "size is -3"),
-    ("BatchNormalization", (IMAGE, TWO, TWO, TWO, THREE), {}, 21, "var has the shape [3]"),
+    (
+        "BatchNormalization",
+        (IMAGE, TWO, TWO, TWO, THREE),
+        {},
+        21,
+        "var has the shape [3]",
+    ),
     ("Einsum", (ROW,), {"equation": "ij->ii"}, 21, "a letter twice"),
     ("HannWindow", (np.array([3, 4]),), {}, 21, "do not broadcast"),
     ("HammingWindow", (np.array(3),), {"output_datatype": 77}, 21, "77"),
     ("BlackmanWindow", (np.array(2**60),), {}, 21, "memory limit"),
     ("Upsample", (IMAGE, SCALES), {}, 10, "not an operator since version 10"),
-    ("ReduceSum", (ROW,), {"axes": [1]}, 21, "attribute 'axes' is one of another version"),
+    (
+        "ReduceSum",
+        (ROW,),
+        {"axes": [1]},
+        21,
+        "attribute 'axes' is one of another version",
+    ),
     ("Clip", (ROW,), {"min": 0.5}, 21, "attribute 'min' is one of another version"),
     ("RegexFullMatch", (np.array(["a"], object),), {"pattern": "("}, 21, "regex"),
-    ("Split", (THREE,), {"num_outputs": 10**9}, 21, "num_outputs is 1000000000, but there are 1"),
+    (
+        "Split",
+        (THREE,),
+        {"num_outputs": 10**9},
+        21,
+        "num_outputs is 1000000000, but there are 1",
+    ),
     ("Resize", (IMAGE, TWO, TWO, np.array([1, 2, 4, 2**31])), {}, 21, "memory limit"),
     ("Reshape", (ROW, np.array([2**62, 2**62])), {}, 21, "node 'n'"),
     ("Tile", (ROW, np.array([2**62, 2**62])), {}, 21, "memory limit"),
@@ -74,7 +104,9 @@ def test_folding_what_breaks_the_rules(op, constants, attributes, opset, words):
 
 def test_attributes_of_an_older_label_encoder():
     given = {"classes_strings": ["a", "b"]}
-    with pytest.raises(ModelError, match=r"'n' .*classes_strings.* is one of another version"):
+    with pytest.raises(
+        ModelError, match=r"'n' .*classes_strings.* is one of another version"
+    ):
         compiled("LabelEncoder", (np.array([1, 2]),), given, domain="ai.onnx.ml")
 
 
@@ -86,9 +118,13 @@ def test_attributes_that_no_version_has_are_notes():
 
 
 def test_a_neighborhood_beyond_all_channels_is_all_of_them():
-    source = model([node("LRN", ["x"], ["y"], size=10**12)], {"x": (FLOAT, [1, 2, 4, 4])})
+    source = model(
+        [node("LRN", ["x"], ["y"], size=10**12)], {"x": (FLOAT, [1, 2, 4, 4])}
+    )
     got = tw.compile(source, cache=False)(IMAGE * 1000)
-    np.testing.assert_allclose(got, IMAGE * 1000 / (1 + 1e-4 / 10**12 * 2e6) ** 0.75, rtol=1e-6)
+    np.testing.assert_allclose(
+        got, IMAGE * 1000 / (1 + 1e-4 / 10**12 * 2e6) ** 0.75, rtol=1e-6
+    )
 
 
 def test_statistics_of_the_wrong_length_are_not_read_beyond_their_end():
@@ -120,18 +156,25 @@ def test_whatever_is_raised_becomes_an_error_of_ours(error):
 
 
 def test_the_message_of_a_foreign_error_is_kept_short():
-    with pytest.raises(ExecutionError) as caught, definition_of_node(OP, "ran", ExecutionError):
+    with (
+        pytest.raises(ExecutionError) as caught,
+        definition_of_node(OP, "ran", ExecutionError),
+    ):
         raise ValueError("x\n" * 10**6)
     assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
 
 
 def test_memory_that_ends_is_a_limit():
-    with pytest.raises(MemoryLimitError, match=r"'n'.*more memory than there is: 64 TiB"):
+    with pytest.raises(
+        MemoryLimitError, match=r"'n'.*more memory than there is: 64 TiB"
+    ):
         with definition_of_node(OP):
             raise MemoryError("64 TiB")
 
 
-@pytest.mark.parametrize("error", [DataDependent("x"), KeyboardInterrupt(), RecursionError()])
+@pytest.mark.parametrize(
+    "error", [DataDependent("x"), KeyboardInterrupt(), RecursionError()]
+)
 def test_what_is_no_error_of_the_definition_passes(error):
     with pytest.raises(type(error)) as caught, definition_of_node(OP):
         raise error
@@ -172,7 +215,9 @@ def test_every_part_of_a_definition_is_inside_the_boundary(part):
         source.opset_import.append(helper.make_opsetid("test.boundary", 1))
         if inputs and part in ("reference", "flops"):
             continue  # it is not asked before it runs
-        with pytest.raises(TilewrightError, match=r"'n' \(test.boundary::Failing.*deep") as caught:
+        with pytest.raises(
+            TilewrightError, match=r"'n' \(test.boundary::Failing.*deep"
+        ) as caught:
             tw.compile(source, cache=False)
         assert isinstance(caught.value.__cause__, IndexError)
 
@@ -191,5 +236,7 @@ def test_a_reference_that_fails_at_run_time_names_the_node():
     source.opset_import.append(helper.make_opsetid("test.boundary", 1))
     with pytest.warns(tw.TilewrightWarning, match="fall back to the host"):
         exe = tw.compile(source, cache=False)
-    with pytest.raises(ExecutionError, match=r"'n' \(test.boundary::FailsLater\).*deep inside"):
+    with pytest.raises(
+        ExecutionError, match=r"'n' \(test.boundary::FailsLater\).*deep inside"
+    ):
         exe(np.zeros(3, np.int64))

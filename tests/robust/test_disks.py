@@ -20,7 +20,9 @@ from tilewright.dataflow.results import Point
 from tilewright.dataflow.results import Store as Results
 from tilewright.runtime import bundle
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork among threads
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # of a fork among threads
 
 X = np.linspace(-1, 1, 100).astype(np.float32)
 
@@ -40,7 +42,9 @@ def test_a_file_is_the_old_one_or_the_new_one(tmp_path, coarse):
     seen = set()
 
     def action():
-        write_whole(path, lambda file: [file.write(b"new") for _ in range(3)], durable=True)
+        write_whole(
+            path, lambda file: [file.write(b"new") for _ in range(3)], durable=True
+        )
 
     path.write_bytes(b"old")
     for _ in at_many_kills((write_whole,), action, coarse):
@@ -95,7 +99,9 @@ def test_an_artifact_is_the_old_one_or_the_new_one(tmp_path, coarse):
     def action():
         bundle.save(native.model(), path)
 
-    for _ in at_many_kills((write_whole, bundle._write, bundle._add), action, 13 * coarse):
+    for _ in at_many_kills(
+        (write_whole, bundle._write, bundle._add), action, 13 * coarse
+    ):
         shapes.add(bundle.load(path, verify=True).inputs[0].shape)
         path.write_bytes(old)
     assert shapes == {(50,), (100,)}
@@ -117,7 +123,9 @@ def test_results_that_were_found_are_found_again(tmp_path, coarse):
                 store.add(point(n))
 
     most = 0
-    for _ in at_many_kills((Results.add, Results.open, write_whole), action, 3 * coarse):
+    for _ in at_many_kills(
+        (Results.add, Results.open, write_whole), action, 3 * coarse
+    ):
         store = Results(path)
         store.open({"s": 1})
         assert list(store.known.values()) == [point(n) for n in range(len(store.known))]
@@ -156,7 +164,12 @@ def limited_to(body, *arguments):
     """
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body), *arguments],
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(head) + textwrap.dedent(body),
+            *arguments,
+        ],
         env={**os.environ, "PYTHONPATH": f"{root}:{root}/src"},
         capture_output=True,
         timeout=PATIENCE,

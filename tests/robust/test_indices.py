@@ -22,7 +22,12 @@ X = np.arange(16, dtype=F).reshape(4, 4)
 IMAGE = np.arange(32, dtype=F).reshape(1, 2, 4, 4)
 ROI = np.array([[0, 0, 3, 3]], F)
 ROW, COLUMN = np.ones((1, 4), F), np.zeros((4, 1), INT)
-STEPS = [np.ones((3, 2, 2), F), np.ones((1, 8, 2), F), np.ones((1, 8, 2), F), np.ones((1, 16), F)]
+STEPS = [
+    np.ones((3, 2, 2), F),
+    np.ones((1, 8, 2), F),
+    np.ones((1, 8, 2), F),
+    np.ones((1, 16), F),
+]
 
 
 def at(*numbers, dtype=INT):
@@ -37,7 +42,9 @@ def calls(op, operands, place, values, outputs=1, opset=24, **attributes):
     domain = attributes.pop("domain", "")
     names = ["" if a is None else f"v{n}" for n, a in enumerate(operands)]
     given = {f"v{n}": a for n, a in enumerate(operands) if a is not None}
-    made = node(op, names, [f"y{n}" for n in range(outputs)], "n", domain=domain, **attributes)
+    made = node(
+        op, names, [f"y{n}" for n in range(outputs)], "n", domain=domain, **attributes
+    )
     inputs = {name: (KINDS[a.dtype], a.shape) for name, a in given.items()}
     source = model([made], inputs, ["y0"], opset=opset)
     if domain:
@@ -52,7 +59,8 @@ def calls(op, operands, place, values, outputs=1, opset=24, **attributes):
             if fitting.min <= value <= fitting.max:
                 bad = np.full_like(operands[place], value)
                 found[value] = [
-                    _called(exe, {**given, f"v{place}": bad}, end) for end in (True, False)
+                    _called(exe, {**given, f"v{place}": bad}, end)
+                    for end in (True, False)
                 ]
         return found
 
@@ -75,7 +83,9 @@ def refused(found, values=BAD, words="out of range", kind="ExecutionError"):
         if value in found:
             text = found[value]
             assert isinstance(text, str), (value, text)
-            assert text.startswith(kind) and re.search(r"'n'|\bn/", text) and words in text, (
+            assert (
+                text.startswith(kind) and re.search(r"'n'|\bn/", text) and words in text
+            ), (
                 value,
                 text,
             )
@@ -115,14 +125,18 @@ def test_positions_of_a_cache_are_checked_or_taken_around_it():
     found = calls("TensorScatter", [cache, new, at(0, 0)], 2, (3, -1, 4, *BAD))
     assert found[3][:, 3].all() and not found[3][:, :3].any()
     refused(found, (-1, 4, *BAD))
-    around = calls("TensorScatter", [cache, new, at(0, 0)], 2, (3, *BAD), mode="circular")
+    around = calls(
+        "TensorScatter", [cache, new, at(0, 0)], 2, (3, *BAD), mode="circular"
+    )
     for value, result in around.items():
         assert result[:, value % 4].all() and result.sum() == new.sum(), value
 
 
 def test_classes_of_a_loss():
     for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
-        found = calls(op, [np.ones((2, 3), F), at(0, 0)], 1, (2, 3, *BAD), reduction="sum")
+        found = calls(
+            op, [np.ones((2, 3), F), at(0, 0)], 1, (2, 3, *BAD), reduction="sum"
+        )
         assert np.isfinite(found[2])
         refused(found, (3, *BAD))
         ignored = calls(op, [np.ones((2, 3), F), at(0, 0)], 1, (-7,), ignore_index=-7,
@@ -152,7 +166,9 @@ def test_one_hot_of_what_is_no_class_is_all_off():
     depth_and_values = [np.array(4), np.array([0, 1], F)]
     found = calls("OneHot", [at(0), *depth_and_values], 0, (-1, 3, 4, -5, *BAD))
     for value, result in found.items():
-        np.testing.assert_array_equal(result, np.eye(4)[[value]] if -4 <= value < 4 else [[0] * 4])
+        np.testing.assert_array_equal(
+            result, np.eye(4)[[value]] if -4 <= value < 4 else [[0] * 4]
+        )
 
 
 def test_a_diagonal_and_an_axis_anywhere():
@@ -168,7 +184,9 @@ def test_lengths_beyond_the_sequence():
     for result in found.values():
         assert isinstance(result, str) or sorted(result.ravel()) == sorted(X.ravel())
     lengths = at(1, 1, dtype=np.int32)
-    recurrent = calls("LSTM", [*STEPS, lengths], 4, (3, 0, *BAD), outputs=1, hidden_size=2)
+    recurrent = calls(
+        "LSTM", [*STEPS, lengths], 4, (3, 0, *BAD), outputs=1, hidden_size=2
+    )
     for result in recurrent.values():
         assert isinstance(result, str) or np.isfinite(result).all()
 
@@ -207,9 +225,17 @@ ANYTHING = {
 def test_nothing_is_touched_beyond_a_tensor(case):
     op, operands, place, attributes = ANYTHING[case]
     found = calls(op, operands, place, BAD, **attributes)
-    kinds = ("ExecutionError: ", "ModelError: ", "MemoryLimitError: ", "UnsupportedError: ")
+    kinds = (
+        "ExecutionError: ",
+        "ModelError: ",
+        "MemoryLimitError: ",
+        "UnsupportedError: ",
+    )
     for value, result in found.items():
-        assert isinstance(result, np.ndarray) or result.startswith(kinds), (value, result)
+        assert isinstance(result, np.ndarray) or result.startswith(kinds), (
+            value,
+            result,
+        )
 
 
 def test_the_guard_ends_a_process_that_touches_it():
@@ -217,7 +243,9 @@ def test_the_guard_ends_a_process_that_touches_it():
     beyond = np.lib.stride_tricks.as_strided(array, (9,), (1,))
     with pytest.raises(AssertionError, match="read at 1 bytes past the end of array"):
         in_a_child(lambda: int(beyond[8]))
-    before = np.lib.stride_tricks.as_strided(guarded(np.zeros(8, np.uint8), False), (2,), (-1,))
+    before = np.lib.stride_tricks.as_strided(
+        guarded(np.zeros(8, np.uint8), False), (2,), (-1,)
+    )
     with pytest.raises(AssertionError, match="read at 1 bytes before array"):
         in_a_child(lambda: int(before[1]))
     assert in_a_child(lambda: int(array[7])) == 0
@@ -233,15 +261,27 @@ def test_a_place_in_a_sequence():
     def source(op, operands):
         nodes = [
             node("SequenceConstruct", ["x", "x"], ["s"]),
-            node("SequenceErase" if op == "SequenceErase" else "SequenceInsert", operands, ["t"])
+            node(
+                "SequenceErase" if op == "SequenceErase" else "SequenceInsert",
+                operands,
+                ["t"],
+            )
             if op != "SequenceAt"
             else node("Identity", ["s"], ["t"]),
-            node("SequenceAt", ["t", "i" if op == "SequenceAt" else "zero"], ["y"], "n"),
+            node(
+                "SequenceAt", ["t", "i" if op == "SequenceAt" else "zero"], ["y"], "n"
+            ),
         ]
         constants = {"zero": np.array(0)}
-        return model(nodes, {"x": (FLOAT, [4, 4]), "i": (INT64, [])}, constants=constants)
+        return model(
+            nodes, {"x": (FLOAT, [4, 4]), "i": (INT64, [])}, constants=constants
+        )
 
-    cases = {"SequenceAt": [], "SequenceErase": ["s", "i"], "SequenceInsert": ["s", "x", "i"]}
+    cases = {
+        "SequenceAt": [],
+        "SequenceErase": ["s", "i"],
+        "SequenceInsert": ["s", "x", "i"],
+    }
     for op, operands in cases.items():
         exe = tw.compile(source(op, operands), cache=False)
         for value in (0, -1, *BAD):
@@ -262,7 +302,9 @@ def test_a_loop_of_any_number_of_iterations(trips):
         [info("go", BOOL, []), info("t", FLOAT, [4, 4])],
     )
     made = node("Loop", ["n", "", "x"], ["y"], "n", body=body)
-    exe = tw.compile(model([made], {"n": (INT64, []), "x": (FLOAT, [4, 4])}), cache=False)
+    exe = tw.compile(
+        model([made], {"n": (INT64, []), "x": (FLOAT, [4, 4])}), cache=False
+    )
     np.testing.assert_array_equal(_called(exe, {"n": np.array(trips), "x": X}, True),
                                   X * 2 ** max(trips, 0))  # fmt: skip
 
@@ -271,7 +313,12 @@ def test_a_loop_of_any_number_of_iterations(trips):
 def test_boxes_that_are_kept():
     boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 1], [5, 5, 6, 6]]], F)
     scores = np.array([[[0.9, 0.8, 0.7]]], F)
-    found = calls("NonMaxSuppression", [boxes, scores, np.array(1), np.array(0.5, F)], 2, (2, *BAD))
+    found = calls(
+        "NonMaxSuppression",
+        [boxes, scores, np.array(1), np.array(0.5, F)],
+        2,
+        (2, *BAD),
+    )
     for value, result in found.items():
         kept = [[0, 0, 0], [0, 0, 2]] if value > 0 else []
         np.testing.assert_array_equal(result, np.array(kept, INT).reshape(-1, 3))

@@ -30,7 +30,9 @@ def test_the_plan_of_a_call_is_held_against_the_limit():
     """Each tensor fits; what is alive together does not."""
     source = products(1024)
     assert tw.compile(source, cache=False).peak_bytes > 10**6
-    with pytest.raises(MemoryLimitError, match=r"a call needs .* between kernels, .* limit of 6"):
+    with pytest.raises(
+        MemoryLimitError, match=r"a call needs .* between kernels, .* limit of 6"
+    ):
         tw.compile(source, cache=False, memory_limit=600_000)
 
 
@@ -73,7 +75,13 @@ def test_options_that_make_no_sense(options, text):
 
 @pytest.mark.parametrize(
     "value",
-    [np.ones((2, 3, 64), np.float32), rows(1)[0], rows(2)[:, 1:], rows(2).astype(float), "abc"],
+    [
+        np.ones((2, 3, 64), np.float32),
+        rows(1)[0],
+        rows(2)[:, 1:],
+        rows(2).astype(float),
+        "abc",
+    ],
     ids=["rank 3", "rank 1", "63 columns", "float64", "text"],
 )
 def test_inputs_that_do_not_fit_symbolic_shapes(value):
@@ -117,7 +125,9 @@ def test_new_shapes_from_many_threads():
         try:
             for i in range(8):
                 n = 1 + (5 * i + 3 * seed) % 25
-                np.testing.assert_allclose(exe(rows(n)), np.full((n, 64), 1 / 64), rtol=1e-5)
+                np.testing.assert_allclose(
+                    exe(rows(n)), np.full((n, 64), 1 / 64), rtol=1e-5
+                )
         except BaseException as error:
             wrong.append(error)
 

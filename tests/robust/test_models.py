@@ -21,7 +21,9 @@ def refused(source, *texts, error=ModelError):
     before = time.process_time()
     with pytest.raises(error) as caught:
         tw.compile(source, cache=False)
-    assert time.process_time() - before < 60  # a second at most; what it speaks of takes hours
+    assert (
+        time.process_time() - before < 60
+    )  # a second at most; what it speaks of takes hours
     for text in texts:
         assert text in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -57,27 +59,35 @@ def refused(source, *texts, error=ModelError):
 )
 def test_absurd_sizes(op, inputs, constants, attributes):
     names = [*inputs, *constants]
-    source = model([node(op, names, ["y"], "n", **attributes)], inputs, constants=constants)
+    source = model(
+        [node(op, names, ["y"], "n", **attributes)], inputs, constants=constants
+    )
     refused(source, "limit", error=MemoryLimitError)
 
 
 def test_absurd_sizes_of_resize():
     scales = {"s": np.array([1, 1, 1e6, 1e6], np.float32)}
-    source = model([node("Resize", ["x", "", "s"], ["y"], "n")], IMAGE, constants=scales)
+    source = model(
+        [node("Resize", ["x", "", "s"], ["y"], "n")], IMAGE, constants=scales
+    )
     refused(source, "limit", error=MemoryLimitError)
 
 
 @pytest.mark.parametrize("scale", [np.inf, np.nan, -1])
 def test_scales_that_are_none(scale):
     scales = {"s": np.array([1, 1, scale, 1], np.float32)}
-    source = model([node("Resize", ["x", "", "s"], ["y"], "n")], IMAGE, constants=scales)
+    source = model(
+        [node("Resize", ["x", "", "s"], ["y"], "n")], IMAGE, constants=scales
+    )
     refused(source, "'n'", "scale")
 
 
 def test_initializers_without_elements_out_of_reach():
     source = model([node("Identity", ["w"], ["y"])], {})
     for raw in (None, b""):
-        tensor = onnx.TensorProto(name="w", data_type=FLOAT, dims=[2**32, 2**32, 0], raw_data=raw)
+        tensor = onnx.TensorProto(
+            name="w", data_type=FLOAT, dims=[2**32, 2**32, 0], raw_data=raw
+        )
         del source.graph.initializer[:]
         source.graph.initializer.append(tensor)
         refused(source, "'w'", error=MemoryLimitError)
@@ -105,8 +115,20 @@ def test_initializers_are_counted_together():
             {},
             "[4, -5]",
         ),
-        ("MaxPool", IMAGE, {}, {"kernel_shape": [2, 2], "strides": [0, 0]}, "less than 1"),
-        ("Conv", IMAGE, {"w": np.ones((1, 1, 3, 3), np.float32)}, {"group": 0}, "group=0"),
+        (
+            "MaxPool",
+            IMAGE,
+            {},
+            {"kernel_shape": [2, 2], "strides": [0, 0]},
+            "less than 1",
+        ),
+        (
+            "Conv",
+            IMAGE,
+            {"w": np.ones((1, 1, 3, 3), np.float32)},
+            {"group": 0},
+            "group=0",
+        ),
         (
             "Conv",
             IMAGE,
@@ -114,30 +136,49 @@ def test_initializers_are_counted_together():
             {"strides": [1.5, 2.5]},
             "'strides': expected INTS, got FLOATS",
         ),
-        ("LeakyRelu", VECTOR, {}, {"alpha": [1, 2]}, "'alpha': expected FLOAT, got INTS"),
+        (
+            "LeakyRelu",
+            VECTOR,
+            {},
+            {"alpha": [1, 2]},
+            "'alpha': expected FLOAT, got INTS",
+        ),
         ("Concat", VECTOR, {}, {"axis": "zero"}, "'axis': expected INT, got STRING"),
         ("Cast", VECTOR, {}, {}, "'to' is missing"),
         ("Relu", {}, {}, {}, "input 0"),
         ("Relu", {"x": (FLOAT, [1]), "z": (FLOAT, [1])}, {}, {}, "at most 1"),
         ("Add", {"x": (FLOAT, [1]), "z": (INT64, [1])}, {}, {}, "'z') is int64"),
-        ("Range", {}, {"a": np.float32(0), "b": np.float32(np.nan), "c": np.float32(1)}, {}, "NaN"),
+        (
+            "Range",
+            {},
+            {"a": np.float32(0), "b": np.float32(np.nan), "c": np.float32(1)},
+            {},
+            "NaN",
+        ),
     ],
 )
 def test_uses_against_the_rules_name_the_node(op, inputs, constants, attributes, text):
     names = [*inputs, *constants]
-    source = model([node(op, names, ["y"], "n", **attributes)], inputs, constants=constants)
+    source = model(
+        [node(op, names, ["y"], "n", **attributes)], inputs, constants=constants
+    )
     refused(source, "node 'n'", text)
 
 
 def test_an_operand_left_out():
-    refused(model([node("Add", ["x", ""], ["y"], "n")], VECTOR), "node 'n'", "input 1 (B)")
+    refused(
+        model([node("Add", ["x", ""], ["y"], "n")], VECTOR), "node 'n'", "input 1 (B)"
+    )
 
 
 @pytest.mark.parametrize(
     "bodies",
     [
         [[node("F0", ["x"], ["y"], domain="f")]],
-        [[node("F1", ["x"], ["y"], domain="f")], [node("F0", ["x"], ["y"], domain="f")]],
+        [
+            [node("F1", ["x"], ["y"], domain="f")],
+            [node("F0", ["x"], ["y"], domain="f")],
+        ],
     ],
     ids=["itself", "one another"],
 )
@@ -154,7 +195,9 @@ def test_a_few_functions_with_too_many_nodes(monkeypatch):
         ]
         for n in range(40)
     ]
-    refused(calling([*doubled, [node("Relu", ["x"], ["y"])]]), "1,000 nodes", "NODE_LIMIT")
+    refused(
+        calling([*doubled, [node("Relu", ["x"], ["y"])]]), "1,000 nodes", "NODE_LIMIT"
+    )
 
 
 def test_a_file_of_too_many_nodes():
@@ -178,7 +221,9 @@ def test_protobuf_nested_too_deep():
     refused(wrapped(7, data), "not an ONNX model")
 
 
-@pytest.mark.parametrize("header", [b"\x3a\xff\xff\xff\xff\x07", b"\x3a" + b"\xff" * 10])
+@pytest.mark.parametrize(
+    "header", [b"\x3a\xff\xff\xff\xff\x07", b"\x3a" + b"\xff" * 10]
+)
 def test_a_header_that_claims_gigabytes(header):
     refused(header + b"a" * 100, "not an ONNX model")
 

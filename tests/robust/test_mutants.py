@@ -29,7 +29,9 @@ def test_every_mutant_is_read_or_refused_by_name(part):
     mutate_artifacts._artifacts()
     with limited(4 << 30):
         failures = [
-            f for seed in range(part * 200, part * 200 + 200) if (f := mutate_artifacts.run(seed))
+            f
+            for seed in range(part * 200, part * 200 + 200)
+            if (f := mutate_artifacts.run(seed))
         ]
     assert not failures, "\n".join(f"{f.seed} {f}" for f in failures)
 
@@ -67,7 +69,9 @@ def test_damage_is_done_to_a_copy_and_says_itself():
     for seed in range(200):
         made, damage = mutated(Random(seed), data, most=1)
         seen.add(damage.split()[0])
-        assert (made, damage) == mutated(Random(seed), data, most=1) or "nan" in repr(made)
+        assert (made, damage) == mutated(Random(seed), data, most=1) or "nan" in repr(
+            made
+        )
     assert json.dumps(data) == before
     assert seen == {"retype", "remove", "double", "move", "nudge", "nest"}
     assert written(json.dumps(ODD[-3:])).count(b"[" * 20_000) <= 1

@@ -36,7 +36,17 @@ def hostile(marker, way):
     }[way]
 
 
-WAYS = ("python", "python 2", "llvm", "page", "file", "format", "markup", "terminal", "long")
+WAYS = (
+    "python",
+    "python 2",
+    "llvm",
+    "page",
+    "file",
+    "format",
+    "markup",
+    "terminal",
+    "long",
+)
 
 
 @pytest.fixture(params=WAYS)
@@ -77,11 +87,16 @@ def test_names_stay_names(named, tmp_path, capsys):
     assert app.run(["verify", str(named)]) == 0
     assert app.run(["check", str(named)]) == 0
     page = tmp_path / "page.html"
-    assert app.run(["explore", str(named), "--pes", "2", "--opaque", "--report", str(page)]) in (
+    assert app.run(
+        ["explore", str(named), "--pes", "2", "--opaque", "--report", str(page)]
+    ) in (
         0,
         1,
     )
     if page.exists():
-        assert "<script>alert" not in page.read_text() and "<img src=x" not in page.read_text()
+        assert (
+            "<script>alert" not in page.read_text()
+            and "<img src=x" not in page.read_text()
+        )
     said = capsys.readouterr()
     assert "\x1b]0;" not in said.out + said.err

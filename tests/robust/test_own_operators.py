@@ -6,12 +6,26 @@ from onnx import helper
 
 import tilewright as tw
 from tests.robust.models import FLOAT, INT64, model, node
-from tilewright.base.errors import CompileError, ExecutionError, TilewrightError, VerifyError
+from tilewright.base.errors import (
+    CompileError,
+    ExecutionError,
+    TilewrightError,
+    VerifyError,
+)
 from tilewright.expr.nodes import INDEX, Var
 from tilewright.graph import interp
 from tilewright.graph.ops import registry
 from tilewright.loops.nodes import Kernel, Store, block, loop
-from tilewright.operators import Buffer, OpDef, cast, map_, padded, reduce_, register, where
+from tilewright.operators import (
+    Buffer,
+    OpDef,
+    cast,
+    map_,
+    padded,
+    reduce_,
+    register,
+    where,
+)
 
 X = np.arange(48, dtype=np.float32).reshape(6, 8)
 
@@ -32,7 +46,9 @@ def compiled(compute, infer=same, inputs=None):
     """A model of one node `mine`, whose operator `test.own::Mine` is defined so."""
     register(OpDef("Mine", infer, domain="test.own", compute=compute), replace=True)
     inputs = inputs or {"x": (FLOAT, X.shape)}
-    source = model([node("Mine", list(inputs), ["y"], "mine", domain="test.own")], inputs)
+    source = model(
+        [node("Mine", list(inputs), ["y"], "mine", domain="test.own")], inputs
+    )
     source.opset_import.append(helper.make_opsetid("test.own", 1))
     return tw.compile(source, cache=False)
 
@@ -65,7 +81,9 @@ OUTSIDE = {
 def test_an_index_that_leaves_its_tensor(case):
     read, words = OUTSIDE[case]
     error = refused(
-        lambda op, inputs, outputs: [map_("mine", outputs[0], lambda i, j: read(inputs[0], i, j))],
+        lambda op, inputs, outputs: [
+            map_("mine", outputs[0], lambda i, j: read(inputs[0], i, j))
+        ],
         words,
         "padded(x, index, outside)",
         "where(condition",
@@ -76,10 +94,19 @@ def test_an_index_that_leaves_its_tensor(case):
 def test_a_window_without_a_guard_and_with_one():
     def window(read):
         return lambda op, inputs, outputs: [
-            reduce_("mine", outputs[0], (3,), "add", lambda i, j, k: read(inputs[0], i, j + k - 1))
+            reduce_(
+                "mine",
+                outputs[0],
+                (3,),
+                "add",
+                lambda i, j, k: read(inputs[0], i, j + k - 1),
+            )
         ]
 
-    refused(window(lambda x, i, j: x[i, j]), "index j + k - 1 of dimension 1 of x takes -1 to 8")
+    refused(
+        window(lambda x, i, j: x[i, j]),
+        "index j + k - 1 of dimension 1 of x takes -1 to 8",
+    )
     wide = np.pad(X, [(0, 0), (1, 1)])
     expected = wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:]
     for read in (
@@ -92,20 +119,31 @@ def test_a_window_without_a_guard_and_with_one():
 def test_a_result_written_outside_of_its_tensor():
     refused(
         lambda op, inputs, outputs: [
-            map_("mine", outputs[0], lambda i, j: inputs[0][i, j], index=lambda i, j: (i + 1, j))
+            map_(
+                "mine",
+                outputs[0],
+                lambda i, j: inputs[0][i, j],
+                index=lambda i, j: (i + 1, j),
+            )
         ],
         "index i + 1 of dimension 0 of y takes 1 to 6",
     )
 
 
 INFER = {
-    "more rows than compute reads": (lambda op: [(op.dtype(0), (12, 8))], "takes 0 to 11"),
+    "more rows than compute reads": (
+        lambda op: [(op.dtype(0), (12, 8))],
+        "takes 0 to 11",
+    ),
     "no types": (lambda op: [], "gives 0 types for 1 outputs"),
     "a name": (lambda op: [("float32", (6, 8))], "'float32' as the element type"),
     "a fraction": (lambda op: [(op.dtype(0), (6.5, 8))], "(6.5, 8)) for output 0"),
     "one number": (lambda op: [(op.dtype(0), 6)], "for output 0"),
     "no pair": (lambda op: op.shape(0), "gives 6 for output 0"),
-    "an exception": (lambda op: 1 / 0, "infer of its definition fails: ZeroDivisionError"),
+    "an exception": (
+        lambda op: 1 / 0,
+        "infer of its definition fails: ZeroDivisionError",
+    ),
     "nothing": (lambda op: None, "infer of its definition fails: TypeError"),
     "a negative extent": (lambda op: [(op.dtype(0), (6, -8))], "[6, -8]"),
 }
@@ -126,7 +164,11 @@ def _half(op, inputs, outputs):
 
 
 def _twice(op, inputs, outputs):
-    return [map_("mine", outputs[0], lambda i, j: inputs[0][i, j], index=lambda i, j: (0, j))]
+    return [
+        map_(
+            "mine", outputs[0], lambda i, j: inputs[0][i, j], index=lambda i, j: (0, j)
+        )
+    ]
 
 
 def _unwritten(op, inputs, outputs):
@@ -138,7 +180,10 @@ COMPUTE = {
     "half": (_half, "it writes 24 elements of y, which has 48"),
     "twice": (_twice, "several points of i, j write one element of y"),
     "nothing": (lambda *_: [], "it writes 0 elements of y"),
-    "unwritten scratch": (_unwritten, "scratch is read, which is neither an operand nor written"),
+    "unwritten scratch": (
+        _unwritten,
+        "scratch is read, which is neither an operand nor written",
+    ),
     "a number": (lambda *_: 5, "its definition fails: TypeError"),
     "numbers": (lambda *_: [5], "5 is neither a Computation nor a Kernel"),
     "too few indices": (
@@ -201,8 +246,14 @@ def _kernel(index, extent=8):
 
 def test_a_kernel_by_hand_that_leaves_its_buffers():
     data = np.arange(8, dtype=np.float32)
-    np.testing.assert_array_equal(tw.compile(_kernel(lambda i: 7 - i))(data), data[::-1])
-    for kernel in (_kernel(lambda i: i + 1), _kernel(lambda i: i - 1), _kernel(lambda i: i, 9)):
+    np.testing.assert_array_equal(
+        tw.compile(_kernel(lambda i: 7 - i))(data), data[::-1]
+    )
+    for kernel in (
+        _kernel(lambda i: i + 1),
+        _kernel(lambda i: i - 1),
+        _kernel(lambda i: i, 9),
+    ):
         with pytest.raises(VerifyError, match=r"leaves 0\.\.7 at i = ") as caught:
             tw.compile(kernel)
         assert caught.value.code == "TW-BOUNDS"
@@ -226,7 +277,9 @@ def test_every_notation_refuses_at_compile_time():
     t, hl = tw.te, tw.halide
     a = t.placeholder((8,), name="A")
     with pytest.raises(TilewrightError, match=r"leaves 0\.\.7"):
-        t.build(t.create_schedule(t.compute((8,), lambda i: a[i + 1], name="C").op), [a])
+        t.build(
+            t.create_schedule(t.compute((8,), lambda i: a[i + 1], name="C").op), [a]
+        )
     x = hl.Var("x")
     f, image = hl.Func("f"), hl.Buffer(np.zeros(8, np.float32))
     f[x] = image[x + 1]

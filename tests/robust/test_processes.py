@@ -28,7 +28,9 @@ def convolutions(count=4):
     nodes, weights = [], {}
     for n in range(count):
         weights[f"w{n}"] = rng.standard_normal((5 + n, 4 + n, 3, 3), dtype=np.float32)
-        nodes.append(node("Conv", [f"r{n}" if n else "x", f"w{n}"], [f"c{n}"], pads=[1] * 4))
+        nodes.append(
+            node("Conv", [f"r{n}" if n else "x", f"w{n}"], [f"c{n}"], pads=[1] * 4)
+        )
         nodes.append(node("Relu", [f"c{n}"], [f"r{n + 1}"]))
     return model(nodes, {"x": (FLOAT, X.shape)}, [f"r{count}"], weights)
 
@@ -46,7 +48,16 @@ def compiling(path, target, **environment):
     """A process that compiles `path` to the artifact `target`."""
     # Where an interrupt meets an import, Python leaves the file open.
     strict = ["-W", "error", "-W", "ignore::ResourceWarning"]
-    arguments = [sys.executable, *strict, "-m", "tilewright", "compile", path, "-o", target]
+    arguments = [
+        sys.executable,
+        *strict,
+        "-m",
+        "tilewright",
+        "compile",
+        path,
+        "-o",
+        target,
+    ]
     return subprocess.Popen(
         list(map(str, arguments)),
         stderr=subprocess.PIPE,
@@ -179,14 +190,18 @@ def test_executables_from_many_threads_and_forks():
     try:
         for n in range(6):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: fork among threads
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # 3.12: fork among threads
                 child = os.fork()
             if child == 0:
                 same = False
                 try:
                     same = np.array_equal(exes[n % 3](X), expected)
                     if n == 0:
-                        same &= np.array_equal(tw.compile(source, cache=False)(X), expected)
+                        same &= np.array_equal(
+                            tw.compile(source, cache=False)(X), expected
+                        )
                 finally:
                     os._exit(0 if same else 1)
             assert ended_well(child)
@@ -211,20 +226,35 @@ threading.Thread(target=work, daemon=True).start()
 time.sleep(0.05)
 {end}
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=PATIENCE
+    )
     assert done.returncode == (1 if "raise" in end else 3), done.stderr
 
 
 def test_pickling_says_what_to_do_instead():
     import pickle
 
-    for source in (convolutions(1), model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n"])})):
+    for source in (
+        convolutions(1),
+        model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n"])}),
+    ):
         with pytest.raises(TypeError, match="the other process"):
             pickle.dumps(tw.compile(source, cache=False))
 
 
 def test_importing_is_light():
-    code = "import sys, tilewright; print(*sorted(m for m in sys.modules if '.' not in m))"
+    code = (
+        "import sys, tilewright; print(*sorted(m for m in sys.modules if '.' not in m))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"onnx", "torch", "llvmlite", "islpy", "rich", "click", "ml_dtypes"}
+    assert not loaded & {
+        "onnx",
+        "torch",
+        "llvmlite",
+        "islpy",
+        "rich",
+        "click",
+        "ml_dtypes",
+    }

@@ -27,7 +27,9 @@ X = np.array([-1, 2, -3, 4], np.float32)
 
 def test_the_page_has_the_table():
     page = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
-    rows = re.findall(r"^\| ([^|]+) \| `(TILEWRIGHT_\w+)`[^|]* \| ([^|]+) \|", page, re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([^|]+) \| `(TILEWRIGHT_\w+)`[^|]* \| ([^|]+) \|", page, re.MULTILINE
+    )
     assert [row[:2] for row in rows] == [(x.what, x.flag.name) for x in limits.TABLE]
     for (*_, default), limit in zip(rows, limits.TABLE, strict=True):
         value = limit.flag.default
@@ -44,14 +46,18 @@ def test_bytes_of_a_file(as_path, monkeypatch, tmp_path):
     given = tmp_path / "m.onnx" if as_path else source
     assert tw.compile(given)(X).tolist() == [0, 2, 0, 4]
     monkeypatch.setenv("TILEWRIGHT_FILE_LIMIT", str(len(source) - 1))
-    with pytest.raises(MemoryLimitError, match=r"limit for files of .*TILEWRIGHT_FILE_LIMIT"):
+    with pytest.raises(
+        MemoryLimitError, match=r"limit for files of .*TILEWRIGHT_FILE_LIMIT"
+    ):
         tw.compile(given)  # even where the cache has it
 
 
 def test_nodes(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_NODE_LIMIT", "3")
     chain = [node("Relu", ["y" if n == 3 else f"{n}"], [f"{n + 1}"]) for n in range(4)]
-    with pytest.raises(ModelError, match=r"more than 3 nodes.*TILEWRIGHT_NODE_LIMIT") as caught:
+    with pytest.raises(
+        ModelError, match=r"more than 3 nodes.*TILEWRIGHT_NODE_LIMIT"
+    ) as caught:
         tw.compile(model(chain, VECTOR), cache=False)
     assert caught.value.code == "TW-NODES"
 
@@ -62,7 +68,9 @@ def test_depth(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_DEPTH_LIMIT", "6")
     assert tw.compile(source, cache=False)(X[:2]).tolist() == [0, 2]
     monkeypatch.setenv("TILEWRIGHT_DEPTH_LIMIT", "5")
-    with pytest.raises(ModelError, match=r"more than 5 deep.*TILEWRIGHT_DEPTH_LIMIT") as caught:
+    with pytest.raises(
+        ModelError, match=r"more than 5 deep.*TILEWRIGHT_DEPTH_LIMIT"
+    ) as caught:
         tw.compile(source, cache=False)
     assert caught.value.code == "TW-DEPTH"
 
@@ -100,8 +108,12 @@ def test_bytes_of_folded_constants(monkeypatch):
     assert folded(source)
     twice = [node("Transpose", ["w"], ["t"]), node("Exp", ["t"], ["y"])]
     source = model(twice, {}, constants={"w": weight})
-    assert not folded(source)  # both together have more; what is left is computed at run time
-    np.testing.assert_allclose(tw.compile(source, cache=False)(), np.exp(weight.T), 1e-5)
+    assert not folded(
+        source
+    )  # both together have more; what is left is computed at run time
+    np.testing.assert_allclose(
+        tw.compile(source, cache=False)(), np.exp(weight.T), 1e-5
+    )
 
 
 def test_bytes_of_tables(monkeypatch):
@@ -110,7 +122,9 @@ def test_bytes_of_tables(monkeypatch):
     source = model([resize], {"x": (FLOAT, [1, 1, 1, 10])}, constants=sizes)
     tw.compile(source, cache=False)
     monkeypatch.setenv("TILEWRIGHT_FOLD_LIMIT", "64K")
-    with pytest.raises(MemoryLimitError, match=r"'n'.*tables of axis 3.*TILEWRIGHT_FOLD_LIMIT"):
+    with pytest.raises(
+        MemoryLimitError, match=r"'n'.*tables of axis 3.*TILEWRIGHT_FOLD_LIMIT"
+    ):
         tw.compile(source, cache=False)
 
 
@@ -160,7 +174,9 @@ def test_instructions_of_a_kernel(monkeypatch):
     data = np.ones(512, np.float32)
     assert tw.compile(kernel, cache=False)(data)[7] == 2
     monkeypatch.setenv("TILEWRIGHT_CODE_LIMIT", "600")
-    with pytest.raises(LimitError, match=r"over 600 instructions.*unroll less") as caught:
+    with pytest.raises(
+        LimitError, match=r"over 600 instructions.*unroll less"
+    ) as caught:
         tw.compile(kernel, cache=False)
     assert caught.value.code == "TW-CODE"
     assert "TILEWRIGHT_CODE_LIMIT" in str(caught.value)
@@ -171,7 +187,9 @@ def test_seconds_of_a_compilation(monkeypatch):
     tw.compile(RELU, cache=False)
     now = time.monotonic()
     monkeypatch.setattr(limits, "time", _Clock(now))
-    with pytest.raises(LimitError, match=r"over 5 seconds.*TILEWRIGHT_COMPILE_SECONDS") as caught:
+    with pytest.raises(
+        LimitError, match=r"over 5 seconds.*TILEWRIGHT_COMPILE_SECONDS"
+    ) as caught:
         tw.compile(RELU, cache=False)
     assert caught.value.code == "TW-TIME"
 
@@ -236,9 +254,15 @@ def test_a_model_read_by_another_thread_leaves_the_limits_of_a_compilation_alone
 
 
 def test_what_python_raises_at_its_own_limits():
-    with pytest.raises(MemoryLimitError, match="more memory than there is"), limits.compilation():
+    with (
+        pytest.raises(MemoryLimitError, match="more memory than there is"),
+        limits.compilation(),
+    ):
         raise MemoryError
-    with pytest.raises(tw.TilewrightError, match="nested too deeply"), limits.compilation():
+    with (
+        pytest.raises(tw.TilewrightError, match="nested too deeply"),
+        limits.compilation(),
+    ):
         raise RecursionError
     limits.check()
 

@@ -24,6 +24,8 @@ def test_it_notices_what_grows_and_what_is_wrong(tmp_path):
         each.close()
     del kept, objects
     assert not soak.Level.now().grown(before)
-    assert soak._done(soak.Work("w", lambda: [1], [2])) == "another result than at first"
+    assert (
+        soak._done(soak.Work("w", lambda: [1], [2])) == "another result than at first"
+    )
     assert soak._done(soak.Work("w", lambda: [1], None)) == "it was not refused"
     assert "ZeroDivisionError" in soak._done(soak.Work("w", lambda: [1 / 0], [1]))

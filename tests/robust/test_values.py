@@ -13,10 +13,16 @@ TYPES = {np.int64: INT64, np.int32: INT32}
 
 def run(op, operands, constants=None, opset=24, **attributes):
     """`op` on operands that are inputs, then on constants."""
-    kinds = {np.dtype(np.float32): FLOAT, np.dtype(np.int64): INT64, np.dtype(np.int32): INT32}
+    kinds = {
+        np.dtype(np.float32): FLOAT,
+        np.dtype(np.int64): INT64,
+        np.dtype(np.int32): INT32,
+    }
     inputs = {name: (kinds[a.dtype], a.shape) for name, a in operands.items()}
     names = [*inputs, *(constants or {})]
-    source = model([node(op, names, ["y"], "n", **attributes)], inputs, ["y"], constants, opset)
+    source = model(
+        [node(op, names, ["y"], "n", **attributes)], inputs, ["y"], constants, opset
+    )
     return tw.compile(source, cache=False, threads=1)(operands)
 
 
@@ -48,7 +54,10 @@ def test_the_ends_of_int64_are_out_of_range_too(bad):
     with pytest.raises(ExecutionError, match="out of range"):
         run("Gather", {"x": X, "i": np.array([bad])})
     with pytest.raises(ExecutionError, match="out of range"):
-        run("ScatterND", {"x": X, "i": np.array([[bad]]), "u": np.ones((1, 4), np.float32)})
+        run(
+            "ScatterND",
+            {"x": X, "i": np.array([[bad]]), "u": np.ones((1, 4), np.float32)},
+        )
 
 
 @pytest.mark.parametrize("bad", [4, -5, np.iinfo(np.int64).max, np.iinfo(np.int64).min])
@@ -63,7 +72,12 @@ def test_one_hot_of_an_index_out_of_range_is_all_off(bad):
 def test_a_diagonal_anywhere(k, upper, known):
     """The sum of a row and the largest integer is not a column."""
     where = {"k": np.array(k)}
-    got = run("Trilu", {"x": X, **({} if known else where)}, where if known else {}, upper=upper)
+    got = run(
+        "Trilu",
+        {"x": X, **({} if known else where)},
+        where if known else {},
+        upper=upper,
+    )
     clipped = int(np.clip(k, -10, 10))
     np.testing.assert_array_equal(got, (np.triu if upper else np.tril)(X, clipped))
 
@@ -72,7 +86,9 @@ def test_windows_that_lie_in_the_padding_have_no_mean():
     """0 / 0 on both sides: counts were negative there, and their quotients -0."""
     x = np.ones((1, 1, 8), np.float32)
     got = run("AveragePool", {"x": x}, kernel_shape=[2], pads=[5, 5]).ravel()
-    assert np.isnan(got[:4]).all() and np.isnan(got[-4:]).all() and (got[4:-4] == 1).all()
+    assert (
+        np.isnan(got[:4]).all() and np.isnan(got[-4:]).all() and (got[4:-4] == 1).all()
+    )
 
 
 def test_integers_divided_by_zero_end_in_a_number():
@@ -87,8 +103,16 @@ def test_integers_divided_by_zero_end_in_a_number():
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 def test_positions_that_are_no_numbers_stay_inside(mode, padding, value):
-    operands = {"x": X.reshape(1, 1, 4, 4), "g": np.full((1, 2, 2, 2), value, np.float32)}
-    assert run("GridSample", operands, mode=mode, padding_mode=padding).shape == (1, 1, 2, 2)
+    operands = {
+        "x": X.reshape(1, 1, 4, 4),
+        "g": np.full((1, 2, 2, 2), value, np.float32),
+    }
+    assert run("GridSample", operands, mode=mode, padding_mode=padding).shape == (
+        1,
+        1,
+        2,
+        2,
+    )
 
 
 def test_not_a_number_and_infinities_pass_through_products_and_sums():
@@ -96,4 +120,6 @@ def test_not_a_number_and_infinities_pass_through_products_and_sums():
     got = run("MatMul", {"x": x}, {"w": np.array([[1], [1]], np.float32)}).ravel()
     np.testing.assert_array_equal(got, [np.nan, np.inf, -np.inf, 0])
     found = run("Softmax", {"x": x}, axis=1)
-    assert np.isnan(found[:2]).all() and found[2].tolist() == [0, 1] and found[3, 0] == 0.5
+    assert (
+        np.isnan(found[:2]).all() and found[2].tolist() == [0, 1] and found[3, 0] == 0.5
+    )

@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from tilewright.runtime.model import CompiledModel, KernelRecord, NativeStep, Slot, Tensor
+from tilewright.runtime.model import (
+    CompiledModel,
+    KernelRecord,
+    NativeStep,
+    Slot,
+    Tensor,
+)
 from tilewright.targets.cpu.pool import pool_object
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -17,7 +23,9 @@ def assemble(text, reloc="pic", triple=TRIPLE):
     module.verify()
     cpu = "x86-64" if triple.startswith("x86") else "generic"
     target = llvm.Target.from_triple(triple)
-    machine = target.create_target_machine(cpu=cpu, opt=2, reloc=reloc, codemodel="small")
+    machine = target.create_target_machine(
+        cpu=cpu, opt=2, reloc=reloc, codemodel="small"
+    )
     return machine.emit_object(module)
 
 

@@ -18,7 +18,14 @@ from tests.runtime import native
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import bundle, manifest
 from tilewright.runtime.executable import Executable, load
-from tilewright.runtime.model import OBJECT, CompiledModel, CopyStep, HostStep, Slot, Tensor
+from tilewright.runtime.model import (
+    OBJECT,
+    CompiledModel,
+    CopyStep,
+    HostFallbackStep,
+    Slot,
+    Tensor,
+)
 
 X = np.linspace(-1, 1, 100).astype(np.float32)
 
@@ -30,7 +37,7 @@ def hosted_model():
         native.model(),
         steps=(
             *native.model().steps,
-            HostStep(
+            HostFallbackStep(
                 "test",
                 "Op",
                 {
@@ -159,13 +166,22 @@ def set_(*path, to):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_("format", to=4), "has format 4, this version reads 3. Load it with the version"),
-        (set_("abi", to=9), "calling convention 9, this version has 1. Compile the model again"),
+        (
+            set_("format", to=4),
+            "has format 4, this version reads 3. Load it with the version",
+        ),
+        (
+            set_("abi", to=9),
+            "calling convention 9, this version has 1. Compile the model again",
+        ),
         (set_("steps", 0, "kind", to="magic"), "unknown step 'magic'"),
         (set_("steps", 0, "values", 0, 0, to="moon"), "unknown place 'moon'"),
         (set_("steps", 0, "values", 0, 1, to=5), "outside the model's 1"),
         (set_("steps", 0, "values", 0, 1, to=-5), "expected a count, got -5"),
-        (set_("inputs", 0, 1, to="float31"), "malformed: unknown dtype 'float31' in inputs"),
+        (
+            set_("inputs", 0, 1, to="float31"),
+            "malformed: unknown dtype 'float31' in inputs",
+        ),
         (set_("arena_bytes", to="many"), "expected a count, got 'many'"),
         (set_("steps", to={}), "expected list, got dict"),
         (
@@ -179,9 +195,15 @@ def set_(*path, to):
         (set_("members", to=[]), "expected dict, got list in members"),
         (set_("members", "objects/0.o", "size", to="1"), "expected a count, got '1'"),
         (set_("requirements", "features", to=7), "expected list, got int in features"),
-        (set_("requirements", "features", to=[None]), "expected str, got NoneType in features"),
+        (
+            set_("requirements", "features", to=[None]),
+            "expected str, got NoneType in features",
+        ),
         (set_("requirements", "arch", to=["x86_64"]), "expected str, got list in arch"),
-        (set_("steps", 0, "kernels", 0, to=[1]), r"expected 6 items, got 1 in steps\[0\]"),
+        (
+            set_("steps", 0, "kernels", 0, to=[1]),
+            r"expected 6 items, got 1 in steps\[0\]",
+        ),
         (set_("steps", 0, "values", 0, 2, to=99), "IndexError"),
         (set_("arena_bytes", to=1 << 63), "expected a count"),
         (set_("arena_bytes", to=True), "expected a count, got True"),
@@ -191,9 +213,18 @@ def set_(*path, to):
         (set_("meta", to={"$float": []}), "expected str, got list"),
         (set_("meta", to={"$bytes": "?"}), "malformed"),
         (set_("format", to=[3]), "has format"),
-        (set_("members", "objects/0.o", "digest", to="0"), "objects/0.o that does not match"),
-        (set_("members", "constants.bin", "digest", to="0"), "constants that do not match"),
-        (set_("members", "constants.bin", "size", to=1), "has a constants.bin of 400 bytes"),
+        (
+            set_("members", "objects/0.o", "digest", to="0"),
+            "objects/0.o that does not match",
+        ),
+        (
+            set_("members", "constants.bin", "digest", to="0"),
+            "constants that do not match",
+        ),
+        (
+            set_("members", "constants.bin", "size", to=1),
+            "has a constants.bin of 400 bytes",
+        ),
         (set_("constants_offset", to=64), "constants at another offset"),
     ],
 )
@@ -207,9 +238,13 @@ def test_a_wrong_manifest_is_refused(artifact, tmp_path, change, message):
 def test_another_machine(artifact, tmp_path):
     features = set_("requirements", "features", to=["sse2", "avx1024"])
     path = rewrite(artifact, tmp_path / "model.tw", features)
-    with pytest.raises(ArtifactError, match="processor lacks what the artifact needs: avx1024"):
+    with pytest.raises(
+        ArtifactError, match="processor lacks what the artifact needs: avx1024"
+    ):
         load(path)
-    path = rewrite(artifact, tmp_path / "model.tw", set_("requirements", "arch", to="aarch64"))
+    path = rewrite(
+        artifact, tmp_path / "model.tw", set_("requirements", "arch", to="aarch64")
+    )
     with pytest.raises(ArtifactError, match="is for aarch64, this machine is x86_64"):
         load(path)
 
@@ -221,7 +256,9 @@ def test_what_is_no_artifact(artifact, tmp_path):
     with pytest.raises(ArtifactError, match="cannot be read: Is a directory"):
         load(tmp_path)
     for device in ("/dev/zero", "/dev/null", "/dev/full"):
-        with pytest.raises(ArtifactError, match="cannot be read: it is a pipe or a device"):
+        with pytest.raises(
+            ArtifactError, match="cannot be read: it is a pipe or a device"
+        ):
             load(device)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ArtifactError, match="cannot be read: it is a pipe or a device"):
@@ -232,14 +269,20 @@ def test_what_is_no_artifact(artifact, tmp_path):
             load(path)
     with pytest.raises(ArtifactError, match="is a zip file, but not an artifact"):
         load(rewrite(artifact, path, comment=b""))
-    with pytest.raises(ArtifactError, match="manifest that does not match its checksum"):
+    with pytest.raises(
+        ArtifactError, match="manifest that does not match its checksum"
+    ):
         load(rewrite(artifact, path, comment=b"tilewright-artifact 00"))
     with pytest.raises(ArtifactError, match="compressed or encrypted member"):
         load(rewrite(artifact, path, compress=True))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3
+    )
+)
 def test_flipped_bytes_are_refused_or_harmless(artifact, tmp_path_factory, flips):
     data = bytearray(artifact.read_bytes())
     for at, mask in flips:
@@ -300,7 +343,9 @@ def same_constants(model):
 
 def test_a_model_without_constants_or_code(tmp_path):
     x = Tensor("x", "float32", (3,))
-    model = CompiledModel((x,), (x,), (CopyStep(Slot("input", 0, x), Slot("output", 0, x)),))
+    model = CompiledModel(
+        (x,), (x,), (CopyStep(Slot("input", 0, x), Slot("output", 0, x)),)
+    )
     Executable(model).save(tmp_path / "m.tw")
     np.testing.assert_array_equal(load(tmp_path / "m.tw")([1, 2, 3]), [1, 2, 3])
 
@@ -317,6 +362,10 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr

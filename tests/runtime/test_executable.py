@@ -15,7 +15,7 @@ from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     CopyStep,
-    HostStep,
+    HostFallbackStep,
     NativeStep,
     Slot,
     Tensor,
@@ -45,7 +45,9 @@ def provider():
         "write": lambda x: x.__setitem__(0, 1),
         "given": lambda *xs: [np.array([x is not None for x in xs])],
     }
-    host.register("test", lambda op, attributes: lambda xs: table[op](*xs, **attributes))
+    host.register(
+        "test", lambda op, attributes: lambda xs: table[op](*xs, **attributes)
+    )
     yield
     host._factories.pop("test")
 
@@ -64,7 +66,15 @@ def test_every_way_to_pass_the_input(exe):
     readonly.flags.writeable = False
     strided = np.repeat(X, 2)[::2]
     misaligned = np.frombuffer(b"x" + X.tobytes(), np.uint8)[1:].view(np.float32)
-    for x in (X, readonly, strided, misaligned, X.astype(">f4"), memoryview(X), X.tolist()):
+    for x in (
+        X,
+        readonly,
+        strided,
+        misaligned,
+        X.astype(">f4"),
+        memoryview(X),
+        X.tolist(),
+    ):
         np.testing.assert_array_equal(exe(x), want)
         np.testing.assert_array_equal(exe(x=x), want)
         np.testing.assert_array_equal(exe({"x": x}), want)
@@ -111,7 +121,10 @@ def test_out(exe):
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        (np.empty(99, np.float32), r"out= for 'y': expected float32\[100\], got float32\[99\]"),
+        (
+            np.empty(99, np.float32),
+            r"out= for 'y': expected float32\[100\], got float32\[99\]",
+        ),
         (np.empty(100), r"expected float32\[100\], got float64\[100\]"),
         ([], "out= has 0 arrays, the model 1 outputs"),
         ({"z": X}, "no output is called 'z'"),
@@ -135,7 +148,9 @@ def test_outputs_own_their_memory(exe):
 def test_a_failing_kernel_is_named(exe):
     bad = X.copy()
     bad[0] = 13
-    message = r"kernel 'add' \(nodes add_1, gather_2\): an index in the data is out of range"
+    message = (
+        r"kernel 'add' \(nodes add_1, gather_2\): an index in the data is out of range"
+    )
     for _ in range(2):
         with pytest.raises(ExecutionError, match=message):
             exe(bad)
@@ -179,7 +194,9 @@ def tensor(name, shape=(4,), dtype="float32"):
 
 
 def hosted(op, ins, outs, **attributes):
-    return HostStep("test", op, attributes, tuple(ins), tuple(outs), f"node_{op}")
+    return HostFallbackStep(
+        "test", op, attributes, tuple(ins), tuple(outs), f"node_{op}"
+    )
 
 
 def slot(kind, at=0, shape=(4,), dtype="float32", name="v"):
@@ -227,7 +244,9 @@ def test_an_input_that_is_an_output_is_copied(step):
 
 
 def test_a_constant_that_is_an_output_is_copied():
-    y = run([CopyStep(slot("constant"), slot("output"))], [], OUT, constants=FOUR.tobytes())
+    y = run(
+        [CopyStep(slot("constant"), slot("output"))], [], OUT, constants=FOUR.tobytes()
+    )
     np.testing.assert_array_equal(y, FOUR)
     assert y.flags.writeable
 
@@ -248,10 +267,18 @@ def test_values_in_the_arena_outlive_it():
 def test_objects_strings_and_shapes_known_only_at_run_time():
     some = slot("object", 0, None)
     steps = [
-        hosted("split", [slot("input", 0, (None,))], [some, slot("output", 0, None)], at=1),
-        hosted("pack", [some, slot("input", 1, None)], [slot("object", 1, None, OBJECT)]),
+        hosted(
+            "split", [slot("input", 0, (None,))], [some, slot("output", 0, None)], at=1
+        ),
+        hosted(
+            "pack", [some, slot("input", 1, None)], [slot("object", 1, None, OBJECT)]
+        ),
         hosted("second", [slot("object", 1, None, OBJECT)], [slot("output", 1, None)]),
-        hosted("upper", [slot("input", 2, (2,), "string")], [slot("output", 2, (2,), "string")]),
+        hosted(
+            "upper",
+            [slot("input", 2, (2,), "string")],
+            [slot("output", 2, (2,), "string")],
+        ),
         CopyStep(slot("object", 1, None, OBJECT), slot("output", 3, None, OBJECT)),
     ]
     ins = [tensor("a", (None,)), tensor("b", None), tensor("s", (2,), "string")]
@@ -281,7 +308,10 @@ def test_left_out_inputs_and_outputs():
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        ("fail", "node 'node_fail': the host fallback of fail failed: ZeroDivisionError"),
+        (
+            "fail",
+            "node 'node_fail': the host fallback of fail failed: ZeroDivisionError",
+        ),
         ("double", r"node 'node_double': 'v' is float64\[4\], expected float32\[4\]"),
         ("nothing", "node 'node_nothing': nothing gives 0 outputs, expected 1"),
         ("write", "node 'node_write': .* read-only"),
@@ -298,8 +328,10 @@ def test_an_output_that_nobody_makes():
 
 
 def test_an_unknown_provider():
-    step = HostStep("nobody", "op", {}, (), (), "n")
-    with pytest.raises(ArtifactError, match="node 'n': the model needs operators of 'nobody'"):
+    step = HostFallbackStep("nobody", "op", {}, (), (), "n")
+    with pytest.raises(
+        ArtifactError, match="node 'n': the model needs operators of 'nobody'"
+    ):
         run([step], [], [])
 
 
@@ -309,8 +341,10 @@ def test_the_providers_of_our_own_exist(module, _):
 
 
 def test_a_provider_that_is_not_installed(monkeypatch):
-    monkeypatch.setattr(host, "_MODULES", {"gone": ("tilewright.runtime.gone", "tilewright[gone]")})
-    step = HostStep("gone", "op", {}, (), (), "n")
+    monkeypatch.setattr(
+        host, "_MODULES", {"gone": ("tilewright.runtime.gone", "tilewright[gone]")}
+    )
+    step = HostFallbackStep("gone", "op", {}, (), (), "n")
     with pytest.raises(ArtifactError, match=r"Run: pip install tilewright\[gone\]"):
         run([step], [], [])
 
@@ -333,7 +367,9 @@ def test_native_and_host_steps_together():
     v = native.Tensor("v", "float32", (100,))
     steps = (
         hosted("neg", [Slot("input", 0, v)], [Slot("object", 0, v)]),
-        NativeStep("segment", (Slot("object", 0, v), Slot("object", 1, v)), native.records()),
+        NativeStep(
+            "segment", (Slot("object", 0, v), Slot("object", 1, v)), native.records()
+        ),
         hosted("neg", [Slot("object", 1, v)], [Slot("output", 0, v)]),
     )
     exe = Executable(dataclasses.replace(whole, steps=steps, object_slots=2), threads=1)
@@ -371,7 +407,10 @@ def test_native_code_with_empty_and_zero_dimensional_values(shape):
         ({"arena_bytes": -1}, "asks for -1 bytes"),
         ({"abi": 99}, "calling convention 99"),
         ({"objects": ()}, "no object defines the symbol 'segment'"),
-        ({"requirements": {"arch": "aarch64"}}, "is for aarch64, this machine is x86_64"),
+        (
+            {"requirements": {"arch": "aarch64"}},
+            "is for aarch64, this machine is x86_64",
+        ),
         (
             {"requirements": {"features": ["sse2", "avx1024", "amx-quantum"]}},
             "lacks what the artifact needs: avx1024, amx-quantum",

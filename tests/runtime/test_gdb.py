@@ -51,8 +51,21 @@ def gdb_may_trace():
     """Whether gdb is here and may run a program: containers often forbid it."""
     if shutil.which("gdb") is None:
         return False
-    command = ["gdb", "-q", "-batch", "-nx", "-ex", "run", "--args", sys.executable, "-c", ""]
-    result = subprocess.run(command, capture_output=True, timeout=PATIENCE, text=True, check=False)
+    command = [
+        "gdb",
+        "-q",
+        "-batch",
+        "-nx",
+        "-ex",
+        "run",
+        "--args",
+        sys.executable,
+        "-c",
+        "",
+    ]
+    result = subprocess.run(
+        command, capture_output=True, timeout=PATIENCE, text=True, check=False
+    )
     return "exited normally" in result.stdout
 
 
@@ -60,10 +73,26 @@ def test_gdb_stops_at_a_kernel(tmp_path):
     if not gdb_may_trace():
         pytest.skip("gdb is not installed, or may not trace processes here")
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    commands = ["set breakpoint pending on", "break double_region", "run", "backtrace", "kill"]
+    commands = [
+        "set breakpoint pending on",
+        "break double_region",
+        "run",
+        "backtrace",
+        "kill",
+    ]
     options = [word for command in commands for word in ("-ex", command)]
     result = subprocess.run(
-        ["gdb", "-q", "-batch", "-nx", *options, "--args", sys.executable, "-c", PROGRAM],
+        [
+            "gdb",
+            "-q",
+            "-batch",
+            "-nx",
+            *options,
+            "--args",
+            sys.executable,
+            "-c",
+            PROGRAM,
+        ],
         env={
             **os.environ,
             "TILEWRIGHT_GDB": "1",

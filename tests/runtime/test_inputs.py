@@ -32,7 +32,9 @@ def test_an_array_of_the_expected_dtype_is_not_copied(dtype):
 @pytest.mark.parametrize("dtype", NUMERIC, ids=repr)
 def test_an_array_of_another_dtype_is_refused(dtype):
     other = dtypes.float32 if dtype is not dtypes.float32 else dtypes.float64
-    with pytest.raises(InputError, match=rf"expected {dtype.name}\[2\], got {other.name}\[2\]"):
+    with pytest.raises(
+        InputError, match=rf"expected {dtype.name}\[2\], got {other.name}\[2\]"
+    ):
         convert(np.zeros(2, other.numpy), tensor(dtype.name, 2))
 
 
@@ -83,7 +85,9 @@ def test_python_values_that_would_change_are_refused(value, dtype):
         convert(value, tensor(dtype, *shape))
 
 
-@given(st.floats(width=64), st.sampled_from(["float64", "float32", "float16", "bfloat16"]))
+@given(
+    st.floats(width=64), st.sampled_from(["float64", "float32", "float16", "bfloat16"])
+)
 def test_floats_are_rounded_to_the_nearest_or_refused(value, dtype):
     numpy_dtype = dtypes.dtype_of(dtype).numpy
     with np.errstate(over="ignore"):
@@ -96,7 +100,9 @@ def test_floats_are_rounded_to_the_nearest_or_refused(value, dtype):
     assert made.tobytes() == nearest.tobytes() or math.isnan(value)
 
 
-@given(st.integers(-(2**65), 2**65), st.sampled_from([d.name for d in NUMERIC if d.is_int]))
+@given(
+    st.integers(-(2**65), 2**65), st.sampled_from([d.name for d in NUMERIC if d.is_int])
+)
 def test_integers_are_exact_or_refused(value, dtype):
     limits = dtypes.dtype_of(dtype)
     try:
@@ -161,7 +167,9 @@ def test_torch_tensors_without_a_copy(name):
 
 def test_memory_of_a_capsule_lives_as_long_as_its_array():
     torch = pytest.importorskip("torch")
-    made = convert(torch.full((1000,), 3, dtype=torch.bfloat16), tensor("bfloat16", 1000))
+    made = convert(
+        torch.full((1000,), 3, dtype=torch.bfloat16), tensor("bfloat16", 1000)
+    )
     others = [torch.full((1000,), 7, dtype=torch.bfloat16) for _ in range(100)]
     assert (made == ml_dtypes.bfloat16(3)).all() and len(others) == 100
 
@@ -180,7 +188,9 @@ class Broken(Elsewhere):
 
 
 def test_what_lies_elsewhere_is_refused_by_name():
-    with pytest.raises(InputError, match=r"input 'x': it is on cuda:0\. Move it to the CPU"):
+    with pytest.raises(
+        InputError, match=r"input 'x': it is on cuda:0\. Move it to the CPU"
+    ):
         convert(Elsewhere(), tensor("float32", 2))
 
 
@@ -188,4 +198,6 @@ def test_torch_dtype_and_gradient():
     torch = pytest.importorskip("torch")
     with pytest.raises(InputError, match=r"expected float32\[2\], got float64\[2\]"):
         convert(torch.zeros(2, dtype=torch.float64), tensor("float32", 2))
-    assert convert(torch.zeros(2, requires_grad=True), tensor("float32", 2)).shape == (2,)
+    assert convert(torch.zeros(2, requires_grad=True), tensor("float32", 2)).shape == (
+        2,
+    )

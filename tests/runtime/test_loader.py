@@ -127,7 +127,9 @@ def test_nothing_outside_is_found():
 
 
 def test_two_definitions_are_refused_unless_weak():
-    with pytest.raises(ArtifactError, match="object 0 and object 1 both define the symbol 'even'"):
+    with pytest.raises(
+        ArtifactError, match="object 0 and object 1 both define the symbol 'even'"
+    ):
         link([assemble(EVEN), assemble(EVEN), assemble(ODD)])
     one = assemble("define weak i32 @f() {\n ret i32 1\n}")
     two = assemble("define i32 @f() {\n ret i32 2\n}")
@@ -138,24 +140,28 @@ def test_two_definitions_are_refused_unless_weak():
 def test_position_dependent_code_is_refused_by_relocation():
     place = "getelementptr [9 x i32], ptr @x, i64 0, i64 %n"
     zeros = "@x = internal global [9 x i32] zeroinitializer"
-    text = (
-        f"{zeros}\ndefine i32 @f(i64 %n) {{\n %p = {place}\n %v = load i32, ptr %p\n ret i32 %v\n}}"
-    )
-    with pytest.raises(ArtifactError, match=r"R_X86_64_32S? in .text: not position independent"):
+    body = f" %p = {place}\n %v = load i32, ptr %p\n ret i32 %v"
+    text = f"{zeros}\ndefine i32 @f(i64 %n) {{\n{body}\n}}"
+    with pytest.raises(
+        ArtifactError, match=r"R_X86_64_32S? in .text: not position independent"
+    ):
         link([assemble(text, reloc="static")])
 
 
 def test_thread_local_data_is_refused():
-    text = (
-        "@x = thread_local global i32 1\ndefine i32 @f() {\n %v = load i32, ptr @x\n ret i32 %v\n}"
-    )
+    body = "%v = load i32, ptr @x\n ret i32 %v"
+    text = f"@x = thread_local global i32 1\ndefine i32 @f() {{\n {body}\n}}"
     with pytest.raises(ArtifactError, match="thread-local"):
         link([assemble(text)])
 
 
 def test_another_machine_is_refused_by_name():
-    arm = assemble("define i32 @f() {\n ret i32 1\n}", triple="aarch64-unknown-linux-gnu")
-    with pytest.raises(ArtifactError, match="is code for aarch64; this loader runs x86_64"):
+    arm = assemble(
+        "define i32 @f() {\n ret i32 1\n}", triple="aarch64-unknown-linux-gnu"
+    )
+    with pytest.raises(
+        ArtifactError, match="is code for aarch64; this loader runs x86_64"
+    ):
         link([arm])
 
 
@@ -212,7 +218,9 @@ SOUND = [assemble(text) for text in (USER, DATA)]
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=4
+    ),
     st.sampled_from(range(len(SOUND))),
 )
 def test_damage_is_refused_or_harmless_to_load(flips, which):

@@ -84,7 +84,9 @@ def caller(name, shares, extra=0):
     """A function of no arguments that runs the region and returns the hits per share."""
     _, ctx = context(shares)
     hits = (ctypes.c_int64 * (shares + extra))()
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(IMAGE.address(name))
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+        IMAGE.address(name)
+    )
 
     def run():
         ctypes.memset(hits, 0, ctypes.sizeof(hits))
@@ -154,9 +156,15 @@ def pool_of_ours(shares):
     """A pool of its own without workers, and a function that calls regions and adds up the hits."""
     own = pool.Pool(link([pool_object()]))
     ctx = (ctypes.c_uint64 * abi.CTX_SLOTS)()
-    ctx[abi.CTX_PARALLEL], ctx[abi.CTX_POOL], ctx[abi.CTX_THREADS] = own.parallel, own.state, shares
+    ctx[abi.CTX_PARALLEL], ctx[abi.CTX_POOL], ctx[abi.CTX_THREADS] = (
+        own.parallel,
+        own.state,
+        shares,
+    )
     hits = (ctypes.c_int64 * shares)()
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(IMAGE.address("call"))
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+        IMAGE.address("call")
+    )
 
     def regions(count):
         ctypes.memset(hits, 0, ctypes.sizeof(hits))
@@ -252,9 +260,13 @@ def test_workers_sleep_where_others_run_alone():
     rivals = ctypes.c_int32.from_address(the_pool.state + abi.POOL_RIVALS)
 
     def called():
-        before = [field(the_pool, n, abi.WORKER_TICKET, ctypes.c_int32) for n in range(2)]
+        before = [
+            field(the_pool, n, abi.WORKER_TICKET, ctypes.c_int32) for n in range(2)
+        ]
         assert run() == [1, 1, 1]
-        after = [field(the_pool, n, abi.WORKER_TICKET, ctypes.c_int32) for n in range(2)]
+        after = [
+            field(the_pool, n, abi.WORKER_TICKET, ctypes.c_int32) for n in range(2)
+        ]
         return [a - b for a, b in zip(after, before, strict=True)]
 
     assert rivals.value == 0 and called() == [1, 1]
@@ -361,7 +373,9 @@ def test_a_pool_without_workers_goes_away_and_one_with_workers_stays():
 
 def test_the_pool_is_written_for_two_architectures():
     assert "cntvct" in ir("aarch64") and "syscall" in ir("x86_64")
-    with pytest.raises(UnsupportedError, match="no thread pool for the architecture riscv64"):
+    with pytest.raises(
+        UnsupportedError, match="no thread pool for the architecture riscv64"
+    ):
         ir("riscv64")
 
 

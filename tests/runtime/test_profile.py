@@ -32,7 +32,9 @@ def test_rows(profile):
     first = profile.rows[0]
     assert first.gflops == pytest.approx(100 / first.seconds / 1e9)
     assert first.gbs == pytest.approx(800 / first.seconds / 1e9)
-    assert first.peak_share == pytest.approx(max(100 / 1e12, 800 / 1e11) / first.seconds)
+    assert first.peak_share == pytest.approx(
+        max(100 / 1e12, 800 / 1e11) / first.seconds
+    )
 
 
 @pytest.mark.parametrize("runs", [1, 2, 9, 30])
@@ -60,7 +62,9 @@ def test_text_json_and_trace(profile):
     kernels = [e for e in trace["traceEvents"] if e.get("cat") == "Kernel"]
     assert [e["name"] for e in kernels] == ["double", "add"]
     assert kernels[1]["ts"] == pytest.approx(kernels[0]["ts"] + kernels[0]["dur"])
-    assert all(e["ph"] in "XM" and isinstance(e["pid"], int) for e in trace["traceEvents"])
+    assert all(
+        e["ph"] in "XM" and isinstance(e["pid"], int) for e in trace["traceEvents"]
+    )
 
 
 def test_calls_after_it_are_not_timed():

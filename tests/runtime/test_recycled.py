@@ -96,7 +96,9 @@ def test_many_threads_never_share_a_result(double):
         for n in range(40):
             value = np.float32(seed * 1000 + n)
             kept = [double(np.full(SHAPE, value, np.float32)) for _ in range(3)]
-            wrong.extend(1 for y in kept if y.min() != 2 * value or y.max() != 2 * value)
+            wrong.extend(
+                1 for y in kept if y.min() != 2 * value or y.max() != 2 * value
+            )
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for t in threads:

@@ -25,7 +25,9 @@ def test_who_is_asked_first(monkeypatch):
 
 @pytest.mark.parametrize("count", [0, -1, 100_000])
 def test_absurd_counts_are_refused(count):
-    with pytest.raises(InputError, match=f"{count} threads asked for. Ask for 1 to 1024"):
+    with pytest.raises(
+        InputError, match=f"{count} threads asked for. Ask for 1 to 1024"
+    ):
         threads.thread_count(count)
 
 
@@ -69,11 +71,19 @@ V1 = {"cpu/a/cpu.cfs_quota_us": "150000\n", "cpu/a/cpu.cfs_period_us": "100000\n
         ("0::/\n", {}, None),
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n"}, None),
         ("0::/a/b\n", {"a/b/cpu.max": "400000 100000\n"}, 4.0),
-        ("0::/a/b\n", {"a/b/cpu.max": "400000 100000\n", "a/cpu.max": "50000 100000\n"}, 0.5),
+        (
+            "0::/a/b\n",
+            {"a/b/cpu.max": "400000 100000\n", "a/cpu.max": "50000 100000\n"},
+            0.5,
+        ),
         ("0::/host/path\n", {"cpu.max": "250000 100000\n"}, 2.5),
         ("0::/../../escape\n", {"cpu.max": "250000 100000\n"}, 2.5),
         ("3:cpuset:/\n1:cpu:/a\n", V1, 1.5),
-        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "1\n"}, None),
+        (
+            "1:cpu:/\n",
+            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "1\n"},
+            None,
+        ),
         ("0::/\n", {"cpu.max": "garbage\n"}, None),
         ("nonsense", {}, None),
     ],

@@ -28,7 +28,18 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.loops.analysis.access import accesses
-from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Unit, Update, While, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+    loop,
+)
 
 i32, i64 = dtypes.int32, dtypes.int64
 ADD = reducer("add", i32)
@@ -51,7 +62,9 @@ def _buffers(body: Stmt) -> list[Buffer]:
     return [a.buffer for a in accesses(body)]
 
 
-def over(name: str, extent: int, body: Callable[[Var], Stmt], kind: str = "serial") -> Stmt:
+def over(
+    name: str, extent: int, body: Callable[[Var], Stmt], kind: str = "serial"
+) -> Stmt:
     v = Var(name, i64)
     return loop(v, extent, body(v), kind)
 
@@ -80,24 +93,36 @@ def strided() -> Kernel:
 def interleaved() -> Kernel:
     """Iteration i writes i and i + 4: the box around both has elements of other iterations."""
     return kernel(
-        over("i", 4, lambda i: over("j", 2, lambda j: Store(Y, (i + j * 4,), X[i] + number(j))))
+        over(
+            "i",
+            4,
+            lambda i: over("j", 2, lambda j: Store(Y, (i + j * 4,), X[i] + number(j))),
+        )
     )
 
 
 def inner_part() -> Kernel:
     """The inner part of a matrix, as a pooling writes what a padded convolution reads."""
     return kernel(
-        over("i", 6, lambda i: over("j", 5, lambda j: Store(B, (i + 1, j + 1), A[i, j] * 2)))
+        over(
+            "i",
+            6,
+            lambda i: over("j", 5, lambda j: Store(B, (i + 1, j + 1), A[i, j] * 2)),
+        )
     )
 
 
 def guarded() -> Kernel:
-    return kernel(over("i", 8, lambda i: If(Lt(i, const(5)), Store(Y, (i,), X[i]), None)))
+    return kernel(
+        over("i", 8, lambda i: If(Lt(i, const(5)), Store(Y, (i,), X[i]), None))
+    )
 
 
 def chosen() -> Kernel:
     """Which elements are written depends on the data."""
-    return kernel(over("i", 8, lambda i: If(Lt(X[i], const(0, i32)), Store(Y, (i,), X[i]), None)))
+    return kernel(
+        over("i", 8, lambda i: If(Lt(X[i], const(0, i32)), Store(Y, (i,), X[i]), None))
+    )
 
 
 def tail() -> Kernel:
@@ -109,7 +134,9 @@ def tail() -> Kernel:
             lambda o: over(
                 "i",
                 4,
-                lambda i: If(Lt(o * 4 + i, const(6)), Store(Y, (o * 4 + i,), X[o * 4 + i]), None),
+                lambda i: If(
+                    Lt(o * 4 + i, const(6)), Store(Y, (o * 4 + i,), X[o * 4 + i]), None
+                ),
             ),
         )
     )
@@ -141,7 +168,11 @@ def two_ends() -> Kernel:
 def again_and_again() -> Kernel:
     """All iterations of r write the same elements."""
     return kernel(
-        over("r", 3, lambda r: over("i", 4, lambda i: Store(Y, (i + 1,), X[i + r] + number(r))))
+        over(
+            "r",
+            3,
+            lambda r: over("i", 4, lambda i: Store(Y, (i + 1,), X[i + r] + number(r))),
+        )
     )
 
 
@@ -159,7 +190,9 @@ def added() -> Kernel:
         over(
             "k",
             5,
-            lambda k: over("i", 3, lambda i: Update((Y,), ((i * 2,),), (A[i, k],), ADD)),
+            lambda k: over(
+                "i", 3, lambda i: Update((Y,), ((i * 2,),), (A[i, k],), ADD)
+            ),
         )
     )
 
@@ -173,18 +206,26 @@ def added_guarded() -> Kernel:
         return If(Lt(at, const(8)), step, None)
 
     return kernel(
-        over("o", 2, lambda o: over("k", 5, lambda k: over("i", 5, lambda i: body(o, k, i))))
+        over(
+            "o",
+            2,
+            lambda o: over("k", 5, lambda k: over("i", 5, lambda i: body(o, k, i))),
+        )
     )
 
 
 def read_later() -> Kernel:
     one = over("i", 6, lambda i: Store(Y, (i + 1,), X[i]))
-    return kernel(block(one, over("j", 8, lambda j: Store(Z, (j,), Y[j] * 3))), outputs="YZ")
+    return kernel(
+        block(one, over("j", 8, lambda j: Store(Z, (j,), Y[j] * 3))), outputs="YZ"
+    )
 
 
 def read_before() -> Kernel:
     one = over("i", 8, lambda i: Store(Z, (i,), Y[i] * 3))
-    return kernel(block(one, over("j", 6, lambda j: Store(Y, (j + 1,), X[j]))), outputs="YZ")
+    return kernel(
+        block(one, over("j", 6, lambda j: Store(Y, (j + 1,), X[j]))), outputs="YZ"
+    )
 
 
 def exchanged() -> Kernel:
@@ -252,13 +293,17 @@ def carried_rows() -> Kernel:
     def step(i: Var) -> Stmt:
         return block(Store(T, (i + 1,), X[i]), Store(Y, (i,), T[i] + T[i + 1]))
 
-    return kernel(Alloc(T, block(Store(T, (const(0),), const(5, i32)), over("i", 7, step))))
+    return kernel(
+        Alloc(T, block(Store(T, (const(0),), const(5, i32)), over("i", 7, step)))
+    )
 
 
 def scattered() -> Kernel:
     """Where it writes depends on the data."""
     at = Buffer("P", (6,), i64)
-    return kernel(over("i", 6, lambda i: Store(Y, (Mod(at[i], const(8)),), X[i])), inputs="XP")
+    return kernel(
+        over("i", 6, lambda i: Store(Y, (Mod(at[i], const(8)),), X[i])), inputs="XP"
+    )
 
 
 def gathered() -> Kernel:
@@ -302,9 +347,13 @@ def argmax_part() -> Kernel:
     v, p = buffer("Y", 8), Buffer("P", (9,), i64)
 
     def row(i: Var) -> Stmt:
-        start = [Store(b, (i + 1,), c) for b, c in zip((v, p), ARGMAX.identity, strict=True)]
+        start = [
+            Store(b, (i + 1,), c) for b, c in zip((v, p), ARGMAX.identity, strict=True)
+        ]
         at = ((i + 1,), (i + 1,))
-        return block(*start, over("k", 5, lambda k: Update((v, p), at, (A[i, k], k), ARGMAX)))
+        return block(
+            *start, over("k", 5, lambda k: Update((v, p), at, (A[i, k], k), ARGMAX))
+        )
 
     return kernel(over("i", 6, row), outputs="YP")
 
@@ -354,7 +403,9 @@ def rows_kept() -> Kernel:
         made = over("j", 5, lambda j: Store(t, (j,), A[i, j] * 2))
         total = over("k", 5, lambda k: Update((c,), (zero,), (t[k],), ADD))
         used = over("l", 5, lambda m: Store(B, (i + 1, m + 1), t[m] + c[0]))
-        return Alloc(t, Alloc(c, block(made, Store(c, zero, const(0, i32)), total, used)))
+        return Alloc(
+            t, Alloc(c, block(made, Store(c, zero, const(0, i32)), total, used))
+        )
 
     return kernel(over("i", 6, row))
 
@@ -373,7 +424,9 @@ def rows_from_the_result() -> Kernel:
 
 def map_in_place() -> Kernel:
     made = over("i", 8, lambda i: Store(T, (i,), X[i] * 2))
-    return kernel(Alloc(T, block(made, over("j", 6, lambda j: Store(Y, (j,), Y[j] + T[j + 1])))))
+    return kernel(
+        Alloc(T, block(made, over("j", 6, lambda j: Store(Y, (j,), Y[j] + T[j + 1]))))
+    )
 
 
 def map_of_the_result() -> Kernel:
@@ -400,7 +453,9 @@ def padded() -> Kernel:
         return Update((Y,), ((j + 1,),), (Select(inside, T[at], const(0, i32)),), ADD)
 
     def row(j: Var) -> Stmt:
-        return block(Store(Y, (j + 1,), const(0, i32)), over("k", 3, lambda k: step(j, k)))
+        return block(
+            Store(Y, (j + 1,), const(0, i32)), over("k", 3, lambda k: step(j, k))
+        )
 
     return kernel(Alloc(T, block(made, over("j", 7, row))))
 
@@ -413,7 +468,9 @@ def rows_in_a_loop() -> Kernel:
         used = over("j", 4, lambda j: Store(Y, (j + 2,), T[j] + T[j + 1]))
         return block(made, used, Store(T, (const(0),), number(r)))
 
-    return kernel(Alloc(T, block(Store(T, (const(0),), const(9, i32)), over("r", 3, round_))))
+    return kernel(
+        Alloc(T, block(Store(T, (const(0),), const(9, i32)), over("r", 3, round_)))
+    )
 
 
 def same_step_twice() -> Kernel:

@@ -37,7 +37,9 @@ def kernel(body: Stmt) -> Kernel:
     used = dict.fromkeys(a.buffer for a in accesses(body) if a.buffer not in inner)
     written = {a.buffer for a in accesses(body) if a.writes}
     outputs = tuple(b for b in used if b in written)
-    return Kernel("k", tuple(b for b in used if b not in written) + outputs, outputs, body)
+    return Kernel(
+        "k", tuple(b for b in used if b not in written) + outputs, outputs, body
+    )
 
 
 def results(k: Kernel, seed: int) -> list[np.ndarray]:
@@ -122,5 +124,7 @@ def check(body: Stmt, step: tuple[object, ...], message: str | None) -> None:
     s.apply(Step(str(step[0]), step[1:]))
     verify(s.kernel)
     for seed in range(4):
-        for want, got in zip(results(before, seed), results(s.kernel, seed), strict=True):
+        for want, got in zip(
+            results(before, seed), results(s.kernel, seed), strict=True
+        ):
             np.testing.assert_array_equal(got, want, err_msg=repr(s.kernel))

@@ -37,7 +37,9 @@ WRONG: list[tuple[str, tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("verb", "args", "message"), WRONG, ids=range(len(WRONG)))
-def test_an_argument_of_another_type(verb: str, args: tuple[Any, ...], message: str) -> None:
+def test_an_argument_of_another_type(
+    verb: str, args: tuple[Any, ...], message: str
+) -> None:
     s = schedule()
     with pytest.raises(ScheduleError, match=message) as caught:
         getattr(s, verb)(*args)
@@ -47,7 +49,9 @@ def test_an_argument_of_another_type(verb: str, args: tuple[Any, ...], message: 
 
 
 def test_a_trace_with_a_wrong_number_of_arguments() -> None:
-    with pytest.raises(ScheduleError, match="split: missing a required argument: 'factor'"):
+    with pytest.raises(
+        ScheduleError, match="split: missing a required argument: 'factor'"
+    ):
         Schedule(schedule().kernel, Trace.from_json('[["split", ["m.i"], {}]]'))
 
 

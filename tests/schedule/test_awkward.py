@@ -24,10 +24,25 @@ from tilewright.schedule import Schedule, Step
 from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.registry import PRIMITIVES
 
-_ONE_LOOP = ("vectorize", "parallel", "unroll", "serial", "vthread", "partition_loop", "rfactor")
+_ONE_LOOP = (
+    "vectorize",
+    "parallel",
+    "unroll",
+    "serial",
+    "vthread",
+    "partition_loop",
+    "rfactor",
+)
 _LOOP_PAIRS = ("reorder", "fuse", "merge")
 _BUFFER_AND_LOOP = (
-    *("cache_write", "cache_read", "pack", "expand", "compute_at", "reverse_compute_at"),
+    *(
+        "cache_write",
+        "cache_read",
+        "pack",
+        "expand",
+        "compute_at",
+        "reverse_compute_at",
+    ),
     *("duplicate", "slide", "double_buffer"),
 )
 _ONE_BUFFER = ("compute_inline", "reverse_compute_inline")
@@ -73,7 +88,9 @@ def _of_loop(f: str, parts: int) -> Iterator[Step]:
     yield from (Step("pad", (f, n)) for n in (2, 3, 4))
     yield from (Step("bind", (f, axis)) for axis in ("vthread", "blockIdx.x"))
     yield from (Step("specialize", (f"{f} < 2", at)) for at in (None, f))
-    yield from (Step("pipeline", (f, *lags)) for lags in product((0, 1), repeat=min(parts, 4)))
+    yield from (
+        Step("pipeline", (f, *lags)) for lags in product((0, 1), repeat=min(parts, 4))
+    )
     yield from (Step("blockize", (f,)), Step("annotate", (f, "note", 1)))
 
 
@@ -145,7 +162,9 @@ def compiled(seed: int) -> None:
     if any(f.kind in AXES for f in loops_of(s.kernel.body)):
         return
     rng = np.random.default_rng(seed)
-    before = {b: rng.integers(-9, 9, b.shape).astype(b.dtype.numpy) for b in kernel.params}
+    before = {
+        b: rng.integers(-9, 9, b.shape).astype(b.dtype.numpy) for b in kernel.params
+    }
     want = {b: a.copy() for b, a in before.items()}
     run(kernel, want)
     for threads in (1, 3):
@@ -153,7 +172,9 @@ def compiled(seed: int) -> None:
         assert run_native(s.kernel, got, threads=threads) == 0
         for b in kernel.params:
             if not np.array_equal(got[b], want[b]):
-                raise AssertionError(f"{b.name} after {s.trace} is {got[b]}, not {want[b]}")
+                raise AssertionError(
+                    f"{b.name} after {s.trace} is {got[b]}, not {want[b]}"
+                )
 
 
 def test_compiled_programs_leave_what_the_interpreter_leaves():

@@ -61,11 +61,17 @@ PART = loop(COL, 2, Store(D, (S, COL), Select(COL <= S, T[COL], ZERO)))
     [
         (If(S < 1, CLEAR, None), SUM, USE),
         (loop(ROW, 1, Store(T, (S,), X[S, ROW])), loop(var("o"), 1, PART)),
-        (If(S < 1, CLEAR, None), FILL.replace(body=Store(T, (ROW,), T[ROW] + X[S, ROW])), USE),
+        (
+            If(S < 1, CLEAR, None),
+            FILL.replace(body=Store(T, (ROW,), T[ROW] + X[S, ROW])),
+            USE,
+        ),
     ],
 )
 def test_what_is_kept_does_not(nests):
     s = steps(*nests)
-    with pytest.raises(ScheduleError, match="may have been stored in an earlier iteration"):
+    with pytest.raises(
+        ScheduleError, match="may have been stored in an earlier iteration"
+    ):
         s.compute_at("T", "o" if "o" in s.loops else "j")
     s.verify()

@@ -14,7 +14,9 @@ from tilewright.schedule import Schedule
 
 def copied(t, made):
     """Y = t, after what computes t."""
-    return kernel(Alloc(t, block(made, over("j", t.shape[0], lambda j: Store(Y, (j,), t[j])))))
+    return kernel(
+        Alloc(t, block(made, over("j", t.shape[0], lambda j: Store(Y, (j,), t[j]))))
+    )
 
 
 ONE = buffer("T", 1)
@@ -53,10 +55,22 @@ REFUSED = {
         r"T\[j\] may be an element that is never stored, in dimension 0",
     ),
     "twice": (awkward.filled_then_written(), "it is not computed by a single Store"),
-    "read in the next round": (awkward.rows_in_a_loop(), "it is not computed by a single Store"),
-    "read a round later": (kept_for_the_next_round(), "it is read outside the sequence"),
-    "source changed": (awkward.map_of_the_result(), "Y.*, which it is computed from, changes"),
-    "result changed": (awkward.input_changed(), "Y.*, which it is computed from, changes"),
+    "read in the next round": (
+        awkward.rows_in_a_loop(),
+        "it is not computed by a single Store",
+    ),
+    "read a round later": (
+        kept_for_the_next_round(),
+        "it is read outside the sequence",
+    ),
+    "source changed": (
+        awkward.map_of_the_result(),
+        "Y.*, which it is computed from, changes",
+    ),
+    "result changed": (
+        awkward.input_changed(),
+        "Y.*, which it is computed from, changes",
+    ),
 }
 
 
@@ -67,7 +81,9 @@ def test_what_is_not_inlined(before, message):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("make", [awkward.map_in_place, awkward.two_readers, awkward.padded])
+@pytest.mark.parametrize(
+    "make", [awkward.map_in_place, awkward.two_readers, awkward.padded]
+)
 def test_maps_are_inlined(make, check_same):
     s = Schedule(make())
     s.compute_inline("T")
@@ -87,13 +103,17 @@ def mapped(made, value=lambda j: T[j] * 3, at=lambda j: j, between=()):
     return kernel(Alloc(T, block(made, *between, used)))
 
 
-GUARDED = over("i", 8, lambda i: If(Lt(X[i], const(0, X.dtype)), Store(T, (i,), X[i]), None))
+GUARDED = over(
+    "i", 8, lambda i: If(Lt(X[i], const(0, X.dtype)), Store(T, (i,), X[i]), None)
+)
 
 
 def diagonal():
     """Each row of Y is an element of T's diagonal."""
     t = buffer("T", 6, 6)
-    made = over("i", 6, lambda i: over("k", 6, lambda k: Store(t, (i, k), number(i + k))))
+    made = over(
+        "i", 6, lambda i: over("k", 6, lambda k: Store(t, (i, k), number(i + k)))
+    )
     used = over("j", 6, lambda j: over("l", 6, lambda m: Store(B, (j, m), t[j, j])))
     return kernel(Alloc(t, block(made, used)))
 
@@ -102,7 +122,10 @@ REFUSED_IN_REVERSE = {
     "diagonal": (diagonal(), "is not each loop of the reader once"),
     "kept": (kept_from_the_first_round(), "is not known to store all of it"),
     "guarded": (mapped(GUARDED), "is not known to store all of it"),
-    "part": (mapped(over("i", 4, lambda i: Store(T, (i,), X[i]))), "is not known to store all"),
+    "part": (
+        mapped(over("i", 4, lambda i: Store(T, (i,), X[i]))),
+        "is not known to store all",
+    ),
     "one of two": (
         mapped(over("i", 4, lambda i: Store(T, (i * 2,), X[i]))),
         "is not known to store all of it",
@@ -110,9 +133,18 @@ REFUSED_IN_REVERSE = {
     "twice": (awkward.filled_then_written(), "it is not written by a single Store"),
     "steps": (awkward.sums_then_map(), "it is not written by a single Store"),
     "two readers": (awkward.two_readers(), "it is not read by a single Store"),
-    "mirrored": (mapped(MADE, lambda j: T[const(7) - j]), "is not each loop of the reader once"),
-    "all into one": (mapped(MADE, at=lambda j: const(0)), "does not map all of it one to one"),
-    "in place": (mapped(MADE, lambda j: T[j] + Y[j]), "its reader also reads Y, which it writes"),
+    "mirrored": (
+        mapped(MADE, lambda j: T[const(7) - j]),
+        "is not each loop of the reader once",
+    ),
+    "all into one": (
+        mapped(MADE, at=lambda j: const(0)),
+        "does not map all of it one to one",
+    ),
+    "in place": (
+        mapped(MADE, lambda j: T[j] + Y[j]),
+        "its reader also reads Y, which it writes",
+    ),
     "result read first": (
         mapped(over("i", 8, lambda i: Store(T, (i,), Y[i]))),
         "'Y'. is used in another way before its reader",
@@ -124,9 +156,13 @@ REFUSED_IN_REVERSE = {
 }
 
 
-@pytest.mark.parametrize("before, message", REFUSED_IN_REVERSE.values(), ids=REFUSED_IN_REVERSE)
+@pytest.mark.parametrize(
+    "before, message", REFUSED_IN_REVERSE.values(), ids=REFUSED_IN_REVERSE
+)
 def test_what_is_not_applied_at_the_store(before, message):
-    with pytest.raises(ScheduleError, match=f"reverse_compute_inline: .*{message}") as caught:
+    with pytest.raises(
+        ScheduleError, match=f"reverse_compute_inline: .*{message}"
+    ) as caught:
         Schedule(before).reverse_compute_inline("T")
     assert caught.value.hint
 
@@ -147,7 +183,11 @@ def test_a_row_of_an_earlier_round_is_no_input_of_this_one():
     def round_(r):
         made = over("i", 8, lambda i: Store(t, (r % 2, i), X[i] + r.astype(X.dtype)))
         late = over(
-            "j", 8, lambda j: Store(Y, (j,), Select(r < 1, const(0, Y.dtype), t[(r + 1) % 2, j]))
+            "j",
+            8,
+            lambda j: Store(
+                Y, (j,), Select(r < 1, const(0, Y.dtype), t[(r + 1) % 2, j])
+            ),
         )
         return block(made, late)
 

@@ -16,7 +16,14 @@ f32 = dtypes.float32
 
 
 def conv(
-    h: int, w: int, ic: int, oc: int, stride: int, pad: int = 1, r: int = 3, dilation: int = 1
+    h: int,
+    w: int,
+    ic: int,
+    oc: int,
+    stride: int,
+    pad: int = 1,
+    r: int = 3,
+    dilation: int = 1,
 ) -> Kernel:
     reach = 2 * pad - dilation * (r - 1) - 1
     oh, ow = (h + reach) // stride + 1, (w + reach) // stride + 1
@@ -25,7 +32,12 @@ def conv(
     c, y = Buffer("C", (1, oh, ow, oc), f32), Buffer("Y", (1, oh, ow, oc), f32)
 
     def term(n, oh, ow, oc, kh, kw, ic):
-        at = (n, oh * stride + kh * dilation - pad, ow * stride + kw * dilation - pad, ic)
+        at = (
+            n,
+            oh * stride + kh * dilation - pad,
+            ow * stride + kw * dilation - pad,
+            ic,
+        )
         return padded(x, at, 0.0) * weight[oc, ic, kh, kw]
 
     product = reduce_("conv", c, (r, r, ic), "add", term)
@@ -70,7 +82,10 @@ def test_tiled_conv(stride, rows, cols, check_same):
     # Where the padding is staged, terms 0*w are added in both; the order of kh, kw, ic is kept.
     check_same(kernel, s, exact=True)
     text = repr(s.kernel)
-    assert "select" in text.split("for tail")[0] and "select" not in text.split("for tail", 1)[1]
+    assert (
+        "select" in text.split("for tail")[0]
+        and "select" not in text.split("for tail", 1)[1]
+    )
 
 
 def test_padding_staged_per_tile(check_same):

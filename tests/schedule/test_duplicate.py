@@ -59,7 +59,13 @@ def test_nests_in_between_keep_their_order(check_same):
     s.duplicate("t", "first.i")
     check_same(two_readers(), s, exact=True)
     loops = [line.split()[1] for line in repr(s.kernel).splitlines() if " in 6" in line]
-    assert loops == ["total.i.init", "total.i.init.copy", "total.i", "total.i.copy", "first.i"]
+    assert loops == [
+        "total.i.init",
+        "total.i.init.copy",
+        "total.i",
+        "total.i.copy",
+        "first.i",
+    ]
 
 
 @pytest.mark.parametrize(

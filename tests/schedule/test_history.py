@@ -67,7 +67,9 @@ def test_a_lost_handle_says_which_step_took_the_loop():
     s.parallel("d.i")
     s.split("mm.k", 4)
     assert not k.valid
-    with pytest.raises(ScheduleError, match=r"mm.k is gone: step 2, split\('mm.k', 4\), took"):
+    with pytest.raises(
+        ScheduleError, match=r"mm.k is gone: step 2, split\('mm.k', 4\), took"
+    ):
         s.unroll(k)
     assert repr(k) == "<mm.k: step 2, split('mm.k', 4), took mm.k away>"
 
@@ -75,7 +77,9 @@ def test_a_lost_handle_says_which_step_took_the_loop():
 def test_a_lost_name_says_which_step_took_it():
     s = Schedule(product())
     s.split("mm.k", 4)
-    with pytest.raises(ScheduleError, match=r"step 1, split\('mm.k', 4\), took mm.k away"):
+    with pytest.raises(
+        ScheduleError, match=r"step 1, split\('mm.k', 4\), took mm.k away"
+    ):
         s.unroll("mm.k")
 
 
@@ -102,7 +106,9 @@ def test_a_fork_shares_the_past_and_not_the_future():
     s.split("mm.k", 4)
     t = s.fork()
     t.parallel("d.i")
-    assert len(s.trace.steps) == 1 and t.original is s.original and "parallel" in t.diff()
+    assert (
+        len(s.trace.steps) == 1 and t.original is s.original and "parallel" in t.diff()
+    )
 
 
 def test_verify_compares_with_the_program_before_the_first_step():
@@ -123,7 +129,9 @@ def test_verify_compares_with_the_program_before_the_first_step():
 
 def _halved(kernel: Kernel):
     place = next(
-        p for p in walk(kernel.body) if isinstance(p.stmt, For) and p.stmt.var.name == "mm.k.o"
+        p
+        for p in walk(kernel.body)
+        if isinstance(p.stmt, For) and p.stmt.var.name == "mm.k.o"
     )
     return edit.put(kernel, place, loop(place.stmt.var, 1, place.stmt.body)).body
 
@@ -154,8 +162,9 @@ def test_a_refusal_has_a_witness_and_shows_the_program():
     with pytest.raises(ScheduleError) as caught:
         s.vectorize("scan.j")
     error = caught.value
-    assert "iterations (scan.i=0, scan.j=0) and (scan.i=0, scan.j=1) conflict at Y.acc[0]" in str(
-        error
+    assert (
+        "iterations (scan.i=0, scan.j=0) and (scan.i=0, scan.j=1) conflict at Y.acc[0]"
+        in str(error)
     )
     marked = [x for x in str(error.program).split("\n") if x.startswith("> ")]
     assert marked == [">       for scan.j in 9:"]

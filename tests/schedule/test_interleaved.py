@@ -20,7 +20,9 @@ V, W, K = var("v"), var("w"), var("k")
 
 
 def outputs(kernel: Kernel) -> list[list[int]]:
-    arrays = {b: np.arange(6, dtype=np.int32) * n for n, b in enumerate(kernel.params, 1)}
+    arrays = {
+        b: np.arange(6, dtype=np.int32) * n for n, b in enumerate(kernel.params, 1)
+    }
     run(kernel, arrays)
     return [arrays[b].tolist() for b in kernel.outputs]
 
@@ -59,5 +61,7 @@ def test_what_may_not_does_not(body):
     assert outputs(interleaved(kernel)) != want or outputs(backwards(kernel)) != want
     whole = kernel.body
     assert isinstance(whole, For)
-    serial = replace(together(*body), body=For(whole.var, whole.extent, "serial", whole.body))
+    serial = replace(
+        together(*body), body=For(whole.var, whole.extent, "serial", whole.body)
+    )
     assert outputs(interleaved(serial)) == outputs(serial)

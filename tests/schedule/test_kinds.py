@@ -50,13 +50,16 @@ def test_a_processor_has_no_axes_of_a_gpu(axis):
 def test_bind_refuses_what_threads_cannot_share():
     s = Schedule(matmul(8, 6, 4, epilogue=False))
     with pytest.raises(
-        ScheduleError, match=r"threadIdx.x loop has a loop-carried dependence: one updates C"
+        ScheduleError,
+        match=r"threadIdx.x loop has a loop-carried dependence: one updates C",
     ):
         s.bind("mm.k", "threadIdx.x")
     with pytest.raises(ScheduleError, match=r"no axis 'blockIdx.w'.*known: blockIdx.x"):
         s.bind("mm.i", "blockIdx.w")
     s.bind("mm.i", "threadIdx.x")
-    with pytest.raises(ScheduleError, match=r"loop mm.i around it is bound to threadIdx.x already"):
+    with pytest.raises(
+        ScheduleError, match=r"loop mm.i around it is bound to threadIdx.x already"
+    ):
         s.bind("mm.j", "threadIdx.x")
 
 
@@ -67,7 +70,9 @@ def test_no_nest_moves_into_its_own_axis(move):
     s = Schedule(matmul(8, 6, 4))
     s.bind("mm.i", "threadIdx.x")
     s.bind("relu.i", "threadIdx.x")
-    with pytest.raises(ScheduleError, match=f"{move[0]}: loop .*bound to threadIdx.x already"):
+    with pytest.raises(
+        ScheduleError, match=f"{move[0]}: loop .*bound to threadIdx.x already"
+    ):
         getattr(s, move[0])(*move[1:])
 
 
@@ -106,7 +111,9 @@ def test_a_loop_with_notes_is_not_replaced():
     s.annotate("mm.j", "unroll", 4)
     with pytest.raises(ScheduleError, match="split: the loop has the notes unroll"):
         s.split("mm.j", 2)
-    with pytest.raises(ScheduleError, match=r"loop mm.j: fuse: the loop has the notes unroll"):
+    with pytest.raises(
+        ScheduleError, match=r"loop mm.j: fuse: the loop has the notes unroll"
+    ):
         s.fuse("mm.i", "mm.j")
     with pytest.raises(ScheduleError, match=r"cannot be noted. take a number or text"):
         s.annotate("mm.j", "unroll", [1, 2])

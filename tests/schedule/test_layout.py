@@ -61,21 +61,39 @@ def test_strides(dim, factor, offset, new, check_same):
 
 
 REFUSED = [
-    ("transform_layout", ("C", "lambda i, j: (i // 2, j)"), r"C\[0, 0\] and C\[1, 0\] would lie"),
-    ("transform_layout", ("C", "lambda i, j: (i + j,)"), "would lie at one index.*each digit"),
+    (
+        "transform_layout",
+        ("C", "lambda i, j: (i // 2, j)"),
+        r"C\[0, 0\] and C\[1, 0\] would lie",
+    ),
+    (
+        "transform_layout",
+        ("C", "lambda i, j: (i + j,)"),
+        "would lie at one index.*each digit",
+    ),
     ("transform_layout", ("C", "lambda i, j: (i - j, j)"), "is in -47..9"),
-    ("transform_layout", ("C", "lambda i: (i,)"), "is not a map of 2 indices: .*such as"),
+    (
+        "transform_layout",
+        ("C", "lambda i: (i,)"),
+        "is not a map of 2 indices: .*such as",
+    ),
     ("transform_layout", ("C", "lambda i, j: (i, j, k)"), "unknown name 'k'"),
     ("transform_layout", ("C", "__import__('os')"), "is not a map of 2 indices"),
     ("transform_layout", ("C", "lambda i, j: (i < j, j)"), "does not give indices"),
-    ("transform_layout", ("B", "lambda i, j: (j, i)"), "the buffer is a parameter.*cache_read"),
+    (
+        "transform_layout",
+        ("B", "lambda i, j: (j, i)"),
+        "the buffer is a parameter.*cache_read",
+    ),
     ("storage_align", ("C", 1, 4, 0), "with a stride are 0..0"),
     ("storage_align", ("C", 0, 0, 0), "positive factor"),
     ("storage_align", ("A", 0, 4, 0), "the buffer is a parameter"),
 ]
 
 
-@pytest.mark.parametrize("name, args, message", REFUSED, ids=[f"{a}" for _, a, _ in REFUSED])
+@pytest.mark.parametrize(
+    "name, args, message", REFUSED, ids=[f"{a}" for _, a, _ in REFUSED]
+)
 def test_refusals(name, args, message):
     s = Schedule(product())
     with pytest.raises(ScheduleError, match=message) as caught:
@@ -86,7 +104,9 @@ def test_refusals(name, args, message):
 def test_a_stride_that_cannot_be():
     s = Schedule(product())
     s.transform_layout("C", "lambda i, j: (i, j // 4, j % 4)")
-    with pytest.raises(ScheduleError, match="no multiple of 4, the next dimension's stride, is 1"):
+    with pytest.raises(
+        ScheduleError, match="no multiple of 4, the next dimension's stride, is 1"
+    ):
         s.storage_align("C", 0, 32, 1)
     s.storage_align("C", 1, 3, 2)
     s.storage_align("C", 0, 32, 1)

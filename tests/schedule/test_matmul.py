@@ -48,7 +48,12 @@ def tiled(kernel: Kernel, mr: int, nr: int, lanes: int) -> Schedule:
 
 @pytest.mark.parametrize(
     "m, n, k, mr, nr, lanes",
-    [(13, 50, 7, 8, 48, 16), (13, 50, 7, 4, 16, 8), (16, 96, 5, 8, 48, 16), (3, 9, 4, 3, 8, 4)],
+    [
+        (13, 50, 7, 8, 48, 16),
+        (13, 50, 7, 4, 16, 8),
+        (16, 96, 5, 8, 48, 16),
+        (3, 9, 4, 3, 8, 4),
+    ],
 )
 def test_tiled_matmul(m, n, k, mr, nr, lanes, check_same):
     kernel = matmul(m, n, k)
@@ -69,7 +74,9 @@ def test_accumulators_of_an_output_are_written_back(check_same):
     io, ii = s.split("mm.i", 4, tail="overlap")
     jo, ji = s.split("mm.j", 16, tail="overlap")
     s.reorder(jo, io, ii, ji)
-    with pytest.raises(ScheduleError, match="this parallel loop has a loop-carried dependence"):
+    with pytest.raises(
+        ScheduleError, match="this parallel loop has a loop-carried dependence"
+    ):
         s.parallel(jo)  # two threads would update one element where tiles overlap
     acc = s.cache_write("C", io)
     s.parallel(jo)

@@ -17,7 +17,9 @@ X, Y, Z, T = (Buffer(name, (10,), float32) for name in "XYZT")
 A, B = Var("i", INDEX), Var("j", INDEX)
 
 
-def two(offset: int, n: int = 8, m: int = 8, between: tuple[Stmt, ...] = ()) -> Schedule:
+def two(
+    offset: int, n: int = 8, m: int = 8, between: tuple[Stmt, ...] = ()
+) -> Schedule:
     """T[i + 1] of X, then Z[j] of T[j + offset]."""
     first = loop(A, n, Store(T, (A + 1,), Load(X, (A,))))
     second = loop(B, m, Store(Z, (B,), Load(T, (B + offset,))))
@@ -54,7 +56,8 @@ def test_what_is_done_later_may_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "m", "guard"), [(8, 5, "i < 5"), (5, 8, "i < 5"), (1, 8, "i < 1"), (0, 3, "i < 0")]
+    ("n", "m", "guard"),
+    [(8, 5, "i < 5"), (5, 8, "i < 5"), (1, 8, "i < 1"), (0, 3, "i < 0")],
 )
 def test_the_shorter_loop_gets_a_guard(n: int, m: int, guard: str) -> None:
     s = two(1, n, m)
@@ -96,7 +99,9 @@ def test_who_may_not_be_merged() -> None:
             s.merge(first, second)
     s = two(1)
     s.parallel("j")
-    with pytest.raises(ScheduleError, match="loop j: merge: the loop is parallel already"):
+    with pytest.raises(
+        ScheduleError, match="loop j: merge: the loop is parallel already"
+    ):
         s.merge("i", "j")
 
 
@@ -108,7 +113,9 @@ def test_a_statement_twice_is_parted_only_if_it_meets_itself_nowhere() -> None:
     with pytest.raises(ScheduleError, match="fission: the parts depend on"):
         s.fission("i", 1)
     again = Store(T, (B,), Load(T, (B + 1,)))
-    s = Schedule(Kernel("twice", (T,), (T,), block(loop(A, 8, shift), loop(B, 8, again))))
+    s = Schedule(
+        Kernel("twice", (T,), (T,), block(loop(A, 8, shift), loop(B, 8, again)))
+    )
     with pytest.raises(ScheduleError, match="merge"):
         s.merge("i", "j")
 

@@ -26,7 +26,12 @@ ADD = reducer("add", i32)
 _A, _B = var("a", i32), var("b", i32)
 # The last value that is not zero: associative, and the order of its operands matters.
 LAST = Reducer(
-    "last", (_A,), (_B,), (Select(_B.ne(0), _B, _A),), (const(0, i32),), commutative=False
+    "last",
+    (_A,),
+    (_B,),
+    (Select(_B.ne(0), _B, _A),),
+    (const(0, i32),),
+    commutative=False,
 )
 
 
@@ -37,7 +42,9 @@ def steps(op: Reducer) -> Schedule:
     return Schedule(Kernel("k", (x, y), (y,), loop(ROW, 3, loop(COL, 4, body))))
 
 
-@pytest.mark.parametrize("step", [("reorder", "j", "i"), ("vectorize", "j"), ("unroll", "j")])
+@pytest.mark.parametrize(
+    "step", [("reorder", "j", "i"), ("vectorize", "j"), ("unroll", "j")]
+)
 def test_steps_of_a_reduction_change_places_only_if_they_commute(step, check_same):
     s = steps(ADD)
     getattr(s, step[0])(*step[1:])
@@ -61,7 +68,9 @@ def kernel(body: Stmt) -> Kernel:
 def added(*more: Stmt, start: int = 0) -> Stmt:
     """Y[i] = start; Y[i] += X[i]; and more."""
     return block(
-        Store(Y, (ROW,), const(start, i32)), Update((Y,), ((ROW,),), (X[ROW],), ADD), *more
+        Store(Y, (ROW,), const(start, i32)),
+        Update((Y,), ((ROW,),), (X[ROW],), ADD),
+        *more,
     )
 
 
@@ -69,8 +78,16 @@ SOME = Min(N[0], const(4))
 CHANGES_N = Store(N, (ZERO,), ROW * 0 + 1)
 STEADY = [
     # Only the first part's writes matter to fission: its loop has ended when the second begins.
-    (loop(ROW, SOME, block(CHANGES_N, Store(Z, (ROW,), X[ROW]))), ("fission", "i", 1), "N"),
-    (loop(ROW, SOME, block(Store(Z, (ROW,), X[ROW]), CHANGES_N)), ("fission", "i", 1), None),
+    (
+        loop(ROW, SOME, block(CHANGES_N, Store(Z, (ROW,), X[ROW]))),
+        ("fission", "i", 1),
+        "N",
+    ),
+    (
+        loop(ROW, SOME, block(Store(Z, (ROW,), X[ROW]), CHANGES_N)),
+        ("fission", "i", 1),
+        None,
+    ),
     (
         block(
             loop(ROW, SOME, block(Store(Y, (ROW,), X[ROW]), CHANGES_N)),
@@ -92,8 +109,16 @@ STEADY = [
         ("decompose_reduction", "Y", "i"),
         "F",
     ),
-    (loop(ROW, 4, If(Y[ROW] < 3, added(start=5), None)), ("decompose_reduction", "Y", "i"), "Y"),
-    (loop(ROW, 4, If(F[0] < 3, added(), None)), ("decompose_reduction", "Y", "i"), None),
+    (
+        loop(ROW, 4, If(Y[ROW] < 3, added(start=5), None)),
+        ("decompose_reduction", "Y", "i"),
+        "Y",
+    ),
+    (
+        loop(ROW, 4, If(F[0] < 3, added(), None)),
+        ("decompose_reduction", "Y", "i"),
+        None,
+    ),
 ]
 
 
@@ -104,14 +129,18 @@ def test_how_often_a_statement_runs_does_not_change(body, step, changed):
         getattr(s, step[0])(*step[1:])
         s.verify(1)
         return
-    with pytest.raises(ScheduleError, match=f"says how often it runs, and {changed} changes"):
+    with pytest.raises(
+        ScheduleError, match=f"says how often it runs, and {changed} changes"
+    ):
         getattr(s, step[0])(*step[1:])
 
 
 def test_a_loop_without_iterations_has_no_part(check_same):
     x = loop(COL, 0, If(COL < 3, Store(Z, (COL,), X[COL]), None))
     s = Schedule(kernel(loop(ROW, 4, block(Store(Y, (ROW,), X[ROW]), x))))
-    with pytest.raises(ScheduleError, match="no guard in it is decided in some iterations only"):
+    with pytest.raises(
+        ScheduleError, match="no guard in it is decided in some iterations only"
+    ):
         s.partition_loop("j")
 
 
@@ -229,26 +258,54 @@ PROGRAMS = [
     (nest(put(Y, N[0] * 0 + ROW, X[COL])), SWAP, None),
     (nest(put(Y, Min(N[ROW * 0], const(3)), X[COL])), SWAP, "exchanging i and j"),
     # A guard goes inwards only if nothing changes it; another arm has no place to go to.
-    (loop(ROW, 4, If(ROW < 2, after(Store(WIDE, (ROW, COL), X[COL])), None)), SWAP, None),
-    (loop(ROW, 4, If(F[0] < 2, after(put(F, ZERO, X[COL])), None)), SWAP, "not perfectly nested"),
+    (
+        loop(ROW, 4, If(ROW < 2, after(Store(WIDE, (ROW, COL), X[COL])), None)),
+        SWAP,
+        None,
+    ),
+    (
+        loop(ROW, 4, If(F[0] < 2, after(put(F, ZERO, X[COL])), None)),
+        SWAP,
+        "not perfectly nested",
+    ),
     (loop(ROW, 4, If(ROW < 2, after(COPY), COPY)), SWAP, "not perfectly nested"),
     (loop(ROW, 4, TO_N), SWAP, "is not a constant"),
     # fuse: nothing is between, and the order stays whatever the body does.
     (nest(put(Y, ROW, Y[COL])), FUSE, None),
     (loop(ROW, 4, TO_N), FUSE, "is not a constant"),
     (rows(after(COPY), COPY), FUSE, "not perfectly nested"),
-    (loop(ROW, 4, If(F[0] < 2, after(put(F, ZERO, X[COL])), None)), FUSE, "not perfectly nested"),
+    (
+        loop(ROW, 4, If(F[0] < 2, after(put(F, ZERO, X[COL])), None)),
+        FUSE,
+        "not perfectly nested",
+    ),
     # fission: an early statement may not pass a late one of an earlier iteration.
     (rows(COPY, put(Z, ROW, Y[ROW])), FISSION, None),
-    (rows(COPY, put(Z, ROW, Y[3 - ROW])), FISSION, "parts depend on each other across iterations"),
+    (
+        rows(COPY, put(Z, ROW, Y[3 - ROW])),
+        FISSION,
+        "parts depend on each other across iterations",
+    ),
     (rows(put(Z, ROW, Y[ROW + 1]), COPY, extent=3), FISSION, None),
-    (rows(put(Z, ROW + 1, Y[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts depend on"),
+    (
+        rows(put(Z, ROW + 1, Y[ROW]), put(Y, ROW + 1, X[ROW]), extent=3),
+        FISSION,
+        "parts depend on",
+    ),
     (rows(put(Y, ROW + 1, X[ROW]), put(Y, ROW, X[ROW]), extent=3), FISSION, None),
-    (rows(put(Y, ROW, X[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts depend on"),
+    (
+        rows(put(Y, ROW, X[ROW]), put(Y, ROW + 1, X[ROW]), extent=3),
+        FISSION,
+        "parts depend on",
+    ),
     (rows(put(Y, ZERO, X[ROW]), put(Z, ROW, Y[0])), FISSION, "parts depend on"),
     (rows(put(Y, ROW, X[ROW]), put(F, ZERO, Y[ROW]), put(Z, ROW, F[0])), FISSION, None),
     (rows(put(F, ZERO, X[ROW]), put(Y, ROW, F[0]), COPY), FISSION, "parts depend on"),
-    (rows(Alloc(T, block(put(T, ZERO, X[ROW]), put(Y, ROW, T[0])))), FISSION, "cannot be parted"),
+    (
+        rows(Alloc(T, block(put(T, ZERO, X[ROW]), put(Y, ROW, T[0])))),
+        FISSION,
+        "cannot be parted",
+    ),
     # merge: a late statement may not come before an early one of a later iteration.
     (block(rows(COPY), after(put(Z, COL, Y[COL]))), MERGE, None),
     (
@@ -268,14 +325,30 @@ PROGRAMS = [
     ),
     (block(rows(COPY), after(put(Y, COL, X[COL]), extent=2)), MERGE, None),
     (block(rows(COPY, extent=2), after(put(Y, COL, Y[COL] * 2))), MERGE, None),
-    (block(rows(COPY), put(Y, ZERO, X[3]), after(put(Z, COL, X[COL]))), MERGE, "uses Y too"),
+    (
+        block(rows(COPY), put(Y, ZERO, X[3]), after(put(Z, COL, X[COL]))),
+        MERGE,
+        "uses Y too",
+    ),
     (block(rows(COPY), put(F, ZERO, X[3]), after(put(Z, COL, F[0]))), MERGE, None),
-    (block(rows(COPY), Alloc(T, put(T, ZERO, X[3])), after(put(Z, COL, X[COL]))), MERGE, None),
+    (
+        block(rows(COPY), Alloc(T, put(T, ZERO, X[3])), after(put(Z, COL, X[COL]))),
+        MERGE,
+        None,
+    ),
     (block(after(put(Z, COL, X[COL])), rows(COPY)), MERGE, "does not follow"),
-    (block(rows(COPY), TO_N.replace(body=put(Z, COL, X[COL]))), MERGE, "is not a constant"),
+    (
+        block(rows(COPY), TO_N.replace(body=put(Z, COL, X[COL]))),
+        MERGE,
+        "is not a constant",
+    ),
     # decompose_reduction: what is started is not met by another iteration.
     (rows(added()), INIT, None),
-    (rows(added(put(Y, ROW // 2, X[ROW]))), INIT, "parts depend on each other across iterations"),
+    (
+        rows(added(put(Y, ROW // 2, X[ROW]))),
+        INIT,
+        "parts depend on each other across iterations",
+    ),
     (nest(*added().stmts), INIT, r"parts depend on each other across iterations"),
     (rows(COPY, *added().stmts), INIT, None),
     (

@@ -34,11 +34,14 @@ COPY = Store(Y, (V,), X[V])
 
 
 @pytest.mark.parametrize(
-    "step", [("reorder", "r", "v"), ("vectorize", "v"), ("parallel", "v"), ("unroll", "v")]
+    "step",
+    [("reorder", "r", "v"), ("vectorize", "v"), ("parallel", "v"), ("unroll", "v")],
 )
 def test_a_minimum_of_the_user_promises_nothing(step):
     s = Schedule(written(V.astype(i32)))
-    with pytest.raises(ScheduleError, match=r"conflict at Y\[6\]|loop-carried dependence"):
+    with pytest.raises(
+        ScheduleError, match=r"conflict at Y\[6\]|loop-carried dependence"
+    ):
         getattr(s, step[0])(*step[1:])
 
 
@@ -89,7 +92,8 @@ def test_fission_keeps_apart_what_is_not_the_same_twice(check_same):
     s = maps(COPY, Store(Y, (V,), Y[V] * 2))
     s.fission("v.i", 1)
     with pytest.raises(
-        ScheduleError, match=r"fission: the parts depend on each other across iterations"
+        ScheduleError,
+        match=r"fission: the parts depend on each other across iterations",
     ):
         s.fission("v.o", 1)
 
@@ -104,7 +108,10 @@ CASES = [
         "out of order, (perhaps )?with a loop-carried dependence",
     ),
     ((Store(Y, (V,), Z[9 - V]), Store(Z, (V,), X[V])), r"reads Z\[9 - v\]|reads Z"),
-    ((Store(Z, (V,), Y[V]), Store(Y, (V,), X[V])), r"reads Y\[v\] as its first run left it"),
+    (
+        (Store(Z, (V,), Y[V]), Store(Y, (V,), X[V])),
+        r"reads Y\[v\] as its first run left it",
+    ),
 ]
 
 
@@ -114,7 +121,9 @@ def test_the_promise_is_made_only_where_it_holds(body, message):
         maps(*body)
 
 
-@pytest.mark.parametrize("step", [("partition_loop", "v.i", 1), ("split", "v.i", 3, "cut")])
+@pytest.mark.parametrize(
+    "step", [("partition_loop", "v.i", 1), ("split", "v.i", 3, "cut")]
+)
 def test_parts_of_a_tile_are_two_stores(step, check_same):
     s = maps(COPY)
     s.parallel("v.o")

@@ -90,7 +90,9 @@ def image(stride: int, guarded: bool) -> Kernel:
         return (Select(inside, x[at], const(7, i32)) if guarded else x[at]) * w[k]
 
     y = Buffer("y", (count,), i32)
-    return lower("image", [reduce_("w", y, (3,), "add", value)], params=[x, w, y], outputs=[y])
+    return lower(
+        "image", [reduce_("w", y, (3,), "add", value)], params=[x, w, y], outputs=[y]
+    )
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
@@ -135,7 +137,9 @@ def test_no_room_is_made_before_the_start_of_a_buffer(check_same):
     """t[i, 3 - i] would leave t on both sides."""
     i, j = Var("i", dtypes.int64), Var("j", dtypes.int64)
     x, y, t = Buffer("X", (4,), i32), Buffer("Y", (4,), i32), Buffer("t", (4, 4), i32)
-    body = block(loop(i, 4, Store(t, (i, 3 - i), x[i])), loop(j, 4, Store(y, (j,), t[j, 3 - j])))
+    body = block(
+        loop(i, 4, Store(t, (i, 3 - i), x[i])), loop(j, 4, Store(y, (j,), t[j, 3 - j]))
+    )
     kernel = Kernel("corners", (x, y), (y,), Alloc(t, body))
     s = Schedule(kernel)
     s.pad("i", 6)
@@ -148,7 +152,9 @@ def test_a_guard_in_a_guard(check_same):
     x, y, t = Buffer("X", (5,), i32), Buffer("Y", (5,), i32), Buffer("t", (5,), i32)
     value = Select(i.ne(2), Select(Lt(i, const(5)), x[i], const(0, i32)), const(7, i32))
     out = loop(j := Var("j", dtypes.int64), 5, Store(y, (j,), t[j]))
-    kernel = Kernel("g", (x, y), (y,), Alloc(t, block(loop(i, 5, Store(t, (i,), value)), out)))
+    kernel = Kernel(
+        "g", (x, y), (y,), Alloc(t, block(loop(i, 5, Store(t, (i,), value)), out))
+    )
     s = Schedule(kernel)
     s.pad("i", 4)
     check_same(kernel, s, exact=True)
@@ -168,7 +174,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("make, name, multiple, message", REFUSED, ids=["guard", "zero"])
+@pytest.mark.parametrize(
+    "make, name, multiple, message", REFUSED, ids=["guard", "zero"]
+)
 def test_refusals(make, name, multiple, message):
     s = make()
     with pytest.raises(ScheduleError, match=message) as caught:
@@ -179,7 +187,9 @@ def test_refusals(make, name, multiple, message):
 def test_a_while_loop_is_refused():
     i = Var("i", dtypes.int64)
     y = Buffer("Y", (8,), i32)
-    body = block(Store(y, (i,), y[i] - 1), While(Lt(y[i], y[0]), Store(y, (i,), y[i] + 1)))
+    body = block(
+        Store(y, (i,), y[i] - 1), While(Lt(y[i], y[0]), Store(y, (i,), y[i] + 1))
+    )
     s = Schedule(Kernel("w", (y,), (y,), loop(i, 7, body)))
     with pytest.raises(ScheduleError, match="pad: a while loop is inside"):
         s.pad("i", 4)

@@ -42,7 +42,9 @@ def test_one_slice_ahead(check_same, golden):
     golden("schedule_double_buffer", repr(s.kernel))
 
 
-@pytest.mark.parametrize("stages, a, b", [((0, 0, 1), 2, 2), ((0, 1, 2), 2, 3), ((0, 0, 2), 3, 3)])
+@pytest.mark.parametrize(
+    "stages, a, b", [((0, 0, 1), 2, 2), ((0, 1, 2), 2, 3), ((0, 0, 2), 3, 3)]
+)
 def test_lags(stages, a, b, check_same):
     s = staged()
     s.pipeline("mm.k.o", *stages)
@@ -77,17 +79,39 @@ def test_several_loops_deep(check_same):
 
 
 REFUSED = [
-    (lambda: Schedule(steps(0)), ("i", 1, 0), r"statement 0 would run 1 iter.*conflict at T\[8\]"),
-    (lambda: Schedule(steps(-2)), ("i", 3, 0), "statement 0 would run 3 iterations behind"),
-    (lambda: Schedule(steps(4)), ("i", 0, 5), "statement 1 would run 5 iterations behind"),
-    (lambda: Schedule(steps(0)), ("i", 0, 12), "the lags 0, 12 are not one per statement"),
+    (
+        lambda: Schedule(steps(0)),
+        ("i", 1, 0),
+        r"statement 0 would run 1 iter.*conflict at T\[8\]",
+    ),
+    (
+        lambda: Schedule(steps(-2)),
+        ("i", 3, 0),
+        "statement 0 would run 3 iterations behind",
+    ),
+    (
+        lambda: Schedule(steps(4)),
+        ("i", 0, 5),
+        "statement 1 would run 5 iterations behind",
+    ),
+    (
+        lambda: Schedule(steps(0)),
+        ("i", 0, 12),
+        "the lags 0, 12 are not one per statement",
+    ),
     (lambda: Schedule(steps(0)), ("i", 1, 1), "its 2 statements are: 0: T"),
     (lambda: Schedule(steps(0)), ("i", 0), "one per statement from 0 on, at most 11"),
-    (staged, ("mm.k.o", 1, 0, 0), "statement 0 would run 1 iterations behind statement 2"),
+    (
+        staged,
+        ("mm.k.o", 1, 0, 0),
+        "statement 0 would run 1 iterations behind statement 2",
+    ),
 ]
 
 
-@pytest.mark.parametrize("make, args, message", REFUSED, ids=[str(a) for _, a, _ in REFUSED])
+@pytest.mark.parametrize(
+    "make, args, message", REFUSED, ids=[str(a) for _, a, _ in REFUSED]
+)
 def test_refusals(make, args, message):
     s = make()
     with pytest.raises(ScheduleError, match=message) as caught:
@@ -97,12 +121,18 @@ def test_refusals(make, args, message):
 
 def test_refusals_of_double_buffer():
     s = staged()
-    with pytest.raises(ScheduleError, match=r"not allocated in the body of loop mm.i.*mm.k.o"):
+    with pytest.raises(
+        ScheduleError, match=r"not allocated in the body of loop mm.i.*mm.k.o"
+    ):
         s.double_buffer("A.local", "mm.i")
-    with pytest.raises(ScheduleError, match=r"not allocated in the body of a loop.*cache_read"):
+    with pytest.raises(
+        ScheduleError, match=r"not allocated in the body of a loop.*cache_read"
+    ):
         s.double_buffer("C")
     s.cache_write("C", "mm.k.o", name="all")
-    with pytest.raises(ScheduleError, match=r"loop mm.k.o: double_buffer: statement 1 would run"):
+    with pytest.raises(
+        ScheduleError, match=r"loop mm.k.o: double_buffer: statement 1 would run"
+    ):
         s.double_buffer("all")
     s = staged()
     s.unroll("mm.k.o")

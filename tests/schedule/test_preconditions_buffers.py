@@ -45,16 +45,28 @@ PACK: Rows = [
         ("pack", "X", "i", "o"),
         None,
     ),
-    (over("o", 1, lambda o: i(lambda i: put(Y, i, X[o * 8 + i]))), ("pack", "X", "i"), None),
+    (
+        over("o", 1, lambda o: i(lambda i: put(Y, i, X[o * 8 + i]))),
+        ("pack", "X", "i"),
+        None,
+    ),
     (i(lambda i: put(Y, i, X[i])), ("pack", "X", "i"), None),
-    (i(lambda i: put(Y, i, X[i] + X[7 - i])), ("pack", "X", "i"), "holds 2 different reads"),
+    (
+        i(lambda i: put(Y, i, X[i] + X[7 - i])),
+        ("pack", "X", "i"),
+        "holds 2 different reads",
+    ),
     (i(lambda i: put(Y, i, Z[0])), ("pack", "X7", "i"), "no buffer 'X7'"),
     (
         i(lambda i: block(put(Y, i, X[i]), j(lambda j: put2(W, i, j, X[i])))),
         ("pack", "X", "i", "j"),
         r"unused \['j'\]",
     ),
-    (i(lambda i: j(lambda j: put2(W, i, j, X[j]))), ("pack", "X", "i"), r"unnamed \['j'\]"),
+    (
+        i(lambda i: j(lambda j: put2(W, i, j, X[j]))),
+        ("pack", "X", "i"),
+        r"unnamed \['j'\]",
+    ),
     (i(lambda i: put(Y, i, X[P[i] - 1])), ("pack", "X", "i"), r"unnamed \['P\[i\]'\]"),
     (to_n("i", lambda i: put(Y, i, X[i])), ("pack", "X", "i"), "is not a constant"),
     # In place, and where a later iteration of a loop around changes it.
@@ -70,7 +82,11 @@ PACK: Rows = [
         None,
     ),
     # The copy reads no more than there is, and once where a loop runs once.
-    (i(lambda i: If(Lt(i, const(7)), put(Y, i, X7[i]), None)), ("pack", "X7", "i"), None),
+    (
+        i(lambda i: If(Lt(i, const(7)), put(Y, i, X7[i]), None)),
+        ("pack", "X7", "i"),
+        None,
+    ),
     (
         over("o", 1, lambda o: i(lambda i: put(Y, i, X[o * 8 + i]))),
         ("pack", "X", "o", "i"),
@@ -84,8 +100,16 @@ PACK: Rows = [
     ),
 ]
 EXPAND: Rows = [
-    (i(lambda i: own(t, put(t, ZERO, X[i]), put(Y, i, t[0]))), ("expand", "t", "i"), None),
-    (i(lambda i: own(t, put(t, ZERO, X[i]), put(Y, i, t[0])), 0), ("expand", "t", "i"), None),
+    (
+        i(lambda i: own(t, put(t, ZERO, X[i]), put(Y, i, t[0]))),
+        ("expand", "t", "i"),
+        None,
+    ),
+    (
+        i(lambda i: own(t, put(t, ZERO, X[i]), put(Y, i, t[0])), 0),
+        ("expand", "t", "i"),
+        None,
+    ),
     (
         i(lambda i: own(t, put(t, ZERO, X[i]), put(Y, i, t[0])), kind="parallel"),
         ("expand", "t", "i"),
@@ -96,7 +120,11 @@ EXPAND: Rows = [
         ("expand", "t", "i"),
         "not the innermost loop around",
     ),
-    (i(lambda i: put(Y, i, X[i])), ("expand", "Y", "i"), "not the innermost loop around"),
+    (
+        i(lambda i: put(Y, i, X[i])),
+        ("expand", "Y", "i"),
+        "not the innermost loop around",
+    ),
     (
         to_n("i", lambda i: own(t, put(t, ZERO, X[i]), put(Y, i, t[0]))),
         ("expand", "t", "i"),
@@ -106,7 +134,10 @@ EXPAND: Rows = [
         i(
             lambda i: block(
                 own(t, put(t, ZERO, X[i]), put2(W, i, ZERO, t[0])),
-                j(lambda j: own(t, put(t, ZERO, X[j]), put2(W, i, j, t[0])), kind="parallel"),
+                j(
+                    lambda j: own(t, put(t, ZERO, X[j]), put2(W, i, j, t[0])),
+                    kind="parallel",
+                ),
             )
         ),
         ("expand", "t", "i"),
@@ -136,7 +167,11 @@ def run_sums(i: Var) -> Stmt:
 
 DUPLICATE: Rows = [
     (own(T, made(), used()), ("duplicate", "T", "v"), None),
-    (own(T, made(), v(lambda v: put(Y, v, X[v]))), ("duplicate", "T", "v"), "does not use it"),
+    (
+        own(T, made(), v(lambda v: put(Y, v, X[v]))),
+        ("duplicate", "T", "v"),
+        "does not use it",
+    ),
     (
         own(T, made(), v(lambda v: block(put(Y, v, T[v]), put(T, v, X[v])))),
         ("duplicate", "T", "v"),
@@ -148,7 +183,8 @@ DUPLICATE: Rows = [
             put(T, ZERO, X[5]),
             j(
                 lambda j: block(
-                    i(lambda i: put(T, i + 1, X[i]), 7), v(lambda v: put2(W, j, v, T[v]))
+                    i(lambda i: put(T, i + 1, X[i]), 7),
+                    v(lambda v: put2(W, j, v, T[v])),
                 )
             ),
         ),
@@ -171,14 +207,22 @@ DUPLICATE: Rows = [
         "does not exist",
     ),
     # The copy is made where the original is, before what that reads changes.
-    (own(T, made(lambda i: Z[i]), put(Z, ZERO, X[0]), used()), ("duplicate", "T", "v"), None),
+    (
+        own(T, made(lambda i: Z[i]), put(Z, ZERO, X[0]), used()),
+        ("duplicate", "T", "v"),
+        None,
+    ),
     # It goes on from itself where the original does.
     (
         own(T, made(), j(lambda j: put(T, j, T[j] + T[7 - j])), used()),
         ("duplicate", "T", "v"),
         None,
     ),
-    (own(T, made(), If(F[0] < 0, put(T, ZERO, T[1]), None), used()), ("duplicate", "T", "v"), None),
+    (
+        own(T, made(), If(F[0] < 0, put(T, ZERO, T[1]), None), used()),
+        ("duplicate", "T", "v"),
+        None,
+    ),
     (own(T, own(t, FIRST, i(run_sums)), used()), ("duplicate", "T", "v"), None),
 ]
 
@@ -189,7 +233,9 @@ def fold(factor: int) -> tuple[str, str, int, int]:
 
 def ring(read: Callable[[Var], Expr], ahead: int = 1, kind: str = "serial") -> Stmt:
     """T[i + ahead] is made and T read in each iteration."""
-    return i(lambda i: block(put(T, i + ahead, X[i]), put(Y, i, read(i))), 8 - ahead, kind)
+    return i(
+        lambda i: block(put(T, i + ahead, X[i]), put(Y, i, read(i))), 8 - ahead, kind
+    )
 
 
 START = put(T, ZERO, X[7])
@@ -228,22 +274,58 @@ FOLD: Rows = [
         "2 rows are alive",
     ),
     (own(T, START, ring(lambda i: T[i] + T[i + 1])), fold(2), None),
-    (own(T, START, ring(lambda i: T[i] + T[i + 1])), fold(1), "2 rows are alive at once in loop i"),
+    (
+        own(T, START, ring(lambda i: T[i] + T[i + 1])),
+        fold(1),
+        "2 rows are alive at once in loop i",
+    ),
     (own(T, ring(lambda i: T[i], 0)), fold(1), None),
     (own(T, START, put(T, ONE, X[6]), ring(lambda i: T[i], 2)), fold(3), None),
-    (own(T, START, put(T, ONE, X[6]), ring(lambda i: T[i], 2)), fold(2), "3 rows are alive"),
+    (
+        own(T, START, put(T, ONE, X[6]), ring(lambda i: T[i], 2)),
+        fold(2),
+        "3 rows are alive",
+    ),
     # What was written before a loop is alive in it, and what it wrote after it.
-    (own(T, put(T, const(5), X[7]), START, ring(lambda i: T[i])), fold(4), "6 rows are alive"),
+    (
+        own(T, put(T, const(5), X[7]), START, ring(lambda i: T[i])),
+        fold(4),
+        "6 rows are alive",
+    ),
     (own(T, START, ring(lambda i: T[i]), put(Z, ZERO, T[7])), fold(2), None),
-    (own(T, START, ring(lambda i: T[i]), put(Z, ZERO, T[5])), fold(2), "3 rows are alive at once"),
+    (
+        own(T, START, ring(lambda i: T[i]), put(Z, ZERO, T[5])),
+        fold(2),
+        "3 rows are alive at once",
+    ),
     (own(T, made(), used()), fold(4), "8 rows are alive at once"),
     # Rows that do not move forward together are all alive.
-    (own(T, START, ring(lambda i: T[i] + T[0])), fold(4), "8 rows are alive at once in loop i"),
-    (own(T, i(lambda i: block(put(T, 7 - i, X[i]), put(Y, i, T[7 - i])))), fold(4), "8 rows are"),
+    (
+        own(T, START, ring(lambda i: T[i] + T[0])),
+        fold(4),
+        "8 rows are alive at once in loop i",
+    ),
+    (
+        own(T, i(lambda i: block(put(T, 7 - i, X[i]), put(Y, i, T[7 - i])))),
+        fold(4),
+        "8 rows are",
+    ),
     (own(T, START, ring(lambda i: T[P[i] - 1])), fold(4), "dimension 0 has no bounds"),
-    (own(T, START, ring(lambda i: T[Mod(P[i], const(8))])), fold(4), "8 rows are alive"),
-    (own(T, ring(lambda i: T[i], 0, "parallel")), fold(4), "8 rows are alive at once in loop i"),
-    (own(T, to_n("i", lambda i: block(put(T, i, X[i]), put(Y, i, T[i])))), fold(2), "alive|no bou"),
+    (
+        own(T, START, ring(lambda i: T[Mod(P[i], const(8))])),
+        fold(4),
+        "8 rows are alive",
+    ),
+    (
+        own(T, ring(lambda i: T[i], 0, "parallel")),
+        fold(4),
+        "8 rows are alive at once in loop i",
+    ),
+    (
+        own(T, to_n("i", lambda i: block(put(T, i, X[i]), put(Y, i, T[i])))),
+        fold(2),
+        "alive|no bou",
+    ),
     (
         own(
             t,
@@ -272,6 +354,8 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("body, step, message", [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
+@pytest.mark.parametrize(
+    "body, step, message", [r[1:] for r in ROWS], ids=[r[0] for r in ROWS]
+)
 def test_a_condition(body, step, message):
     check(body, step, message)

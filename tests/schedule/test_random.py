@@ -92,7 +92,9 @@ def _buffers(s):
 def test_a_failure_is_found_and_made_small(monkeypatch):
     """With a seeded fault, by which any two steps of a reduction commute."""
     monkeypatch.setattr(question, "commute", lambda a, b: a.kind == b.kind == "update")
-    found = next(f for f in (run(seed, levels=()) for seed in range(60, 2000)) if f is not None)
+    found = next(
+        f for f in (run(seed, levels=()) for seed in range(60, 2000)) if f is not None
+    )
     assert isinstance(found, ScheduleFailure)
     for n in range(len(found.steps)):
         fewer = (*found.steps[:n], *found.steps[n + 1 :])
@@ -107,7 +109,9 @@ def test_a_failure_keeps_only_the_steps_that_it_needs(monkeypatch):
 
     monkeypatch.setattr(schedule_runs, "problem", broken)
     found = next(f for f in map(run, range(50)) if f is not None)
-    assert [s.primitive for s in found.steps] == ["annotate"] and found.reason == "broken"
+    assert [s.primitive for s in found.steps] == [
+        "annotate"
+    ] and found.reason == "broken"
 
 
 def test_what_a_primitive_raises_is_a_failure(monkeypatch):
@@ -116,7 +120,9 @@ def test_what_a_primitive_raises_is_a_failure(monkeypatch):
 
     monkeypatch.setitem(PRIMITIVES, "annotate", broken)
     found = next(f for f in map(run, range(50)) if f is not None)
-    assert [s.primitive for s in found.steps] == ["annotate"] and "KeyError" in found.reason
+    assert [s.primitive for s in found.steps] == [
+        "annotate"
+    ] and "KeyError" in found.reason
 
 
 def test_a_refusal_without_a_hint_is_a_failure(monkeypatch):

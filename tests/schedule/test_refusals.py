@@ -56,10 +56,20 @@ def shift() -> Kernel:
 
 CASES = [
     (chain, ("split", "nope", 4), "no loop 'nope'", "did you mean"),
-    (chain, ("split", "y.j", 4), "4 does not divide its 10 iterations", r"\[1, 2, 5, 10\]"),
+    (
+        chain,
+        ("split", "y.j", 4),
+        "4 does not divide its 10 iterations",
+        r"\[1, 2, 5, 10\]",
+    ),
     (chain, ("split", "y.j", 11, "overlap"), "factor 11 is not in 1..10", "at most 10"),
     (chain, ("split", "y.j", 4, "other"), "unknown tail", "exact, guard"),
-    (chain, ("split", "r.j", 4, "overlap"), r"updates R\[r.i\] as its first run", "guard"),
+    (
+        chain,
+        ("split", "r.j", 4, "overlap"),
+        r"updates R\[r.i\] as its first run",
+        "guard",
+    ),
     (shift, ("split", "i", 3, "overlap"), r"reads Y\[i\]", "guard"),
     (
         shift,
@@ -67,23 +77,63 @@ CASES = [
         r"writes Y\[i \+ 1\].*\(iterations .* conflict at Y\[1\]\)",
         "split",
     ),
-    (shift, ("parallel", "i"), "this parallel loop has a loop-carried dependence", "cc dimension"),
-    (prefix, ("vectorize", "scan.j"), "this vector loop has a loop-carried dependence", "split"),
+    (
+        shift,
+        ("parallel", "i"),
+        "this parallel loop has a loop-carried dependence",
+        "cc dimension",
+    ),
+    (
+        prefix,
+        ("vectorize", "scan.j"),
+        "this vector loop has a loop-carried dependence",
+        "split",
+    ),
     (chain, ("parallel", "r.j"), "updates R", "rfactor"),
-    (chain, ("reorder", "r.i", "r.j"), "not perfectly nested with r.j.*2 statements", "decompose"),
+    (
+        chain,
+        ("reorder", "r.i", "r.j"),
+        "not perfectly nested with r.j.*2 statements",
+        "decompose",
+    ),
     (chain, ("reorder", "y.i", "y.i"), "two or more", "once"),
-    (chain, ("fuse", "y.j", "y.i"), "not perfectly nested|not the loop", "reorder|decompose"),
+    (
+        chain,
+        ("fuse", "y.j", "y.i"),
+        "not perfectly nested|not the loop",
+        "reorder|decompose",
+    ),
     (prefix, ("fission", "scan.i", 1), "cannot be parted after 1", "nothing is left"),
-    (chain, ("decompose_reduction", "T", "r.i"), "does not start with a Store to T", "name"),
-    (prefix, ("decompose_reduction", "Y", "scan.i"), "allocated inside the loop", "expand"),
+    (
+        chain,
+        ("decompose_reduction", "T", "r.i"),
+        "does not start with a Store to T",
+        "name",
+    ),
+    (
+        prefix,
+        ("decompose_reduction", "Y", "scan.i"),
+        "allocated inside the loop",
+        "expand",
+    ),
     (chain, ("cache_write", "T", "r.i"), "does not write it", "cache_read"),
     (chain, ("cache_read", "Y"), "still being written", "name the loop"),
     (chain, ("cache_read", "nope"), "no buffer 'nope'", "did you mean"),
     (chain, ("pack", "X", "t.i", "t.j"), "2 different reads of X", "cache_read"),
     (chain, ("pack", "T", "r.i"), "unnamed .*r.j", "exactly the loops"),
-    (chain, ("compute_at", "T", "r.i"), "also used outside loop r.i", "move those uses"),
+    (
+        chain,
+        ("compute_at", "T", "r.i"),
+        "also used outside loop r.i",
+        "move those uses",
+    ),
     (chain, ("compute_at", "X", "r.i"), "it is a parameter", "cache_write"),
-    (chain, ("compute_at", "R", "t.i"), "does not exist at loop|no statement before", "name"),
+    (
+        chain,
+        ("compute_at", "R", "t.i"),
+        "does not exist at loop|no statement before",
+        "name",
+    ),
     (chain, ("compute_inline", "R"), "not computed by a single Store", "only maps"),
     (prefix, ("rfactor", "scan.j"), "used by other values", "running result"),
     (chain, ("rfactor", "t.j"), "not one Update .* none", "fission"),
@@ -93,7 +143,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    "make, step, message, hint", CASES, ids=lambda x: getattr(x, "__name__", str(x)[:40])
+    "make, step, message, hint",
+    CASES,
+    ids=lambda x: getattr(x, "__name__", str(x)[:40]),
 )
 def test_refusal(make, step, message, hint):
     s = Schedule(make())
@@ -115,7 +167,9 @@ def test_order_of_a_hand_written_stencil_is_kept():
     i, j = Var("i", dtypes.int64), Var("j", dtypes.int64)
     nest = loop(i, 5, loop(j, 5, Store(y, (i + 1, j), y[i, j + 1])))
     s = Schedule(Kernel("stencil", (y,), (y,), nest))
-    with pytest.raises(ScheduleError, match=r"exchanging i and j .*iterations .* conflict at Y\["):
+    with pytest.raises(
+        ScheduleError, match=r"exchanging i and j .*iterations .* conflict at Y\["
+    ):
         s.reorder("j", "i")
 
 

@@ -14,7 +14,9 @@ def test_two_loops_swap_their_names(check_same):
     s = Schedule(kernel)
     s.annotate("mm.i", "why", "rows")
     s.rename("mm.i", "mm.j", "mm.j", "mm.i", "mm.k", "step")
-    assert "for mm.j in 2 {why: 'rows'}:" in repr(s.kernel) and "for mm.i in 3:" in repr(s.kernel)
+    assert "for mm.j in 2 {why: 'rows'}:" in repr(
+        s.kernel
+    ) and "for mm.i in 3:" in repr(s.kernel)
     assert "for step in 4:" in repr(s.kernel)
     check_same(kernel, s, exact=True)
 

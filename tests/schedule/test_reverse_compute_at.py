@@ -17,7 +17,9 @@ from tilewright.schedule import Schedule
 f32, i32 = dtypes.float32, dtypes.int32
 
 
-@pytest.mark.parametrize("tail, m, n", [("exact", 12, 48), ("overlap", 13, 50), ("guard", 13, 50)])
+@pytest.mark.parametrize(
+    "tail, m, n", [("exact", 12, 48), ("overlap", 13, 50), ("guard", 13, 50)]
+)
 def test_epilogue_in_the_tile(tail, m, n, check_same, golden):
     kernel = matmul(m, n, 7)
     s = Schedule(kernel)
@@ -38,7 +40,9 @@ def test_epilogue_in_parallel_rows_of_tiles(check_same):
     check_same(kernel, s, exact=True)
 
 
-@pytest.mark.parametrize("tiles, forward", [(4, True), (4, False), (2, True), (1, True)])
+@pytest.mark.parametrize(
+    "tiles, forward", [(4, True), (4, False), (2, True), (1, True)]
+)
 def test_tiles_in_any_order(tiles, forward, check_same):
     o, i, j = (Var(name, INDEX) for name in "oij")
     x, y, t = (Buffer(name, (8 * tiles,), i32) for name in "XYT")
@@ -121,7 +125,9 @@ def in_between() -> Schedule:
     first, rest = kernel.body.body.stmts
     assert isinstance(rest, Alloc)
     nests = block(first, rest.body)
-    return Schedule(kernel.with_body(Alloc(rest.buffer, Alloc(kernel.body.buffer, nests))))
+    return Schedule(
+        kernel.with_body(Alloc(rest.buffer, Alloc(kernel.body.buffer, nests)))
+    )
 
 
 def overlapped() -> Schedule:
@@ -140,18 +146,38 @@ def behind_reduction() -> Schedule:
 
 
 REFUSED = [
-    (lambda: Schedule(matmul(8, 8, 4)), ("D", "relu.i"), "no nest that writes it follows"),
-    (lambda: Schedule(matmul(8, 8, 4)), ("D", "mm.k"), "C.*also written outside loop mm.k"),
+    (
+        lambda: Schedule(matmul(8, 8, 4)),
+        ("D", "relu.i"),
+        "no nest that writes it follows",
+    ),
+    (
+        lambda: Schedule(matmul(8, 8, 4)),
+        ("D", "mm.k"),
+        "C.*also written outside loop mm.k",
+    ),
     (behind_reduction, ("D", "mm.j"), "loop mm.k computes the same part again"),
-    (lambda: Schedule(sums()), ("R", "t.j"), r"do not say when R\[r.i\] is to be written"),
-    (lambda: Schedule(sums(stencil=True)), ("R", "t.j"), "needs another part of the loop"),
+    (
+        lambda: Schedule(sums()),
+        ("R", "t.j"),
+        r"do not say when R\[r.i\] is to be written",
+    ),
+    (
+        lambda: Schedule(sums(stencil=True)),
+        ("R", "t.j"),
+        "needs another part of the loop",
+    ),
     (
         lambda: Schedule(three_maps()),
         ("Y", "t.i"),
         "rest of the nest needs all of it: one writes U",
     ),
     (in_between, ("Y", "t.i"), r"a statement in between uses \['T'\]"),
-    (overlapped, ("R", "t.j.o"), "parts overlap, which repeats iterations, .*updates R"),
+    (
+        overlapped,
+        ("R", "t.j.o"),
+        "parts overlap, which repeats iterations, .*updates R",
+    ),
 ]
 
 
@@ -215,17 +241,39 @@ def two_steps() -> Kernel:
 
 
 NOT_INLINED = [
-    (lambda: Schedule(matmul(8, 8, 4)), "C", "not written by a single Store", "cache_write"),
+    (
+        lambda: Schedule(matmul(8, 8, 4)),
+        "C",
+        "not written by a single Store",
+        "cache_write",
+    ),
     (lambda: Schedule(transposed()), "Y", "it is a parameter", "cache_write"),
-    (lambda: Schedule(transposed(5)), "T", "does not map all of it one to one", "elementwise"),
+    (
+        lambda: Schedule(transposed(5)),
+        "T",
+        "does not map all of it one to one",
+        "elementwise",
+    ),
     (partly, "T", "not written by a single Store", "cache_write"),
-    (lambda: Schedule(three_maps()), "T", "not read by a single Store", "compute_inline"),
-    (lambda: Schedule(two_steps()), "T", r"\['Z'\] is used in another way", "statements in betw"),
+    (
+        lambda: Schedule(three_maps()),
+        "T",
+        "not read by a single Store",
+        "compute_inline",
+    ),
+    (
+        lambda: Schedule(two_steps()),
+        "T",
+        r"\['Z'\] is used in another way",
+        "statements in betw",
+    ),
     (lambda: Schedule(sums()), "T", "not read by a single Store", "compute_inline"),
 ]
 
 
-@pytest.mark.parametrize("make, name, message, hint", NOT_INLINED, ids=[x[2] for x in NOT_INLINED])
+@pytest.mark.parametrize(
+    "make, name, message, hint", NOT_INLINED, ids=[x[2] for x in NOT_INLINED]
+)
 def test_refusals_to_inline(make, name, message, hint):
     s = make()
     before = s.kernel

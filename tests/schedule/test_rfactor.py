@@ -27,7 +27,9 @@ def test_partial_results_go_back_inside_of_the_buffer_only(check_same):
 
 def test_partial_results_need_a_region_without_gaps():
     """An element in between is not the program's: adding 0 to -0.0 would change it."""
-    with pytest.raises(ScheduleError, match=r"rfactor: updates Y\[i \* 2\].*|leaves") as caught:
+    with pytest.raises(
+        ScheduleError, match=r"rfactor: updates Y\[i \* 2\].*|leaves"
+    ) as caught:
         Schedule(awkward.added()).rfactor("k")
     assert "leaves elements of its region [5] out" in caught.value.message
     assert "cache_write the result first" in caught.value.hint
@@ -37,7 +39,9 @@ def test_partial_results_leave_the_sign_of_a_zero_alone():
     f32 = dtypes.float32
     x, y = Buffer("X", (3, 5), f32), Buffer("Y", (4,), f32)
     add = reducer("add", f32)
-    body = over("k", 5, lambda k: over("i", 3, lambda i: Update((y,), ((i,),), (x[i, k],), add)))
+    body = over(
+        "k", 5, lambda k: over("i", 3, lambda i: Update((y,), ((i,),), (x[i, k],), add))
+    )
     s = Schedule(Kernel("f", (x, y), (y,), body))
     s.rfactor("k")
     arrays = {x: np.ones((3, 5), np.float32), y: np.full(4, -0.0, np.float32)}
@@ -55,7 +59,9 @@ def test_the_order_of_steps_that_do_not_commute_is_kept():
 
 
 def test_the_place_of_the_result_does_not_depend_on_the_loop():
-    with pytest.raises(ScheduleError, match=r"Y\[.*\] depends on it: no reduction loop"):
+    with pytest.raises(
+        ScheduleError, match=r"Y\[.*\] depends on it: no reduction loop"
+    ):
         Schedule(awkward.added()).rfactor("i")
 
 
@@ -67,5 +73,7 @@ def test_a_result_that_is_read_on_the_way_is_not_regrouped():
         at = (const(1),)
         return block(Update((Y,), (at,), (A[0, k],), awkward.ADD), Store(z, (k,), Y[1]))
 
-    with pytest.raises(ScheduleError, match="Y, which it updates, is used by other values"):
+    with pytest.raises(
+        ScheduleError, match="Y, which it updates, is used by other values"
+    ):
         Schedule(kernel(over("k", 5, step), outputs="YZ")).rfactor("k")

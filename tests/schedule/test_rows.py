@@ -18,7 +18,11 @@ f32 = dtypes.float32
 
 def softmax(rows: int, n: int) -> Kernel:
     x, y = Buffer("X", (rows, n), f32), Buffer("Y", (rows, n), f32)
-    m, e, s = Buffer("M", (rows,), f32), Buffer("E", (rows, n), f32), Buffer("S", (rows,), f32)
+    m, e, s = (
+        Buffer("M", (rows,), f32),
+        Buffer("E", (rows, n), f32),
+        Buffer("S", (rows,), f32),
+    )
     steps = [
         reduce_("max", m, (n,), "max", lambda i, j: x[i, j]),
         map_("exp", e, lambda i, j: call("exp", Sub(x[i, j], m[i]))),
@@ -46,7 +50,8 @@ def layernorm(rows: int, n: int) -> Kernel:
             "norm",
             y,
             lambda i, j: (
-                centered(i, j) / call("sqrt", var[i] * by + const(1e-5, f32)) * g[j] + b[j]
+                centered(i, j) / call("sqrt", var[i] * by + const(1e-5, f32)) * g[j]
+                + b[j]
             ),
         ),
     ]
@@ -88,7 +93,9 @@ def test_layernorm_rows(check_same):
 
 def test_rfactor_over_a_region(check_same):
     x, y = Buffer("X", (12, 6), f32), Buffer("Y", (6,), f32)
-    kernel = lower("cols", [reduce_("r", y, (12,), "max", lambda j, k: x[k, j])], [x, y], [y])
+    kernel = lower(
+        "cols", [reduce_("r", y, (12,), "max", lambda j, k: x[k, j])], [x, y], [y]
+    )
     s = Schedule(kernel)
     s.decompose_reduction("Y", "r.j")
     ko, ki = s.split("r.k", 4)
@@ -107,7 +114,10 @@ def test_argmax_keeps_both_components(check_same):
     v, i = Buffer("V", (3,), f32), Buffer("I", (3,), INDEX)
     op = arg_reducer("argmax", f32, INDEX)
     kernel = lower(
-        "argmax", [reduce_("a", (v, i), (20,), op, lambda r, k: (x[r, k], k))], [x, v, i], [v, i]
+        "argmax",
+        [reduce_("a", (v, i), (20,), op, lambda r, k: (x[r, k], k))],
+        [x, v, i],
+        [v, i],
     )
     s = Schedule(kernel)
     _, lane = s.split("a.k", 4)
@@ -155,7 +165,11 @@ def test_rfactor_of_what_runs_with_its_terms(check_same):
 
 
 def test_rfactor_of_one_of_two_reductions(check_same):
-    x, most, total = Buffer("X", (5, 16), f32), Buffer("M", (5,), f32), Buffer("S", (5,), f32)
+    x, most, total = (
+        Buffer("X", (5, 16), f32),
+        Buffer("M", (5,), f32),
+        Buffer("S", (5,), f32),
+    )
     steps = [
         reduce_("max", most, (16,), "max", lambda i, j: x[i, j]),
         reduce_("sum", total, (16,), "add", lambda i, j: x[i, j]),

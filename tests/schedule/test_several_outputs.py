@@ -42,7 +42,9 @@ def staged() -> Kernel:
     v, p = Buffer("V", (6,), i32), Buffer("P", (6,), i64)
     y, q, j = Buffer("Y", (6,), i32), Buffer("Q", (6,), i64), Var("j", i64)
     copies = loop(j, 6, block(Store(y, (j,), v[j]), Store(q, (j,), p[j])))
-    return Kernel("staged", (X, y, q), (y, q), Alloc(v, Alloc(p, block(_nest(v, p), copies))))
+    return Kernel(
+        "staged", (X, y, q), (y, q), Alloc(v, Alloc(p, block(_nest(v, p), copies)))
+    )
 
 
 def row_by_row() -> Kernel:
@@ -100,13 +102,17 @@ def test_virtual_threads(check_same):
 
 
 @pytest.mark.parametrize("threads", [4, 20])
-def test_virtual_threads_part_all_results_of_a_step_of_which_one_differs(threads, check_same):
+def test_virtual_threads_part_all_results_of_a_step_of_which_one_differs(
+    threads, check_same
+):
     """Where each thread starts decides what P is, though only V depends on the thread."""
     v, p = Buffer("V", (1,), i32), Buffer("P", (1,), i64)
     s, q, zero = Buffer("S", (threads,), i32), Buffer("Q", (threads,), i64), (const(0),)
     step = loop(C, 8, Update((v, p), (zero, zero), (X[0, C], C), ARGMAX))
     start = [Store(v, zero, s[R]), Store(p, zero, const(9))]
-    body = loop(R, threads, Alloc(v, Alloc(p, block(*start, step, Store(q, (R,), p[0])))))
+    body = loop(
+        R, threads, Alloc(v, Alloc(p, block(*start, step, Store(q, (R,), p[0]))))
+    )
     kernel = Kernel("threads", (X, s, q), (q,), body)
     schedule = Schedule(kernel)
     schedule.vthread("i")
@@ -145,12 +151,15 @@ def test_steps_keep_their_order_where_only_one_value_outlives_the_loop():
         Schedule(kernel).unroll("i")
 
 
-@pytest.mark.parametrize("name, args", [("cache_write", ("P", "i")), ("expand", ("P", "i"))])
+@pytest.mark.parametrize(
+    "name, args", [("cache_write", ("P", "i")), ("expand", ("P", "i"))]
+)
 def test_results_are_not_parted_where_their_steps_have_changed_places(name, args):
     s = Schedule(argmax() if name == "cache_write" else row_by_row())
     s.unroll("k")
     with pytest.raises(
-        ScheduleError, match=rf"{name}: .*unroll loop (has|may have) a loop-carried dependence"
+        ScheduleError,
+        match=rf"{name}: .*unroll loop (has|may have) a loop-carried dependence",
     ) as caught:
         getattr(s, name)(*args)
     assert caught.value.hint == f"{name} before the loop gets its kind"
@@ -159,6 +168,8 @@ def test_results_are_not_parted_where_their_steps_have_changed_places(name, args
 def test_rfactor_needs_one_place():
     s = Schedule(staged())
     s.transform_layout("V", "lambda i: (5 - i,)")
-    with pytest.raises(ScheduleError, match=r"lie at different places: V\[.*\], P\[i\]") as caught:
+    with pytest.raises(
+        ScheduleError, match=r"lie at different places: V\[.*\], P\[i\]"
+    ) as caught:
         s.rfactor("k")
     assert "before the layout" in caught.value.hint

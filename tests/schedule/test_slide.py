@@ -175,10 +175,20 @@ CASES = [
     (((1, 0, 0), (3, 0, 1)), None, ("slide", "S1", "s2.y"), "leave rows of it out"),
     (BLUR, parallel_y, ("store_at", "S1", None, "s2.y"), "loop-carried dependence"),
     (BLUR, None, ("fold_storage", "S1", 0, 4), "11 rows are alive at once"),
-    (BLUR, slide_y, ("fold_storage", "S1", 0, 2), "3 rows are alive at once in loop s2.y"),
+    (
+        BLUR,
+        slide_y,
+        ("fold_storage", "S1", 0, 2),
+        "3 rows are alive at once in loop s2.y",
+    ),
     (BLUR, slide_y, ("fold_storage", "S1", 0, 11), "11 is not in 1..10"),
     (BLUR, slide_y, ("fold_storage", "S1", 2, 4), "no dimension 2"),
-    (((1, 0, 0), (1, 0, 1), (1, 0, 2)), None, ("slide", "S1", "s3.y"), "all of it|does not read"),
+    (
+        ((1, 0, 0), (1, 0, 1), (1, 0, 2)),
+        None,
+        ("slide", "S1", "s3.y"),
+        "all of it|does not read",
+    ),
 ]
 
 
@@ -237,7 +247,9 @@ def test_values_that_are_not_final_are_not_read():
     one = const(1, i32)
     made = rows("i", 10, lambda t, y, i: Store(t, (i,), one))
     early = rows("e", 2, lambda t, y, i: Store(y, (i + 8,), t[i]))
-    again = rows("j", 10, lambda t, y, i: Update((t,), ((i,),), (one,), reducer("add", i32)))
+    again = rows(
+        "j", 10, lambda t, y, i: Update((t,), ((i,),), (one,), reducer("add", i32))
+    )
     used = rows("v", 8, lambda t, y, v: Store(y, (v,), t[v] + t[v + 2]))
     with pytest.raises(ScheduleError, match="read before all of its nests have run"):
         Schedule(hand_written(made, early, again, used)).slide("T", "v")
@@ -253,9 +265,14 @@ def test_rows_that_depend_on_one_another_do_not_slide():
     made = loop(i, 9, Store(t, (i + 1,), t[i] + const(1, i32)))
     used = loop(v, 8, Store(y, (v,), t[v] + t[v + 2]))
     kernel = Kernel(
-        "k", (y,), (y,), Alloc(t, block(Store(t, (const(0),), const(1, i32)), made, used))
+        "k",
+        (y,),
+        (y,),
+        Alloc(t, block(Store(t, (const(0),), const(1, i32)), made, used)),
     )
-    with pytest.raises(ScheduleError, match=r"different parts|depend on one another|not one loop"):
+    with pytest.raises(
+        ScheduleError, match=r"different parts|depend on one another|not one loop"
+    ):
         Schedule(kernel).slide("T", "v")
 
 

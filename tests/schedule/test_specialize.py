@@ -32,7 +32,11 @@ def test_the_inside_needs_no_padding(check_same, golden):
 
 def mode() -> Kernel:
     """Y = X + 1 where the flag is 1, else X - 1."""
-    x, flag, y = Buffer("X", (6,), i32), Buffer("flag", (1,), i32), Buffer("Y", (6,), i32)
+    x, flag, y = (
+        Buffer("X", (6,), i32),
+        Buffer("flag", (1,), i32),
+        Buffer("Y", (6,), i32),
+    )
     one = const(1, i32)
     f = lambda i: Select(Lt(flag[0], one), x[i] - 1, x[i] + 1)  # noqa: E731
     return lower("mode", [map_("y", y, f)], [x, flag, y], [y])
@@ -55,7 +59,9 @@ def test_the_loop_whose_body_is_copied(check_same):
     made = s.specialize("mm.i % 2 == 0", "mm.j")
     assert made == ("mm.k.s",)
     check_same(kernel, s, exact=True)
-    tests = [p.loops[-1].var.name for p in walk(s.kernel.body) if isinstance(p.stmt, If)]
+    tests = [
+        p.loops[-1].var.name for p in walk(s.kernel.body) if isinstance(p.stmt, If)
+    ]
     assert tests == ["mm.j"]
 
 
@@ -97,8 +103,27 @@ def test_conditions(text, shown):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "i", "f(i) < 1", "i < 'x'", "i is 3", "[i] < 3", "i[0] < 1", "i < 1.5", "i ** 2 < 3"]
-    + ["lambda: i < 3", "(i := 3) < 4", "().x < 1", "i and 3", "-'a' < i", "True", "not i", "-i"],
+    [
+        "",
+        "i",
+        "f(i) < 1",
+        "i < 'x'",
+        "i is 3",
+        "[i] < 3",
+        "i[0] < 1",
+        "i < 1.5",
+        "i ** 2 < 3",
+    ]
+    + [
+        "lambda: i < 3",
+        "(i := 3) < 4",
+        "().x < 1",
+        "i and 3",
+        "-'a' < i",
+        "True",
+        "not i",
+        "-i",
+    ],
 )
 def test_what_is_no_condition(text):
     with pytest.raises(InputError, match="is not a condition"):
@@ -107,7 +132,9 @@ def test_what_is_no_condition(text):
 
 def test_a_condition_reads_nothing_that_other_iterations_write(check_same):
     """Steps of a sum may change places; what reads the sum in between may not."""
-    sums = kernel(over("i", 8, lambda i: Update((Y,), ((const(0),),), (X[i],), ADD), "unroll"))
+    sums = kernel(
+        over("i", 8, lambda i: Update((Y,), ((const(0),),), (X[i],), ADD), "unroll")
+    )
     with pytest.raises(ScheduleError, match="specialize: this unroll loop"):
         Schedule(sums).specialize("Y[i] < 1", "i")
     own = kernel(over("i", 8, lambda i: Store(Y, (i,), Y[i] + X[i]), "parallel"))

@@ -41,7 +41,9 @@ def test_a_copy_holds_what_is_written(make, loop, shape, read_in, check_same):
     s = Schedule(before)
     s.cache_write("Y", loop, "stack")
     assert find_buffer(s.kernel, "Y.acc", "test")[0].shape == shape
-    assert any(name.startswith("Y.acc.r") for name in s.loops) == (read_in and shape != (1,))
+    assert any(name.startswith("Y.acc.r") for name in s.loops) == (
+        read_in and shape != (1,)
+    )
     check_same(before, s, exact=True)
 
 
@@ -90,7 +92,9 @@ def shared_row() -> Kernel:
 
     def step(i):
         made = [Store(T, (i + n * 4,), X[i + n * 4]) for n in (0, 1)]
-        return block(*made, over("j", 2, lambda j: Store(Y, (i + j * 4,), T[i + j * 4])))
+        return block(
+            *made, over("j", 2, lambda j: Store(Y, (i + j * 4,), T[i + j * 4]))
+        )
 
     return kernel(Alloc(T, over("i", 4, step)))
 
@@ -100,7 +104,8 @@ def test_a_neighbor_is_not_read_while_it_is_written(check_same):
     s = Schedule(shared_row())
     s.parallel("i")
     with pytest.raises(
-        ScheduleError, match=r"cache_read: .*parallel loop (has|may have) a loop-carried dependence"
+        ScheduleError,
+        match=r"cache_read: .*parallel loop (has|may have) a loop-carried dependence",
     ) as caught:
         s.cache_read("T")
     assert caught.value.hint == "stage it before the loop gets its kind"
@@ -116,7 +121,9 @@ def test_a_buffer_is_staged_in_its_scope():
     for verb in ("cache_write", "cache_read"):
         s = Schedule(awkward.rows_kept())
         s.split("i", 2)
-        with pytest.raises(ScheduleError, match=f"{verb}: it does not exist around loop i.o"):
+        with pytest.raises(
+            ScheduleError, match=f"{verb}: it does not exist around loop i.o"
+        ):
             getattr(s, verb)("T", "i.o")
 
 
@@ -126,7 +133,11 @@ def guarded_window(*guards) -> Kernel:
     def step(j, k):
         at = j + k - 1
         reads = [
-            Select(And(Le(const(low), at), Lt(at, const(high))), X[at], const(other, X.dtype))
+            Select(
+                And(Le(const(low), at), Lt(at, const(high))),
+                X[at],
+                const(other, X.dtype),
+            )
             for low, high, other in guards
         ]
         return Update((Y,), ((j,),), (sum(reads[1:], reads[0]),), awkward.ADD)
@@ -175,7 +186,8 @@ def test_an_inner_loop_may_pack_what_is_final_there(check_same):
 
 
 @pytest.mark.parametrize(
-    "loops, message", [((), "needs the loops that index"), (("i", "p"), "it is not around loop")]
+    "loops, message",
+    [((), "needs the loops that index"), (("i", "p"), "it is not around loop")],
 )
 def test_the_loops_of_a_pack_are_one_nest(loops, message):
     one = over("i", 8, lambda i: Store(Y, (i,), X[i]))
@@ -205,5 +217,7 @@ def test_what_goes_on_from_what_it_was_is_not_computed_again():
     """The sums go on from whatever is there."""
     step = over("i", 8, lambda i: Update((T,), ((i,),), (X[i],), awkward.ADD))
     used = over("v", 8, lambda v: Store(Y, (v,), T[v]))
-    with pytest.raises(ScheduleError, match=r"store_at: .* again would find T\[i\] changed"):
+    with pytest.raises(
+        ScheduleError, match=r"store_at: .* again would find T\[i\] changed"
+    ):
         Schedule(kernel(Alloc(T, block(step, used)))).store_at("T", None, "v")

@@ -87,7 +87,11 @@ def results(value: Expr, n: int = WIDTH) -> Stmt:
 
 
 def test_of_another_shape() -> None:
-    s = in_rows(FILL, results(READ + 1.0), loop(L, WIDTH, Store(W, (V, L), Cast(Y[V, L], float64))))
+    s = in_rows(
+        FILL,
+        results(READ + 1.0),
+        loop(L, WIDTH, Store(W, (V, L), Cast(Y[V, L], float64))),
+    )
     s.store_with("T", "Y")
     assert "Y[v, j] = X[v, j] * 2.0" in str(s) and "alloc" not in str(s)
     s.verify()
@@ -102,16 +106,31 @@ def test_beside_another_store() -> None:
 
 
 REFUSED: dict[str, tuple[list[Stmt], str]] = {
-    "another element": ([FILL, results(Load(T, (const(WIDTH - 1) - K,)))], "while it is read"),
+    "another element": (
+        [FILL, results(Load(T, (const(WIDTH - 1) - K,)))],
+        "while it is read",
+    ),
     "one of them": ([FILL, results(READ + Load(T, (const(0),)))], "while it is read"),
-    "later": ([FILL, results(READ), loop(L, 1, Store(W, (V, L), Cast(T[L], float64)))], "last use"),
-    "before": ([FILL, loop(L, WIDTH, Store(T, (L,), Y[V, L])), results(READ)], "read before"),
+    "later": (
+        [FILL, results(READ), loop(L, 1, Store(W, (V, L), Cast(T[L], float64)))],
+        "last use",
+    ),
+    "before": (
+        [FILL, loop(L, WIDTH, Store(T, (L,), Y[V, L])), results(READ)],
+        "read before",
+    ),
     "again": ([FILL, loop(L, 2, results(READ))], "tiles that overlap"),
-    "guarded": ([FILL, loop(K, WIDTH, If(K < 3, Store(Y, (V, K), READ), None))], "not wholly"),
+    "guarded": (
+        [FILL, loop(K, WIDTH, If(K < 3, Store(Y, (V, K), READ), None))],
+        "not wholly",
+    ),
     "fewer": ([FILL, results(READ, WIDTH - 1)], "elements stored there"),
     "nothing": ([FILL], "not stored where"),
     "in a condition": (
-        [FILL, loop(K, WIDTH, block(Store(Y, (V, K), READ), If(READ < 1.0, FILL, None)))],
+        [
+            FILL,
+            loop(K, WIDTH, block(Store(Y, (V, K), READ), If(READ < 1.0, FILL, None))),
+        ],
         "other uses",
     ),
 }
@@ -145,8 +164,12 @@ def test_two_stores_of_tiles_that_overlap_are_not_parallel() -> None:
 
 
 @pytest.mark.parametrize("name, other", [("T", "T"), ("T", "S")])
-def test_a_buffer_of_the_same_or_an_inner_scope_holds_nothing_else(name: str, other: str) -> None:
-    with pytest.raises(ScheduleError, match=f"store_with: {other} does not exist around it"):
+def test_a_buffer_of_the_same_or_an_inner_scope_holds_nothing_else(
+    name: str, other: str
+) -> None:
+    with pytest.raises(
+        ScheduleError, match=f"store_with: {other} does not exist around it"
+    ):
         Schedule(rows_kept()).store_with(name, other)
 
 
@@ -165,5 +188,7 @@ def test_a_row_lies_in_its_part_of_the_result(check_same: Callable[..., None]) -
 
 
 def test_a_row_made_from_what_its_place_held_stays() -> None:
-    with pytest.raises(ScheduleError, match="store_with: Y is read before it is stored"):
+    with pytest.raises(
+        ScheduleError, match="store_with: Y is read before it is stored"
+    ):
         Schedule(rows_from_the_result()).store_with("T", "Y")

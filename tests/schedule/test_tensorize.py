@@ -54,7 +54,9 @@ def _strided(inputs: Inputs, outputs: Inputs) -> tuple[HardwareCall | None, ...]
     """Any distance between rows, no whole product."""
     (w, x), (y,) = inputs, outputs
     pointers = [y.access_ptr("rw"), w.access_ptr("r"), x.access_ptr("r")]
-    step = hardware_intrinsic("gemm_rows", *pointers, y.strides[0], w.strides[0], x.strides[0])
+    step = hardware_intrinsic(
+        "gemm_rows", *pointers, y.strides[0], w.strides[0], x.strides[0]
+    )
     return None, hardware_intrinsic("zero_rows", y.access_ptr("w"), y.strides[0]), step
 
 
@@ -70,19 +72,31 @@ def _copy_meaning(rows: int, columns: int) -> Computation:
 def _lower_copy(inputs: Inputs, outputs: Inputs) -> HardwareCall:
     (x,), (y,) = inputs, outputs
     pointers = y.access_ptr("w"), x.access_ptr("r")
-    return hardware_intrinsic("copy", *pointers, x.strides[0], y.strides[0], Extent(0), Extent(1))
+    return hardware_intrinsic(
+        "copy", *pointers, x.strides[0], y.strides[0], Extent(0), Extent(1)
+    )
 
 
-COPY = decl_tensor_intrinsic(_copy_meaning(8, 8), _lower_copy, name="test.copy", free=("i", "j"))
+COPY = decl_tensor_intrinsic(
+    _copy_meaning(8, 8), _lower_copy, name="test.copy", free=("i", "j")
+)
 
 
 def _product(
-    m: int, n: int, k: int, value: Callable[[Expr, Expr], Expr] = lambda a, b: a * b, **options: Any
+    m: int,
+    n: int,
+    k: int,
+    value: Callable[[Expr, Expr], Expr] = lambda a, b: a * b,
+    **options: Any,
 ) -> Schedule:
     """`c[i, j] = sum over k of a[i, k] * b[j, k]`."""
     dtype: DType = options.get("dtype", float32)
     op: str = options.get("op", "add")
-    a, b, c = Buffer("a", (m, k), dtype), Buffer("b", (n, k), dtype), Buffer("c", (m, n), dtype)
+    a, b, c = (
+        Buffer("a", (m, k), dtype),
+        Buffer("b", (n, k), dtype),
+        Buffer("c", (m, n), dtype),
+    )
     mm = reduce_("mm", c, (k,), op, lambda i, j, k: value(a[i, k], b[j, k]))
     return Schedule(lower("mm", [mm], params=[a, b, c], outputs=[c]))
 
@@ -179,7 +193,14 @@ def test_factors_may_be_swapped(check_same) -> None:  # type: ignore[no-untyped-
 def test_the_operand_that_a_transposed_result_needs(check_same) -> None:  # type: ignore[no-untyped-def]
     """c[j, i] = sum a[i, k] b[j, k]: the roles of a and b are exchanged."""
     a, b, c = (Buffer(n, (8, 8), float32) for n in "abc")
-    mm = reduce_("mm", c, (8,), "add", lambda i, j, k: a[i, k] * b[j, k], index=lambda i, j: (j, i))
+    mm = reduce_(
+        "mm",
+        c,
+        (8,),
+        "add",
+        lambda i, j, k: a[i, k] * b[j, k],
+        index=lambda i, j: (j, i),
+    )
     s = Schedule(lower("mm", [mm], params=[a, b, c], outputs=[c]))
     plain = s.kernel
     s.tensorize("mm.i", GEMM)
@@ -189,7 +210,9 @@ def test_the_operand_that_a_transposed_result_needs(check_same) -> None:  # type
 
 def test_copies_of_any_extents(check_same) -> None:  # type: ignore[no-untyped-def]
     x, y = Buffer("x", (5, 7), float32), Buffer("y", (5, 7), float32)
-    s = Schedule(lower("f", [map_("f", y, lambda i, j: x[i, j])], params=[x, y], outputs=[y]))
+    s = Schedule(
+        lower("f", [map_("f", y, lambda i, j: x[i, j])], params=[x, y], outputs=[y])
+    )
     plain = s.kernel
     s.tensorize("f.i", COPY)
     assert _units(s)[0].intrinsic.sizes == (5, 7)
@@ -235,11 +258,21 @@ REFUSALS: list[tuple[str, Callable[[], Schedule], str, TensorIntrinsic, str]] = 
         GEMM,
         r"computes w\[i, k\] \* x\[j, k\], found a\[mm\.i, mm\.k\] \+ b\[mm\.j, mm\.k\]",
     ),
-    ("reducer", lambda: _product(8, 8, 8, op="max"), "mm.i", GEMM, r"starts from 0\.0, found -inf"),
+    (
+        "reducer",
+        lambda: _product(8, 8, 8, op="max"),
+        "mm.i",
+        GEMM,
+        r"starts from 0\.0, found -inf",
+    ),
     (
         "dtype",
         lambda: _product(
-            8, 8, 8, dtype=int8, value=lambda a, b: cast(cast(a, int32) * cast(b, int32), int8)
+            8,
+            8,
+            8,
+            dtype=int8,
+            value=lambda a, b: cast(cast(a, int32) * cast(b, int32), int8),
         ),
         "mm.i",
         GEMM,
@@ -265,7 +298,11 @@ REFUSALS: list[tuple[str, Callable[[], Schedule], str, TensorIntrinsic, str]] = 
         "mm.i.i.init",
         decl_tensor_intrinsic(
             ROWS.description,
-            lambda i, o: (hardware_intrinsic("whole", o[0].access_ptr("w")), None, None),
+            lambda i, o: (
+                hardware_intrinsic("whole", o[0].access_ptr("w")),
+                None,
+                None,
+            ),
             name="test.whole_only",
         ),
         r"this is the reset of test\.whole_only, which has none",
@@ -299,7 +336,9 @@ def test_alignment_is_checked() -> None:
 
 
 def test_memory_scopes_are_checked() -> None:
-    scoped = _declare_gemm("test.gemm_scoped", _strided, scopes=[("chip", "chip", "global")])
+    scoped = _declare_gemm(
+        "test.gemm_scoped", _strided, scopes=[("chip", "chip", "global")]
+    )
     s = _product(8, 8, 8)
     with pytest.raises(
         ScheduleError,
@@ -312,7 +351,9 @@ def test_an_output_that_is_an_input_is_refused() -> None:
     x = Buffer("x", (16, 8), float32)
     shift = map_("shift", x, lambda i, j: x[i + 8, j], extents=(8, 8))
     s = Schedule(lower("f", [shift], params=[x], outputs=[x]))
-    with pytest.raises(ScheduleError, match="its output is apart from its inputs, found x as both"):
+    with pytest.raises(
+        ScheduleError, match="its output is apart from its inputs, found x as both"
+    ):
         s.tensorize("shift.i", COPY)
 
 
@@ -339,18 +380,25 @@ def test_a_reducer_of_the_same_name_is_not_enough() -> None:
 
 def test_rows_that_coincide_are_no_tile() -> None:
     """c[j] += a[i, k] * b[j, k]: rows i would all be the same row of c."""
-    a, b, c = Buffer("a", (8, 8), float32), Buffer("b", (8, 8), float32), Buffer("c", (8,), float32)
+    a, b, c = (
+        Buffer("a", (8, 8), float32),
+        Buffer("b", (8, 8), float32),
+        Buffer("c", (8,), float32),
+    )
     mm = reduce_("mm", c, (8, 8), "add", lambda j, i, k: a[i, k] * b[j, k])
     s = Schedule(lower("f", [mm], params=[a, b, c], outputs=[c]))
     s.decompose_reduction("c", "mm.j")
     with pytest.raises(
-        ScheduleError, match=r"elements of y are apart, found strides \(0, 1\) in c, where they"
+        ScheduleError,
+        match=r"elements of y are apart, found strides \(0, 1\) in c, where they",
     ):
         s.tensorize("mm.j", ROWS)
 
 
 def test_an_unknown_intrinsic_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ScheduleError, match=r"there is no intrinsic 'nothing'.*test\.gemm8x8"):
+    with pytest.raises(
+        ScheduleError, match=r"there is no intrinsic 'nothing'.*test\.gemm8x8"
+    ):
         _product(8, 8, 8).tensorize("mm.i", "nothing")
 
 
@@ -367,7 +415,9 @@ def test_nothing_reaches_into_a_unit() -> None:
         lambda: s.tensorize("mm.j.i", ROWS),
         lambda: s.blockize("mm.j.i"),
     ):
-        with pytest.raises(ScheduleError, match="it is inside of gemm_rows, which is done as one"):
+        with pytest.raises(
+            ScheduleError, match="it is inside of gemm_rows, which is done as one"
+        ):
             step()
 
 
@@ -404,7 +454,8 @@ def test_a_step_that_would_break_a_unit_is_refused() -> None:
     s = Schedule(lower("f", [twice, mm], params=[a, b, c], outputs=[c]))
     s.tensorize("mm.i", GEMM)
     with pytest.raises(
-        ScheduleError, match=r"compute_inline: test\.gemm8x8 could not be used any more: .*computes"
+        ScheduleError,
+        match=r"compute_inline: test\.gemm8x8 could not be used any more: .*computes",
     ) as caught:
         s.compute_inline("t")
     assert caught.value.where == "unit gemm8x8"
@@ -416,7 +467,9 @@ def test_a_block_is_kept_together(check_same) -> None:  # type: ignore[no-untype
     s.split("mm.j", 8)
     s.blockize("mm.j.i", "columns")
     assert "block columns:" in str(s)
-    with pytest.raises(ScheduleError, match="it is inside of columns, which is done as one piece"):
+    with pytest.raises(
+        ScheduleError, match="it is inside of columns, which is done as one piece"
+    ):
         s.unroll("mm.k")
     s.reorder("mm.j.o", "mm.i")
     check_same(plain, s)
@@ -460,7 +513,11 @@ def test_other_operators_are_described_too(check_same) -> None:  # type: ignore[
     first=st.booleans(),
 )
 def test_any_tiling_any_order_any_staging(
-    tiles: tuple[int, int, int], order: list[str], swapped: bool, stage: set[str], first: bool
+    tiles: tuple[int, int, int],
+    order: list[str],
+    swapped: bool,
+    stage: set[str],
+    first: bool,
 ) -> None:
     """Before or after the operands are staged: the same program as the plain nest."""
     m, n, k = (8 * t for t in tiles)

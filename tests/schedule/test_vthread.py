@@ -33,7 +33,10 @@ def test_threads_share_what_does_not_depend_on_them(check_same, golden):
     made = s.vthread("mm.i.o")
     assert made == ("mm.i.o", "mm.i.o.s", "mm.i.o.s_2", "mm.i.o.s_3")
     check_same(product(), s, exact=True)
-    shapes = {b: find_buffer(s.kernel, b, "test")[0].shape for b in ("A.local", "C.acc", "B.local")}
+    shapes = {
+        b: find_buffer(s.kernel, b, "test")[0].shape
+        for b in ("A.local", "C.acc", "B.local")
+    }
     assert shapes == {"A.local": (2, 4, 6), "C.acc": (2, 4, 16), "B.local": (1, 1)}
     golden("schedule_vthread", repr(s.kernel))
 
@@ -75,7 +78,9 @@ def test_reductions_may_meet_but_nothing_else():
     s.vthread("mm.k")
     s = Schedule(softmax(4, 6))
     s.vectorize("div.j")
-    with pytest.raises(ScheduleError, match=r"loop div.j: vthread: the loop is vector already"):
+    with pytest.raises(
+        ScheduleError, match=r"loop div.j: vthread: the loop is vector already"
+    ):
         s.vthread("div.j")
 
 
@@ -92,7 +97,11 @@ def test_a_carried_dependence_is_refused():
 @pytest.mark.parametrize("threads", [4, 20])
 def test_threads_that_count_have_a_count_each(threads, check_same):
     """The count of a while loop is the same in all threads, but each runs the loop."""
-    x, y, c = Buffer("X", (1,), i32), Buffer("Y", (threads,), i32), Buffer("c", (1,), i32)
+    x, y, c = (
+        Buffer("X", (1,), i32),
+        Buffer("Y", (threads,), i32),
+        Buffer("c", (1,), i32),
+    )
     v, zero = Var("v", INDEX), (const(0),)
     step = block(Store(y, (v,), y[v] + x[0]), Store(c, zero, c[0] + 1))
     body = block(Store(c, zero, const(0, i32)), While(Lt(c[0], const(3, i32)), step))
@@ -105,9 +114,15 @@ def test_threads_that_count_have_a_count_each(threads, check_same):
 @pytest.mark.parametrize("threads", [4, 20])
 def test_a_piece_that_each_thread_does_has_memory_of_its_own(threads, check_same):
     """The piece counts on in a buffer that starts alike in all threads."""
-    x, y, c = Buffer("X", (1,), i32), Buffer("Y", (threads,), i32), Buffer("c", (1,), i32)
+    x, y, c = (
+        Buffer("X", (1,), i32),
+        Buffer("Y", (threads,), i32),
+        Buffer("c", (1,), i32),
+    )
     v, zero = Var("v", INDEX), (const(0),)
-    piece = Unit("piece", None, (), block(Store(c, zero, c[0] + 1), Store(y, (v,), c[0] + x[0])))
+    piece = Unit(
+        "piece", None, (), block(Store(c, zero, c[0] + 1), Store(y, (v,), c[0] + x[0]))
+    )
     body = block(Store(c, zero, const(0, i32)), piece)
     before = Kernel("pieces", (x, y), (y,), loop(v, threads, Alloc(c, body)))
     s = Schedule(before)

@@ -48,7 +48,9 @@ class Tracer:
         with np.errstate(all="ignore"):
             self.stmt(kernel.body)
 
-    def _event(self, kind: str, buffer: Buffer, index: tuple[int, ...], step: object) -> None:
+    def _event(
+        self, kind: str, buffer: Buffer, index: tuple[int, ...], step: object
+    ) -> None:
         event = Event(kind, (buffer, index), step)
         for run in self.active:
             run.events.append(event)
@@ -82,7 +84,9 @@ class Tracer:
                 if arm is not None:
                     self.stmt(arm)
             case Alloc():
-                self.memory[s.buffer] = np.full(s.buffer.shape, 85, s.buffer.dtype.numpy)
+                self.memory[s.buffer] = np.full(
+                    s.buffer.shape, 85, s.buffer.dtype.numpy
+                )
                 self.stmt(s.body)
             case Store():
                 at = tuple(int(self.value(i)) for i in s.index)
@@ -95,7 +99,9 @@ class Tracer:
                 raise AssertionError(type(s))
 
     def _update(self, s: Update) -> None:
-        places = [(b, tuple(int(self.value(i)) for i in index)) for b, index in s.targets]
+        places = [
+            (b, tuple(int(self.value(i)) for i in index)) for b, index in s.targets
+        ]
         values = [self.value(v) for v in s.values]
         old = [self.memory[b][at] for b, at in places]
         env = dict(zip(s.reducer.lhs, old, strict=True)) | dict(
@@ -119,7 +125,9 @@ def uncovered_reads(run: Run) -> set[Buffer]:
     return found
 
 
-def crossings(runs: list[Run], private: set[Buffer], updates: bool) -> Iterator[Element]:
+def crossings(
+    runs: list[Run], private: set[Buffer], updates: bool
+) -> Iterator[Element]:
     """The elements through which two iterations of a loop meet, one of them writing.
 
     updates: steps of one commutative reduction of the same buffers may meet.

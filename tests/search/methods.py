@@ -25,7 +25,12 @@ Cost = Callable[[Point], float]
 
 class Method(Protocol):
     def __call__(
-        self, grid: Grid, starts: Sequence[Point], cost: Cost, limits: Limits, lower: float = -inf
+        self,
+        grid: Grid,
+        starts: Sequence[Point],
+        cost: Cost,
+        limits: Limits,
+        lower: float = -inf,
     ) -> Result[Any, Any]: ...
 
 
@@ -50,7 +55,14 @@ METHODS: dict[str, Method] = {
         starts, _moves(grid), cost, limits=limits, lower=lower
     ),
     "anneal": lambda grid, starts, cost, limits, lower=-inf: anneal(
-        starts[0], grid.change, cost, hot=9.0, cold=0.5, steps=60, limits=limits, lower=lower
+        starts[0],
+        grid.change,
+        cost,
+        hot=9.0,
+        cold=0.5,
+        steps=60,
+        limits=limits,
+        lower=lower,
     ),
     "evolve": lambda grid, starts, cost, limits, lower=-inf: evolve(
         starts,

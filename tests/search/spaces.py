@@ -71,7 +71,9 @@ class Chain:
 
     def part(self, state: Point) -> float:
         alone = sum(self._draw(n, choice) for n, choice in enumerate(state))
-        return alone + sum(self._draw(n, *pair) for n, pair in enumerate(pairwise(state)))
+        return alone + sum(
+            self._draw(n, *pair) for n, pair in enumerate(pairwise(state))
+        )
 
     def expand(self, state: Point) -> list[Point] | None:
         if len(state) == self.length:

@@ -32,16 +32,25 @@ def test_a_large_space_is_searched_better_than_by_chance() -> None:
 
     limits = Limits(evaluations=2000)
     ends = [
-        evolve([(0,) * 16], breeding, each(cost), size=32, generations=500, limits=limits).cost
-        for breeding in (Breeding(target.change), Breeding(target.change, target.cross, 0.3))
+        evolve(
+            [(0,) * 16], breeding, each(cost), size=32, generations=500, limits=limits
+        ).cost
+        for breeding in (
+            Breeding(target.change),
+            Breeding(target.change, target.cross, 0.3),
+        )
     ]
     draw = Random(0)
-    chance = min(cost(tuple(draw.randrange(64) for _ in range(16))) for _ in range(2000))
+    chance = min(
+        cost(tuple(draw.randrange(64) for _ in range(16))) for _ in range(2000)
+    )
     assert max(ends) < 40 < 150 < chance
 
 
 @given(grid=grids, size=st.integers(1, 9))
-def test_no_state_is_evaluated_twice_and_batches_are_full_or_less(grid: Grid, size: int) -> None:
+def test_no_state_is_evaluated_twice_and_batches_are_full_or_less(
+    grid: Grid, size: int
+) -> None:
     batches: list[Sequence[Point]] = []
 
     def costs(points: Sequence[Point]) -> list[float]:
@@ -49,7 +58,9 @@ def test_no_state_is_evaluated_twice_and_batches_are_full_or_less(grid: Grid, si
         return [grid.cost(p) for p in points]
 
     seeds = grid.points[:3]
-    found = evolve([*seeds, *seeds], Breeding(grid.change, grid.cross), costs, size=size)
+    found = evolve(
+        [*seeds, *seeds], Breeding(grid.change, grid.cross), costs, size=size
+    )
     evaluated = [p for batch in batches for p in batch]
     assert len(evaluated) == len(set(evaluated)) == found.evaluations
     assert batches[0] == seeds and all(0 < len(batch) <= size for batch in batches[1:])
@@ -70,7 +81,9 @@ def test_parts_of_parents_are_crossed_as_often_as_asked() -> None:
         crossed.append((a, b))
         return random.randrange(10**9)
 
-    evolve(range(64), Breeding(mutate, cross, 0.25), each(float), size=64, generations=30)
+    evolve(
+        range(64), Breeding(mutate, cross, 0.25), each(float), size=64, generations=30
+    )
     share = len(crossed) / (len(crossed) + len(mutated))
     assert 0.2 < share < 0.3
 
@@ -89,13 +102,17 @@ def test_cheaper_states_have_more_children() -> None:
 
 @pytest.mark.parametrize("generations", [1, 2, 5])
 def test_generations_are_counted(generations: int) -> None:
-    found = evolve([0], Breeding(lambda n, _: n + 1), each(float), generations=generations)
+    found = evolve(
+        [0], Breeding(lambda n, _: n + 1), each(float), generations=generations
+    )
     assert found.checkpoint is not None
     assert found.checkpoint.steps == generations == found.evaluations - 1
 
 
 def test_a_search_ends_where_no_child_is_new() -> None:
-    found = evolve([0], Breeding(lambda n, _: min(n + 1, 5)), each(float), generations=1000)
+    found = evolve(
+        [0], Breeding(lambda n, _: min(n + 1, 5)), each(float), generations=1000
+    )
     assert (found.stop, found.evaluations) == (Stop.FINISHED, 6)
     assert found.checkpoint is not None and found.checkpoint.steps == 5
 
@@ -114,10 +131,14 @@ def test_an_interrupted_search_ends_as_one_that_was_not(stop: int) -> None:
     part = search(limits=Limits(evaluations=stop))
     assert part.stop is Stop.EVALUATIONS and part.evaluations == stop
     again = search(resume=part.checkpoint)
-    assert replace(again, evaluations=0, seconds=0) == replace(whole, evaluations=0, seconds=0)
+    assert replace(again, evaluations=0, seconds=0) == replace(
+        whole, evaluations=0, seconds=0
+    )
     assert 0 <= part.evaluations + again.evaluations - whole.evaluations < 7
 
 
 def test_sizes_and_generations_are_counted_from_one() -> None:
-    with pytest.raises(InputError, match="size 0 and generations 50 must be at least 1"):
+    with pytest.raises(
+        InputError, match="size 0 and generations 50 must be at least 1"
+    ):
         evolve([0], Breeding(lambda n, _: n), each(float), size=0)

@@ -44,7 +44,9 @@ def test_a_bound_saves_most_evaluations(order: Order) -> None:
 
 @orders
 @given(chain=chains, most=st.integers(1, 30))
-def test_the_bound_holds_after_every_stop(order: Order, chain: Chain, most: int) -> None:
+def test_the_bound_holds_after_every_stop(
+    order: Order, chain: Chain, most: int
+) -> None:
     best = min(map(chain.part, chain.states))
     for limits in (Limits(evaluations=most), Limits(frontier=most), Limits(seconds=0)):
         found = branch_and_bound(
@@ -74,11 +76,19 @@ def test_the_frontier_is_kept_in_memory_as_far_as_the_limit_allows() -> None:
 
 @orders
 @given(chain=chains, gap=st.floats(0, 2), most=st.integers(1, 9))
-def test_a_gap_that_is_allowed_is_kept(order: Order, chain: Chain, gap: float, most: int) -> None:
+def test_a_gap_that_is_allowed_is_kept(
+    order: Order, chain: Chain, gap: float, most: int
+) -> None:
     best = min(map(chain.part, chain.states))
     for limits in (Limits(), Limits(evaluations=most)):
         found = branch_and_bound(
-            (), chain.expand, chain.part, chain.bound, order=order, gap=gap, limits=limits
+            (),
+            chain.expand,
+            chain.part,
+            chain.bound,
+            order=order,
+            gap=gap,
+            limits=limits,
         )
         assert found.bound <= best <= found.cost
         assert found.gap <= gap or found.stop is Stop.EVALUATIONS
@@ -87,9 +97,13 @@ def test_a_gap_that_is_allowed_is_kept(order: Order, chain: Chain, gap: float, m
 def test_a_gap_saves_evaluations() -> None:
     chain = Chain(6, 4, seed=1, low=5)
     exact, near = (
-        branch_and_bound((), chain.expand, chain.part, chain.bound, gap=gap) for gap in (0, 0.3)
+        branch_and_bound((), chain.expand, chain.part, chain.bound, gap=gap)
+        for gap in (0, 0.3)
     )
-    assert near.evaluations < exact.evaluations and exact.cost <= near.cost <= 1.3 * exact.cost
+    assert (
+        near.evaluations < exact.evaluations
+        and exact.cost <= near.cost <= 1.3 * exact.cost
+    )
 
 
 @orders
@@ -97,18 +111,24 @@ def test_negative_costs_have_gaps_too(order: Order) -> None:
     for seed in range(20):
         chain = Chain(3, 3, seed, low=-30, high=-10)
         best = min(map(chain.part, chain.states))
-        found = branch_and_bound((), chain.expand, chain.part, chain.bound, order=order, gap=0.2)
+        found = branch_and_bound(
+            (), chain.expand, chain.part, chain.bound, order=order, gap=0.2
+        )
         assert found.bound <= best <= found.cost <= best / 1.2
 
 
 @orders
 def test_where_nothing_is_feasible_that_is_proved(order: Order) -> None:
     chain = Chain(3, 3)
-    found = branch_and_bound((), chain.expand, lambda state: inf, lambda state: 0.0, order=order)
+    found = branch_and_bound(
+        (), chain.expand, lambda state: inf, lambda state: 0.0, order=order
+    )
     assert (found.state, found.cost, found.evaluations) == (None, inf, 27)
     none = branch_and_bound((), lambda state: [], chain.part, chain.bound, order=order)
     assert none.state is None and none.exact
-    closed = branch_and_bound((), chain.expand, chain.part, lambda state: inf, order=order)
+    closed = branch_and_bound(
+        (), chain.expand, chain.part, lambda state: inf, order=order
+    )
     assert closed.bound == inf and closed.evaluations == 0
 
 
@@ -137,8 +157,12 @@ def test_states_of_equal_keys_are_looked_at_once(order: Order, seed: int) -> Non
 
 def test_a_bound_above_a_cost_is_named() -> None:
     chain = Chain(2, 2)
-    with pytest.raises(InputError, match=r"the bound of this state is \d+, but its cost is \d+; "):
-        branch_and_bound((), chain.expand, chain.part, lambda s: chain.bound(s) + len(s))
+    with pytest.raises(
+        InputError, match=r"the bound of this state is \d+, but its cost is \d+; "
+    ):
+        branch_and_bound(
+            (), chain.expand, chain.part, lambda s: chain.bound(s) + len(s)
+        )
 
 
 def test_a_bound_that_falls_from_parent_to_child_is_named() -> None:
@@ -154,12 +178,16 @@ def test_a_bound_that_falls_from_parent_to_child_is_named() -> None:
 def test_a_bound_that_is_no_number_is_named(state: Point) -> None:
     chain = Chain(2, 2)
     with pytest.raises(InputError, match=r"its own bound is nan; the state is \("):
-        branch_and_bound((), chain.expand, chain.part, lambda s: nan if s == state else 0.0)
+        branch_and_bound(
+            (), chain.expand, chain.part, lambda s: nan if s == state else 0.0
+        )
 
 
 def test_rounding_is_no_wrong_bound() -> None:
     third = 0.1 + 0.2  # above 0.3 by rounding
-    found = branch_and_bound(0, lambda n: [1] if n == 0 else None, lambda n: 0.3, lambda n: third)
+    found = branch_and_bound(
+        0, lambda n: [1] if n == 0 else None, lambda n: 0.3, lambda n: third
+    )
     assert found.cost == 0.3 and found.exact
 
 

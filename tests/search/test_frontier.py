@@ -13,7 +13,9 @@ from tests.search.spaces import Grid, Point
 from tilewright.base.errors import InputError
 from tilewright.search import Limits, Stop, beam, best_first
 
-grids = st.builds(Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999))
+grids = st.builds(
+    Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999)
+)
 
 
 @given(grid=grids)
@@ -59,7 +61,9 @@ def test_keys_make_states_one() -> None:
 
 
 def test_a_beam_must_have_a_width_and_a_depth() -> None:
-    with pytest.raises(InputError, match="search: width 0 and depth 12 must be at least 1; give"):
+    with pytest.raises(
+        InputError, match="search: width 0 and depth 12 must be at least 1; give"
+    ):
         beam(0, lambda n: [n], float, width=0)
 
 
@@ -78,7 +82,9 @@ def test_a_bound_saves_evaluations_and_its_proof(grid: Grid, slack: int) -> None
         calls.append(point)
         return grid.cost(point)
 
-    found = best_first([(0, 0)], grid.neighbors, cost, bound=lambda point: grid.cost(point) - slack)
+    found = best_first(
+        [(0, 0)], grid.neighbors, cost, bound=lambda point: grid.cost(point) - slack
+    )
     best = inf
     for point in calls:
         assert grid.cost(point) - slack < best
@@ -112,7 +118,11 @@ def test_patience_counts_expansions_in_vain() -> None:
 
     costs = {0: 9, 1: 8, 2: 8.5, 3: 8.6, 4: 7, 5: 20, 6: 21, 7: 22, 8: 0}
     found = best_first([0], up, lambda n: costs[n], patience=3)
-    assert (found.state, found.stop, expanded) == (4, Stop.PATIENCE, [0, 1, 2, 3, 4, 5, 6])
+    assert (found.state, found.stop, expanded) == (
+        4,
+        Stop.PATIENCE,
+        [0, 1, 2, 3, 4, 5, 6],
+    )
     assert not found.exact
     with pytest.raises(InputError, match="patience 0 must be at least 1"):
         best_first([0], up, float, patience=0)
@@ -126,12 +136,16 @@ def test_the_caller_ends_a_search_that_only_expands() -> None:
         expanded.append(n)
         return range(20)
 
-    found = best_first([0], all_of_them, float, limits=Limits(until=lambda: len(expanded) > 3))
+    found = best_first(
+        [0], all_of_them, float, limits=Limits(until=lambda: len(expanded) > 3)
+    )
     assert (found.stop, len(expanded)) == (Stop.UNTIL, 4)
 
 
 def test_a_bound_above_its_cost_is_named() -> None:
-    with pytest.raises(InputError, match="bound of this state is 1, but its cost is 0; the state"):
+    with pytest.raises(
+        InputError, match="bound of this state is 1, but its cost is 0; the state"
+    ):
         best_first([0], lambda n: [], float, bound=lambda n: n + 1)
 
 

@@ -16,7 +16,9 @@ from tests.search.spaces import Grid, Point
 from tilewright.base.errors import InputError
 from tilewright.search import Limits, Stop, anneal, descend
 
-grids = st.builds(Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999))
+grids = st.builds(
+    Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999)
+)
 
 
 @given(grid=grids)
@@ -54,7 +56,11 @@ def test_cooling_finds_minima_that_heat_and_cold_alone_miss() -> None:
     """Twenty spins, each pair of which is to be equal or not: descent is caught in what is nearly
     good, and heat does not settle."""
     spins = 20
-    wanted = {(i, j): Random(f"{i} {j}").choice((-1, 1)) for i in range(spins) for j in range(i)}
+    wanted = {
+        (i, j): Random(f"{i} {j}").choice((-1, 1))
+        for i in range(spins)
+        for j in range(i)
+    }
 
     def cost(state: Point) -> float:
         return sum(sign * state[i] * state[j] for (i, j), sign in wanted.items())
@@ -80,7 +86,12 @@ def test_a_rise_is_accepted_as_often_as_the_temperature_says(
 ) -> None:
     steps = 3000
     found = anneal(
-        0, lambda n, _: n + 1, lambda n: rise * n, hot=temperature, cold=temperature, steps=steps
+        0,
+        lambda n, _: n + 1,
+        lambda n: rise * n,
+        hot=temperature,
+        cold=temperature,
+        steps=steps,
     )
     assert found.checkpoint is not None
     ((reached, cost),) = found.checkpoint.states
@@ -93,7 +104,9 @@ def test_a_rise_is_accepted_as_often_as_the_temperature_says(
 def test_the_temperature_falls_from_hot_to_cold() -> None:
     accepted = Counter[bool]()
     for seed in range(200):
-        found = anneal(0, lambda n, _: n + 1, float, hot=50.0, cold=0.01, steps=2, seed=seed)
+        found = anneal(
+            0, lambda n, _: n + 1, float, hot=50.0, cold=0.01, steps=2, seed=seed
+        )
         assert found.checkpoint is not None
         ((reached, _),) = found.checkpoint.states
         accepted[reached == 1] += 1
@@ -122,7 +135,9 @@ def test_an_interrupted_walk_ends_as_one_that_was_not(stop: int) -> None:
     assert part.stop is Stop.EVALUATIONS and part.evaluations == stop
     again = walk(resume=part.checkpoint)
     assert part.evaluations + again.evaluations == whole.evaluations
-    assert replace(again, evaluations=0, seconds=0) == replace(whole, evaluations=0, seconds=0)
+    assert replace(again, evaluations=0, seconds=0) == replace(
+        whole, evaluations=0, seconds=0
+    )
     done = walk(resume=whole.checkpoint)
     assert (done.evaluations, done.state) == (0, whole.state)
 
@@ -132,13 +147,17 @@ def test_seeds_differ() -> None:
     limits = Limits(evaluations=30)
     ends: set[Point] = set()
     for seed in range(5):
-        found = anneal((0, 0), grid.change, grid.cost, hot=9, cold=1, seed=seed, limits=limits)
+        found = anneal(
+            (0, 0), grid.change, grid.cost, hot=9, cold=1, seed=seed, limits=limits
+        )
         assert found.checkpoint is not None
         ends.add(found.checkpoint.states[0][0])
     assert len(ends) == 5
 
 
-@pytest.mark.parametrize(("hot", "cold"), [(1.0, 2.0), (1.0, 0.0), (inf, 1.0), (-1.0, -2.0)])
+@pytest.mark.parametrize(
+    ("hot", "cold"), [(1.0, 2.0), (1.0, 0.0), (inf, 1.0), (-1.0, -2.0)]
+)
 def test_temperatures_fall_and_are_above_zero(hot: float, cold: float) -> None:
     with pytest.raises(InputError, match="temperatures from"):
         anneal(0, lambda n, _: n, float, hot=hot, cold=cold)

@@ -32,9 +32,13 @@ def counted(grid: Grid, calls: list[Point]) -> Cost:
 
 @every
 @given(grid=grids, most=st.integers(1, 40))
-def test_the_limit_of_evaluations_is_kept(method: Method, grid: Grid, most: int) -> None:
+def test_the_limit_of_evaluations_is_kept(
+    method: Method, grid: Grid, most: int
+) -> None:
     calls: list[Point] = []
-    found = method(grid, [grid.points[-1]], counted(grid, calls), Limits(evaluations=most))
+    found = method(
+        grid, [grid.points[-1]], counted(grid, calls), Limits(evaluations=most)
+    )
     assert len(calls) == found.evaluations <= most
     assert found.cost == min(map(grid.cost, calls)) == grid.cost(found.state)
     if found.stop is Stop.EVALUATIONS:
@@ -55,9 +59,15 @@ def test_equal_arguments_give_equal_results(method: Method, grid: Grid) -> None:
 
 @every
 @given(grid=grids)
-def test_what_is_found_is_never_worse_than_the_best_start(method: Method, grid: Grid) -> None:
+def test_what_is_found_is_never_worse_than_the_best_start(
+    method: Method, grid: Grid
+) -> None:
     found = method(grid, grid.points[:3], grid.cost, Limits())
-    starts = grid.points[:3] if method in map(METHODS.get, SEVERAL_STARTS) else grid.points[:1]
+    starts = (
+        grid.points[:3]
+        if method in map(METHODS.get, SEVERAL_STARTS)
+        else grid.points[:1]
+    )
     assert found.cost <= min(map(grid.cost, starts))
     assert found.bound <= grid.least <= found.cost
 
@@ -90,7 +100,9 @@ def test_a_cost_that_meets_the_callers_bound_is_exact(method: Method) -> None:
 @every
 def test_a_callers_bound_above_a_cost_is_refused(method: Method) -> None:
     calls: list[Point] = []
-    with pytest.raises(InputError, match=r"the bound of all states is 21, but its cost is -?\d+"):
+    with pytest.raises(
+        InputError, match=r"the bound of all states is 21, but its cost is -?\d+"
+    ):
         method(GRID, [START], counted(GRID, calls), Limits(), 21)
     assert calls == [START]
 
@@ -112,7 +124,9 @@ def test_events_say_how_a_search_went(method: Method) -> None:
     with record() as events:
         found = method(GRID, [START], GRID.cost, Limits(evaluations=9))
     better = [e.fields for e in events if e.kind == "search-improved"]
-    assert [f["cost"] for f in better] == sorted({f["cost"] for f in better}, reverse=True)
+    assert [f["cost"] for f in better] == sorted(
+        {f["cost"] for f in better}, reverse=True
+    )
     assert better[-1]["cost"] == found.cost
     (span,) = (e for e in events if e.kind == "search")
     assert span.elapsed is not None and span.fields == {
@@ -130,7 +144,9 @@ def test_an_error_of_a_cost_reaches_the_caller(method: Method) -> None:
 
     with record() as events, pytest.raises(ZeroDivisionError):
         method(GRID, [START], broken, Limits())
-    assert [e.fields["error"] for e in events if e.kind == "search"] == ["ZeroDivisionError"]
+    assert [e.fields["error"] for e in events if e.kind == "search"] == [
+        "ZeroDivisionError"
+    ]
 
 
 @every
@@ -144,7 +160,9 @@ def test_a_search_keeps_the_limits_of_the_compilation_around_it(method: Method) 
 
 @pytest.mark.parametrize("name", SEVERAL_STARTS[1:])
 def test_there_must_be_a_state(name: str) -> None:
-    with pytest.raises(InputError, match=f"{name}: there is no state; give at least one"):
+    with pytest.raises(
+        InputError, match=f"{name}: there is no state; give at least one"
+    ):
         METHODS[name](GRID, [], GRID.cost, Limits())
 
 

@@ -27,7 +27,9 @@ from tilewright.search import Result, Stop, relative_gap
         (0, 0, 0),
     ],
 )
-def test_a_gap_is_a_part_of_what_is_nearer_to_zero(cost: float, bound: float, gap: float) -> None:
+def test_a_gap_is_a_part_of_what_is_nearer_to_zero(
+    cost: float, bound: float, gap: float
+) -> None:
     assert relative_gap(cost, bound) == pytest.approx(gap)
 
 

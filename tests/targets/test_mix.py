@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.operators import cast, map_, maximum, reduce_
 from tilewright.runtime.elf import SHF_EXECINSTR, parse
-from tilewright.runtime.mix import Mix, inner_loop
+from tilewright.runtime.instruction_mix import Mix, inner_loop
 from tilewright.runtime.x86 import decode
 from tilewright.targets.registry import target
 
@@ -26,7 +26,9 @@ MACHINES = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "sapphirerapids")
 
 
 def product() -> Program:
-    x, w, y = (Buffer(n, s, float32) for n, s in zip("xwy", ((60, 64), (64, 96), (60, 96))))
+    x, w, y = (
+        Buffer(n, s, float32) for n, s in zip("xwy", ((60, 64), (64, 96), (60, 96)))
+    )
     c = reduce_("product", y, (64,), "add", lambda i, j, k: x[i, k] * w[k, j])
     return [c], [x, w, y], y
 
@@ -35,7 +37,11 @@ def bytes_product() -> Program:
     x, w = Buffer("x", (32, 64), uint8), Buffer("w", (64, 64), int8)
     y = Buffer("y", (32, 64), int32)
     c = reduce_(
-        "product", y, (64,), "add", lambda i, j, k: cast(x[i, k], int32) * cast(w[k, j], int32)
+        "product",
+        y,
+        (64,),
+        "add",
+        lambda i, j, k: cast(x[i, k], int32) * cast(w[k, j], int32),
     )
     return [c], [x, w, y], y
 
@@ -56,12 +62,16 @@ PROGRAMS = (product, bytes_product, rectifier, transpose)
 def written(text: str) -> list[str]:
     """The instructions in assembler text."""
     lines = (line.split("#")[0].strip() for line in text.splitlines())
-    return [line for line in lines if line and line[0] != "." and not line.endswith(":")]
+    return [
+        line for line in lines if line and line[0] != "." and not line.endswith(":")
+    ]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=[p.__name__ for p in PROGRAMS])
-def test_what_is_read_is_what_llvm_wrote(program: Callable[[], Program], machine: str) -> None:
+def test_what_is_read_is_what_llvm_wrote(
+    program: Callable[[], Program], machine: str
+) -> None:
     computations, params, out = program()
     cpu = target("cpu", machine)
     plain = lower("k", computations, params, [out])
@@ -77,7 +87,9 @@ def test_what_is_read_is_what_llvm_wrote(program: Callable[[], Program], machine
     assert sum(i.target is not None for i in read) == len(jumps)
     starts = {i.start for i in read}
     assert all(i.target in starts for i in read if i.target is not None)
-    on_stack = [s for s in text if re.search(r"\(%rsp[,)]", s) and not s.startswith("lea")]
+    on_stack = [
+        s for s in text if re.search(r"\(%rsp[,)]", s) and not s.startswith("lea")
+    ]
     assert sum(i.stack and i.opcode != 0x8D for i in read) == len(on_stack)
     mix = inner_loop(data)
     fused = [line for line in text if line.startswith(("vfm", "vfn", "vpdp", "tdp"))]
@@ -88,7 +100,9 @@ def mix_of(program: Program, machine: str) -> Mix:
     computations, params, out = program
     cpu = target("cpu", machine)
     plain = lower("k", computations, params, [out])
-    found = inner_loop(cpu.emit(cpu.default_schedule(plain, computations, []).kernel, "k").code)
+    found = inner_loop(
+        cpu.emit(cpu.default_schedule(plain, computations, []).kernel, "k").code
+    )
     assert found is not None
     return found
 
@@ -112,7 +126,9 @@ def test_code_that_ends_early_is_read_up_to_there(cut: int) -> None:
     cpu = target("cpu", "x86-64-v4")
     kernel = lower("k", computations, params, [out])
     data = cpu.emit(kernel, "k").code
-    code = next(s.data for s in parse(data).sections if s.flags & SHF_EXECINSTR and s.size)
+    code = next(
+        s.data for s in parse(data).sections if s.flags & SHF_EXECINSTR and s.size
+    )
     whole = list(decode(code))
     read = list(decode(code[: len(code) - cut]))
     assert read[:-1] == whole[: len(read)][:-1]
@@ -127,7 +143,8 @@ def test_the_profile_of_a_saved_model_has_it(tmp_path: object) -> None:
     exe.save(f"{tmp_path}/m.tw")
     x = np.ones((64, 64), np.float32)
     rows: Sequence[object] = [
-        e.profile(x, x, repeat=1).rows[0].mix for e in (exe, tw.load(f"{tmp_path}/m.tw"))
+        e.profile(x, x, repeat=1).rows[0].mix
+        for e in (exe, tw.load(f"{tmp_path}/m.tw"))
     ]
     assert rows[0] == rows[1] is not None
     assert dataclasses.is_dataclass(rows[0])

@@ -52,7 +52,9 @@ class DType:
     @property
     def is_signed(self) -> bool:
         """Has negative values."""
-        return self.kind in ("int", "float", "complex") and self.name != "float8_e8m0fnu"
+        return (
+            self.kind in ("int", "float", "complex") and self.name != "float8_e8m0fnu"
+        )
 
     @property
     def is_bool(self) -> bool:
@@ -126,7 +128,9 @@ def _limits_of(dtype: DType) -> tuple[int | float, int | float]:
                 from numpy import finfo
             info = finfo(dtype.numpy)
             return float(info.min), float(info.max)
-    raise InputError(f"dtype {dtype.name} has no least or greatest value", code="TW-DTYPE")
+    raise InputError(
+        f"dtype {dtype.name} has no least or greatest value", code="TW-DTYPE"
+    )
 
 
 _ML_DTYPES: Final = frozenset(
@@ -176,7 +180,9 @@ complex64: Final = DType("complex64", "complex", 64)
 complex128: Final = DType("complex128", "complex", 128)
 string: Final = DType("string", "string", 0)
 
-ALL: Final[tuple[DType, ...]] = tuple(v for v in list(globals().values()) if isinstance(v, DType))
+ALL: Final[tuple[DType, ...]] = tuple(
+    v for v in list(globals().values()) if isinstance(v, DType)
+)
 _TABLE: Final[dict[str, DType]] = {d.name: d for d in ALL}
 
 
@@ -203,7 +209,9 @@ def dtype_of(x: DType | DTypeLike) -> DType:
 @cache
 def _of_numpy(dtype: np.dtype[Any]) -> DType:
     # Strings are told by their scalar type: every other property of theirs varies with length.
-    if issubclass(dtype.type, (np.str_, np.bytes_, np.object_)) or dtype.name.startswith("String"):
+    if issubclass(
+        dtype.type, (np.str_, np.bytes_, np.object_)
+    ) or dtype.name.startswith("String"):
         return string
     # ml_dtypes' types all have NumPy kind 'V', so the name decides, never the kind.
     return _TABLE[dtype.name]
@@ -211,7 +219,9 @@ def _of_numpy(dtype: np.dtype[Any]) -> DType:
 
 def _unknown(x: object) -> InputError:
     names = ", ".join(_TABLE)
-    return InputError(f"{x!r} is not a known dtype", code="TW-DTYPE", hint=f"Known dtypes: {names}")
+    return InputError(
+        f"{x!r} is not a known dtype", code="TW-DTYPE", hint=f"Known dtypes: {names}"
+    )
 
 
 def _by_name(name: str) -> DType:

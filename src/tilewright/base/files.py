@@ -14,7 +14,11 @@ UNFINISHED: Final = ".writing-"
 
 
 def write_whole(
-    path: Path, write: Callable[[BinaryIO], object], *, durable: bool = False, private: bool = False
+    path: Path,
+    write: Callable[[BinaryIO], object],
+    *,
+    durable: bool = False,
+    private: bool = False,
 ) -> None:
     """Make or replace ``path`` by what ``write`` puts into a file: all of it, or nothing.
 
@@ -35,7 +39,9 @@ def write_whole(
     temporary = path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
     mode = 0o600 if private else 0o666
     try:
-        with open(temporary, "xb", opener=lambda name, how: os.open(name, how, mode)) as file:
+        with open(
+            temporary, "xb", opener=lambda name, how: os.open(name, how, mode)
+        ) as file:
             write(file)
             if durable:
                 file.flush()

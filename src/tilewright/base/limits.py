@@ -103,7 +103,9 @@ def compilation() -> Iterator[None]:
         ) from error
     except RecursionError as error:
         raise CompileError(
-            "the model is nested too deeply", code="TW-DEPTH", hint="Split its longest expression"
+            "the model is nested too deeply",
+            code="TW-DEPTH",
+            hint="Split its longest expression",
         ) from error
     finally:
         _own.compilation = None
@@ -116,7 +118,9 @@ def check() -> None:
         return
     now = time.monotonic()
     if now - run.started > run.seconds:
-        raise exceeded(SECONDS, f"the compilation takes over {run.seconds:,} seconds", "TW-TIME")
+        raise exceeded(
+            SECONDS, f"the compilation takes over {run.seconds:,} seconds", "TW-TIME"
+        )
     if now - run.looked < _MEMORY_PERIOD:
         return
     run.looked = now
@@ -152,10 +156,14 @@ def table(nbytes: int, what: str, where: str) -> None:
         )
 
 
-def exceeded(limit: Limit, message: str, code: str, hint: str | None = None) -> LimitError:
+def exceeded(
+    limit: Limit, message: str, code: str, hint: str | None = None
+) -> LimitError:
     """The error for a limit that is passed, with its flag. hint: what else would help."""
     raised = f"raise {limit.flag.name}"
-    return LimitError(message, code=code, hint=f"{hint}, or {raised}" if hint else raised)
+    return LimitError(
+        message, code=code, hint=f"{hint}, or {raised}" if hint else raised
+    )
 
 
 def _resident() -> int:

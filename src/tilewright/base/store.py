@@ -78,7 +78,9 @@ class Store:
         self.root = root
         self.max_bytes = max_bytes
         self._writable = True
-        self._private: tuple[int, int] | None = None  # device and inode of the folder found so
+        self._private: tuple[int, int] | None = (
+            None  # device and inode of the folder found so
+        )
         self._refused = False
         self._warned: set[str] = set()
         self._hits = self._misses = self._corrupted = self._evicted = 0
@@ -139,7 +141,9 @@ class Store:
         self._hits += 1
         return path
 
-    def adopt(self, key: str, size: int, write: Callable[[Path], object]) -> Path | None:
+    def adopt(
+        self, key: str, size: int, write: Callable[[Path], object]
+    ) -> Path | None:
         """Keep under ``key`` the file of about ``size`` bytes that ``write(path)`` makes at once.
 
         For data that is read in place and carries its own checksum: whoever finds it damaged calls
@@ -245,7 +249,9 @@ class Store:
         """The contents of an entry that is a regular file and not too large. Raises OSError."""
         # A link is not followed, and a pipe not waited for.
         try:
-            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened = os.open(
+                path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 return b""
@@ -258,7 +264,9 @@ class Store:
 
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is not a key: expected 3 to 200 of letters, digits and _.-")
+            raise ValueError(
+                f"{key!r} is not a key: expected 3 to 200 of letters, digits and _.-"
+            )
         return self.root / key[:2] / key
 
     def _scan(self) -> Iterator[Entry]:
@@ -278,7 +286,10 @@ class Store:
 
     def _account(self, size: int) -> None:
         self._written_since_scan += size
-        if self._size is None or self._written_since_scan > self.max_bytes * _RESCAN_SHARE:
+        if (
+            self._size is None
+            or self._written_since_scan > self.max_bytes * _RESCAN_SHARE
+        ):
             self._size = sum(entry.size for entry in self._scan())
             self._written_since_scan = 0
         else:
@@ -315,7 +326,8 @@ class Store:
         with suppress(OSError):
             path.unlink()
         self._warn(
-            "corrupted", f"{path}: the entry is damaged and was deleted; it will be compiled again"
+            "corrupted",
+            f"{path}: the entry is damaged and was deleted; it will be compiled again",
         )
 
     def _unwritable(self, error: OSError) -> None:

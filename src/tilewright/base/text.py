@@ -54,7 +54,9 @@ def wrap(
             current = ""
         current += piece
     lines.append(current)
-    return "\n".join([opening.rstrip(), *(indent(each, 1, unit) for each in lines), closing])
+    return "\n".join(
+        [opening.rstrip(), *(indent(each, 1, unit) for each in lines), closing]
+    )
 
 
 def columns(rows: Sequence[Sequence[str]], align: str = "", gap: str = "  ") -> str:
@@ -106,7 +108,9 @@ def human_time(seconds: float) -> str:
     if seconds >= 59.95:
         minutes, rest = divmod(round(seconds), 60)
         hours, minutes = divmod(minutes, 60)
-        return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+        return (
+            f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+        )
     for scale, unit in _SECONDS:
         # 0.9995 ms is shown as 1.00 ms, not as 1000 µs.
         if seconds >= 0.9995 * scale or unit == "ns":

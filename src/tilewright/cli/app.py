@@ -63,7 +63,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings(), interrupt.sent_again():
             _show_our_warnings_as_lines()
             # Outside standalone mode click gives back what the verb returned, or ctx.exit's code.
-            result = cli.main(args=arguments, prog_name="tilewright", standalone_mode=False)
+            result = cli.main(
+                args=arguments, prog_name="tilewright", standalone_mode=False
+            )
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -89,10 +91,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _present(error: click.ClickException) -> click.ClickException:
     """The error; for an option that was replaced, one that names the present spelling."""
-    if not isinstance(error, click.NoSuchOption) or error.option_name not in modes.REPLACED:
+    if (
+        not isinstance(error, click.NoSuchOption)
+        or error.option_name not in modes.REPLACED
+    ):
         return error
     name = error.option_name
-    return click.UsageError(f"{name} was replaced: use {modes.REPLACED[name]}", error.ctx)
+    return click.UsageError(
+        f"{name} was replaced: use {modes.REPLACED[name]}", error.ctx
+    )
 
 
 def _described(error: Exception) -> str:
@@ -101,9 +108,8 @@ def _described(error: Exception) -> str:
     if isinstance(error, TilewrightError | OSError):
         return str(error)
     if isinstance(error, MemoryError):
-        return (
-            f"out of memory: {error}. Set TILEWRIGHT_MEMORY_LIMIT to be warned in advance".rstrip()
-        )
+        advice = "Set TILEWRIGHT_MEMORY_LIMIT to be warned in advance"
+        return f"out of memory: {error}. {advice}"
     text = " ".join(str(error).split())
     name = type(error).__name__
     return f"internal error: {name}: {text}. {flags.DEBUG.name}=1 shows where; please report it"
@@ -112,7 +118,12 @@ def _described(error: Exception) -> str:
 def _as_dict(error: Exception) -> dict[str, object]:
     if isinstance(error, TilewrightError):
         return error.to_dict()
-    return {"code": type(error).__name__, "message": str(error), "where": None, "hint": None}
+    return {
+        "code": type(error).__name__,
+        "message": str(error),
+        "where": None,
+        "hint": None,
+    }
 
 
 def _debugging() -> bool:

@@ -30,7 +30,9 @@ from tilewright.frontends import torch
 from tilewright.runtime.threads import thread_count
 from tilewright.targets import registry
 
-_NO_PROGRAM: Final = "PyTorch runs no ONNX files; give the program that torch.export.save wrote"
+_NO_PROGRAM: Final = (
+    "PyTorch runs no ONNX files; give the program that torch.export.save wrote"
+)
 
 
 @click.command()
@@ -43,7 +45,11 @@ _NO_PROGRAM: Final = "PyTorch runs no ONNX files; give the program that torch.ex
 )
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
 @click.option(
-    "--seconds", type=AMOUNT, default="0.5", show_default=True, help="Duration of one round."
+    "--seconds",
+    type=AMOUNT,
+    default="0.5",
+    show_default=True,
+    help="Duration of one round.",
 )
 @input_options
 @compile_options(*(name for name in COMPILE if name != "scales"))
@@ -75,12 +81,16 @@ def command(
     registry.target(options.target, options.mcpu)  # refuses what compiles no models
     if is_artifact(model):
         raise InputError(
-            "other engines cannot read .tw files", where=str(model), hint="Give the .onnx"
+            "other engines cannot read .tw files",
+            where=str(model),
+            hint="Give the .onnx",
         )
     with tempfile.TemporaryDirectory() as scratch:
         file = _for_all(model, Path(scratch), options)
         graph, options = load_given(file, options, files, archive)
-        feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
+        feeds = inputs.gather(
+            inputs.of_graph(graph), files, archive, seed, options.dims
+        )
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
         task = rounds.Task(
@@ -140,7 +150,9 @@ def _peers(against: str, exported: bool) -> list[str]:
     reasons = {name: missing(name) for name in asked}
     if not exported:
         reasons |= {name: _NO_PROGRAM for name in asked if name in TORCH}
-    left_out = [f"{name} is skipped: {reason}" for name, reason in reasons.items() if reason]
+    left_out = [
+        f"{name} is skipped: {reason}" for name, reason in reasons.items() if reason
+    ]
     if asked and len(left_out) == len(reasons):
         raise click.BadParameter("; ".join(left_out), param_hint="--against")
     for line in left_out:

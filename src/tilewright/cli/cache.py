@@ -32,7 +32,9 @@ def command() -> None:
 
 @command.command("list")
 @click.option(
-    "--limit", type=click.IntRange(1), help="Number of rows; default: 20, or all with --json."
+    "--limit",
+    type=click.IntRange(1),
+    help="Number of rows; default: 20, or all with --json.",
 )
 @json_option
 def list_entries(limit: int | None, as_json: bool) -> None:
@@ -74,7 +76,10 @@ def stat(as_json: bool) -> None:
             [
                 ("folder", str(stats.root)),
                 ("entries", str(stats.entries)),
-                ("size", f"{human_bytes(stats.size)} of at most {human_bytes(stats.max_bytes)}"),
+                (
+                    "size",
+                    f"{human_bytes(stats.size)} of at most {human_bytes(stats.max_bytes)}",
+                ),
                 ("writable", flags.Flag.shown(stats.writable)),
             ]
         )
@@ -103,6 +108,8 @@ def _store() -> Store:
     store = default_store()
     if store is None:
         raise InputError(
-            "the cache is off", where=flags.CACHE.name, hint=f"Unset {flags.CACHE.name} to use it"
+            "the cache is off",
+            where=flags.CACHE.name,
+            hint=f"Unset {flags.CACHE.name} to use it",
         )
     return store

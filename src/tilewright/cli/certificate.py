@@ -22,7 +22,10 @@ def rows_of(
 
     rows: list[dict[str, Any]] = []
     for value, ours, reference in zip(graph.outputs, got, expected):
-        error, allowed = diverge.gap(ours, reference), diverge.tolerance(value.dtype, tolerance)
+        error, allowed = (
+            diverge.gap(ours, reference),
+            diverge.tolerance(value.dtype, tolerance),
+        )
         rows.append(
             {"output": value.name, "type": value.type_text, "difference": error,
              "allowed": allowed, "ok": error <= allowed}
@@ -30,7 +33,9 @@ def rows_of(
     return rows
 
 
-def certify(model: CompiledModel, graph: Graph, seed: int, threads: int | None) -> dict[str, Any]:
+def certify(
+    model: CompiledModel, graph: Graph, seed: int, threads: int | None
+) -> dict[str, Any]:
     """Run a compiled model on random data beside its graph in float64; what to say of that.
 
     Raises ExecutionError (TW-CERTIFY) if an output is wrong, and ArtifactError if the model cannot

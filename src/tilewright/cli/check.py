@@ -12,7 +12,12 @@ from tilewright.base import flags
 from tilewright.base.memory import memory_limit
 from tilewright.base.text import human_bytes, human_count, listing
 from tilewright.cli.model import load_graph, symbols
-from tilewright.cli.options import CompileOptions, compile_options, json_option, model_argument
+from tilewright.cli.options import (
+    CompileOptions,
+    compile_options,
+    json_option,
+    model_argument,
+)
 from tilewright.cli.output import dump, facts, progress, say
 
 if TYPE_CHECKING:
@@ -22,7 +27,14 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @compile_options(
-    "target", "mcpu", "fallback", "memory_limit", "trust", "external_data_root", "no_default", "dim"
+    "target",
+    "mcpu",
+    "fallback",
+    "memory_limit",
+    "trust",
+    "external_data_root",
+    "no_default",
+    "dim",
 )
 @json_option
 def command(model: Path, options: CompileOptions, as_json: bool) -> int:
@@ -46,7 +58,9 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims
     with progress(f"checking {model.name}"):
-        found = survey(specialize(graph, extents=extents, fallback=OnnxFallback()), names)
+        found = survey(
+            specialize(graph, extents=extents, fallback=OnnxFallback()), names
+        )
     problems = _problems(found, options)
     if as_json:
         dump(asdict(found) | {"memory": found.memory, "problems": problems})
@@ -76,7 +90,9 @@ def _problems(found: Survey, options: CompileOptions) -> list[str]:
 def _show(found: Survey, options: CompileOptions) -> None:
     native, host = sum(found.native.values()), sum(found.host.values())
     symbolic = [
-        f"{name}={options.dims[name]}" if name in options.dims else f"{name} (assumed 1)"
+        f"{name}={options.dims[name]}"
+        if name in options.dims
+        else f"{name} (assumed 1)"
         for name in found.symbolic
     ]
     uncounted = f", without {listing(list(found.uncounted))}" if found.uncounted else ""
@@ -85,7 +101,10 @@ def _show(found: Survey, options: CompileOptions) -> None:
             [
                 ("inputs", ", ".join(found.inputs) or "none"),
                 ("outputs", ", ".join(found.outputs)),
-                ("operators", f"{found.operations}: {native} native, {host} host fallbacks"),
+                (
+                    "operators",
+                    f"{found.operations}: {native} native, {host} host fallbacks",
+                ),
                 ("native", _counted(found.native)),
                 ("fallback", _counted(found.host)),
                 ("symbolic", ", ".join(symbolic) or "none"),

@@ -33,16 +33,22 @@ STAGES: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "
 
 @click.command()
 @model_argument
-@click.option("-o", "--output", type=OUT, help="The artifact; default: MODEL with the suffix .tw.")
 @click.option(
-    "--emit", type=click.Choice(STAGES), help="Print this stage instead (or write it to -o)."
+    "-o", "--output", type=OUT, help="The artifact; default: MODEL with the suffix .tw."
+)
+@click.option(
+    "--emit",
+    type=click.Choice(STAGES),
+    help="Print this stage instead (or write it to -o).",
 )
 @click.option(
     "--certify",
     is_flag=True,
     help="First compare with float64, and store the result in the artifact.",
 )
-@click.option("--seed", default=0, type=click.IntRange(0), help="Seed of the inputs of --certify.")
+@click.option(
+    "--seed", default=0, type=click.IntRange(0), help="Seed of the inputs of --certify."
+)
 @compile_options(*COMPILE)
 @json_option
 def command(
@@ -85,7 +91,9 @@ def command(
         # Not driver.compile: an artifact for another processor is made, but cannot run here.
         made = build(graph, Options(**_keywords(options)))
         seconds = time.perf_counter() - start
-        said = certificate.certify(made, graph, seed, options.threads) if certify else None
+        said = (
+            certificate.certify(made, graph, seed, options.threads) if certify else None
+        )
         if said is not None:
             made = replace(made, meta={**made.meta, "certificate": said})
         bundle.save(made, target)
@@ -109,7 +117,11 @@ def command(
 
 
 def _emit(
-    graph: Graph, stage: str, output: Path | None, options: CompileOptions, as_json: bool
+    graph: Graph,
+    stage: str,
+    output: Path | None,
+    options: CompileOptions,
+    as_json: bool,
 ) -> None:
     from tilewright import driver
 

@@ -32,13 +32,23 @@ PEER: Final = "onnxruntime"
 @click.command()
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
 @click.option(
-    "--seconds", type=AMOUNT, default="0.5", show_default=True, help="Duration of one round."
+    "--seconds",
+    type=AMOUNT,
+    default="0.5",
+    show_default=True,
+    help="Duration of one round.",
 )
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files."
+)
 @compile_options("mcpu", "threads", "math", "memory_limit", "sanitize")
 @json_option
 def command(
-    count: int, seconds: float, keep: Path | None, options: CompileOptions, as_json: bool
+    count: int,
+    seconds: float,
+    keep: Path | None,
+    options: CompileOptions,
+    as_json: bool,
 ) -> int:
     """Compile and run ResNet-50 (seeded weights), check it, and time it against ONNX Runtime.
 
@@ -87,7 +97,9 @@ def _demonstrate(
 
     exe = load(artifact, threads=threads)
     loaded = time.perf_counter() - start
-    tell(f"artifact  {human_bytes(artifact.stat().st_size)}, loads in {human_time(loaded)}")
+    tell(
+        f"artifact  {human_bytes(artifact.stat().st_size)}, loads in {human_time(loaded)}"
+    )
     report: dict[str, Any] = {
         "network": "resnet50",
         "threads": threads,
@@ -104,7 +116,9 @@ def _demonstrate(
     return report | _alone(exe, path, count, tell)
 
 
-def _timed_compile(path: Path, options: CompileOptions, cache: Path) -> tuple[Executable, float]:
+def _timed_compile(
+    path: Path, options: CompileOptions, cache: Path
+) -> tuple[Executable, float]:
     """Compile with a separate kernel cache, which is empty at first."""
     before = os.environ.get(flags.CACHE_DIR.name, "")
     os.environ[flags.CACHE_DIR.name] = str(cache)
@@ -123,7 +137,9 @@ def _beside(
     data = folder / "inputs.npz"
     np.savez(data, **{"in.image": resnet.image()})  # type: ignore[arg-type]
     models = {"tilewright": artifact}
-    task = rounds.Task("resnet50", folder / "resnet50.onnx", data, threads, models=models)
+    task = rounds.Task(
+        "resnet50", folder / "resnet50.onnx", data, threads, models=models
+    )
     disturbed = rounds.disturbance()
     if disturbed:
         note(disturbed)
@@ -135,7 +151,9 @@ def _beside(
     ok = not row.failed and error is not None and error <= BAR
     if error is not None:
         verdict = "ok" if ok else f"over {BAR:.0e}"
-        tell(f"check     differs from {PEER} by at most {error:.1e} of the peak: {verdict}")
+        tell(
+            f"check     differs from {PEER} by at most {error:.1e} of the peak: {verdict}"
+        )
     ours, theirs = row.median("tilewright"), row.median(PEER)
     if ours is not None and theirs is not None and speed is not None:
         tell(
@@ -161,6 +179,10 @@ def _alone(exe: Executable, path: Path, count: int, tell: Any) -> dict[str, Any]
         times.append(time.perf_counter() - start)
     ok, median = error <= BAR, float(np.median(times))
     verdict = "ok" if ok else f"over {BAR:.0e}"
-    tell(f"check     differs from float64 by at most {error:.1e} of the peak: {verdict}")
-    tell(f"time      {median * 1e3:.2f} ms (threads: {exe.threads}, median of {len(times)} runs)")
+    tell(
+        f"check     differs from float64 by at most {error:.1e} of the peak: {verdict}"
+    )
+    tell(
+        f"time      {median * 1e3:.2f} ms (threads: {exe.threads}, median of {len(times)} runs)"
+    )
     return {"ok": ok, "difference": error, "milliseconds": median * 1e3}

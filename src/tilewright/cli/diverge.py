@@ -19,7 +19,12 @@ Array = np.ndarray[Any, Any]
 Native = Callable[[Graph, Mapping[str, Array]], Sequence[Any]]
 
 # Largest difference allowed, relative to the tensor's peak. Integers and truth values are exact.
-TOLERANCE: Final = {"float64": 1e-10, "float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
+TOLERANCE: Final = {
+    "float64": 1e-10,
+    "float32": 1e-4,
+    "float16": 5e-3,
+    "bfloat16": 4e-2,
+}
 _NARROW: Final = 0.15
 
 
@@ -80,7 +85,9 @@ def first(
     Every intermediate value is compared at once; if all agree then, the fault lies in how operators
     are compiled together, and shorter and shorter programs find it.
     """
-    steps = [(op, v) for op in graph.operations for v in op.writes if v.kind == "tensor"]
+    steps = [
+        (op, v) for op in graph.operations for v in op.writes if v.kind == "tensor"
+    ]
     whole = _ending_in(graph, [v for _, v in steps])
     expected = dict(zip(whole.outputs, reference(whole, feeds)))
     found = dict(zip(whole.outputs, native(whole, feeds)))

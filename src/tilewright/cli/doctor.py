@@ -62,7 +62,11 @@ def command(as_json: bool) -> int:
 def _processor(problems: list[str]) -> dict[str, Any]:
     from tilewright.targets import registry
 
-    facts: dict[str, Any] = {"name": processor_name(), "arch": platform.machine(), "features": []}
+    facts: dict[str, Any] = {
+        "name": processor_name(),
+        "arch": platform.machine(),
+        "features": [],
+    }
     try:
         facts |= registry.target("cpu").requirements
     except (TilewrightError, ImportError, OSError) as error:
@@ -78,7 +82,9 @@ def processor_name() -> str:
     """The processor's name, family and model: virtual machines give unlike ones one name."""
     text = _text(_CPUINFO)
     facts = dict(
-        re.findall(r"^(model name|cpu family|model)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE)
+        re.findall(
+            r"^(model name|cpu family|model)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE
+        )
     )
     name = facts.get("model name") or platform.processor() or "unknown"
     if "cpu family" not in facts or "model" not in facts:
@@ -140,7 +146,9 @@ def _packages(problems: list[str]) -> list[dict[str, Any]]:
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", requirement)
         if name is None:
             continue
-        row = found.setdefault(name[0], {"name": name[0], "version": None, "extras": []})
+        row = found.setdefault(
+            name[0], {"name": name[0], "version": None, "extras": []}
+        )
         if extra:
             row["extras"].append(extra[1])
     for row in found.values():
@@ -163,7 +171,9 @@ def _flags(problems: list[str]) -> list[dict[str, Any]]:
             origin = "bad value"
             if str(error) not in problems:
                 problems.append(str(error))
-        rows.append({"name": flag.name, "value": value, "origin": origin, "doc": flag.doc})
+        rows.append(
+            {"name": flag.name, "value": value, "origin": origin, "doc": flag.doc}
+        )
     return rows
 
 
@@ -185,7 +195,9 @@ def _cache(problems: list[str]) -> dict[str, Any] | None:
 def _show(report: dict[str, Any]) -> None:
     processor, threads, cache = report["processor"], report["threads"], report["cache"]
     notable = [f for f in _NOTABLE if f in processor["features"]]
-    caches = ", ".join(f"{level} {human_bytes(n)}" for level, n in processor["caches"].items())
+    caches = ", ".join(
+        f"{level} {human_bytes(n)}" for level, n in processor["caches"].items()
+    )
     quota = threads["cgroup_quota"]
     processors = ",".join(map(str, threads["processors"]))
     limits = f"processors {processors}; control-group quota {quota or 'none'}"

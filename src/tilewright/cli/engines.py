@@ -31,7 +31,9 @@ def tilewright(
     return lambda feeds: listed(exe(feeds))
 
 
-def onnxruntime(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def onnxruntime(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None
+) -> Runner:
     """ONNX Runtime's CPU provider with all its graph optimizations, operators in sequence."""
     import onnxruntime as ort
 
@@ -42,13 +44,18 @@ def onnxruntime(path: Path, threads: int, dims: Mapping[str, int] | None = None)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     for name, extent in (dims or {}).items():
         options.add_free_dimension_override_by_name(name, extent)
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"]
+    )
     names = [output.name for output in session.get_outputs()]
     return lambda feeds: session.run(names, feeds)
 
 
 def openvino(
-    path: Path, threads: int, dims: Mapping[str, int] | None = None, precision: str = "f32"
+    path: Path,
+    threads: int,
+    dims: Mapping[str, int] | None = None,
+    precision: str = "f32",
 ) -> Runner:
     """OpenVINO's CPU plug-in for latency, by default in float32 as the others compute.
 
@@ -132,7 +139,10 @@ def torch_runner(module: Callable[..., Any]) -> Runner:
     def run(feeds: Feeds) -> list[Array]:
         with torch.inference_mode():
             result = module(*map(torch.from_numpy, feeds.values()))
-        return [y.numpy() for y in (result if isinstance(result, tuple | list) else (result,))]
+        return [
+            y.numpy()
+            for y in (result if isinstance(result, tuple | list) else (result,))
+        ]
 
     return run
 

@@ -84,8 +84,12 @@ def _typed(parse: Any, expected: str) -> Any:
     show_default=True,
     help="What becomes a task where --expand says nothing.",
 )
-@click.option("--fuse", "fused", is_flag=True, help="Fuse adjacent elementwise operators.")
-@click.option("--opaque", is_flag=True, help="Make operators without an expansion one task each.")
+@click.option(
+    "--fuse", "fused", is_flag=True, help="Fuse adjacent elementwise operators."
+)
+@click.option(
+    "--opaque", is_flag=True, help="Make operators without an expansion one task each."
+)
 @click.option(
     "--volume",
     type=click.Choice(list(_READINGS)),
@@ -116,18 +120,27 @@ def _typed(parse: Any, expected: str) -> Any:
     help="Time limit of a search, in seconds; an exhaustive evaluation has none.",
 )
 @click.option(
-    "--results", type=OUT, help="Save points as they are found; the same command resumes (.jsonl)."
+    "--results",
+    type=OUT,
+    help="Save points as they are found; the same command resumes (.jsonl).",
 )
 @click.option(
-    "--graph", type=OUT, help="Draw the best task graph on the most elements (.svg, .dot, .json)."
+    "--graph",
+    type=OUT,
+    help="Draw the best task graph on the most elements (.svg, .dot, .json).",
 )
 @click.option(
-    "--dim", multiple=True, type=EXTENT, help="Value of a symbolic dimension, as in --dim batch=1."
+    "--dim",
+    multiple=True,
+    type=EXTENT,
+    help="Value of a symbolic dimension, as in --dim batch=1.",
 )
 @click.option("--memory-limit", type=SIZE, help="Refuse a model that needs more.")
 @trust_option
 @external_option
-@click.option("--report", type=OUT, help="Write a page with tables and figures (.html).")
+@click.option(
+    "--report", type=OUT, help="Write a page with tables and figures (.html)."
+)
 @json_option
 def command(
     model: str,
@@ -165,7 +178,11 @@ def command(
     from tilewright.dataflow.results import Store
 
     _check_forms(graph, report)
-    how = {"memory_limit": memory_limit, "trust": trust, "external_data_roots": external_data_root}
+    how = {
+        "memory_limit": memory_limit,
+        "trust": trust,
+        "external_data_roots": external_data_root,
+    }
     read = _graph(model, dict(dim), how)
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):

@@ -41,12 +41,17 @@ class Wanted:
         element = "?" if self.dtype is None else str(self.dtype)
         if self.shape is None:
             return element
-        return f"{element}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+        return (
+            f"{element}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+        )
 
 
 def of_graph(graph: Graph) -> list[Wanted]:
     """The inputs of a graph."""
-    return [Wanted(v.name, v.dtype if v.kind == "tensor" else None, v.shape) for v in graph.inputs]
+    return [
+        Wanted(v.name, v.dtype if v.kind == "tensor" else None, v.shape)
+        for v in graph.inputs
+    ]
 
 
 def of_executable(exe: Executable) -> list[Wanted]:
@@ -57,7 +62,10 @@ def of_executable(exe: Executable) -> list[Wanted]:
 
 def names(files: Iterable[tuple[str, Path]], archive: Path | None) -> set[str]:
     """The names that files give values for. Raises InputError as `gather` does."""
-    return {*(_read_archive(archive) if archive is not None else ()), *(n for n, _ in files)}
+    return {
+        *(_read_archive(archive) if archive is not None else ()),
+        *(n for n, _ in files),
+    }
 
 
 def gather(
@@ -88,7 +96,9 @@ def gather(
         if tensor.name in given:
             given[tensor.name] = _fitting(tensor, given[tensor.name], known)
     return {
-        tensor.name: given[tensor.name] if tensor.name in given else _draw(tensor, seed, known)
+        tensor.name: given[tensor.name]
+        if tensor.name in given
+        else _draw(tensor, seed, known)
         for tensor in wanted
     }
 
@@ -108,7 +118,9 @@ def _fitting(tensor: Wanted, array: Array, known: dict[str, int]) -> Array:
         for dim, extent in zip(tensor.shape, array.shape):
             wanted = known.setdefault(dim, extent) if isinstance(dim, str) else dim
             if wanted is not None and wanted != extent:
-                raise _misfit(tensor, array, f" with {dim}={wanted}" if wanted != dim else "")
+                raise _misfit(
+                    tensor, array, f" with {dim}={wanted}" if wanted != dim else ""
+                )
     return array
 
 
@@ -163,13 +175,19 @@ def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
 
 def _draw(tensor: Wanted, seed: int, known: dict[str, int]) -> Array:
     if tensor.dtype is None or tensor.shape is None or tensor.dtype.is_string:
-        kind = "string" if tensor.dtype is not None and tensor.dtype.is_string else "unknown"
+        kind = (
+            "string"
+            if tensor.dtype is not None and tensor.dtype.is_string
+            else "unknown"
+        )
         raise InputError(
             f"cannot generate random values for an input of {kind} type or rank",
             where=f"input {tensor.name!r}",
             hint=f"Give it: --input {tensor.name}=FILE.npy",
         )
-    shape = tuple(_extent(tensor.name, axis, dim, known) for axis, dim in enumerate(tensor.shape))
+    shape = tuple(
+        _extent(tensor.name, axis, dim, known) for axis, dim in enumerate(tensor.shape)
+    )
     return random_array(tensor.name, tensor.dtype, shape, seed)
 
 
@@ -195,7 +213,9 @@ def random_array(name: str, dtype: DType, shape: Sequence[int], seed: int) -> Ar
         if dtype.is_float:
             values = rng.standard_normal(shape, dtype=np.float32)
             return (
-                np.abs(values).astype(dtype.numpy) if not dtype.is_signed else _cast(values, dtype)
+                np.abs(values).astype(dtype.numpy)
+                if not dtype.is_signed
+                else _cast(values, dtype)
             )
         if dtype.is_complex:
             both = rng.standard_normal((2, *shape))

@@ -38,7 +38,8 @@ def smallest(
         try:
             pairs = zip(part.outputs, native(part, data), diverge.reference(part, data))
             return any(
-                not diverge.gap(a, b) <= diverge.tolerance(v.dtype, tolerance) for v, a, b in pairs
+                not diverge.gap(a, b) <= diverge.tolerance(v.dtype, tolerance)
+                for v, a, b in pairs
             )
         except TilewrightError:
             return False

@@ -47,8 +47,14 @@ def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
     known = symbols(graph)
     for name in dims:
         if name not in known:
-            have = f"the inputs have: {', '.join(known)}" if known else "all extents are numbers"
-            raise InputError(f"no dimension is called {name!r}", where="--dim", hint=have)
+            have = (
+                f"the inputs have: {', '.join(known)}"
+                if known
+                else "all extents are numbers"
+            )
+            raise InputError(
+                f"no dimension is called {name!r}", where="--dim", hint=have
+            )
     return graph
 
 
@@ -93,7 +99,10 @@ def symbols(graph: Graph) -> list[str]:
 
 
 def compile_model(
-    source: Any, options: CompileOptions, title: str, feeds: Mapping[str, Any] | None = None
+    source: Any,
+    options: CompileOptions,
+    title: str,
+    feeds: Mapping[str, Any] | None = None,
 ) -> Executable:
     """`source` compiled for the shapes of `feeds`, with a progress bar."""
     from tilewright.driver import compile
@@ -144,7 +153,9 @@ def prepare(
         start = time.perf_counter()
         exe = load(path, threads=options.threads)
         seconds = time.perf_counter() - start
-        feeds = inputs.gather(inputs.of_executable(exe), files, archive, seed, options.dims)
+        feeds = inputs.gather(
+            inputs.of_executable(exe), files, archive, seed, options.dims
+        )
         return Prepared(exe, feeds, seconds)
     graph, options = load_given(path, options, files, archive)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)

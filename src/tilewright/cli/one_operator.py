@@ -35,7 +35,11 @@ def operator_graph(named: str) -> Graph:
         parts = [[int(n) for n in part.split("x")] for part in text.split(",")]
         if name == "conv2d":
             (channels, height, width), (filters, rows, columns) = parts
-            shapes = [[1, channels, height, width], [filters, channels, rows, columns], [filters]]
+            shapes = [
+                [1, channels, height, width],
+                [filters, channels, rows, columns],
+                [filters],
+            ]
             result = [1, filters, height - rows + 1, width - columns + 1]
         else:
             ((n, k, m),) = parts
@@ -49,7 +53,8 @@ def operator_graph(named: str) -> Graph:
             hint="conv2d:1x28x28,6x5x5 (input, filters) or matmul:64x256x128 (N, K, M)",
         ) from None
     x, *fixed = (
-        Value(label, float32, tuple(shape)) for label, shape in zip("xwb", shapes, strict=False)
+        Value(label, float32, tuple(shape))
+        for label, shape in zip("xwb", shapes, strict=False)
     )
     y = Value("y", float32, tuple(result))
     kind = "Conv" if name == "conv2d" else "MatMul"

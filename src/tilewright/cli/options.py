@@ -70,7 +70,9 @@ def _out(text: str) -> Path:
         raise InputError("it is a folder", where=text, hint="Name a file")
     if not path.parent.is_dir():
         raise InputError(
-            f"the folder {str(path.parent)!r} does not exist", where=text, hint="Create it first"
+            f"the folder {str(path.parent)!r} does not exist",
+            where=text,
+            hint="Create it first",
         )
     return path
 
@@ -142,7 +144,9 @@ class CompileOptions:
 class _Mode(click.Choice[str]):
     """One of some words; one that was replaced is refused with the present one."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         flag = param.opts[0] if param else ""
         if now := modes.REPLACED.get(f"{flag} {value}"):
             self.fail(f"{value!r} was replaced: use {now}", param, ctx)
@@ -151,7 +155,10 @@ class _Mode(click.Choice[str]):
 
 def _fallback_option(verb: Verb) -> Verb:
     short = click.option(
-        "--no-fallback", "fallback", flag_value="error", help="Short for --fallback error."
+        "--no-fallback",
+        "fallback",
+        flag_value="error",
+        help="Short for --fallback error.",
     )
     long = click.option(
         "--fallback",
@@ -185,9 +192,14 @@ external_option: Final = click.option(
 )
 
 _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
-    click.option("--target", default="cpu", show_default=True, help="Target to compile for."),
     click.option(
-        "--mcpu", default="native", show_default=True, help="Processor: native, x86-64-v3, ..."
+        "--target", default="cpu", show_default=True, help="Target to compile for."
+    ),
+    click.option(
+        "--mcpu",
+        default="native",
+        show_default=True,
+        help="Processor: native, x86-64-v3, ...",
     ),
     click.option(
         "--threads",
@@ -203,7 +215,10 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         help="How far rounding may differ from the model as written.",
     ),
     click.option(
-        "--cache/--no-cache", "use_cache", default=True, help="Use the kernel cache on disk."
+        "--cache/--no-cache",
+        "use_cache",
+        default=True,
+        help="Use the kernel cache on disk.",
     ),
     click.option("--memory-limit", type=SIZE, help="Refuse a model that needs more."),
     trust_option,
@@ -214,14 +229,18 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         metavar="NAME",
         help="An input that every call must give, although the model has a default.",
     ),
-    click.option("--sanitize", is_flag=True, help="Check every memory access at run time."),
+    click.option(
+        "--sanitize", is_flag=True, help="Check every memory access at run time."
+    ),
     click.option(
         "--dim",
         multiple=True,
         type=EXTENT,
         help="Value of a symbolic dimension, as in --dim batch=8.",
     ),
-    click.option("--scales", type=PATH, help="For an 8-bit target: the file written by quantize."),
+    click.option(
+        "--scales", type=PATH, help="For an 8-bit target: the file written by quantize."
+    ),
     click.option(
         "--machine",
         "description",
@@ -229,7 +248,9 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         help="A file that describes the processor; for the npu also a name, such as wide.",
     ),
     click.option(
-        "--schedules", type=PATH, help="Parameters by kernel, as JSON: see run --profile --why."
+        "--schedules",
+        type=PATH,
+        help="Parameters by kernel, as JSON: see run --profile --why.",
     ),
 )
 
@@ -262,14 +283,18 @@ def given() -> dict[str, str]:
     found = {}
     for option in context.command.params:
         name = option.name or ""
-        said = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        said = (
+            context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        )
         if said and isinstance(option, click.Option):
             off = option.secondary_opts and context.params[name] is False
             found[name] = max(option.secondary_opts if off else option.opts, key=len)
     return found
 
 
-def refuse(names: Collection[str], why: str, hint: str, where: str | None = None) -> None:
+def refuse(
+    names: Collection[str], why: str, hint: str, where: str | None = None
+) -> None:
     """Raise InputError if one of these parameters is given, because it would have no effect.
 
     why: the rest of the message, after the flags.
@@ -279,7 +304,9 @@ def refuse(names: Collection[str], why: str, hint: str, where: str | None = None
         raise InputError(f"{', '.join(flags)}: {why}", where=where, hint=hint)
 
 
-def allow(names: Collection[str], why: str, hint: str, where: str | None = None) -> None:
+def allow(
+    names: Collection[str], why: str, hint: str, where: str | None = None
+) -> None:
     """Raise InputError, as `refuse` does, for any given parameter except these."""
     refuse(given().keys() - set(names), why, hint, where)
 
@@ -291,7 +318,11 @@ def _check_machine(options: CompileOptions) -> None:
     from tilewright.targets import registry
 
     for flag, value, able in (
-        ("--machine", options.description, {*registry.networks(), *registry.described()}),
+        (
+            "--machine",
+            options.description,
+            {*registry.networks(), *registry.described()},
+        ),
         ("--scales", options.scales, registry.quantizers()),
     ):
         if value is not None and options.target not in able:
@@ -304,9 +335,15 @@ def _check_machine(options: CompileOptions) -> None:
 
 _INPUTS: Final = (
     click.option(
-        "--input", "files", multiple=True, type=FILE, help="Read one input from an .npy file."
+        "--input",
+        "files",
+        multiple=True,
+        type=FILE,
+        help="Read one input from an .npy file.",
     ),
-    click.option("--inputs", "archive", type=PATH, help="Read inputs by name from an .npz file."),
+    click.option(
+        "--inputs", "archive", type=PATH, help="Read inputs by name from an .npz file."
+    ),
     click.option(
         "--seed",
         default=0,

@@ -32,7 +32,9 @@ def note(text: str) -> None:
     click.echo(visible(f"tilewright: {text}"), err=True)
 
 
-def table(heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> str:
+def table(
+    heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = ""
+) -> str:
     """Rows under a heading as aligned text; ``align`` has ``<`` or ``>`` per column."""
     return columns([heading, *rows], align)
 
@@ -70,7 +72,13 @@ def progress(title: str) -> Iterator[None]:
         yield
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     bar = Progress(
         SpinnerColumn(),

@@ -39,7 +39,9 @@ from tilewright.cli.output import dump, note, progress, say
     help="How sums are rescaled: shift (scales are powers of two), multiplier, or channel "
     "(one multiplier per output channel).",
 )
-@click.option("-o", "--output", type=OUT, help="Default: MODEL with the suffix .scales.json.")
+@click.option(
+    "-o", "--output", type=OUT, help="Default: MODEL with the suffix .scales.json."
+)
 @compile_options("memory_limit", "trust", "external_data_root", "dim")
 @json_option
 def command(
@@ -72,11 +74,15 @@ def command(
     given = [inputs.gather(wanted, (), path, 0, options.dims) for path in samples]
     if not given:
         note("no samples are given: random inputs are used instead")
-        given = [inputs.gather(wanted, (), None, seed, options.dims) for seed in range(2)]
+        given = [
+            inputs.gather(wanted, (), None, seed, options.dims) for seed in range(2)
+        ]
     with progress(f"quantizing {model.name}"):
         made = registry.quantized(machine, graph, given, by=by)
     target = output or model.with_suffix(".scales.json")
-    text = json.dumps({"machine": machine, "by": by, "scales": dict(made.scales)}, indent=1)
+    text = json.dumps(
+        {"machine": machine, "by": by, "scales": dict(made.scales)}, indent=1
+    )
     write_whole(target, lambda file: file.write(text.encode() + b"\n"))
     if as_json:
         dump({"scales": str(target), "parts": made.report.splitlines()})

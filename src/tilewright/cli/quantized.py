@@ -38,10 +38,14 @@ def wanted(options: CompileOptions) -> bool:
         return False
     from tilewright.targets import registry
 
-    return any(registry.supplies(options.target, role) for role in ("network", "quantized"))
+    return any(
+        registry.supplies(options.target, role) for role in ("network", "quantized")
+    )
 
 
-def made_for(graph: Graph, feeds: dict[str, Any], options: CompileOptions) -> tuple[Network, bool]:
+def made_for(
+    graph: Graph, feeds: dict[str, Any], options: CompileOptions
+) -> tuple[Network, bool]:
     """The model on the machine, and whether its scales are from these inputs alone."""
     from tilewright.targets import registry
 
@@ -115,13 +119,24 @@ def run(
     ranges = {n: float(np.abs(real[n]).max(initial=0)) for n in names}
     if as_json:
         parts = made.report.splitlines()
-        dump({"parts": parts, "seconds": seconds, "largest_error": errors, "largest": ranges})
+        dump(
+            {
+                "parts": parts,
+                "seconds": seconds,
+                "largest_error": errors,
+                "largest": ranges,
+            }
+        )
         return
     if calibrated:
-        note("scales come from this input alone; use quantize to compute them from samples")
+        note(
+            "scales come from this input alone; use quantize to compute them from samples"
+        )
     say(made.report)
     for n in names:
-        say(f"{n}: differs from the float model by at most {errors[n]:.3g}; peak {ranges[n]:.3g}")
+        say(
+            f"{n}: differs from the float model by at most {errors[n]:.3g}; peak {ranges[n]:.3g}"
+        )
     say(f"simulated in {human_time(seconds)}")
 
 

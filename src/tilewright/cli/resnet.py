@@ -35,9 +35,16 @@ def image(seed: int = 0) -> Array:
 def build(seed: int = 0) -> bytes:
     """The model, serialized: `image` float32[1, 3, 224, 224] to `logits` float32[1, 1000]."""
     net = _Net(seed)
-    x = net.convolution(net.author.input("image", float32, IMAGE), "stem", 3, 64, 7, 2, relu=True)
+    x = net.convolution(
+        net.author.input("image", float32, IMAGE), "stem", 3, 64, 7, 2, relu=True
+    )
     x = net.author.node(
-        "MaxPool", [x], "stem.pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]
+        "MaxPool",
+        [x],
+        "stem.pool",
+        kernel_shape=[3, 3],
+        strides=[2, 2],
+        pads=[1, 1, 1, 1],
     )
     channels = 64
     for number, (blocks, width) in enumerate(STAGES, 1):
@@ -63,7 +70,9 @@ class _Net:
         self.author = Author("resnet50")
         self._seed = seed
 
-    def bottleneck(self, x: str, name: str, channels: int, width: int, stride: int) -> str:
+    def bottleneck(
+        self, x: str, name: str, channels: int, width: int, stride: int
+    ) -> str:
         """1x1, 3x3, 1x1 convolutions beside the stream, which is projected where it changes."""
         out = width * EXPANSION
         y = self.convolution(x, f"{name}.reduce", channels, width, 1, 1, relu=True)
@@ -111,7 +120,9 @@ class _Net:
         """Normal weights of variance gain / fan-in."""
         return self.normal(name, shape, 0.0, math.sqrt(gain / math.prod(shape[1:])))
 
-    def normal(self, name: str, shape: tuple[int, ...], mean: float, spread: float) -> str:
+    def normal(
+        self, name: str, shape: tuple[int, ...], mean: float, spread: float
+    ) -> str:
         """Normal weights."""
         values = self._draw(name).standard_normal(shape, dtype=np.float32)
         return self.author.weight(name, np.float32(mean) + np.float32(spread) * values)

@@ -44,7 +44,9 @@ def choose_cpus(count: int) -> list[int]:
     seen: set[str] = set()
     first: list[int] = []
     for cpu in allowed:
-        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        siblings = Path(
+            f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        )
         core = siblings.read_text(encoding="ascii") if siblings.exists() else str(cpu)
         if core not in seen:
             seen.add(core)
@@ -278,7 +280,9 @@ def _outputs(worker: Worker, path: Path) -> list[Array]:
         return [archive[f"out.{i}"] for i in range(count)]
 
 
-def _compare(row: Row, outputs: dict[str, list[Array]], reference: Sequence[Array] | None) -> None:
+def _compare(
+    row: Row, outputs: dict[str, list[Array]], reference: Sequence[Array] | None
+) -> None:
     """Fills in how far the outputs are from the reference, else from the last engine's.
 
     The larger difference counts where there is one already: outputs are read before the rounds and

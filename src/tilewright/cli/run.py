@@ -36,13 +36,23 @@ if TYPE_CHECKING:
 @model_argument
 @input_options
 @click.option(
-    "--repeat", default=10, show_default=True, type=click.IntRange(1), help="Number of timed runs."
+    "--repeat",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of timed runs.",
 )
-@click.option("--profile", "profiled", is_flag=True, help="Report the time of each kernel.")
 @click.option(
-    "--roofline", is_flag=True, help="With --profile: also report shares of the machine's peak."
+    "--profile", "profiled", is_flag=True, help="Report the time of each kernel."
 )
-@click.option("--why", is_flag=True, help="With --profile: explain the schedule of each kernel.")
+@click.option(
+    "--roofline",
+    is_flag=True,
+    help="With --profile: also report shares of the machine's peak.",
+)
+@click.option(
+    "--why", is_flag=True, help="With --profile: explain the schedule of each kernel."
+)
 @click.option("--trace", type=OUT, help="Write one run as a Chrome trace (Perfetto).")
 @click.option("-o", "--output", type=OUT, help="Write the outputs to an .npz file.")
 @compile_options(*COMPILE)
@@ -73,7 +83,12 @@ def command(
         refuse(["roofline"], "it adds a column to --profile", "Add --profile")
         refuse(["why"], "it explains what --profile shows", "Add --profile")
     if is_artifact(model):
-        refuse(["why"], "an artifact holds code, not its schedules", "Give the model", str(model))
+        refuse(
+            ["why"],
+            "an artifact holds code, not its schedules",
+            "Give the model",
+            str(model),
+        )
     if quantized.wanted(options):
         quantized.run(model, options, files, archive, seed, output, as_json)
         return
@@ -92,7 +107,9 @@ def command(
         text = json.dumps(profile.chrome_trace())
         write_whole(trace, lambda file: file.write(text.encode()))
     if as_json:
-        shown = json.loads(profile.to_json()) if profiled and profile is not None else None
+        shown = (
+            json.loads(profile.to_json()) if profiled and profile is not None else None
+        )
         schedules = {"schedules": [r.to_dict() for r in reasons]} if why else {}
         dump(_report(prepared, outputs, times) | {"profile": shown} | schedules)
         return
@@ -100,7 +117,9 @@ def command(
     if profiled:
         say(f"\n{profile}")
     for record in reasons:
-        say("\n".join([f"\n{record.kernel}", *(f"  {line}" for line in record.reasons)]))
+        say(
+            "\n".join([f"\n{record.kernel}", *(f"  {line}" for line in record.reasons)])
+        )
 
 
 def _why(prepared: Prepared, profile: Profile) -> list[ScheduleRecord]:
@@ -111,7 +130,9 @@ def _why(prepared: Prepared, profile: Profile) -> list[ScheduleRecord]:
     graph, options = prepared.compiled
     found = {r.kernel: r for r in schedules(graph, **options.keywords())}
     rows = sorted(profile.rows, key=lambda r: -r.seconds)
-    return [found[name] for name in dict.fromkeys(r.name for r in rows) if name in found]
+    return [
+        found[name] for name in dict.fromkeys(r.name for r in rows) if name in found
+    ]
 
 
 def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
@@ -157,7 +178,9 @@ def describe(value: Any) -> dict[str, Any]:
     return facts | {"not_finite": wide.size - finite.size}
 
 
-def _report(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> dict[str, Any]:
+def _report(
+    prepared: Prepared, outputs: dict[str, Any], times: list[float]
+) -> dict[str, Any]:
     exe = prepared.executable
     return {
         "outputs": {name: describe(value) for name, value in outputs.items()},
@@ -180,7 +203,9 @@ def _show(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> No
         if "dtype" not in facts:
             rows.append([name, facts["type"]])
             continue
-        numbers = [f"{facts[k]:.6g}" if k in facts else "-" for k in ("min", "max", "mean")]
+        numbers = [
+            f"{facts[k]:.6g}" if k in facts else "-" for k in ("min", "max", "mean")
+        ]
         shape = f"{facts['dtype']}[{', '.join(map(str, facts['shape']))}]"
         bad = facts.get("not_finite")
         rows.append([name, shape, *numbers, f"{bad} not finite" if bad else ""])

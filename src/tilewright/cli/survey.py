@@ -59,7 +59,9 @@ def survey(graph: Graph, symbolic: Iterable[str] = ()) -> Survey:
         operations=len(everything),
         native=dict(sorted((counts - host).items())),
         host=dict(sorted(host.items())),
-        host_nodes=tuple(f"{op.label} ({op.qualified}) on {_operands(op)}" for op in hosted),
+        host_nodes=tuple(
+            f"{op.label} ({op.qualified}) on {_operands(op)}" for op in hosted
+        ),
         symbolic=tuple(symbolic),
         parameters=sum(a.size for a in graph.constants.values()),
         weights=sum(a.nbytes for a in graph.constants.values()),
@@ -95,21 +97,34 @@ def _arena(graph: Graph) -> int:
     for number, op in enumerate(graph.operations):
         for v in op.writes:
             if v.static and v.dtype is not None:
-                end = len(graph.operations) if v in graph.outputs else last.get(v, number)
-                lives.append(Lifetime(math.prod(v.extents) * v.dtype.itemsize, number, end))
+                end = (
+                    len(graph.operations) if v in graph.outputs else last.get(v, number)
+                )
+                lives.append(
+                    Lifetime(math.prod(v.extents) * v.dtype.itemsize, number, end)
+                )
     return assign_offsets(lives).total
 
 
 # A hazard of a dtype: whether it applies, and what follows for the user.
 _HAZARDS: Final[tuple[tuple[Callable[[DType], bool], str], ...]] = (
-    (lambda d: d.name == "float64", "runs at half the speed of float32 and takes twice the memory"),
-    (lambda d: d.is_float and d.bits == 16, "is computed in float32 and rounded when stored"),
+    (
+        lambda d: d.name == "float64",
+        "runs at half the speed of float32 and takes twice the memory",
+    ),
+    (
+        lambda d: d.is_float and d.bits == 16,
+        "is computed in float32 and rounded when stored",
+    ),
     (lambda d: d.is_float and d.bits <= 8, "is a storage type, converted on every use"),
     (
         lambda d: d.is_sub_byte and not d.is_float,
         "is a storage type, with one value per byte in memory",
     ),
-    (lambda d: d.is_complex or d.is_string, "has no native code and falls back to the host"),
+    (
+        lambda d: d.is_complex or d.is_string,
+        "has no native code and falls back to the host",
+    ),
 )
 
 
@@ -133,7 +148,9 @@ def _bad_constants(constants: Mapping[Value, np.ndarray[Any, Any]]) -> list[str]
             continue
         bad = int(array.size - np.isfinite(array).sum())
         if bad:
-            found.append(f"constant {value.name!r} has {bad} values that are not finite")
+            found.append(
+                f"constant {value.name!r} has {bad} values that are not finite"
+            )
         tiny = np.finfo(array.dtype).tiny
         small = int(((array != 0) & (np.abs(array) < tiny)).sum())
         if small:

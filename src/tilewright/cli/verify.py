@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import certificate, inputs, kernels
-from tilewright.cli.model import compile_model, extents, is_artifact, load_given, specialized
+from tilewright.cli.model import (
+    compile_model,
+    extents,
+    is_artifact,
+    load_given,
+    specialized,
+)
 from tilewright.cli.options import (
     AMOUNT,
     COMPILE,
@@ -33,11 +39,18 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @input_options
-@click.option("--tolerance", type=AMOUNT, help="Allowed difference, relative to the peak.")
 @click.option(
-    "--kernels", "alone", is_flag=True, help="Test each kernel in isolation, in guarded memory."
+    "--tolerance", type=AMOUNT, help="Allowed difference, relative to the peak."
 )
-@click.option("--minimize", type=OUT, help="Write the smallest failing part to this ONNX file.")
+@click.option(
+    "--kernels",
+    "alone",
+    is_flag=True,
+    help="Test each kernel in isolation, in guarded memory.",
+)
+@click.option(
+    "--minimize", type=OUT, help="Write the smallest failing part to this ONNX file."
+)
 @compile_options(*(name for name in COMPILE if name != "scales"))
 @json_option
 def command(
@@ -114,12 +127,20 @@ def _report(c: _Compared, minimize: Path | None, as_json: bool) -> int:
         if minimize is not None:
             written = _smallest(c, found, minimize)
     if as_json:
-        said = {"ok": not failed, "outputs": rows, "divergence": found and found.to_dict()}
+        said = {
+            "ok": not failed,
+            "outputs": rows,
+            "divergence": found and found.to_dict(),
+        }
         dump(said | ({"minimized": written} if minimize is not None else {}))
         return int(failed)
     say(certificate.outputs(rows))
     if failed:
-        say(f"\n{found}" if found else "\nno single operator differs when each is compared")
+        say(
+            f"\n{found}"
+            if found
+            else "\nno single operator differs when each is compared"
+        )
     if written is not None:
         say(
             f"\n{written['model']}: {written['operators']} operators that still fail; "
@@ -143,4 +164,8 @@ def _smallest(c: _Compared, found: Divergence | None, path: Path) -> dict[str, A
     with progress("looking for the smallest part that is wrong"):
         part, data = minimize.smallest(c.graph, c.feeds, c.native, found, c.tolerance)
         beside = minimize.write(part, data, path)
-    return {"model": str(path), "inputs": str(beside), "operators": len(part.operations)}
+    return {
+        "model": str(path),
+        "inputs": str(beside),
+        "operators": len(part.operations),
+    }

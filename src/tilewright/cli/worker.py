@@ -35,7 +35,11 @@ def read_feeds(path: Path) -> dict[str, Any]:
     import numpy as np
 
     with np.load(path) as archive:
-        return {k.removeprefix("in."): archive[k] for k in archive.files if k.startswith("in.")}
+        return {
+            k.removeprefix("in."): archive[k]
+            for k in archive.files
+            if k.startswith("in.")
+        }
 
 
 class Server:

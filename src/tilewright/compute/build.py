@@ -17,9 +17,12 @@ from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Select, Var, as_exp
 _NAMES = "ijklmnpqrstuvwxyz"
 
 
-def _dims(extents: Sequence[int], combine: str, names: Sequence[str]) -> tuple[Dim, ...]:
+def _dims(
+    extents: Sequence[int], combine: str, names: Sequence[str]
+) -> tuple[Dim, ...]:
     return tuple(
-        Dim(Var(name, INDEX), int(n), combine) for n, name in zip(extents, names, strict=True)
+        Dim(Var(name, INDEX), int(n), combine)
+        for n, name in zip(extents, names, strict=True)
     )
 
 
@@ -32,7 +35,9 @@ def _names(count: int, f: Callable[..., Any], skip: int = 0) -> list[str]:
     ][skip : skip + count]
     if len(given) == count:
         return given
-    letters = [_NAMES[n] if n < len(_NAMES) else f"d{n}" for n in range(skip, skip + count)]
+    letters = [
+        _NAMES[n] if n < len(_NAMES) else f"d{n}" for n in range(skip, skip + count)
+    ]
     return letters
 
 

@@ -87,7 +87,9 @@ def canonical(computations: Sequence[Computation], params: Sequence[Buffer]) -> 
         text.buffer(b)
     for c in computations:
         dims = " ".join(f"{text.expr(d.var)}:{d.extent}:{d.combine}" for d in c.dims)
-        text.lines.append(f"for {dims} {text.reducer(c.reducer)} {sorted(c.tags.items())}")
+        text.lines.append(
+            f"for {dims} {text.reducer(c.reducer)} {sorted(c.tags.items())}"
+        )
         for o in c.outputs:
             index = [text.expr(i) for i in o.index]
             text.lines.append(f"{text.buffer(o.tensor)}{index} = {text.expr(o.value)}")

@@ -86,7 +86,9 @@ def _types(c: Computation) -> Iterator[str]:
             yield f"the value for {o.tensor.name} is {o.value.dtype}, {what} {expected}; cast it"
         if len(o.index) != len(o.tensor.shape):
             yield f"{o.tensor!r} is indexed with {len(o.index)} expressions"
-    every = [(o.tensor, o.index) for o in c.outputs] + [(a.buffer, a.index) for a in c.accesses]
+    every = [(o.tensor, o.index) for o in c.outputs] + [
+        (a.buffer, a.index) for a in c.accesses
+    ]
     for b, index in every:
         for i in index:
             if i.dtype is not INDEX:
@@ -177,7 +179,9 @@ def _leaves(c: Computation, i: Expr, extent: int, guards: tuple[Guard, ...]) -> 
         return True
 
 
-def _range(c: Computation, i: Expr, guards: tuple[Guard, ...]) -> tuple[int | None, int | None]:
+def _range(
+    c: Computation, i: Expr, guards: tuple[Guard, ...]
+) -> tuple[int | None, int | None]:
     """The least and the greatest value of an index where it is evaluated."""
     domain, text = _guarded(c, i, guards)
     try:
@@ -253,7 +257,10 @@ def _meeting(c: Computation, a: Output, b: Output) -> str | None:
     if point is None:
         return None
     values = dict(zip(domain.names, point, strict=True))
-    at = (", ".join(f"{d.var.name} = {values[t.names[d.var]]}" for d in wide) for t in (one, two))
+    at = (
+        ", ".join(f"{d.var.name} = {values[t.names[d.var]]}" for d in wide)
+        for t in (one, two)
+    )
     return f": at {' and at '.join(at)}"
 
 

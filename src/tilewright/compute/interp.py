@@ -32,12 +32,18 @@ def evaluate(
     Elements that no Computation writes are 0. Raises InputError for a missing or ill-shaped array,
     ExecutionError (TW-INDEX) for an index out of range.
     """
-    many = (computations,) if isinstance(computations, Computation) else tuple(computations)
+    many = (
+        (computations,)
+        if isinstance(computations, Computation)
+        else tuple(computations)
+    )
     arrays: Arrays = {}
     for b, a in inputs.items():
         arrays[b] = np.asarray(a)
         if arrays[b].shape != b.shape or arrays[b].dtype != b.dtype.numpy:
-            raise InputError(f"{b!r} was given an array {arrays[b].dtype}{arrays[b].shape}")
+            raise InputError(
+                f"{b!r} was given an array {arrays[b].dtype}{arrays[b].shape}"
+            )
     written: Arrays = {}
     for c in many:
         for o in c.outputs:
@@ -75,7 +81,11 @@ def _one(c: Computation, arrays: Memory, written: Memory) -> None:
 
 
 def _reduce(
-    c: Computation, reducer: Reducer, domain: tuple[Grid, list[Dim]], load: Any, written: Memory
+    c: Computation,
+    reducer: Reducer,
+    domain: tuple[Grid, list[Dim]],
+    load: Any,
+    written: Memory,
 ) -> None:
     grid, bound = domain
     scans = [d for d in bound if d.combine == PS]
@@ -94,19 +104,27 @@ def _reduce(
         if len(scans) > 1:
             acc = start
         firsts = point if len(scans) == 1 else (0,) * len(scans)
-        for p in product(*(range(f, n + 1) for f, n in zip(firsts, point, strict=True))):
-            acc = consumed(acc, {**grid, **{d.var: n for d, n in zip(scans, p, strict=True)}})
+        for p in product(
+            *(range(f, n + 1) for f, n in zip(firsts, point, strict=True))
+        ):
+            acc = consumed(
+                acc, {**grid, **{d.var: n for d, n in zip(scans, p, strict=True)}}
+            )
         here = {**grid, **{d.var: n for d, n in zip(scans, point, strict=True)}}
         _store(c, here, acc, written)
 
 
-def _combined(reducer: Reducer, acc: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _combined(
+    reducer: Reducer, acc: tuple[Any, ...], values: tuple[Any, ...]
+) -> tuple[Any, ...]:
     env: dict[Var, Any] = dict(zip(reducer.lhs, acc, strict=True))
     env |= dict(zip(reducer.rhs, values, strict=True))
     return tuple(evaluate_expr(r, env) for r in reducer.result)
 
 
-def _store(c: Computation, grid: Grid, values: tuple[Any, ...], written: Memory) -> None:
+def _store(
+    c: Computation, grid: Grid, values: tuple[Any, ...], written: Memory
+) -> None:
     shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
     for n, (o, value) in enumerate(zip(c.outputs, values, strict=True)):
         index = tuple(np.broadcast_to(evaluate_expr(i, grid), shape) for i in o.index)
@@ -146,5 +164,7 @@ def grids(dims: Sequence[Dim]) -> Iterator[dict[Var, Any]]:
         grid: dict[Var, Any] = {}
         for axis, (d, s, first) in enumerate(zip(dims, sizes, origin, strict=True)):
             values = np.arange(first, min(first + s, d.extent), dtype=np.int64)
-            grid[d.var] = values.reshape([-1 if k == axis else 1 for k in range(len(dims))])
+            grid[d.var] = values.reshape(
+                [-1 if k == axis else 1 for k in range(len(dims))]
+            )
         yield grid

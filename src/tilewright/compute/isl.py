@@ -166,7 +166,9 @@ _INTEGERS: Mapping[type[Expr], Callable[[Translator, Any], str | None]] = {
 # -- questions
 
 
-def sample(domain: Domain, conditions: Sequence[str], limit: int | None = None) -> list[int] | None:
+def sample(
+    domain: Domain, conditions: Sequence[str], limit: int | None = None
+) -> list[int] | None:
     """One point of the domain where all conditions hold, or None if there is none.
 
     Raises TooHard when isl needs more than `limit` (default MAX_OPERATIONS) operations.
@@ -182,7 +184,10 @@ def _point(s: islpy.Set) -> list[int] | None:
         return None
     p = s.sample_point()
     size = s.dim(islpy.dim_type.set)
-    return [int(p.get_coordinate_val(islpy.dim_type.set, k).to_python()) for k in range(size)]
+    return [
+        int(p.get_coordinate_val(islpy.dim_type.set, k).to_python())
+        for k in range(size)
+    ]
 
 
 class TooHard(Exception):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.compute.laws import identity_dims
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.transforms import identity_dims
 from tilewright.expr.nodes import Buffer, Load
 
 
@@ -62,4 +62,6 @@ def _parts(c: Computation, shared: frozenset[Buffer]) -> Iterator[Computation]:
     pairs = list(zip(c.outputs, local, strict=True))
     yield replace(c, outputs=tuple(Output(b, point, o.value) for o, b in pairs))
     copied = tuple(Output(o.tensor, o.index, Load(b, point)) for o, b in pairs)
-    yield Computation(f"{c.name}_copy", tuple(Dim(d.var, d.extent, CC) for d in kept), copied)
+    yield Computation(
+        f"{c.name}_copy", tuple(Dim(d.var, d.extent, CC) for d in kept), copied
+    )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tilewright.compute.laws import map_loads
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.transforms import map_loads
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
 from tilewright.expr.simplify import simplify
@@ -20,7 +20,9 @@ from tilewright.ir.node import postorder, substitute
 Views = dict[Buffer, Buffer]
 
 
-def merge_dims(computations: Sequence[Computation]) -> tuple[tuple[Computation, ...], Views]:
+def merge_dims(
+    computations: Sequence[Computation],
+) -> tuple[tuple[Computation, ...], Views]:
     """The Computations with merged dimensions, and the view of each tensor that changed shape.
 
     Dimensions of several Computations are one where they share the variable. Axes of extent 1 that
@@ -42,7 +44,9 @@ def merge_dims(computations: Sequence[Computation]) -> tuple[tuple[Computation, 
         group, views = _merge(group, views, *pair)
 
 
-def _accesses(group: Sequence[Computation]) -> Iterable[tuple[Buffer, tuple[Expr, ...]]]:
+def _accesses(
+    group: Sequence[Computation],
+) -> Iterable[tuple[Buffer, tuple[Expr, ...]]]:
     for c in group:
         for a in c.accesses:
             yield a.buffer, a.index
@@ -57,7 +61,9 @@ def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], V
     it is used.
     """
     zero = Const(0, INDEX)
-    env: dict[object, object] = {d.var: zero for c in group for d in c.dims if d.extent == 1}
+    env: dict[object, object] = {
+        d.var: zero for c in group for d in c.dims if d.extent == 1
+    }
     if env:
         group = tuple(
             replace(
@@ -83,7 +89,10 @@ def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], V
     changed = {b: flags for b, flags in keep.items() if not all(flags)}
     views = {
         b: Buffer(
-            b.name, tuple(e for e, f in zip(b.shape, flags, strict=True) if f), b.dtype, b.scope
+            b.name,
+            tuple(e for e, f in zip(b.shape, flags, strict=True) if f),
+            b.dtype,
+            b.scope,
         )
         for b, flags in changed.items()
     }
@@ -94,7 +103,9 @@ def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], V
     return _moved(group, views, index_of, {}), views
 
 
-def _split_axes(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], Views]:
+def _split_axes(
+    group: tuple[Computation, ...],
+) -> tuple[tuple[Computation, ...], Views]:
     """An axis always indexed by digits of the same radices (`a * 64 + b`) as one axis per digit.
 
     Memory stays as it is: the element (a, b) of the axes (A, B) is a * B + b from the first, and
@@ -176,9 +187,15 @@ def _fits(tensor: Buffer, accesses: Sequence[tuple[Expr, ...]], a: Dim, b: Dim) 
     return places[0] is not None and all(p == places[0] for p in places)
 
 
-def _side_by_side(tensor: Buffer, index: tuple[Expr, ...], a: Dim, b: Dim) -> int | None:
+def _side_by_side(
+    tensor: Buffer, index: tuple[Expr, ...], a: Dim, b: Dim
+) -> int | None:
     """The axis that `a` indexes with `b` on the next one; -1: neither occurs; None: otherwise."""
-    used = [n for n, i in enumerate(index) if any(v is a.var or v is b.var for v in postorder(i))]
+    used = [
+        n
+        for n, i in enumerate(index)
+        if any(v is a.var or v is b.var for v in postorder(i))
+    ]
     if not used:
         return -1
     n = used[0]
@@ -233,7 +250,10 @@ def _merge(
                 at[t] = n
     made = {
         t: Buffer(
-            t.name, (*t.shape[:n], t.shape[n] * t.shape[n + 1], *t.shape[n + 2 :]), t.dtype, t.scope
+            t.name,
+            (*t.shape[:n], t.shape[n] * t.shape[n + 1], *t.shape[n + 2 :]),
+            t.dtype,
+            t.scope,
         )
         for t, n in at.items()
     }

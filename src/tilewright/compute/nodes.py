@@ -51,7 +51,9 @@ class Computation:
     outputs: tuple[Output, ...]
     reducer: Reducer | None = None
     tags: dict[str, object] = field(default_factory=dict)
-    _accesses: list[tuple[Load, ...]] = field(default_factory=list, init=False, repr=False)
+    _accesses: list[tuple[Load, ...]] = field(
+        default_factory=list, init=False, repr=False
+    )
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

@@ -27,7 +27,9 @@ MAX_OPERANDS = 40  # sample values of the whole tuple; triples of them are compa
 def takes(f: Any, count: int, where: str) -> None:
     """Raise InputError unless `f` can be called with `count` arguments by position."""
     if not callable(f):
-        raise _refusal(f"{f!r} is not a function", where, f"expected one of {count} operands")
+        raise _refusal(
+            f"{f!r} is not a function", where, f"expected one of {count} operands"
+        )
     try:
         parameters = inspect.signature(f)
         parameters.bind(*(None,) * count)
@@ -93,10 +95,14 @@ def _points(op: Reducer, samples: Samples | None) -> Operand:
         )
     every = list(product(*values))
     if len(every) > MAX_OPERANDS:
-        chosen = np.random.default_rng(0).choice(len(every), MAX_OPERANDS, replace=False)
+        chosen = np.random.default_rng(0).choice(
+            len(every), MAX_OPERANDS, replace=False
+        )
         every = [every[n] for n in sorted(chosen)]
     columns = zip(*every, strict=True)
-    return tuple(np.asarray(c).astype(t.numpy) for c, t in zip(columns, op.dtypes, strict=True))
+    return tuple(
+        np.asarray(c).astype(t.numpy) for c, t in zip(columns, op.dtypes, strict=True)
+    )
 
 
 def _values(dtype: DType) -> Sequence[Any]:
@@ -119,7 +125,9 @@ def _first_difference(one: Operand, two: Operand) -> int | None:
         if x.dtype.kind in "iub":
             differs |= x != y
         else:
-            near = 1e-2 if x.itemsize < 4 else 1e-5  # results may cancel: absolutely too
+            near = (
+                1e-2 if x.itemsize < 4 else 1e-5
+            )  # results may cancel: absolutely too
             wide = np.complex128 if x.dtype.kind == "c" else np.float64
             x, y = x.astype(wide), y.astype(wide)
             differs |= ~np.isclose(x, y, rtol=near, atol=near, equal_nan=True)

@@ -39,7 +39,9 @@ def parse(
     accesses = _accesses(inp, {**buffers, **dims})
     places = _places(out, {**buffers, **dims})
     values, combines = _function(function, {**dims, **accesses}, len(places))
-    outputs = tuple(Output(t, index, v) for (t, index), v in zip(places, values, strict=True))
+    outputs = tuple(
+        Output(t, index, v) for (t, index), v in zip(places, values, strict=True)
+    )
     named = {op for _, op in combines if op is not None}
     if len(combines) != len(sizes) or len(named) > 1:
         raise function.refusal(
@@ -47,7 +49,9 @@ def parse(
         )
     op = next((_operator(function, o, values[0].dtype, operators) for o in named), None)
     made = zip(sizes, combines, strict=True)
-    return Computation(name, tuple(Dim(dims[v], n, c) for (v, n), (c, _) in made), outputs, op)
+    return Computation(
+        name, tuple(Dim(dims[v], n, c) for (v, n), (c, _) in made), outputs, op
+    )
 
 
 def parse_reducer(text: str, where: str) -> Reducer:
@@ -185,7 +189,9 @@ def _combine(s: Scanner) -> tuple[str, str | None]:
     return word, name
 
 
-def _operator(s: Scanner, name: str, dtype: DType, known: Mapping[str, Reducer]) -> Reducer:
+def _operator(
+    s: Scanner, name: str, dtype: DType, known: Mapping[str, Reducer]
+) -> Reducer:
     if name in known:
         return known[name]
     if name not in STANDARD:

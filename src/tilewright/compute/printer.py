@@ -16,7 +16,9 @@ from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import Node, postorder, substitute
 
-PLAIN: Final = 60  # nodes of a value that is written out, what it shares as often as it is used
+PLAIN: Final = (
+    60  # nodes of a value that is written out, what it shares as often as it is used
+)
 _INDEX: Final = 20_000  # nodes of an index that are written out
 
 
@@ -35,7 +37,8 @@ def show(c: Computation) -> str:
     operators = ", ".join(_combine(c, d) for d in c.dims)
     outputs = ", ".join(_place(o.tensor, o.index) for o in c.outputs)
     inputs = ", ".join(
-        f"{x.name} = {_place(a.buffer, a.index)}" for x, a in zip(args, c.accesses, strict=True)
+        f"{x.name} = {_place(a.buffer, a.index)}"
+        for x, a in zip(args, c.accesses, strict=True)
     )
     body = _values(values, len(values) > 1)
     return "\n".join(
@@ -53,7 +56,9 @@ def show_reducer(op: Reducer) -> str:
 
     `in order` follows where operands may not be swapped.
     """
-    sides = [", ".join(f"{v.name}: {short(v.dtype)}" for v in s) for s in (op.lhs, op.rhs)]
+    sides = [
+        ", ".join(f"{v.name}: {short(v.dtype)}" for v in s) for s in (op.lhs, op.rhs)
+    ]
     start = ", ".join(map(show_expr, op.identity))
     order = "" if op.commutative else " in order"
     return f"{op.name}({sides[0]})({sides[1]}) = {_values(op.result, True)} from ({start}){order}"

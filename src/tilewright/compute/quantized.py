@@ -14,7 +14,17 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import CC, PS, Computation, Output
 from tilewright.compute.reducer import reducer as named
-from tilewright.expr.nodes import Bitcast, Buffer, Cast, Expr, Load, Mul, Var, Xor, const
+from tilewright.expr.nodes import (
+    Bitcast,
+    Buffer,
+    Cast,
+    Expr,
+    Load,
+    Mul,
+    Var,
+    Xor,
+    const,
+)
 from tilewright.expr.reads import variables
 from tilewright.ir.node import substitute
 
@@ -47,7 +57,11 @@ def s8_as_u8(computation: Computation) -> tuple[Computation, ...]:
         name=f"{name}.corrected",
         dims=tuple(d for d in computation.dims if d.combine == CC),
         outputs=(
-            Output(out.tensor, out.index, Load(raw, out.index) - total * const(_OFFSET, int32)),
+            Output(
+                out.tensor,
+                out.index,
+                Load(raw, out.index) - total * const(_OFFSET, int32),
+            ),
         ),
         reducer=None,
     )
@@ -59,7 +73,10 @@ def _factors(c: Computation) -> tuple[Load, Load]:
     reducer = c.reducer
     ok = reducer is not None and reducer.does_as(named("add", int32))
     factors = list(_product(c.outputs[0].value)) if ok and len(c.outputs) == 1 else []
-    if any(d.combine == PS for d in c.dims) or [f.dtype for f in factors] != [int8, int8]:
+    if any(d.combine == PS for d in c.dims) or [f.dtype for f in factors] != [
+        int8,
+        int8,
+    ]:
         raise UnsupportedError(
             "s8_as_u8 rewrites an int32 sum of products of two int8 tensors, found "
             f"{c.outputs[0].value!r}",
@@ -81,7 +98,8 @@ def _sums(c: Computation, right: Load) -> tuple[Computation, Load]:
     kept = [
         d
         for d in c.dims
-        if d.combine == CC and any(v is d.var for i in right.index for v in variables(i))
+        if d.combine == CC
+        and any(v is d.var for i in right.index for v in variables(i))
     ]
     sums = Buffer(f"{right.buffer.name}.sums", tuple(d.extent for d in kept), int32)
     dims = [d.var for d in (*kept, *reduced)]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.compute.interp import grids
-from tilewright.compute.laws import environment
 from tilewright.compute.nodes import PW, Computation, Dim, Output
+from tilewright.compute.transforms import environment
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Const, Expr, Var
 from tilewright.expr.reads import Guard, Read, reads, reads_memory, variables
@@ -100,7 +100,9 @@ def _mark(mask: Mask, r: Read, dims: Sequence[Dim]) -> None:
         if by_data:  # the data's side of the guard may keep the index inside
             inside = np.logical_and.reduce([(p >= 0) & (p < n) for p, n in pairs])
             places = [p[inside] for p in places]
-        mask[tuple(_checked(p, n) for p, n in zip(places, mask.shape, strict=True))] = True
+        mask[tuple(_checked(p, n) for p, n in zip(places, mask.shape, strict=True))] = (
+            True
+        )
 
 
 def _holding(guards: Sequence[Guard], grid: dict[Var, Any]) -> Mask:
@@ -115,7 +117,9 @@ def _holding(guards: Sequence[Guard], grid: dict[Var, Any]) -> Mask:
 def _places(index: Sequence[Expr], grid: dict[Var, Any]) -> list[Counts]:
     """The values of each index at the points of a grid, flat."""
     shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
-    found = (int(i.value.real) if isinstance(i, Const) else evaluate(i, grid) for i in index)
+    found = (
+        int(i.value.real) if isinstance(i, Const) else evaluate(i, grid) for i in index
+    )
     return [np.broadcast_to(np.asarray(p), shape).reshape(-1) for p in found]
 
 

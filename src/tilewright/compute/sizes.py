@@ -42,7 +42,9 @@ def _grow(
         sizes[axis] = max(sizes[axis], _reach(c, buffer, axis, i, guards))
 
 
-def _reach(c: Computation, buffer: Buffer, axis: int, i: Expr, guards: tuple[Guard, ...]) -> int:
+def _reach(
+    c: Computation, buffer: Buffer, axis: int, i: Expr, guards: tuple[Guard, ...]
+) -> int:
     """One more than the greatest value of an index, 0 if it is never evaluated."""
     env = {d.var: (0, d.extent - 1) for d in c.dims}
     where = f"{c.name}: dimension {axis} of {buffer.name}"
@@ -71,11 +73,15 @@ def _extremes(
     domain.exact = True
     text = translate.expr(i)
     if not domain.exact:
-        raise InputError("the size depends on data; state it", code="TW-SIZE", where=where)
+        raise InputError(
+            "the size depends on data; state it", code="TW-SIZE", where=where
+        )
     try:
         if guarded and sample(domain, []) is None:
             return (None, None)
         top, bottom = greatest(domain, text), greatest(domain, f"-({text})")
     except TooHard:
-        raise InputError("isl gave up on the size; state it", code="TW-SIZE", where=where) from None
+        raise InputError(
+            "isl gave up on the size; state it", code="TW-SIZE", where=where
+        ) from None
     return (None if bottom is None else -bottom, top)

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.compute.laws import environment
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.compute.reducer import is_sum
+from tilewright.compute.transforms import environment
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
 
 
-def split_sum(c: Computation, d: Dim, parts: int) -> tuple[Computation, Computation] | None:
+def split_sum(
+    c: Computation, d: Dim, parts: int
+) -> tuple[Computation, Computation] | None:
     """The sums of `parts` equal parts along `d`, and their sum, which writes what `c` wrote.
 
     requires, else None: one output, the reducer a sum over `d` of numbers of its own dtype; `parts`

@@ -50,14 +50,18 @@ class Matrix:
     rows: tuple[Row, ...]
     groups: Columns
 
-    def apply(self, terms: Sequence[Any], number: Callable[[Fraction], Any]) -> list[Any]:
+    def apply(
+        self, terms: Sequence[Any], number: Callable[[Fraction], Any]
+    ) -> list[Any]:
         """The matrix times a vector of numbers or expressions; `number` makes its constants.
 
         Terms that are zero are left out, and multiplications by one.
         """
         return [self._dot(row, terms, number) for row in self.rows]
 
-    def square(self, terms: Sequence[Sequence[Any]], number: Callable[[Fraction], Any]) -> Any:
+    def square(
+        self, terms: Sequence[Sequence[Any]], number: Callable[[Fraction], Any]
+    ) -> Any:
         """`matrix terms matrix^T`, as a list of rows."""
         columns = [self.apply(column, number) for column in zip(*terms, strict=True)]
         return [self.apply(line, number) for line in zip(*columns, strict=True)]
@@ -82,7 +86,9 @@ class Matrix:
                 found.append((last, tuple((c / last, n) for c, n in part)))
         return found
 
-    def _dot(self, row: Row, terms: Sequence[Any], number: Callable[[Fraction], Any]) -> Any:
+    def _dot(
+        self, row: Row, terms: Sequence[Any], number: Callable[[Fraction], Any]
+    ) -> Any:
         parts = [
             (factor, _sum([(c, terms[n]) for c, n in part], number))
             for factor, part in self._parts(row)
@@ -94,7 +100,9 @@ def _operations(pairs: Part) -> int:
     return len(pairs) - any(abs(c) == 1 for c, _ in pairs)
 
 
-def _sum(pairs: Sequence[tuple[Fraction, Any]], number: Callable[[Fraction], Any]) -> Any:
+def _sum(
+    pairs: Sequence[tuple[Fraction, Any]], number: Callable[[Fraction], Any]
+) -> Any:
     """The sum of `c * t`, beginning with what is neither subtracted nor multiplied, if it can."""
     first, *rest = sorted(pairs, key=lambda pair: (pair[0] < 0, abs(pair[0]) != 1))
     total = first[1] if first[0] == 1 else first[1] * number(first[0])
@@ -124,23 +132,39 @@ class Filtering:
 
         A result needs `window` of them; those behind come in with factors that cancel.
         """
-        used = {p for row in self.results.rows[:results] for p, factor in enumerate(row) if factor}
-        return 1 + max(n for p in used for n, factor in enumerate(self.inputs.rows[p]) if factor)
+        used = {
+            p
+            for row in self.results.rows[:results]
+            for p, factor in enumerate(row)
+            if factor
+        }
+        return 1 + max(
+            n for p in used for n, factor in enumerate(self.inputs.rows[p]) if factor
+        )
 
     @property
     def roundings(self) -> int:
         """The most roundings that a term of a result meets on its way, along both axes, but for
         the sum over channels: of constants, multiplications and additions."""
-        steps = ((self.inputs, self.size), (self.filters, self.window), (self.results, self.size))
+        steps = (
+            (self.inputs, self.size),
+            (self.filters, self.window),
+            (self.results, self.size),
+        )
         return sum(
-            2 * max(e.count for e in m.apply([_Rounded(0)] * n, _constant)) for m, n in steps
+            2 * max(e.count for e in m.apply([_Rounded(0)] * n, _constant))
+            for m, n in steps
         )
 
     @property
     def growth(self) -> float:
         """The most that a result's terms add up to in magnitude, of inputs and filters up to 1."""
-        between = [_size(g) * _size(b) for g, b in zip(self.filters.rows, self.inputs.rows)]
-        return float(max(_size(a * x for a, x in zip(row, between)) for row in self.results.rows))
+        between = [
+            _size(g) * _size(b) for g, b in zip(self.filters.rows, self.inputs.rows)
+        ]
+        return float(
+            max(_size(a * x for a, x in zip(row, between)) for row in self.results.rows)
+        )
 
 
 @cache
@@ -155,10 +179,13 @@ def filtering(tile: int, window: int = 3) -> Filtering:
     assert len(points) == size - 1, f"F({tile}, {window}) takes {size - 1} points"
     rest = [[q for q in points if q != p] for p in points]
     scales = [
-        math.prod((p - q for q in others), start=Fraction(1)) for p, others in zip(points, rest)
+        math.prod((p - q for q in others), start=Fraction(1))
+        for p, others in zip(points, rest)
     ]
     inputs = [(*_with_roots(others), Fraction(0)) for others in rest]
-    filters = [tuple(p**n / scale for n in range(window)) for p, scale in zip(points, scales)]
+    filters = [
+        tuple(p**n / scale for n in range(window)) for p, scale in zip(points, scales)
+    ]
     results = [tuple(p**n for n in range(tile)) for p in points]
     parity = (tuple(range(0, size, 2)), tuple(range(1, size, 2)))
     pairs = ((0,), *((n, n + 1) for n in range(1, size - 2, 2)), (size - 1,))
@@ -167,7 +194,8 @@ def filtering(tile: int, window: int = 3) -> Filtering:
         window,
         Matrix((*inputs, _with_roots(points)), parity),
         Matrix(
-            (*filters, _leading(window)), tuple(tuple(n for n in g if n < window) for g in parity)
+            (*filters, _leading(window)),
+            tuple(tuple(n for n in g if n < window) for g in parity),
         ),
         Matrix(tuple(zip(*results, _leading(tile), strict=True)), pairs),
     )

@@ -25,7 +25,15 @@ from tilewright.base.errors import ExecutionError, InputError
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.compute.reducer import Reducer, is_sum
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Var
-from tilewright.expr.rounding import STEPS, LoadNear, Near, format_of, near, rounded, steps
+from tilewright.expr.rounding import (
+    STEPS,
+    LoadNear,
+    Near,
+    format_of,
+    near,
+    rounded,
+    steps,
+)
 from tilewright.ir.node import postorder
 
 _CHUNK: Final = 1 << 18  # values at once: bounds the memory of temporaries
@@ -71,7 +79,9 @@ class Part:
         scans = tuple(d for d in c.dims if d.combine == PS)
         rest = tuple(d for d in c.dims if d.combine not in (CC, PS))
         nodes = sum(1 for o in c.outputs for _ in postorder(o.value))
-        return Part(c, tuple(d for d in c.dims if d.combine in (CC, PS)), scans + rest, nodes)
+        return Part(
+            c, tuple(d for d in c.dims if d.combine in (CC, PS)), scans + rest, nodes
+        )
 
     @property
     def points(self) -> int:
@@ -105,7 +115,9 @@ class Truth:
         """other: of the same group on other data; what does not depend on data is taken from it."""
         self.parts = [Part.of(c) for c in group]
         self.work = 0
-        self._arrays = {b: np.ascontiguousarray(a).reshape(-1) for b, a in arrays.items()}
+        self._arrays = {
+            b: np.ascontiguousarray(a).reshape(-1) for b, a in arrays.items()
+        }
         self._held: dict[Buffer, _Held] = {}
         self._twice = False
         if other is not None and not any(map(_scatters, group)):
@@ -154,7 +166,9 @@ class Truth:
         if held is None:
             return self._given(buffer, places)
         missing = _distinct(places[~held.known[places]], buffer.size)
-        for maker in _distinct(held.maker[missing] - _NONE, len(self.parts) + 1) + _NONE:
+        for maker in (
+            _distinct(held.maker[missing] - _NONE, len(self.parts) + 1) + _NONE
+        ):
             mine = missing[held.maker[missing] == maker]
             if maker == _NONE:
                 self._copy(buffer, held, mine)
@@ -207,7 +221,11 @@ class Truth:
         return self._held[buffer]
 
     def _index(
-        self, index: Sequence[Expr], env: Mapping[Var, Near], buffer: Buffer, c: Computation
+        self,
+        index: Sequence[Expr],
+        env: Mapping[Var, Near],
+        buffer: Buffer,
+        c: Computation,
     ) -> Array:
         shape = np.broadcast_shapes(*(np.shape(v.value) for v in env.values()))
         parts = tuple(near(i, env, self._load(c)).value for i in index)
@@ -219,7 +237,11 @@ class Truth:
         def load(buffer: Buffer, index: tuple[Any, ...]) -> Near:
             places = np.asarray(_flat(buffer, index, c))
             found = self.at(buffer, places.reshape(-1))
-            error = found.error if np.ndim(found.error) == 0 else found.error.reshape(places.shape)
+            error = (
+                found.error
+                if np.ndim(found.error) == 0
+                else found.error.reshape(places.shape)
+            )
             return Near(found.value.reshape(places.shape), error)
 
         return load
@@ -231,7 +253,11 @@ class Truth:
         for first in range(0, len(points), rows):
             here = points[first : first + rows]
             env = _values(part.free, here)
-            found = self._mapped(part, env) if c.reducer is None else self._reduced(part, here)
+            found = (
+                self._mapped(part, env)
+                if c.reducer is None
+                else self._reduced(part, here)
+            )
             for n, (o, v) in enumerate(zip(c.outputs, found, strict=True)):
                 dtype = o.value.dtype if c.reducer is None else c.reducer.dtypes[n]
                 if dtype is not o.tensor.dtype:
@@ -250,22 +276,32 @@ class Truth:
     def _reduced(self, part: Part, points: Array) -> tuple[Near, ...]:
         c, reducer = part.computation, part.computation.reducer
         assert reducer is not None
-        free = {v: Near(x.value[:, None]) for v, x in _values(part.free, points).items()}
+        free = {
+            v: Near(x.value[:, None]) for v, x in _values(part.free, points).items()
+        }
         total: tuple[Near, ...] | None = None
         scale = math.sqrt(max(1, part.terms))
         for terms in _pieces(part.terms):
             env = {
                 **free,
-                **{v: Near(x.value[None]) for v, x in _values(part.bound, terms).items()},
+                **{
+                    v: Near(x.value[None])
+                    for v, x in _values(part.bound, terms).items()
+                },
             }
             self.work += len(points) * len(terms) * part.nodes
             shape = (len(points), len(terms))
-            values = tuple(_spread(near(o.value, env, self._load(c)), shape) for o in c.outputs)
+            values = tuple(
+                _spread(near(o.value, env, self._load(c)), shape) for o in c.outputs
+            )
             values = _before(part, reducer, points, terms, values)
             found = _combined(reducer, values, scale)
             total = found if total is None else _pair(reducer, total, found, scale)
         if total is None:
-            total = tuple(Near(np.repeat(near(i, {}).value, len(points))) for i in reducer.identity)
+            total = tuple(
+                Near(np.repeat(near(i, {}).value, len(points)))
+                for i in reducer.identity
+            )
         return total
 
 
@@ -305,7 +341,9 @@ def _values(dims: Sequence[Dim], points: Array) -> dict[Var, Near]:
 def _flat(buffer: Buffer, index: Sequence[Any], c: Computation) -> Any:
     """Positions in a tensor. Raises ExecutionError for an index out of range."""
     total: Any = np.int64(0)
-    for axis, (i, extent, step) in enumerate(zip(index, buffer.shape, buffer.strides, strict=True)):
+    for axis, (i, extent, step) in enumerate(
+        zip(index, buffer.shape, buffer.strides, strict=True)
+    ):
         bad = (np.asarray(i) < 0) | (np.asarray(i) >= extent)
         if np.any(bad):
             first = np.asarray(i)[bad].flat[0]
@@ -330,7 +368,9 @@ def _reads_ahead(group: Sequence[Computation]) -> bool:
 
 def _scatters(c: Computation) -> bool:
     """Whether data says where a Computation writes."""
-    return any(isinstance(n, Load) for o in c.outputs for i in o.index for n in postorder(i))
+    return any(
+        isinstance(n, Load) for o in c.outputs for i in o.index for n in postorder(i)
+    )
 
 
 def _conversion(source: Any, target: Any) -> tuple[Expr, Var]:
@@ -357,12 +397,16 @@ def _before(
     for d in scans:
         inside &= there[d.var].value[None] <= here[d.var].value[:, None]
     return tuple(
-        Near(np.where(inside, v.value, near(i, {}).value), np.where(inside, v.error, 0.0))
+        Near(
+            np.where(inside, v.value, near(i, {}).value), np.where(inside, v.error, 0.0)
+        )
         for v, i in zip(values, reducer.identity, strict=True)
     )
 
 
-def _combined(reducer: Reducer, values: tuple[Near, ...], scale: float) -> tuple[Near, ...]:
+def _combined(
+    reducer: Reducer, values: tuple[Near, ...], scale: float
+) -> tuple[Near, ...]:
     """Rows of values combined, neighbors first, so that the order is kept."""
     if is_sum(reducer) and reducer.dtypes[0].is_float:
         return (_sum(reducer, values[0], scale),)
@@ -374,7 +418,9 @@ def _combined(reducer: Reducer, values: tuple[Near, ...], scale: float) -> tuple
         values = tuple(
             Near(
                 np.concatenate([p.value, v.value[:, even:]], 1),
-                np.concatenate([np.broadcast_to(p.error, p.value.shape), v.error[:, even:]], 1),
+                np.concatenate(
+                    [np.broadcast_to(p.error, p.value.shape), v.error[:, even:]], 1
+                ),
             )
             for p, v in zip(pairs, values, strict=True)
         )

@@ -30,12 +30,22 @@ from typing import Any
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import reduce_
 from tilewright.compute.guards import guarded, read_or_zero
-from tilewright.compute.laws import environment, identity_dims
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import reducer
 from tilewright.compute.toom_cook import Filtering, filtering
+from tilewright.compute.transforms import environment, identity_dims
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Mul, Select, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Mul,
+    Select,
+    Var,
+    const,
+)
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
 
@@ -132,7 +142,9 @@ def _input(name: str, out: Buffer, r: _Roles) -> Computation:
             at |= {h.var: env[h.var] * r.f.tile + offset, w.var: const(0)}
         return guarded(Load(r.data.buffer, _at(r.data, at, ranges)), ranges)
 
-    return _points(name, out, dims, r.f.inputs.square(_square(r.f.size, element), float))
+    return _points(
+        name, out, dims, r.f.inputs.square(_square(r.f.size, element), float)
+    )
 
 
 def _points(name: str, out: Buffer, dims: Sequence[Dim], values: Square) -> Computation:
@@ -163,7 +175,9 @@ def _results(c: Computation, products: Buffer, r: _Roles) -> Computation:
     lines = [chosen(r.space[0], line) for line in zip(*square, strict=True)]
     out = c.outputs[0]
     dims = tuple(d for d in c.dims if d.combine == CC)
-    return Computation(c.name, dims, (Output(out.tensor, out.index, chosen(r.space[1], lines)),))
+    return Computation(
+        c.name, dims, (Output(out.tensor, out.index, chosen(r.space[1], lines)),)
+    )
 
 
 def _square(size: int, element: Callable[[int, int], Expr]) -> list[list[Expr]]:
@@ -175,11 +189,15 @@ def _fresh(
 ) -> tuple[tuple[Dim, ...], dict[Var, Expr]]:
     """New dimensions for old ones, and the new variable of each old one."""
     sizes = [d.extent for d in dims] if extents is None else extents
-    new = tuple(Dim(Var(d.var.name, INDEX), n) for d, n in zip(dims, sizes, strict=True))
+    new = tuple(
+        Dim(Var(d.var.name, INDEX), n) for d, n in zip(dims, sizes, strict=True)
+    )
     return new, {d.var: n.var for d, n in zip(dims, new, strict=True)}
 
 
-def _at(load: Load, env: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]) -> tuple[Expr, ...]:
+def _at(
+    load: Load, env: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]
+) -> tuple[Expr, ...]:
     return tuple(simplify(substitute(i, dict(env)), ranges) for i in load.index)
 
 
@@ -190,7 +208,9 @@ def _roles(c: Computation, f: Filtering) -> _Roles | None:
         return None
     if identity_dims(c) is None or c.outputs[0].tensor.dtype is not float32:
         return None
-    if not isinstance(value, Mul) or any(d.combine == PS or d.extent == 0 for d in c.dims):
+    if not isinstance(value, Mul) or any(
+        d.combine == PS or d.extent == 0 for d in c.dims
+    ):
         return None
     sides = [read_or_zero(e, environment(c.dims)) for e in (value.lhs, value.rhs)]
     for (data, weight), filters in ((sides, value.rhs), (sides[::-1], value.lhs)):
@@ -236,7 +256,9 @@ def _of(c: Computation, f: Filtering, data: Load, weight: Load) -> _Roles | None
     shared = [d for d in plain if d in filters]
     channels = tuple(d for d in c.dims if d in shared and d not in window)
     columns = tuple(d for d in c.dims if d in filters and d not in plain)
-    batch = tuple(d for d in c.dims if d in plain and d not in shared and d not in space)
+    batch = tuple(
+        d for d in c.dims if d in plain and d not in shared and d not in space
+    )
     known = {*space, *window, *channels, *columns, *batch}
     fits = (
         None not in filters
@@ -247,4 +269,8 @@ def _of(c: Computation, f: Filtering, data: Load, weight: Load) -> _Roles | None
         and all(d.extent > f.tile for d in space)
         and all(any(d.extent > 1 for d in dims) for dims in (channels, columns))
     )
-    return _Roles(data, weight, space, window, channels, batch, columns, f) if fits else None
+    return (
+        _Roles(data, weight, space, window, channels, batch, columns, f)
+        if fits
+        else None
+    )

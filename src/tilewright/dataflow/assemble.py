@@ -12,11 +12,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from tilewright.compute.laws import map_loads
 from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.transforms import map_loads
 from tilewright.dataflow.builder import Builder
 from tilewright.dataflow.graph import TaskGraph, Volume
-from tilewright.dataflow.parts import Cuts, points, reads_in_order, restrict, results, touched
+from tilewright.dataflow.parts import (
+    Cuts,
+    points,
+    reads_in_order,
+    restrict,
+    results,
+    touched,
+)
 from tilewright.dataflow.pieces import Piece
 from tilewright.dataflow.program import Task
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
@@ -72,11 +79,15 @@ def _equal_parts(piece: Piece) -> dict[_Shape, list[Cuts]]:
     }
     alike: dict[tuple[tuple[int, int], ...], list[Cuts]] = {}
     for cuts in piece.parts():
-        key = tuple((cuts[v][1] - cuts[v][0], cuts[v][0] * (v in mixed)) for v in piece.spread)
+        key = tuple(
+            (cuts[v][1] - cuts[v][0], cuts[v][0] * (v in mixed)) for v in piece.spread
+        )
         alike.setdefault(key, []).append(cuts)
     found: dict[_Shape, list[Cuts]] = {}
     for cuts_of in alike.values():
-        found.setdefault(_shape(piece, restrict(c, cuts_of[0], c.name)), []).extend(cuts_of)
+        found.setdefault(_shape(piece, restrict(c, cuts_of[0], c.name)), []).extend(
+            cuts_of
+        )
     return found
 
 
@@ -94,7 +105,11 @@ def fed(tasks: Sequence[Task]) -> list[Task]:
     changed = {t: t for t in tasks}
     feeders: dict[Task, list[Task]] = {}
     for b, users in readers.items():
-        if b not in writers or sum(t.count for t in users) < 2 or _flows_from(writers[b]):
+        if (
+            b not in writers
+            or sum(t.count for t in users) < 2
+            or _flows_from(writers[b])
+        ):
             continue
         if all(t.flows_into(b) for t in users):
             feeder = _feeder(b)
@@ -121,12 +136,18 @@ def _reading(task: Task, old: Buffer, new: Buffer) -> Task:
     def moved(load: Load) -> Expr:
         return new[load.index]
 
-    outputs = tuple(Output(o.tensor, o.index, map_loads(o.value, {old: moved})) for o in c.outputs)
+    outputs = tuple(
+        Output(o.tensor, o.index, map_loads(o.value, {old: moved})) for o in c.outputs
+    )
     unique = {new if b is old else b: count for b, count in task.unique.items()}
-    return replace(task, work=Computation(c.name, c.dims, outputs, c.reducer), unique=unique)
+    return replace(
+        task, work=Computation(c.name, c.dims, outputs, c.reducer), unique=unique
+    )
 
 
-def _users(tasks: Sequence[Task]) -> tuple[dict[Buffer, list[Task]], dict[Buffer, list[Task]]]:
+def _users(
+    tasks: Sequence[Task],
+) -> tuple[dict[Buffer, list[Task]], dict[Buffer, list[Task]]]:
     """The tasks that write and those that read each tensor."""
     writers: dict[Buffer, list[Task]] = {}
     readers: dict[Buffer, list[Task]] = {}
@@ -143,7 +164,10 @@ def _flows_from(writers: Sequence[Task]) -> bool:
 
 
 def connect(
-    name: str, tasks: Sequence[Task], outputs: Mapping[str, Buffer], volume: Volume | str
+    name: str,
+    tasks: Sequence[Task],
+    outputs: Mapping[str, Buffer],
+    volume: Volume | str,
 ) -> TaskGraph:
     """The task graph of `tasks`, whose results `outputs` leave; others are inputs or constants."""
     b = Builder(name)
@@ -159,11 +183,15 @@ def connect(
         if tensor in writers:
             b.sink(f"out:{label}")
         for t in writers.get(tensor, ()):
-            b.connect(t.name, f"out:{label}", t.writes, array=max(t.writes, tensor.size))
+            b.connect(
+                t.name, f"out:{label}", t.writes, array=max(t.writes, tensor.size)
+            )
     return b.build(volume)
 
 
-def _edges(b: Builder, tensor: Buffer, writers: Sequence[Task], readers: Sequence[Task]) -> None:
+def _edges(
+    b: Builder, tensor: Buffer, writers: Sequence[Task], readers: Sequence[Task]
+) -> None:
     """The edges of one tensor, from its writers or the outside to its readers."""
     if not writers:
         for r in readers:

@@ -28,7 +28,9 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
     elements that are free.
     """
     if whole(pes, 1) is None:
-        raise InputError(f"{pes!r} processing elements", hint="give an integer of at least 1")
+        raise InputError(
+            f"{pes!r} processing elements", hint="give an integer of at least 1"
+        )
     rank = upward_rank(graph)
     missing = [len(edges) for edges in graph.ins]
     ready: list[tuple[int, int]] = []

@@ -109,7 +109,9 @@ class _Walk:
 
     def _alone(self, n: int) -> bool:
         """Whether the first of the free nodes got whole blocks for itself."""
-        turns = self.left[n] // self.pes if self.graph.nodes[n].role is Role.COMPUTE else 0
+        turns = (
+            self.left[n] // self.pes if self.graph.nodes[n].role is Role.COMPUTE else 0
+        )
         if turns < 2 or self.tasks or self.fits or self.heavy:
             return False
         self.shares.append(Share(n, self.current, self.pes, turns))

@@ -66,7 +66,11 @@ def _form(stage: FusionGroup, tasks: Sequence[Task], volume: Volume) -> _Form:
         graph,
         outside,
         {(b, index[t.name]) for t in tasks for b in t.inputs if t.flows_into(b)},
-        {b for b, writers in made.items() if len(writers) == 1 and writers[0].flows_out},
+        {
+            b
+            for b, writers in made.items()
+            if len(writers) == 1 and writers[0].flows_out
+        },
         [index[t.name] for t in tasks if not inside & set(t.inputs)],
         {b: [index[t.name] for t in writers] for b, writers in made.items()},
     )
@@ -75,13 +79,17 @@ def _form(stage: FusionGroup, tasks: Sequence[Task], volume: Volume) -> _Form:
 class Bounds:
     """The bounds of a network, each operator with the expansions `options[name]` to choose from."""
 
-    def __init__(self, net: Network, options: Mapping[str, Sequence[str]], volume: Volume) -> None:
+    def __init__(
+        self, net: Network, options: Mapping[str, Sequence[str]], volume: Volume
+    ) -> None:
         self._stages: Final = net.stages
         self._forms: Final = [
             [_form(s, net.tasks(s, option), volume) for option in options[s.name]]
             for s in self._stages
         ]
-        self._least: Final = [min(f.graph.total_work for f in forms) for forms in self._forms]
+        self._least: Final = [
+            min(f.graph.total_work for f in forms) for forms in self._forms
+        ]
         self._writers: Final[dict[Buffer, list[int]]] = {}
         for n, stage in enumerate(self._stages):
             for tensor in stage.writes:
@@ -122,7 +130,10 @@ class Bounds:
         for n, stage in enumerate(self._stages):
             sets = [
                 frozenset[int]().union(
-                    *(self._before(f.outside[u], e, f, ended, below) for u in _sources(f, e))
+                    *(
+                        self._before(f.outside[u], e, f, ended, below)
+                        for u in _sources(f, e)
+                    )
                 )
                 for f in self._forms[n]
                 for e in f.entries
@@ -145,7 +156,9 @@ class Bounds:
         streams = (tensor, task) in form.ordered
         for w in self._writers.get(tensor, ()):
             flows = streams and any(tensor in f.flows for f in self._forms[w])
-            found |= ended[w] | (below[w] if self._final[w] is tensor and not flows else set())
+            found |= ended[w] | (
+                below[w] if self._final[w] is tensor and not flows else set()
+            )
         return found
 
     def _final_writers(self, tensor: Buffer) -> list[int]:
@@ -164,7 +177,10 @@ def _sources(form: _Form, task: int) -> list[int]:
 
 
 def _run(
-    form: _Form, times: Mapping[Buffer, Sequence[Sequence[_Times]]], floor: int, pes: int
+    form: _Form,
+    times: Mapping[Buffer, Sequence[Sequence[_Times]]],
+    floor: int,
+    pes: int,
 ) -> dict[Buffer, _Times]:
     """The times of an operator's results by one expansion; none of its tasks starts before
     `floor`."""
@@ -179,7 +195,9 @@ def _run(
             if u in form.outside:
                 first, last = _arrival(form, times, form.outside[u], n)
             else:
-                stored = node.role is not Role.COMPUTE or graph.nodes[u].role is Role.BUFFER
+                stored = (
+                    node.role is not Role.COMPUTE or graph.nodes[u].role is Role.BUFFER
+                )
                 first, last = end[u] if stored else start[u], end[u]
             start[n] = max(start[n], first)
             end[n] = max(end[n], last)
@@ -187,20 +205,27 @@ def _run(
         end[n] = max(end[n], start[n] + max(work, _share(work * node.count, pes)))
     return {
         tensor: _Times(
-            min(start[w] for w in writers), max(end[w] for w in writers), tensor in form.flows
+            min(start[w] for w in writers),
+            max(end[w] for w in writers),
+            tensor in form.flows,
         )
         for tensor, writers in form.writers.items()
     }
 
 
 def _arrival(
-    form: _Form, times: Mapping[Buffer, Sequence[Sequence[_Times]]], tensor: Buffer, task: int
+    form: _Form,
+    times: Mapping[Buffer, Sequence[Sequence[_Times]]],
+    tensor: Buffer,
+    task: int,
 ) -> tuple[int, int]:
     """The cycles before which a task that reads a tensor neither starts nor ends."""
     ordered = (tensor, task) in form.ordered
     first, last = 0, 0
     for forms in times.get(tensor, ()):
-        first = max(first, min(t.start if ordered and t.flows else t.end for t in forms))
+        first = max(
+            first, min(t.start if ordered and t.flows else t.end for t in forms)
+        )
         last = max(last, min(t.end for t in forms))
     return first, last
 

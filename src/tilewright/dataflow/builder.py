@@ -17,13 +17,17 @@ class Builder:
         self._edges: list[Edge] = []
         self._index: dict[str, int] = {}
 
-    def add(self, name: str, role: Role = Role.COMPUTE, origin: str = "", *, count: int = 1) -> str:
+    def add(
+        self, name: str, role: Role = Role.COMPUTE, origin: str = "", *, count: int = 1
+    ) -> str:
         """A node of `count` equal tasks; gives its name, to be used in `connect`.
 
         A name twice is an InputError.
         """
         if name in self._index:
-            raise InputError(f"two nodes are called {name}", where=f"task graph {self.name}")
+            raise InputError(
+                f"two nodes are called {name}", where=f"task graph {self.name}"
+            )
         self._index[name] = len(self._nodes)
         self._nodes.append(Node(name, role, origin, _plain(count)))
         return name
@@ -64,8 +68,14 @@ class Builder:
                     where=f"task graph {self.name}",
                     hint="add the node first",
                 )
-        numbers = (part, part if array is None else array, part if unique is None else unique)
-        self._edges.append(Edge(self._index[source], self._index[target], *map(_plain, numbers)))
+        numbers = (
+            part,
+            part if array is None else array,
+            part if unique is None else unique,
+        )
+        self._edges.append(
+            Edge(self._index[source], self._index[target], *map(_plain, numbers))
+        )
 
     def build(self, volume: Volume | str) -> TaskGraph:
         """The checked graph under a reading of its volumes. Raises InputError as TaskGraph does."""

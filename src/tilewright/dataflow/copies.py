@@ -18,7 +18,10 @@ def expanded(graph: TaskGraph) -> TaskGraph:
         [
             [node]
             if node.count == 1
-            else [replace(node, name=f"{node.name}[{k}]", count=1) for k in range(node.count)]
+            else [
+                replace(node, name=f"{node.name}[{k}]", count=1)
+                for k in range(node.count)
+            ]
             for node in graph.nodes
         ],
     )
@@ -69,7 +72,9 @@ def _parts(node: Node, shares: Sequence[Share]) -> list[Node]:
     found, begin = [], 0
     for share in shares:
         count = share.count * share.turns
-        found.append(replace(node, name=f"{node.name}[{begin}:{begin + count}]", count=count))
+        found.append(
+            replace(node, name=f"{node.name}[{begin}:{begin + count}]", count=count)
+        )
         begin += count
     return found
 
@@ -85,4 +90,6 @@ def _replaced(graph: TaskGraph, nodes: Sequence[Sequence[Node]]) -> TaskGraph:
         for source in range(ends[e.source], ends[e.source + 1])
         for target in range(ends[e.target], ends[e.target + 1])
     ]
-    return TaskGraph(graph.name, [n for parts in nodes for n in parts], edges, graph.volume)
+    return TaskGraph(
+        graph.name, [n for parts in nodes for n in parts], edges, graph.volume
+    )

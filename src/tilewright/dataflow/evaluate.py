@@ -101,7 +101,11 @@ class Evaluator:
             found = program(self.net, chosen, self.volume)
             graph = found.graph
             self._graphs[choice] = _Prepared(
-                graph, found.io, _stored(graph), critical_path(graph), streaming_depth(graph)
+                graph,
+                found.io,
+                _stored(graph),
+                critical_path(graph),
+                streaming_depth(graph),
             )
         self._graphs.move_to_end(choice)
         return self._graphs[choice]

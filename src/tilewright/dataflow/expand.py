@@ -111,7 +111,9 @@ def _outer(p: Product) -> list[Piece]:
     c = p.computation
     free = (*p.b, *p.n, *p.m)
     assert c.reducer is not None
-    shape, index = (tuple(x) for x in zip(*((d.extent, d.var) for d in (*p.k, *free)), strict=True))
+    shape, index = (
+        tuple(x) for x in zip(*((d.extent, d.var) for d in (*p.k, *free)), strict=True)
+    )
     partial = [
         Buffer(f"{o.tensor.name}_partial", shape, dtype)
         for o, dtype in zip(c.outputs, c.reducer.dtypes, strict=True)
@@ -119,16 +121,25 @@ def _outer(p: Product) -> list[Piece]:
     products = Computation(
         f"{c.name}_products",
         tuple(Dim(d.var, d.extent, CC) for d in (*p.k, *free)),
-        tuple(Output(b, index, o.value) for b, o in zip(partial, c.outputs, strict=True)),
+        tuple(
+            Output(b, index, o.value) for b, o in zip(partial, c.outputs, strict=True)
+        ),
     )
     fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in (*p.k, *free)}
     dims = tuple(Dim(_var(fresh, d), d.extent, d.combine) for d in (*free, *p.k))
     sums = tuple(
-        Output(o.tensor, tuple(substitute(i, fresh) for i in o.index), substitute(b[index], fresh))
+        Output(
+            o.tensor,
+            tuple(substitute(i, fresh) for i in o.index),
+            substitute(b[index], fresh),
+        )
         for b, o in zip(partial, c.outputs, strict=True)
     )
     total = Computation(f"{c.name}_sum", dims, sums, c.reducer)
-    return [Piece(products, "op", {d.var: 1 for d in p.k}), Piece(total, "sum", joins=True)]
+    return [
+        Piece(products, "op", {d.var: 1 for d in p.k}),
+        Piece(total, "sum", joins=True),
+    ]
 
 
 def _var(fresh: Mapping[object, object], d: Dim) -> Var:
@@ -183,13 +194,20 @@ def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Pi
     """The last piece's result, copied by a task in the order of these dimensions."""
     last = pieces[-1]
     outputs = last.computation.outputs
-    kept = [Buffer(f"{o.tensor.name}_unordered", o.tensor.shape, o.tensor.dtype) for o in outputs]
-    moved = tuple(Output(b, o.index, o.value) for b, o in zip(kept, outputs, strict=True))
+    kept = [
+        Buffer(f"{o.tensor.name}_unordered", o.tensor.shape, o.tensor.dtype)
+        for o in outputs
+    ]
+    moved = tuple(
+        Output(b, o.index, o.value) for b, o in zip(kept, outputs, strict=True)
+    )
     changed = replace(last.computation, outputs=moved)
     fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in order}
     dims = tuple(Dim(_var(fresh, d), d.extent, CC) for d in order)
     index = tuple(substitute(i, fresh) for i in p.computation.outputs[0].index)
-    copies = tuple(Output(o.tensor, index, b[index]) for b, o in zip(kept, outputs, strict=True))
+    copies = tuple(
+        Output(o.tensor, index, b[index]) for b, o in zip(kept, outputs, strict=True)
+    )
     copy = Computation(f"{outputs[0].tensor.name}_reorder", dims, copies)
     return [*pieces[:-1], replace(last, computation=changed), Piece(copy, "reorder")]
 
@@ -226,7 +244,10 @@ EXPANSIONS: Final[dict[str, dict[str, Expansion]]] = {
         "lmv": _conv(_rows, by_pixels=False),
         "mv": _conv(_columns, by_pixels=True),
         "op": _conv(_outer, by_pixels=False),
-        **{name: _conv(_tiles(count), by_pixels=False) for name, count in _TILED.items()},
+        **{
+            name: _conv(_tiles(count), by_pixels=False)
+            for name, count in _TILED.items()
+        },
         "direct": _direct,
         "rows": _direct_rows,
         "winograd": _winograd,
@@ -236,7 +257,9 @@ EXPANSIONS: Final[dict[str, dict[str, Expansion]]] = {
         "lmv": _matmul(_rows, by_rows=True),
         "mv": _matmul(_columns, by_rows=False),
         "op": _matmul(_outer, by_rows=True),
-        **{name: _matmul(_tiles(count), by_rows=True) for name, count in _TILED.items()},
+        **{
+            name: _matmul(_tiles(count), by_rows=True) for name, count in _TILED.items()
+        },
         **PLAIN,
     },
     "reduce": PLAIN,

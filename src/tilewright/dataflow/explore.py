@@ -66,7 +66,9 @@ class Group:
     @property
     def name(self) -> str:
         """Its first operator's, and how many more there are."""
-        return self.stages[0] + (f"(+{len(self.stages) - 1})" if len(self.stages) > 1 else "")
+        return self.stages[0] + (
+            f"(+{len(self.stages) - 1})" if len(self.stages) > 1 else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,9 @@ class Exploration:
         if len(chosen) < 2:
             return chosen[0][1] if chosen else "the only one"
         plain = {*PLAIN, OPERATOR} if len(chosen) > NAMED else frozenset[str]()
-        named = [f"{g.name}={name}" for g, name in chosen if not plain.issuperset(g.options)]
+        named = [
+            f"{g.name}={name}" for g, name in chosen if not plain.issuperset(g.options)
+        ]
         others = Counter(name for g, name in chosen if plain.issuperset(g.options))
         counted = ", ".join(f"{count} {name}" for name, count in others.most_common())
         return " ".join([*named, f"and {counted}"] if others else named)
@@ -151,7 +155,9 @@ class Exploration:
         elements (of equal ones the first)."""
         kept: list[Point] = []
         for p in sorted(self.points, key=lambda p: p.costs):
-            if not any(all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in kept):
+            if not any(
+                all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in kept
+            ):
                 kept.append(p)
         return kept
 
@@ -172,7 +178,12 @@ class Exploration:
         how, makespan = self.shortest(pes)
         point = self.best(pes)
         label = self.label(point.choice)
-        return {"schedule": how, "makespan": makespan, "label": label, **self.compared(point)}
+        return {
+            "schedule": how,
+            "makespan": makespan,
+            "label": label,
+            **self.compared(point),
+        }
 
     def _row(self, point: Point) -> dict[str, Any]:
         return {**asdict(point), "label": self.label(point.choice)}
@@ -202,7 +213,10 @@ def groups_of(
             )
         key = stage.name if stage.name in wanted or stage.kernel else _same(stage)
         found.setdefault(key, ([], family, options))[0].append(stage.name)
-    return [Group(tuple(stages), family, options) for stages, family, options in found.values()]
+    return [
+        Group(tuple(stages), family, options)
+        for stages, family, options in found.values()
+    ]
 
 
 def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
@@ -220,7 +234,9 @@ def _same(stage: FusionGroup) -> str:
 
 def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
     for name, options in wanted.items():
-        concerned = [s.name for s in net.stages if name in (s.name, net.families[s.name])]
+        concerned = [
+            s.name for s in net.stages if name in (s.name, net.families[s.name])
+        ]
         if not concerned:
             raise InputError(
                 f"expansions are given for {name}, which the network does not have",
@@ -228,7 +244,9 @@ def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
                 hint=f"families: {', '.join(sorted(set(net.families.values())))}; "
                 f"operators: {', '.join(s.name for s in net.stages[:12])}",
             )
-        known = dict.fromkeys(o for s in concerned for o in net.choices.get(s, ("whole",)))
+        known = dict.fromkeys(
+            o for s in concerned for o in net.choices.get(s, ("whole",))
+        )
         unknown = [option for option in options if option not in known]
         if unknown:
             raise InputError(
@@ -260,7 +278,9 @@ def explore(
     """
     if not pes or any(whole(n, 1) is None for n in pes):
         raise InputError(
-            f"processing elements {list(pes)}", where=net.name, hint="give integers of at least 1"
+            f"processing elements {list(pes)}",
+            where=net.name,
+            hint="give integers of at least 1",
         )
     if whole(limit, 1) is None or not seconds >= 0:
         raise InputError(
@@ -276,7 +296,9 @@ def explore(
     everything = math.prod(len(g.options) for g in groups) * len(counts)
     exact = everything <= limit
     stages = [g.stages for g in groups]
-    evaluator = Evaluator(net, stages, reading, heuristics, known, min(everything, limit))
+    evaluator = Evaluator(
+        net, stages, reading, heuristics, known, min(everything, limit)
+    )
     if exact:
         for choice in product(*(g.options for g in groups)):
             for count in counts:
@@ -285,13 +307,18 @@ def explore(
         options = [g.options for g in groups]
         search(evaluator, options, counts, limit, time.monotonic() + seconds)
     points = sorted(evaluator.found.values(), key=lambda p: (p.pes, p.costs))
-    bounds = Bounds(net, {name: g.options for g in groups for name in g.stages}, reading)
+    bounds = Bounds(
+        net, {name: g.options for g in groups for name in g.stages}, reading
+    )
     lowest = {count: bounds.makespan(count) for count in counts}
     return Exploration(net.name, reading, groups, points, exact, lowest, evaluator)
 
 
 def _subject(
-    net: Network, groups: Sequence[Group], reading: Volume, heuristics: Sequence[Heuristic]
+    net: Network,
+    groups: Sequence[Group],
+    reading: Volume,
+    heuristics: Sequence[Heuristic],
 ) -> dict[str, Any]:
     """What makes results comparable: the operators, how they are grouped, and how scheduled."""
     text = "\n".join(_same(s) if s.computations else s.name for s in net.stages)

@@ -50,7 +50,9 @@ def fifo_sizes(
             if n in followed:
                 components.setdefault(steady.component[n], []).append(n)
         for nodes in components.values():
-            for e, size in fifo_rooms(graph, nodes, flows, times.start, every=every).items():
+            for e, size in fifo_rooms(
+                graph, nodes, flows, times.start, every=every
+            ).items():
                 sizes[e] = size
         paced = [e for e in flows if graph.edges[e].target not in followed]
         lags = _lags(graph, steady, block) if paced else _Lags()

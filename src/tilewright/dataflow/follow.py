@@ -28,9 +28,13 @@ Cycles = np.ndarray[Any, np.dtype[np.int64]]
 FAR: Final = 1 << 60  # later than any cycle
 
 
-def read_times(reads: int, writes: int, ready: int, arrivals: Iterable[Cycles]) -> Cycles:
+def read_times(
+    reads: int, writes: int, ready: int, arrivals: Iterable[Cycles]
+) -> Cycles:
     """When a task reads its elements that may start in cycle `ready`; `arrivals` of each stream."""
-    steps = _given(np.arange(reads), reads, writes) if writes > reads else np.arange(reads)
+    steps = (
+        _given(np.arange(reads), reads, writes) if writes > reads else np.arange(reads)
+    )
     when = np.full(reads, ready, np.int64)
     for stream in arrivals:
         np.maximum(when, stream, out=when)
@@ -88,9 +92,13 @@ def fifo_rooms(
     streams = set(flows)
     written: dict[int, Cycles] = {}
     for n in order:
-        arrivals = [written[graph.edges[e].source] for e in graph.ins[n] if e in streams]
+        arrivals = [
+            written[graph.edges[e].source] for e in graph.ins[n] if e in streams
+        ]
         reads, writes = graph.consumed[n], graph.produced[n]
-        written[n] = write_times(reads, writes, read_times(reads, writes, start[n], arrivals))
+        written[n] = write_times(
+            reads, writes, read_times(reads, writes, start[n], arrivals)
+        )
     late_read: dict[int, Cycles] = {}
     rooms: dict[int, int] = {}
     for n in reversed(order):

@@ -60,7 +60,11 @@ class Kind(StrEnum):
         return _ROLES.get(self, Role.COMPUTE)
 
 
-_ROLES: Final = {Kind.BUFFER: Role.BUFFER, Kind.SOURCE: Role.SOURCE, Kind.SINK: Role.SINK}
+_ROLES: Final = {
+    Kind.BUFFER: Role.BUFFER,
+    Kind.SOURCE: Role.SOURCE,
+    Kind.SINK: Role.SINK,
+}
 _KINDS: Final = {role: kind for kind, role in _ROLES.items()}
 
 
@@ -125,8 +129,12 @@ class TaskGraph:
             ins[e.target].append(n)
         self.ins: Final[Sequence[Sequence[int]]] = ins
         self.outs: Final[Sequence[Sequence[int]]] = outs
-        self.consumed: Final = [self._common(n, ins[n], "reads") for n in range(len(self.nodes))]
-        self.produced: Final = [self._common(n, outs[n], "writes") for n in range(len(self.nodes))]
+        self.consumed: Final = [
+            self._common(n, ins[n], "reads") for n in range(len(self.nodes))
+        ]
+        self.produced: Final = [
+            self._common(n, outs[n], "writes") for n in range(len(self.nodes))
+        ]
         self._check_roles()
         self.order: Final = self._sorted()
 
@@ -178,7 +186,9 @@ class TaskGraph:
     @cached_property
     def streams(self) -> int:
         """How many edges there are between single tasks."""
-        return sum(self.nodes[e.source].count * self.nodes[e.target].count for e in self.edges)
+        return sum(
+            self.nodes[e.source].count * self.nodes[e.target].count for e in self.edges
+        )
 
     @cached_property
     def total_work(self) -> int:
@@ -223,7 +233,9 @@ class TaskGraph:
                     "rename it",
                 )
             if node.name in seen:
-                raise self._error(f"two nodes are called {node.name}", "names must be unique")
+                raise self._error(
+                    f"two nodes are called {node.name}", "names must be unique"
+                )
             seen.add(node.name)
             number = type(node.count) is int and node.count >= 1
             if not number or (node.count > 1 and node.role is not Role.COMPUTE):
@@ -276,7 +288,9 @@ class TaskGraph:
             found = (bool(self.ins[n]), bool(self.outs[n]))
             if found == needs[node.role]:
                 continue
-            for side, want, have in zip(("in", "out"), needs[node.role], found, strict=True):
+            for side, want, have in zip(
+                ("in", "out"), needs[node.role], found, strict=True
+            ):
                 if want != have:
                     raise self._error(
                         f"{node.role} {node.name} has {'no' if want else 'an'} {side}-edge",
@@ -320,4 +334,6 @@ def named(kind: type[_E], value: str) -> _E:
         return kind(value)
     except ValueError:
         known = ", ".join(kind)
-        raise InputError(f"no {kind.__name__.lower()} {value!r}", hint=f"known: {known}") from None
+        raise InputError(
+            f"no {kind.__name__.lower()} {value!r}", hint=f"known: {known}"
+        ) from None

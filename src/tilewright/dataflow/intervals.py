@@ -19,7 +19,8 @@ def streaming(graph: TaskGraph, block: Sequence[int]) -> list[bool]:
     block: the spatial block of each node, -1 for sources and sinks.
     """
     return [
-        block[e.source] == block[e.target] >= 0 and graph.nodes[e.source].role is not Role.BUFFER
+        block[e.source] == block[e.target] >= 0
+        and graph.nodes[e.source].role is not Role.BUFFER
         for e in graph.edges
     ]
 
@@ -69,7 +70,8 @@ def intervals(graph: TaskGraph, streams: Sequence[bool]) -> Intervals:
     """The intervals of all edges when those of `streams` stream. Exact rationals."""
     held = [node.role is Role.BUFFER for node in graph.nodes]
     flows = [
-        streamed and not held[e.target] for e, streamed in zip(graph.edges, streams, strict=True)
+        streamed and not held[e.target]
+        for e, streamed in zip(graph.edges, streams, strict=True)
     ]
     component = components(graph, flows)
     fattest = [0] * len(graph.nodes)
@@ -77,7 +79,9 @@ def intervals(graph: TaskGraph, streams: Sequence[bool]) -> Intervals:
     for n in range(len(graph.nodes)):
         c = component[n]
         inside = any(flows[e] for e in graph.outs[n])
-        fattest[c] = max(fattest[c], graph.consumed[n], 0 if inside else graph.produced[n])
+        fattest[c] = max(
+            fattest[c], graph.consumed[n], 0 if inside else graph.produced[n]
+        )
         moving[c] |= any(streams[e] for e in graph.outs[n])
     pace = [fattest[c] if moving[c] else 0 for c in component]
     return Intervals(graph, streams, flows, component, pace)

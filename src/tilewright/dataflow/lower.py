@@ -11,7 +11,13 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.dataflow.assemble import connect, fed
 from tilewright.dataflow.expand import EXPANSIONS
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.operators import choices_of, family_of, one_task, tasks_by, unique
+from tilewright.dataflow.operators import (
+    choices_of,
+    family_of,
+    one_task,
+    tasks_by,
+    unique,
+)
 from tilewright.dataflow.program import Opaque, Program, Task
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation
@@ -54,13 +60,17 @@ class Network:
             if stage.kernel is None:
                 made = tasks_by(stage, choice, self._read_outside(stage))
             else:
-                made = [one_task(stage.name, self.opaque.get(stage.kernel, stage.kernel))]
+                made = [
+                    one_task(stage.name, self.opaque.get(stage.kernel, stage.kernel))
+                ]
             self._tasks[stage, choice] = made
         return self._tasks[stage, choice]
 
     def _read_outside(self, stage: FusionGroup) -> set[Buffer]:
         """What other groups read, and the network's outputs."""
-        return set(self.plan.results).union(*(s.reads for s in self.stages if s is not stage))
+        return set(self.plan.results).union(
+            *(s.reads for s in self.stages if s is not stage)
+        )
 
 
 def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
@@ -122,7 +132,9 @@ def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
             continue
         op = step.operation
         captured = (v for v in op.reads if v not in op.inputs)
-        operands = tuple(None if v is None else plan.buffers[v] for v in (*op.inputs, *captured))
+        operands = tuple(
+            None if v is None else plan.buffers[v] for v in (*op.inputs, *captured)
+        )
         work = Opaque(op, operands, tuple(plan.buffers[v] for v in op.writes))
         name = f"{re.sub(r'[^A-Za-z0-9]+', '_', op.label).strip('_')}:opaque{n}"
         kernel = Kernel(name, (*work.inputs, *work.outputs), work.outputs, block())
@@ -132,7 +144,9 @@ def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
 
 
 def program(
-    net: Network, choices: Mapping[str, str] | None = None, volume: Volume | str = Volume.PART
+    net: Network,
+    choices: Mapping[str, str] | None = None,
+    volume: Volume | str = Volume.PART,
 ) -> Program:
     """The task graph of a network.
 
@@ -143,7 +157,9 @@ def program(
     _check(net, chosen)
     tasks: list[Task] = []
     for stage in net.stages:
-        tasks += net.tasks(stage, chosen.get(stage.name, chosen.get(net.families[stage.name])))
+        tasks += net.tasks(
+            stage, chosen.get(stage.name, chosen.get(net.families[stage.name]))
+        )
     tasks = unique(fed(tasks))
     inputs = [net.plan.buffers[v] for v in net.plan.graph.inputs]
     outputs = {v.name: net.plan.buffers[v] for v in net.plan.graph.outputs}

@@ -33,14 +33,20 @@ def family_of(stage: FusionGroup) -> str:
     return family(_main(stage)) if stage.computations else "kernel"
 
 
-def tasks_by(stage: FusionGroup, choice: str | None, outside: Collection[Buffer]) -> list[Task]:
+def tasks_by(
+    stage: FusionGroup, choice: str | None, outside: Collection[Buffer]
+) -> list[Task]:
     """The tasks of a group of Computations; `choice` is one of its own, or None for the default.
 
     outside: what others read of it, and the network's outputs.
     """
     if choice != OPERATOR:
         return _apart(stage, choice)
-    return _apart(stage, "whole") if len(stage.computations) == 1 else [_together(stage, outside)]
+    return (
+        _apart(stage, "whole")
+        if len(stage.computations) == 1
+        else [_together(stage, outside)]
+    )
 
 
 def _apart(stage: FusionGroup, choice: str | None) -> list[Task]:

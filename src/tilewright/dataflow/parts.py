@@ -16,7 +16,9 @@ from tilewright.expr.reads import reads_memory, variables
 from tilewright.ir.node import substitute
 
 Cuts = Mapping[Var, tuple[int, int]]
-_COUNTED: Final = 1 << 20  # points that are enumerated to count or order what they touch
+_COUNTED: Final = (
+    1 << 20
+)  # points that are enumerated to count or order what they touch
 
 
 def restrict(c: Computation, cuts: Cuts, name: str) -> Computation:
@@ -35,7 +37,11 @@ def restrict(c: Computation, cuts: Cuts, name: str) -> Computation:
         env[d.var] = const(low) if high - low == 1 else moved + low
         dims.append(Dim(moved, high - low, d.combine))
     outputs = tuple(
-        Output(o.tensor, tuple(substitute(i, env) for i in o.index), substitute(o.value, env))
+        Output(
+            o.tensor,
+            tuple(substitute(i, env) for i in o.index),
+            substitute(o.value, env),
+        )
         for o in c.outputs
     )
     return Computation(name, tuple(dims), outputs, c.reducer)
@@ -84,7 +90,9 @@ def _distinct(dims: Sequence[Dim], load: Load) -> int:
             total *= min(size, math.prod(extents[v] for v in space) if exact else size)
             continue
         grid = _grid([Dim(v, extents[v]) for v in space])
-        total *= _count([load.index[a] for a in axes], [load.buffer.shape[a] for a in axes], grid)
+        total *= _count(
+            [load.index[a] for a in axes], [load.buffer.shape[a] for a in axes], grid
+        )
     return total
 
 
@@ -104,7 +112,9 @@ def _linked(used: Sequence[set[Var]]) -> list[list[int]]:
     for axis, own in enumerate(used):
         near = [g for g in groups if g[0] & own]
         merged = (own.union(*(g[0] for g in near)), [a for g in near for a in g[1]])
-        groups = [g for g in groups if g not in near] + [(merged[0], [*merged[1], axis])]
+        groups = [g for g in groups if g not in near] + [
+            (merged[0], [*merged[1], axis])
+        ]
     return [axes for _, axes in groups]
 
 
@@ -132,7 +142,10 @@ def writes_in_order(c: Computation) -> bool:
     """Whether the only output is written element after element as the dimensions run."""
     if len(c.outputs) != 1:
         return False
-    kinds = [kind for kind, _ in groupby(d.combine in (CC, PS) for d in c.dims if d.extent > 1)]
+    kinds = [
+        kind
+        for kind, _ in groupby(d.combine in (CC, PS) for d in c.dims if d.extent > 1)
+    ]
     if kinds not in ([], [True], [False], [True, False]):
         return False
     o = c.outputs[0]

@@ -8,8 +8,8 @@ from itertools import product
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.contraction import is_contraction
-from tilewright.compute.laws import split_digits
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.transforms import split_digits
 from tilewright.dataflow.parts import Cuts
 from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Mul, Sub, Var
 from tilewright.expr.reads import variables
@@ -39,7 +39,9 @@ class Piece:
         ranges = []
         for d in self.computation.dims:
             step = self.spread.get(d.var, d.extent)
-            ranges.append([(low, min(low + step, d.extent)) for low in range(0, d.extent, step)])
+            ranges.append(
+                [(low, min(low + step, d.extent)) for low in range(0, d.extent, step)]
+            )
         variables = [d.var for d in self.computation.dims]
         for chosen in product(*ranges):
             yield dict(zip(variables, chosen, strict=True))
@@ -76,7 +78,9 @@ def product_of(c: Computation) -> Product | None:
     first, second = factors
     own = _used(first) ^ _used(second)
     inner = [v for i in c.outputs[0].index for v in variables(i) if v in own]
-    rows, columns = (second, first) if inner and inner[-1] in _used(first) else (first, second)
+    rows, columns = (
+        (second, first) if inner and inner[-1] in _used(first) else (first, second)
+    )
     mine, theirs = _used(rows), _used(columns)
 
     def choose(in_rows: bool, in_columns: bool) -> tuple[Dim, ...]:
@@ -87,7 +91,13 @@ def product_of(c: Computation) -> Product | None:
     reduced = tuple(d for d in c.dims if d.combine == PW)
     both, neither = choose(True, True), choose(False, False)
     return Product(
-        c, rows, columns, choose(True, False), choose(False, True), reduced, both + neither
+        c,
+        rows,
+        columns,
+        choose(True, False),
+        choose(False, True),
+        reduced,
+        both + neither,
     )
 
 
@@ -121,7 +131,9 @@ def _complex_factors(c: Computation) -> tuple[Load, Load] | None:
         if isinstance(n, Mul) and isinstance(n.lhs, Load) and isinstance(n.rhs, Load):
             found.append((n.lhs, n.rhs))
     sides = {frozenset(map(frozenset, map(_used, pair))) for pair in found}
-    plain = all(len({*variables(i)}) < 2 for pair in found for load in pair for i in load.index)
+    plain = all(
+        len({*variables(i)}) < 2 for pair in found for load in pair for i in load.index
+    )
     if len(found) != 4 or len(sides) != 1 or len(next(iter(sides))) != 2 or not plain:
         return None
     return found[0]
@@ -146,13 +158,21 @@ def gathered(p: Product) -> tuple[Computation, Product]:
     and the product with that matrix."""
     used = _used(p.columns)
     dims = [d for d in (*p.b, *p.m, *p.k) if d.var in used]
-    matrix = Buffer(f"{p.computation.name}_windows", tuple(d.extent for d in dims), p.columns.dtype)
+    matrix = Buffer(
+        f"{p.computation.name}_windows", tuple(d.extent for d in dims), p.columns.dtype
+    )
     fresh = {d.var: Var(d.var.name, INDEX) for d in dims}
     window = _guarded(p)
     copy = Computation(
         f"{p.computation.name}_im2col",
         tuple(Dim(fresh[d.var], d.extent, CC) for d in dims),
-        (Output(matrix, tuple(fresh[d.var] for d in dims), substitute(window, dict(fresh))),),
+        (
+            Output(
+                matrix,
+                tuple(fresh[d.var] for d in dims),
+                substitute(window, dict(fresh)),
+            ),
+        ),
     )
     read = matrix[tuple(d.var for d in dims)]
     (o,) = p.computation.outputs
@@ -165,7 +185,9 @@ def gathered(p: Product) -> tuple[Computation, Product]:
     )
     again = product_of(changed)
     if again is None:
-        raise UnsupportedError("its windows are not read in one place", where=p.computation.name)
+        raise UnsupportedError(
+            "its windows are not read in one place", where=p.computation.name
+        )
     return copy, again
 
 
@@ -174,7 +196,11 @@ def _guarded(p: Product) -> Expr:
     (o,) = p.computation.outputs
     best: Expr = p.columns
     for n in postorder(o.value):
-        if not isinstance(n, Expr) or isinstance(n, Load) or n.dtype is not p.columns.dtype:
+        if (
+            not isinstance(n, Expr)
+            or isinstance(n, Load)
+            or n.dtype is not p.columns.dtype
+        ):
             continue
         loads = {x for x in postorder(n) if isinstance(x, Load)}
         if loads == {p.columns}:

@@ -13,7 +13,13 @@ from tilewright.base.errors import InputError
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation
 from tilewright.dataflow.graph import TaskGraph
-from tilewright.dataflow.parts import Cuts, places, reads_in_order, restrict, writes_in_order
+from tilewright.dataflow.parts import (
+    Cuts,
+    places,
+    reads_in_order,
+    restrict,
+    writes_in_order,
+)
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.interp import run_on
 from tilewright.graph.nodes import Operation
@@ -44,7 +50,9 @@ class Opaque:
     def run(self, held: Held) -> None:
         """Write the outputs."""
         given = [None if b is None else held[b] for b in self.operands]
-        results = zip(self.operation.outputs, run_on(self.operation, given, None), strict=False)
+        results = zip(
+            self.operation.outputs, run_on(self.operation, given, None), strict=False
+        )
         made = (array for value, array in results if value is not None)
         for b, array in zip(self.outputs, made, strict=True):
             held[b] = np.asarray(array, b.dtype.numpy).reshape(b.shape)

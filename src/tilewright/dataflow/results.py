@@ -46,7 +46,9 @@ class Point:
 
 _ROW: Final = {
     "choice": [schema.Text],
-    **dict.fromkeys(("pes", "makespan", "io", "buffers", "tasks", "blocks"), schema.Count),
+    **dict.fromkeys(
+        ("pes", "makespan", "io", "buffers", "tasks", "blocks"), schema.Count
+    ),
     "heuristic": schema.Text,
     **dict.fromkeys(("speedup", "utilization", "slr", "sslr"), schema.Number),
 }
@@ -96,7 +98,9 @@ class Store:
             return ""
         except ValueError as e:
             raise InputError(
-                f"these are not results: {e}", where=str(self._path), hint="name another file"
+                f"these are not results: {e}",
+                where=str(self._path),
+                hint="name another file",
             ) from None
 
     def add(self, point: Point) -> None:

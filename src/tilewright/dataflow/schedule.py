@@ -98,7 +98,9 @@ class Schedule:
     def fifo_space(self) -> int:
         """Elements that all FIFOs hold."""
         nodes = self.graph.nodes
-        ends = ((nodes[e.source].count, nodes[e.target].count) for e in self.graph.edges)
+        ends = (
+            (nodes[e.source].count, nodes[e.target].count) for e in self.graph.edges
+        )
         return sum(size * a * b for size, (a, b) in zip(self.fifos, ends, strict=True))
 
     def to_json(self) -> dict[str, Any]:
@@ -146,7 +148,9 @@ def schedule(
     """
     if whole(pes, 1) is None:
         raise InputError(
-            f"{pes!r} processing elements", where="schedule", hint="give an integer of at least 1"
+            f"{pes!r} processing elements",
+            where="schedule",
+            hint="give an integer of at least 1",
         )
     how = named(Heuristic, heuristic)
     when = named(Discipline, discipline)
@@ -172,7 +176,9 @@ def schedule(
     )
 
 
-def _gang(parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock) -> list[int]:
+def _gang(
+    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
+) -> list[int]:
     """The n-th task of a block on the n-th element, the block when the one before has ended."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
@@ -188,7 +194,9 @@ def _gang(parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clo
     return element
 
 
-def _list(parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock) -> list[int]:
+def _list(
+    parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock
+) -> list[int]:
     """Each task of a block on an element of its own, the components on the first that are free."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
@@ -197,7 +205,9 @@ def _list(parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clo
     for block in blocks:
         tasks = sorted(_tasks(graph, block), key=component.__getitem__)
         begin: dict[int, int] = {}
-        for position, n in zip(sorted(range(pes), key=free.__getitem__), tasks, strict=False):
+        for position, n in zip(
+            sorted(range(pes), key=free.__getitem__), tasks, strict=False
+        ):
             element[n] = position
             begin[component[n]] = free[position]
         clock.run(block, {n: begin.get(component[n], 0) for n in block})
@@ -211,7 +221,10 @@ def _tasks(graph: TaskGraph, block: Sequence[int]) -> list[int]:
 
 
 _Run = Callable[[Division, int, Sequence[Sequence[int]], Clock], list[int]]
-_DISCIPLINES: Final[dict[Discipline, _Run]] = {Discipline.GANG: _gang, Discipline.LIST: _list}
+_DISCIPLINES: Final[dict[Discipline, _Run]] = {
+    Discipline.GANG: _gang,
+    Discipline.LIST: _list,
+}
 
 
 def _memory(graph: TaskGraph, times: Times) -> None:

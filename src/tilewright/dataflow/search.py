@@ -29,11 +29,19 @@ class _Move:
 
     def on(self, choice: Choice) -> Choice:
         """The combination after it."""
-        return choice[: self.first] + (self.name,) * (self.last - self.first) + choice[self.last :]
+        return (
+            choice[: self.first]
+            + (self.name,) * (self.last - self.first)
+            + choice[self.last :]
+        )
 
 
 def search(
-    evaluator: Evaluator, options: Options, counts: Sequence[int], limit: int, end: float
+    evaluator: Evaluator,
+    options: Options,
+    counts: Sequence[int],
+    limit: int,
+    end: float,
 ) -> None:
     """Search on each number of processing elements, upwards and, from what is best on others,
     downwards again, each with an equal share of what is left of both limits.
@@ -50,7 +58,9 @@ def search(
         now = time.monotonic()
         share = max(1, (limit - evaluator.made) // shares)
         seconds = max(0.0, (end - now) / shares)
-        best[pes] = _descend(evaluator, [*best.values(), *starts], moves, pes, share, seconds)
+        best[pes] = _descend(
+            evaluator, [*best.values(), *starts], moves, pes, share, seconds
+        )
 
 
 def _descend(
@@ -67,7 +77,10 @@ def _descend(
     limits = Limits(seconds=seconds, until=lambda: evaluator.made >= most)
     changes = [move.on for move in moves]
     return descend(
-        starts, changes, lambda choice: evaluator.point(choice, pes).costs, limits=limits
+        starts,
+        changes,
+        lambda choice: evaluator.point(choice, pes).costs,
+        limits=limits,
     ).state
 
 
@@ -77,7 +90,8 @@ def _uniform(options: Options) -> Iterator[Choice]:
     seen: set[Choice] = set()
     for first, second in product(names, repeat=2):
         choice = tuple(
-            next((name for name in (first, second) if name in known), known[0]) for known in options
+            next((name for name in (first, second) if name in known), known[0])
+            for known in options
         )
         if choice not in seen:
             seen.add(choice)

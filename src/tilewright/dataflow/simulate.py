@@ -76,9 +76,20 @@ class _Stream:
 class _Task:
     """One running task: how far it has read and written."""
 
-    __slots__ = ("consumed", "into", "node", "out", "produced", "read", "ready", "wrote")
+    __slots__ = (
+        "consumed",
+        "into",
+        "node",
+        "out",
+        "produced",
+        "read",
+        "ready",
+        "wrote",
+    )
 
-    def __init__(self, node: int, graph: TaskGraph, streams: dict[int, _Stream], ready: int):
+    def __init__(
+        self, node: int, graph: TaskGraph, streams: dict[int, _Stream], ready: int
+    ):
         self.node = node
         self.consumed = graph.consumed[node]
         self.produced = graph.produced[node]
@@ -198,7 +209,9 @@ class _Run:
         """Start a node whose memory is there, or let it go on; whether anything happened."""
         if n in self.tasks:
             return self.tasks[n].advance()
-        memory = [self.graph.edges[e].source for e in self.graph.ins[n] if e not in streams]
+        memory = [
+            self.graph.edges[e].source for e in self.graph.ins[n] if e not in streams
+        ]
         if any(u in left for u in memory):
             return False
         ready = max((self.last[u] for u in memory), default=0)
@@ -238,15 +251,21 @@ class _Run:
             self.free = [max(self.free)] * len(self.free)
         self.tasks.clear()
 
-    def _deadlock(self, streams: dict[int, _Stream], stuck: Sequence[int]) -> ExecutionError:
+    def _deadlock(
+        self, streams: dict[int, _Stream], stuck: Sequence[int]
+    ) -> ExecutionError:
         """Who waits for what."""
         full, empty = [], []
         for e, stream in streams.items():
             edge = self.graph.edges[e]
-            source, target = (self.graph.nodes[n].name for n in (edge.source, edge.target))
+            source, target = (
+                self.graph.nodes[n].name for n in (edge.source, edge.target)
+            )
             held = len(stream.written) - len(stream.read)
             if edge.source in stuck and held >= stream.room:
-                full.append(f"{source} waits for room on {source} -> {target} ({held} held)")
+                full.append(
+                    f"{source} waits for room on {source} -> {target} ({held} held)"
+                )
             elif edge.target in stuck and held == 0:
                 empty.append(f"{target} waits for an element of {source}")
         reasons = [*full, *empty]

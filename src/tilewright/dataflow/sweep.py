@@ -60,11 +60,15 @@ def sweep(
     if any(room < 1 for room in rooms.values()):
         return None
     ends = {n: last[n] << BITS for n in range(len(graph.nodes))}
-    tasks = {n: _Task(graph, n, rooms) for n in nodes if graph.nodes[n].role is Role.COMPUTE}
+    tasks = {
+        n: _Task(graph, n, rooms) for n in nodes if graph.nodes[n].role is Role.COMPUTE
+    }
     for _ in range(SWEEPS):
         changed = False
         for n in nodes:
-            memory = (ends[graph.edges[e].source] for e in graph.ins[n] if e not in rooms)
+            memory = (
+                ends[graph.edges[e].source] for e in graph.ins[n] if e not in rooms
+            )
             ready = max(max(memory, default=0) + 1, opening[n] << BITS)
             if n in tasks:
                 changed |= tasks[n].advance(tasks, ready)
@@ -85,7 +89,9 @@ class _Task:
     def __init__(self, graph: TaskGraph, node: int, rooms: Mapping[int, int]) -> None:
         reads, writes = graph.consumed[node], graph.produced[node]
         self.into = [graph.edges[e].source for e in graph.ins[node] if e in rooms]
-        self.out = [(graph.edges[e].target, rooms[e]) for e in graph.outs[node] if e in rooms]
+        self.out = [
+            (graph.edges[e].target, rooms[e]) for e in graph.outs[node] if e in rooms
+        ]
         self.wide = writes > reads
         self.before = np.arange(reads) * writes // reads
         self.needed = -(-np.arange(1, writes + 1) * reads // writes) - 1
@@ -103,7 +109,9 @@ class _Task:
             if room < len(free):
                 np.maximum(free[room:], tasks[v].read[:-room] + 1, out=free[room:])
         read, written = (self._wide if self.wide else self._narrow)(read, free)
-        changed = not (np.array_equal(read, self.read) and np.array_equal(written, self.written))
+        changed = not (
+            np.array_equal(read, self.read) and np.array_equal(written, self.written)
+        )
         self.read, self.written = read, written
         return changed
 

@@ -25,8 +25,12 @@ from tilewright.base.errors import InputError
 from tilewright.dataflow.graph import Edge, Kind, Node, Role, TaskGraph
 
 _HEAD: Final = re.compile(r"graph (\S+) volume=(\S+)")
-_NODE: Final = re.compile(rf"({'|'.join(Kind)}) (\S+)(?: x(\d{{1,9}}))?(?:\s+#\s*(.*))?")
-_EDGE: Final = re.compile(r"(\S+) -> (\S+): (\d{1,19})(?: of (\d{1,19}))?(?: unique (\d{1,19}))?")
+_NODE: Final = re.compile(
+    rf"({'|'.join(Kind)}) (\S+)(?: x(\d{{1,9}}))?(?:\s+#\s*(.*))?"
+)
+_EDGE: Final = re.compile(
+    r"(\S+) -> (\S+): (\d{1,19})(?: of (\d{1,19}))?(?: unique (\d{1,19}))?"
+)
 _SHAPES: Final = {
     Role.COMPUTE: "box",
     Role.BUFFER: "cylinder",
@@ -56,7 +60,9 @@ def parse(text: str) -> TaskGraph:
     Raises InputError with the line for text that is neither a node nor an edge, an edge of an
     unknown node, a node whose type does not follow from its volumes, and as TaskGraph does.
     """
-    lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [
+        (n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()
+    ]
     head = _HEAD.fullmatch(lines[0][1]) if lines else None
     if head is None:
         raise _error(1, "expected `graph NAME volume=part` or `volume=array`")
@@ -74,7 +80,8 @@ def parse(text: str) -> TaskGraph:
             edges.append(_edge(number, found, index))
         else:
             raise _error(
-                number, f"{line[:60]!r} is neither a node (`TYPE NAME`) nor an edge (`A -> B: N`)"
+                number,
+                f"{line[:60]!r} is neither a node (`TYPE NAME`) nor an edge (`A -> B: N`)",
             )
     graph = TaskGraph(head[1], nodes, edges, head[2])
     for n, (number, kind) in enumerate(kinds):
@@ -133,7 +140,10 @@ def from_json(text: str) -> TaskGraph:
 def to_dot(graph: TaskGraph) -> str:
     """The graph for Graphviz: boxes are tasks, cylinders buffers."""
     title = json.dumps(f"{graph.name}, volume={graph.volume}")
-    lines = [f"digraph {json.dumps(graph.name)} {{", f"  rankdir=LR; labelloc=t; label={title};"]
+    lines = [
+        f"digraph {json.dumps(graph.name)} {{",
+        f"  rankdir=LR; labelloc=t; label={title};",
+    ]
     for n, node in enumerate(graph.nodes):
         count = f" x{node.count}" if node.count > 1 else ""
         label = json.dumps(f"{node.name}{count}\n{graph.kind(n)}")
@@ -146,7 +156,9 @@ def to_dot(graph: TaskGraph) -> str:
 def _edge(number: int, found: re.Match[str], index: Mapping[str, int]) -> Edge:
     for name in (found[1], found[2]):
         if name not in index:
-            raise _error(number, f"the edge names {name}, which is not a node of a line above")
+            raise _error(
+                number, f"the edge names {name}, which is not a node of a line above"
+            )
     part = int(found[3])
     array = int(found[4] or part)
     return Edge(index[found[1]], index[found[2]], part, array, int(found[5] or part))
@@ -164,4 +176,6 @@ def _edge_line(edge: Mapping[str, Any]) -> str:
 
 
 def _error(line: int, message: str) -> InputError:
-    return InputError(message, where=f"task graph, line {line}", hint="see `TaskGraph`'s text form")
+    return InputError(
+        message, where=f"task graph, line {line}", hint="see `TaskGraph`'s text form"
+    )

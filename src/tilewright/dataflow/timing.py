@@ -102,7 +102,11 @@ def _task(graph: TaskGraph, steady: Intervals, n: int, start: int) -> tuple[int,
     """
     reads, writes, pace = graph.consumed[n], graph.produced[n], steady.pace[n]
     thin = min(
-        (graph.produced[graph.edges[e].source] for e in graph.ins[n] if steady.streams[e]),
+        (
+            graph.produced[graph.edges[e].source]
+            for e in graph.ins[n]
+            if steady.streams[e]
+        ),
         default=0,
     )
     into = (pace, thin) if thin else (1, 1)

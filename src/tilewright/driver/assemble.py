@@ -11,19 +11,19 @@ import numpy as np
 
 from tilewright import __version__
 from tilewright.base.errors import MemoryLimitError
-from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.constants import ConstantPool
-from tilewright.driver.prepare import Preparer
+from tilewright.driver.prepare import ConstantPacker
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
-from tilewright.plan.normalize import Interface
+from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime import abi
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     CopyStep,
-    HostStep,
+    HostFallbackStep,
     KernelRecord,
     NativeStep,
     Slot,
@@ -40,15 +40,15 @@ class Built:
     """A group with its interface and its object code."""
 
     stage: FusionGroup
-    face: Interface
-    code: CompiledStage
+    signature: KernelSignature
+    code: CompiledGroup
 
     @property
     def over(self) -> tuple[Buffer, ...]:
         """What of its operands the kernel may write its last result over."""
-        if not self.code.in_place or self.face.offsets[-1]:
+        if not self.code.in_place or self.signature.offsets[-1]:
             return ()
-        return tuple(self.face.values[k] for k in self.code.in_place)
+        return tuple(self.signature.values[k] for k in self.code.in_place)
 
 
 @dataclass(eq=False)
@@ -106,8 +106,14 @@ class Assembler:
 
     def _check_limit(self, graph: Graph, scratch: int) -> None:
         """Refuse a model whose calls need more memory than the limit."""
-        ends = [v for v in (*graph.inputs, *graph.outputs) if v.kind == "tensor" and v.static]
-        given = sum(math.prod(v.extents) * v.dtype.itemsize for v in ends if v.dtype is not None)
+        ends = [
+            v
+            for v in (*graph.inputs, *graph.outputs)
+            if v.kind == "tensor" and v.static
+        ]
+        given = sum(
+            math.prod(v.extents) * v.dtype.itemsize for v in ends if v.dtype is not None
+        )
         total = scratch + self._constants.size + given
         if self.limit is not None and total > self.limit:
             raise MemoryLimitError(
@@ -119,7 +125,7 @@ class Assembler:
             )
 
     def _write(self, arena: int) -> tuple[list[Step], list[bytes]]:
-        prepared = Preparer([s.code for s in self.steps if isinstance(s, Built)])
+        prepared = ConstantPacker([s.code for s in self.steps if isinstance(s, Built)])
         steps: list[Step] = []
         segments: list[bytes] = []
         run: list[Built] = []
@@ -146,7 +152,12 @@ class Assembler:
         return steps, segments
 
     def _segment(
-        self, symbol: str, run: Sequence[Built], first: int, arena: int, prepared: Preparer
+        self,
+        symbol: str,
+        run: Sequence[Built],
+        first: int,
+        arena: int,
+        prepared: ConstantPacker,
     ) -> tuple[NativeStep, bytes]:
         values: list[Slot] = []
         where: dict[Buffer, int] = {}
@@ -168,42 +179,61 @@ class Assembler:
             return Argument(where[b], offset)
 
         for n, item in enumerate(run, first):
-            data = [self.plan.data.get(b) for b in item.face.values]
+            data = [self.plan.data.get(b) for b in item.signature.values]
             packed = self._packed(item, data, prepared)
             arguments = tuple(
-                packed[-1 - k] if k < 0 else argument(item.face.values[k], item.face.offsets[k])
+                packed[-1 - k]
+                if k < 0
+                else argument(item.signature.values[k], item.signature.offsets[k])
                 for k in item.code.arguments
             )
             calls.append(Call(item.code.symbol, arguments, scratch, n))
-            moved = sum(_bytes(b) for b in item.face.values)
+            moved = sum(_bytes(b) for b in item.signature.values)
             stage, made = item.stage, item.code.symbol
-            records.append(KernelRecord(n, stage.name, stage.sources, stage.flops, moved, made))
+            records.append(
+                KernelRecord(n, stage.name, stage.sources, stage.flops, moved, made)
+            )
         code = self.target.segment(symbol, calls)
         return NativeStep(symbol, tuple(values), tuple(records)), code
 
     def _packed(
-        self, item: Built, data: Sequence[np.ndarray[Any, Any] | None], prepared: Preparer
+        self,
+        item: Built,
+        data: Sequence[np.ndarray[Any, Any] | None],
+        prepared: ConstantPacker,
     ) -> list[Argument]:
         """The places of a group's prepared constants; the same weights are packed once."""
         code = item.code
         sizes = [p.nbytes for p in code.preparations]
         key = (code.symbol, tuple(map(id, data)))
-        found = self._constants.place(key, sizes, lambda views: prepared.run(code, data, views))
+        found = self._constants.place(
+            key, sizes, lambda views: prepared.run(code, data, views)
+        )
         return [Argument(abi.TABLE_CONSTANTS, at) for at in found]
 
-    def _host(self, op: Operation, steps: list[Step]) -> HostStep:
+    def _host(self, op: Operation, steps: list[Step]) -> HostFallbackStep:
         provider, attributes, extra = self.host(op)
-        inputs = tuple(None if v is None else self._read(v, steps) for v in (*op.inputs, *extra))
+        inputs = tuple(
+            None if v is None else self._read(v, steps) for v in (*op.inputs, *extra)
+        )
         outputs = tuple(None if v is None else self._slot(v) for v in op.outputs)
-        return HostStep(provider, op.op_type, attributes, inputs, outputs, op.label)
+        return HostFallbackStep(
+            provider, op.op_type, attributes, inputs, outputs, op.label
+        )
 
     def _read(self, v: Value, steps: list[Step]) -> Slot:
         """The slot of a host operand; a constant that has no native form is made by a step."""
         constants = self.plan.graph.constants
         if v in constants and v not in self.plan.buffers and v not in self._objects:
-            made = Operation("Constant", (), (v,), {"value": constants[v]}, "", 13, v.name)
+            made = Operation(
+                "Constant", (), (v,), {"value": constants[v]}, "", 13, v.name
+            )
             provider, attributes, _ = self.host(made)
-            steps.append(HostStep(provider, "Constant", attributes, (), (self._slot(v),), v.name))
+            steps.append(
+                HostFallbackStep(
+                    provider, "Constant", attributes, (), (self._slot(v),), v.name
+                )
+            )
         return self._slot(v)
 
     def _slot(self, v: Value) -> Slot:
@@ -214,7 +244,9 @@ class Assembler:
             return Slot("output", self._outputs[v], tensor)
         b = self.plan.buffers.get(v)
         if b is not None and b in self.plan.data:
-            return Slot("constant", self._constants.place_array(b, self.plan.data[b]), tensor)
+            return Slot(
+                "constant", self._constants.place_array(b, self.plan.data[b]), tensor
+            )
         if b is not None and b in self._places:
             return Slot("arena", self._places[b], tensor)
         if v not in self._objects:
@@ -237,7 +269,9 @@ def _tensor(v: Value) -> Tensor:
         return Tensor(v.name, OBJECT, None)
     if v.shape is None:
         return Tensor(v.name, v.dtype.name, None)
-    return Tensor(v.name, v.dtype.name, tuple(d if isinstance(d, int) else None for d in v.shape))
+    return Tensor(
+        v.name, v.dtype.name, tuple(d if isinstance(d, int) else None for d in v.shape)
+    )
 
 
 def _bytes(b: Buffer) -> int:

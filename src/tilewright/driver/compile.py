@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import ModelError
 from tilewright.base.text import listing
-from tilewright.driver import whole
-from tilewright.driver.alone import alone
+from tilewright.driver import model_cache
+from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.threads import thread_count
@@ -70,10 +70,13 @@ def compile(
 
 
 def _compiled(
-    source: Any, example_inputs: Sequence[Any], dims: Mapping[str, int] | None, chosen: Options
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Mapping[str, int] | None,
+    chosen: Options,
 ) -> Executable | DynamicExecutable:
     """From the cache if it holds the whole model; else compiled, and kept there."""
-    with alone(), events.span("compile"):
+    with exclusive(), events.span("compile"):
         store = chosen.store
         limit = chosen.limit
         asked = None
@@ -81,16 +84,16 @@ def _compiled(
         if store is not None and not flags.CHECK.get():
             most = limits.file_bytes(limit)
             roots = chosen.external_data_roots
-            asked = whole.known(store, source, dims, chosen.decisive, most, roots)
+            asked = model_cache.known(store, source, dims, chosen.decisive, most, roots)
         if store is not None and asked is not None:
-            found = whole.find(store, asked, limit, thread_count(chosen.threads))
+            found = model_cache.find(store, asked, limit, thread_count(chosen.threads))
             if found is not None:
                 return Executable(found, threads=chosen.threads)
         from tilewright.driver import steps
 
         made = steps.executable(source, example_inputs, dims, chosen)
         if store is not None and asked is not None and isinstance(made, Executable):
-            whole.keep(store, asked, made.model, limit)
+            model_cache.keep(store, asked, made.model, limit)
         return made
 
 
@@ -110,7 +113,7 @@ def text(
     """
     from tilewright.driver import steps
 
-    with alone():
+    with exclusive():
         return steps.text(source, kind, example_inputs, dims, Options.of(options))
 
 
@@ -128,5 +131,5 @@ def schedules(
     """
     from tilewright.driver import steps
 
-    with alone():
+    with exclusive():
         return steps.schedules(source, example_inputs, dims, Options.of(options))

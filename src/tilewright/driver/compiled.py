@@ -50,7 +50,7 @@ class Preparation:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledStage:
+class CompiledGroup:
     """A kernel and how to call it.
 
     arguments: per parameter its index in the interface, or -1 - n for the result of preparation n.
@@ -78,10 +78,12 @@ class CompiledStage:
             "in_place": self.in_place,
             "sizes": [len(c) for c in (self.code, *self.prepare_code)],
         }
-        return b"\n".join([json.dumps(header).encode(), self.code + b"".join(self.prepare_code)])
+        return b"\n".join(
+            [json.dumps(header).encode(), self.code + b"".join(self.prepare_code)]
+        )
 
     @staticmethod
-    def from_bytes(data: bytes) -> CompiledStage:
+    def from_bytes(data: bytes) -> CompiledGroup:
         """The inverse of `to_bytes`. Raises ValueError or RecursionError for other data."""
         line, _, blobs = data.partition(b"\n")
         h = json.loads(line)
@@ -95,11 +97,15 @@ class CompiledStage:
             at += size
         preparations = tuple(
             Preparation(
-                p["symbol"], tuple(p["inputs"]), tuple(p["shape"]), p["dtype"], p["workspace"]
+                p["symbol"],
+                tuple(p["inputs"]),
+                tuple(p["shape"]),
+                p["dtype"],
+                p["workspace"],
             )
             for p in h["preparations"]
         )
-        return CompiledStage(
+        return CompiledGroup(
             h["symbol"],
             tuple(h["arguments"]),
             h["workspace"],

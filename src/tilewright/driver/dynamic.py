@@ -126,7 +126,9 @@ class DynamicExecutable:
 
     def specialized(self, inputs: Mapping[str, Any]) -> Executable:
         """The Executable for the shapes of these inputs."""
-        arrays = {v.name: inputs[v.name] for v in self._graph.inputs if v.name in inputs}
+        arrays = {
+            v.name: inputs[v.name] for v in self._graph.inputs if v.name in inputs
+        }
         shapes = {
             v.name: np.shape(arrays[v.name])
             for v in self._graph.inputs
@@ -137,7 +139,10 @@ class DynamicExecutable:
             for v in self._deciding
             if v.name in arrays and v.dtype is not None
         }
-        key = (tuple(shapes.items()), tuple((k, a.tobytes()) for k, a in values.items()))
+        key = (
+            tuple(shapes.items()),
+            tuple((k, a.tobytes()) for k, a in values.items()),
+        )
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -165,7 +170,9 @@ class DynamicExecutable:
         """Keep a few combinations, and together no more than half of the memory allowed."""
         most = None if self._memory_limit is None else self._memory_limit // 2
         sizes = [e.peak_bytes for e in self._kept.values()]
-        while len(sizes) > 1 and (len(sizes) > KEPT or (most is not None and sum(sizes) > most)):
+        while len(sizes) > 1 and (
+            len(sizes) > KEPT or (most is not None and sum(sizes) > most)
+        ):
             self._kept.popitem(last=False)
             del sizes[0]
 
@@ -177,7 +184,9 @@ class DynamicExecutable:
         )
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a compiled model cannot be pickled: compile it in the other process")
+        raise TypeError(
+            "a compiled model cannot be pickled: compile it in the other process"
+        )
 
     def release(self) -> None:
         """Give back all memory, compiled shapes included."""
@@ -209,9 +218,15 @@ class DynamicExecutable:
                     f"expected [{expected}], got {list(got)}", where=f"input {v.name!r}"
                 )
             for d, n in zip(v.shape, got, strict=True):
-                known, where = seen.setdefault(d, (n, v.name)) if isinstance(d, str) else (d, "")
+                known, where = (
+                    seen.setdefault(d, (n, v.name)) if isinstance(d, str) else (d, "")
+                )
                 if known is not None and known != n:
-                    hint = f"{d} is {known} in input {where!r}; {_RENAME}" if where else None
+                    hint = (
+                        f"{d} is {known} in input {where!r}; {_RENAME}"
+                        if where
+                        else None
+                    )
                     raise InputError(
                         f"expected [{expected}], got {list(got)}",
                         where=f"input {v.name!r}",
@@ -219,11 +234,17 @@ class DynamicExecutable:
                     )
 
 
-_RENAME = "dimensions that may differ, or are broadcast, need different names in the model"
+_RENAME = (
+    "dimensions that may differ, or are broadcast, need different names in the model"
+)
 
 
 def _tensor(v: Value) -> Tensor:
     if v.kind != "tensor" or v.dtype is None:
         return Tensor(v.name, "object", None)
-    shape = None if v.shape is None else tuple(d if isinstance(d, int) else None for d in v.shape)
+    shape = (
+        None
+        if v.shape is None
+        else tuple(d if isinstance(d, int) else None for d in v.shape)
+    )
     return Tensor(v.name, dtype_of(v.dtype).name, shape)

@@ -14,7 +14,7 @@ from tilewright.base import events, flags, limits
 from tilewright.base.errors import CompileError, TilewrightError, VerifyError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical, canonical_tree
-from tilewright.driver.compiled import CompiledStage, Preparation
+from tilewright.driver.compiled import CompiledGroup, Preparation
 from tilewright.driver.processes import share, workers
 from tilewright.driver.reach import reach
 from tilewright.driver.version import compiler
@@ -25,7 +25,7 @@ from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.loops.verify import verify
-from tilewright.plan.normalize import Interface
+from tilewright.plan.normalize import KernelSignature
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point
 from tilewright.schedule.space.selection import Selection, selected_point
@@ -34,27 +34,31 @@ from tilewright.targets.permitted import Permissions
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Wanted:
+class CompileRequest:
     """A fusion group to compile.
 
     fixed: which values are constants. key: all that its code depends on.
     """
 
-    face: Interface
+    signature: KernelSignature
     fixed: tuple[bool, ...]
     key: str
 
     @property
     def cost(self) -> int:
         """How long it takes, roughly: what there is to write down."""
-        values = (o.value for c in self.face.computations for o in c.outputs)
+        values = (o.value for c in self.signature.computations for o in c.outputs)
         return sum(1 for value in values for _ in postorder(value))
 
 
 def _operators(kernel: Kernel) -> str:
     """What the reducers do that a kernel's text has by name only."""
-    used = dict.fromkeys(n.reducer for n in postorder(kernel.body) if isinstance(n, Update))
-    return "\n".join(f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used)
+    used = dict.fromkeys(
+        n.reducer for n in postorder(kernel.body) if isinstance(n, Update)
+    )
+    return "\n".join(
+        f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used
+    )
 
 
 def _verified(after: str, *kernels: Kernel) -> None:
@@ -68,9 +72,9 @@ def _verified(after: str, *kernels: Kernel) -> None:
             raise error.at(f"after {after}") from error.__cause__
 
 
-def _constants(face: Interface, fixed: Sequence[bool]) -> set[Buffer]:
+def _constants(signature: KernelSignature, fixed: Sequence[bool]) -> set[Buffer]:
     """The parameters that are known at compile time."""
-    return {p for p, known in zip(face.params, fixed, strict=True) if known}
+    return {p for p, known in zip(signature.params, fixed, strict=True) if known}
 
 
 def _nameless(kernel: Kernel) -> str:
@@ -80,10 +84,10 @@ def _nameless(kernel: Kernel) -> str:
     return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
 
 
-Choose = Callable[[Interface], Selection | None]  # None: the default schedule
+Choose = Callable[[KernelSignature], Selection | None]  # None: the default schedule
 
 
-def no_choice(face: Interface) -> Selection | None:
+def no_choice(signature: KernelSignature) -> Selection | None:
     """Every kernel has its default schedule."""
     return None
 
@@ -108,34 +112,41 @@ class KernelCompiler:
         self.store = store
         self.sanitize = sanitize
         self.choose = choose
-        self.known: dict[str, CompiledStage] = {}
+        self.known: dict[str, CompiledGroup] = {}
         self._prepared: dict[str, Artifact] = {}
 
-    def compile(self, face: Interface, constants: Collection[Buffer]) -> CompiledStage:
+    def compile(
+        self, signature: KernelSignature, constants: Collection[Buffer]
+    ) -> CompiledGroup:
         """Object code for a fusion group; `constants` are those of its values known now."""
-        return self._compiled(self._wanted(face, constants))
+        return self._compiled(self._request(signature, constants))
 
     def compile_all(
-        self, faces: Sequence[Interface], constants: Collection[Buffer], processors: int
-    ) -> Iterator[CompiledStage]:
+        self,
+        signatures: Sequence[KernelSignature],
+        constants: Collection[Buffer],
+        processors: int,
+    ) -> Iterator[CompiledGroup]:
         """What `compile` makes of each, in order; made several at a time where it pays."""
-        wanted = [self._wanted(face, constants) for face in faces]
-        self._make_ahead(wanted, processors)
-        yield from map(self._compiled, wanted)
+        requests = [self._request(s, constants) for s in signatures]
+        self._make_ahead(requests, processors)
+        yield from map(self._compiled, requests)
 
-    def _wanted(self, face: Interface, constants: Collection[Buffer]) -> Wanted:
-        fixed = tuple(b in constants for b in face.values)
-        return Wanted(face, fixed, self._key(face, fixed))
+    def _request(
+        self, signature: KernelSignature, constants: Collection[Buffer]
+    ) -> CompileRequest:
+        fixed = tuple(b in constants for b in signature.values)
+        return CompileRequest(signature, fixed, self._key(signature, fixed))
 
-    def _compiled(self, wanted: Wanted) -> CompiledStage:
-        found = self._found(wanted.key)
+    def _compiled(self, request: CompileRequest) -> CompiledGroup:
+        found = self._found(request.key)
         if found is None:
-            found = self.known[wanted.key] = self._made(wanted)
-            self._keep(wanted.key, found.to_bytes())
+            found = self.known[request.key] = self._made(request)
+            self._keep(request.key, found.to_bytes())
         return found
 
-    def _make_ahead(self, wanted: Sequence[Wanted], processors: int) -> None:
-        missing = {w.key: w for w in wanted if self._found(w.key) is None}
+    def _make_ahead(self, requests: Sequence[CompileRequest], processors: int) -> None:
+        missing = {r.key: r for r in requests if self._found(r.key) is None}
         count = workers(len(missing), processors)
         if count == 1:
             return
@@ -144,56 +155,62 @@ class KernelCompiler:
         for w, data in zip(order, share(jobs, count), strict=True):
             if data is not None:
                 self._keep(w.key, data)
-                self.known[w.key] = CompiledStage.from_bytes(data)
+                self.known[w.key] = CompiledGroup.from_bytes(data)
 
     def _keep(self, key: str, data: bytes) -> None:
         if self.store is not None:
             self.store.put(key, data)
 
-    def _made(self, wanted: Wanted) -> CompiledStage:
+    def _made(self, request: CompileRequest) -> CompiledGroup:
         limits.check()
-        with events.span("kernel", name=wanted.face.name):
-            return self._make(wanted)
+        with events.span("kernel", name=request.signature.name):
+            return self._make(request)
 
-    def schedule(self, face: Interface, fixed: Sequence[bool]) -> Schedule:
+    def schedule(self, signature: KernelSignature, fixed: Sequence[bool]) -> Schedule:
         """The schedule of a fusion group: the one that `choose` asks for, or the default one.
 
         Its kernel is verified before and after under TILEWRIGHT_DEBUG.
         """
-        plain = face.plain()
+        plain = signature.plain()
         _verified("lower", plain)
-        if self.choose(face) is not None:
-            made = self.point(face, fixed).schedule
+        if self.choose(signature) is not None:
+            made = self.point(signature, fixed).schedule
         else:
-            constants = _constants(face, fixed)
-            made = self.target.default_schedule(plain, face.computations, constants)
+            constants = _constants(signature, fixed)
+            made = self.target.default_schedule(
+                plain, signature.computations, constants
+            )
         _verified("schedule", made.kernel)
         return made
 
-    def point(self, face: Interface, fixed: Sequence[bool]) -> Point:
+    def point(self, signature: KernelSignature, fixed: Sequence[bool]) -> Point:
         """The schedule of a fusion group with the sketch and the parameters that it comes from.
 
         Raises ScheduleError for a choice that is not possible.
         """
-        constants = _constants(face, fixed)
-        sketches = self.target.sketches(face.plain(), face.computations, constants)
-        wanted = self.choose(face) or Selection()
-        return selected_point(face.group or face.name, sketches, wanted)
+        constants = _constants(signature, fixed)
+        sketches = self.target.sketches(
+            signature.plain(), signature.computations, constants
+        )
+        selection = self.choose(signature) or Selection()
+        return selected_point(signature.group or signature.name, sketches, selection)
 
-    def hoisted(self, face: Interface, fixed: Sequence[bool]) -> Hoisted:
+    def hoisted(self, signature: KernelSignature, fixed: Sequence[bool]) -> Hoisted:
         """The scheduled kernel, its work on constants apart; verified under TILEWRIGHT_DEBUG."""
-        scheduled = self.schedule(face, fixed).kernel
-        work = hoist(scheduled, _constants(face, fixed))
+        scheduled = self.schedule(signature, fixed).kernel
+        work = hoist(scheduled, _constants(signature, fixed))
         _verified("hoist", work.kernel, *work.prepare)
         return work
 
-    def _key(self, face: Interface, fixed: Sequence[bool]) -> str:
-        if face.kernel is not None:
-            kernel = face.kernel
-            program = f"{show_kernel(kernel)}\n{show_units(kernel)}\n{_operators(kernel)}"
+    def _key(self, signature: KernelSignature, fixed: Sequence[bool]) -> str:
+        if signature.kernel is not None:
+            kernel = signature.kernel
+            program = (
+                f"{show_kernel(kernel)}\n{show_units(kernel)}\n{_operators(kernel)}"
+            )
         else:
-            program = canonical(face.computations, face.params)
-        names = " ".join(c.name for c in face.computations)
+            program = canonical(signature.computations, signature.params)
+        names = " ".join(c.name for c in signature.computations)
         text = "\n".join(
             [
                 compiler(),
@@ -202,14 +219,16 @@ class KernelCompiler:
                 names,
                 str(fixed),
                 f"sanitize={self.sanitize}",
-                str([face.params.index(o) for o in face.outputs]),
+                str([signature.params.index(o) for o in signature.outputs]),
                 program,
-                "" if (wanted := self.choose(face)) is None else repr(wanted),
+                ""
+                if (selection := self.choose(signature)) is None
+                else repr(selection),
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _found(self, key: str) -> CompiledStage | None:
+    def _found(self, key: str) -> CompiledGroup | None:
         """The kernel of this model that is the same, or the one in the cache."""
         if key in self.known:
             return self.known[key]
@@ -217,7 +236,7 @@ class KernelCompiler:
         if data is None:
             return None
         try:
-            found = self.known[key] = CompiledStage.from_bytes(data)
+            found = self.known[key] = CompiledGroup.from_bytes(data)
         except (ValueError, RecursionError):
             return None
         return found
@@ -232,17 +251,19 @@ class KernelCompiler:
             self._prepared[text] = self.host.emit(scheduled, symbol, whole)
         return self._prepared[text]
 
-    def _make(self, wanted: Wanted) -> CompiledStage:
-        face = wanted.face
+    def _make(self, request: CompileRequest) -> CompiledGroup:
+        signature = request.signature
         try:
-            work = self.hoisted(face, wanted.fixed)
-            symbol = f"{face.name}_{wanted.key[:12]}"
+            work = self.hoisted(signature, request.fixed)
+            symbol = f"{signature.name}_{request.key[:12]}"
             made = self.target.emit(
                 work.kernel,
                 symbol,
-                reach(face.computations, face.outputs) if self.sanitize else None,
+                reach(signature.computations, signature.outputs)
+                if self.sanitize
+                else None,
             )
-            position = {p: n for n, p in enumerate(face.params)}
+            position = {p: n for n, p in enumerate(signature.params)}
             preparations: list[Preparation] = []
             codes: list[bytes] = []
             for n, kernel in enumerate(work.prepare):
@@ -251,17 +272,23 @@ class KernelCompiler:
                 inputs = tuple(position[b] for b in kernel.inputs)
                 preparations.append(
                     Preparation(
-                        part.symbol, inputs, result.shape, result.dtype.name, part.workspace
+                        part.symbol,
+                        inputs,
+                        result.shape,
+                        result.dtype.name,
+                        part.workspace,
                     )
                 )
                 codes.append(part.code)
                 position[result] = -1 - n
             arguments = tuple(position[b] for b in work.kernel.params)
         except TilewrightError as error:
-            raise error.at(f"kernel {face.name}") from error.__cause__
+            raise error.at(f"kernel {signature.name}") from error.__cause__
         except RecursionError as error:
-            raise CompileError("the expression is nested too deeply", where=face.name) from error
-        return CompiledStage(
+            raise CompileError(
+                "the expression is nested too deeply", where=signature.name
+            ) from error
+        return CompiledGroup(
             symbol,
             arguments,
             made.workspace,

@@ -51,12 +51,20 @@ class Options:
             value = getattr(self, name)
             number = whole(value, 1)
             if value is not None and number is None:
-                raise InputError(f"{name}={value!r}", hint="give an integer of at least 1")
+                raise InputError(
+                    f"{name}={value!r}", hint="give an integer of at least 1"
+                )
             object.__setattr__(self, name, number)
-        if isinstance(self.inputs, str) or not all(isinstance(n, str) for n in self.inputs):
-            raise InputError(f"inputs={self.inputs!r}", hint="give a list of names of inputs")
+        if isinstance(self.inputs, str) or not all(
+            isinstance(n, str) for n in self.inputs
+        ):
+            raise InputError(
+                f"inputs={self.inputs!r}", hint="give a list of names of inputs"
+            )
         object.__setattr__(self, "inputs", tuple(sorted(set(self.inputs))))
-        object.__setattr__(self, "external_data_roots", _folders(self.external_data_roots))
+        object.__setattr__(
+            self, "external_data_roots", _folders(self.external_data_roots)
+        )
         object.__setattr__(self, "schedules", _schedules(self.schedules))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
 
@@ -68,7 +76,8 @@ class Options:
             if name not in known:
                 raise InputError(
                     f"there is no option {name!r}",
-                    hint=_replaced(name, given[name]) or f"choose from {', '.join(known)}",
+                    hint=_replaced(name, given[name])
+                    or f"choose from {', '.join(known)}",
                 )
         return Options(**given)
 
@@ -76,7 +85,12 @@ class Options:
     def decisive(self) -> dict[str, str]:
         """The options that the compiled model depends on."""
         threads = str(thread_count(self.threads))
-        chosen = {"target": self.target, "mcpu": self.mcpu, "math": self.math, "threads": threads}
+        chosen = {
+            "target": self.target,
+            "mcpu": self.mcpu,
+            "math": self.math,
+            "threads": threads,
+        }
         # What somebody trusted once is not found by who does not.
         switches = {"trust": self.trust, "sanitize": self.sanitize}
         lists = {"inputs": self.inputs, "external_data_roots": self.external_data_roots}
@@ -118,7 +132,9 @@ def _schedules(given: Any) -> dict[str, dict[str, Any]]:
         found = json.loads(json.dumps(given))
     except (TypeError, ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
+    if not isinstance(found, dict) or not all(
+        isinstance(v, dict) for v in found.values()
+    ):
         raise InputError(
             f"schedules={given!r}",
             hint='give parameters by kernel, such as {"matmul": {"matmul.tile": (4, 2)}}',
@@ -153,10 +169,14 @@ def _folders(roots: Any) -> tuple[str, ...]:
     """The folders, links resolved. Raises InputError for what is none."""
     several = isinstance(roots, Iterable) and not isinstance(roots, str)
     if not several or not all(isinstance(r, str | Path) for r in roots):
-        raise InputError(f"external_data_roots={roots!r}", hint="give a list of folders")
+        raise InputError(
+            f"external_data_roots={roots!r}", hint="give a list of folders"
+        )
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(
-                "external_data_roots: it is not a folder", where=str(root), hint="check the path"
+                "external_data_roots: it is not a folder",
+                where=str(root),
+                hint="check the path",
             )
     return tuple(str(Path(root).resolve()) for root in roots)

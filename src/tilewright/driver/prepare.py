@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import ExecutionError, VerifyError
-from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.compiled import CompiledGroup
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import address, empty
 from tilewright.runtime.call import report
 from tilewright.runtime.loader import link
 
 
-class Preparer:
+class ConstantPacker:
     """Links the preparation kernels of a model on this machine and runs them."""
 
-    def __init__(self, stages: Sequence[CompiledStage]) -> None:
+    def __init__(self, stages: Sequence[CompiledGroup]) -> None:
         parts = (zip(s.preparations, s.prepare_code, strict=True) for s in stages)
         objects = {p.symbol: code for part in parts for p, code in part}
         self._image = link(list(objects.values()), list(objects)) if objects else None
 
     def run(
         self,
-        stage: CompiledStage,
+        stage: CompiledGroup,
         values: Sequence[np.ndarray[Any, Any] | None],
         results: Sequence[np.ndarray[Any, Any]],
     ) -> None:
@@ -46,7 +46,9 @@ class Preparer:
             given = [results[-1 - n] if n < 0 else values[n] for n in p.inputs]
             arrays = [np.ascontiguousarray(a) for a in given if a is not None]
             if len(arrays) < len(given):
-                raise VerifyError("packing reads a value that is not constant", where=p.symbol)
+                raise VerifyError(
+                    "packing reads a value that is not constant", where=p.symbol
+                )
             out[...] = 0
             pointers = [context, *arrays, out, scratch]
             function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(

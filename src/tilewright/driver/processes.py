@@ -46,7 +46,9 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
     with ExitStack() as stack:
         stack.callback(os.close, queue)
         stack.callback(_end, running)
-        written = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)]
+        written = [
+            stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)
+        ]
         for results in written:
             try:
                 _fork(running, jobs, queue, results)
@@ -63,7 +65,9 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
     return found
 
 
-def _fork(running: list[int], jobs: Sequence[Job], queue: int, results: IO[bytes]) -> None:
+def _fork(
+    running: list[int], jobs: Sequence[Job], queue: int, results: IO[bytes]
+) -> None:
     """Add a process to those running: it does jobs until the queue is empty.
 
     The child handles no signals: where Python turns one into an exception, as it does for Ctrl-C,
@@ -123,13 +127,17 @@ def _wait(pid: int) -> None:
 
 def _end(running: Sequence[int]) -> None:
     for pid in running:
-        with suppress(ProcessLookupError):  # waited for: here, by the program, or by the system
+        with suppress(
+            ProcessLookupError
+        ):  # waited for: here, by the program, or by the system
             os.kill(pid, signal.SIGKILL)
     for pid in running:
         _wait(pid)
 
 
-def _records(results: IO[bytes]) -> Iterator[tuple[int, bytes | None, list[events.Event]]]:
+def _records(
+    results: IO[bytes],
+) -> Iterator[tuple[int, bytes | None, list[events.Event]]]:
     """What a process wrote; the last record may be cut off where it was killed."""
     results.seek(0)
     while True:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
-from tilewright.compute.laws import environment
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import environment
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Var
@@ -21,7 +21,9 @@ from tilewright.targets.permitted import Permitted, Span
 Spans = tuple[Span, ...]
 
 
-def reach(group: Sequence[Computation], outputs: Collection[Buffer]) -> dict[Buffer, Permitted]:
+def reach(
+    group: Sequence[Computation], outputs: Collection[Buffer]
+) -> dict[Buffer, Permitted]:
     """What a kernel of the group may load and store of each output.
 
     Stores: along each axis the indices that its Computations write, exactly where one writes them
@@ -47,7 +49,9 @@ def reach(group: Sequence[Computation], outputs: Collection[Buffer]) -> dict[Buf
     return found
 
 
-def _spans(b: Buffer, index: Sequence[Expr], env: Mapping[Var, tuple[int, int]]) -> Spans:
+def _spans(
+    b: Buffer, index: Sequence[Expr], env: Mapping[Var, tuple[int, int]]
+) -> Spans:
     return tuple(_span(i, n, env) for i, n in zip(index, b.shape, strict=True))
 
 

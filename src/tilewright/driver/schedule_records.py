@@ -11,13 +11,19 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.driver.kernels import Choose, KernelCompiler
 from tilewright.plan.nodes import FusionGroup, Plan
-from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule.space import Parameter
 from tilewright.schedule.space.selection import Selection
 from tilewright.schedule.trace import Trace
 from tilewright.targets.base import Target
 
-_REFUSALS: Final = ("sketch-refused", "kept-plain", "kept-serial", "kept-whole", "kept-across")
+_REFUSALS: Final = (
+    "sketch-refused",
+    "kept-plain",
+    "kept-serial",
+    "kept-whole",
+    "kept-across",
+)
 _MOST: Final = 6  # candidates of a parameter that are shown
 
 
@@ -46,7 +52,8 @@ class ScheduleRecord:
             "kernel": self.kernel,
             "sources": list(self.sources),
             "sketches": list(self.sketches),
-            "values": {"sketch": self.sketch} | {p.name: p.value for p in self.parameters},
+            "values": {"sketch": self.sketch}
+            | {p.name: p.value for p in self.parameters},
             "candidates": {p.name: list(p.candidates) for p in self.parameters},
             "trace": [str(step) for step in self.trace.steps],
             "refused": list(self.refused),
@@ -57,7 +64,9 @@ class ScheduleRecord:
     def reasons(self) -> list[str]:
         """A line each: the sketch that was chosen, what was refused, the parameters."""
         others = [name for name in self.sketches if name != self.sketch]
-        expected = "" if self.estimate is None else f", expected {self.estimate / 1000:.1f} us"
+        expected = (
+            "" if self.estimate is None else f", expected {self.estimate / 1000:.1f} us"
+        )
         lines = [f"chosen: {self.sketch}{expected}"]
         lines += [f"also possible: {', '.join(others)}"] if others else []
         lines += [f"refused: {reason}" for reason in self.refused]
@@ -66,7 +75,9 @@ class ScheduleRecord:
     def __str__(self) -> str:
         head = f"# {self.kernel}: {', '.join(self.sources)}"
         steps = [f"  s.{step}" for step in self.trace.steps]
-        return "\n".join([head, *(f"  {line}" for line in self.reasons), "trace:", *steps])
+        return "\n".join(
+            [head, *(f"  {line}" for line in self.reasons), "trace:", *steps]
+        )
 
 
 def _shown(p: Parameter) -> str:
@@ -76,7 +87,9 @@ def _shown(p: Parameter) -> str:
     return f"{p.name} = {p.value}{changed}, one of {len(p.candidates)}: {some}"
 
 
-def by_name(schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]) -> Choose:
+def by_name(
+    schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]
+) -> Choose:
     """What decides about the kernels that are named; the others keep their default schedules.
 
     schedules: by the name of a kernel, values by the names of parameters; `sketch` names a sketch.
@@ -86,13 +99,16 @@ def by_name(schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]) 
     for name in schedules:
         if name not in known:
             raise InputError(
-                f"schedules: there is no kernel {name!r}", hint=f"the kernels are {listing(known)}"
+                f"schedules: there is no kernel {name!r}",
+                hint=f"the kernels are {listing(known)}",
             )
     wanted = {
-        name: Selection(given.get("sketch"), {k: v for k, v in given.items() if k != "sketch"})
+        name: Selection(
+            given.get("sketch"), {k: v for k, v in given.items() if k != "sketch"}
+        )
         for name, given in schedules.items()
     }
-    return lambda face: wanted.get(face.group)
+    return lambda signature: wanted.get(signature.group)
 
 
 def records(
@@ -103,19 +119,24 @@ def records(
     compiler = KernelCompiler(target, target, None, choose=choose)
     found = []
     for group in plan.groups:
-        face = interface(group, plan.live[group])
-        fixed = [b in plan.data for b in face.values]
-        found.append(_record(compiler, group, face, fixed))
+        signature = kernel_signature(group, plan.live[group])
+        fixed = [b in plan.data for b in signature.values]
+        found.append(_record(compiler, group, signature, fixed))
     return found
 
 
 def _record(
-    compiler: KernelCompiler, group: FusionGroup, face: Interface, fixed: Sequence[bool]
+    compiler: KernelCompiler,
+    group: FusionGroup,
+    signature: KernelSignature,
+    fixed: Sequence[bool],
 ) -> ScheduleRecord:
     with events.record() as log:
-        point = compiler.point(face, fixed)
-    constants = {p for p, known in zip(face.params, fixed, strict=True) if known}
-    sketches = compiler.target.sketches(face.plain(), face.computations, constants)
+        point = compiler.point(signature, fixed)
+    constants = {p for p, known in zip(signature.params, fixed, strict=True) if known}
+    sketches = compiler.target.sketches(
+        signature.plain(), signature.computations, constants
+    )
     refused = [_reason(e) for e in log if e.kind in _REFUSALS]
     return ScheduleRecord(
         group.name,
@@ -125,7 +146,9 @@ def _record(
         point.parameters,
         point.schedule.trace,
         tuple(dict.fromkeys(refused)),
-        compiler.target.estimated_cost(face.computations, constants) if face.computations else None,
+        compiler.target.estimated_cost(signature.computations, constants)
+        if signature.computations
+        else None,
     )
 
 

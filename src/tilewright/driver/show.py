@@ -12,7 +12,7 @@ from tilewright.base.errors import FlagError
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import by_name, records
 from tilewright.plan.nodes import HostFallback, Plan
-from tilewright.plan.normalize import interface
+from tilewright.plan.normalize import kernel_signature
 from tilewright.targets.base import Target
 
 KINDS: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "asm")
@@ -34,13 +34,19 @@ def show(plan: Plan, target: Target, kind: str, schedules: Schedules) -> str:
         if isinstance(step, HostFallback):
             parts.append(f"# host: {step.operation}")
             continue
-        face = interface(step, plan.live[step])
+        signature = kernel_signature(step, plan.live[step])
         parts.append(f"# {step.name}: {', '.join(step.sources)}")
         if kind == "computation":
-            parts.extend(str(c) for c in face.computations)
+            parts.extend(str(c) for c in signature.computations)
             continue
-        kernel = compiler.hoisted(face, [b in plan.data for b in face.values]).kernel
-        text = str(kernel) if kind == "kernel" else target.text(kernel, face.name, kind)
+        kernel = compiler.hoisted(
+            signature, [b in plan.data for b in signature.values]
+        ).kernel
+        text = (
+            str(kernel)
+            if kind == "kernel"
+            else target.text(kernel, signature.name, kind)
+        )
         parts.append(text)
     return "\n".join(parts)
 

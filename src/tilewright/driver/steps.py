@@ -15,8 +15,9 @@ from tilewright.base.dtypes import int8, int32, uint8
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import Store
 from tilewright.base.text import listing
-from tilewright.driver.alone import alone
 from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.build_kernel import build_kernel
+from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
@@ -24,15 +25,14 @@ from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan, place_buffers
 from tilewright.driver.schedule_records import ScheduleRecord, by_name, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
-from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
-from tilewright.plan.normalize import interface
-from tilewright.plan.verify_interface import verify_interface
+from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
@@ -41,13 +41,18 @@ from tilewright.targets.registry import target as find_target
 
 
 def executable(
-    source: Any, example_inputs: Sequence[Any], dims: Mapping[str, int] | None, options: Options
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Mapping[str, int] | None,
+    options: Options,
 ) -> Executable | DynamicExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
         _check_free(source, options)
         machine = _target(options)
-        return Executable(build_kernel(source, machine, options.sanitize), threads=options.threads)
+        return Executable(
+            build_kernel(source, machine, options.sanitize), threads=options.threads
+        )
     graph = import_model(source, example_inputs, options)
     if dims:
         graph = with_dims(graph, dims, options)
@@ -65,7 +70,7 @@ def executable(
 
 def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
     """`build` for shapes that a call brought: from whichever thread it comes."""
-    with alone(), events.span("compile"):
+    with exclusive(), events.span("compile"):
         return build(make(), options)
 
 
@@ -78,7 +83,9 @@ def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
     for name, value in dims.items():
         if name not in symbols:
             have = listing([repr(s) for s in sorted(symbols)]) if symbols else "none"
-            raise InputError(f"no dimension is called {name!r}", hint=f"the inputs have: {have}")
+            raise InputError(
+                f"no dimension is called {name!r}", hint=f"the inputs have: {have}"
+            )
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
     extents = {name: int(value) for name, value in dims.items()}
@@ -96,7 +103,9 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
 
         if torch.is_module(source):
             source = torch.to_onnx(source, example_inputs)
-        elif not isinstance(source, str | Path | bytes) and not hasattr(source, "opset_import"):
+        elif not isinstance(source, str | Path | bytes) and not hasattr(
+            source, "opset_import"
+        ):
             raise InputError(
                 f"cannot compile a {type(source).__name__}",
                 hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
@@ -119,7 +128,9 @@ def _check_free(source: Graph | Kernel, options: Options) -> None:
         )
 
 
-def build(graph: Graph, options: Options, target: Target | None = None) -> CompiledModel:
+def build(
+    graph: Graph, options: Options, target: Target | None = None
+) -> CompiledModel:
     """The compiled model of a graph with static inputs; `target`: another than options tell."""
     target = target or _target(options)
     known = {
@@ -160,27 +171,29 @@ def kernels(
     host = target if target.runs_here else find_target("cpu")
     choose = by_name(schedules, (s.name for s in plan.groups))
     compiler = KernelCompiler(target, host, store, sanitize, choose)
-    faces = [interface(s, plan.live[s]) for s in plan.groups]
+    signatures = [kernel_signature(s, plan.live[s]) for s in plan.groups]
     if flags.DEBUG.get():
-        for s, face in zip(plan.groups, faces, strict=True):
-            verify_interface(s, face)
+        for s, signature in zip(plan.groups, signatures, strict=True):
+            verify_signature(s, signature)
     built: dict[FusionGroup, Built] = {}
-    with events.span("kernels", total=len(faces)):
-        codes = compiler.compile_all(faces, plan.data, thread_count())
-        for step, face, code in zip(plan.groups, faces, codes, strict=True):
-            events.emit("kernel-ready", name=step.name, total=len(faces))
-            built[step] = Built(step, face, code)
+    with events.span("kernels", total=len(signatures)):
+        codes = compiler.compile_all(signatures, plan.data, thread_count())
+        for step, signature, code in zip(plan.groups, signatures, codes, strict=True):
+            events.emit("kernel-ready", name=step.name, total=len(signatures))
+            built[step] = Built(step, signature, code)
     if flags.CHECK.get():
         with events.span("check", total=len(built)):
             check(built.values(), plan.data)
     return [s if isinstance(s, HostFallback) else built[s] for s in plan.steps]
 
 
-def check(built: Iterable[Built], constants: Mapping[Buffer, np.ndarray[Any, Any]]) -> None:
+def check(
+    built: Iterable[Built], constants: Mapping[Buffer, np.ndarray[Any, Any]]
+) -> None:
     """Validate each distinct kernel. Raises ExecutionError (TW-CHECK) for the first wrong one."""
     for item in {b.code.symbol: b for b in built}.values():
-        fixed = [v in constants for v in item.face.values]
-        validate(item.face, item.code, fixed, known=constants).require()
+        fixed = [v in constants for v in item.signature.values]
+        validate(item.signature, item.code, fixed, known=constants).require()
 
 
 def text(
@@ -192,7 +205,9 @@ def text(
 ) -> str:
     """The model at one stage of compilation; see `driver.compile.text`."""
     if kind not in KINDS:
-        raise InputError(f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
+        raise InputError(
+            f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}"
+        )
     graph = _sized(source, example_inputs, dims, options)
     target = _target(options)
     graph = optimize(graph, options, target)
@@ -215,7 +230,10 @@ def schedules(
 
 
 def _sized(
-    source: Any, example_inputs: Sequence[Any], dims: Mapping[str, int] | None, options: Options
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Mapping[str, int] | None,
+    options: Options,
 ) -> Graph:
     graph = import_model(source, example_inputs, options)
     return with_dims(graph, dims, options) if dims else graph
@@ -226,7 +244,8 @@ def _static_plan(graph: Graph, options: Options, target: Target) -> Plan:
     loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
         raise InputError(
-            f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
+            f"the shape of {listing(loose)} is symbolic",
+            hint="give its dimensions: dims={...}",
         )
     return make_plan(graph, target, options.math)
 
@@ -235,8 +254,12 @@ def _target(options: Options) -> Target:
     exact = options.math == "exact"
     threads = thread_count(options.threads)
     try:
-        return find_target(options.target, options.mcpu, exact, threads, options.description)
-    except InputError as error:  # of the description: the file that it is from is known here
+        return find_target(
+            options.target, options.mcpu, exact, threads, options.description
+        )
+    except (
+        InputError
+    ) as error:  # of the description: the file that it is from is known here
         raise error.at(str(options.machine)) from None
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from tilewright.base import events
 from tilewright.compute.nodes import Computation
-from tilewright.driver.alone import alone
+from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import import_model, optimize, with_dims
 from tilewright.plan.nodes import Plan
-from tilewright.plan.normalize import interface
+from tilewright.plan.normalize import kernel_signature
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space.patterns import parts
 from tilewright.targets.base import Target
@@ -52,7 +52,7 @@ def validate_model(
     """
     named = {"target": target} if isinstance(target, str) else {}
     chosen = Options.of({**options, **named})
-    with alone():
+    with exclusive():
         graph = import_model(source, example_inputs, chosen)
         if dims:
             graph = with_dims(graph, dims, chosen)
@@ -60,7 +60,9 @@ def validate_model(
         machine = target
         if isinstance(machine, str):
             exact = chosen.math == "exact"
-            machine = find_target(machine, chosen.mcpu, exact, count, chosen.description)
+            machine = find_target(
+                machine, chosen.mcpu, exact, count, chosen.description
+            )
         plan = make_plan(optimize(graph, chosen, machine), machine, chosen.math)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
         return list(validate_groups(plan, machine, sanitize=chosen.sanitize, **given))
@@ -79,18 +81,19 @@ def validate_groups(
     compiler = KernelCompiler(target, target, None, sanitize)
     seen: set[str] = set()
     for stage in plan.groups:
-        face = interface(stage, plan.live[stage])
+        signature = kernel_signature(stage, plan.live[stage])
         with events.record() as happened:
-            code = compiler.compile(face, plan.data)
+            code = compiler.compile(signature, plan.data)
         if code.symbol in seen:
             continue
         seen.add(code.symbol)
-        fixed = [b in plan.data for b in face.values]
+        fixed = [b in plan.data for b in signature.values]
         yield validate(
-            face,
+            signature,
             code,
             fixed,
-            kind=_sketch(happened, face.group or face.name) or kind_of(face.computations),
+            kind=_sketch(happened, signature.group or signature.name)
+            or kind_of(signature.computations),
             known=plan.data,
             effort=effort,
             shares=shares,

@@ -10,7 +10,18 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import INDEX, Add, Const, Expr, FloorDiv, Mod, Mul, Neg, Sub, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Add,
+    Const,
+    Expr,
+    FloorDiv,
+    Mod,
+    Mul,
+    Neg,
+    Sub,
+    const,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,9 @@ class Affine:
             return _ZERO
         if factor == 1:
             return self
-        return Affine(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+        return Affine(
+            tuple((a, c * factor) for a, c in self.terms), self.const * factor
+        )
 
 
 _ZERO = Affine((), 0)

@@ -131,7 +131,9 @@ def _join(a: Interval, b: Interval) -> Interval:
     return (lo, hi)
 
 
-def _pick(better: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+def _pick(
+    better: Callable[[int, int], int], a: int | None, b: int | None
+) -> int | None:
     """The better of two ends, either of which may be unknown."""
     if a is None or b is None:
         return b if a is None else a
@@ -182,7 +184,9 @@ def _through(form: Affine, atom: Min | Max, c: int, env: Env) -> Interval:
 # -- one rule per node that is not linear
 
 
-def _arith(combine: Callable[[Interval, Interval], Interval]) -> Callable[[Any, Env], Interval]:
+def _arith(
+    combine: Callable[[Interval, Interval], Interval],
+) -> Callable[[Any, Env], Interval]:
     return lambda e, env: combine(bounds(e.lhs, env), bounds(e.rhs, env))
 
 
@@ -233,7 +237,9 @@ def _select(e: Select, env: Env) -> Interval:
         return bounds(e.then if decided else e.otherwise, env)
     yes, no = refine(env, e.condition), refine(env, e.condition, False)
     if is_empty(yes) or is_empty(no):
-        return bounds(e.otherwise if is_empty(yes) else e.then, no if is_empty(yes) else yes)
+        return bounds(
+            e.otherwise if is_empty(yes) else e.then, no if is_empty(yes) else yes
+        )
     return _join(bounds(e.then, yes), bounds(e.otherwise, no))
 
 
@@ -270,7 +276,11 @@ def _and(e: And, env: Env) -> Interval:
     if e.dtype.is_bool:
         return _min(a, b)
     tops = [x[1] for x in (a, b) if x[0] is not None and x[0] >= 0]
-    return (0, min((t for t in tops if t is not None), default=None)) if tops else _natural(e)
+    return (
+        (0, min((t for t in tops if t is not None), default=None))
+        if tops
+        else _natural(e)
+    )
 
 
 def _or(e: Or, env: Env) -> Interval:

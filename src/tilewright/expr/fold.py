@@ -45,7 +45,11 @@ from tilewright.expr.nodes import (
 def wrap(value: int, dtype: DType) -> int:
     """`value` modulo 2**bits, in the range of the integer `dtype`."""
     value &= (1 << dtype.bits) - 1
-    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
+    return (
+        value - (1 << dtype.bits)
+        if dtype.kind == "int" and value >> (dtype.bits - 1)
+        else value
+    )
 
 
 def truncated_div(a: int, b: int) -> int:
@@ -84,7 +88,10 @@ INTEGER: dict[type[Expr], Callable[[int, int], int]] = {
     Or: lambda a, b: a | b,
     Xor: lambda a, b: a ^ b,
 }
-SHIFTS: dict[type[Expr], Callable[[int, int, int], int]] = {Shl: _shift_left, Shr: _shift_right}
+SHIFTS: dict[type[Expr], Callable[[int, int, int], int]] = {
+    Shl: _shift_left,
+    Shr: _shift_right,
+}
 COMPARE: dict[type[Expr], Callable[[int, int], bool]] = {
     Lt: lambda a, b: a < b,
     Le: lambda a, b: a <= b,
@@ -108,7 +115,11 @@ def fold(e: Expr) -> Const | None:
     operands = e.children()
     if not operands or not all(isinstance(x, Const) for x in operands):
         return None
-    return compute(type(e), *operands) if type(e) not in _BY_INTERPRETER else _interpreted(e)
+    return (
+        compute(type(e), *operands)
+        if type(e) not in _BY_INTERPRETER
+        else _interpreted(e)
+    )
 
 
 def compute(kind: type[Expr], *args: Any) -> Const | None:

@@ -128,7 +128,9 @@ FUNCTIONS: dict[str, Function] = {
         Function("copysign", 2, None, _numpy("copysign")),
         Function("fma", 3, None, _fma),
         Function("ldexp", 2, None, _ldexp),  # x * 2**floor(n), rounded once
-        Function("entry", 17, None, _entry),  # of 16 values the one that an integer's low bits say
+        Function(
+            "entry", 17, None, _entry
+        ),  # of 16 values the one that an integer's low bits say
         Function("popcount", 1, None, _popcount),
         Function("isnan", 1, dtypes.bool_, _numpy("isnan")),
         Function("isinf", 1, dtypes.bool_, _numpy("isinf")),

@@ -54,7 +54,10 @@ class _Evaluation:
     """One set of points; the arms of a Select are evaluated as sets of their own."""
 
     def __init__(
-        self, lookup: Callable[[Var], Any], shape: tuple[int, ...], load: LoadFunction | None
+        self,
+        lookup: Callable[[Var], Any],
+        shape: tuple[int, ...],
+        load: LoadFunction | None,
     ) -> None:
         self.lookup = lookup
         self.shape = shape
@@ -70,11 +73,15 @@ class _Evaluation:
         if isinstance(e, Var):
             found = self.lookup(e)
             if found is None:
-                raise ExecutionError(f"variable {e.name} has no value", code="TW-UNBOUND")
+                raise ExecutionError(
+                    f"variable {e.name} has no value", code="TW-UNBOUND"
+                )
             return found
         if isinstance(e, Load):
             if self.load is None:
-                raise ExecutionError(f"{e.buffer.name} is read where no buffers are given")
+                raise ExecutionError(
+                    f"{e.buffer.name} is read where no buffers are given"
+                )
             return self.load(e.buffer, tuple(self.value(i) for i in e.index))
         if isinstance(e, Select):
             return self._select(e)
@@ -99,7 +106,11 @@ class _Evaluation:
 
         def lookup(var: Var) -> Any:
             whole = self.value(var)
-            return whole if np.ndim(whole) == 0 else np.broadcast_to(whole, self.shape)[mask]
+            return (
+                whole
+                if np.ndim(whole) == 0
+                else np.broadcast_to(whole, self.shape)[mask]
+            )
 
         return _Evaluation(lookup, (int(mask.sum()),), self.load)
 
@@ -147,7 +158,9 @@ def _by_zero_is_zero(f: Operation) -> Operation:
 
     def total(a: Any, b: Any) -> Any:
         zero = b == 0
-        return np.where(zero, np.zeros_like(a), f(a, np.where(zero, np.ones_like(b), b)))
+        return np.where(
+            zero, np.zeros_like(a), f(a, np.where(zero, np.ones_like(b), b))
+        )
 
     return total
 
@@ -160,13 +173,17 @@ def _truncating(a: Any, b: Any) -> Any:
 
 def _shift_left(a: Any, b: Any, bits: int) -> Any:
     fits = (b >= 0) & (b < bits)
-    return np.where(fits, np.left_shift(a, np.where(fits, b, np.zeros_like(b))), np.zeros_like(a))
+    return np.where(
+        fits, np.left_shift(a, np.where(fits, b, np.zeros_like(b))), np.zeros_like(a)
+    )
 
 
 def _shift_right(a: Any, b: Any, bits: int) -> Any:
     fits = (b >= 0) & (b < bits)
     emptied = np.where(a < 0, np.zeros_like(a) - np.ones_like(a), np.zeros_like(a))
-    return np.where(fits, np.right_shift(a, np.where(fits, b, np.zeros_like(b))), emptied)
+    return np.where(
+        fits, np.right_shift(a, np.where(fits, b, np.zeros_like(b))), emptied
+    )
 
 
 _INTEGER: Mapping[type[Expr], Operation] = {
@@ -226,7 +243,9 @@ def _saturated(x: Any, target: DType) -> Any:
     t = np.trunc(np.asarray(x, np.float64))
     inside = (t > lo) & (t < hi)
     t_int = np.where(inside, t, 0).astype(_wide_dtype(target))
-    return np.where(t >= hi, t_int.dtype.type(hi), np.where(t <= lo, t_int.dtype.type(lo), t_int))
+    return np.where(
+        t >= hi, t_int.dtype.type(hi), np.where(t <= lo, t_int.dtype.type(lo), t_int)
+    )
 
 
 def _bitcast(x: Any, source: DType, target: DType) -> Any:
@@ -234,7 +253,9 @@ def _bitcast(x: Any, source: DType, target: DType) -> Any:
         bits = x.astype(np.int16) if source.is_int else np.asarray(x).view(np.uint8)
         low = np.asarray(bits).astype(np.int64) & ((1 << source.bits) - 1)
         return (
-            _narrow(low, target) if target.is_int else low.astype(np.uint8).view(target.numpy)[()]
+            _narrow(low, target)
+            if target.is_int
+            else low.astype(np.uint8).view(target.numpy)[()]
         )
     return np.asarray(x).astype(source.numpy).view(target.numpy)[()]
 
@@ -246,7 +267,9 @@ def _call(name: str, source: DType) -> Operation:
     unsigned = np.dtype(f"uint{max(8, source.bits)}")
 
     def popcount(x: Any) -> Any:
-        return FUNCTIONS[name].reference(np.asarray(x).astype(unsigned) & unsigned.type(mask))
+        return FUNCTIONS[name].reference(
+            np.asarray(x).astype(unsigned) & unsigned.type(mask)
+        )
 
     return popcount
 

@@ -308,9 +308,13 @@ class Call(Expr):
     def _derive(self) -> DType:
         f = FUNCTIONS.get(self.function)
         if f is None:
-            raise TypeError(f"unknown function {self.function!r}; known: {sorted(FUNCTIONS)}")
+            raise TypeError(
+                f"unknown function {self.function!r}; known: {sorted(FUNCTIONS)}"
+            )
         if len(self.args) != f.arity:
-            raise TypeError(f"{self.function} takes {f.arity} arguments, not {len(self.args)}")
+            raise TypeError(
+                f"{self.function} takes {f.arity} arguments, not {len(self.args)}"
+            )
         return f.result or self.args[0].dtype
 
 
@@ -330,7 +334,9 @@ class Bitcast(Expr):
 
     def _derive(self) -> DType:
         if self.value.dtype.bits != self.type.bits:
-            raise TypeError(f"bitcast {self.value.dtype} -> {self.type}: the widths differ")
+            raise TypeError(
+                f"bitcast {self.value.dtype} -> {self.type}: the widths differ"
+            )
         return self.type
 
 
@@ -343,9 +349,13 @@ class Select(Expr):
 
     def _derive(self) -> DType:
         if self.condition.dtype is not dtypes.bool_:
-            raise TypeError(f"Select: the condition is {self.condition.dtype}, not bool")
+            raise TypeError(
+                f"Select: the condition is {self.condition.dtype}, not bool"
+            )
         if self.then.dtype is not self.otherwise.dtype:
-            raise TypeError(f"Select: arms are {self.then.dtype} and {self.otherwise.dtype}")
+            raise TypeError(
+                f"Select: arms are {self.then.dtype} and {self.otherwise.dtype}"
+            )
         return self.then.dtype
 
 

@@ -133,7 +133,9 @@ _GUARDS: dict[type[Expr], str] = {
 class ExprFamily:
     """How the compiler of rules sees expressions."""
 
-    commutative: frozenset[type[Node]] = frozenset({Add, Mul, Min, Max, And, Or, Xor, Eq, Ne})
+    commutative: frozenset[type[Node]] = frozenset(
+        {Add, Mul, Min, Max, And, Or, Xor, Eq, Ne}
+    )
     scope: Mapping[str, object] = {
         **{kind.__name__: kind for kind in _GUARDS},
         "Const": Const,
@@ -186,7 +188,9 @@ class ExprFamily:
 
     def facts(self, places: Sequence[tuple[Node, str]]) -> list[str]:
         """See `ir.rewrite.Family`."""
-        return ["is_index(e)"] * any(isinstance(p, Expr) and p.dtype is IDX for p, _ in places)
+        return ["is_index(e)"] * any(
+            isinstance(p, Expr) and p.dtype is IDX for p, _ in places
+        )
 
     def guard(self, condition: Node, places: Mapping[Node, str]) -> str:
         """See `ir.rewrite.Family`. Guards compute with unbounded integers."""
@@ -197,23 +201,35 @@ class ExprFamily:
         operands = (self.guard(c, places) for c in condition.children())
         return _GUARDS[type(condition)].format(*operands)  # type: ignore[index]
 
-    def build(self, template: Node, places: Mapping[Node, str]) -> tuple[list[Step], str] | None:
+    def build(
+        self, template: Node, places: Mapping[Node, str]
+    ) -> tuple[list[Step], str] | None:
         """See `ir.rewrite.Family`. A term over constants only is computed when the rule fires."""
         if isinstance(template, Const):
             if template.type is BOOL:
                 return [], "TRUE" if template.value else "FALSE"
-            return [], f"Const({self._literal(template, places)}, {_type_of(template, places)})"
+            return (
+                [],
+                f"Const({self._literal(template, places)}, {_type_of(template, places)})",
+            )
         if isinstance(template, Hole) or not _is_constant(template):
             return None
         assert isinstance(template, Expr)
         if template.dtype is IDX:
             name = f"k{crc32(repr(template).encode())}"
             value = self.guard(template, places)
-            return [("let", name, value), ("if", f"fits({name})", "")], f"Const({name}, INDEX)"
+            return [
+                ("let", name, value),
+                ("if", f"fits({name})", ""),
+            ], f"Const({name}, INDEX)"
         return [], self._computed(template, places)
 
     def _literal(self, template: Const, places: Mapping[Node, str]) -> str:
-        if template.type is INT and isinstance(template.value, int) and template.value < 0:
+        if (
+            template.type is INT
+            and isinstance(template.value, int)
+            and template.value < 0
+        ):
             return f"wrap({template.value}, {_type_of(template, places)})"
         return repr(template.value)
 
@@ -236,7 +252,9 @@ def _type_of(template: Expr, places: Mapping[Node, str]) -> str:
     for pattern, at in places.items():
         if isinstance(pattern, Expr) and pattern.dtype is template.dtype:
             return f"{at}.dtype"
-    raise ValueError(f"no hole of sort {template.dtype} gives the literal {template} its dtype")
+    raise ValueError(
+        f"no hole of sort {template.dtype} gives the literal {template} its dtype"
+    )
 
 
 def _is_constant(template: Node) -> bool:
@@ -245,7 +263,9 @@ def _is_constant(template: Node) -> bool:
         return template.kind == "const"
     if isinstance(template, Const):
         return True
-    return isinstance(template, Binary | Neg) and all(map(_is_constant, template.children()))
+    return isinstance(template, Binary | Neg) and all(
+        map(_is_constant, template.children())
+    )
 
 
 FAMILY = ExprFamily()

@@ -130,7 +130,9 @@ def _pieces(e: Node, tightness: int) -> list[Piece]:
         case Neg() | Not():
             # -(3) is a negation; -3 is a constant.
             bare = isinstance(e.value, Const)
-            inner: list[Piece] = ["(", (e.value, 0), ")"] if bare else [(e.value, _UNARY)]
+            inner: list[Piece] = (
+                ["(", (e.value, 0), ")"] if bare else [(e.value, _UNARY)]
+            )
             return [PREFIX[type(e)], *inner]
         case Binary():
             return [f"{CALLED[type(e)]}(", *_list((e.lhs, e.rhs)), ")"]

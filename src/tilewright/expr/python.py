@@ -19,7 +19,9 @@ from tilewright.expr.nodes import Const, Expr, as_expr, const
 from tilewright.expr.printer import INFIX
 from tilewright.ir.node import Node
 
-MAX_WRITTEN = 20_000  # nodes of one text, shared parts counted as often as they are written
+MAX_WRITTEN = (
+    20_000  # nodes of one text, shared parts counted as often as they are written
+)
 
 _UNARY, _ATOM, _COMPARE = 8, 9, 1
 # Python asks the right operand of these where the left one is a number.
@@ -61,7 +63,9 @@ class _Writer:
         """`e`, in parentheses if it binds less than `tightness`."""
         self.room -= 1
         if self.room < 0:
-            raise UnsupportedError(f"the expression is longer than {MAX_WRITTEN} nodes in writing")
+            raise UnsupportedError(
+                f"the expression is longer than {MAX_WRITTEN} nodes in writing"
+            )
         if e in self.names:
             return self.names[e]
         body, own = self._body(e)
@@ -107,7 +111,12 @@ class _Writer:
         """Two operands of one dtype: a constant is a number where the other tells the dtype."""
         if isinstance(b, Const) and a.dtype is b.type:
             return self.text(a, tight[0]), _number(b)
-        if isinstance(a, Const) and not isinstance(b, Const) and both and a.type is b.dtype:
+        if (
+            isinstance(a, Const)
+            and not isinstance(b, Const)
+            and both
+            and a.type is b.dtype
+        ):
             return _number(a), self.text(b, tight[1])
         return self.text(a, tight[0]), self.text(b, tight[1])
 
@@ -177,14 +186,27 @@ def scope() -> dict[str, Any]:
 
 _ALLOWED = (
     *(ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Tuple, ast.List),
-    *(ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.keyword, ast.Subscript, ast.Slice),
+    *(
+        ast.BinOp,
+        ast.UnaryOp,
+        ast.Compare,
+        ast.Call,
+        ast.keyword,
+        ast.Subscript,
+        ast.Slice,
+    ),
     *(ast.Lambda, ast.arguments, ast.arg),
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.MatMult),
     *(ast.BitAnd, ast.BitOr, ast.BitXor, ast.RShift, ast.Invert, ast.USub),
     *(ast.Lt, ast.LtE, ast.Gt, ast.GtE),
 )
 
-_APPLIED = (type(None), ast.Name, ast.Call, ast.Subscript)  # of others Python itself warns
+_APPLIED = (
+    type(None),
+    ast.Name,
+    ast.Call,
+    ast.Subscript,
+)  # of others Python itself warns
 
 
 def _applied(node: ast.AST) -> ast.expr | None:
@@ -213,7 +235,9 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         at = f"line {getattr(node, 'lineno', 1)}"
         if not isinstance(node, _ALLOWED):
             what = type(node).__name__
-            hint = "write calls, lambdas, subscripts, tuples, lists, numbers and operators"
+            hint = (
+                "write calls, lambdas, subscripts, tuples, lists, numbers and operators"
+            )
             raise _refusal(f"{what} is not allowed in a printed form", at, hint)
         if not isinstance(_applied(node), _APPLIED):
             hint = "call or index a word, a call or a subscript"
@@ -249,6 +273,8 @@ def as_text(given: Any) -> str:
 
 
 def _refusal(
-    message: str, where: str = "printed form", hint: str = "write it as show() prints it"
+    message: str,
+    where: str = "printed form",
+    hint: str = "write it as show() prints it",
 ) -> InputError:
     return InputError(message, code="TW-SYNTAX", where=where, hint=hint)

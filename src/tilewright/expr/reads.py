@@ -22,7 +22,9 @@ class Read:
     ranges: dict[Any, Interval]
 
 
-def reads(roots: tuple[Expr, ...], env: Env, guards: tuple[Guard, ...] = ()) -> Iterator[Read]:
+def reads(
+    roots: tuple[Expr, ...], env: Env, guards: tuple[Guard, ...] = ()
+) -> Iterator[Read]:
     """Every load below `roots`, once per set of conditions around it, inner loads first."""
     seen: set[tuple[Expr, tuple[Guard, ...]]] = set()
     for e in roots:

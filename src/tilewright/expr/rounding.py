@@ -121,7 +121,9 @@ class _Evaluation:
             case Var():
                 found = self.lookup(e)
                 if found is None:
-                    raise ExecutionError(f"variable {e.name} has no value", code="TW-UNBOUND")
+                    raise ExecutionError(
+                        f"variable {e.name} has no value", code="TW-UNBOUND"
+                    )
                 return found
             case Load():
                 return self._load(e)
@@ -145,11 +147,19 @@ class _Evaluation:
         index = [self.near(i) for i in e.index]
         found = self.load(e.buffer, tuple(i.value for i in index))
         unsure = _any_of(*(i.error for i in index))
-        return found if unsure is None else Near(found.value, np.where(unsure, np.inf, found.error))
+        return (
+            found
+            if unsure is None
+            else Near(found.value, np.where(unsure, np.inf, found.error))
+        )
 
     def _select(self, e: Select) -> Near:
         condition = self.near(e.condition)
-        if np.ndim(condition.value) == 0 and np.ndim(condition.error) == 0 and not condition.error:
+        if (
+            np.ndim(condition.value) == 0
+            and np.ndim(condition.error) == 0
+            and not condition.error
+        ):
             return self.near(e.then if condition.value else e.otherwise)
         if not (_reads(e.then) or _reads(e.otherwise)):
             return _either(condition, self.near(e.then), self.near(e.otherwise))
@@ -204,7 +214,9 @@ def _real(x: Any) -> Any:
 
 def _known(error: Any, value: Any) -> Any:
     """A bound that is not a number says nothing, unless the value is certainly infinite or NaN."""
-    return np.where(np.isnan(error), np.where(np.isfinite(_real(value)), np.inf, 0.0), error)
+    return np.where(
+        np.isnan(error), np.where(np.isfinite(_real(value)), np.inf, 0.0), error
+    )
 
 
 def steps(value: Any) -> Any:
@@ -212,7 +224,9 @@ def steps(value: Any) -> Any:
     return np.rint(value * STEPS) == value * STEPS
 
 
-def rounded(value: Any, error: Any, dtype: DType, units: float = 1.0, exact: Any = False) -> Near:
+def rounded(
+    value: Any, error: Any, dtype: DType, units: float = 1.0, exact: Any = False
+) -> Near:
     """A result in float64 as an operation of `dtype` gives it, so many units off.
 
     exact: where the operation is correctly rounded whatever the order: it adds nothing to small
@@ -223,7 +237,9 @@ def rounded(value: Any, error: Any, dtype: DType, units: float = 1.0, exact: Any
     added = np.where(np.isfinite(size), size * (f.unit * units) + f.least * units, 0.0)
     if exact:
         added = np.where(steps(value) & (size <= f.whole / STEPS), 0.0, added)
-    error = np.where(np.isfinite(size), error + added, _known(np.asarray(error, float), value))
+    error = np.where(
+        np.isfinite(size), error + added, _known(np.asarray(error, float), value)
+    )
     over = np.isfinite(size) & (size + error > f.most)
     if np.any(over):
         certain = size - error > f.most * (1 + f.unit)
@@ -272,7 +288,9 @@ def _remainder(x: Near, y: Near, value: Any) -> Any:
     return np.where(_floored(x, y, value) > 0, np.inf, _known(moved, value))
 
 
-_FLOATS: Final[Mapping[type[Expr], tuple[Callable[[Near, Near, Any], Any], float, bool]]] = {
+_FLOATS: Final[
+    Mapping[type[Expr], tuple[Callable[[Near, Near, Any], Any], float, bool]]
+] = {
     nodes.Add: (_added, 1.0, True),
     nodes.Sub: (_added, 1.0, True),
     nodes.Mul: (_multiplied, 1.0, True),
@@ -299,7 +317,9 @@ def _operation(e: Expr, args: list[Near], scale: float) -> Near:
     if isinstance(e, Binary) and e.dtype.is_float:
         bound, units, exact = _FLOATS[type(e)]
         value = _in_float64(type(e))(*(a.value for a in args))
-        return rounded(value, bound(args[0], args[1], value), e.dtype, units * scale, exact)
+        return rounded(
+            value, bound(args[0], args[1], value), e.dtype, units * scale, exact
+        )
     if isinstance(e, nodes.Neg) and e.dtype.is_float:
         return Near(-args[0].value, args[0].error)
     value = operation(e)(*(a.value for a in args))
@@ -363,13 +383,17 @@ def _call(e: Call, args: list[Near], scale: float) -> Near:
         if np.any(a.error):
             error = error + _moved(f, values, n, a.error, value)
     if not e.dtype.is_float:
-        return Near(value, np.where(np.isinf(error), 1.0, 0.0) if np.any(error) else 0.0)
+        return Near(
+            value, np.where(np.isinf(error), 1.0, 0.0) if np.any(error) else 0.0
+        )
     if e.function in _EXACT:
         return Near(value, error)
     return rounded(value, error, e.dtype, FUNCTION * scale)
 
 
-def _moved(f: Callable[..., Any], values: list[Any], n: int, error: Any, value: Any) -> Any:
+def _moved(
+    f: Callable[..., Any], values: list[Any], n: int, error: Any, value: Any
+) -> Any:
     """How far `f` goes where its n-th argument goes as far as its bound."""
     most: Any = 0.0
     finite = np.where(np.isfinite(error), error, 0.0)
@@ -407,4 +431,7 @@ def _bitcast(x: Near, e: Bitcast) -> Near:
     value = operation(e)(np.asarray(x.value).astype(source.numpy)[()])
     value = np.float64(value) if e.dtype.is_float and np.ndim(value) == 0 else value
     value = _real(value) if e.dtype.is_float else value
-    return Near(value, np.where(np.asarray(x.error) > 0, np.inf, 0.0) if np.any(x.error) else 0.0)
+    return Near(
+        value,
+        np.where(np.asarray(x.error) > 0, np.inf, 0.0) if np.any(x.error) else 0.0,
+    )

@@ -366,8 +366,15 @@ def _same_bits(e: Bitcast) -> Expr | None:
 CONVERSION = RuleSet(
     "conversion",
     (
-        Rule("cast-same", Cast, _same_cast, reason="a dtype to itself is not a conversion"),
-        Rule("bitcast-same", Bitcast, _same_bits, reason="bits are read, never changed"),
+        Rule(
+            "cast-same",
+            Cast,
+            _same_cast,
+            reason="a dtype to itself is not a conversion",
+        ),
+        Rule(
+            "bitcast-same", Bitcast, _same_bits, reason="bits are read, never changed"
+        ),
     ),
     FAMILY,
 )
@@ -376,7 +383,17 @@ ALGEBRA = RuleSet(
     "algebra",
     tuple(
         rule
-        for group in (FOLD, SUM, PRODUCT, QUOTIENT, ORDER, COMPARE, LOGIC, REAL, CONVERSION)
+        for group in (
+            FOLD,
+            SUM,
+            PRODUCT,
+            QUOTIENT,
+            ORDER,
+            COMPARE,
+            LOGIC,
+            REAL,
+            CONVERSION,
+        )
         for rule in group.rules
     ),
     FAMILY,

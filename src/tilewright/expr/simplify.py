@@ -90,9 +90,15 @@ def _decider(env: interval.Env, arms: bool = True) -> Rewrite:
 
 def _select(e: Select, env: interval.Env) -> Expr | None:
     """Each arm, knowing the condition; an arm that is never chosen is dropped."""
-    if not is_index(e.condition) or sum(1 for _ in islice(postorder(e), _ARM_NODES)) == _ARM_NODES:
+    if (
+        not is_index(e.condition)
+        or sum(1 for _ in islice(postorder(e), _ARM_NODES)) == _ARM_NODES
+    ):
         return None
-    inside, outside = interval.refine(env, e.condition), interval.refine(env, e.condition, False)
+    inside, outside = (
+        interval.refine(env, e.condition),
+        interval.refine(env, e.condition, False),
+    )
     if interval.is_empty(inside):
         return e.otherwise
     if interval.is_empty(outside):
@@ -119,7 +125,10 @@ def _extreme(e: Any, env: interval.Env) -> Expr | None:
         left_is_less = hi is not None and hi <= 0
         right_is_less = lo is not None and lo >= 0
     else:
-        (llo, lhi), (rlo, rhi) = interval.bounds(e.lhs, env), interval.bounds(e.rhs, env)
+        (llo, lhi), (rlo, rhi) = (
+            interval.bounds(e.lhs, env),
+            interval.bounds(e.rhs, env),
+        )
         left_is_less = lhi is not None and rlo is not None and lhi <= rlo
         right_is_less = llo is not None and rhi is not None and llo >= rhi
     if not (left_is_less or right_is_less):
@@ -129,7 +138,11 @@ def _extreme(e: Any, env: interval.Env) -> Expr | None:
 
 def _division(e: Any, env: interval.Env) -> Expr | None:
     """`x // d` and `x % d` for a constant d > 1, where x is known to stay in one multiple of d."""
-    if e.dtype is not INDEX or not isinstance(e.rhs, Const) or int(e.rhs.value.real) <= 1:
+    if (
+        e.dtype is not INDEX
+        or not isinstance(e.rhs, Const)
+        or int(e.rhs.value.real) <= 1
+    ):
         return None
     d = int(e.rhs.value.real)
     lo, hi = interval.bounds(e.lhs, env)
@@ -167,7 +180,11 @@ def _over(term: Expr, g: int) -> Expr:
 
 def _truncating(e: Any, env: interval.Env) -> Expr | None:
     """C's division and remainder round down where nothing is negative."""
-    if e.dtype is not INDEX or not isinstance(e.rhs, Const) or int(e.rhs.value.real) <= 0:
+    if (
+        e.dtype is not INDEX
+        or not isinstance(e.rhs, Const)
+        or int(e.rhs.value.real) <= 0
+    ):
         return None
     lo, _ = interval.bounds(e.lhs, env)
     if lo is None or lo < 0:

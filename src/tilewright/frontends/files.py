@@ -18,7 +18,9 @@ def checked(path: Path, limit: int) -> None:
     where = str(path)
     try:
         if path.is_dir():
-            raise ModelError("it is a folder", where=where, hint="Name the model's file in it")
+            raise ModelError(
+                "it is a folder", where=where, hint="Name the model's file in it"
+            )
         if path.is_char_device() or path.is_block_device():
             raise ModelError("it is a device", where=where, hint="Name a file")
         size = path.stat().st_size

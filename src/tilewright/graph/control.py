@@ -24,7 +24,9 @@ def is_control(op: Operation) -> bool:
     return op.qualified in _RUN
 
 
-def run_control(op: Operation, operands: Sequence[Any], evaluate: Evaluate) -> list[Any]:
+def run_control(
+    op: Operation, operands: Sequence[Any], evaluate: Evaluate
+) -> list[Any]:
     """The results; operands: one per entry of `op.inputs`, then the captured values in order."""
     own = set(op.inputs)
     captured = [v for v in op.reads if v not in own]
@@ -35,14 +37,22 @@ def run_control(op: Operation, operands: Sequence[Any], evaluate: Evaluate) -> l
 
 
 def _if(
-    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+    op: Operation,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    evaluate: Evaluate,
 ) -> list[Any]:
-    branch = "then_branch" if bool(np.asarray(inputs[0]).reshape(-1)[0]) else "else_branch"
+    branch = (
+        "then_branch" if bool(np.asarray(inputs[0]).reshape(-1)[0]) else "else_branch"
+    )
     return evaluate(op.attributes[branch], (), values)
 
 
 def _loop(
-    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+    op: Operation,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    evaluate: Evaluate,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     trips = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
@@ -51,7 +61,9 @@ def _loop(
     scans: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     n = 0
     while going and (trips is None or n < trips):
-        results = evaluate(body, [np.array(n, np.int64), np.array(True), *state], values)
+        results = evaluate(
+            body, [np.array(n, np.int64), np.array(True), *state], values
+        )
         going = bool(np.asarray(results[0]).reshape(-1)[0])
         for scan, item in zip(scans, results[1 + len(state) :], strict=True):
             scan.append(item)
@@ -62,7 +74,10 @@ def _loop(
 
 
 def _scan(
-    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+    op: Operation,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    evaluate: Evaluate,
 ) -> list[Any]:
     if op.version < 9:
         return _scan_batches(op, inputs, values, evaluate)
@@ -70,26 +85,40 @@ def _scan(
 
 
 def _scan_batches(
-    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+    op: Operation,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    evaluate: Evaluate,
 ) -> list[Any]:
     """Version 8: a leading batch axis on everything, and lengths per batch as input 0."""
     if inputs[0] is not None:
-        raise ExecutionError("Scan 8 with sequence lengths is not implemented", where=op.label)
+        raise ExecutionError(
+            "Scan 8 with sequence lengths is not implemented", where=op.label
+        )
     batches = [
-        _scan_once(op, [x[b] for x in inputs[1:]], values, evaluate) for b in range(len(inputs[1]))
+        _scan_once(op, [x[b] for x in inputs[1:]], values, evaluate)
+        for b in range(len(inputs[1]))
     ]
     return [np.stack(parts) for parts in zip(*batches, strict=True)]
 
 
 def _scan_once(
-    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+    op: Operation,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    evaluate: Evaluate,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     count = int(op.attributes["num_scan_inputs"])
-    state, sequences = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
+    state, sequences = (
+        list(inputs[: len(inputs) - count]),
+        inputs[len(inputs) - count :],
+    )
     kept = len(state)
     produced = len(body.outputs) - kept
-    backward = _per_scan(op, "scan_input_directions" if op.version >= 9 else "directions", count)
+    backward = _per_scan(
+        op, "scan_input_directions" if op.version >= 9 else "directions", count
+    )
     out_backward = _per_scan(op, "scan_output_directions", produced)
     axes = _per_scan(op, "scan_input_axes", count)
     out_axes = _per_scan(op, "scan_output_axes", produced)

@@ -72,7 +72,9 @@ def _has_shape(found: tuple[int, ...], typed: Shape | None) -> bool:
 
 def folding_work(op: Operation, known: Mapping[Value, Array]) -> int | None:
     """Operations that running `op` takes, in NumPy's; None if nothing bounds them."""
-    elements = sum(known[v].size for v in op.reads) + sum(math.prod(v.extents) for v in op.writes)
+    elements = sum(known[v].size for v in op.reads) + sum(
+        math.prod(v.extents) for v in op.writes
+    )
     definition = definition_of(op)
     if definition is None:
         return elements * LOOPS_IN_PYTHON
@@ -96,7 +98,11 @@ def _points(op: Operation, known: Mapping[Value, Array], elements: int) -> int |
     """
     if not all(v.static and native_dtype(v.dtype) for v in (*op.reads, *op.writes)):
         return None
-    buffers = {v: Buffer(v.name, v.extents, v.dtype) for v in (*op.reads, *op.writes) if v.dtype}
+    buffers = {
+        v: Buffer(v.name, v.extents, v.dtype)
+        for v in (*op.reads, *op.writes)
+        if v.dtype
+    }
     inputs = [None if v is None else buffers[v] for v in op.inputs]
     outputs = [None if v is None else buffers[v] for v in op.outputs]
     program = program_of(op, known, inputs, outputs)

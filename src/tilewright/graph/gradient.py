@@ -33,7 +33,9 @@ def gradients(
         if not any(v in flows and v in depends for v in op.writes):
             continue
         inputs = [v for v in op.inputs if v is not None]
-        found = _rule(op)(f, OpCall(op, f.known), inputs, op.writes[0], flows[op.writes[0]])
+        found = _rule(op)(
+            f, OpCall(op, f.known), inputs, op.writes[0], flows[op.writes[0]]
+        )
         for v, part in zip(inputs, found, strict=False):
             if v in depends:
                 part = summed_to(f, part, v)
@@ -66,10 +68,16 @@ def derivatives(
     return gradients(path, env.get(y, y), xs, f)
 
 
-def _again(f: Fragment, op: Operation, env: Mapping[Value, Value]) -> dict[Value, Value]:
+def _again(
+    f: Fragment, op: Operation, env: Mapping[Value, Value]
+) -> dict[Value, Value]:
     """`op` on other inputs; gives the new result for each of its results."""
     inputs = [None if v is None else env.get(v, v) for v in op.inputs]
-    how: dict[str, Any] = {"version": op.version, "domain": op.domain, "count": len(op.outputs)}
+    how: dict[str, Any] = {
+        "version": op.version,
+        "domain": op.domain,
+        "count": len(op.outputs),
+    }
     results = f.ops(op.op_type, *inputs, **how, **op.attributes)
     return {v: r for v, r in zip(op.outputs, results, strict=True) if v is not None}
 

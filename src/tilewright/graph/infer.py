@@ -32,7 +32,13 @@ from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.errors import RULES, DataDependent, definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.inside import check_parts
-from tilewright.graph.ops.registry import Array, OpCall, definition_of, foreign, has_trait
+from tilewright.graph.ops.registry import (
+    Array,
+    OpCall,
+    definition_of,
+    foreign,
+    has_trait,
+)
 from tilewright.graph.ops.traits import DEQUANTIZES, IMPURE
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.unroll import unroll
@@ -48,7 +54,9 @@ class Fallback(Protocol):
         """Whether it has a kernel for that operator and version."""
         ...
 
-    def infer(self, op: Operation, known: Mapping[Value, Array]) -> Sequence[Value | None]:
+    def infer(
+        self, op: Operation, known: Mapping[Value, Array]
+    ) -> Sequence[Value | None]:
         """The outputs of `op` with types filled in as far as they can be known."""
         ...
 
@@ -131,7 +139,9 @@ class Typer:
         if results is None:
             return None
         check_parts(op, types, results)
-        env = self.add(self._renamed(fragment.operations, results, op), fragment.constants)
+        env = self.add(
+            self._renamed(fragment.operations, results, op), fragment.constants
+        )
         names = {v.name: v for v in env.values()}
         return tuple(
             None if v is None else names.get(v.name, env.get(r, r))
@@ -146,7 +156,10 @@ class Typer:
         self.known.update(constants)
         for piece in pieces:
             draft = replace(
-                piece, inputs=tuple(None if v is None else env.get(v, v) for v in piece.inputs)
+                piece,
+                inputs=tuple(
+                    None if v is None else env.get(v, v) for v in piece.inputs
+                ),
             )
             for old, new in zip(piece.outputs, self.apply(draft), strict=True):
                 if old is not None and new is not None:
@@ -158,13 +171,17 @@ class Typer:
         pieces: Sequence[Operation], results: Sequence[Value], op: Operation
     ) -> Sequence[Operation]:
         """The pieces, with the outputs of `op` in place of the results."""
-        place = {r: v for r, v in zip(results, op.outputs, strict=False) if v is not None}
+        place = {
+            r: v for r, v in zip(results, op.outputs, strict=False) if v is not None
+        }
 
         def new(v: Value | None) -> Value | None:
             return None if v is None else place.get(v, v)
 
         return [
-            replace(p, inputs=tuple(map(new, p.inputs)), outputs=tuple(map(new, p.outputs)))
+            replace(
+                p, inputs=tuple(map(new, p.inputs)), outputs=tuple(map(new, p.outputs))
+            )
             for p in pieces
         ]
 
@@ -198,7 +215,9 @@ class Typer:
             return None
         if not all(v in self.known for v in op.reads):
             return None
-        if not all(v.static and math.prod(v.extents) <= FOLD_ELEMENTS for v in op.writes):
+        if not all(
+            v.static and math.prod(v.extents) <= FOLD_ELEMENTS for v in op.writes
+        ):
             return None
         if not may_fold(op, self.known):
             return None
@@ -248,7 +267,9 @@ def typed(op: Operation, types: Sequence[Any]) -> list[Value | None]:
 
 
 def _extent(extent: Any) -> int | str | None:
-    return extent if extent is None or isinstance(extent, str) else operator.index(extent)
+    return (
+        extent if extent is None or isinstance(extent, str) else operator.index(extent)
+    )
 
 
 def _bad_types(op: Operation, what: str) -> CompileError:
@@ -270,7 +291,8 @@ def check_size(value: Value, limit: int | None, where: str) -> None:
         return
     if any(d < 0 for d in value.extents):
         raise ModelError(
-            f"tensor {value.name!r} would have the shape {list(value.extents)}", where=where
+            f"tensor {value.name!r} would have the shape {list(value.extents)}",
+            where=where,
         )
     size = math.prod(value.extents) * value.dtype.itemsize
     reach = math.prod(d for d in value.extents if d) * value.dtype.itemsize
@@ -302,7 +324,8 @@ def specialize(
     for name in (*(shapes or ()), *(values or ())):
         if name not in by_name:
             raise InputError(
-                f"the model has no input {name!r}", hint=f"Its inputs: {', '.join(by_name)}"
+                f"the model has no input {name!r}",
+                hint=f"Its inputs: {', '.join(by_name)}",
             )
     typer = Typer(fallback, memory_limit, dict(graph.constants))
     env: dict[Value, Value] = {v: v for v in graph.constants}
@@ -343,7 +366,9 @@ def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:
                     env[old] = env.get(result, result)
             continue
         with definition_of_node(op):
-            if op.subgraphs and unroll(op, typer, env, lambda g: inline_branch(g, typer, env)):
+            if op.subgraphs and unroll(
+                op, typer, env, lambda g: inline_branch(g, typer, env)
+            ):
                 continue
         draft = replace(
             op,
@@ -372,7 +397,9 @@ def known_branch(
     if condition is None:
         return None
     if condition.size != 1:
-        raise ModelError(f"its condition has {condition.size} elements", where=place(op))
+        raise ModelError(
+            f"its condition has {condition.size} elements", where=place(op)
+        )
     name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
     branch = op.attributes.get(name)
     return branch if isinstance(branch, Graph) else None

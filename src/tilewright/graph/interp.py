@@ -65,7 +65,9 @@ def steps(
     values: dict[Value, Any] = dict(graph.constants)
     for v in graph.inputs:
         if v.name not in inputs:
-            raise InputError(f"input {v.name!r} is missing", where=f"graph {graph.name!r}")
+            raise InputError(
+                f"input {v.name!r} is missing", where=f"graph {graph.name!r}"
+            )
         values[v] = inputs[v.name]
     yield from list(values.items())
     last = {v: op for op in graph.operations for v in op.reads}
@@ -79,7 +81,9 @@ def steps(
                 del values[dead]
 
 
-def run(op: Operation, values: Mapping[Value, Any], fallback: Fallback | None) -> list[Any]:
+def run(
+    op: Operation, values: Mapping[Value, Any], fallback: Fallback | None
+) -> list[Any]:
     """The results of one operation. Raises ExecutionError if nothing can run it."""
     own = set(op.inputs)
     operands = [None if v is None else values[v] for v in op.inputs]
@@ -87,15 +91,23 @@ def run(op: Operation, values: Mapping[Value, Any], fallback: Fallback | None) -
     return run_on(op, operands, fallback)
 
 
-def run_on(op: Operation, operands: Sequence[Any], fallback: Fallback | None) -> list[Any]:
+def run_on(
+    op: Operation, operands: Sequence[Any], fallback: Fallback | None
+) -> list[Any]:
     """As `run`, on operands: one per entry of `op.inputs`, then the captured values in order."""
 
-    def subgraph(graph: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]) -> list[Any]:
+    def subgraph(
+        graph: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
+    ) -> list[Any]:
         values = dict(zip(graph.inputs, inputs, strict=True)) | dict(graph.constants)
         whole = ChainMap(values, dict(outer))
         for inner in graph.operations:
             results = run(inner, whole, fallback)
-            values |= {v: a for v, a in zip(inner.outputs, results, strict=False) if v is not None}
+            values |= {
+                v: a
+                for v, a in zip(inner.outputs, results, strict=False)
+                if v is not None
+            }
         return [whole[v] for v in graph.outputs]
 
     with definition_of_node(op, "its reference failed", ExecutionError):
@@ -105,7 +117,9 @@ def run_on(op: Operation, operands: Sequence[Any], fallback: Fallback | None) ->
         if found is None:
             found = run_natively(op, operands)
     if found is None:
-        raise ExecutionError("there is neither a reference nor a native form", where=place(op))
+        raise ExecutionError(
+            "there is neither a reference nor a native form", where=place(op)
+        )
     return found
 
 
@@ -118,7 +132,11 @@ def run_natively(
     """
     if not all(v is None or v.static for v in (*op.inputs, *op.outputs)):
         return None
-    arrays = {v: np.asarray(a) for v, a in zip(op.inputs, operands, strict=False) if v is not None}
+    arrays = {
+        v: np.asarray(a)
+        for v, a in zip(op.inputs, operands, strict=False)
+        if v is not None
+    }
     buffers = {v: Buffer(v.name, v.extents, _dtype(v)) for v in arrays if v.static}
     outputs = [
         Buffer(v.name, v.extents, _dtype(v)) if v is not None and v.static else None
@@ -137,7 +155,9 @@ def _execute(program: Program, arrays: dict[Buffer, Any]) -> dict[Buffer, Any]:
     for step in program:
         if isinstance(step, Computation):
             for tensor, part in computations.evaluate(step, arrays).items():
-                arrays[tensor] = part if tensor not in arrays else _joined(arrays[tensor], part)
+                arrays[tensor] = (
+                    part if tensor not in arrays else _joined(arrays[tensor], part)
+                )
         else:
             for b in step.outputs:
                 arrays[b] = np.zeros(b.shape, b.dtype.numpy)
@@ -174,7 +194,9 @@ def _widened(graph: Graph, wide: Callable[[Value], Value]) -> Graph:
             op,
             inputs=tuple(None if v is None else wide(v) for v in op.inputs),
             outputs=tuple(None if v is None else wide(v) for v in op.outputs),
-            attributes={k: _attribute(op, k, a, wide) for k, a in op.attributes.items()},
+            attributes={
+                k: _attribute(op, k, a, wide) for k, a in op.attributes.items()
+            },
         )
         for op in graph.operations
     ]
@@ -187,7 +209,9 @@ def _widened(graph: Graph, wide: Callable[[Value], Value]) -> Graph:
     )
 
 
-def _attribute(op: Operation, name: str, value: Any, wide: Callable[[Value], Value]) -> Any:
+def _attribute(
+    op: Operation, name: str, value: Any, wide: Callable[[Value], Value]
+) -> Any:
     if isinstance(value, Graph):
         return _widened(value, wide)
     if isinstance(value, np.ndarray):

@@ -40,7 +40,9 @@ def shortest_end(
     graph: Graph, inputs: Mapping[str, Array], fails: Fails, fallback: Fallback
 ) -> tuple[Graph, dict[str, Array]]:
     """The last 1, 2, 4, ... operators, on the values they had: the fewest of these that fail."""
-    arrays = interp.evaluate(graph, dict(inputs), fallback=fallback, keep=lambda v: True)
+    arrays = interp.evaluate(
+        graph, dict(inputs), fallback=fallback, keep=lambda v: True
+    )
     count = 1
     while count < len(graph.operations):
         before = graph.operations[: len(graph.operations) - count]
@@ -64,7 +66,11 @@ def _candidates(graph: Graph) -> Iterator[Graph]:
             yield cut(graph, (), tuple(o for o in outputs if o is not v))
     half = len(graph.operations) // 2
     if half > 1:
-        yield cut(graph, {v for op in graph.operations[:half] for v in op.writes}, graph.outputs)
+        yield cut(
+            graph,
+            {v for op in graph.operations[:half] for v in op.writes},
+            graph.outputs,
+        )
     for op in reversed(graph.operations):
         results = set(op.writes)
         if not results & set(graph.outputs):

@@ -128,7 +128,13 @@ def graph_pipeline(
     passes: list[Pass[Graph]] = []
     if math != "exact" and byte_products:
         passes.append(IntegerProducts())
-    passes += [fold, Inline(fallback), FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
+    passes += [
+        fold,
+        Inline(fallback),
+        FoldEmpty(),
+        RemoveNoOps(),
+        OwnRules(math == "exact"),
+    ]
     if math != "exact":
         passes.append(FoldBatchnorm())
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]

@@ -37,7 +37,9 @@ def show_operation(op: Operation) -> str:
     """`y: float32[1, 8] = Gemm(x, w, b; transB=1)  # name`."""
     results = ", ".join("_" if v is None else str(v) for v in op.outputs)
     operands = ", ".join("_" if v is None else v.name for v in op.inputs)
-    attributes = ", ".join(f"{k}={_attribute(v)}" for k, v in sorted(op.attributes.items()))
+    attributes = ", ".join(
+        f"{k}={_attribute(v)}" for k, v in sorted(op.attributes.items())
+    )
     inside = "; ".join(part for part in (operands, attributes) if part)
     note = f"  # {op.name}" if op.name else ""
     return f"{results} = {op.qualified}({inside}){note}"

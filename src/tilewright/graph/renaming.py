@@ -29,7 +29,8 @@ def rewire_operation(op: Operation, swap: Mapping[Value, Value]) -> Operation:
         return None if v is None else swap.get(v, v)
 
     attributes = {
-        k: rewire(a, swap) if isinstance(a, Graph) else a for k, a in op.attributes.items()
+        k: rewire(a, swap) if isinstance(a, Graph) else a
+        for k, a in op.attributes.items()
     }
     return replace(
         op,

@@ -88,7 +88,9 @@ def _inserted(op: Operation, sink: Sink) -> Items | None:
 def _erased(op: Operation, sink: Sink) -> Items | None:
     items = _held(op, sink)
     place = None if items is None else _place(op, 1, len(items) - 1, len(items), sink)
-    return None if items is None or place is None else items[:place] + items[place + 1 :]
+    return (
+        None if items is None or place is None else items[:place] + items[place + 1 :]
+    )
 
 
 def _split(op: Operation, sink: Sink) -> Items | None:
@@ -104,13 +106,17 @@ def _split(op: Operation, sink: Sink) -> Items | None:
         return None
     if given is None and not op.attributes.get("keepdims", 1):
         few = extent <= MAX_ITEMS
-        return tuple(_item(x, n, axis, out, sink) for n in range(extent)) if few else None
+        return (
+            tuple(_item(x, n, axis, out, sink) for n in range(extent)) if few else None
+        )
     sizes = _sizes(None if given is None else sink.known[given], extent)
     if sum(sizes) != extent or not 0 < len(sizes) <= MAX_ITEMS:
         return None
     lengths = sink.constant(f"{out.name}/sizes", np.array(sizes, np.int64))
     parts = tuple(Value(f"{out.name}/{n}") for n in range(len(sizes)))
-    split = Operation("Split", (x, lengths), parts, {"axis": axis}, "", 13, f"{out.name}/split")
+    split = Operation(
+        "Split", (x, lengths), parts, {"axis": axis}, "", 13, f"{out.name}/split"
+    )
     return tuple(v for v in sink.apply(split) if v is not None)
 
 
@@ -125,7 +131,10 @@ def _sizes(given: Any, extent: int) -> list[int]:
 def _item(x: Value, n: int, axis: int, out: Value, sink: Sink) -> Value:
     index = sink.constant(f"{out.name}/index_{n}", np.array(n, np.int64))
     name = f"{out.name}/{n}"
-    return _one(Operation("Gather", (x, index), (Value(name),), {"axis": axis}, "", 13, name), sink)
+    return _one(
+        Operation("Gather", (x, index), (Value(name),), {"axis": axis}, "", 13, name),
+        sink,
+    )
 
 
 def _one(op: Operation, sink: Sink) -> Value:

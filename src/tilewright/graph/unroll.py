@@ -53,12 +53,18 @@ def unroll(op: Operation, sink: Sink, env: Env, inline: Inline) -> bool:
     if results is None:
         del sink.operations[mark:]
         return False
-    env.update((old, new) for old, new in zip(op.outputs, results, strict=False) if old is not None)
+    env.update(
+        (old, new)
+        for old, new in zip(op.outputs, results, strict=False)
+        if old is not None
+    )
     return True
 
 
 class _Unroller:
-    def __init__(self, op: Operation, body: Graph, sink: Sink, env: Env, inline: Inline) -> None:
+    def __init__(
+        self, op: Operation, body: Graph, sink: Sink, env: Env, inline: Inline
+    ) -> None:
         self.op = op
         self.body = body
         self.sink = sink
@@ -126,9 +132,14 @@ class _Unroller:
     ) -> list[Value] | None:
         """The results on state and sequences; times: how often this is done in all."""
         count = int(self.op.attributes["num_scan_inputs"])
-        state, sequences = list(given[: len(given) - count]), given[len(given) - count :]
+        state, sequences = (
+            list(given[: len(given) - count]),
+            given[len(given) - count :],
+        )
         produced = len(self.body.outputs) - len(state)
-        axes, backwards = (self.per_scan(k, count) for k in ("scan_input_axes", directions))
+        axes, backwards = (
+            self.per_scan(k, count) for k in ("scan_input_axes", directions)
+        )
         lengths = [s.extents[axis] for s, axis in zip(sequences, axes, strict=True)]
         length = same_length(self.op, lengths)
         if not length or self.is_long(length * times):
@@ -137,7 +148,9 @@ class _Unroller:
         for n in range(length):
             items = [
                 self.item(f"item{k}", n, s, axis, length - 1 - n if back else n)
-                for k, (s, axis, back) in enumerate(zip(sequences, axes, backwards, strict=True))
+                for k, (s, axis, back) in enumerate(
+                    zip(sequences, axes, backwards, strict=True)
+                )
             ]
             results = self.iteration(n, [*state, *items])
             state = results[: len(state)]
@@ -154,7 +167,11 @@ class _Unroller:
         v = self.inputs[i]
         if v is None:
             return None
-        return self.sink.known[v].reshape(-1)[0].item() if v in self.sink.known else _UNKNOWN
+        return (
+            self.sink.known[v].reshape(-1)[0].item()
+            if v in self.sink.known
+            else _UNKNOWN
+        )
 
     def counter(self, k: int, n: int, dtype: Any) -> Value:
         """Input `k` of the body in iteration `n`: its number, or that it happens."""
@@ -188,14 +205,18 @@ class _Unroller:
 
     def stacked(self, what: str, items: Sequence[Value], axis: int) -> Value:
         """The items along a new axis."""
-        where = self.sink.constant(self.name(f"axis/{what}", 0), np.array([axis], np.int64))
+        where = self.sink.constant(
+            self.name(f"axis/{what}", 0), np.array([axis], np.int64)
+        )
         parts = tuple(
             self.apply("Unsqueeze", (v, where), self.name(f"part/{what}", n))
             for n, v in enumerate(items)
         )
         return self.apply("Concat", parts, self.name(what, 0), axis=axis)
 
-    def apply(self, op_type: str, inputs: tuple[Value, ...], name: str, **attributes: Any) -> Value:
+    def apply(
+        self, op_type: str, inputs: tuple[Value, ...], name: str, **attributes: Any
+    ) -> Value:
         draft = Operation(op_type, inputs, (Value(name),), attributes, "", 13, name)
         [result] = self.sink.apply(draft)
         assert result is not None
@@ -210,7 +231,8 @@ def _copied(body: Graph, prefix: str) -> Graph:
     swap = {v: replace(v, name=f"{prefix}/{v.name}") for v in _own(body)}
     copy = rewire(body, swap)
     operations = tuple(
-        replace(op, name=f"{prefix}/{op.name}") if op.name else op for op in copy.operations
+        replace(op, name=f"{prefix}/{op.name}") if op.name else op
+        for op in copy.operations
     )
     return replace(copy, operations=operations)
 

@@ -37,7 +37,9 @@ def verify(graph: Graph, outer: Iterable[Value] = ()) -> None:
             raise ModelError(f"nothing computes the output {v.name!r}", where=where)
 
 
-def _check_operands(graph: Graph, op: Operation, scope: dict[Value, None], where: str) -> None:
+def _check_operands(
+    graph: Graph, op: Operation, scope: dict[Value, None], where: str
+) -> None:
     for v in op.reads:
         if v in scope:
             continue
@@ -48,14 +50,18 @@ def _check_operands(graph: Graph, op: Operation, scope: dict[Value, None], where
         cycle = find_cycle(graph.operations)
         if cycle:
             raise cycle_error(cycle, where)
-        raise ModelError(f"reads {v.name!r} before node {writer.label!r} writes it", where=place)
+        raise ModelError(
+            f"reads {v.name!r} before node {writer.label!r} writes it", where=place
+        )
 
 
 def cycle_error(cycle: list[Operation], where: str) -> ModelError:
     """The error for operations that need each other's results."""
     names = [op.label for op in cycle]
     shown = " -> ".join(names[:6] + (["..."] if len(names) > 6 else []) + [names[0]])
-    return ModelError(f"the nodes need each other's results in a cycle: {shown}", where=where)
+    return ModelError(
+        f"the nodes need each other's results in a cycle: {shown}", where=where
+    )
 
 
 def find_cycle(operations: Iterable[Operation]) -> list[Operation]:
@@ -72,7 +78,11 @@ def find_cycle(operations: Iterable[Operation]) -> list[Operation]:
                 state[op] = 0
                 path.append(op)
             step = next(
-                (w for v in op.reads if (w := writer.get(v)) is not None and state.get(w) != 1),
+                (
+                    w
+                    for v in op.reads
+                    if (w := writer.get(v)) is not None and state.get(w) != 1
+                ),
                 None,
             )
             if step is None:
@@ -94,7 +104,9 @@ def topological(operations: Iterable[Operation], where: str) -> tuple[Operation,
     """
     ops = list(operations)
     writer = {v: op for op in ops for v in op.writes}
-    waiting = {op: {w for v in op.reads if (w := writer.get(v)) is not None} for op in ops}
+    waiting = {
+        op: {w for v in op.reads if (w := writer.get(v)) is not None} for op in ops
+    }
     readers: dict[Operation, list[Operation]] = {op: [] for op in ops}
     for op, needed in waiting.items():
         for w in needed:

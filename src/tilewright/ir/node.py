@@ -76,9 +76,13 @@ def _annotations(namespace: dict[str, Any]) -> dict[str, str]:
 
         annotate = annotationlib.get_annotate_from_class_namespace(namespace)
         if annotate is not None:
-            found = annotationlib.call_annotate_function(annotate, annotationlib.Format.STRING)
+            found = annotationlib.call_annotate_function(
+                annotate, annotationlib.Format.STRING
+            )
     return {
-        name: text.__name__ if type(text) is type or isinstance(text, NodeMeta) else str(text)
+        name: text.__name__
+        if type(text) is type or isinstance(text, NodeMeta)
+        else str(text)
         for name, text in (found or {}).items()
         if "ClassVar" not in str(text)
     }
@@ -91,7 +95,9 @@ def _is_child(text: str) -> bool:
 def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> str:
     """Source of `__new__`, `children` and `map` for one class."""
     args = "".join(f", {f}" for f in fields)
-    keys = "".join(f"exact({f}), " if "float" in t else f"{f}, " for f, t in fields.items())
+    keys = "".join(
+        f"exact({f}), " if "float" in t else f"{f}, " for f, t in fields.items()
+    )
     lines = [f"def __new__(cls{args}):"]
     if intern:
         lines += [
@@ -136,8 +142,12 @@ def _map_source(fields: dict[str, str], kids: dict[str, str]) -> list[str]:
     for f, t in kids.items():
         lines.append(f"    old_{f} = self.{f}")
         if t.startswith("tuple[tuple"):
-            lines.append(f"    new_{f} = tuple([tuple([f(c) for c in row]) for row in old_{f}])")
-            changed.append(f"any([a is not b for a, b in zip(chain(*old_{f}), chain(*new_{f}))])")
+            lines.append(
+                f"    new_{f} = tuple([tuple([f(c) for c in row]) for row in old_{f}])"
+            )
+            changed.append(
+                f"any([a is not b for a, b in zip(chain(*old_{f}), chain(*new_{f}))])"
+            )
         elif t.startswith("tuple"):
             lines.append(f"    new_{f} = tuple([f(c) for c in old_{f}])")
             changed.append(
@@ -160,7 +170,11 @@ class NodeMeta(type):
     """Builds a node class from its annotations; see the module's docstring."""
 
     def __new__(
-        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], intern: bool = True
+        mcls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        intern: bool = True,
     ) -> NodeMeta:
         inherited: dict[str, str] = {}
         for base in bases:
@@ -173,7 +187,9 @@ class NodeMeta(type):
         _node_names.add(name)
         fields = inherited | own
         namespace["_fields"] = fields
-        namespace["_child_fields"] = frozenset(f for f, t in fields.items() if _is_child(t))
+        namespace["_child_fields"] = frozenset(
+            f for f, t in fields.items() if _is_child(t)
+        )
         namespace["__match_args__"] = tuple(fields)
         cls = super().__new__(mcls, name, bases, namespace)
         cls._intern = intern  # type: ignore[attr-defined]
@@ -211,7 +227,9 @@ class Node(metaclass=NodeMeta):
     _derive: ClassVar[Callable[[Any], object] | None] = None
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__}.{name} is read-only; use replace()")
+        raise AttributeError(
+            f"{type(self).__name__}.{name} is read-only; use replace()"
+        )
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only")

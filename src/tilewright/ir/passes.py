@@ -30,7 +30,9 @@ class Pass(ABC, Generic[T]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "name" not in cls.__dict__:
-            words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+", cls.__name__)
+            words = re.findall(
+                r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+", cls.__name__
+            )
             cls.name = "-".join(w.lower() for w in words if w != "Pass")
 
     @abstractmethod
@@ -52,7 +54,9 @@ class Pipeline(Generic[T]):
 
     name: str
     passes: tuple[Pass[T] | Pipeline[T], ...]
-    verify: Callable[[T], None] | None = dataclasses.field(default=None, repr=False, compare=False)
+    verify: Callable[[T], None] | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     def run(
         self,
@@ -120,10 +124,13 @@ def parse_pipeline(
         try:
             steps.append(known[word](**_options(options or "")))
         except (TypeError, ValueError, SyntaxError) as error:
-            raise InputError(f"pass {word}: options {options!r} are wrong: {error}") from None
+            raise InputError(
+                f"pass {word}: options {options!r} are wrong: {error}"
+            ) from None
     if position != len(text):
         raise InputError(
-            f"cannot read a pipeline at {text[position:]!r}", hint="Write a,b{option=1},c"
+            f"cannot read a pipeline at {text[position:]!r}",
+            hint="Write a,b{option=1},c",
         )
     return Pipeline(name, tuple(steps), verify)
 
@@ -133,4 +140,6 @@ def _options(text: str) -> dict[str, Any]:
     assert isinstance(tree, ast.Call)
     if tree.args:
         raise ValueError("each option is name=value")
-    return {k.arg: ast.literal_eval(k.value) for k in tree.keywords if k.arg is not None}
+    return {
+        k.arg: ast.literal_eval(k.value) for k in tree.keywords if k.arg is not None
+    }

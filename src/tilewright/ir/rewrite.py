@@ -60,7 +60,9 @@ class Family(Protocol):
     def guard(self, condition: Node, places: Mapping[Node, str]) -> str:
         """A condition of `when` as a test."""
 
-    def build(self, template: Node, places: Mapping[Node, str]) -> tuple[list[Step], str] | None:
+    def build(
+        self, template: Node, places: Mapping[Node, str]
+    ) -> tuple[list[Step], str] | None:
         """A literal or computed part of the right side; None if it is built as any node is."""
 
 
@@ -90,7 +92,11 @@ class Rule:
     def cells(self) -> tuple[str, str, str, str]:
         """Name, left, right, conditions as text: a row of a table."""
         right = self.right
-        text = repr(right) if isinstance(right, Node) else f"<{getattr(right, '__name__', right)}>"
+        text = (
+            repr(right)
+            if isinstance(right, Node)
+            else f"<{getattr(right, '__name__', right)}>"
+        )
         left = repr(self.left) if isinstance(self.left, Node) else self.left.__name__
         return self.name, left, text, " and ".join(map(repr, self.when))
 
@@ -108,13 +114,19 @@ class RuleSet:
     family: Family = field(repr=False)
 
     def __post_init__(self) -> None:
-        twice = [n for n, count in Counter(r.name for r in self.rules).items() if count > 1]
+        twice = [
+            n for n, count in Counter(r.name for r in self.rules).items() if count > 1
+        ]
         if twice:
-            raise ValueError(f"rule set {self.name}: names used twice: {', '.join(twice)}")
+            raise ValueError(
+                f"rule set {self.name}: names used twice: {', '.join(twice)}"
+            )
 
     def __add__(self, other: RuleSet) -> RuleSet:
         """Both tables, these rows first."""
-        return RuleSet(f"{self.name}+{other.name}", self.rules + other.rules, self.family)
+        return RuleSet(
+            f"{self.name}+{other.name}", self.rules + other.rules, self.family
+        )
 
     def __str__(self) -> str:
         return columns([rule.cells for rule in self.rules])
@@ -213,7 +225,13 @@ def _observed(rules: RuleSet) -> dict[type[Node], Rewrite]:
             if fired is None:
                 return None
             rule, result = fired
-            emit("rule", set=rules.name, rule=rule.name, before=repr(node), after=repr(result))
+            emit(
+                "rule",
+                set=rules.name,
+                rule=rule.name,
+                before=repr(node),
+                after=repr(result),
+            )
             return result
 
         return run
@@ -261,7 +279,12 @@ def _compile(rules: RuleSet, traced: bool) -> dict[type[Node], Any]:
     for kind, rows in by_kind.items():
         source = _source(kind, rows, traced)
         filename = f"<rules {rules.name}: {kind.__name__}{' traced' if traced else ''}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        linecache.cache[filename] = (
+            len(source),
+            None,
+            source.splitlines(True),
+            filename,
+        )
         exec(compile(source, filename, "exec"), scope)
         functions[kind] = scope[f"rewrite_{kind.__name__}"]
     return functions
@@ -279,7 +302,11 @@ def _orders(pattern: Node, commutative: Iterable[type[Node]]) -> list[Node]:
     found = [pattern]
     for n, child in enumerate(children):
         variants = _orders(child, commutative)
-        found = [_with_child(p, n, v) if v is not child else p for p in found for v in variants]
+        found = [
+            _with_child(p, n, v) if v is not child else p
+            for p in found
+            for v in variants
+        ]
     if type(pattern) in commutative and children[0] is not children[1]:
         found += [type(p)(*reversed(p.children())) for p in found]
     return found
@@ -385,7 +412,9 @@ class _Branch:
     inner: list[_Branch | str] = field(default_factory=list)
 
 
-def _source(kind: type[Node], rows: Iterable[tuple[int, list[Step], str]], traced: bool) -> str:
+def _source(
+    kind: type[Node], rows: Iterable[tuple[int, list[Step], str]], traced: bool
+) -> str:
     """One function; neighboring rows share the steps that they have in common."""
     top: list[_Branch | str] = []
     for n, steps, result in rows:

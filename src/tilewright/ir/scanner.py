@@ -82,7 +82,9 @@ class Scanner:
         """The error for what comes now."""
         found = self.next
         shown = "the end" if found.kind == "end" else repr(found.text)
-        return self.refusal(f"expected {expected}, found {shown} in column {found.start + 1}")
+        return self.refusal(
+            f"expected {expected}, found {shown} in column {found.start + 1}"
+        )
 
     def refusal(self, message: str) -> InputError:
         """The error for a text that has no meaning."""
@@ -99,7 +101,9 @@ def _tokens(text: str) -> list[Token]:
     position, end = 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
-        assert match is not None and match.lastgroup is not None, "a mark is any character"
+        assert match is not None and match.lastgroup is not None, (
+            "a mark is any character"
+        )
         if match.lastgroup != "comment":
             start = match.start(match.lastgroup)
             found.append(Token(match.lastgroup, match[match.lastgroup], start))

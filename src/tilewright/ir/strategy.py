@@ -59,7 +59,8 @@ def repeat(strategy: Strategy, limit: int = GENERATIONS) -> Strategy:
                 return node
             node = result
         raise RewriteLoopError(
-            f"a strategy was repeated {limit} times and still applies", where=repr(node)[:200]
+            f"a strategy was repeated {limit} times and still applies",
+            where=repr(node)[:200],
         )
 
     return apply

@@ -34,7 +34,9 @@ class Function:
     UnsupportedError for an unknown target or a program that the target has no code for.
     """
 
-    def __init__(self, kernel: Kernel, target: str = "cpu", threads: int | None = None) -> None:
+    def __init__(
+        self, kernel: Kernel, target: str = "cpu", threads: int | None = None
+    ) -> None:
         self.kernel: Final = kernel
         self.target: Final = target
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
@@ -92,7 +94,9 @@ def _general(kernel: Kernel, executable: Executable) -> Run:
 
 def _report_copy(kernel: Kernel, b: Buffer, array: Any) -> None:
     """An event for an array that native code cannot take as it lies; an error where copies are."""
-    if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
+    if not isinstance(array, np.ndarray) or (
+        array.flags.c_contiguous and array.flags.aligned
+    ):
         return
     if flags.FALLBACK.get() == "error":
         raise InputError(
@@ -108,7 +112,9 @@ def _interpreted(kernel: Kernel) -> Run:
     def run(arrays: tuple[Any, ...]) -> None:
         for b, a in zip(kernel.params, arrays, strict=True):
             if not isinstance(a, np.ndarray):
-                raise InputError(f"{b!r} was given a {type(a).__name__}", where=kernel.name)
+                raise InputError(
+                    f"{b!r} was given a {type(a).__name__}", where=kernel.name
+                )
         interp.run(kernel, dict(zip(kernel.params, arrays, strict=True)))
 
     return run

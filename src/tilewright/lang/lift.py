@@ -27,30 +27,30 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Expr, Var
 from tilewright.ir.node import postorder
 from tilewright.lang.function import Function
+from tilewright.lift import codegen, device, express, macros, strategies
+from tilewright.lift import nodes as n
+from tilewright.lift.accelerate import accelerate
+from tilewright.lift.conditions import SideCondition
+from tilewright.lift.cost import Cycles
+from tilewright.lift.derive import Derivation, derive, replay
+from tilewright.lift.infer import Typing, infer
+from tilewright.lift.interp import interpret
+from tilewright.lift.nodes import apply, expect_program
+from tilewright.lift.normalize import Normal
+from tilewright.lift.normalize import normalize as _normalize
+from tilewright.lift.patterns import SCOPE, as_type, parse
+from tilewright.lift.printer import show_lines
+from tilewright.lift.rule import Rule
+from tilewright.lift.rules import FAMILIES, RULES
+from tilewright.lift.rules import vocabulary as holes
+from tilewright.lift.rules.device import Machine
+from tilewright.lift.rules.device import rules as device_rules
+from tilewright.lift.search import move, search
+from tilewright.lift.sizes import leaves, length_variables, named, sizes_of, specialized
+from tilewright.lift.trials import tried
+from tilewright.lift.types import Type, length, lengths
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.lift import codegen, device, express, macros, strategies
-from tilewright.notation.lift import nodes as n
-from tilewright.notation.lift.accelerate import accelerate
-from tilewright.notation.lift.conditions import SideCondition
-from tilewright.notation.lift.cost import Cycles
-from tilewright.notation.lift.derive import Derivation, derive, replay
-from tilewright.notation.lift.infer import Typing, infer
-from tilewright.notation.lift.interp import interpret
-from tilewright.notation.lift.nodes import apply, expect_program
-from tilewright.notation.lift.normalize import Normal
-from tilewright.notation.lift.normalize import normalize as _normalize
-from tilewright.notation.lift.patterns import SCOPE, as_type, parse
-from tilewright.notation.lift.printer import show_lines
-from tilewright.notation.lift.rule import Rule
-from tilewright.notation.lift.rules import FAMILIES, RULES
-from tilewright.notation.lift.rules import vocabulary as holes
-from tilewright.notation.lift.rules.device import Machine
-from tilewright.notation.lift.rules.device import rules as device_rules
-from tilewright.notation.lift.search import move, search
-from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of, specialized
-from tilewright.notation.lift.trials import tried
-from tilewright.notation.lift.types import Type, length, lengths
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
 from tilewright.targets.registry import target as find_target
@@ -85,14 +85,20 @@ def rule(
     return tried(Rule(name, left, right, tuple(when), reason))
 
 
-def normalize(program: n.Lambda, sizes: Sizes | None = None, name: str | None = None) -> Normal:
+def normalize(
+    program: n.Lambda, sizes: Sizes | None = None, name: str | None = None
+) -> Normal:
     """The Computations that say what the program computes, at these sizes (by name or Var)."""
     expect_program(program)
     return _normalize(program, named(program, sizes or {}), name or "lift")
 
 
 def lower(
-    program: n.Lambda, sizes: Sizes | None = None, *, target: str = "cpu", name: str | None = None
+    program: n.Lambda,
+    sizes: Sizes | None = None,
+    *,
+    target: str = "cpu",
+    name: str | None = None,
 ) -> Kernel:
     """The loops: those that low-level patterns name, or the plain nests of the Computations.
 
@@ -191,9 +197,13 @@ class Symbolic:
         sizes = sizes_of(self._types, shapes)
         function = self._at(tuple(sizes.items()))
         if isinstance(function, Symbolic):
-            missing = ", ".join(v.name for v in length_variables(self.program) if v not in sizes)
+            missing = ", ".join(
+                v.name for v in length_variables(self.program) if v not in sizes
+            )
             raise InputError(
-                f"the arrays do not tell {missing}", hint="give build its sizes=", where="build"
+                f"the arrays do not tell {missing}",
+                hint="give build its sizes=",
+                where="build",
             )
         return function(*arrays)
 

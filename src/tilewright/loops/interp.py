@@ -48,7 +48,9 @@ def check_array(kernel: Kernel, buffer: Buffer, array: Any) -> None:
         found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
         raise InputError(f"{buffer!r} was given an array {found}", where=kernel.name)
     if buffer in kernel.outputs and not array.flags.c_contiguous:
-        raise InputError(f"the array for output {buffer.name} is not contiguous", where=kernel.name)
+        raise InputError(
+            f"the array for output {buffer.name} is not contiguous", where=kernel.name
+        )
 
 
 def _elements(array: Any) -> list[Any]:

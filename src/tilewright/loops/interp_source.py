@@ -17,7 +17,18 @@ from tilewright.expr import nodes as n
 from tilewright.expr.bounds import Interval, bounds, lasting, refine
 from tilewright.expr.interp import operation
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Load, Select, Var
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update, While
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+)
 
 # CPython refuses more than 20 blocks in one function; a deeper nest continues in a function.
 _MAX_BLOCKS = 12
@@ -86,7 +97,9 @@ class Writer:
         """The name of a variable or buffer in scope."""
         name = self.names.get(symbol)
         if name is None:
-            raise ExecutionError(f"{symbol.name} is used where it is not bound", code="TW-UNBOUND")
+            raise ExecutionError(
+                f"{symbol.name} is used where it is not bound", code="TW-UNBOUND"
+            )
         return name
 
     def assign(self, text: str) -> str:
@@ -172,7 +185,9 @@ class Writer:
     def alloc(self, s: Alloc) -> None:
         b = s.buffer
         self.names[b] = self._fresh("b")
-        self.line(f"{self.known(b)} = [undefined({self.named(b.dtype, 'd')})] * {b.size}")
+        self.line(
+            f"{self.known(b)} = [undefined({self.named(b.dtype, 'd')})] * {b.size}"
+        )
         self.stmt(s.body)
 
     def unit(self, s: Unit) -> None:
@@ -195,17 +210,23 @@ class Writer:
                 return f"({e.value})"
             return self.named(e, "c", operation(e)())
         if isinstance(e, Load):
-            return self.assign(f"{self.known(e.buffer)}[{self.position(e.buffer, e.index)}]")
+            return self.assign(
+                f"{self.known(e.buffer)}[{self.position(e.buffer, e.index)}]"
+            )
         if isinstance(e, Select):
             return self._select(e)
         children: Any = e.children()
         args = [self.value(c) for c in children]
         text = _inline(self, e, args)
-        return self.assign(text if text is not None else self._general(e, children, args))
+        return self.assign(
+            text if text is not None else self._general(e, children, args)
+        )
 
     def _general(self, e: Expr, children: tuple[Expr, ...], args: list[str]) -> str:
         """The scalar interpreter's operation on the values."""
-        given = [f"int64({a})" if c.dtype is INDEX else a for a, c in zip(args, children)]
+        given = [
+            f"int64({a})" if c.dtype is INDEX else a for a, c in zip(args, children)
+        ]
         text = f"{self.named(operation(e), 'o')}({', '.join(given)})"
         return f"int({text})" if e.dtype is INDEX else text
 
@@ -213,7 +234,10 @@ class Writer:
         condition = self.value(e.condition)
         result = self._fresh("t")
         done, ranges = self.done, self.ranges
-        for head, arm, holds in ((f"if {condition}:", e.then, True), ("else:", e.otherwise, False)):
+        for head, arm, holds in (
+            (f"if {condition}:", e.then, True),
+            ("else:", e.otherwise, False),
+        ):
             self.line(head)
             self.depth += 1
             self.done, self.ranges = dict(done), refine(ranges, e.condition, holds)
@@ -271,11 +295,21 @@ def _index_arithmetic(w: Writer, e: Expr, args: list[str]) -> str | None:
     if kind in _ARITHMETIC:
         text = f"{args[0]} {_ARITHMETIC[kind]} {args[1]}"
         lo, hi = bounds(e, w.ranges)
-        inside = lo is not None and hi is not None and _INT64[0] <= lo and hi <= _INT64[1]
+        inside = (
+            lo is not None and hi is not None and _INT64[0] <= lo and hi <= _INT64[1]
+        )
         return text if inside else f"wrap({text})"
-    if isinstance(e, n.FloorDiv | n.Mod) and isinstance(e.rhs, Const) and e.rhs.value.real > 0:
+    if (
+        isinstance(e, n.FloorDiv | n.Mod)
+        and isinstance(e.rhs, Const)
+        and e.rhs.value.real > 0
+    ):
         return f"{args[0]} {'//' if kind is n.FloorDiv else '%'} {args[1]}"
-    if isinstance(e, Cast) and e.value.dtype.is_int and e.value.dtype is not dtypes.uint64:
+    if (
+        isinstance(e, Cast)
+        and e.value.dtype.is_int
+        and e.value.dtype is not dtypes.uint64
+    ):
         return f"int({args[0]})"
     return None
 

@@ -83,11 +83,15 @@ class Formal:
     @property
     def strides(self) -> tuple[Stride, ...]:
         """Its strides in elements, one per axis, known where the intrinsic is used."""
-        return tuple(Stride(self.number, axis) for axis in range(len(self.buffer.shape)))
+        return tuple(
+            Stride(self.number, axis) for axis in range(len(self.buffer.shape))
+        )
 
 
 Lowering = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
-Lower = Callable[[Sequence[Formal], Sequence[Formal]], HardwareCall | Sequence[HardwareCall | None]]
+Lower = Callable[
+    [Sequence[Formal], Sequence[Formal]], HardwareCall | Sequence[HardwareCall | None]
+]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -195,12 +199,15 @@ def decl_tensor_intrinsic(
     where = f"intrinsic {name or computation.name}"
     _check_form(computation, where)
     formals = [
-        Formal(n, b) for n, b in enumerate((*computation.inputs, computation.outputs[0].tensor))
+        Formal(n, b)
+        for n, b in enumerate((*computation.inputs, computation.outputs[0].tensor))
     ]
     calls = _calls(lower(formals[:-1], formals[-1:]), where)
     reset = calls[1]
     if reset is not None and any(n != formals[-1].number for n in reset.tensors):
-        raise InputError("reset reads an input", where=where, hint="it only sets the output")
+        raise InputError(
+            "reset reads an input", where=where, hint="it only sets the output"
+        )
     named = next(c.name for c in calls if c is not None)
     made = TensorIntrinsic(
         name or named,
@@ -220,10 +227,14 @@ def decl_tensor_intrinsic(
 
 def _check_form(c: Computation, where: str) -> None:
     def refuse(what: str) -> InputError:
-        return InputError(what, where=where, hint="describe one output by a map or a reduction")
+        return InputError(
+            what, where=where, hint="describe one output by a map or a reduction"
+        )
 
     if len(c.outputs) != 1 or any(d.combine not in (CC, PW) for d in c.dims):
-        raise refuse(f"the description has {len(c.outputs)} outputs and its dims are {c.dims}")
+        raise refuse(
+            f"the description has {len(c.outputs)} outputs and its dims are {c.dims}"
+        )
     output = c.outputs[0]
     if c.reducer is not None and not c.reducer.commutative:
         raise refuse(f"{c.reducer.name} does not commute, and a machine keeps no order")

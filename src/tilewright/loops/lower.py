@@ -8,7 +8,17 @@ from tilewright.base.names import fresh
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Add, Buffer, Cast, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Add,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Var,
+    const,
+)
 from tilewright.ir.node import Node, substitute, transform
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block, loop
 
@@ -58,7 +68,8 @@ def _nest(c: Computation, taken: set[str]) -> Stmt:
     values = tuple(renamed(o.value) for o in c.outputs)
     tensors = tuple(o.tensor for o in c.outputs)
     free, scans, reductions = (
-        [d for d in c.dims if d.combine == combine and d.extent != 1] for combine in (CC, PS, PW)
+        [d for d in c.dims if d.combine == combine and d.extent != 1]
+        for combine in (CC, PS, PW)
     )
     if c.reducer is None:
         stores = zip(tensors, index, values, strict=True)
@@ -66,14 +77,19 @@ def _nest(c: Computation, taken: set[str]) -> Stmt:
     elif scans:
         inner = _scan(c, c.reducer, (scans, reductions), index, values, (env, taken))
     elif _accumulates_in_place(c):
-        start = [Store(t, index[0], i) for t, i in zip(tensors, c.reducer.identity, strict=True)]
+        start = [
+            Store(t, index[0], i)
+            for t, i in zip(tensors, c.reducer.identity, strict=True)
+        ]
         step = Update(tensors, tuple(index), values, c.reducer)
         inner = block(*start, _around(reductions, step, env))
     else:
         buffers = _accumulators(c, c.reducer, taken)
         inner = block(
             _cleared(buffers, c.reducer),
-            _around(reductions, Update(buffers, _first(buffers), values, c.reducer), env),
+            _around(
+                reductions, Update(buffers, _first(buffers), values, c.reducer), env
+            ),
             _flushed(tensors, index, buffers),
         )
         inner = _allocated(buffers, inner)
@@ -83,7 +99,9 @@ def _nest(c: Computation, taken: set[str]) -> Stmt:
 def _accumulates_in_place(c: Computation) -> bool:
     """Whether the outputs hold the accumulators' dtypes and share one place."""
     assert c.reducer is not None
-    same = all(o.tensor.dtype is t for o, t in zip(c.outputs, c.reducer.dtypes, strict=True))
+    same = all(
+        o.tensor.dtype is t for o, t in zip(c.outputs, c.reducer.dtypes, strict=True)
+    )
     return same and all(o.index == c.outputs[0].index for o in c.outputs)
 
 
@@ -102,11 +120,21 @@ def _scan(
     flush = _flushed(tensors, index, buffers)
     start = _cleared(buffers, reducer)
     if len(scans) == 1:
-        step = _around(reductions, Update(buffers, _first(buffers), values, reducer), env)
-        return _allocated(buffers, block(start, _around(scans, block(step, flush), env)))
-    prefix = {env[d.var]: Var(fresh(taken, f"{c.name}.{d.var.name}.upto"), INDEX) for d in scans}
+        step = _around(
+            reductions, Update(buffers, _first(buffers), values, reducer), env
+        )
+        return _allocated(
+            buffers, block(start, _around(scans, block(step, flush), env))
+        )
+    prefix = {
+        env[d.var]: Var(fresh(taken, f"{c.name}.{d.var.name}.upto"), INDEX)
+        for d in scans
+    }
     body: Stmt = Update(
-        buffers, _first(buffers), tuple(substitute(v, dict(prefix)) for v in values), reducer
+        buffers,
+        _first(buffers),
+        tuple(substitute(v, dict(prefix)) for v in values),
+        reducer,
     )
     body = _around(reductions, body, env)
     for at, upto in reversed(prefix.items()):
@@ -114,7 +142,9 @@ def _scan(
     return _around(scans, _allocated(buffers, block(start, body, flush)), env)
 
 
-def _accumulators(c: Computation, reducer: Reducer, taken: set[str]) -> tuple[Buffer, ...]:
+def _accumulators(
+    c: Computation, reducer: Reducer, taken: set[str]
+) -> tuple[Buffer, ...]:
     return tuple(
         Buffer(fresh(taken, f"{o.tensor.name}.acc"), (1,), t, "register")
         for o, t in zip(c.outputs, reducer.dtypes, strict=True)
@@ -131,7 +161,9 @@ def _cleared(buffers: Sequence[Buffer], reducer: Reducer) -> Stmt:
 
 
 def _flushed(
-    tensors: Sequence[Buffer], index: Sequence[tuple[Expr, ...]], buffers: Sequence[Buffer]
+    tensors: Sequence[Buffer],
+    index: Sequence[tuple[Expr, ...]],
+    buffers: Sequence[Buffer],
 ) -> Stmt:
     stores = zip(tensors, index, buffers, strict=True)
     return block(*(Store(t, i, _as(b[0], t)) for t, i, b in stores))

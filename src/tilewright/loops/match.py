@@ -73,9 +73,13 @@ def _take_apart(intrinsic: TensorIntrinsic, nest: Stmt) -> _Nest:
             found = _Nest("compute", outer, inner, start, step)
     if found is None:
         form = "one store" if reducer is None else f"a reduction by {reducer.name}"
-        raise Mismatch(FORM, f"{intrinsic.name} is {form} in a nest of loops, found {_form(s)}")
+        raise Mismatch(
+            FORM, f"{intrinsic.name} is {form} in a nest of loops, found {_form(s)}"
+        )
     if intrinsic.call(found.part) is None:
-        raise Mismatch(FORM, f"this is the {found.part} of {intrinsic.name}, which has none")
+        raise Mismatch(
+            FORM, f"this is the {found.part} of {intrinsic.name}, which has none"
+        )
     return found
 
 
@@ -104,12 +108,16 @@ def _assignments(
     if nest.part == "reset":
         dims = tuple(d for d in dims if d.combine == CC)
     outer, inner = _longer(nest.outer), _longer(nest.inner)
-    free = [d for d in dims if d.combine == CC] if nest.start is not None else list(dims)
+    free = (
+        [d for d in dims if d.combine == CC] if nest.start is not None else list(dims)
+    )
     bound = [d for d in dims if d not in free]
     for first in _bijections(free, outer, intrinsic.free):
         for second in _bijections(bound, inner, intrinsic.free):
             chosen = {**first, **second}
-            sizes: dict[Expr, int] = {d.var: d.extent for d in intrinsic.description.dims}
+            sizes: dict[Expr, int] = {
+                d.var: d.extent for d in intrinsic.description.dims
+            }
             sizes |= {d.var: _trips(chosen[d.var]) for d in dims}
             yield sizes, {v: None if f is None else f.var for v, f in chosen.items()}
 
@@ -132,7 +140,9 @@ def _bijections(
             yield {}
         return
     d, anything = dims[0], dims[0].var.name in free
-    options: list[For | None] = [f for f in loops if f.trips == d.extent or (anything and f.trips)]
+    options: list[For | None] = [
+        f for f in loops if f.trips == d.extent or (anything and f.trips)
+    ]
     if anything or d.extent == 1:
         options.append(None)
     for f in options:
@@ -175,7 +185,9 @@ def _bound(
                 VALUES,
                 f"{intrinsic.name} starts from {reducer.identity[0]!r}, found {nest.start.value!r}",
             )
-    instance = Instance(intrinsic, nest.part, tuple(sizes[d.var] for d in description.dims))
+    instance = Instance(
+        intrinsic, nest.part, tuple(sizes[d.var] for d in description.dims)
+    )
     made = (Load(output.tensor, output.index), _written(intrinsic, nest))
     if nest.step is None:
         start = (operand(instance, output.tensor, [made], names, inner),)
@@ -186,7 +198,13 @@ def _bound(
     for pairs in _unified(output.value, value, names):
         try:
             operands = tuple(
-                operand(instance, t, [p for p in (*pairs, made) if p[0].buffer is t], names, inner)
+                operand(
+                    instance,
+                    t,
+                    [p for p in (*pairs, made) if p[0].buffer is t],
+                    names,
+                    inner,
+                )
                 for t in intrinsic.tensors
             )
             check_apart(instance, operands)
@@ -223,10 +241,13 @@ def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
             )
         places.append(Load(nest.step.buffers[0], nest.step.indices[0]))
     if any(p is not places[0] for p in places):
-        raise Mismatch(VALUES, f"it starts {places[0]!r} and then updates {places[1]!r}")
+        raise Mismatch(
+            VALUES, f"it starts {places[0]!r} and then updates {places[1]!r}"
+        )
     if places[0].dtype is not tensor.dtype:
         raise Mismatch(
-            VALUES, f"{tensor!r} is written, found {places[0].buffer!r} of another dtype"
+            VALUES,
+            f"{tensor!r} is written, found {places[0].buffer!r} of another dtype",
         )
     return places[0]
 
@@ -236,7 +257,9 @@ def _dtype_note(want: Expr, have: Expr) -> str:
     wanted, found = ([x.dtype for x in _loads(e)] for e in (want, have))
     if len(wanted) != len(found) or sorted(map(str, wanted)) == sorted(map(str, found)):
         return ""
-    return f": of {' and '.join(map(str, wanted))}, not of {' and '.join(map(str, found))}"
+    return (
+        f": of {' and '.join(map(str, wanted))}, not of {' and '.join(map(str, found))}"
+    )
 
 
 def _loads(e: Expr) -> list[Load]:
@@ -248,7 +271,9 @@ def _loads(e: Expr) -> list[Load]:
 Pairs = tuple[tuple[Load, Load], ...]
 
 
-def _unified(want: Expr, have: Expr, names: Mapping[Expr, Expr | None]) -> Iterator[Pairs]:
+def _unified(
+    want: Expr, have: Expr, names: Mapping[Expr, Expr | None]
+) -> Iterator[Pairs]:
     """Every way to see `have` as `want`: the loads of both that correspond."""
     if isinstance(want, Load):
         if isinstance(have, Load) and have.dtype is want.dtype:
@@ -258,7 +283,9 @@ def _unified(want: Expr, have: Expr, names: Mapping[Expr, Expr | None]) -> Itera
             yield ()
     elif want is have:
         yield ()
-    elif type(want) is type(have) and want.dtype is have.dtype and _same_data(want, have):
+    elif (
+        type(want) is type(have) and want.dtype is have.dtype and _same_data(want, have)
+    ):
         left, right = want.children(), have.children()
         yield from _all_unified(left, right, names)
         if isinstance(want, _COMMUTATIVE):

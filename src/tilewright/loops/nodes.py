@@ -36,7 +36,9 @@ from tilewright.ir.node import Node
 from tilewright.loops.intrinsic import Instance
 
 # The axes of a GPU's grid and of a block of it.
-GPU_AXES = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
+GPU_AXES = tuple(
+    f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz"
+)
 # What a loop can be bound to.
 AXES = (*GPU_AXES, "vthread")
 KINDS = ("serial", "parallel", "vector", "unroll", *AXES)
@@ -197,7 +199,9 @@ class Kernel:
 
 def loop(var: Var, extent: int | Expr, body: Stmt, kind: str = "serial") -> For:
     """A loop over `0 .. extent-1`."""
-    return For(var, Const(extent, INDEX) if isinstance(extent, int) else extent, kind, body)
+    return For(
+        var, Const(extent, INDEX) if isinstance(extent, int) else extent, kind, body
+    )
 
 
 def block(*stmts: Stmt) -> Stmt:

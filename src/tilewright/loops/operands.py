@@ -50,7 +50,8 @@ def operand(
             if var is None:
                 continue
             distance = sum(
-                s * affine(i).coefficient(dim) for s, i in zip(strides, want.index, strict=True)
+                s * affine(i).coefficient(dim)
+                for s, i in zip(strides, want.index, strict=True)
             )
             if distance != steps.get(var, 0):
                 raise Mismatch(
@@ -61,7 +62,9 @@ def operand(
                 )
     bases = [_base(have, inner) for _, have in pairs]
     if any(b != bases[0] for b in bases):
-        raise Mismatch(VALUES, f"{tensor.name} is read at one place, found {_texts(pairs)}")
+        raise Mismatch(
+            VALUES, f"{tensor.name} is read at one place, found {_texts(pairs)}"
+        )
     _check_alignment(instance.intrinsic, tensor, buffer, bases[0])
     return Operand(buffer, bases[0], strides)
 
@@ -109,7 +112,9 @@ def _strides(
 ) -> tuple[int, ...]:
     """One stride per axis: what the call passes as it is found, the others as compact."""
     dims = instance.intrinsic.description.dims
-    sizes: dict[Expr, int] = {d.var: n for d, n in zip(dims, instance.sizes, strict=True)}
+    sizes: dict[Expr, int] = {
+        d.var: n for d, n in zip(dims, instance.sizes, strict=True)
+    }
     free: set[Expr] = {d.var for d in dims if d.var.name in instance.intrinsic.free}
     number, index = instance.intrinsic.tensors.index(tensor), pair[0].index
     strides: list[int] = []
@@ -132,12 +137,17 @@ def _strides(
 
 
 def _stride_of(
-    index: Index, axis: int, moves: Mapping[Expr, int], names: Mapping[Expr, Expr | None]
+    index: Index,
+    axis: int,
+    moves: Mapping[Expr, int],
+    names: Mapping[Expr, Expr | None],
 ) -> int | None:
     """The stride of an axis, from a dimension that moves along this axis only; None: any."""
     for dim, c in affine(index[axis]).terms:
         var = names.get(dim)
-        alone = all(affine(i).coefficient(dim) == 0 for n, i in enumerate(index) if n != axis)
+        alone = all(
+            affine(i).coefficient(dim) == 0 for n, i in enumerate(index) if n != axis
+        )
         if var is not None and alone and moves.get(var, 0) % c == 0:
             return moves.get(var, 0) // c
     return None
@@ -164,7 +174,9 @@ def check_apart(instance: Instance, operands: Sequence[Operand]) -> None:
     """Raise Mismatch where elements of the output may share memory, with an input or each other."""
     intrinsic, out = instance.intrinsic, operands[-1]
     dims = intrinsic.description.dims
-    sizes: dict[Expr, int] = {d.var: n for d, n in zip(dims, instance.sizes, strict=True)}
+    sizes: dict[Expr, int] = {
+        d.var: n for d, n in zip(dims, instance.sizes, strict=True)
+    }
     reach = 0
     axes = zip(out.strides, intrinsic.description.outputs[0].index, strict=True)
     for stride, i in sorted(axes, key=lambda axis: axis[0]):
@@ -178,7 +190,9 @@ def check_apart(instance: Instance, operands: Sequence[Operand]) -> None:
         reach += last * stride
     if any(o.buffer is operands[-1].buffer for o in operands[:-1]):
         name = operands[-1].buffer.name
-        raise Mismatch(MACHINE, f"its output is apart from its inputs, found {name} as both")
+        raise Mismatch(
+            MACHINE, f"its output is apart from its inputs, found {name} as both"
+        )
 
 
 def check_scopes(instance: Instance, operands: Sequence[Operand]) -> None:
@@ -189,9 +203,12 @@ def check_scopes(instance: Instance, operands: Sequence[Operand]) -> None:
         names = [t.name for t in instance.intrinsic.tensors]
         want = " or ".join(_scopes(names, row) for row in rows)
         raise Mismatch(
-            MACHINE, f"{instance.intrinsic.name} takes {want}; found {_scopes(names, have)}"
+            MACHINE,
+            f"{instance.intrinsic.name} takes {want}; found {_scopes(names, have)}",
         )
 
 
 def _scopes(names: Sequence[str], row: Sequence[str]) -> str:
-    return ", ".join(f"{name} in {scope}" for name, scope in zip(names, row, strict=True))
+    return ", ".join(
+        f"{name} in {scope}" for name, scope in zip(names, row, strict=True)
+    )

@@ -58,7 +58,9 @@ def buffer_type(s: Scanner, name: str) -> Buffer:
     shape: list[int] = []
     s.expect("[")
     separated(s, lambda: shape.append(int(s.take("number", "an extent"))), "]")
-    return Buffer(name, tuple(shape), dtype, s.take("word") if s.accept("in") else "global")
+    return Buffer(
+        name, tuple(shape), dtype, s.take("word") if s.accept("in") else "global"
+    )
 
 
 @dataclass(eq=False)
@@ -93,7 +95,11 @@ class _Reader:
         s.expect(":")
         made = buffer_type(s, name)
         found = known.get(name, made)
-        if (found.shape, found.dtype, found.scope) != (made.shape, made.dtype, made.scope):
+        if (found.shape, found.dtype, found.scope) != (
+            made.shape,
+            made.dtype,
+            made.scope,
+        ):
             raise s.refusal(f"{name} was declared as {found!r}, and here as {made!r}")
         return found
 
@@ -104,7 +110,9 @@ class _Reader:
             raise InputError("a statement is missing", code="TW-SYNTAX", where=where)
         text = self.lines[self.position]
         self.position += 1
-        return Scanner(_NOTES.sub(":", text) if text.lstrip().startswith("for ") else text, where)
+        return Scanner(
+            _NOTES.sub(":", text) if text.lstrip().startswith("for ") else text, where
+        )
 
     def _depth(self) -> int:
         if self.position == len(self.lines):
@@ -187,12 +195,18 @@ class _Reader:
                 raise s.refusal("a statement stores one value")
             return Store(*places[0], values[0])
         buffers, indices = zip(*places, strict=True)
-        return Update(buffers, indices, tuple(values), self._operator(s, name, values[0]))
+        return Update(
+            buffers, indices, tuple(values), self._operator(s, name, values[0])
+        )
 
     def _operator(self, s: Scanner, name: str, value: Expr) -> Reducer:
         if name not in self.operators and name not in STANDARD:
             raise s.refusal(f"unknown operator {name!r}")
-        return self.operators[name] if name in self.operators else reducer(name, value.dtype)
+        return (
+            self.operators[name]
+            if name in self.operators
+            else reducer(name, value.dtype)
+        )
 
     def _condition(self, s: Scanner) -> Expr:
         condition = expression(s, self.names)
@@ -216,7 +230,9 @@ class _Reader:
 def _literals(text: str, s: Scanner) -> dict[str, object]:
     """`key: value, ...`, the values as Python writes them."""
     try:
-        found = ast.literal_eval("{" + re.sub(r"(^|, )(\w+): ", r"\1'\2': ", text) + "}")
+        found = ast.literal_eval(
+            "{" + re.sub(r"(^|, )(\w+): ", r"\1'\2': ", text) + "}"
+        )
     except (SyntaxError, ValueError):
         raise s.refusal(f"the notes {text!r} are not key: value, ...") from None
     return dict(found)

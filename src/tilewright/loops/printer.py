@@ -33,7 +33,10 @@ def show_kernel(kernel: Kernel) -> str:
     ins = ", ".join(map(show_buffer, kernel.inputs))
     outs = ", ".join(map(show_buffer, kernel.outputs))
     return "\n".join(
-        [f"kernel {kernel.name}({ins}) -> {outs}:", *_lines(kernel.body, 1, kernel.notes)]
+        [
+            f"kernel {kernel.name}({ins}) -> {outs}:",
+            *_lines(kernel.body, 1, kernel.notes),
+        ]
     )
 
 
@@ -73,7 +76,9 @@ Part = tuple[str | Stmt, int]
 
 def _for(s: For, notes: Notes) -> Iterator[Part]:
     kind = "" if s.kind == "serial" else f" {s.kind}"
-    said = ", ".join(f"{key}: {value!r}" for key, value in notes.get(s.var.name, {}).items())
+    said = ", ".join(
+        f"{key}: {value!r}" for key, value in notes.get(s.var.name, {}).items()
+    )
     note = f" {{{said}}}" if said else ""
     yield f"for {s.var.name} in {show_expr(s.extent)}{kind}{note}:", 0
     yield s.body, 1
@@ -119,7 +124,10 @@ def _unit(s: Unit) -> Iterator[Part]:
         yield s.body, 1
     else:
         operands = [s.operand(n) for n in s.intrinsic.call.tensors]
-        yield f"{s.name}({', '.join(show_place(o.buffer, o.index) for o in operands)})", 0
+        yield (
+            f"{s.name}({', '.join(show_place(o.buffer, o.index) for o in operands)})",
+            0,
+        )
 
 
 _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {

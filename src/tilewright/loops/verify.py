@@ -88,7 +88,9 @@ def _notes_of_loops(scope: _Scope) -> Iterator[str]:
     if scope.kernel.notes:
         loops = {f.var.name for f in loops_of(scope.kernel.body)}
         yield from (
-            f"there is no loop {n}, which is noted" for n in scope.kernel.notes if n not in loops
+            f"there is no loop {n}, which is noted"
+            for n in scope.kernel.notes
+            if n not in loops
         )
 
 
@@ -112,7 +114,9 @@ def _bound(scope: _Scope, at: Place) -> Iterator[str]:
 
 
 def _buffers(scope: _Scope, at: Place) -> Iterator[str]:
-    around = {s.buffer for s in at.above if isinstance(s, Alloc)} | set(scope.kernel.params)
+    around = {s.buffer for s in at.above if isinstance(s, Alloc)} | set(
+        scope.kernel.params
+    )
     if isinstance(at.stmt, Alloc):
         if at.stmt.buffer in around:
             yield f"{at.stmt.buffer.name} is allocated inside its own scope"
@@ -225,7 +229,9 @@ def access_errors(kernel: Kernel) -> Iterator[str]:
 
 
 def _outside(access: Access) -> Iterator[str]:
-    for axis, (i, extent) in enumerate(zip(access.index, access.buffer.shape, strict=True)):
+    for axis, (i, extent) in enumerate(
+        zip(access.index, access.buffer.shape, strict=True)
+    ):
         lo, hi = bounds(i, access.ranges)
         if lo is not None and hi is not None and lo >= 0 and hi < extent:
             continue
@@ -252,7 +258,9 @@ def outside(access: Access, axis: int) -> str | None:
     if not domain.exact:
         return f"is not proven inside 0..{extent - 1}"
     values = dict(zip(domain.names, point, strict=True))
-    at = ", ".join(f"{p.var.name} = {values[translate.names[p.var]]}" for p in access.loops)
+    at = ", ".join(
+        f"{p.var.name} = {values[translate.names[p.var]]}" for p in access.loops
+    )
     return f"leaves 0..{extent - 1}" + (f" at {at}" if at else "")
 
 

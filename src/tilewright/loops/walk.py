@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Unit, Update, While
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -54,7 +54,9 @@ class State:
         for known in (self.objects, self.plan.graph.constants):
             if v in known:
                 return known[v]
-        raise InputError(f"{v!r} has no value yet", where=f"plan {self.plan.graph.name}")
+        raise InputError(
+            f"{v!r} has no value yet", where=f"plan {self.plan.graph.name}"
+        )
 
     def _host(self, op: Operation) -> None:
         values = {v: self.value(v) for v in op.reads}
@@ -68,7 +70,9 @@ class State:
                 self.objects[v] = made
 
 
-def evaluate(plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None) -> list[Any]:
+def evaluate(
+    plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None
+) -> list[Any]:
     """The outputs of a plan for one array per input, by name.
 
     fallback: runs host fallbacks of operators without a reference. Raises what `State.step` does,
@@ -80,24 +84,32 @@ def evaluate(plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = 
     return [state.value(v) for v in plan.graph.outputs]
 
 
-def start(plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None) -> State:
+def start(
+    plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None
+) -> State:
     """Every buffer before the first step: inputs, constants, and a mark elsewhere."""
     memory = {b: np.asarray(a).reshape(b.shape) for b, a in plan.data.items()}
     objects: dict[Value, Any] = {}
     for v in plan.graph.inputs:
         b, given = plan.buffers.get(v), inputs.get(v.name)
         if given is None:
-            raise InputError(f"no array for the input {v!r}", where=f"plan {plan.graph.name}")
+            raise InputError(
+                f"no array for the input {v!r}", where=f"plan {plan.graph.name}"
+            )
         if b is None:
             objects[v] = given
         elif np.shape(given) != b.shape:
             where = f"plan {plan.graph.name}"
-            raise InputError(f"{v!r} was given an array of shape {np.shape(given)}", where=where)
+            raise InputError(
+                f"{v!r} was given an array of shape {np.shape(given)}", where=where
+            )
         else:
             memory[b] = np.array(given, b.dtype.numpy)
     for b in (*_used(plan), *plan.results):
         if b in plan.given and b not in memory:
-            raise InputError(f"the constant {b!r} has no contents", where=f"plan {plan.graph.name}")
+            raise InputError(
+                f"the constant {b!r} has no contents", where=f"plan {plan.graph.name}"
+            )
         if b not in memory:
             memory[b] = unwritten(b)
     return State(plan, memory, fallback, objects)

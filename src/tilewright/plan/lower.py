@@ -12,8 +12,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError
 from tilewright.base.names import fresh
-from tilewright.compute.laws import follow, order_dims, relayout, widen
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import follow, order_dims, relayout, widen
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import definition_of_node
@@ -41,10 +41,14 @@ def lower(graph: Graph, channel_last: bool = True) -> Plan:
     for v in graph.values:
         if v.static and native_dtype(v.dtype):
             logical[v] = Buffer(_name(names, v.name), v.extents, v.dtype or _never())
-    programs = {op: native_program(op, graph.constants, logical) for op in graph.operations}
+    programs = {
+        op: native_program(op, graph.constants, logical) for op in graph.operations
+    }
     for op, program in programs.items():
         if program is not None:
-            check_program(op, program, *(operands(v, logical) for v in (op.inputs, op.outputs)))
+            check_program(
+                op, program, *(operands(v, logical) for v in (op.inputs, op.outputs))
+            )
     fixed = {
         v
         for op, program in programs.items()
@@ -52,7 +56,11 @@ def lower(graph: Graph, channel_last: bool = True) -> Plan:
         if program is None or any(isinstance(p, Kernel) for p in program)
     }
     orders = layout.choose(graph, fixed) if channel_last else {}
-    stored = {logical[v]: _moved(logical[v], order) for v, order in orders.items() if v in logical}
+    stored = {
+        logical[v]: _moved(logical[v], order)
+        for v, order in orders.items()
+        if v in logical
+    }
     buffers = {v: stored[b][0] if b in stored else b for v, b in logical.items()}
     data = {buffers[v]: array for v, array in graph.constants.items() if v in logical}
     kernel_names: set[str] = set()
@@ -74,7 +82,9 @@ def _moved(b: Buffer, order: tuple[int, ...]) -> tuple[Buffer, tuple[int, ...]]:
 
 
 def _host_call(op: Operation, buffers: Mapping[Value, Buffer]) -> HostFallback:
-    reads, writes = (tuple(buffers[v] for v in e if v in buffers) for e in (op.reads, op.writes))
+    reads, writes = (
+        tuple(buffers[v] for v in e if v in buffers) for e in (op.reads, op.writes)
+    )
     return HostFallback(op, reads, writes)
 
 
@@ -97,17 +107,23 @@ def _stages(
     def close() -> None:
         for part in _independent(group):
             name = _name(names, op.name or part[0].name)
-            found.append(FusionGroup(name, tuple(part), (op.label,), flops if not found else 0))
+            found.append(
+                FusionGroup(name, tuple(part), (op.label,), flops if not found else 0)
+            )
         group.clear()
 
     for item in program:
         if isinstance(item, Kernel):
             close()
             name = _name(names, op.name or item.name)
-            found.append(FusionGroup(name, (), (op.label,), flops if not found else 0, item))
+            found.append(
+                FusionGroup(name, (), (op.label,), flops if not found else 0, item)
+            )
         elif any(o.tensor.size for o in item.outputs):
             for c in widen(order_dims(relayout(item, stored))):
-                aligned = follow(group[-1], c) if group and not group[-1].is_map else None
+                aligned = (
+                    follow(group[-1], c) if group and not group[-1].is_map else None
+                )
                 group.append(c if aligned is None else aligned)
     close()
     return found
@@ -132,7 +148,9 @@ def _independent(group: Sequence[Computation]) -> list[list[Computation]]:
     parts: list[list[Computation]] = []
     for c in group:
         linked = [
-            p for p in parts if any(o.tensor in c.inputs for other in p for o in other.outputs)
+            p
+            for p in parts
+            if any(o.tensor in c.inputs for other in p for o in other.outputs)
         ]
         merged = [x for p in linked for x in p]
         parts = [p for p in parts if p not in linked]

@@ -20,7 +20,9 @@ from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, Update
 from tilewright.plan.nodes import FusionGroup, HostFallback, Memory, Plan, Step
 
-_WORDS: Final = frozenset("for if else while alloc block pass kernel local none".split())
+_WORDS: Final = frozenset(
+    "for if else while alloc block pass kernel local none".split()
+)
 
 T = TypeVar("T")
 
@@ -31,7 +33,9 @@ def named(plan: Plan) -> Plan:
     Values that became part of a group have no buffers in it any more.
     """
     names = _Names()
-    values = {v: names.buffer(plan.buffers[v]) for v in plan.named_values if v in plan.buffers}
+    values = {
+        v: names.buffer(plan.buffers[v]) for v in plan.named_values if v in plan.buffers
+    }
     steps = {s: _step(s, names) for s in plan.steps}
     return Plan(
         plan.graph,
@@ -46,7 +50,10 @@ def named(plan: Plan) -> Plan:
 def operators(plan: Plan) -> Iterator[Reducer]:
     """The operators of a plan that are not one of the usual ones, each once."""
     found = dict.fromkeys(
-        op for s in plan.groups for op in _operators(s) if op is not None and not is_standard(op)
+        op
+        for s in plan.groups
+        for op in _operators(s)
+        if op is not None and not is_standard(op)
     )
     yield from found
 
@@ -107,13 +114,17 @@ def _word(text: str) -> str:
 
 
 def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory:
-    over = {steps[s]: tuple(map(names.buffer, found)) for s, found in memory.over.items()}
+    over = {
+        steps[s]: tuple(map(names.buffer, found)) for s, found in memory.over.items()
+    }
     return Memory(names.keys(memory.places), memory.total, over)  # type: ignore[arg-type]
 
 
 def _step(step: Step, names: _Names) -> Step:
     if isinstance(step, HostFallback):
-        reads, writes = (tuple(map(names.buffer, ends)) for ends in (step.reads, step.writes))
+        reads, writes = (
+            tuple(map(names.buffer, ends)) for ends in (step.reads, step.writes)
+        )
         return replace(step, reads=reads, writes=writes)
     if step.kernel is not None:
         return replace(step, kernel=_kernel(step.kernel, names))
@@ -131,7 +142,9 @@ def _variable(v: Var, taken: set[str]) -> Var:
     return v if name == v.name else Var(name, v.dtype)
 
 
-def _computation(c: Computation, names: _Names, variables: dict[Var, Var]) -> Computation:
+def _computation(
+    c: Computation, names: _Names, variables: dict[Var, Var]
+) -> Computation:
     dims = tuple(Dim(variables[d.var], d.extent, d.combine) for d in c.dims)
     outputs = tuple(
         Output(
@@ -142,21 +155,29 @@ def _computation(c: Computation, names: _Names, variables: dict[Var, Var]) -> Co
         for o in c.outputs
     )
     return replace(
-        c, name=_word(c.name), dims=dims, outputs=outputs, reducer=names.operator(c.reducer)
+        c,
+        name=_word(c.name),
+        dims=dims,
+        outputs=outputs,
+        reducer=names.operator(c.reducer),
     )
 
 
 def _kernel(kernel: Kernel, names: _Names) -> Kernel:
     """Its own buffers and loops get names that nothing in the plan has yet."""
     params = tuple(map(names.buffer, kernel.params))
-    inner = _Names(set(names.taken), dict(names.buffers), names.operators, names.operator_names)
+    inner = _Names(
+        set(names.taken), dict(names.buffers), names.operators, names.operator_names
+    )
     statements = list(postorder(kernel.body))
     for n in statements:
         if isinstance(n, Alloc):
             inner.buffer(n.buffer)
     loops = [n.var for n in statements if isinstance(n, For)]
     variables = {v: _variable(v, inner.taken) for v in loops}
-    notes = {variables[v].name: kernel.notes[v.name] for v in loops if v.name in kernel.notes}
+    notes = {
+        variables[v].name: kernel.notes[v.name] for v in loops if v.name in kernel.notes
+    }
     body = _renamed(kernel.body, inner, variables)
     outputs = tuple(map(names.buffer, kernel.outputs))
     return Kernel(_word(kernel.name), params, outputs, body, notes)

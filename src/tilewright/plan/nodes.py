@@ -49,7 +49,9 @@ class FusionGroup:
         """Every buffer written, internal ones included, in order."""
         if self.kernel is not None:
             return self.kernel.outputs
-        return tuple(dict.fromkeys(o.tensor for c in self.computations for o in c.outputs))
+        return tuple(
+            dict.fromkeys(o.tensor for c in self.computations for o in c.outputs)
+        )
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
@@ -58,7 +60,9 @@ class FusionGroup:
             return self.kernel.inputs
         if not self._reads:
             own = set(self.writes)
-            seen = dict.fromkeys(b for c in self.computations for b in c.inputs if b not in own)
+            seen = dict.fromkeys(
+                b for c in self.computations for b in c.inputs if b not in own
+            )
             self._reads.extend(seen)
         return tuple(self._reads)
 
@@ -155,7 +159,11 @@ class Plan:
     def named_values(self) -> tuple[Value, ...]:
         """Inputs, constants, outputs, and what host fallbacks use: no group has them to itself."""
         ends = (*self.graph.inputs, *self.graph.constants, *self.graph.outputs)
-        hosted = (v for s in self.host_fallbacks for v in (*s.operation.reads, *s.operation.writes))
+        hosted = (
+            v
+            for s in self.host_fallbacks
+            for v in (*s.operation.reads, *s.operation.writes)
+        )
         return tuple(dict.fromkeys((*ends, *hosted)))
 
     @cached_property

@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.compute.digits import separate_digits
-from tilewright.compute.joined import join_digits
+from tilewright.compute.join_axes import join_axes
 from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
+from tilewright.compute.split_axes import split_axes
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
@@ -23,7 +23,7 @@ from tilewright.plan.offsets import from_zero
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Interface:
+class KernelSignature:
     """A group ready to compile: its Computations or Kernel on buffers of the kernel's own.
 
     params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
@@ -48,29 +48,35 @@ class Interface:
         return lower(self.name, self.computations, self.params, self.outputs)
 
 
-def interface(group: FusionGroup, live: Collection[Buffer]) -> Interface:
+def kernel_signature(group: FusionGroup, live: Collection[Buffer]) -> KernelSignature:
     """The group with unique names and merged dimensions; `live`: buffers used elsewhere."""
     if group.kernel is not None:
         k = group.kernel
         offsets = (0,) * len(k.params)
-        return Interface(k.name, (), k, k.params, k.params, k.outputs, offsets, group=group.name)
+        return KernelSignature(
+            k.name, (), k, k.params, k.params, k.outputs, offsets, group=group.name
+        )
     names: dict[str, int] = {}
     named = []
     for c in group.computations:
         count = names[c.name] = names.get(c.name, 0) + 1
         named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
     outputs = [b for b in group.writes if b in live]
-    joined, seen = join_digits(named)
+    joined, seen = join_axes(named)
     live = {seen.get(b, b) for b in live}
-    computations, views = merge_dims(local_results(separate_digits(joined, live)))
+    computations, views = merge_dims(local_results(split_axes(joined, live)))
     values = (*group.reads, *outputs)
     params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
-    name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in group.computations)))[:48]
+    name = re.sub(
+        r"\W", "_", "_".join(dict.fromkeys(c.name for c in group.computations))
+    )[:48]
     outs = params[len(group.reads) :]
     computations, off = from_zero(computations, outs)
     offsets = tuple(off.get(p, 0) for p in params)
     source = group.computations
-    return Interface(name, computations, None, values, params, outs, offsets, source, group.name)
+    return KernelSignature(
+        name, computations, None, values, params, outs, offsets, source, group.name
+    )
 
 
 def merged(
@@ -79,4 +85,6 @@ def merged(
     """Computations as a target is asked about them, with merged dimensions, and which of their
     tensors are among the constants."""
     computations, views = merge_dims(group)
-    return computations, {views.get(b, b) for c in group for b in c.inputs if b in constants}
+    return computations, {
+        views.get(b, b) for c in group for b in c.inputs if b in constants
+    }

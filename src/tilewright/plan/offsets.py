@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tilewright.compute.laws import environment
 from tilewright.compute.nodes import Computation, Output
+from tilewright.compute.transforms import environment
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, const
 from tilewright.expr.simplify import simplify
@@ -34,7 +34,8 @@ def from_zero(
     if not starts:
         return tuple(group), {}
     moved = tuple(
-        replace(c, outputs=tuple(_moved(o, starts.get(o.tensor)) for o in c.outputs)) for c in group
+        replace(c, outputs=tuple(_moved(o, starts.get(o.tensor)) for o in c.outputs))
+        for c in group
     )
     return moved, {b: _bytes(b, start) for b, start in starts.items()}
 
@@ -50,7 +51,9 @@ def _start(group: Sequence[Computation], tensor: Buffer) -> tuple[int, ...]:
         for o in c.outputs:
             if o.tensor is tensor:
                 low = [max(bounds(i, env)[0] or 0, 0) for i in o.index]
-                found = low if found is None else [min(a, b) for a, b in zip(found, low)]
+                found = (
+                    low if found is None else [min(a, b) for a, b in zip(found, low)]
+                )
     return tuple(found or ())
 
 
@@ -58,7 +61,9 @@ def _moved(o: Output, start: Sequence[int] | None) -> Output:
     if start is None:
         return o
     pairs = zip(o.index, start, strict=True)
-    return Output(o.tensor, tuple(simplify(i - const(s)) if s else i for i, s in pairs), o.value)
+    return Output(
+        o.tensor, tuple(simplify(i - const(s)) if s else i for i, s in pairs), o.value
+    )
 
 
 def _bytes(tensor: Buffer, start: Sequence[int]) -> int:

@@ -79,7 +79,9 @@ class _Reader:
         return Plan(graph, tuple(self.steps), self.buffers, data, self.devices, memory)
 
     def _interface(self, name: str) -> Graph:
-        inputs, outputs = (tuple(self.roles.get(role, ())) for role in ("input", "output"))
+        inputs, outputs = (
+            tuple(self.roles.get(role, ())) for role in ("input", "output")
+        )
         return Graph(name, inputs, outputs, ())
 
     def _scanner(self, depth: int) -> Scanner:
@@ -103,7 +105,9 @@ class _Reader:
         made = _typed(s, name)
         known = self.values.setdefault(name, made)
         if role == "constant" and self.graph is None:
-            raise s.refusal(f"the constant {name!r} has contents, which its graph is needed for")
+            raise s.refusal(
+                f"the constant {name!r} has contents, which its graph is needed for"
+            )
         if known.type_text != made.type_text:
             raise s.refusal(f"the graph has {known!r}, the plan {made!r}")
         self.roles.setdefault(role, []).append(known)
@@ -153,7 +157,9 @@ class _Reader:
         value = next((self.values[n] for n in written if n in self.values), None)
         op = None if self.graph is None or value is None else self.graph.producer(value)
         if op is None or op.qualified != kind:
-            raise s.refusal(f"no {kind} of the plan's graph writes {', '.join(written)}")
+            raise s.refusal(
+                f"no {kind} of the plan's graph writes {', '.join(written)}"
+            )
         reads, writes = (tuple(self.buffers[v] for v in e if v in self.buffers)
                          for e in (op.reads, op.writes))  # fmt: skip
         self.steps.append(HostFallback(op, reads, writes))
@@ -186,7 +192,9 @@ class _Reader:
         start = self.position
         while self.position < len(self.lines) and _depth(self.lines[self.position]) > 1:
             self.position += 1
-        lines = [line.removeprefix(_INDENT * 2) for line in self.lines[start : self.position]]
+        lines = [
+            line.removeprefix(_INDENT * 2) for line in self.lines[start : self.position]
+        ]
         where = f"{self.where}, lines {start + 1} to {self.position}"
         if lines and lines[0].startswith("kernel "):
             return (), parse_kernel(lines, self.names, self.operators, where)
@@ -199,7 +207,9 @@ class _Reader:
                 continue
             here, lines = lines[:LINES], lines[LINES:]
             if len(here) < LINES:
-                raise Scanner(here[0], where).refusal(f"a Computation has {LINES} lines")
+                raise Scanner(here[0], where).refusal(
+                    f"a Computation has {LINES} lines"
+                )
             made = parse_computation(here, self.names, variables, self.operators, where)
             found.append(made)
         return tuple(found), None

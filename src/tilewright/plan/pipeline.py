@@ -21,7 +21,11 @@ from tilewright.plan.questions import Cost, Questions
 from tilewright.plan.verify import verify
 
 # Results of a tile per axis that `math` allows: large ones round more.
-WINOGRAD: Final[dict[str, tuple[int, ...]]] = {"exact": (), "default": (2,), "fast": (2, 4)}
+WINOGRAD: Final[dict[str, tuple[int, ...]]] = {
+    "exact": (),
+    "default": (2,),
+    "fast": (2, 4),
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ class SplitDeepSums(Pass[Plan]):
     cost: Cost = field(repr=False)
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(split_deep_sums(program.steps, program.data, self.cost))
+        return program.with_steps(
+            split_deep_sums(program.steps, program.data, self.cost)
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,9 @@ class SeparateWindows(Pass[Plan]):
     exact: bool = False
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(separate_windows(program.steps, self.cost, self.exact))
+        return program.with_steps(
+            separate_windows(program.steps, self.cost, self.exact)
+        )
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,12 @@ def plan_pipeline(ask: Questions, math: str) -> Pipeline[Plan]:
     exact = math == "exact"
     passes: list[Pass[Plan]] = [Fuse(), ConcatInPlace(), SplitGroups(ask.is_profitable)]
     if not exact:
-        passes += [Winograd(ask.estimated_cost, WINOGRAD[math]), SplitDeepSums(ask.estimated_cost)]
+        passes += [
+            Winograd(ask.estimated_cost, WINOGRAD[math]),
+            SplitDeepSums(ask.estimated_cost),
+        ]
     passes += [SeparateWindows(ask.estimated_cost, exact), AddHalos()]
-    checked: set[Computation] = set()  # a Computation that a pass leaves as it is, is right still
+    checked: set[Computation] = (
+        set()
+    )  # a Computation that a pass leaves as it is, is right still
     return Pipeline("plan", tuple(passes), partial(verify, checked=checked))

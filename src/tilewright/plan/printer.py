@@ -39,7 +39,10 @@ def show(plan: Plan) -> str:
 
 def word(text: str) -> str:
     """A name as it is, or in quotes where it is not a word."""
-    plain = re.fullmatch(r"[^\W\d][\w.]*", text) is not None and text not in ("none", "_")
+    plain = re.fullmatch(r"[^\W\d][\w.]*", text) is not None and text not in (
+        "none",
+        "_",
+    )
     return text if plain else json.dumps(text)
 
 
@@ -52,7 +55,11 @@ def _lines(plan: Plan) -> Iterator[str]:
     for line in (*body, *reducers):
         yield _INDENT + line
     for number, step in enumerate(plan.steps):
-        lines = _host(step) if isinstance(step, HostFallback) else _group(plan, step, number)
+        lines = (
+            _host(step)
+            if isinstance(step, HostFallback)
+            else _group(plan, step, number)
+        )
         for line in lines:
             yield _INDENT + line
 
@@ -69,7 +76,11 @@ def _values(plan: Plan) -> Iterator[str]:
     lives = lifetimes(plan)
     for role, values in roles:
         for v in values:
-            used = lives.get(plan.buffers[v]) if role == "value" and v in plan.buffers else None
+            used = (
+                lives.get(plan.buffers[v])
+                if role == "value" and v in plan.buffers
+                else None
+            )
             note = "" if used is None else _used(*used)
             yield f"{role} {word(v.name)}: {_type(v)}{_where(plan, v)}{note}"
 

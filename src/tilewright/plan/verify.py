@@ -22,9 +22,9 @@ import numpy as np
 
 from tilewright.base.errors import VerifyError
 from tilewright.compute.check import check
-from tilewright.compute.laws import identity_dims
 from tilewright.compute.nodes import PW, Computation
 from tilewright.compute.regions import read, written
+from tilewright.compute.transforms import identity_dims
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup, Plan, Step
 
@@ -40,7 +40,11 @@ def verify(plan: Plan, checked: set[Computation] | None = None) -> None:
         for b in (*step.reads, *step.writes):
             if plan.device_of(b) != step.device:
                 where = f"{step.name}, on {step.device}"
-                _broken("TW-PLAN-DEVICE", f"uses {b!r}, which is on {plan.device_of(b)}", where)
+                _broken(
+                    "TW-PLAN-DEVICE",
+                    f"uses {b!r}, which is on {plan.device_of(b)}",
+                    where,
+                )
     verify_steps(plan.steps, plan.given, plan.results, checked)
 
 
@@ -72,7 +76,11 @@ def verify_steps(
             memory.write(b, None, step.name)
     for b in results:
         if memory.missing(b) is not None:
-            _broken("TW-PLAN-RESULT", f"nobody writes {_at(b, memory.missing(b))}", "the end")
+            _broken(
+                "TW-PLAN-RESULT",
+                f"nobody writes {_at(b, memory.missing(b))}",
+                "the end",
+            )
 
 
 def _check(c: Computation, where: str) -> None:
@@ -110,7 +118,9 @@ class _Memory:
         ready = np.zeros(b.shape, np.bool_) if mask is None else mask
         early = _first(~ready if elements is None else elements & ~ready)
         if early is not None:
-            _broken("TW-PLAN-UNWRITTEN", f"reads {_at(b, early)}, not written before", where)
+            _broken(
+                "TW-PLAN-UNWRITTEN", f"reads {_at(b, early)}, not written before", where
+            )
 
     def write(self, b: Buffer, counts: Any, where: str) -> None:
         """Note a write: how often each element; None: every element once."""
@@ -132,7 +142,9 @@ class _Memory:
 def _writes_all(c: Computation) -> bool:
     """Whether the only output is one dimension per axis, all of its tensor."""
     axes = identity_dims(c)
-    return axes is not None and {d for d in c.dims if d.combine != PW and d.extent > 1} <= set(axes)
+    return axes is not None and {
+        d for d in c.dims if d.combine != PW and d.extent > 1
+    } <= set(axes)
 
 
 def _first(mask: Mask) -> tuple[int, ...] | None:

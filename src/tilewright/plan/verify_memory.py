@@ -40,7 +40,10 @@ def _access(plan: Plan, memory: Memory, step: Step) -> Access:
 
 
 def verify_memory(
-    steps: Iterable[Access], places: Mapping[Buffer, int], total: int, at_end: Sequence[Buffer] = ()
+    steps: Iterable[Access],
+    places: Mapping[Buffer, int],
+    total: int,
+    at_end: Sequence[Buffer] = (),
 ) -> None:
     """Raise VerifyError where a buffer is used whose memory has become another's.
 
@@ -91,7 +94,9 @@ class _Arena:
         if b not in self.places:
             return
         if b not in self.numbers:
-            raise VerifyError(f"reads {b!r}, never written", code="TW-MEMORY-LOST", where=where)
+            raise VerifyError(
+                f"reads {b!r}, never written", code="TW-MEMORY-LOST", where=where
+            )
         if (self.owners[self.span(b)] != self.numbers[b]).any():
             message = f"uses {b!r}, part of which has been written over"
             raise VerifyError(message, code="TW-MEMORY-LOST", where=where)
@@ -105,7 +110,9 @@ class _Arena:
             return
         span = self.span(b)
         if span.start < 0 or span.stop > len(self.owners):
-            message = f"{b!r} at byte {span.start} leaves the arena of {len(self.owners)}"
+            message = (
+                f"{b!r} at byte {span.start} leaves the arena of {len(self.owners)}"
+            )
             raise VerifyError(message, code="TW-MEMORY-OUTSIDE", where=where)
         self.numbers[b] = len(self.numbers)
         self.owners[span] = self.numbers[b]

@@ -23,7 +23,9 @@ Point = Mapping[str, Any]
 
 def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> str:
     """The page for what `Exploration.to_json` gives, with some schedules as `Schedule.to_json`."""
-    title = escape(f"{found['network']} on N processing elements, volume={found['volume']}")
+    title = escape(
+        f"{found['network']} on N processing elements, volume={found['volume']}"
+    )
     how = "all combinations" if found["exact"] else "a search among the combinations"
     return "\n".join(
         [
@@ -40,7 +42,10 @@ def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> st
             "<h2>The Pareto front of makespan, I/O, buffers and processing elements</h2>",
             _table(found["front"]),
             "<h2>Schedules of the best</h2>",
-            *(f"<h3>{s['pes']} processing elements</h3>\n{gantt(s)}" for s in schedules),
+            *(
+                f"<h3>{s['pes']} processing elements</h3>\n{gantt(s)}"
+                for s in schedules
+            ),
             "</body></html>",
             "",
         ]
@@ -118,7 +123,9 @@ def _mark(axes: _Axes, p: Point, color: str) -> str:
 
 def _legend(row: int, label: str, color: str) -> str:
     shown = label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
-    return f'<text x="{_MARGIN}" y="{20 + 14 * row}" fill="{color}">{escape(shown)}</text>'
+    return (
+        f'<text x="{_MARGIN}" y="{20 + 14 * row}" fill="{color}">{escape(shown)}</text>'
+    )
 
 
 def _best(found: Mapping[str, Any], pes: int) -> Point:
@@ -127,7 +134,16 @@ def _best(found: Mapping[str, Any], pes: int) -> Point:
 
 
 def _table(points: Sequence[Point]) -> str:
-    heading = ("PEs", "makespan", "speedup", "used", "I/O", "buffers", "blocks by", "expansions")
+    heading = (
+        "PEs",
+        "makespan",
+        "speedup",
+        "used",
+        "I/O",
+        "buffers",
+        "blocks by",
+        "expansions",
+    )
     rows = [
         (
             str(p["pes"]),
@@ -141,6 +157,11 @@ def _table(points: Sequence[Point]) -> str:
         )
         for p in points
     ]
-    lines = ["<table>", "<tr>" + "".join(f"<th>{escape(h)}</th>" for h in heading) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows]
+    lines = [
+        "<table>",
+        "<tr>" + "".join(f"<th>{escape(h)}</th>" for h in heading) + "</tr>",
+    ]
+    lines += [
+        "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows
+    ]
     return "\n".join([*lines, "</table>"])

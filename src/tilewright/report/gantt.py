@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-COLORS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66417a", "#00798c", "#8d6a4f")
+COLORS: Final = (
+    "#1b6ca8",
+    "#d1495b",
+    "#2e933c",
+    "#edae49",
+    "#66417a",
+    "#00798c",
+    "#8d6a4f",
+)
 _WIDTH, _HEIGHT, _MARGIN = 900, 260, 50
 
 Bar = Mapping[str, Any]
@@ -32,7 +40,10 @@ def gantt(schedule: Mapping[str, Any]) -> str:
         f'<path d="M{_MARGIN},{_MARGIN} V{base} H{_WIDTH - _MARGIN}" fill="none" stroke="#888"/>',
     ]
     for bar in bars:
-        x, width = _MARGIN + bar["start"] * across, (bar["last"] - bar["start"]) * across
+        x, width = (
+            _MARGIN + bar["start"] * across,
+            (bar["last"] - bar["start"]) * across,
+        )
         height = bar["elements"] * up
         y = base - bar["element"] * up - height
         times = f"cycles {bar['start']:,} to {bar['last']:,}"

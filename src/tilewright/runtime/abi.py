@@ -39,7 +39,9 @@ ALIGNMENT = 64  # bytes; of the arena, constants, workspaces and every slot in t
 # The pool: one block of memory, 64-byte aligned and zero at first. Byte offsets; each field that
 # one thread writes while others read has a cache line of its own.
 POOL_BUSY = 0  # i32: a region is running; whoever finds 1 here runs its shares itself
-POOL_RIVALS = 4  # i32: those who do so now; the one with the workers leaves them a processor each
+POOL_RIVALS = (
+    4  # i32: those who do so now; the one with the workers leaves them a processor each
+)
 POOL_PENDING = 64  # i32: workers that have not finished the region
 POOL_WAITING = 68  # i32: the caller sleeps on POOL_PENDING
 POOL_REGION = 128  # ptr, then ptr closure and i64 shares and i64 participants
@@ -56,8 +58,12 @@ WORKER_TICKET = 0  # i32: one more for every region that the worker takes part i
 WORKER_ASLEEP = 4  # i32: the worker sleeps on its ticket
 WORKER_POOL = 8  # ptr to the block
 WORKER_INDEX = 16  # i64: 1 for the first worker; the caller is participant 0
-WORKER_CLAIM = 24  # i32: the last ticket whose share somebody runs, the worker or the caller
-WORKER_APART = 28  # i32: one more than the number of the processor that the worker keeps off
+WORKER_CLAIM = (
+    24  # i32: the last ticket whose share somebody runs, the worker or the caller
+)
+WORKER_APART = (
+    28  # i32: one more than the number of the processor that the worker keeps off
+)
 WORKER_THREAD = 32  # i64: the system's number of its thread, 0 until it runs
 
 # What the pool's object defines: `parallel` as above, the thread function, and a clock.

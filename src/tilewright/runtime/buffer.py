@@ -31,7 +31,9 @@ def arena(nbytes: int) -> NDArray[np.uint8]:
     try:
         if nbytes < _HUGE_PAGE:
             return empty((nbytes,), np.dtype(np.uint8))
-        memory = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = mmap.mmap(
+            -1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )
     except (MemoryError, OSError, ValueError, OverflowError):
         raise _refused(nbytes) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -80,7 +82,9 @@ class Recycled:
         blocks = self._blocks
         for _ in range(len(blocks)):
             try:
-                block, references = _taken(blocks)  # from here on, no other thread sees it
+                block, references = _taken(
+                    blocks
+                )  # from here on, no other thread sees it
             except IndexError:
                 break
             blocks.append(block)

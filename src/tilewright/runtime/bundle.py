@@ -62,7 +62,8 @@ def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
         write(model, Path(path), durable=True)
     except OSError as error:
         raise ArtifactError(
-            f"the artifact cannot be written: {error.strerror or error}", where=str(path)
+            f"the artifact cannot be written: {error.strerror or error}",
+            where=str(path),
         ) from error
 
 
@@ -75,9 +76,13 @@ def write(
     """
     check(model)
     try:
-        write_whole(path, lambda file: _write(model, file), durable=durable, private=private)
+        write_whole(
+            path, lambda file: _write(model, file), durable=durable, private=private
+        )
     except TypeError as error:
-        raise ArtifactError(f"the model cannot be saved: {error}", where=str(path)) from error
+        raise ArtifactError(
+            f"the model cannot be saved: {error}", where=str(path)
+        ) from error
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel:
@@ -94,7 +99,9 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel
             f"the artifact cannot be read: {error.strerror or error}", where=str(path)
         ) from error
     except _BROKEN as error:
-        raise _damaged(f"is not an artifact, or is damaged: {error}").at(str(path)) from error
+        raise _damaged(f"is not an artifact, or is damaged: {error}").at(
+            str(path)
+        ) from error
     except ArtifactError as error:
         raise error.at(str(path)) from error.__cause__
 
@@ -103,7 +110,9 @@ def _write(model: CompiledModel, file: BinaryIO) -> None:
     members: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         constants: Any = model.constants
-        offset = _add(archive, members, _CONSTANTS, memoryview(constants), mmap.PAGESIZE)
+        offset = _add(
+            archive, members, _CONSTANTS, memoryview(constants), mmap.PAGESIZE
+        )
         for folder, objects in (("objects", model.objects), ("support", model.support)):
             for number, code in enumerate(objects):
                 _add(archive, members, f"{folder}/{number}.o", memoryview(code))
@@ -136,7 +145,9 @@ def _add(
     if alignment > 1:
         header = start + len(info.FileHeader(large)) + 6
         padding = bytes(-header % alignment)
-        info.extra = struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + len(padding), alignment) + padding
+        info.extra = (
+            struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + len(padding), alignment) + padding
+        )
     offset = start + len(info.FileHeader(large))
     with archive.open(info, "w", force_zip64=large) as out:
         for at in range(0, data.nbytes, digest.CHUNK):
@@ -192,7 +203,9 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     return found
 
 
-def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo]) -> dict[str, Any]:
+def _manifest(
+    archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo]
+) -> dict[str, Any]:
     text = archive.read(infos[_MANIFEST])
     if hashlib.sha256(text).hexdigest().encode() != archive.comment[len(_MARK) :]:
         raise _damaged("has a manifest that does not match its checksum")
@@ -238,12 +251,17 @@ def _map_constants(
     if mark != b"PK\3\4" or found != offset:
         raise _damaged("has its constants at another offset than its manifest states")
     if verify or size <= _VERIFY_LIMIT:
-        if digest.of_file(file.fileno(), offset, size) != head["members"][_CONSTANTS]["digest"]:
+        if (
+            digest.of_file(file.fileno(), offset, size)
+            != head["members"][_CONSTANTS]["digest"]
+        ):
             raise _damaged("has constants that do not match their checksum")
     if size == 0:
         return np.empty(0, np.uint8)
     start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    mapped = mmap.mmap(file.fileno(), offset - start + size, access=mmap.ACCESS_READ, offset=start)
+    mapped = mmap.mmap(
+        file.fileno(), offset - start + size, access=mmap.ACCESS_READ, offset=start
+    )
     view = np.frombuffer(mapped, np.uint8, size, offset - start)
     if buffer.address(view) % abi.ALIGNMENT:
         raise _damaged("has constants that are not aligned")

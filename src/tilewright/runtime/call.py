@@ -17,7 +17,7 @@ from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     CopyStep,
-    HostStep,
+    HostFallbackStep,
     NativeStep,
     PlaceKind,
     Slot,
@@ -64,8 +64,13 @@ class Frame:
 
     def _table(self, step: NativeCall) -> ctypes.Array[ctypes.c_uint64]:
         # One entry more than the code reads: where unused inputs go.
-        table = (ctypes.c_uint64 * (abi.TABLE_FIRST_VALUE + len(step.step.values) + 1))()
-        arena, constants = buffer.address(self.arena), buffer.address(self.plan.constants)
+        table = (
+            ctypes.c_uint64 * (abi.TABLE_FIRST_VALUE + len(step.step.values) + 1)
+        )()
+        arena, constants = (
+            buffer.address(self.arena),
+            buffer.address(self.plan.constants),
+        )
         table[abi.TABLE_ARENA], table[abi.TABLE_CONSTANTS] = arena, constants
         for position, slot in step.fixed:
             table[position] = (arena if slot.kind == "arena" else constants) + slot.at
@@ -93,7 +98,9 @@ def report(address: int) -> str:
     """What sanitized code says at an address: the text with its numbers."""
     words = (ctypes.c_int64 * (abi.REPORT_NUMBERS + 2)).from_address(address)
     first, *rest = ctypes.string_at(words[0]).decode().split(abi.REPORT_MARK)
-    return first + "".join(f"{n}{text}" for n, text in zip(words[2 : 2 + words[1]], rest))
+    return first + "".join(
+        f"{n}{text}" for n, text in zip(words[2 : 2 + words[1]], rest)
+    )
 
 
 class Values:
@@ -101,7 +108,9 @@ class Values:
 
     __slots__ = ("fixed", "frame", "inputs", "objects", "outputs")
 
-    def __init__(self, frame: Frame, inputs: Sequence[Any], targets: Sequence[Any]) -> None:
+    def __init__(
+        self, frame: Frame, inputs: Sequence[Any], targets: Sequence[Any]
+    ) -> None:
         self.frame = frame
         self.inputs = list(inputs)
         self.outputs: list[Any] = list(targets)
@@ -152,7 +161,9 @@ class Values:
         elif slot.kind == "output":
             self.outputs[slot.at] = _owned(value)
         else:
-            raise ExecutionError(f"a step writes to the {slot.kind} {slot.tensor.name!r}")
+            raise ExecutionError(
+                f"a step writes to the {slot.kind} {slot.tensor.name!r}"
+            )
 
     def _view(self, slot: Slot) -> NDArray[Any]:
         dtype = dtype_of(slot.tensor.dtype).numpy
@@ -171,7 +182,9 @@ class NativeCall:
         self.function = function
         placed = list(enumerate(step.values, abi.TABLE_FIRST_VALUE))
         self.fixed = [(p, s) for p, s in placed if s.kind in ("arena", "constant")]
-        self.varying = [(p, s) for p, s in placed if s.kind not in ("arena", "constant")]
+        self.varying = [
+            (p, s) for p, s in placed if s.kind not in ("arena", "constant")
+        ]
 
     def run(self, values: Values) -> None:
         """Make the call. Raises ExecutionError if a kernel reports a failure."""
@@ -188,7 +201,7 @@ class NativeCall:
 class HostCall:
     """A host step with its kernel."""
 
-    def __init__(self, step: HostStep) -> None:
+    def __init__(self, step: HostFallbackStep) -> None:
         self.step = step
         try:
             self.kernel = host.resolve(step.provider, step.op, step.attributes)
@@ -261,7 +274,7 @@ class Plan:
                     call = NativeCall(natives, step, functions[step.symbol])
                     self.steps.append(call)
                     natives += 1
-                case HostStep():
+                case HostFallbackStep():
                     self.steps.append(HostCall(step))
                 case CopyStep():
                     self.steps.append(Copy(step))
@@ -280,7 +293,9 @@ class Plan:
         if any(not t.is_static for t in (*model.inputs, *model.outputs)):
             return None
         places = {(s.kind, s.at): p for p, s in step.varying}
-        if len(places) != len(step.varying) or any(kind == "object" for kind, _ in places):
+        if len(places) != len(step.varying) or any(
+            kind == "object" for kind, _ in places
+        ):
             return None
         if any(t.nbytes == 0 for t in model.inputs):
             return None
@@ -290,7 +305,12 @@ class Plan:
 
         def specs(kind: PlaceKind, tensors: Sequence[Tensor]) -> list[ValueSpec]:
             return [
-                (places.get((kind, n), unused), dtype_of(t.dtype).numpy, t.extents, t.nbytes)
+                (
+                    places.get((kind, n), unused),
+                    dtype_of(t.dtype).numpy,
+                    t.extents,
+                    t.nbytes,
+                )
                 for n, t in enumerate(tensors)
             ]
 
@@ -340,7 +360,8 @@ def _conforming(value: Any, tensor: Tensor) -> NDArray[Any]:
         array = array.astype(object)
     expected = tensor.shape
     fits = expected is None or (
-        array.ndim == len(expected) and all(e in (None, n) for e, n in zip(expected, array.shape))
+        array.ndim == len(expected)
+        and all(e in (None, n) for e, n in zip(expected, array.shape))
     )
     if array.dtype != dtype.numpy or not fits:
         raise ExecutionError(
@@ -353,7 +374,9 @@ def _owned(value: Any) -> Any:
     """The value with memory of its own, so that the caller may keep and change it."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_owned, value))
-    if isinstance(value, np.ndarray) and not (value.flags.owndata and value.flags.c_contiguous):
+    if isinstance(value, np.ndarray) and not (
+        value.flags.owndata and value.flags.c_contiguous
+    ):
         return np.array(value, order="C")
     return value
 

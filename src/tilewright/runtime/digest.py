@@ -41,7 +41,9 @@ def _tree(piece: Callable[[int], bytes], size: int) -> str:
     starts = range(0, size, CHUNK)
     if len(starts) < 2:
         return hashlib.sha256(b"".join(map(piece, starts))).hexdigest()
-    from concurrent.futures import ThreadPoolExecutor  # not for small models: it takes a while
+    from concurrent.futures import (
+        ThreadPoolExecutor,  # not for small models: it takes a while
+    )
 
     with ThreadPoolExecutor(min(len(starts), available(), _MOST_THREADS)) as pool:
         return hashlib.sha256(b"".join(pool.map(piece, starts))).hexdigest()

@@ -18,7 +18,14 @@ from tilewright.base.errors import InputError
 
 CPU: Final = 1
 CUDA_HOST: Final = 3
-DEVICES: Final = {1: "cpu", 2: "cuda", 3: "cuda host", 4: "opencl", 7: "vulkan", 8: "metal"}
+DEVICES: Final = {
+    1: "cpu",
+    2: "cuda",
+    3: "cuda host",
+    4: "opencl",
+    7: "vulkan",
+    8: "metal",
+}
 
 # (type code, bits) -> dtype, for the types that NumPy's own reader does not take.
 _DTYPES: Final[Mapping[tuple[int, int], DType]] = {
@@ -52,7 +59,9 @@ def device_of(value: Any) -> tuple[int, str]:
         kind, number = value.__dlpack_device__()
     except Exception as error:
         raise InputError(f"its device is unknown: {error}") from error
-    return int(kind), f"{DEVICES.get(int(kind), f'device type {int(kind)}')}:{int(number)}"
+    return int(
+        kind
+    ), f"{DEVICES.get(int(kind), f'device type {int(kind)}')}:{int(number)}"
 
 
 def read(value: Any) -> NDArray[Any]:
@@ -96,9 +105,13 @@ def _view(capsule: Any) -> NDArray[Any]:
     strides = None
     span = numpy_dtype.itemsize
     if tensor.strides:
-        strides = tuple(tensor.strides[n] * numpy_dtype.itemsize for n in range(tensor.ndim))
+        strides = tuple(
+            tensor.strides[n] * numpy_dtype.itemsize for n in range(tensor.ndim)
+        )
         if any(s < 0 for s in strides):
-            raise InputError("it has a negative stride", hint="Make it contiguous first")
+            raise InputError(
+                "it has a negative stride", hint="Make it contiguous first"
+            )
         span += sum((n - 1) * s for n, s in zip(shape, strides))
     else:
         span *= int(np.prod(shape, dtype=np.int64))

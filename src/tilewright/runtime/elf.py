@@ -107,15 +107,21 @@ def parse(data: bytes | memoryview, name: str = "object") -> ElfObject:
     if len(view) < _HEADER.size or bytes(view[:4]) != b"\x7fELF":
         raise _bad(name, "is not an ELF file")
     fields = _HEADER.unpack_from(view)
-    ident, kind, machine, offset, count, names = (fields[i] for i in (0, 1, 2, 6, 12, 13))
+    ident, kind, machine, offset, count, names = (
+        fields[i] for i in (0, 1, 2, 6, 12, 13)
+    )
     if ident[4:7] != b"\x02\x01\x01":
         raise _bad(name, "is no 64-bit little-endian ELF file of version 1")
     if kind != ET_REL:
         raise _bad(name, f"is ELF type {kind}, expected a relocatable object (type 1)")
     if fields[11] != _SECTION.size:
-        raise _bad(name, f"has section headers of {fields[11]} bytes, expected {_SECTION.size}")
+        raise _bad(
+            name, f"has section headers of {fields[11]} bytes, expected {_SECTION.size}"
+        )
     if offset + count * _SECTION.size > len(view) or not 0 < count < SHN_LORESERVE:
-        raise _bad(name, f"is truncated: {count} section headers at {offset} do not fit")
+        raise _bad(
+            name, f"is truncated: {count} section headers at {offset} do not fit"
+        )
     sections = _sections(view, offset, count, names, name)
     tables = [n for n, s in enumerate(sections) if s.type == SHT_SYMTAB]
     if len(tables) > 1:
@@ -138,19 +144,29 @@ def _sections(
         at, kind, flags, _, _, size, link, info, align, entry_size = header
         title = _text(bodies[names], at, name)
         if align & (align - 1) or (flags & SHF_ALLOC and align > _MAX_ALIGN):
-            raise _bad(name, f"section {title} has alignment {align}, expected a power of two")
-        made.append(Section(title, kind, flags, size, max(1, align), link, info, entry_size, body))
+            raise _bad(
+                name, f"section {title} has alignment {align}, expected a power of two"
+            )
+        made.append(
+            Section(
+                title, kind, flags, size, max(1, align), link, info, entry_size, body
+            )
+        )
     return tuple(made)
 
 
-def _body(view: memoryview, header: tuple[int, ...], number: int, name: str) -> memoryview:
+def _body(
+    view: memoryview, header: tuple[int, ...], number: int, name: str
+) -> memoryview:
     kind, at, size = header[1], header[4], header[5]
     if kind == 0 or kind == SHT_NOBITS:
         if size > _MAX_SIZE:
             raise _bad(name, f"section {number} wants {size} bytes, limit {_MAX_SIZE}")
         return view[:0]
     if at + size > len(view):
-        raise _bad(name, f"is truncated: section {number} ends at {at + size} of {len(view)}")
+        raise _bad(
+            name, f"is truncated: section {number} ends at {at + size} of {len(view)}"
+        )
     return view[at : at + size]
 
 
@@ -160,21 +176,29 @@ def _symbols(sections: tuple[Section, ...], table: int, name: str) -> Iterator[S
         raise _bad(name, "the symbol table names no string table")
     if section.size % _SYMBOL.size:
         raise _bad(
-            name, f"the symbol table has {section.size} bytes, which is not a multiple of 24"
+            name,
+            f"the symbol table has {section.size} bytes, which is not a multiple of 24",
         )
     strings = sections[section.link].data
     for at, info, _, index, value, size in _SYMBOL.iter_unpack(section.data):
         title = _text(strings, at, name)
         binding, kind = info >> 4, info & 15
         if kind in (STT_TLS, STT_IFUNC) or index == SHN_COMMON:
-            raise _bad(name, f"symbol {title} is thread-local, indirect or common: not supported")
+            raise _bad(
+                name,
+                f"symbol {title} is thread-local, indirect or common: not supported",
+            )
         if binding not in (STB_LOCAL, STB_GLOBAL, STB_WEAK):
             raise _bad(name, f"symbol {title} has the unknown binding {binding}")
         if index not in (SHN_UNDEF, SHN_ABS):
             if index >= len(sections):
-                raise _bad(name, f"symbol {title} is in section {index} of {len(sections)}")
+                raise _bad(
+                    name, f"symbol {title} is in section {index} of {len(sections)}"
+                )
             if value > sections[index].size:
-                raise _bad(name, f"symbol {title} is outside section {sections[index].name}")
+                raise _bad(
+                    name, f"symbol {title} is outside section {sections[index].name}"
+                )
         yield Symbol(title, binding, kind, index, value, size)
 
 
@@ -187,7 +211,9 @@ def _relocations(
         if section.type != SHT_RELA:
             continue
         if section.info >= len(sections) or section.link not in tables:
-            raise _bad(name, f"section {section.name} points to no section or symbol table")
+            raise _bad(
+                name, f"section {section.name} points to no section or symbol table"
+            )
         if section.size % _RELA.size:
             raise _bad(
                 name,
@@ -195,8 +221,12 @@ def _relocations(
             )
         for offset, info, addend in _RELA.iter_unpack(section.data):
             if info >> 32 >= symbols:
-                raise _bad(name, f"a relocation in {section.name} names symbol {info >> 32}")
-            yield Relocation(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
+                raise _bad(
+                    name, f"a relocation in {section.name} names symbol {info >> 32}"
+                )
+            yield Relocation(
+                section.info, offset, info & 0xFFFFFFFF, info >> 32, addend
+            )
 
 
 def _text(strings: memoryview, at: int, name: str) -> str:
@@ -213,5 +243,7 @@ def _text(strings: memoryview, at: int, name: str) -> str:
 
 def _bad(name: str, problem: str) -> ArtifactError:
     return ArtifactError(
-        f"{name} {problem}", code="TW-OBJECT", hint="The file is damaged: compile the model again"
+        f"{name} {problem}",
+        code="TW-OBJECT",
+        hint="The file is damaged: compile the model again",
     )

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.runtime import abi, inputs, machine, outputs
 from tilewright.runtime.call import Frame, Plan, run
-from tilewright.runtime.direct import InPlace, in_place, shortest
+from tilewright.runtime.fast_call import InPlace, in_place, shortest
 from tilewright.runtime.loader import Image, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
 from tilewright.runtime.overrides import Overrides
@@ -113,7 +113,9 @@ class Executable:
                 return result
         return self._general(args, named, out)
 
-    def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    def _in_order(
+        self, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[Any, ...] | None:
         """All inputs in order; None where names are odd: that is for the general way."""
         if not named:
             (mapping,) = args
@@ -182,7 +184,9 @@ class Executable:
         except IndexError:
             return Frame(self._plan)
 
-    def _general(self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
+    def _general(
+        self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any
+    ) -> Any:
         values, others = self._bind(args, named)
         if others:
             form, given = self._overridden(values, others)
@@ -205,7 +209,9 @@ class Executable:
             results[n] = target
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _overridden(self, values: list[Any], others: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _overridden(
+        self, values: list[Any], others: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
         """What runs a call that gives `others` of the defaults, and all its inputs by name."""
         return self.overrides.form(others), dict(zip(self._by_name, values)) | others
 
@@ -230,7 +236,9 @@ class Executable:
                 continue
             if number is None:
                 also = f", with defaults {self.overrides}" if self.defaults else ""
-                raise InputError(f"no input is called {name!r}: expected {listed(expected)}{also}")
+                raise InputError(
+                    f"no input is called {name!r}: expected {listed(expected)}{also}"
+                )
             if values[number] is not _MISSING:
                 raise InputError(f"input {name!r} is given twice")
             values[number] = value

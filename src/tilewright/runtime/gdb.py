@@ -73,7 +73,9 @@ def _placed(code: bytes, addresses: Mapping[int, int]) -> bytes:
     headers, size = struct.unpack_from("<Q", code, 40)[0], 64
     placed = bytearray(code)
     for index, address in addresses.items():
-        struct.pack_into("<Q", placed, headers + index * size + _SECTION_ADDRESS, address)
+        struct.pack_into(
+            "<Q", placed, headers + index * size + _SECTION_ADDRESS, address
+        )
     return bytes(placed)
 
 
@@ -102,7 +104,13 @@ def shared_library() -> bytes:
     """
     strings = b"\0" + _REGISTER + b"\0" + _DESCRIPTOR + b"\0"
     descriptor_size = ctypes.sizeof(_Descriptor)
-    hash_at, symbols_at, strings_at, code_at, dynamic_at = 0x100, 0x120, 0x180, 0x200, _PAGE
+    hash_at, symbols_at, strings_at, code_at, dynamic_at = (
+        0x100,
+        0x120,
+        0x180,
+        0x200,
+        _PAGE,
+    )
     data_at = dynamic_at + 0x80
     # One bucket whose chain holds both symbols: a lookup compares names only.
     table = struct.pack("<6I", 1, 3, 1, 0, 2, 0)
@@ -140,7 +148,9 @@ def shared_library() -> bytes:
     image = bytearray(headers_at)
     ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     counts = (64, 56, 3, 64, len(sections) + 1, len(sections))
-    struct.pack_into("<16sHHIQQQI6H", image, 0, ident, 3, 62, 1, 0, 64, headers_at, 0, *counts)
+    struct.pack_into(
+        "<16sHHIQQQI6H", image, 0, ident, 3, 62, 1, 0, 64, headers_at, 0, *counts
+    )
     segments = (
         (1, 5, 0, code_at + len(_RETURN), _PAGE),
         (1, 6, dynamic_at, end - dynamic_at, _PAGE),

@@ -15,7 +15,7 @@ Factory = Callable[[str, Mapping[str, Any]], HostKernel]
 
 # Only these modules are ever imported: an artifact names a provider, never a module.
 _MODULES: Final[Mapping[str, tuple[str, str]]] = {
-    "onnx": ("tilewright.frontends.onnx.hosted", "onnx"),
+    "onnx": ("tilewright.frontends.onnx.host_fallback", "onnx"),
 }
 _factories: dict[str, Factory] = {}
 
@@ -65,4 +65,6 @@ def _import(provider: str) -> None:
             hint=f"Run: pip install {package}",
         ) from error
     if provider not in _factories:
-        raise ArtifactError(f"{module} registers no kernels for {provider!r}", code="TW-HOST")
+        raise ArtifactError(
+            f"{module} registers no kernels for {provider!r}", code="TW-HOST"
+        )

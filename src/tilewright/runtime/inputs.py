@@ -55,7 +55,8 @@ def _convert(value: Any, tensor: Tensor) -> NDArray[Any]:
         _require_dtype(array, expected, tensor)
     if not _fits(array.shape, tensor.shape):
         raise InputError(
-            f"expected {tensor.layout}, got shape {_shown(array.shape)}", code="TW-SHAPE"
+            f"expected {tensor.layout}, got shape {_shown(array.shape)}",
+            code="TW-SHAPE",
         )
     # `require` also copies what is unaligned, and keeps zero-dimensional arrays so.
     return np.require(array, expected.numpy, ["C", "A"])
@@ -111,7 +112,9 @@ def _from_python(value: Any, expected: DType, tensor: Tensor) -> NDArray[Any]:
         ) from None
     if array.size == 0:
         return array.astype(expected.numpy)
-    if array.dtype.kind == "V" or array.dtype == expected.numpy:  # a list of NumPy values
+    if (
+        array.dtype.kind == "V" or array.dtype == expected.numpy
+    ):  # a list of NumPy values
         _require_dtype(array, expected, tensor)
         return array
     with np.errstate(all="ignore"):
@@ -151,7 +154,9 @@ def _all_integers(array: NDArray[Any]) -> bool:
 
 def _strings(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     array = array.astype(object) if array.dtype.kind in "OUST" else array
-    if array.dtype != object or not all(isinstance(v, (str, bytes)) for v in array.flat):
+    if array.dtype != object or not all(
+        isinstance(v, (str, bytes)) for v in array.flat
+    ):
         raise InputError(f"expected {tensor.layout}, got other values", code="TW-DTYPE")
     return array
 
@@ -159,7 +164,9 @@ def _strings(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...] | None) -> bool:
     if expected is None or shape == expected:
         return True
-    return len(shape) == len(expected) and all(e is None or n == e for n, e in zip(shape, expected))
+    return len(shape) == len(expected) and all(
+        e is None or n == e for n, e in zip(shape, expected)
+    )
 
 
 def _shown(shape: tuple[int, ...]) -> str:

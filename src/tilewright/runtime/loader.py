@@ -57,7 +57,9 @@ class Image:
     symbols: name -> address of every global symbol. size: bytes mapped.
     """
 
-    def __init__(self, memory: mmap.mmap, base: int, symbols: Mapping[str, int]) -> None:
+    def __init__(
+        self, memory: mmap.mmap, base: int, symbols: Mapping[str, int]
+    ) -> None:
         self._memory: mmap.mmap | None = memory
         self.base = base
         self.size = len(memory)
@@ -83,7 +85,9 @@ class Image:
             self._memory = None
 
 
-def link(objects: Sequence[bytes | memoryview], names: Sequence[str] | None = None) -> Image:
+def link(
+    objects: Sequence[bytes | memoryview], names: Sequence[str] | None = None
+) -> Image:
     """Map and link `objects` (x86-64 ELF); `names` is how errors call them.
 
     Raises ArtifactError for a damaged object, another machine's code, a symbol that none of them
@@ -91,9 +95,12 @@ def link(objects: Sequence[bytes | memoryview], names: Sequence[str] | None = No
     """
     if sys.platform != "linux":
         raise ArtifactError(
-            f"native code cannot be loaded on {sys.platform}: only on Linux", code="TW-MACHINE"
+            f"native code cannot be loaded on {sys.platform}: only on Linux",
+            code="TW-MACHINE",
         )
-    titles = names if names is not None else [f"object {n}" for n in range(len(objects))]
+    titles = (
+        names if names is not None else [f"object {n}" for n in range(len(objects))]
+    )
     parsed = [elf.parse(data, title) for data, title in zip(objects, titles)]
     for item in parsed:
         if item.machine != "x86_64":
@@ -119,8 +126,12 @@ class _Linker:
 
     def __init__(self, objects: Sequence[ElfObject]) -> None:
         self.objects = objects
-        self.place: dict[tuple[int, int], int] = {}  # (object, section) -> offset in the image
-        self.got: dict[tuple[int, int], int] = {}  # (object, symbol) -> offset in the image
+        self.place: dict[
+            tuple[int, int], int
+        ] = {}  # (object, section) -> offset in the image
+        self.got: dict[
+            tuple[int, int], int
+        ] = {}  # (object, symbol) -> offset in the image
         self.globals: dict[str, tuple[int, Symbol]] = {}
         self.base = 0
 
@@ -175,7 +186,9 @@ class _Linker:
                 at = self._lay_out_got(_round_up(at, 8))
             at = _round_up(at, _PAGE)
             if at > _MAX_IMAGE:
-                raise ArtifactError(f"the code takes over {_MAX_IMAGE} bytes", code="TW-OBJECT")
+                raise ArtifactError(
+                    f"the code takes over {_MAX_IMAGE} bytes", code="TW-OBJECT"
+                )
             if at > start:
                 spans.append((start, at, protection))
         return spans or [(0, _PAGE, _READ)]
@@ -274,7 +287,10 @@ def _is_loaded(section: Section) -> bool:
 
 
 def _protection(section: Section, item: ElfObject) -> int:
-    if section.flags & elf.SHF_TLS or section.type not in (elf.SHT_PROGBITS, elf.SHT_NOBITS):
+    if section.flags & elf.SHF_TLS or section.type not in (
+        elf.SHT_PROGBITS,
+        elf.SHT_NOBITS,
+    ):
         raise ArtifactError(
             f"{item.name} has a section {section.name} of type {section.type}: not supported",
             code="TW-OBJECT",

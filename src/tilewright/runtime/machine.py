@@ -70,7 +70,9 @@ def missing_features(features: Iterable[str]) -> tuple[str, ...]:
     """Those of LLVM's feature names that this machine lacks, in order; system ones do not count."""
     have = cpu_flags()
     wanted = [
-        (f, _KERNEL_NAMES.get(f, f.translate(_PUNCTUATION))) for f in features if f not in _SYSTEM
+        (f, _KERNEL_NAMES.get(f, f.translate(_PUNCTUATION)))
+        for f in features
+        if f not in _SYSTEM
     ]
     missing = [name for name, flag in wanted if flag not in have]
     tiles = [name for name, _ in wanted if name.startswith("amx")]

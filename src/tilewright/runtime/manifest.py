@@ -17,7 +17,7 @@ from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     CopyStep,
-    HostStep,
+    HostFallbackStep,
     KernelRecord,
     NativeStep,
     Slot,
@@ -84,7 +84,14 @@ _REQUIREMENTS: Final[Mapping[str, schema.Shape]] = {
     "features": [schema.Text],
 }
 # Values that have their types and make no sense all the same.
-_MALFORMED: Final = (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError)
+_MALFORMED: Final = (
+    KeyError,
+    TypeError,
+    ValueError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+)
 
 
 def encode(model: CompiledModel) -> dict[str, Json]:
@@ -121,7 +128,9 @@ def check(data: Json) -> None:
     try:
         schema.check(data, _SHAPE)
         given = {name: data["requirements"].get(name) for name in data["requirements"]}
-        schema.check(given, {name: _REQUIREMENTS.get(name, schema.Anything) for name in given})
+        schema.check(
+            given, {name: _REQUIREMENTS.get(name, schema.Anything) for name in given}
+        )
     except _MALFORMED as error:
         raise malformed(error) from error
 
@@ -154,7 +163,9 @@ def decode(
 def malformed(error: BaseException) -> ArtifactError:
     """The error for a manifest that does not have the expected shape."""
     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-    return ArtifactError(f"the manifest is malformed: {kind}{error}", code="TW-MANIFEST")
+    return ArtifactError(
+        f"the manifest is malformed: {kind}{error}", code="TW-MANIFEST"
+    )
 
 
 def encode_value(value: Any) -> Json:
@@ -179,7 +190,9 @@ def encode_value(value: Any) -> Json:
         case list() | tuple():
             return [encode_value(v) for v in value]
         case _:
-            raise TypeError(f"an attribute of type {type(value).__name__} cannot be stored")
+            raise TypeError(
+                f"an attribute of type {type(value).__name__} cannot be stored"
+            )
 
 
 def decode_value(value: Json) -> Any:
@@ -241,7 +254,11 @@ _TAGS: Final[Mapping[str, Callable[[Json], Any]]] = {
 
 
 def _encode_tensor(tensor: Tensor) -> Json:
-    return [tensor.name, tensor.dtype, None if tensor.shape is None else list(tensor.shape)]
+    return [
+        tensor.name,
+        tensor.dtype,
+        None if tensor.shape is None else list(tensor.shape),
+    ]
 
 
 def _decode_tensor(value: Json) -> Tensor:
@@ -276,7 +293,7 @@ def _encode_step(step: Step, tensors: dict[Tensor, int]) -> Json:
                     for k in step.kernels
                 ],
             }
-        case HostStep():
+        case HostFallbackStep():
             return {
                 "kind": "host",
                 "provider": step.provider,
@@ -300,7 +317,7 @@ def _decode_step(value: Json, tensors: Sequence[Tensor]) -> Step:
                 tuple(map(_decode_kernel, value["kernels"])),
             )
         case "host":
-            return HostStep(
+            return HostFallbackStep(
                 value["provider"],
                 value["op"],
                 _decode_mapping(value["attributes"]),
@@ -310,7 +327,9 @@ def _decode_step(value: Json, tensors: Sequence[Tensor]) -> Step:
             )
         case _:
             source, target = value["places"]
-            return CopyStep(_decode_slot(source, tensors), _decode_slot(target, tensors))
+            return CopyStep(
+                _decode_slot(source, tensors), _decode_slot(target, tensors)
+            )
 
 
 def _decode_kernel(value: Json) -> KernelRecord:

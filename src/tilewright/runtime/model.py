@@ -105,7 +105,7 @@ class NativeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class HostStep:
+class HostFallbackStep:
     """One operator that runs as a host fallback, in Python.
 
     provider, op, attributes: what `runtime.host.resolve` takes; attributes hold None, bools,
@@ -129,7 +129,7 @@ class CopyStep:
     target: Slot
 
 
-Step = NativeStep | HostStep | CopyStep
+Step = NativeStep | HostFallbackStep | CopyStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,9 @@ class CompiledModel:
     @property
     def kernels(self) -> tuple[KernelRecord, ...]:
         """All kernel calls in order."""
-        return tuple(k for s in self.steps if isinstance(s, NativeStep) for k in s.kernels)
+        return tuple(
+            k for s in self.steps if isinstance(s, NativeStep) for k in s.kernels
+        )
 
     def memory(self, threads: int) -> int:
         """Bytes of the block that one running call needs."""
@@ -177,7 +179,12 @@ def check(model: CompiledModel) -> None:
         "output": len(model.outputs),
         "object": model.object_slots,
     }
-    for sizes in (model.arena_bytes, model.workspace, model.thread_workspace, model.object_slots):
+    for sizes in (
+        model.arena_bytes,
+        model.workspace,
+        model.thread_workspace,
+        model.object_slots,
+    ):
         if sizes < 0:
             raise ArtifactError(f"the model asks for {sizes} bytes of memory")
     objects = sum(slot.kind == "object" for slot in _slots(model))
@@ -187,7 +194,9 @@ def check(model: CompiledModel) -> None:
         )
     for slot in _slots(model):
         if slot.kind not in limits:
-            raise ArtifactError(f"{slot.tensor} lives in an unknown place {slot.kind!r}")
+            raise ArtifactError(
+                f"{slot.tensor} lives in an unknown place {slot.kind!r}"
+            )
         in_memory = slot.kind in ("arena", "constant")
         if in_memory and not slot.tensor.is_static:
             raise ArtifactError(f"{slot.tensor} has no size, but is in the {slot.kind}")
@@ -209,5 +218,5 @@ def _slots(model: CompiledModel) -> Iterator[Slot]:
                 yield from values
             case CopyStep(source=source, target=target):
                 yield from (source, target)
-            case HostStep(inputs=inputs, outputs=outputs):
+            case HostFallbackStep(inputs=inputs, outputs=outputs):
                 yield from (s for s in (*inputs, *outputs) if s is not None)

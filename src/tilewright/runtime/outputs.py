@@ -23,14 +23,18 @@ def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
         names = [t.name for t in outputs]
         unknown = [name for name in out if name not in names]
         if unknown:
-            raise InputError(f"no output is called {unknown[0]!r}: expected {listed(outputs)}")
+            raise InputError(
+                f"no output is called {unknown[0]!r}: expected {listed(outputs)}"
+            )
         given = [out.get(name) for name in names]
     elif isinstance(out, (list, tuple)):
         given = list(out)
     else:
         given = [out]
     if len(given) != len(outputs):
-        raise InputError(f"out= has {len(given)} arrays, the model {len(outputs)} outputs")
+        raise InputError(
+            f"out= has {len(given)} arrays, the model {len(outputs)} outputs"
+        )
     for target, tensor in zip(given, outputs):
         if target is not None:
             _check_target(target, tensor)
@@ -41,12 +45,17 @@ def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
 def _check_target(target: Any, tensor: Tensor) -> None:
     where = f"out= for {tensor.name!r}"
     if not tensor.is_static:
-        raise InputError("the shape is known only at run time: take the result instead").at(where)
+        raise InputError(
+            "the shape is known only at run time: take the result instead"
+        ).at(where)
     if not isinstance(target, np.ndarray):
-        raise InputError(f"expected a NumPy array, got {type(target).__name__}").at(where)
+        raise InputError(f"expected a NumPy array, got {type(target).__name__}").at(
+            where
+        )
     if target.dtype != dtype_of(tensor.dtype).numpy or target.shape != tensor.extents:
         raise InputError(
-            f"expected {tensor.layout}, got {target.dtype}{list(target.shape)}", code="TW-SHAPE"
+            f"expected {tensor.layout}, got {target.dtype}{list(target.shape)}",
+            code="TW-SHAPE",
         ).at(where)
     if not target.flags.writeable:
         raise InputError("the array is read-only").at(where)

@@ -34,7 +34,9 @@ class Overrides:
         """Those that a compiled model, perhaps an artifact of somebody's, speaks of."""
         found = meta.get("defaults")
         layouts = found if isinstance(found, dict) else {}
-        return Overrides({k: str(v) for k, v in layouts.items()}, str(meta.get("origin", "")))
+        return Overrides(
+            {k: str(v) for k, v in layouts.items()}, str(meta.get("origin", ""))
+        )
 
     def __str__(self) -> str:
         return listing([f"{name}: {layout}" for name, layout in self.layouts.items()])

@@ -32,7 +32,9 @@ from tilewright.runtime.threads import MAX_THREADS, affinity
 _SPIN_SECONDS: Final = 50e-6
 _CALIBRATION_NS: Final = 200_000
 _STACK_BYTES: Final = 4 << 20
-_ATTRIBUTES_BYTES: Final = 256  # sizeof(pthread_attr_t) is 56 on x86-64 and 64 on AArch64 glibc
+_ATTRIBUTES_BYTES: Final = (
+    256  # sizeof(pthread_attr_t) is 56 on x86-64 and 64 on AArch64 glibc
+)
 _BLOCK_BYTES: Final = abi.POOL_FIRST_WORKER + MAX_THREADS * abi.POOL_WORKER_SIZE
 
 
@@ -44,7 +46,9 @@ class Pool:
         self._worker = image.address(abi.POOL_WORKER_SYMBOL)
         self._ticks = image.address(abi.POOL_TICKS_SYMBOL)
         self._image = image
-        self._memory = mmap.mmap(-1, _BLOCK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory = mmap.mmap(
+            -1, _BLOCK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )
         self.state: Final = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._lock = threading.Lock()
         self._failed = False
@@ -80,7 +84,9 @@ class Pool:
         self._write(line + abi.WORKER_POOL, ctypes.c_uint64, self.state)
         self._write(line + abi.WORKER_INDEX, ctypes.c_int64, number + 1)
         with signals.held():
-            error = _create_thread(self._worker, self.state + line, f"tilewright-{number + 1}")
+            error = _create_thread(
+                self._worker, self.state + line, f"tilewright-{number + 1}"
+            )
             if not error:
                 self.workers = number + 1
                 self._write(abi.POOL_WORKERS, ctypes.c_int64, self.workers)
@@ -92,7 +98,9 @@ class Pool:
             stacklevel=5,
         )
 
-    def _write(self, offset: int, kind: type[ctypes._SimpleCData[int]], value: int) -> None:
+    def _write(
+        self, offset: int, kind: type[ctypes._SimpleCData[int]], value: int
+    ) -> None:
         kind.from_address(self.state + offset).value = value
 
     def forget_workers(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import columns
-from tilewright.runtime import abi, mix
+from tilewright.runtime import abi, instruction_mix
 from tilewright.runtime.call import (
     Copy,
     Frame,
@@ -26,7 +26,7 @@ from tilewright.runtime.call import (
     Values,
     run,
 )
-from tilewright.runtime.mix import COUNTS, Mix
+from tilewright.runtime.instruction_mix import COUNTS, Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,12 @@ class Profile:
         """One run as a Chrome trace (chrome://tracing, Perfetto): times in microseconds."""
         pid = os.getpid()
         events: list[dict[str, Any]] = [
-            {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": "tilewright"}},
+            {
+                "name": "process_name",
+                "ph": "M",
+                "pid": pid,
+                "args": {"name": "tilewright"},
+            },
             {
                 "name": "model_run",
                 "cat": "Session",
@@ -112,7 +117,9 @@ class Profile:
     def __str__(self) -> str:
         with_peak = any(r.peak_share is not None for r in self.rows)
         with_mix = any(r.mix is not None for r in self.rows)
-        head = ["kernel", "us", "share", "GFLOP/s", "GB/s"] + (["of peak"] if with_peak else [])
+        head = ["kernel", "us", "share", "GFLOP/s", "GB/s"] + (
+            ["of peak"] if with_peak else []
+        )
         head += COUNTS if with_mix else []
         lines = [head]
         for r in sorted(self.rows, key=lambda r: -r.seconds):
@@ -133,8 +140,12 @@ class _Watch:
 
     def __init__(self, stamps: ctypes.Array[ctypes.c_uint64]) -> None:
         self.stamps = stamps
-        self.native: list[list[tuple[int, int]]] = []  # per run: (begin, end) ticks per kernel
-        self.host: list[list[tuple[int, int]]] = []  # per run: (begin, end) ns per host step
+        self.native: list[
+            list[tuple[int, int]]
+        ] = []  # per run: (begin, end) ticks per kernel
+        self.host: list[
+            list[tuple[int, int]]
+        ] = []  # per run: (begin, end) ns per host step
         self.edges: list[tuple[int, int]] = []  # (ns, ticks), to relate the clocks
 
     def begin(self) -> None:
@@ -148,7 +159,9 @@ class _Watch:
         end = time.perf_counter_ns()
         if isinstance(step, NativeCall):
             for k in step.step.kernels:
-                self.native[-1].append((self.stamps[k.number], self.stamps[k.number + 1]))
+                self.native[-1].append(
+                    (self.stamps[k.number], self.stamps[k.number + 1])
+                )
             if step.step.kernels:
                 self.edges.append((start, self.stamps[step.step.kernels[0].number]))
                 self.edges.append((end, self.stamps[step.step.kernels[-1].number + 1]))
@@ -163,8 +176,15 @@ class _Watch:
         if not self.edges:
             return 1e-9
         runs = len(self.native)
-        later = self.edges[runs // 2 * (len(self.edges) // runs) :] if runs > 1 else self.edges[-1:]
-        rates = [(b - a) / max(1, end - start) for (a, start), (b, end) in zip(self.edges, later)]
+        later = (
+            self.edges[runs // 2 * (len(self.edges) // runs) :]
+            if runs > 1
+            else self.edges[-1:]
+        )
+        rates = [
+            (b - a) / max(1, end - start)
+            for (a, start), (b, end) in zip(self.edges, later)
+        ]
         return statistics.median(rates) * 1e-9
 
 
@@ -201,13 +221,19 @@ def _rows(
     plan: Plan, watch: _Watch, peaks: tuple[float | None, float | None]
 ) -> tuple[KernelTime, ...]:
     tick = watch.seconds_per_tick()
-    native = np.array(watch.native, np.uint64).reshape(len(watch.native), -1, 2).astype(float)
+    native = (
+        np.array(watch.native, np.uint64)
+        .reshape(len(watch.native), -1, 2)
+        .astype(float)
+    )
     native_seconds = np.median((native[..., 1] - native[..., 0]) * tick, axis=0)
     host = np.array(watch.host, float).reshape(len(watch.host), -1, 2)
     host_seconds = np.median((host[..., 1] - host[..., 0]) * 1e-9, axis=0)
     total = float(native_seconds.sum() + host_seconds.sum()) or 1.0
     natives, hosts = iter(native_seconds), iter(host_seconds)
-    mixes = mix.of_kernels(plan.model.objects, (k.symbol for k in plan.model.kernels))
+    mixes = instruction_mix.of_kernels(
+        plan.model.objects, (k.symbol for k in plan.model.kernels)
+    )
     rows: list[KernelTime] = []
     at = 0.0
     repeat = len(watch.native)
@@ -223,7 +249,9 @@ def _rows(
             continue
         s = float(next(hosts))
         name, nodes = _title(step)
-        rows.append(KernelTime(name, "host", nodes, repeat, s, at, 0, 0, s / total, None))
+        rows.append(
+            KernelTime(name, "host", nodes, repeat, s, at, 0, 0, s / total, None)
+        )
         at += s
     return tuple(rows)
 
@@ -234,7 +262,9 @@ def _title(step: HostCall | Copy) -> tuple[str, tuple[str, ...]]:
     return f"copy {step.step.target.tensor.name}", ()
 
 
-def _roofline(flops: int, nbytes: int, peaks: tuple[float | None, float | None]) -> float | None:
+def _roofline(
+    flops: int, nbytes: int, peaks: tuple[float | None, float | None]
+) -> float | None:
     """The least seconds that a machine with these peaks (10^9 per second) could take."""
     known = [n / (p * 1e9) for n, p in zip((flops, nbytes), peaks) if p]
     return max(known, default=None)

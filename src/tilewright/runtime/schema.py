@@ -99,7 +99,9 @@ def check(value: Any, shape: Shape, where: str = "") -> None:
         case tuple():
             _require(value, list, where)
             if len(value) != len(shape):
-                raise ValueError(f"expected {len(shape)} items, got {len(value)}{_at(where)}")
+                raise ValueError(
+                    f"expected {len(shape)} items, got {len(value)}{_at(where)}"
+                )
             for number, (part, inner) in enumerate(zip(value, shape, strict=True)):
                 check(part, inner, f"{where}[{number}]")
 
@@ -130,14 +132,19 @@ def _check_members(value: Any, shape: Mapping[str, Shape], where: str) -> None:
 
 def _require(value: Any, kind: type, where: str) -> None:
     if not isinstance(value, kind):
-        raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}{_at(where)}")
+        raise ValueError(
+            f"expected {kind.__name__}, got {type(value).__name__}{_at(where)}"
+        )
 
 
 def _short(value: Any) -> str:
     """A value of any size, for a message."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, a deep list
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an integer of thousands of digits, a deep list
         return type(value).__name__
     return text if len(text) <= 60 else f"{text[:60]}..."
 

@@ -34,7 +34,9 @@ def thread_count(requested: int | None = None) -> int:
     count = whole(asked, 1)
     if count is None or count > MAX_THREADS:
         raise InputError(
-            f"{asked} threads asked for", code="TW-THREADS", hint=f"Ask for 1 to {MAX_THREADS}"
+            f"{asked} threads asked for",
+            code="TW-THREADS",
+            hint=f"Ask for 1 to {MAX_THREADS}",
         )
     return count
 

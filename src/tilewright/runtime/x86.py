@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-_PREFIXES: Final = frozenset((0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3))
+_PREFIXES: Final = frozenset(
+    (0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3)
+)
 _JUMPS: Final = frozenset((0xE9, 0xEB, *range(0x70, 0x80)))
 
 
@@ -82,19 +84,27 @@ class _Reader:
         """An instruction with a VEX (C4, C5) or EVEX (62) prefix."""
         # The bit that makes the base register one of the upper eight is stored inverted.
         middle = 0x21 if first == 0xC5 else self.byte()
-        table, upper, last = middle & (7 if first == 0x62 else 31), not middle & 0x20, self.byte()
+        table, upper, last = (
+            middle & (7 if first == 0x62 else 31),
+            not middle & 0x20,
+            self.byte(),
+        )
         length = self.byte() >> 5 & 3 if first == 0x62 else last >> 2 & 1
         prefix = (0, 0x66, 0xF3, 0xF2)[last & 3]
         opcode = self.byte()
         nothing = first != 0x62 and table == 1 and opcode == 0x77
         memory, stack, _ = _NONE if nothing else self._operands(upper)
         self.at += table == 3 or (table == 1 and opcode in _IMMEDIATE_0F)
-        return Instruction(start, self.at, table, opcode, prefix, 16 << length, memory, stack)
+        return Instruction(
+            start, self.at, table, opcode, prefix, 16 << length, memory, stack
+        )
 
     def _plain(self, start: int, opcode: int, prefix: int, rex: int) -> Instruction:
         if opcode in _JUMPS:
             return self._jump(start, 0, opcode, 4 if opcode == 0xE9 else 1)
-        memory, stack, group = self._operands(bool(rex & 1)) if opcode in _OPERANDS else _NONE
+        memory, stack, group = (
+            self._operands(bool(rex & 1)) if opcode in _OPERANDS else _NONE
+        )
         word = 2 if prefix == 0x66 else 4
         if opcode in _BYTE or (opcode == 0xF6 and group < 2):
             self.at += 1
@@ -149,16 +159,41 @@ _BYTE: Final = frozenset(
         *range(0xE0, 0xE8),
     ]
 )
-_WORD: Final = frozenset([*(n for n in range(0x40) if n & 7 == 5), 0x68, 0x69, 0x81, 0xA9, 0xC7])
-_IMMEDIATE_0F: Final = frozenset((0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6))
+_WORD: Final = frozenset(
+    [*(n for n in range(0x40) if n & 7 == 5), 0x68, 0x69, 0x81, 0xA9, 0xC7]
+)
+_IMMEDIATE_0F: Final = frozenset(
+    (0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6)
+)
 
 
 def _has_operands(opcode: int) -> bool:
     """Whether an opcode behind 0F has a ModRM byte."""
-    alone = (0x05, 0x06, 0x07, 0x08, 0x09, 0x0B, 0x77, 0xA0, 0xA1, 0xA2, 0xA8, 0xA9, 0xAA)
+    alone = (
+        0x05,
+        0x06,
+        0x07,
+        0x08,
+        0x09,
+        0x0B,
+        0x77,
+        0xA0,
+        0xA1,
+        0xA2,
+        0xA8,
+        0xA9,
+        0xAA,
+    )
     return not (opcode in alone or 0x30 <= opcode < 0x38 or 0xC8 <= opcode < 0xD0)
 
 
 def _is_sse(opcode: int) -> bool:
-    ranges = ((0x10, 0x18), (0x28, 0x30), (0x50, 0x80), (0xC2, 0xC3), (0xC4, 0xC7), (0xD0, 0x100))
+    ranges = (
+        (0x10, 0x18),
+        (0x28, 0x30),
+        (0x50, 0x80),
+        (0xC2, 0xC3),
+        (0xC4, 0xC7),
+        (0xD0, 0x100),
+    )
     return any(low <= opcode < high for low, high in ranges)

@@ -14,7 +14,10 @@ _PLAIN: dict[str, type] = {"str": str, "Scope": str, "int": int, "None": type(No
 
 
 def check_arguments(
-    rewrite: Callable[..., Any], where: str, args: tuple[Any, ...], options: dict[str, Any]
+    rewrite: Callable[..., Any],
+    where: str,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
 ) -> None:
     """Raise ScheduleError for a wrong number of arguments, or one of another type than declared.
 
@@ -26,10 +29,14 @@ def check_arguments(
         given = _signature(rewrite).bind(None, *args, **options).arguments
     except TypeError as error:
         raise ScheduleError(
-            f"{verb}: {error}", where=where, hint=f"its arguments are {_signature(rewrite)}"
+            f"{verb}: {error}",
+            where=where,
+            hint=f"its arguments are {_signature(rewrite)}",
         ) from None
     for name, (kinds, several) in _declared(rewrite).items():
-        for value in given.get(name, ()) if several else [given[name]] if name in given else []:
+        for value in (
+            given.get(name, ()) if several else [given[name]] if name in given else []
+        ):
             if not isinstance(value, kinds) or isinstance(value, bool):
                 expected = " or ".join(_WORDS[k] for k in kinds)
                 raise ScheduleError(
@@ -65,4 +72,6 @@ def _declared(rewrite: Callable[..., Any]) -> dict[str, tuple[tuple[type, ...], 
 def _scopes(rewrite: Callable[..., Any]) -> tuple[str, ...]:
     """The parameters that are memory scopes."""
     parameters = _signature(rewrite).parameters.values()
-    return tuple(p.name for p in parameters if "Scope" in str(p.annotation).split(" | "))
+    return tuple(
+        p.name for p in parameters if "Scope" in str(p.annotation).split(" | ")
+    )

@@ -59,7 +59,9 @@ def parse_condition(text: str, names: Mapping[str, Var | Buffer]) -> Expr:
         parsed = ast.parse(text.strip(), mode="eval").body
         found = _Reader(names).expr(parsed)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(f"{text!r} is not a condition: {error}", code="TW-SYNTAX") from None
+        raise InputError(
+            f"{text!r} is not a condition: {error}", code="TW-SYNTAX"
+        ) from None
     if not isinstance(found, Expr) or found.dtype is not dtypes.bool_:
         raise InputError(f"{text!r} is not a condition, but a value", code="TW-SYNTAX")
     return found

@@ -12,7 +12,17 @@ from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute
 from tilewright.loops.analysis.access import Env, Index
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, block
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+)
 from tilewright.loops.walk import Place, walk
 
 
@@ -43,7 +53,11 @@ def tidy(e: Expr, env: Env) -> Expr:
     form = affine(substitute(e, once))
     linear = to_expr(form)
     if once or any(isinstance(a, FloorDiv | Mod) for a, _ in form.terms):
-        return linear if all(isinstance(a, Var) for a, _ in form.terms) else simplify(linear, env)
+        return (
+            linear
+            if all(isinstance(a, Var) for a, _ in form.terms)
+            else simplify(linear, env)
+        )
     return linear
 
 
@@ -106,7 +120,9 @@ def _moved(old: Node, new: Any, env: Env, moves: Mapping[Buffer, Move]) -> Any:
     return Store(buffer, index, new.value)
 
 
-def _moved_update(old: Node, new: Update, env: Env, moves: Mapping[Buffer, Move]) -> Update:
+def _moved_update(
+    old: Node, new: Update, env: Env, moves: Mapping[Buffer, Move]
+) -> Update:
     if new is old and not any(b in moves for b in new.buffers):
         return new
     moved = [moves[b](index) if b in moves else (b, index) for b, index in new.targets]

@@ -87,7 +87,9 @@ class History:
     def undo(self) -> None:
         """Take the last step back. Raises ScheduleError where there is none."""
         if not self._steps:
-            raise ScheduleError("undo: no step has been made", where=f"kernel {self.kernel.name}")
+            raise ScheduleError(
+                "undo: no step has been made", where=f"kernel {self.kernel.name}"
+            )
         self.kernel = self._before[-1]
         self._steps, self._before = self._steps[:-1], self._before[:-1]
 
@@ -109,10 +111,14 @@ class History:
         self._steps += (step,)
         return made
 
-    def perform(self, primitive: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def perform(
+        self, primitive: str, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
         """Apply a primitive, as `apply` does; names and numbers may be handles and NumPy's."""
         plain = tuple(map(_plain, args))
-        return self.apply(Step(primitive, plain, {k: _plain(v) for k, v in options.items()}))
+        return self.apply(
+            Step(primitive, plain, {k: _plain(v) for k, v in options.items()})
+        )
 
     def _explain(self, step: Step, error: ScheduleError) -> None:
         """Add to an error about a missing name which step took it away."""
@@ -155,7 +161,9 @@ class History:
         """What the last `steps` steps changed, line by line; empty if they changed nothing."""
         programs = (*self._before, self.kernel)
         old = programs[max(len(programs) - 1 - steps, 0)]
-        lines = difflib.ndiff(show_kernel(old).split("\n"), show_kernel(self.kernel).split("\n"))
+        lines = difflib.ndiff(
+            show_kernel(old).split("\n"), show_kernel(self.kernel).split("\n")
+        )
         return "\n".join(_changes(lines))
 
     def verify(self, seed: int = 0) -> None:
@@ -191,7 +199,11 @@ def _subjects(error: ScheduleError) -> frozenset[str]:
 
 def _about(line: str, marks: frozenset[str]) -> bool:
     words = line.split()
-    return len(words) > 1 and words[0] in ("for", "alloc") and words[1].rstrip(":") in marks
+    return (
+        len(words) > 1
+        and words[0] in ("for", "alloc")
+        and words[1].rstrip(":") in marks
+    )
 
 
 def _changes(lines: Iterator[str]) -> Iterator[str]:

@@ -24,7 +24,9 @@ def refuse(primitive: str, loop: str, message: str, hint: str) -> ScheduleError:
     return ScheduleError(f"{primitive}: {message}", where=f"loop {loop}", hint=hint)
 
 
-def refuse_buffer(primitive: str, buffer: str, message: str, hint: str) -> ScheduleError:
+def refuse_buffer(
+    primitive: str, buffer: str, message: str, hint: str
+) -> ScheduleError:
     """The error of a primitive that would change what a buffer holds, or whose it is."""
     return ScheduleError(f"{primitive}: {message}", where=f"buffer {buffer}", hint=hint)
 
@@ -51,7 +53,9 @@ def show_pair(a: Access, b: Access) -> str:
 MAY_REDUCE = ("vector", "unroll")
 
 
-def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str) -> None:
+def check_kinds(
+    kernel: Kernel, loops: Iterable[str], primitive: str, hint: str
+) -> None:
     """Raise ScheduleError if a loop's kind promises what its iterations do not keep."""
     env = environment(kernel.body)
     for name in loops:
@@ -96,10 +100,14 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
 
 
 def _tiled(f: For) -> bool:
-    return any(isinstance(n, Overlap) and f.var in variables(n) for n in postorder(f.body))
+    return any(
+        isinstance(n, Overlap) and f.var in variables(n) for n in postorder(f.body)
+    )
 
 
-def check_steady(around: Iterable[For | If], part: Stmt, primitive: str, loop: str) -> None:
+def check_steady(
+    around: Iterable[For | If], part: Stmt, primitive: str, loop: str
+) -> None:
     """How often statements run must not change when they run apart from others, or with them.
 
     Formally: the extents and conditions of `around` read nothing that `part` writes. Raises
@@ -107,7 +115,9 @@ def check_steady(around: Iterable[For | If], part: Stmt, primitive: str, loop: s
     """
     for s in around:
         decides = s.extent if isinstance(s, For) else s.condition
-        changed = sorted({x.buffer.name for x in loads(decides)} & {b.name for b in writes(part)})
+        changed = sorted(
+            {x.buffer.name for x in loads(decides)} & {b.name for b in writes(part)}
+        )
         if changed:
             what = f"{decides!r} says how often it runs, and {', '.join(changed)} changes there"
             raise refuse(primitive, loop, what, "keep what is inside in one loop")
@@ -119,7 +129,9 @@ def check_one_place(f: For, buffer: Buffer, primitive: str) -> None:
     In another place it is other memory, which may be that of each iteration of a loop further in.
     Raises ScheduleError at the buffer.
     """
-    found = [p for p in walk(f.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer]
+    found = [
+        p for p in walk(f.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
+    ]
     if len(found) > 1:
         raise ScheduleError(
             f"{primitive}: it is allocated in {len(found)} places of loop {f.var.name}",
@@ -135,12 +147,16 @@ def check_axes(kernel: Kernel, primitive: str) -> None:
         if isinstance(f, For) and f.kind in GPU_AXES:
             for outer in place.loops:
                 if outer.kind == f.kind:
-                    what = f"loop {outer.var.name} around it is bound to {f.kind} already"
+                    what = (
+                        f"loop {outer.var.name} around it is bound to {f.kind} already"
+                    )
                     hint = "bind one of them to another axis, or make it serial"
                     raise refuse(primitive, f.var.name, what, hint)
 
 
-def check_repeatable(kernel: Kernel, f: For, primitive: str, why: str, hint: str) -> None:
+def check_repeatable(
+    kernel: Kernel, f: For, primitive: str, why: str, hint: str
+) -> None:
     """Running an iteration of `f` again after any others must give the same memory.
 
     Formally, with W(x), R(x) what iteration x writes and reads of the buffers that outlive it:

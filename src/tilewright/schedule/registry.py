@@ -21,7 +21,9 @@ _T = TypeVar("_T")
 class Performer(Protocol):
     """What primitives are methods of: it applies them and records that (`Schedule`)."""
 
-    def perform(self, primitive: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def perform(
+        self, primitive: str, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
         """Apply a primitive; the names that it made."""
 
 
@@ -52,10 +54,14 @@ class Primitive(Generic[_P, _T]):
         self._as_text = as_text
         self._signature = signature(rewrite)
         parameters = self._signature.parameters
-        keywords = (k for k, p in parameters.items() if p.kind is Parameter.KEYWORD_ONLY)
+        keywords = (
+            k for k, p in parameters.items() if p.kind is Parameter.KEYWORD_ONLY
+        )
         self._options = (*options, *keywords)
 
-    def __call__(self, kernel: Kernel, *args: _P.args, **options: _P.kwargs) -> tuple[Kernel, _T]:
+    def __call__(
+        self, kernel: Kernel, *args: _P.args, **options: _P.kwargs
+    ) -> tuple[Kernel, _T]:
         after, made = self._rewrite(kernel, *args, **options)
         after = settled(kernel, after, self.__name__)
         check_steps(after, self.__name__)
@@ -63,7 +69,9 @@ class Primitive(Generic[_P, _T]):
         return _without_lost_notes(after), made
 
     @overload
-    def __get__(self, schedule: None, owner: type) -> Callable[Concatenate[Performer, _P], _T]: ...
+    def __get__(
+        self, schedule: None, owner: type
+    ) -> Callable[Concatenate[Performer, _P], _T]: ...
 
     @overload
     def __get__(self, schedule: Performer, owner: type) -> Callable[_P, _T]: ...
@@ -87,7 +95,10 @@ class Primitive(Generic[_P, _T]):
         try:
             bound = self._signature.bind(None, *args, **options)
         except TypeError:
-            return args, options  # what is wrong with them is reported when they are applied
+            return (
+                args,
+                options,
+            )  # what is wrong with them is reported when they are applied
         bound.apply_defaults()
         for name, write in self._as_text.items():
             bound.arguments[name] = write(bound.arguments[name])
@@ -100,14 +111,18 @@ class Primitive(Generic[_P, _T]):
 PRIMITIVES: dict[str, Primitive[..., Any]] = {}
 
 
-def primitive(rewrite: Callable[Concatenate[Kernel, _P], tuple[Kernel, _T]]) -> Primitive[_P, _T]:
+def primitive(
+    rewrite: Callable[Concatenate[Kernel, _P], tuple[Kernel, _T]],
+) -> Primitive[_P, _T]:
     """Register a rewrite under its own name."""
     return _registered(Primitive(rewrite))
 
 
 def primitive_with(
     options: Collection[str] = (), as_text: Mapping[str, Callable[[Any], Any]] = {}
-) -> Callable[[Callable[Concatenate[Kernel, _P], tuple[Kernel, _T]]], Primitive[_P, _T]]:
+) -> Callable[
+    [Callable[Concatenate[Kernel, _P], tuple[Kernel, _T]]], Primitive[_P, _T]
+]:
     """Register a rewrite some of whose arguments a trace writes in their own way."""
     return lambda rewrite: _registered(Primitive(rewrite, options, as_text))
 

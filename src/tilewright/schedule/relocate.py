@@ -36,7 +36,10 @@ def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
     buffer, alloc = tree.find_buffer(kernel, name, verb)
     if alloc is None:
         raise refuse_buffer(
-            verb, name, "it is a parameter, whose memory is the caller's", "cache_write it first"
+            verb,
+            name,
+            "it is a parameter, whose memory is the caller's",
+            "cache_write it first",
         )
     return buffer, alloc
 
@@ -47,7 +50,10 @@ def home_of(buffer: Buffer, alloc: Place, consumer: Place, verb: str) -> Home:
     name = buffer.name
     if alloc.stmt not in path:
         raise refuse_buffer(
-            verb, name, "it is not allocated around that loop", "name a loop in its scope"
+            verb,
+            name,
+            "it is not allocated around that loop",
+            "name a loop in its scope",
         )
     for depth in reversed(range(path.index(alloc.stmt) + 1, len(path) - 1)):
         home = path[depth]
@@ -62,7 +68,10 @@ def home_of(buffer: Buffer, alloc: Place, consumer: Place, verb: str) -> Home:
             _check_movable(buffer, found, verb)
             return found
     raise refuse_buffer(
-        verb, name, "no statement before that loop computes it", "name a loop of its consumer"
+        verb,
+        name,
+        "no statement before that loop computes it",
+        "name a loop of its consumer",
     )
 
 
@@ -85,7 +94,10 @@ def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
     first, last = (body.stmts.index(home.made[n]) for n in (0, -1))
     if any(buffer in reads(s) for s in body.stmts[first:last] if s not in home.made):
         raise refuse_buffer(
-            verb, buffer.name, "it is read before all of its nests have run", "keep it where it is"
+            verb,
+            buffer.name,
+            "it is read before all of its nests have run",
+            "keep it where it is",
         )
     for s in home.between:
         lost = writes(s) & used
@@ -111,7 +123,11 @@ def with_parts(
             kept += first
         if s is home.child:
             inside = Place(within.stmt, within.above[1:])
-            s = inner if s is place.stmt else edit.put(Kernel("", (), (), s), inside, inner).body
+            s = (
+                inner
+                if s is place.stmt
+                else edit.put(Kernel("", (), (), s), inside, inner).body
+            )
         if s not in home.made:
             kept.append(s)
     return edit.put(kernel, home.place, block(*kept))
@@ -171,7 +187,9 @@ def reads_in(buffer: Buffer, f: For, verb: str) -> list[Access]:
     found = [a for a in accesses(f.body) if a.buffer is buffer]
     if not found or any(a.writes for a in found):
         problem = "also writes" if found else "does not read"
-        raise refuse_buffer(verb, buffer.name, f"loop {f.var.name} {problem} it", "name a consumer")
+        raise refuse_buffer(
+            verb, buffer.name, f"loop {f.var.name} {problem} it", "name a consumer"
+        )
     return found
 
 

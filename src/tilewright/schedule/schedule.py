@@ -25,7 +25,9 @@ from tilewright.schedule.primitives import pipeline as _pipeline
 from tilewright.schedule.primitives import rename as _rename
 from tilewright.schedule.primitives import reorder as _reorder
 from tilewright.schedule.primitives import reverse_compute_at as _reverse_compute_at
-from tilewright.schedule.primitives import reverse_compute_inline as _reverse_compute_inline
+from tilewright.schedule.primitives import (
+    reverse_compute_inline as _reverse_compute_inline,
+)
 from tilewright.schedule.primitives import rfactor as _rfactor
 from tilewright.schedule.primitives import set_scope as _set_scope
 from tilewright.schedule.primitives import slide as _slide

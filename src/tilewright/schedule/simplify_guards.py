@@ -42,7 +42,9 @@ def simplify_guards(stmt: Stmt, env: Env) -> Stmt:
 
 def _for(s: For, env: Env) -> Stmt:
     n = s.trips
-    body = simplify_guards(s.body, env if n is None else {**env, s.var: (0, max(n - 1, 0))})
+    body = simplify_guards(
+        s.body, env if n is None else {**env, s.var: (0, max(n - 1, 0))}
+    )
     if isinstance(body, Block) and not body.stmts:
         return body
     return s if body is s.body else For(s.var, s.extent, s.kind, body)
@@ -125,7 +127,9 @@ def _undecided(condition: Expr, env: Env) -> Expr:
                 return y if bool(x.value) == isinstance(condition, And) else x
         return type(condition)(*parts)
     if isinstance(condition, Compare) and condition.lhs.dtype is INDEX:
-        return type(condition)(*(to_expr(affine(x)) for x in (condition.lhs, condition.rhs)))
+        return type(condition)(
+            *(to_expr(affine(x)) for x in (condition.lhs, condition.rhs))
+        )
     return condition
 
 
@@ -148,7 +152,11 @@ def _conditions(body: Stmt) -> Iterator[Compare]:
     for node in postorder(body):
         if isinstance(node, Min | Max) and node.dtype is INDEX:
             yield Le(node.lhs, node.rhs)
-        elif isinstance(node, Compare) and node.lhs.dtype is INDEX and not reads_memory(node):
+        elif (
+            isinstance(node, Compare)
+            and node.lhs.dtype is INDEX
+            and not reads_memory(node)
+        ):
             yield node
 
 
@@ -161,7 +169,13 @@ def _edges(form: Affine, var: Var, env: Env) -> set[int]:
         if atom is var:
             continue
         low, high = bounds(atom, env)
-        if var in variables(atom) or low is None or high is None or lo is None or hi is None:
+        if (
+            var in variables(atom)
+            or low is None
+            or high is None
+            or lo is None
+            or hi is None
+        ):
             return set()
         lo, hi = lo + min(a * low, a * high), hi + max(a * low, a * high)
     if c == 0 or lo is None or hi is None:

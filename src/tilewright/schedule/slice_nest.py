@@ -95,7 +95,9 @@ def restrict_to_boxes(
 def _partial(buffer: Buffer, box: Region) -> list[int]:
     """The dimensions that the box does not fill."""
     spans = enumerate(zip(box.base, box.shape, buffer.shape, strict=True))
-    return [d for d, (base, size, extent) in spans if not (is_zero(base) and size == extent)]
+    return [
+        d for d, (base, size, extent) in spans if not (is_zero(base) and size == extent)
+    ]
 
 
 def _part_loop(a: Access, d: int, box: Region, verb: str) -> For | None:
@@ -137,7 +139,9 @@ def _check_same(a: Access, d: int, difference: Affine, verb: str) -> None:
         )
 
 
-def _check_separate(kernel: Kernel, buffer: Buffer, f: For, verb: str, updates: bool) -> None:
+def _check_separate(
+    kernel: Kernel, buffer: Buffer, f: For, verb: str, updates: bool
+) -> None:
     """Iterations of a restricted loop run apart: none uses what another one made."""
     verdict = can_parallelize(kernel, f, None, updates=updates)
     if not verdict:
@@ -149,7 +153,9 @@ def _check_separate(kernel: Kernel, buffer: Buffer, f: For, verb: str, updates: 
         )
 
 
-def _check_private(nest: Stmt, slices: Mapping[Var, Slice], env: Env, verb: str) -> None:
+def _check_private(
+    nest: Stmt, slices: Mapping[Var, Slice], env: Env, verb: str
+) -> None:
     """What the nest keeps in buffers of its own is computed in the iterations that still run.
 
     Formally, for a buffer allocated in the nest: where iteration v of a sliced loop writes an
@@ -162,7 +168,11 @@ def _check_private(nest: Stmt, slices: Mapping[Var, Slice], env: Env, verb: str)
     for x in (a for a in found if a.writes):
         for y in (a for a in found if a.buffer is x.buffer and not a.writes):
             for f in x.loops:
-                if f.var in slices and f not in y.loops and not _in_step(x, y, f, slices, env):
+                if (
+                    f.var in slices
+                    and f not in y.loops
+                    and not _in_step(x, y, f, slices, env)
+                ):
                     raise ScheduleError(
                         f"{verb}: loop {f.var.name} cannot be restricted to a part, since the rest "
                         f"of the nest needs all of it: one {show_pair(x, y)}",
@@ -171,13 +181,20 @@ def _check_private(nest: Stmt, slices: Mapping[Var, Slice], env: Env, verb: str)
                     )
 
 
-def _in_step(x: Access, y: Access, f: For, slices: Mapping[Var, Slice], env: Env) -> bool:
+def _in_step(
+    x: Access, y: Access, f: For, slices: Mapping[Var, Slice], env: Env
+) -> bool:
     """Whether `y` meets what iteration v of `f` writes in iteration v of a loop's slice only."""
     mine = slices[f.var]
     for g in y.loops:
         other = slices.get(g.var)
         shift = None if other is None else other.start - mine.start
-        if other is None or other.size != mine.size or shift is None or not shift.is_const:
+        if (
+            other is None
+            or other.size != mine.size
+            or shift is None
+            or not shift.is_const
+        ):
             continue
         # Iteration v of f's slice is v of g's: both by the variable of f.
         index = tuple(substitute(i, {g.var: f.var + shift.const}) for i in y.index)

@@ -55,7 +55,9 @@ def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
     return buffer, place
 
 
-def rebuffered(kernel: Kernel, place: Place, new: Buffer, move: Callable[[Index], Index]) -> Kernel:
+def rebuffered(
+    kernel: Kernel, place: Place, new: Buffer, move: Callable[[Index], Index]
+) -> Kernel:
     """`kernel` with another buffer in the place of the Alloc's; move: an element's new index."""
     alloc = place.stmt
     assert isinstance(alloc, Alloc)
@@ -64,7 +66,9 @@ def rebuffered(kernel: Kernel, place: Place, new: Buffer, move: Callable[[Index]
     return edit.put(kernel, place, edit.with_allocs(body, {alloc.buffer: new}))
 
 
-def after_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str) -> Part:
+def after_writes(
+    kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str
+) -> Part:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
     s: Stmt = kernel.body
     above: tuple[Stmt, ...] = ()
@@ -73,10 +77,18 @@ def after_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str)
         if exists and buffer not in writes(s):
             return Part(Place(s, above))
         if isinstance(s, Block):
-            last = max((n for n, x in enumerate(s.stmts) if buffer in writes(x)), default=-1)
-            if exists and last >= 0 and any(buffer in reads(x) for x in s.stmts[last + 1 :]):
+            last = max(
+                (n for n, x in enumerate(s.stmts) if buffer in writes(x)), default=-1
+            )
+            if (
+                exists
+                and last >= 0
+                and any(buffer in reads(x) for x in s.stmts[last + 1 :])
+            ):
                 return Part(Place(s, above), last + 1)
-            holder = next((x for x in s.stmts if alloc is not None and _holds(x, alloc)), None)
+            holder = next(
+                (x for x in s.stmts if alloc is not None and _holds(x, alloc)), None
+            )
             inner = s.stmts[last] if holder is None else holder
         elif isinstance(s, Alloc | For):
             exists = exists or (isinstance(s, Alloc) and s.buffer is buffer)

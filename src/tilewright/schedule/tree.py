@@ -66,7 +66,9 @@ class Access:
 
 def environment(root: Stmt) -> Env:
     """The interval of every loop variable of constant extent."""
-    return {f.var: (0, max(f.trips - 1, 0)) for f in loops_of(root) if f.trips is not None}
+    return {
+        f.var: (0, max(f.trips - 1, 0)) for f in loops_of(root) if f.trips is not None
+    }
 
 
 def find_loop(kernel: Kernel, name: str, primitive: str) -> tuple[For, Place]:
@@ -85,7 +87,9 @@ def find_loop(kernel: Kernel, name: str, primitive: str) -> tuple[For, Place]:
     )
 
 
-def find_buffer(kernel: Kernel, name: str, primitive: str) -> tuple[Buffer, Place | None]:
+def find_buffer(
+    kernel: Kernel, name: str, primitive: str
+) -> tuple[Buffer, Place | None]:
     """The buffer called `name` and the place of its Alloc (None for a parameter)."""
     for b in kernel.params:
         if b.name == name:
@@ -116,7 +120,9 @@ def _check_outside(place: Place, what: str, primitive: str) -> None:
 
 
 def _closest(name: str, names: list[str]) -> str:
-    return " or ".join(get_close_matches(str(name), names, 3, 0.5) or names or ["(there is none)"])
+    return " or ".join(
+        get_close_matches(str(name), names, 3, 0.5) or names or ["(there is none)"]
+    )
 
 
 def trips(f: For, primitive: str) -> int:
@@ -161,12 +167,16 @@ def accesses(root: Stmt) -> list[Access]:
         s, path = place.stmt, place.above
         for e in s.children():
             if isinstance(e, Expr):
-                found += [Access(x.buffer, x.index, "load", None, path) for x in loads(e)]
+                found += [
+                    Access(x.buffer, x.index, "load", None, path) for x in loads(e)
+                ]
         if isinstance(s, Store):
             found.append(Access(s.buffer, s.index, "store", None, path))
         elif isinstance(s, Update):
             one = together(s, path)
-            found += [Access(b, i, "update", s.reducer, path, one) for b, i in s.targets]
+            found += [
+                Access(b, i, "update", s.reducer, path, one) for b, i in s.targets
+            ]
     return found
 
 

@@ -8,7 +8,15 @@ from math import inf
 from random import Random
 from typing import Final, Generic
 
-from tilewright.search.result import C, Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.result import (
+    C,
+    Checkpoint,
+    Limits,
+    Result,
+    S,
+    at_least_one,
+    itself,
+)
 from tilewright.search.run import Run
 
 DRAWS: Final = 8  # per child that is wanted, after which a generation does with fewer
@@ -85,7 +93,10 @@ def evolve(
         while states and done < generations:
             run.check()
             random = Random(f"{seed}:{done}")
-            drawn = (breeding.child([s for s, _ in states], random) for _ in range(DRAWS * size))
+            drawn = (
+                breeding.child([s for s, _ in states], random)
+                for _ in range(DRAWS * size)
+            )
             children = _distinct(drawn, name, known, size)
             if not children:
                 break

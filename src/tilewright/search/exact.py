@@ -69,7 +69,9 @@ def branch_and_bound(
     bound below its state, and as `Run.evaluate`.
     """
     if not gap >= 0:
-        raise InputError(f"gap {gap!r}", where="branch_and_bound", hint="give 0 or more")
+        raise InputError(
+            f"gap {gap!r}", where="branch_and_bound", hint="give 0 or more"
+        )
     run: Run[S, float] = Run("branch_and_bound", each(cost), limits)
     tree: _Tree[S] = _Tree(run, order, gap, key)
     with run:
@@ -91,7 +93,9 @@ def branch_and_bound(
             tree.close()
             below = [(bound(child), child) for child in children]
             for bounded, child in below:
-                run.require(child, least, bounded, "the bound of its parent", "its own bound")
+                run.require(
+                    child, least, bounded, "the bound of its parent", "its own bound"
+                )
             tree.open([(max(least, bounded), child) for bounded, child in below])
     state_found, value = run.best or (None, inf)
     proved = min(value, tree.least)
@@ -103,7 +107,11 @@ class _Tree(Generic[S]):
     """The states that wait, and the least bound of those that were excluded."""
 
     def __init__(
-        self, run: Run[S, float], order: Order, gap: float, key: Callable[[S], Hashable] | None
+        self,
+        run: Run[S, float],
+        order: Order,
+        gap: float,
+        key: Callable[[S], Hashable] | None,
     ) -> None:
         self.frontier: Final[list[tuple[float, int, float, S]]] = []
         self._run: Final = run

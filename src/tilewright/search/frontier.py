@@ -7,7 +7,16 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
-from tilewright.search.result import C, Limits, Result, S, Stop, at_least_one, itself, leading
+from tilewright.search.result import (
+    C,
+    Limits,
+    Result,
+    S,
+    Stop,
+    at_least_one,
+    itself,
+    leading,
+)
 from tilewright.search.run import Run, each
 
 
@@ -89,7 +98,9 @@ def best_first(
                 skipped = True
                 continue
             found = run.evaluate(state, len(frontier) + 1)
-            run.require(state, least, leading(found), "the bound of this state", "its cost")
+            run.require(
+                state, least, leading(found), "the bound of this state", "its cost"
+            )
             heappush(frontier, (found, len(seen), state))
 
     with run:

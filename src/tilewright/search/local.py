@@ -7,7 +7,15 @@ from math import exp, inf
 from random import Random
 
 from tilewright.base.errors import InputError
-from tilewright.search.result import C, Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.result import (
+    C,
+    Checkpoint,
+    Limits,
+    Result,
+    S,
+    at_least_one,
+    itself,
+)
 from tilewright.search.run import Run, each
 
 
@@ -69,7 +77,9 @@ def anneal(
     at_least_one(steps=steps)
     if not 0 < cold <= hot < inf:
         raise InputError(
-            f"temperatures from {hot!r} to {cold!r}", where="anneal", hint="give 0 < cold <= hot"
+            f"temperatures from {hot!r} to {cold!r}",
+            where="anneal",
+            hint="give 0 < cold <= hot",
         )
     name = key or itself
     run: Run[S, float] = Run("anneal", each(cost), limits, lower)

@@ -62,7 +62,9 @@ class Limits:
         at_least_one(evaluations=self.evaluations, frontier=self.frontier)
         if self.seconds is not None and not self.seconds >= 0:
             raise InputError(
-                f"a limit of {self.seconds!r} seconds", where="search", hint="give 0 or more"
+                f"a limit of {self.seconds!r} seconds",
+                where="search",
+                hint="give 0 or more",
             )
 
 
@@ -121,7 +123,12 @@ def relative_gap(cost: float, bound: float) -> float:
     """
     if cost <= bound:
         return 0.0
-    if isnan(cost) or cost in (0, inf) or bound in (0, -inf) or (cost > 0) != (bound > 0):
+    if (
+        isnan(cost)
+        or cost in (0, inf)
+        or bound in (0, -inf)
+        or (cost > 0) != (bound > 0)
+    ):
         return inf
     return cost / bound - 1 if cost > 0 else bound / cost - 1
 
@@ -134,9 +141,15 @@ def itself(state: Any) -> Hashable:
 
 def at_least_one(**parameters: int | None) -> None:
     """Raise InputError unless each of a search's parameters is None or a whole number from 1."""
-    if all(value is None or whole(value, 1) is not None for value in parameters.values()):
+    if all(
+        value is None or whole(value, 1) is not None for value in parameters.values()
+    ):
         return
-    given = [f"{name} {value!r}" for name, value in parameters.items() if value is not None]
+    given = [
+        f"{name} {value!r}" for name, value in parameters.items() if value is not None
+    ]
     raise InputError(
-        f"{' and '.join(given)} must be at least 1", where="search", hint="give positive numbers"
+        f"{' and '.join(given)} must be at least 1",
+        where="search",
+        hint="give positive numbers",
     )

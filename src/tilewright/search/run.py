@@ -68,7 +68,9 @@ class Run(Generic[S, C]):
     ) -> bool:
         if isinstance(error, Stopped):
             self.stop = error.stop
-        self._span.set(evaluations=self.evaluations, cost=self.incumbent, stop=str(self.stop))
+        self._span.set(
+            evaluations=self.evaluations, cost=self.incumbent, stop=str(self.stop)
+        )
         if isinstance(error, Stopped):
             self._span.__exit__(None, None, None)
             return True
@@ -112,7 +114,9 @@ class Run(Generic[S, C]):
         batch = states[:room]
         costs = self._costs(batch) if batch else []
         if len(costs) != len(batch):
-            raise InputError(f"{len(costs)} costs for {len(batch)} states", where=self._method)
+            raise InputError(
+                f"{len(costs)} costs for {len(batch)} states", where=self._method
+            )
         self.evaluations += len(batch)
         for state, cost in zip(batch, costs, strict=True):
             self._examine(state, cost)
@@ -158,7 +162,9 @@ class Run(Generic[S, C]):
         """Leave the block because too many steps brought nothing better."""
         raise Stopped(Stop.PATIENCE)
 
-    def require(self, state: S, least: float, found: float, bound: str, what: str) -> None:
+    def require(
+        self, state: S, least: float, found: float, bound: str, what: str
+    ) -> None:
         """Raise InputError if a bound is not admissible: `what` it bounds was `found` below it.
 
         What is not a number is refused as well.
@@ -178,7 +184,9 @@ class Run(Generic[S, C]):
         Raises InputError if no state was evaluated.
         """
         if self.best is None:
-            raise InputError("there is no state", where=self._method, hint="give at least one")
+            raise InputError(
+                "there is no state", where=self._method, hint="give at least one"
+            )
         state, cost = self.best
         proved = min(max(bound, self._lower), leading(cost))
         count, seconds = self.evaluations, self.seconds
@@ -190,4 +198,6 @@ class Run(Generic[S, C]):
         """What was found, with where the search stands."""
         if self.best is None:
             return self.result()
-        return self.result(checkpoint=Checkpoint(steps, tuple(states), self.best, known))
+        return self.result(
+            checkpoint=Checkpoint(steps, tuple(states), self.best, known)
+        )

@@ -68,7 +68,10 @@ class Target(Protocol):
         ...
 
     def default_schedule(
-        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
     ) -> Schedule:
         """A schedule that is good without tuning; `constants` are known at compile time.
 
@@ -77,7 +80,10 @@ class Target(Protocol):
         ...
 
     def sketches(
-        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
     ) -> Sequence[Sketch]:
         """The families of schedules that are worth trying, best first; computations as above."""
         ...
@@ -100,7 +106,9 @@ class Target(Protocol):
         """
         ...
 
-    def emit(self, kernel: Kernel, symbol: str, permitted: Permissions | None = None) -> Artifact:
+    def emit(
+        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
+    ) -> Artifact:
         """Object code of a scheduled kernel.
 
         With `permitted` it is sanitized: each access is compared with that, or with the shape.

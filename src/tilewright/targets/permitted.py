@@ -26,7 +26,9 @@ class Span:
         digits: list[tuple[int, int]] = []
         added = 0
         for step, count in sorted(f for f in factors if f[1] > 1):
-            if step <= added:  # two ways to one index, or in between: all that could be there
+            if (
+                step <= added
+            ):  # two ways to one index, or in between: all that could be there
                 every = gcd(step, *(s for s, _ in digits))
                 digits = [(every, (added + step * (count - 1)) // every + 1)]
             elif digits and step == digits[0][0] * digits[0][1]:
@@ -71,7 +73,9 @@ class Span:
     def __str__(self) -> str:
         if self.dense:
             return f"{self.first}..{self.last}"
-        return " + ".join([f"{self.first}", *(f"{s} * 0..{n - 1}" for s, n in self.digits)])
+        return " + ".join(
+            [f"{self.first}", *(f"{s} * 0..{n - 1}" for s, n in self.digits)]
+        )
 
 
 @dataclass(frozen=True, slots=True)

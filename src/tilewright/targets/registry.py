@@ -187,7 +187,9 @@ def intrinsics(name: str) -> dict[str, TensorIntrinsic]:
 
 
 def _with(role: str) -> tuple[str, ...]:
-    return tuple(sorted(name for name in {*_MACHINES, *_installed()} if supplies(name, role)))
+    return tuple(
+        sorted(name for name in {*_MACHINES, *_installed()} if supplies(name, role))
+    )
 
 
 @cache

@@ -9,16 +9,23 @@ import numpy as np
 
 
 def compare(
-    outputs: Sequence[Any], expected: Sequence[Any], rtol: float = 1e-3, atol: float = 1e-7
+    outputs: Sequence[Any],
+    expected: Sequence[Any],
+    rtol: float = 1e-3,
+    atol: float = 1e-7,
 ) -> None:
     """Raise AssertionError saying which output differs from what is expected, and how.
 
     An output is an array, None, or a list of outputs (a sequence).
     """
-    assert len(outputs) == len(expected), f"{len(outputs)} outputs, expected {len(expected)}"
+    assert len(outputs) == len(expected), (
+        f"{len(outputs)} outputs, expected {len(expected)}"
+    )
     for n, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if isinstance(want, list | tuple):
-            assert isinstance(got, list | tuple), f"output {n} is not a sequence: {type(got)}"
+            assert isinstance(got, list | tuple), (
+                f"output {n} is not a sequence: {type(got)}"
+            )
             compare(got, want, rtol, atol)
         elif want is None or got is None:
             assert want is got, f"output {n} is {got!r}, expected {want!r}"
@@ -27,7 +34,9 @@ def compare(
 
 
 def _compare_arrays(got: Any, want: Any, n: int, rtol: float, atol: float) -> None:
-    assert got.shape == want.shape, f"output {n} has shape {got.shape}, expected {want.shape}"
+    assert got.shape == want.shape, (
+        f"output {n} has shape {got.shape}, expected {want.shape}"
+    )
     if want.dtype == object or want.dtype.kind in "US":
         np.testing.assert_array_equal(got.astype(str), want.astype(str), f"output {n}")
         return

@@ -43,7 +43,10 @@ def computations(draw: st.DrawFn, name: str = "c") -> Computation:
     extents = st.integers(1, 4)
     free = [Dim(Var(n, INDEX), draw(extents)) for n in "ijk"[: draw(st.integers(0, 3))]]
     combines = draw(st.sampled_from(_COMBINES))
-    bound = [Dim(Var(n, INDEX), draw(extents), c) for n, c in zip("rs", combines, strict=False)]
+    bound = [
+        Dim(Var(n, INDEX), draw(extents), c)
+        for n, c in zip("rs", combines, strict=False)
+    ]
     dims = (*free, *bound)
     dtype = draw(st.sampled_from(_DTYPES))
     value = draw(_values(dims, dtype, "x", 2))
@@ -52,14 +55,18 @@ def computations(draw: st.DrawFn, name: str = "c") -> Computation:
     if draw(st.integers(0, 4)) == 0:
         return draw(_arg(name, dims, value))
     accumulator = draw(st.sampled_from([dtype, _WIDER.get(dtype, dtype)]))
-    op: Reducer = reducer(draw(st.sampled_from(["add", "max", "min", "mul"])), accumulator)
+    op: Reducer = reducer(
+        draw(st.sampled_from(["add", "max", "min", "mul"])), accumulator
+    )
     output = draw(_output("out", dims, cast(value, accumulator), dtype))
     return Computation(name, dims, (output,), op)
 
 
 @st.composite
 def _arg(draw: st.DrawFn, name: str, dims: tuple[Dim, ...], value: Expr) -> Computation:
-    op = arg_reducer(draw(st.sampled_from(["argmax", "argmin"])), value.dtype, dtypes.int64)
+    op = arg_reducer(
+        draw(st.sampled_from(["argmax", "argmin"])), value.dtype, dtypes.int64
+    )
     first = draw(_output("extreme", dims, value, value.dtype))
     place = Buffer("place", first.tensor.shape, dtypes.int64)
     last = next(d.var for d in reversed(dims) if d.combine != CC)
@@ -67,7 +74,9 @@ def _arg(draw: st.DrawFn, name: str, dims: tuple[Dim, ...], value: Expr) -> Comp
 
 
 @st.composite
-def _output(draw: st.DrawFn, name: str, dims: Sequence[Dim], value: Expr, dtype: DType) -> Output:
+def _output(
+    draw: st.DrawFn, name: str, dims: Sequence[Dim], value: Expr, dtype: DType
+) -> Output:
     """One axis per dimension, permuted, some reversed or shifted; or two fused into one."""
     kept = draw(st.permutations([d for d in dims if d.combine != PW]))
     shape: list[int] = []
@@ -93,7 +102,9 @@ def _output(draw: st.DrawFn, name: str, dims: Sequence[Dim], value: Expr, dtype:
 
 
 @st.composite
-def _values(draw: st.DrawFn, dims: Sequence[Dim], dtype: DType, name: str, depth: int) -> Expr:
+def _values(
+    draw: st.DrawFn, dims: Sequence[Dim], dtype: DType, name: str, depth: int
+) -> Expr:
     if depth == 0 or draw(st.booleans()):
         return draw(_load(dims, dtype, name))
     node = draw(st.sampled_from([Add, Sub, Mul, Min, Max]))

@@ -33,7 +33,10 @@ class Truth:
     """The expected outputs of a graph on some inputs, with tolerances."""
 
     def __init__(
-        self, graph: Graph, inputs: Mapping[str, Array], fallback: Fallback | None = None
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Array],
+        fallback: Fallback | None = None,
     ) -> None:
         if fallback is None:
             from tilewright.frontends.onnx.reference import OnnxFallback
@@ -47,7 +50,9 @@ class Truth:
         self.rounded = [np.asarray(own[n]) for n in names]
         values = (*graph.inputs, *graph.producers, *graph.constants)
         self.unit = max((UNIT.get(str(v.dtype), 0.0) for v in values), default=0.0)
-        longest = max((max(v.extents, default=1) for v in values if v.static), default=1)
+        longest = max(
+            (max(v.extents, default=1) for v in values if v.static), default=1
+        )
         self.growth = math.sqrt(longest)
         self.growth *= 1 + len(graph.operations)
 
@@ -74,7 +79,9 @@ class Truth:
             wrong = got != want
         else:
             difference = np.abs(got.astype(np.float64) - want)
-            wrong = ~((difference <= self.tolerance(n)) | (np.isnan(got) & np.isnan(want)))
+            wrong = ~(
+                (difference <= self.tolerance(n)) | (np.isnan(got) & np.isnan(want))
+            )
             wrong &= got.astype(np.float64) != want
         if not wrong.any():
             return ""
@@ -170,7 +177,10 @@ def check(
 
 
 def _for_machine(
-    graph: Graph, inputs: Mapping[str, Array], target: Target, options: Mapping[str, Any]
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    target: Target,
+    options: Mapping[str, Any],
 ) -> Executable:
     from tilewright.driver.options import Options
     from tilewright.driver.steps import build
@@ -179,7 +189,9 @@ def _for_machine(
     if not all(v.static for v in graph.inputs):
         shapes = {v.name: inputs[v.name].shape for v in graph.inputs}
         graph = specialize(graph, shapes=shapes, fallback=OnnxFallback())
-    return Executable(build(graph, Options.of(options), target), threads=options["threads"])
+    return Executable(
+        build(graph, Options.of(options), target), threads=options["threads"]
+    )
 
 
 def _sizes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -36,7 +36,9 @@ def branch(b: Builder) -> None:
 
 def loop(b: Builder) -> None:
     """A Loop whose state keeps its type; it ends by count, by a condition, or by both."""
-    states = [b.pick(lambda v: v.dtype in FLOATS) for _ in range(b.rng.choice((0, 1, 1, 2)))]
+    states = [
+        b.pick(lambda v: v.dtype in FLOATS) for _ in range(b.rng.choice((0, 1, 1, 2)))
+    ]
     trips = np.array(b.rng.choice((0, 1, 2, 3, 3, 5)), np.int64)
     end = b.rng.choice(("count", "count", "count", "first", "early", "condition"))
     first: Value | None = None
@@ -45,7 +47,11 @@ def loop(b: Builder) -> None:
     elif end != "count" or b.rng.random() < 0.5:
         first = b.given(np.array(True))
     count = None if end == "condition" else b.given(trips, b.rng.random() < 0.6)
-    last = b.given(trips - 1, b.rng.random() < 0.6) if end in ("early", "condition") else None
+    last = (
+        b.given(trips - 1, b.rng.random() < 0.6)
+        if end in ("early", "condition")
+        else None
+    )
     inputs = [_input(b, np.array(0, np.int64)), _input(b, np.array(True))]
     inputs += [_input(b, b.truth[s], s) for s in states]
 
@@ -72,7 +78,9 @@ def scan(b: Builder) -> None:
         at = b.rng.randint(0, len(rest))
         sequences.append(b.leaf((*rest[:at], length, *rest[at:]), first.dtype))
         axes.append(at)
-    states = [b.pick(lambda v: v.dtype is first.dtype) for _ in range(b.rng.choice((0, 1, 1)))]
+    states = [
+        b.pick(lambda v: v.dtype is first.dtype) for _ in range(b.rng.choice((0, 1, 1)))
+    ]
     if not length:
         raise Rejected
     inputs = [_input(b, b.truth[s], s) for s in states]
@@ -91,7 +99,9 @@ def scan(b: Builder) -> None:
     if b.rng.random() < 0.4:
         attributes["scan_input_directions"] = [b.rng.randint(0, 1) for _ in sequences]
     if b.rng.random() < 0.4:
-        attributes["scan_output_directions"] = [b.rng.randint(0, 1) for _ in range(made)]
+        attributes["scan_output_directions"] = [
+            b.rng.randint(0, 1) for _ in range(made)
+        ]
     if b.rng.random() < 0.4:
         ranks = [len(v.extents) for v in body.outputs[len(states) :]]
         attributes["scan_output_axes"] = [b.rng.randint(0, rank) for rank in ranks]
@@ -152,7 +162,9 @@ def _condition(b: Builder) -> Value:
     """A truth value of one element."""
     way = b.rng.choice(("input", "input", "constant", "computed", "several"))
     if way == "computed":
-        x = b.op("ReduceMean", b.pick(lambda v: v.dtype in FLOATS and v.extents), keepdims=0)
+        x = b.op(
+            "ReduceMean", b.pick(lambda v: v.dtype in FLOATS and v.extents), keepdims=0
+        )
         ops.far(b.truth[x], x.dtype)
         return b.op("Greater", x, b.given(np.array(0, _numpy(x))))
     if way == "several":

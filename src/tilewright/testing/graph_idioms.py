@@ -16,11 +16,17 @@ def _image(b: Builder) -> Value:
     """A value [N, C, H, W] of float32 with room for windows of 3; a new input if there is none."""
     try:
         return b.pick(
-            lambda v: v.dtype is dtypes.float32 and len(v.extents) == 4 and min(v.extents[2:]) > 2
+            lambda v: (
+                v.dtype is dtypes.float32
+                and len(v.extents) == 4
+                and min(v.extents[2:]) > 2
+            )
         )
     except Rejected:
         sides = [max(3, min(e, 17)) for e in b.extents[2:]]
-        return b.leaf((b.rng.choice((1, 1, 2)), b.rng.choice((1, 3, 4, 8)), *sides), fixed=False)
+        return b.leaf(
+            (b.rng.choice((1, 1, 2)), b.rng.choice((1, 3, 4, 8)), *sides), fixed=False
+        )
 
 
 def _convolved(b: Builder, x: Value, channels: int | None = None) -> Value:
@@ -33,10 +39,17 @@ def _convolved(b: Builder, x: Value, channels: int | None = None) -> Value:
 def pooled_then_padded(b: Builder) -> None:
     """The stem of a network: overlapping, padded windows, then what reads beyond their edges."""
     x = _image(b)
-    attrs: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [b.rng.choice((1, 2))] * 2}
+    attrs: dict[str, Any] = {
+        "kernel_shape": [3, 3],
+        "strides": [b.rng.choice((1, 2))] * 2,
+    }
     if b.rng.random() < 0.6:
         attrs["pads"] = [1, 1, 1, 1]
-    _convolved(b, b.op(b.rng.choice(("MaxPool", "AveragePool")), x, **attrs), b.rng.choice((2, 4)))
+    _convolved(
+        b,
+        b.op(b.rng.choice(("MaxPool", "AveragePool")), x, **attrs),
+        b.rng.choice((2, 4)),
+    )
 
 
 def joined_parts(b: Builder) -> None:
@@ -78,7 +91,9 @@ def quantized_chain(b: Builder) -> None:
     x = b.pick(lambda v: v.dtype is dtypes.float32 and 2 <= len(v.extents) <= 4)
     again = _quantized(b, x)
     if b.rng.random() < 0.5 and again.extents[-1]:
-        w = b.leaf((again.extents[-1], b.rng.choice((3, 8, 16))), dtypes.int8, fixed=True)
+        w = b.leaf(
+            (again.extents[-1], b.rng.choice((3, 8, 16))), dtypes.int8, fixed=True
+        )
         scale = b.given(np.array(0.125, np.float32))
         again = b.op("MatMul", again, b.op("DequantizeLinear", w, scale))
     b.op(b.rng.choice(("Relu", "Identity")), again)

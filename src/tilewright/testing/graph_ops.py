@@ -80,7 +80,9 @@ def clip(b: Builder) -> None:
 
 def binary(b: Builder) -> None:
     x = b.pick(lambda v: v.dtype is not dtypes.bool_)
-    name = b.rng.choice(("Add", "Add", "Mul", "Mul", "Sub", "Max", "Min", "Sum", "Mean", "PRelu"))
+    name = b.rng.choice(
+        ("Add", "Add", "Mul", "Mul", "Sub", "Max", "Min", "Sum", "Mean", "PRelu")
+    )
     y = b.partner(x)
     if name in ("Sum", "Mean") and b.rng.random() < 0.5:
         b.op(name, x, y, b.partner(x))
@@ -95,7 +97,11 @@ def divide(b: Builder) -> None:
     y = b.partner(x)
     if (np.abs(b.truth[y]) < 0.1).any():
         y = b.op("Add", b.op("Abs", y), b.given(np.array(1, _numpy(y))))
-    name = "Mod" if x.dtype in (dtypes.int32, dtypes.int64) and b.rng.random() < 0.5 else "Div"
+    name = (
+        "Mod"
+        if x.dtype in (dtypes.int32, dtypes.int64) and b.rng.random() < 0.5
+        else "Div"
+    )
     b.op(name, x, y)
 
 
@@ -109,7 +115,11 @@ def compare(b: Builder) -> None:
     y = b.partner(x)
     if x.dtype in FLOATS:
         far(b.truth[x] - b.truth[y], x.dtype)
-    b.op(b.rng.choice(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")), x, y)
+    b.op(
+        b.rng.choice(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")),
+        x,
+        y,
+    )
 
 
 def logic(b: Builder) -> None:
@@ -143,7 +153,11 @@ def cast(b: Builder) -> None:
 
 
 def reduction(b: Builder) -> None:
-    x = b.floating(1) if b.rng.random() < 0.9 else b.pick(lambda v: v.dtype is dtypes.int64)
+    x = (
+        b.floating(1)
+        if b.rng.random() < 0.9
+        else b.pick(lambda v: v.dtype is dtypes.int64)
+    )
     name = b.rng.choice(REDUCTIONS)
     keep = b.rng.randint(0, 1)
     if b.rng.random() < 0.1:
@@ -182,7 +196,11 @@ def matmul(b: Builder) -> None:
         batch = [e if b.rng.random() < 0.7 else 1 for e in x.extents[:-2]]
         b.op("MatMul", x, b.leaf((*batch, k, n), x.dtype))
     elif form == "left":
-        b.op("MatMul", b.leaf((n, x.extents[-2] if len(x.extents) > 1 else k), x.dtype), x)
+        b.op(
+            "MatMul",
+            b.leaf((n, x.extents[-2] if len(x.extents) > 1 else k), x.dtype),
+            x,
+        )
     elif form == "vector":
         b.op("MatMul", x, b.leaf((k,), x.dtype))
     else:
@@ -218,7 +236,10 @@ def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
 
 
 def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
-    kernel = [b.rng.choice([n for n in (1, 2, 3, 3, 5) if n <= max(e, 1)]) for e in x.extents[2:]]
+    kernel = [
+        b.rng.choice([n for n in (1, 2, 3, 3, 5) if n <= max(e, 1)])
+        for e in x.extents[2:]
+    ]
     attrs: dict[str, Any] = {"kernel_shape": kernel}
     if b.rng.random() < 0.5:
         attrs["strides"] = [b.rng.choice((1, 2, 3)) for _ in kernel]
@@ -235,7 +256,9 @@ def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
 def conv(b: Builder) -> None:
     x = _image(b)
     channels = x.extents[1]
-    group = b.rng.choice([g for g in (1, 1, 1, 2, max(channels, 1)) if channels % g == 0])
+    group = b.rng.choice(
+        [g for g in (1, 1, 1, 2, max(channels, 1)) if channels % g == 0]
+    )
     out = group * b.rng.choice((1, 2, 3, 8, 16) if group == 1 else (1, 1, 2))
     attrs = _window(b, x)
     w = b.leaf((out, channels // group, *attrs["kernel_shape"]), x.dtype)
@@ -287,8 +310,12 @@ def layer_norm(b: Builder) -> None:
 def batch_norm(b: Builder) -> None:
     x = _image(b, (0, 1, 2, 2))
     c = (x.extents[1],)
-    scale, bias, mean = (b.leaf(c, x.dtype, fixed=b.rng.random() < 0.8) for _ in range(3))
-    variance = b.given((b.noise.random(c) + 0.5).astype(_numpy(x)), b.rng.random() < 0.8)
+    scale, bias, mean = (
+        b.leaf(c, x.dtype, fixed=b.rng.random() < 0.8) for _ in range(3)
+    )
+    variance = b.given(
+        (b.noise.random(c) + 0.5).astype(_numpy(x)), b.rng.random() < 0.8
+    )
     b.op("BatchNormalization", x, scale, bias, mean, variance)
 
 
@@ -315,7 +342,9 @@ def reshape(b: Builder) -> None:
             shape[n : n + 2] = [shape[n] * shape[n + 1]]
         elif shape and b.rng.random() < 0.6:
             n = b.rng.randrange(len(shape))
-            f = b.rng.choice([f for f in range(1, shape[n] + 1) if shape[n] % f == 0] or [1])
+            f = b.rng.choice(
+                [f for f in range(1, shape[n] + 1) if shape[n] % f == 0] or [1]
+            )
             shape[n : n + 1] = [f, shape[n] // f]
         else:
             shape.insert(b.rng.randint(0, len(shape)), 1)
@@ -398,7 +427,11 @@ def pad(b: Builder) -> None:
     most = [2 if mode == "constant" else min(2, max(e - 1, 0)) for e in x.extents]
     pads = [b.rng.choice((0, b.rng.randint(low, m))) if e > 2 else 0
             for _ in range(2) for m, e in zip(most, x.extents, strict=True)]  # fmt: skip
-    value = [b.given(np.array(b.rng.choice((0, 1, 3)), _numpy(x)))] if mode == "constant" else []
+    value = (
+        [b.given(np.array(b.rng.choice((0, 1, 3)), _numpy(x)))]
+        if mode == "constant"
+        else []
+    )
     b.op("Pad", x, b.ints(*pads), *value, mode=mode)
 
 
@@ -408,11 +441,15 @@ def gather(b: Builder) -> None:
     e = x.extents[axis]
     shape: tuple[int, ...] = b.rng.choice(((), (1,), (3,), (2, 3), (b.extents[1],)))
     if b.rng.random() < 0.3:
-        shape = tuple(min(s, 5) for s in x.extents[:axis]) + (3,) + x.extents[axis + 1 :]
+        shape = (
+            tuple(min(s, 5) for s in x.extents[:axis]) + (3,) + x.extents[axis + 1 :]
+        )
         indices = b.given(b.noise.integers(-e, e, shape), b.rng.random() < 0.5)
         b.op("GatherElements", x, indices, axis=axis)
     else:
-        indices = b.given(np.asarray(b.noise.integers(-e, e, shape)), b.rng.random() < 0.5)
+        indices = b.given(
+            np.asarray(b.noise.integers(-e, e, shape)), b.rng.random() < 0.5
+        )
         b.op("Gather", x, indices, axis=axis)
 
 
@@ -443,7 +480,9 @@ def attention(b: Builder) -> None:
     x = b.floating(2, 4)
     rank = len(x.extents)
     y, z = (b.leaf(x.extents, x.dtype) if b.rng.random() < 0.5 else x for _ in range(2))
-    scores = b.op("MatMul", x, b.op("Transpose", y, perm=[*range(rank - 2), rank - 1, rank - 2]))
+    scores = b.op(
+        "MatMul", x, b.op("Transpose", y, perm=[*range(rank - 2), rank - 1, rank - 2])
+    )
     scaled = b.op("Mul", scores, b.given(np.array(0.25, _numpy(x))))
     b.op("MatMul", b.op("Softmax", scaled, axis=-1), z)
 

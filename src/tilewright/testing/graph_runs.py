@@ -67,7 +67,9 @@ def setting_of(seed: int) -> Setting:
     here = [None, None, *(name for name, d in MACHINES.items() if d.target().runs_here)]
     math = rng.choice(("default", "default", "exact", "fast"))
     machine, threads = rng.choice(here), rng.choice((1, 1, 2, 3))
-    return Setting(machine, math, threads, rng.random() < 0.4, rng.choice((0, 0, 0, 0, 2)))
+    return Setting(
+        machine, math, threads, rng.random() < 0.4, rng.choice((0, 0, 0, 0, 2))
+    )
 
 
 def run(
@@ -86,7 +88,9 @@ def run(
     return run_case(seed, case, steering)
 
 
-def run_case(seed: int, case: Case, steering: Steering | None = None) -> GraphFailure | None:
+def run_case(
+    seed: int, case: Case, steering: Steering | None = None
+) -> GraphFailure | None:
     """As `run`, for this graph, compiled as `seed` says."""
     setting = setting_of(seed)
     with ExitStack() as stack:

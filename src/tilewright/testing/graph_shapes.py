@@ -61,7 +61,9 @@ def filled(b: Builder) -> None:
 
 def positions(b: Builder) -> None:
     """The numbers of the places along an axis, added: positions of an embedding."""
-    x = b.pick(lambda v: len(v.extents) > 0 and v.dtype is not None and v.dtype.is_float)
+    x = b.pick(
+        lambda v: len(v.extents) > 0 and v.dtype is not None and v.dtype.is_float
+    )
     if math.prod(x.extents) > MAX_ELEMENTS or x.extents[-1] > 100:
         raise Rejected
     assert x.dtype is not None

@@ -28,7 +28,31 @@ Array = np.ndarray[Any, Any]
 OPSET = 21
 MAX_ELEMENTS = 40_000
 LARGEST = {"f": 200.0, "i": 1e6, "u": 250.0, "b": 1.0}
-EXTENTS = (1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100)
+EXTENTS = (
+    1,
+    1,
+    2,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    12,
+    13,
+    16,
+    17,
+    24,
+    31,
+    32,
+    33,
+    48,
+    64,
+    65,
+    100,
+)
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16)
 
 
@@ -81,7 +105,10 @@ class Builder:
         return tuple(found)
 
     def leaf(
-        self, shape: Sequence[int], dtype: DType | None = dtypes.float32, fixed: bool | None = None
+        self,
+        shape: Sequence[int],
+        dtype: DType | None = dtypes.float32,
+        fixed: bool | None = None,
     ) -> Value:
         """A new input or constant (`fixed`) with random contents; None: either."""
         assert dtype is not None
@@ -91,7 +118,9 @@ class Builder:
         elif dtype.is_float:
             array = np.clip(self.noise.standard_normal(tuple(shape)), -2, 2)
         else:
-            array = self.noise.integers(0 if not dtype.is_signed else -4, 5, tuple(shape))
+            array = self.noise.integers(
+                0 if not dtype.is_signed else -4, 5, tuple(shape)
+            )
         array = np.asarray(array).astype(dtype.numpy)
         return self.given(array, self.rng.random() < 0.4 if fixed is None else fixed)
 
@@ -126,9 +155,13 @@ class Builder:
     def floating(self, low: int = 0, high: int = 5) -> Value:
         """A float value of that range of ranks; a new input if there is none."""
         try:
-            return self.pick(lambda v: v.dtype in FLOATS and low <= len(v.extents) <= high)
+            return self.pick(
+                lambda v: v.dtype in FLOATS and low <= len(v.extents) <= high
+            )
         except Rejected:
-            return self.leaf(self.shape(self.rng.randint(max(low, 1), high)), fixed=False)
+            return self.leaf(
+                self.shape(self.rng.randint(max(low, 1), high)), fixed=False
+            )
 
     def partner(self, x: Value) -> Value:
         """A value that broadcasts with `x`: another one, or a leaf."""
@@ -138,9 +171,13 @@ class Builder:
             except Rejected:
                 pass
         shape = [e if self.rng.random() < 0.7 else 1 for e in x.extents]
-        return self.leaf(shape[self.rng.randint(0, len(shape)) if shape else 0 :], x.dtype)
+        return self.leaf(
+            shape[self.rng.randint(0, len(shape)) if shape else 0 :], x.dtype
+        )
 
-    def op(self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any) -> Value:
+    def op(
+        self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any
+    ) -> Value:
         """Add an operator; its first result. Raises Rejected where its results are not fit."""
         from tilewright.frontends.onnx.functions import schema_of
 
@@ -161,7 +198,10 @@ class Builder:
         return made[0]
 
     def control(
-        self, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any],
     ) -> Value | None:
         """Add an If, a Loop or a Scan; its first result. Raises Rejected as `op` does."""
         from tilewright.frontends.onnx.functions import schema_of
@@ -185,7 +225,9 @@ class Builder:
 
     def _made(self, op: Operation, arrays: Sequence[Array]) -> None:
         """Take an operator that fits, and its results."""
-        if not all(v in self.truth for v in op.writes):  # else it gives what is there already
+        if not all(
+            v in self.truth for v in op.writes
+        ):  # else it gives what is there already
             self.drafts.append(op)
         for v, a in zip(op.writes, arrays, strict=True):
             self.truth[v] = a
@@ -227,7 +269,9 @@ class Builder:
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
         """The graph so far, typed: what is known is a constant, what is composed is taken apart."""
-        bare = Graph("random", tuple(self.inputs), tuple(outputs), (), dict(self.typer.known))
+        bare = Graph(
+            "random", tuple(self.inputs), tuple(outputs), (), dict(self.typer.known)
+        )
         return bare.with_operations(self.typer.operations)
 
 
@@ -245,7 +289,9 @@ def _fit(value: Value, array: Array) -> bool:
         return False
     if array.dtype.kind not in LARGEST or not array.size:
         return array.dtype.kind in LARGEST
-    return bool(np.isfinite(array).all() and np.abs(array).max() <= LARGEST[array.dtype.kind])
+    return bool(
+        np.isfinite(array).all() and np.abs(array).max() <= LARGEST[array.dtype.kind]
+    )
 
 
 def _double(array: Array) -> Array:

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard.native import Bench, Run
 from tilewright.driver.guard.process import apart
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.normalize import Interface
+from tilewright.plan.normalize import KernelSignature
 
 Array = np.ndarray[Any, Any]
 
 
 def call(
-    face: Interface,
-    code: CompiledStage,
+    signature: KernelSignature,
+    code: CompiledGroup,
     memory: Mapping[Buffer, Array],
     fixed: Sequence[bool],
     *,
@@ -31,17 +31,19 @@ def call(
     regions, run one after another, the last first. shared: the index of a value whose memory the
     last one, an output, takes. There are no values where a wrong access ends the call.
     """
-    bench = Bench(face, code, fixed)
+    bench = Bench(signature, code, fixed)
 
     def work() -> tuple[list[Array], list[str]]:
-        status = bench.run(Run("given values", threads=threads, shared=shared), memory) & 255
+        status = (
+            bench.run(Run("given values", threads=threads, shared=shared), memory) & 255
+        )
         wrong = [f"it failed with code {status}"] if status else []
         spilled = (held.spilled() for held in dict.fromkeys(bench.places))
         wrong += [f"it wrote {place}" for place in spilled if place is not None]
-        return [bench.held[n].bytes.copy() for n in range(len(face.values))], wrong
+        return [bench.held[n].bytes.copy() for n in range(len(signature.values))], wrong
 
     after, wrong = apart(work, lambda: bench.places, lambda text: ([], [text]))
     return {
         b: array.view(b.dtype.numpy).reshape(b.shape)
-        for b, array in zip(face.values, after, strict=False)
+        for b, array in zip(signature.values, after, strict=False)
     }, wrong

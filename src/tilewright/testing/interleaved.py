@@ -14,7 +14,17 @@ from typing import Any
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.terms import loads, variables
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Unit, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Unit,
+    block,
+    loop,
+)
 from tilewright.schedule import edit
 
 
@@ -67,9 +77,14 @@ def _for(s: For, lanes: _Lanes) -> Stmt | None:
 def _if(s: If, lanes: _Lanes) -> Stmt | None:
     if loads(s.condition):
         return None
-    arms = [(s.then, s.condition)] + ([] if s.otherwise is None else [(s.otherwise, ~s.condition)])
+    arms = [(s.then, s.condition)] + (
+        [] if s.otherwise is None else [(s.otherwise, ~s.condition)]
+    )
     guards = [c if lanes.guard is None else lanes.guard & c for _, c in arms]
-    found = (_together(a, replace(lanes, guard=g)) for (a, _), g in zip(arms, guards, strict=True))
+    found = (
+        _together(a, replace(lanes, guard=g))
+        for (a, _), g in zip(arms, guards, strict=True)
+    )
     return block(*found)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from random import Random
 
 from tilewright.base.dtypes import int64
-from tilewright.notation.lift import nodes as n
-from tilewright.notation.lift.infer import Scope, result
-from tilewright.notation.lift.lengths import evaluate
-from tilewright.notation.lift.patterns import (
+from tilewright.lift import nodes as n
+from tilewright.lift.infer import Scope, result
+from tilewright.lift.lengths import evaluate
+from tilewright.lift.patterns import (
     At,
     Concat,
     Drop,
@@ -41,7 +41,7 @@ from tilewright.notation.lift.patterns import (
     let,
     userfun,
 )
-from tilewright.notation.lift.types import Array, Scalar, TupleType, Type, array
+from tilewright.lift.types import Array, Scalar, TupleType, Type, array
 
 _INT = Scalar(int64)
 _NEUTRAL = {"add": 0, "max": int(int64.min), "min": int(int64.max)}
@@ -49,7 +49,10 @@ _NEUTRAL = {"add": 0, "max": int(int64.min), "min": int(int64.max)}
 
 def random_program(rng: Random, steps: int = 3) -> n.Lambda:
     """A program without low-level patterns, of one or two parameters."""
-    types = [array(_INT, *(rng.randint(1, 6) for _ in range(rng.randint(1, 2)))) for _ in range(2)]
+    types = [
+        array(_INT, *(rng.randint(1, 6) for _ in range(rng.randint(1, 2))))
+        for _ in range(2)
+    ]
     x, y = (n.Param(name, t) for name, t in zip("xy", types, strict=True))
     term, t = x, types[0]
     grower = _Grower(rng, {y: types[1]})
@@ -85,12 +88,19 @@ class _Grower:
             return self.on_tuple(t)
         if not isinstance(t, Array):
             return self.on_scalar()
-        kinds: list[Callable[[Array, int], n.Fun]] = [self.map, self.map, self.move, self.fold]
+        kinds: list[Callable[[Array, int], n.Fun]] = [
+            self.map,
+            self.map,
+            self.move,
+            self.fold,
+        ]
         if isinstance(t.item, Scalar):
             kinds += [self.vectors, self.zipped, self.zipped, self.named]
         elif isinstance(t.item, Array):
             kinds += [self.rows, self.rows]
-        elif isinstance(t.item, TupleType) and all(isinstance(i, Scalar) for i in t.item.items):
+        elif isinstance(t.item, TupleType) and all(
+            isinstance(i, Scalar) for i in t.item.items
+        ):
             together = Map(self.on_tuple(t.item))
             return self.rng.choice((together, Unzip >> n.Get(self.rng.randrange(2))))
         return self.rng.choice(kinds)(t, depth)
@@ -112,7 +122,9 @@ class _Grower:
     def on_tuple(self, t: TupleType) -> n.Fun:
         if all(isinstance(i, Scalar) for i in t.items) and self.rng.random() < 0.7:
             return (
-                n.Builtin(self.rng.choice(("add", "max", "sub"))) if len(t.items) == 2 else n.Get(0)
+                n.Builtin(self.rng.choice(("add", "max", "sub")))
+                if len(t.items) == 2
+                else n.Get(0)
             )
         return n.Get(self.rng.randrange(len(t.items)))
 
@@ -125,7 +137,9 @@ class _Grower:
         length = evaluate(t.length, {})
         divisor = self.rng.choice([d for d in range(1, length + 1) if length % d == 0])
         size = self.rng.randint(1, length)
-        step = self.rng.choice([s for s in range(1, length + 1) if (length - size) % s == 0])
+        step = self.rng.choice(
+            [s for s in range(1, length + 1) if (length - size) % s == 0]
+        )
         part = self.rng.randint(1, length)
         left, right = self.rng.randint(0, 2), self.rng.randint(0, 2)
         return self.rng.choice(
@@ -141,7 +155,9 @@ class _Grower:
                 Pad(left, right, self.rng.choice(n.BOUNDARIES)),
                 Pad(left, right, _filled(t.item, self.rng.randint(-2, 2))),
                 n.as_fun(lambda x: Concat(x | Take(part), x)),
-                n.as_fun(lambda x: Concat(x | Drop(length - part) | Map(_each(t.item)), x)),
+                n.as_fun(
+                    lambda x: Concat(x | Drop(length - part) | Map(_each(t.item)), x)
+                ),
             )
         )
 
@@ -187,7 +203,11 @@ class _Grower:
         other = self.type(f, t)
         same = isinstance(other, Array) and other.length is t.length
         y, found = self.rng.choice([*self.others.items()])
-        if isinstance(found, Array) and found.length is t.length and self.rng.random() < 0.5:
+        if (
+            isinstance(found, Array)
+            and found.length is t.length
+            and self.rng.random() < 0.5
+        ):
             return n.as_fun(lambda x: Zip(x, y))
         if not same:
             return n.as_fun(lambda x: Zip(x, Iota(t.length)))
@@ -244,7 +264,9 @@ def _elementwise(op: str, t: Type) -> n.Fun:
         return n.as_fun(lambda a, x: Zip(a, x) | Map(_elementwise(op, t.item)))
     if isinstance(t, TupleType):
         return n.as_fun(
-            lambda a, x: Tuple(*(_elementwise(op, i)(a[k], x[k]) for k, i in enumerate(t.items)))
+            lambda a, x: Tuple(
+                *(_elementwise(op, i)(a[k], x[k]) for k, i in enumerate(t.items))
+            )
         )
     return n.Builtin(op)
 

@@ -29,7 +29,13 @@ from tilewright.base.store import Store
 from tilewright.frontends.onnx.author import Author
 from tilewright.runtime import bundle, digest
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.model import CompiledModel, CopyStep, HostStep, Slot, Tensor
+from tilewright.runtime.model import (
+    CompiledModel,
+    CopyStep,
+    HostFallbackStep,
+    Slot,
+    Tensor,
+)
 from tilewright.testing import mutate_records
 from tilewright.testing.mutants import MutantFailure
 from tilewright.testing.mutate_json import mutated, written
@@ -68,10 +74,16 @@ def _artifacts() -> tuple[dict[str, bytes], ...]:
 
     sources = (_dense(), _odd())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one of them runs a host fallback, which is said
-        executables = [compile_model(source, threads=2, cache=False) for source in sources]
+        warnings.simplefilter(
+            "ignore"
+        )  # one of them runs a host fallback, which is said
+        executables = [
+            compile_model(source, threads=2, cache=False) for source in sources
+        ]
     models = [exe.model for exe in executables if isinstance(exe, Executable)]
-    assert any(isinstance(step, HostStep) for model in models for step in model.steps)
+    assert any(
+        isinstance(step, HostFallbackStep) for model in models for step in model.steps
+    )
     return tuple(_members(model) for model in (*models, _copies()))
 
 
@@ -88,7 +100,9 @@ def _odd() -> bytes:
     """A model with a host fallback between native calls, and a result of unknown shape."""
     a = Author("odd")
     a.input("x", float32, (5,))
-    a.output(a.node("Unique", [a.node("Exp", ["x"], "e")], "u", sorted=1), float32, (None,))
+    a.output(
+        a.node("Unique", [a.node("Exp", ["x"], "e")], "u", sorted=1), float32, (None,)
+    )
     return a.model()
 
 
@@ -118,7 +132,9 @@ def _members(model: CompiledModel) -> dict[str, bytes]:
 
 def _artifact(rng: Random) -> tuple[bytes, str]:
     members = dict(rng.choice(_artifacts()))
-    way = rng.choice(("manifest", "manifest", "manifest", "object", "zip", "zip", "bytes"))
+    way = rng.choice(
+        ("manifest", "manifest", "manifest", "object", "zip", "zip", "bytes")
+    )
     if way == "manifest":
         head, damage = mutated(rng, json.loads(members["manifest.json"]))
         return _zipped(members, head), damage
@@ -161,7 +177,9 @@ def _damaged_object(rng: Random, members: dict[str, bytes], head: Any) -> str:
     places = []
     for _ in range(rng.randint(1, 6)):
         # The header is at the beginning, the tables of sections and symbols near the end.
-        at = rng.choice((rng.randrange(64), len(data) - 1 - rng.randrange(len(data) // 2)))
+        at = rng.choice(
+            (rng.randrange(64), len(data) - 1 - rng.randrange(len(data) // 2))
+        )
         data[at] = rng.choice((0, 1, 0xFF, 0x80, rng.randrange(256)))
         places.append(at)
     cut = len(data) if rng.random() < 0.9 else rng.randrange(len(data))
@@ -172,7 +190,9 @@ def _damaged_object(rng: Random, members: dict[str, bytes], head: Any) -> str:
 
 def _odd_zip(rng: Random, members: dict[str, bytes], head: Any) -> tuple[bytes, str]:
     """Members doubled, missing, renamed, compressed, lied about."""
-    way = rng.choice(("missing", "twice", "renamed", "compressed", "size", "comment", "order"))
+    way = rng.choice(
+        ("missing", "twice", "renamed", "compressed", "size", "comment", "order")
+    )
     name = rng.choice(list(members))
     if way == "missing":
         del members[name]
@@ -191,12 +211,16 @@ def _odd_zip(rng: Random, members: dict[str, bytes], head: Any) -> tuple[bytes, 
         warnings.simplefilter("ignore")  # of a name that is there already
         kind = zipfile.ZIP_DEFLATED if way == "compressed" else zipfile.ZIP_STORED
         if way == "comment":
-            archive.comment = rng.choice((b"", b"x", _MARK, _MARK + b"0" * 64, b"\xff" * 9))
+            archive.comment = rng.choice(
+                (b"", b"x", _MARK, _MARK + b"0" * 64, b"\xff" * 9)
+            )
         else:
             archive.writestr(zipfile.ZipInfo(name), bytes(1 << 16), kind)
         if way == "size":
             info = rng.choice(archive.infolist())
-            info.file_size = info.compress_size = rng.choice((0, 1, 1 << 20, (1 << 32) - 2))
+            info.file_size = info.compress_size = rng.choice(
+                (0, 1, 1 << 20, (1 << 32) - 2)
+            )
             archive.comment = archive.comment  # the directory is written anew
     return buffer.getvalue(), f"{way} {name}"
 
@@ -229,19 +253,21 @@ def _entry(rng: Random) -> tuple[bytes, str]:
 
 
 def _read_entry(rng: Random, data: bytes, folder: Path) -> None:
-    from tilewright.driver import contents
+    from tilewright.driver import file_digest
 
     store = Store(folder / "store", 1 << 20)
     file = folder / "file"
     file.write_bytes(b"contents")
-    state = contents.State.of(file)
+    state = file_digest.State.of(file)
     store.put(f"contents-{state.device:x}-{state.inode:x}", data)
-    contents.of_file(file, store)
+    file_digest.of_file(file, store)
     store.put("broken", data)
     path = store._path("broken")
     whole = bytearray(path.read_bytes())
     whole[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
-    path.write_bytes(bytes(whole[: rng.choice((len(whole), rng.randrange(len(whole) + 1)))]))
+    path.write_bytes(
+        bytes(whole[: rng.choice((len(whole), rng.randrange(len(whole) + 1)))])
+    )
     if store.get("broken") not in (None, data):
         raise AssertionError("a damaged entry was read")
 
@@ -268,13 +294,18 @@ def _machine(rng: Random) -> tuple[bytes, str]:
     data = written(_toml(value))
     if rng.random() < 0.2:
         at = rng.randrange(len(data) + 1)
-        data, damage = data[:at] + rng.randbytes(2) + data[at:], f"{damage}; bytes at {at}"
+        data, damage = (
+            data[:at] + rng.randbytes(2) + data[at:],
+            f"{damage}; bytes at {at}",
+        )
     return data, damage
 
 
 def _toml(value: Any) -> str:
     """The table as TOML; inner ones are inline."""
-    return "".join(f"{json.dumps(name)} = {_inline(part)}\n" for name, part in value.items())
+    return "".join(
+        f"{json.dumps(name)} = {_inline(part)}\n" for name, part in value.items()
+    )
 
 
 def _inline(value: Any) -> str:
@@ -286,7 +317,9 @@ def _inline(value: Any) -> str:
         case float():
             return repr(value)
         case dict():
-            inner = ", ".join(f"{json.dumps(k)} = {_inline(v)}" for k, v in value.items())
+            inner = ", ".join(
+                f"{json.dumps(k)} = {_inline(v)}" for k, v in value.items()
+            )
             return f"{{{inner}}}"
         case list():
             return f"[{', '.join(map(_inline, value))}]"
@@ -313,7 +346,9 @@ def _read_record(rng: Random, data: bytes, folder: Path) -> None:
     mutate_records.READERS[kind.decode()](rest, folder)
 
 
-_Kind = tuple[Callable[[Random], tuple[bytes, str]], Callable[[Random, bytes, Path], None], float]
+_Kind = tuple[
+    Callable[[Random], tuple[bytes, str]], Callable[[Random, bytes, Path], None], float
+]
 # How to make a mutant, how to read it, and how often.
 _KINDS: Final[Mapping[str, _Kind]] = {
     "artifact": (_artifact, _read_artifact, 6),
@@ -333,7 +368,9 @@ def main(first: int, count: int) -> int:
             seen[place] = seen.get(place, 0) + 1
             if seen[place] == 1:
                 print(f"{seed} {failure}", flush=True)
-    print(f"{count} mutants from {first}: {sum(seen.values())} failures, {len(seen)} distinct")
+    print(
+        f"{count} mutants from {first}: {sum(seen.values())} failures, {len(seen)} distinct"
+    )
     return sum(seen.values())
 
 

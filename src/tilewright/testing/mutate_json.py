@@ -40,7 +40,9 @@ def mutated(rng: Random, data: Data, most: int = 3) -> tuple[Data, str]:
 
 def written(text: str) -> bytes:
     """The text of damaged data, as bytes."""
-    return text.replace(f'"{_DEEP}"', "[" * 20_000 + "]" * 20_000).encode("utf-8", "replace")
+    return text.replace(f'"{_DEEP}"', "[" * 20_000 + "]" * 20_000).encode(
+        "utf-8", "replace"
+    )
 
 
 def _weighted(rng: Random, places: Sequence[Path]) -> Path:
@@ -98,10 +100,14 @@ def _nudge(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:
         _retype(rng, data, path, places)
     elif isinstance(value, str):
         at = rng.randint(0, len(value))
-        holder[path[-1]] = value[:at] + rng.choice(("", "x", "\0", "/", "é", "%")) + value[at + 1 :]
+        holder[path[-1]] = (
+            value[:at] + rng.choice(("", "x", "\0", "/", "é", "%")) + value[at + 1 :]
+        )
     else:
         large = value << 40 if isinstance(value, int) else value * 1e30
-        holder[path[-1]] = rng.choice((value + 1, value - 1, -value, value * 1000, large))
+        holder[path[-1]] = rng.choice(
+            (value + 1, value - 1, -value, value * 1000, large)
+        )
 
 
 def _nest(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:

@@ -16,8 +16,29 @@ INTEGERS: Final = (
     0, 1, -1, 2, 3, 7, 8, 16, 64, 255, 1000, 1 << 16, (1 << 31) - 1, 1 << 31, -(1 << 31), 1 << 32,
     1 << 40, (1 << 62), (1 << 63) - 1, -(1 << 63),
 )  # fmt: skip
-REALS: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, float("nan"), float("inf"), -float("inf"))
-TEXTS: Final = ("", "x", "ai.onnx", "ai.onnx.ml", "com.microsoft", "a/b", "\0", "é" * 20, "n" * 300)
+REALS: Final = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1e-30,
+    1e30,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+)
+TEXTS: Final = (
+    "",
+    "x",
+    "ai.onnx",
+    "ai.onnx.ml",
+    "com.microsoft",
+    "a/b",
+    "\0",
+    "é" * 20,
+    "n" * 300,
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +62,10 @@ class Slot:
                 setattr(self.message, self.name, value)
             else:
                 getattr(self.message, self.name)[self.index] = value
-        except (ValueError, TypeError):  # out of the range of a 32-bit field, or no UTF-8
+        except (
+            ValueError,
+            TypeError,
+        ):  # out of the range of a 32-bit field, or no UTF-8
             return
 
 
@@ -57,7 +81,9 @@ def mutated(rng: Random, message: Any, most: int = 3) -> tuple[Any, str]:
         slot = rng.choice(slots)
         change = rng.choice(_CHANGES[_kind(slot)])
         change(rng, slot, slots)
-        done.append(f"{change.__name__.strip('_')} {type(slot.message).__name__}.{slot.name}")
+        done.append(
+            f"{change.__name__.strip('_')} {type(slot.message).__name__}.{slot.name}"
+        )
     return made, "; ".join(done)
 
 
@@ -92,7 +118,9 @@ def _number(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
     """An odd number, one nearby, or one from elsewhere."""
     others = [s.value for s in slots if _kind(s) == "int"]
     near = slot.value + rng.choice((-2, -1, 1, 2))
-    slot.put(rng.choice((rng.choice(INTEGERS), near, slot.value * 2, rng.choice(others))))
+    slot.put(
+        rng.choice((rng.choice(INTEGERS), near, slot.value * 2, rng.choice(others)))
+    )
 
 
 def _real(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
@@ -180,12 +208,20 @@ def _copy(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
 def _option(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
     """A field that the message does not have, from one like it elsewhere."""
     target = slot.value
-    absent = [f for f in target.DESCRIPTOR.fields if f not in [g for g, _ in target.ListFields()]]
+    absent = [
+        f
+        for f in target.DESCRIPTOR.fields
+        if f not in [g for g, _ in target.ListFields()]
+    ]
     if not absent:
         return
     field = rng.choice(absent)
     try:
-        if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64, field.CPPTYPE_ENUM):
+        if field.cpp_type in (
+            field.CPPTYPE_INT32,
+            field.CPPTYPE_INT64,
+            field.CPPTYPE_ENUM,
+        ):
             setattr(target, field.name, rng.choice(INTEGERS[:9]))
         elif field.cpp_type == field.CPPTYPE_STRING:
             others = [s.value for s in slots if _kind(s) == "str"]

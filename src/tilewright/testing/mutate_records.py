@@ -22,10 +22,10 @@ Reader = Callable[[bytes, Path], None]
 def _valid() -> Mapping[str, Any]:
     """A valid record of each kind, as JSON."""
     from tilewright.dataflow.results import Point
-    from tilewright.driver.compiled import CompiledStage, Preparation
+    from tilewright.driver.compiled import CompiledGroup, Preparation
 
     pack = Preparation("pack", (0, -1), (4, 8), "float32", 64)
-    stage = CompiledStage("k", (0, -1), 64, 0, (pack,), b"code", (b"more",), (0,))
+    stage = CompiledGroup("k", (0, -1), 64, 0, (pack,), b"code", (b"more",), (0,))
     point = Point(("a", "b"), 16, "work", 100, 10, 3, 4, 1, 2.0, 0.5, 1.5, 1.25)
     return {
         "stage": json.loads(stage.to_bytes().partition(b"\n")[0]),
@@ -39,13 +39,13 @@ def _valid() -> Mapping[str, Any]:
 
 
 def _stage(data: bytes, folder: Path) -> None:
-    from tilewright.driver.compiled import CompiledStage
+    from tilewright.driver.compiled import CompiledGroup
 
     try:
-        found = CompiledStage.from_bytes(data + b"\ncodemore")
+        found = CompiledGroup.from_bytes(data + b"\ncodemore")
     except (ValueError, RecursionError):  # what the cache takes for absent
         return
-    if CompiledStage.from_bytes(found.to_bytes()) != found:
+    if CompiledGroup.from_bytes(found.to_bytes()) != found:
         raise AssertionError("it is read as something else than it is")
 
 
@@ -66,8 +66,8 @@ def _trace(data: bytes, folder: Path) -> None:
 
 
 def _derivation(data: bytes, folder: Path) -> None:
-    from tilewright.notation.lift.derive import replay
-    from tilewright.notation.lift.rules import RULES
+    from tilewright.lift.derive import replay
+    from tilewright.lift.rules import RULES
 
     replay(data.decode("utf-8", "replace"), RULES)
 

@@ -57,7 +57,9 @@ class Trial:
     @property
     def op(self) -> str:
         """The operator and its version."""
-        return f"{self.model.graph.node[0].op_type}-{self.model.opset_import[0].version}"
+        return (
+            f"{self.model.graph.node[0].op_type}-{self.model.opset_import[0].version}"
+        )
 
 
 @dataclass
@@ -78,7 +80,9 @@ def trial(seed: int) -> Trial | None:
     schema = rng.choice(_schemas(op_type))
     case = rng.choice(_cases()[op_type])
     node = case.model.graph.node[0]
-    fed = dict(zip((i.name for i in case.model.graph.input), case.data[0][0], strict=False))
+    fed = dict(
+        zip((i.name for i in case.model.graph.input), case.data[0][0], strict=False)
+    )
     operands = [fed.get(name) for name in node.input]
     if not all(a is None or isinstance(a, np.ndarray | np.generic) for a in operands):
         return None
@@ -99,11 +103,16 @@ def trial(seed: int) -> Trial | None:
         _representable(draft)
     if not _fits_first(draft):
         return None
-    if any(a is not None and (a.size > MOST or a.dtype == object) for a in draft.operands):
+    if any(
+        a is not None and (a.size > MOST or a.dtype == object) for a in draft.operands
+    ):
         return None
     try:
         return Trial(seed, *_model(draft), special)
-    except (TypeError, ValueError):  # an attribute that is of another kind in this version
+    except (
+        TypeError,
+        ValueError,
+    ):  # an attribute that is of another kind in this version
         return None
 
 
@@ -167,7 +176,9 @@ def _to_version(d: _Draft) -> None:
     for n in reversed(range(len(d.operands))):
         a = d.operands[n]
         name = newest.inputs[min(n, len(newest.inputs) - 1)].name
-        if (n < len(named) and named[n].name == name) or name not in d.schema.attributes:
+        if (
+            n < len(named) and named[n].name == name
+        ) or name not in d.schema.attributes:
             continue
         if a is not None and a.ndim <= 1:
             d.attributes[name] = a.tolist()
@@ -176,7 +187,11 @@ def _to_version(d: _Draft) -> None:
         value = d.attributes.pop(formal.name, None)
         if value is None:
             break
-        dtype = np.int64 if isinstance(np.asarray(value).flat[0], np.integer) else np.float32
+        dtype = (
+            np.int64
+            if isinstance(np.asarray(value).flat[0], np.integer)
+            else np.float32
+        )
         d.operands[n:] = [np.asarray(value, dtype)]
     d.operands = d.operands[: d.schema.max_input]
     d.outputs = d.outputs[: d.schema.max_output]
@@ -186,14 +201,19 @@ def _to_version(d: _Draft) -> None:
 def _formals(d: _Draft) -> list[Any]:
     """The formal parameter of each operand, the variadic one as often as there are operands."""
     formals = list(d.schema.inputs)
-    if formals and formals[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
+    if (
+        formals
+        and formals[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
+    ):
         formals += [formals[-1]] * max(0, len(d.operands) - len(formals))
     return formals
 
 
 def _other_types(d: _Draft) -> None:
     """Other element types where they do not fit the version, and often where they do."""
-    allowed = {c.type_param_str: list(c.allowed_type_strs) for c in d.schema.type_constraints}
+    allowed = {
+        c.type_param_str: list(c.allowed_type_strs) for c in d.schema.type_constraints
+    }
     chosen: dict[str, np.dtype[Any]] = {}
     for n, (formal, a) in enumerate(zip(_formals(d), d.operands, strict=False)):
         if a is None or a.dtype == object or a.dtype.kind in "USO":
@@ -326,7 +346,11 @@ def _special_values(d: _Draft) -> bool:
     formals = _formals(d)
     fit = []
     for n, (f, a) in enumerate(zip(formals, d.operands, strict=False)):
-        if a is not None and a.size and (a.dtype.kind == "f" or f.type_str not in SIZES):
+        if (
+            a is not None
+            and a.size
+            and (a.dtype.kind == "f" or f.type_str not in SIZES)
+        ):
             if a.dtype.kind in "fiu" and (a.dtype.kind == "f" or n == 0):
                 fit.append(n)
     fit = [n for n in fit if n in INFINITE.get(d.schema.name, fit)]
@@ -372,7 +396,9 @@ def _fits_first(d: _Draft) -> bool:
     first, second = d.operands[:2]
     if first is None or second is None or second.ndim > first.ndim:
         return False
-    return all(n in (1, m) for m, n in zip(first.shape[::-1], second.shape[::-1], strict=False))
+    return all(
+        n in (1, m) for m, n in zip(first.shape[::-1], second.shape[::-1], strict=False)
+    )
 
 
 def _model(d: _Draft) -> tuple[Any, Mapping[str, Array]]:
@@ -384,7 +410,9 @@ def _model(d: _Draft) -> tuple[Any, Mapping[str, Array]]:
             continue
         kind = helper.np_dtype_to_tensor_dtype(a.dtype)
         if n and d.rng.random() < 0.5:
-            constants.append(onnx.numpy_helper.from_array(np.ascontiguousarray(a), name))
+            constants.append(
+                onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)
+            )
             constants[-1].dims[:] = a.shape
         else:
             given.append(helper.make_tensor_value_info(name, kind, a.shape))

@@ -21,7 +21,16 @@ from tilewright.testing.graphs import LARGEST, Array, Builder, Case, Rejected
 from tilewright.testing.steering import Steering
 
 OPERATORS = (3, 4, 5, 5, 6, 6, 8, 8, 10, 12, 20, 40)
-SIZES = (1, 2, 3, 5, 8, 16, 17, 33)  # that extents without a number may have in another call
+SIZES = (
+    1,
+    2,
+    3,
+    5,
+    8,
+    16,
+    17,
+    33,
+)  # that extents without a number may have in another call
 NUDGE = 1e-3  # by which a value may change without turning a comparison
 EASED = 0.03  # the change of a result that this explains, of its peak
 
@@ -56,7 +65,9 @@ def random_case(
         if len(b.typer.operations) >= wanted:
             break
         if steering is not None:
-            weights = [steering.weight(name, usual) for name, (_, usual) in pieces.items()]
+            weights = [
+                steering.weight(name, usual) for name, (_, usual) in pieces.items()
+            ]
         name = rng.choices(names, weights)[0]
         try:
             pieces[name][0](b)
@@ -104,9 +115,13 @@ def _runs(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
     return True
 
 
-def _other(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+def _other(
+    b: Builder, graph: Graph, inputs: Mapping[str, Array]
+) -> dict[str, Array] | None:
     """Inputs of other extents on which the graph is fit; None where the extents do not go on."""
-    symbols = dict.fromkeys(d for v in graph.inputs for d in v.shape or () if isinstance(d, str))
+    symbols = dict.fromkeys(
+        d for v in graph.inputs for d in v.shape or () if isinstance(d, str)
+    )
     sizes = {d: b.rng.choice(SIZES) for d in symbols}
     made = {}
     for v in graph.inputs:
@@ -159,7 +174,9 @@ def _is_near(a: Array, b: Array) -> bool:
         return False
     if a.dtype.kind != "f":
         return bool((a == b).all())
-    return not a.size or bool(np.abs(a - b).max() <= EASED * max(1.0, float(np.abs(a).max())))
+    return not a.size or bool(
+        np.abs(a - b).max() <= EASED * max(1.0, float(np.abs(a).max()))
+    )
 
 
 def outputs_of(b: Builder, operations: Sequence[Operation]) -> list[Value]:

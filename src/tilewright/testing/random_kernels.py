@@ -93,7 +93,9 @@ def _prefix_sums(r: random.Random, n: int, source: Buffer) -> Made:
     out = Buffer(f"t{n}", source.shape, i32)
     f = lambda i, j: source[i, j]  # noqa: E731
     index = lambda i, j: (i, j)  # noqa: E731
-    return reduce_(f"s{n}", out, (w,), "add", f, extents=(h,), combine=PS, index=index), out
+    return reduce_(
+        f"s{n}", out, (w,), "add", f, extents=(h,), combine=PS, index=index
+    ), out
 
 
 def _convolution(r: random.Random, n: int, source: Buffer) -> Made:
@@ -102,7 +104,9 @@ def _convolution(r: random.Random, n: int, source: Buffer) -> Made:
     out = Buffer(f"t{n}", (h, (w + 1) // s), i32)
 
     def f(i: Expr, j: Expr, u: Expr, v: Expr) -> Expr:
-        return padded(source, (i + u * q - 1, j * s + v - 1), 0) * (cast(u + v, i32) + 1)
+        return padded(source, (i + u * q - 1, j * s + v - 1), 0) * (
+            cast(u + v, i32) + 1
+        )
 
     return reduce_(f"s{n}", out, (k, 2), "add", f), out
 

@@ -24,7 +24,12 @@ from tilewright.testing.operator_trials import Trial, standard_name, trial
 
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[Any] | None
-UNITS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-48}
+UNITS: Final = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-23,
+    "float64": 2.0**-48,
+}
 # The judges have its constants in float32, whatever the element type.
 COARSE: Final = frozenset({"Gelu"})
 # What is refused on purpose, though both judges run it.
@@ -32,7 +37,9 @@ MEANT: Final = (
     "does not fit the extent",  # a window that is nowhere inside of its input
     "are not 0 and 1",  # the standard's only axes of ReverseSequence
 )
-SLACK: Final = 32.0  # roundings, times the root of the number of elements that may be added
+SLACK: Final = (
+    32.0  # roundings, times the root of the number of elements that may be added
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,9 @@ class OperatorFailure:
         return f"{self.trial.seed} {self.trial.op}: {self.kind}: {self.message}"
 
 
-def run(seed: int, native: bool = True, seen: Counter[str] | None = None) -> OperatorFailure | None:
+def run(
+    seed: int, native: bool = True, seen: Counter[str] | None = None
+) -> OperatorFailure | None:
     """What the use number `seed` of an operator gets wrong; None if nothing.
 
     native: as compiled code, else as interpreted. seen: counts what became of it.
@@ -72,12 +81,18 @@ def judged(t: Trial, native: bool = True) -> tuple[str, OperatorFailure | None]:
         except TilewrightError as error:
             meant = any(part in str(error) for part in MEANT)
             if len(theirs) == 2 and not meant and not difference(t, *theirs):
-                return "refused", OperatorFailure(t, "refused", f"{type(error).__name__}: {error}")
+                return "refused", OperatorFailure(
+                    t, "refused", f"{type(error).__name__}: {error}"
+                )
             return "nobody", None
-        except MemoryError:  # a result beyond what this process is given, and not beyond the limit
+        except (
+            MemoryError
+        ):  # a result beyond what this process is given, and not beyond the limit
             return "nobody", None
         except Exception as error:
-            return "raised", OperatorFailure(t, "raised", f"{type(error).__name__}: {error}")
+            return "raised", OperatorFailure(
+                t, "raised", f"{type(error).__name__}: {error}"
+            )
         if not theirs:
             return "nobody", None
         if len(theirs) == 2 and difference(t, *theirs):
@@ -149,13 +164,17 @@ def _evaluated(t: Trial, float64: bool) -> Sequence[Any]:
         graph = interp.as_float64(graph, fallback)
         inputs = {n: a.astype(np.float64) if a.dtype == np.float32 else a
                   for n, a in inputs.items()}  # fmt: skip
-    values: dict[Any, Any] = dict(graph.constants) | {v: inputs[v.name] for v in graph.inputs}
+    values: dict[Any, Any] = dict(graph.constants) | {
+        v: inputs[v.name] for v in graph.inputs
+    }
     for op in graph.operations:
         operands = [None if v is None else values[v] for v in op.inputs]
         found = interp.run_natively(op, operands)
         if found is None:
             found = interp.run(op, values, fallback)
-        values |= {v: a for v, a in zip(op.outputs, found, strict=False) if v is not None}
+        values |= {
+            v: a for v, a in zip(op.outputs, found, strict=False) if v is not None
+        }
     return [values[v] for v in graph.outputs]
 
 

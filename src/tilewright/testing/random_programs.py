@@ -31,7 +31,12 @@ INDICES = 3
 _A, _B = Var("a", i32), Var("b", i32)
 # The last value that is not zero: associative, and not commutative.
 LAST = Reducer(
-    "last", (_A,), (_B,), (Select(_B.ne(0), _B, _A),), (const(0, i32),), commutative=False
+    "last",
+    (_A,),
+    (_B,),
+    (Select(_B.ne(0), _B, _A),),
+    (const(0, i32),),
+    commutative=False,
 )
 # By the variable of a loop, the number of its iterations.
 Loops = Mapping[Var, int]
@@ -85,7 +90,9 @@ class _Program:
             return (self.r.randint(INDICES, 9),)
         other = self.r.choice([b.shape for b in self.readable if len(b.shape) == 2])
         return (
-            other if self.r.random() < 0.6 else (self.r.randint(INDICES, 6), self.r.randint(3, 8))
+            other
+            if self.r.random() < 0.6
+            else (self.r.randint(INDICES, 6), self.r.randint(3, 8))
         )
 
     def _whole(self, b: Buffer) -> Stmt:
@@ -133,16 +140,22 @@ class _Program:
             index[d] = self._index(loops, target.shape[d])
         return loops, tuple(index)
 
-    def _store(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _store(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         return _around(loops, Store(target, index, self._value(loops)))
 
-    def _in_place(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _in_place(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         """Reads what it writes: at the same place, or at another one of the same buffer."""
         own = index if self.r.random() < 0.5 else self._place(target, loops)
         value = target[own] * self.r.choice([1, 2]) + self._value(loops)
         return _around(loops, Store(target, index, value))
 
-    def _reduction(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _reduction(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         """Started or not, over one loop or two, inside of the box's loops or in a nest after."""
         r = self.r
         op = r.choice([*(reducer(n, i32) for n in ("add", "max", "xor")), LAST])
@@ -153,16 +166,26 @@ class _Program:
         start = Store(target, index, op.identity[0])
         form = r.random()
         if form < 0.25:
-            return _around({**loops, **inner} if r.random() < 0.5 else {**inner, **loops}, step)
+            return _around(
+                {**loops, **inner} if r.random() < 0.5 else {**inner, **loops}, step
+            )
         if form < 0.7:
             return _around(loops, block(start, _around(inner, step)))
         return block(_renamed(self, loops, start), _around(inner | loops, step))
 
-    def _extremes(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _extremes(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         """The extreme value and where it is, of which one or both are kept."""
         op = arg_reducer(self.r.choice(["argmax", "argmin"]), i32, i32)
-        others = [b for b in self.targets if b is not target and b.shape == target.shape]
-        place = self.r.choice(others) if others else Buffer(f"I{self.count}", target.shape, i32)
+        others = [
+            b for b in self.targets if b is not target and b.shape == target.shape
+        ]
+        place = (
+            self.r.choice(others)
+            if others
+            else Buffer(f"I{self.count}", target.shape, i32)
+        )
         inner = self._inner(self.r.randint(1, 4))
         (k,) = inner
         both = (target, place)
@@ -177,7 +200,9 @@ class _Program:
         nest = _around(loops, block(*start, step))
         return nest if others else Alloc(place, nest)
 
-    def _scan(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _scan(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         """A running result along the innermost loop."""
         op = self.r.choice([reducer("add", i32), LAST])
         acc = Buffer(f"acc{self.count}", (1,), i32, "register")
@@ -187,20 +212,28 @@ class _Program:
         start = Store(acc, (const(0),), op.identity[0])
         return _around(dict(outer), Alloc(acc, block(start, body)))
 
-    def _scatter(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _scatter(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         """Where another tensor says, so that several iterations may meet."""
         d = self.r.randrange(len(index))
         at = list(index)
         at[d] = self._gathered(loops)
         value = self._value(loops)
         if self.r.random() < 0.5:
-            return _around(loops, Update((target,), (tuple(at),), (value,), reducer("add", i32)))
+            return _around(
+                loops, Update((target,), (tuple(at),), (value,), reducer("add", i32))
+            )
         return _around(loops, Store(target, tuple(at), value))
 
-    def _staged(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _staged(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         """Through a row of the innermost loop, allocated around it."""
         *outer, (v, n) = loops.items()
-        t = Buffer(f"t{self.count}", (max(n, 1),), i32, self.r.choice(["stack", "global"]))
+        t = Buffer(
+            f"t{self.count}", (max(n, 1),), i32, self.r.choice(["stack", "global"])
+        )
         first = self._inner(n)
         (u,) = first
         made = _around(first, Store(t, (u,), self._value(dict(outer) | first)))
@@ -208,14 +241,18 @@ class _Program:
         used = loop(v, n, Store(target, index, t[v] * 2 - t[other]))
         return _around(dict(outer), Alloc(t, block(made, used)))
 
-    def _guarded(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _guarded(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         other = None
         if self.r.random() < 0.4:
             other = Store(target, index, self._value(loops))
         then = Store(target, index, self._value(loops))
         return _around(loops, If(self._condition(loops), then, other))
 
-    def _several(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+    def _several(
+        self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
+    ) -> Stmt:
         """Two statements in one body, of one buffer or of two."""
         first = Store(target, index, self._value(loops))
         other = self.r.choice(self.targets)
@@ -278,7 +315,11 @@ class _Program:
             )
             lo, hi = bounds(e, env)
             if lo is not None and hi is not None and hi - lo < extent:
-                shift = self.r.randint(-lo, extent - 1 - hi) if lo < 0 or hi >= extent else 0
+                shift = (
+                    self.r.randint(-lo, extent - 1 - hi)
+                    if lo < 0 or hi >= extent
+                    else 0
+                )
                 return e + shift if shift else e
         return const(self.r.randrange(extent))
 

@@ -71,7 +71,10 @@ def _kind(r: random.Random, at: Spot) -> Step:
 def _specialize(r: random.Random, at: Spot) -> Step:
     tests = [f"{at.loop} < {r.randint(1, 4)}", f"0 < {at.loop} < {r.randint(2, 6)}"]
     tests += [f"{at.loop} % 2 == 0", "X[0, 0] < 1", f"not B[0] == 2 or {at.loop} == 1"]
-    tests += [f"Y[0, 0] < {at.loop}", f"Z[{at.loop}, 0] < 1"]  # which may change meanwhile
+    tests += [
+        f"Y[0, 0] < {at.loop}",
+        f"Z[{at.loop}, 0] < 1",
+    ]  # which may change meanwhile
     return Step("specialize", (r.choice(tests), r.choice([None, at.loop])))
 
 
@@ -100,7 +103,9 @@ REQUESTS: tuple[Request, ...] = (
     _kind,
     lambda r, at: Step("bind", (at.loop, "vthread")),
     lambda r, at: Step("vthread", (at.loop,)),
-    lambda r, at: Step("pipeline", (at.loop, *(r.randint(0, 1) for _ in range(at.parts)))),
+    lambda r, at: Step(
+        "pipeline", (at.loop, *(r.randint(0, 1) for _ in range(at.parts)))
+    ),
     lambda r, at: Step("double_buffer", (at.staged,)),
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     lambda r, at: Step("rename", (at.loop, f"{at.loop}.{r.randint(1, 3)}")),
@@ -112,11 +117,17 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),
     lambda r, at: Step("merge", (at.loop, at.next)),
     lambda r, at: Step("decompose_reduction", (at.buffer, at.loop)),
-    lambda r, at: Step("cache_write", (at.buffer, r.choice([None, at.loop])), {"scope": "stack"}),
+    lambda r, at: Step(
+        "cache_write", (at.buffer, r.choice([None, at.loop])), {"scope": "stack"}
+    ),
     lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop]))),
-    lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop])), {"pad": True}),
+    lambda r, at: Step(
+        "cache_read", (at.buffer, r.choice([None, at.loop])), {"pad": True}
+    ),
     lambda r, at: Step("transform_layout", (at.buffer, r.choice(_MAPS))),
-    lambda r, at: Step("storage_align", (at.buffer, r.randint(0, 1), 4, r.randint(0, 3))),
+    lambda r, at: Step(
+        "storage_align", (at.buffer, r.randint(0, 1), 4, r.randint(0, 3))
+    ),
     lambda r, at: Step("expand", (at.buffer, at.loop)),
     lambda r, at: Step("compute_at", (at.made, at.user()), {"scope": "stack"}),
     lambda r, at: Step("compute_at", (at.made, at.user())),
@@ -200,7 +211,9 @@ def random_schedule(
     """
     s = Schedule(kernel)
     for _ in range(tries):
-        asked = [random_step(r, s.kernel) for _ in range(1 if met is None else CANDIDATES)]
+        asked = [
+            random_step(r, s.kernel) for _ in range(1 if met is None else CANDIDATES)
+        ]
         steps = [step for step in asked if step is not None]
         if not steps:
             break
@@ -210,10 +223,14 @@ def random_schedule(
             s.apply(step)
         except ScheduleError as error:
             if not (step.primitive in error.message and error.where and error.hint):
-                raise Crash((*done, step), f"{step}: a poor refusal: {error!r}") from error
+                raise Crash(
+                    (*done, step), f"{step}: a poor refusal: {error!r}"
+                ) from error
             continue
         except Exception as error:
-            raise Crash((*done, step), f"{step}: {type(error).__name__}: {error}") from error
+            raise Crash(
+                (*done, step), f"{step}: {type(error).__name__}: {error}"
+            ) from error
         if met is not None:
             met.update({(earlier.primitive, step.primitive) for earlier in done})
         if after is not None:

@@ -22,7 +22,7 @@ import numpy as np
 from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler, Built
-from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.planning import place_buffers, questions
 from tilewright.expr.nodes import Buffer
@@ -32,12 +32,12 @@ from tilewright.loops import interp as loops
 from tilewright.plan.interp import State, start
 from tilewright.plan.lower import lower
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
-from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.plan.passes import concat_in_place, halo, split_sums, winograd
 from tilewright.plan.pipeline import plan_pipeline
 from tilewright.plan.verify import verify
-from tilewright.plan.verify_interface import verify_interface
 from tilewright.plan.verify_memory import verify_arena
+from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime.executable import Executable
 from tilewright.targets.base import Target
 from tilewright.testing import guarded
@@ -97,7 +97,9 @@ def run_case(seed: int, case: Case, *, native: bool = True) -> StageFailure | No
 
 def _through(rng: random.Random, case: Case, native: bool) -> None:
     truth = _truth(case)
-    plan: Plan = _attempt("lower", lambda: lower(case.graph, channel_last=rng.random() < 0.8))
+    plan: Plan = _attempt(
+        "lower", lambda: lower(case.graph, channel_last=rng.random() < 0.8)
+    )
     target = _machine(rng)
     whim: Any = _Whim(target, rng if rng.random() < 0.7 else None)
     checked: set[Computation] = set()
@@ -133,7 +135,9 @@ def _truth(case: Case) -> list[Array]:
 def _machine(rng: random.Random) -> Any:
     """A target that this processor can run."""
     while True:
-        level = rng.choice((0, 0, 0, 2))  # what LLVM does is not on trial, and takes time
+        level = rng.choice(
+            (0, 0, 0, 2)
+        )  # what LLVM does is not on trial, and takes time
         target = rng.choice(DESCRIPTIONS).target(exact=rng.random() < 0.2, level=level)
         if target.runs_here:
             return target
@@ -147,7 +151,11 @@ class _Whim:
         self.coin = coin
 
     def is_profitable(self, group: Sequence[Computation]) -> bool:
-        return self.target.is_profitable(group) if self.coin is None else self.coin.random() < 0.6
+        return (
+            self.target.is_profitable(group)
+            if self.coin is None
+            else self.coin.random() < 0.6
+        )
 
     def estimated_cost(
         self, group: Sequence[Computation], constants: Collection[Buffer] = ()
@@ -187,7 +195,11 @@ def difference(got: Array, want: Array) -> str:
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max(initial=1.0))
     with np.errstate(invalid="ignore"):
-        wrong = ~((np.abs(a - b) <= TOLERANCE * scale) | (a == b) | (np.isnan(a) & np.isnan(b)))
+        wrong = ~(
+            (np.abs(a - b) <= TOLERANCE * scale)
+            | (a == b)
+            | (np.isnan(a) & np.isnan(b))
+        )
     if not wrong.any():
         return ""
     n = int(np.flatnonzero(wrong)[0])
@@ -221,46 +233,70 @@ class _Kernels:
 
     def _kernel(self, stage: FusionGroup) -> Built | None:
         where = f"kernel {stage.name}"
-        face = _attempt(where, lambda: interface(stage, self.plan.live[stage]))
-        _attempt(where, lambda: verify_interface(stage, face))
-        before = {b: self.state.memory[b].copy() for b in face.values}
+        signature = _attempt(
+            where, lambda: kernel_signature(stage, self.plan.live[stage])
+        )
+        _attempt(where, lambda: verify_signature(stage, signature))
+        before = {b: self.state.memory[b].copy() for b in signature.values}
         self.state.step(stage)
-        plain = {p: before[v].reshape(p.shape).copy() for v, p in _pairs(face)}
-        if not any(face.offsets):
-            _attempt(f"{where}, plain", lambda: loops.run(face.plain(), plain))
-            self._compare(f"{where}, plain", face, {v: plain[p] for v, p in _pairs(face)})
+        plain = {p: before[v].reshape(p.shape).copy() for v, p in _pairs(signature)}
+        if not any(signature.offsets):
+            _attempt(f"{where}, plain", lambda: loops.run(signature.plain(), plain))
+            self._compare(
+                f"{where}, plain",
+                signature,
+                {v: plain[p] for v, p in _pairs(signature)},
+            )
         if not self.native:
             return None
-        code = _attempt(where, lambda: self.compiler.compile(face, self.plan.data))
-        self._native(where, face, code, before)
-        return Built(stage, face, code)
+        code = _attempt(where, lambda: self.compiler.compile(signature, self.plan.data))
+        self._native(where, signature, code, before)
+        return Built(stage, signature, code)
 
     def _native(
-        self, where: str, face: Interface, code: CompiledStage, before: Mapping[Buffer, Array]
+        self,
+        where: str,
+        signature: KernelSignature,
+        code: CompiledGroup,
+        before: Mapping[Buffer, Array],
     ) -> None:
-        fixed = [b in self.plan.data for b in face.values]
+        fixed = [b in self.plan.data for b in signature.values]
         ways: list[tuple[int, int | None]] = [(self.rng.choice((1, 1, 2, 3)), None)]
-        ways += [(1, k) for k in code.in_place[:1] if not any(face.offsets) and not fixed[k]]
+        ways += [
+            (1, k)
+            for k in code.in_place[:1]
+            if not any(signature.offsets) and not fixed[k]
+        ]
         for threads, shared in ways:
-            after, wrong = guarded.call(face, code, before, fixed, threads=threads, shared=shared)
-            place = f"{where}, {threads} threads" + (", in place" if shared is not None else "")
+            after, wrong = guarded.call(
+                signature, code, before, fixed, threads=threads, shared=shared
+            )
+            place = f"{where}, {threads} threads" + (
+                ", in place" if shared is not None else ""
+            )
             if wrong:
                 raise _Wrong(place, "; ".join(wrong))
-            self._compare(place, face, after)
+            self._compare(place, signature, after)
 
-    def _compare(self, where: str, face: Interface, after: Mapping[Buffer, Array]) -> None:
-        for b in face.values[len(face.values) - len(face.outputs) :]:
+    def _compare(
+        self, where: str, signature: KernelSignature, after: Mapping[Buffer, Array]
+    ) -> None:
+        for b in signature.values[len(signature.values) - len(signature.outputs) :]:
             line = difference(after[b], self.state.memory[b])
             if line:
                 raise _Wrong(where, f"{b!r}: {line}")
 
-    def _whole(self, steps: Sequence[Built | HostFallback], truth: Sequence[Array]) -> None:
+    def _whole(
+        self, steps: Sequence[Built | HostFallback], truth: Sequence[Array]
+    ) -> None:
         placed = _attempt("memory", lambda: place_buffers(self.plan, steps))
         _attempt("memory", lambda: verify_arena(placed))
         made = Assembler(placed, steps, self.target, _describe)
         model = _attempt("assemble", lambda: made.model({}))
         arrays = [self.case.inputs[v.name] for v in self.plan.graph.inputs]
-        exe = _attempt("load", lambda: Executable(model, threads=self.rng.choice((1, 2))))
+        exe = _attempt(
+            "load", lambda: Executable(model, threads=self.rng.choice((1, 2)))
+        )
         for run in ("first", "second"):
             found = _attempt(f"the {run} run", lambda: exe(*arrays))
             outputs = found if isinstance(found, tuple | list) else [found]
@@ -270,8 +306,8 @@ class _Kernels:
                     raise _Wrong(f"the {run} run", f"output {n}: {line}")
 
 
-def _pairs(face: Interface) -> Sequence[tuple[Buffer, Buffer]]:
-    return list(zip(face.values, face.params, strict=True))
+def _pairs(signature: KernelSignature) -> Sequence[tuple[Buffer, Buffer]]:
+    return list(zip(signature.values, signature.params, strict=True))
 
 
 def _describe(op: Any) -> tuple[str, Mapping[str, Any], Sequence[Any]]:

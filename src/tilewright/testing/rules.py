@@ -71,7 +71,9 @@ def _typed(e: Any, types: Mapping[DType, DType], holes: Mapping[Hole, Expr]) -> 
 
 def _literal(e: Const, types: Mapping[DType, DType]) -> Const:
     dtype = types.get(e.type, e.type)
-    return const(wrap(int(e.value.real), dtype) if dtype.kind == "uint" else e.value, dtype)
+    return const(
+        wrap(int(e.value.real), dtype) if dtype.kind == "uint" else e.value, dtype
+    )
 
 
 def _values(dtype: DType, radius: int) -> Sequence[Any]:
@@ -89,9 +91,14 @@ def _values(dtype: DType, radius: int) -> Sequence[Any]:
 def _check_sides(rule: Rule, types: Mapping[DType, DType]) -> int:
     holes = hole_list(rule)
     variables = {h: Var(h.name, types[h.dtype]) for h in holes}
-    left, right = _typed(rule.left, types, variables), _typed(rule.right, types, variables)
+    left, right = (
+        _typed(rule.left, types, variables),
+        _typed(rule.right, types, variables),
+    )
     radius = {0: 9, 1: 9, 2: 9, 3: 9, 4: 6, 5: 4}.get(len(holes), 3)
-    axes = [np.array(_values(types[h.dtype], radius), types[h.dtype].numpy) for h in holes]
+    axes = [
+        np.array(_values(types[h.dtype], radius), types[h.dtype].numpy) for h in holes
+    ]
     grid = [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
     env = {variables[h]: g for h, g in zip(holes, grid, strict=True)}
     agreed = _where(rule, holes, grid)
@@ -120,21 +127,28 @@ def _same(a: Any, b: Any) -> Any:
     """Equal bit for bit, except that every NaN is the same."""
     if a.dtype.kind != "f":
         return np.equal(a, b)
-    return (np.equal(a, b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
+    return (np.equal(a, b) & (np.signbit(a) == np.signbit(b))) | (
+        np.isnan(a) & np.isnan(b)
+    )
 
 
-def _check_compiled(rule: Rule, types: Mapping[DType, DType], family: Any, tries: int = 12) -> None:
+def _check_compiled(
+    rule: Rule, types: Mapping[DType, DType], family: Any, tries: int = 12
+) -> None:
     """The compiled row fires on instances of its left side and gives an equal expression."""
     function = RuleSet("one", (rule,), family).at_root
     holes = hole_list(rule)
     for constants in _constants(rule, holes, types, tries):
         filled: dict[Hole, Expr] = {
-            h: constants[h] if h in constants else Var(h.name, types[h.dtype]) for h in holes
+            h: constants[h] if h in constants else Var(h.name, types[h.dtype])
+            for h in holes
         }
         left = _typed(rule.left, types, filled)
         result = function(left)
         assert result is not None, f"rule {rule} does not fire on {left}"
-        assert result.dtype is left.dtype, f"rule {rule} changes {left.dtype} to {result.dtype}"
+        assert result.dtype is left.dtype, (
+            f"rule {rule} changes {left.dtype} to {result.dtype}"
+        )
         free = [v for v in filled.values() if isinstance(v, Var)]
         axes = [np.array(_values(v.dtype, 9), v.dtype.numpy) for v in free]
         grid = [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
@@ -156,7 +170,9 @@ def _constants(
     possible = np.flatnonzero(_where(rule, wanted, grid))
     assert len(possible), f"rule {rule}: no small constants meet its conditions"
     for n in np.random.default_rng(0).permutation(possible)[:tries]:
-        yield {h: const(g[n], types[h.dtype]) for h, g in zip(wanted, grid, strict=True)}
+        yield {
+            h: const(g[n], types[h.dtype]) for h, g in zip(wanted, grid, strict=True)
+        }
 
 
 # -- z3
@@ -177,7 +193,9 @@ def prove(rule: Rule, timeout_ms: int = 400) -> str:
         wide: dict[DType, DType] = {IDX: dtypes.int64, INT: dtypes.int64, BOOL: BOOL}
         for constants in _constants(rule, hole_list(rule), wide, 12):
             fixed = {h: int(c.value.real) for h, c in constants.items()}
-            assert _proved(rule, types, fixed, timeout_ms), f"rule {rule}: undecided at {fixed}"
+            assert _proved(rule, types, fixed, timeout_ms), (
+                f"rule {rule}: undecided at {fixed}"
+            )
     return outcome
 
 
@@ -189,7 +207,9 @@ def _z3_typings(rule: Rule) -> Iterator[dict[DType, str]]:
         ANY: ("int8", "float"),
         BOOL: ("bool",),
     }
-    sorts = list(dict.fromkeys(n.dtype for n in postorder(_left(rule)) if isinstance(n, Expr)))
+    sorts = list(
+        dict.fromkeys(n.dtype for n in postorder(_left(rule)) if isinstance(n, Expr))
+    )
     for choice in itertools.product(*(kinds[s] for s in sorts)):
         yield {BOOL: "bool", **dict(zip(sorts, choice, strict=True))}
 
@@ -210,7 +230,9 @@ def _proved(
     solver.set("timeout", timeout_ms)
     for guard in rule.when:
         solver.add(_to_z3(guard, variables, types))
-    solver.add(_to_z3(rule.left, variables, types) != _to_z3(rule.right, variables, types))
+    solver.add(
+        _to_z3(rule.left, variables, types) != _to_z3(rule.right, variables, types)
+    )
     verdict = solver.check()
     if verdict == z3.sat:
         raise AssertionError(f"rule {rule} is wrong on {dict(types)}: {solver.model()}")
@@ -273,7 +295,12 @@ def _z3_table(kind: str) -> dict[type[Expr], Callable[..., Any]]:
         nodes.Le: lambda a, b: a <= b,
     }
     if kind == "bool":
-        table |= {nodes.And: z3.And, nodes.Or: z3.Or, nodes.Xor: z3.Xor, nodes.Not: z3.Not}
+        table |= {
+            nodes.And: z3.And,
+            nodes.Or: z3.Or,
+            nodes.Xor: z3.Xor,
+            nodes.Not: z3.Not,
+        }
     elif kind == "float":
         table |= {
             nodes.Eq: z3.fpEQ,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import ScheduleError, TilewrightError
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.interp import run as interpret
 from tilewright.loops.nodes import AXES, Kernel
@@ -82,10 +82,14 @@ def run(
         return smallest(seed, kernel, crash.steps, str(crash), level)
     tell(s.trace)
     reason = problem(kernel, s.trace.steps, level, seed)
-    return None if reason is None else smallest(seed, kernel, s.trace.steps, reason, level)
+    return (
+        None if reason is None else smallest(seed, kernel, s.trace.steps, reason, level)
+    )
 
 
-def problem(kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int) -> str | None:
+def problem(
+    kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int
+) -> str | None:
     """What is wrong with `kernel` after these steps; None if nothing, or a step is refused."""
     s = Schedule(kernel)
     try:
@@ -101,9 +105,13 @@ def problem(kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int)
         verify(s.kernel)
         found = _different("interpreted", want, _interpreted(s.kernel, given))
         for order in (backwards, interleaved) if found is None else ():
-            found = found or _different(order.__name__, want, _interpreted(order(s.kernel), given))
+            found = found or _different(
+                order.__name__, want, _interpreted(order(s.kernel), given)
+            )
         if found is None and level is not None and not _needs_gpu(s.kernel):
-            found = _different(f"compiled for {level}", want, _native(s.kernel, given, level))
+            found = _different(
+                f"compiled for {level}", want, _native(s.kernel, given, level)
+            )
         if found is None and repr(replay(kernel, s.trace)) != repr(s.kernel):
             found = "its trace leads elsewhere"
     except TilewrightError as error:
@@ -140,7 +148,10 @@ def _native(kernel: Kernel, given: Arrays, level: str) -> list[Any]:
     arrays = {b: a.copy() for b, a in given.items()}
     outputs = [arrays[b] for b in kernel.outputs]
     exe = Executable(build_kernel(kernel, target("cpu", level)), threads=2)
-    exe(*(arrays[b] for b in kernel.inputs), out=outputs if len(outputs) > 1 else outputs[0])
+    exe(
+        *(arrays[b] for b in kernel.inputs),
+        out=outputs if len(outputs) > 1 else outputs[0],
+    )
     return list(arrays.values())
 
 

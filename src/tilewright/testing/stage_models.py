@@ -28,7 +28,9 @@ class _Builder(Builder):
 
     most = 1000
 
-    def op(self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any) -> Value:
+    def op(
+        self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any
+    ) -> Value:
         count, values = len(self.typer.operations), len(self.values)
         made = super().op(op_type, *inputs, outputs=outputs, **attrs)
         if made.static and np.prod(made.extents) > self.most:
@@ -62,7 +64,12 @@ def random_model(seed: int, operators: int | None = None) -> Case:
 
 def image(b: Builder) -> Value:
     """A new input [N, C, H, W]."""
-    shape = (b.rng.choice((1, 1, 2)), b.rng.choice(CHANNELS), b.extents[0], b.extents[1])
+    shape = (
+        b.rng.choice((1, 1, 2)),
+        b.rng.choice(CHANNELS),
+        b.extents[0],
+        b.extents[1],
+    )
     return b.leaf(shape, fixed=False)
 
 
@@ -72,7 +79,10 @@ def _image(b: Builder) -> Value:
 
 def _windows(b: Builder, x: Value, most: int) -> Attributes:
     """Windows that overlap more often than not, padded more often than not."""
-    kernel = [b.rng.choice([k for k in (1, 2, 3, 3) if k <= min(e, most)]) for e in x.extents[2:]]
+    kernel = [
+        b.rng.choice([k for k in (1, 2, 3, 3) if k <= min(e, most)])
+        for e in x.extents[2:]
+    ]
     attrs: Attributes = {"kernel_shape": kernel}
     if b.rng.random() < 0.5:
         attrs["strides"] = [b.rng.choice((1, 2, 2, 3)) for _ in kernel]
@@ -109,7 +119,9 @@ def _convolution(b: Builder, x: Value, keep: bool = False) -> Value:
         attrs = {"kernel_shape": [k, k], "pads": [k // 2] * 4}
     else:
         attrs = _windows(b, x, 3)
-    w = b.leaf((out, channels // group, *attrs["kernel_shape"]), fixed=b.rng.random() < 0.9)
+    w = b.leaf(
+        (out, channels // group, *attrs["kernel_shape"]), fixed=b.rng.random() < 0.9
+    )
     scaled = b.op("Conv", x, w, group=group, **attrs)
     return (
         b.op("Mul", scaled, b.given(np.array([0.25], np.float32)))
@@ -165,7 +177,11 @@ def dense(b: Builder) -> None:
     """Every layer appends to what all before it made; inner results are read elsewhere, too."""
     x = _image(b)
     for _ in range(b.rng.randint(1, 2)):
-        y = _convolution(b, x, keep=True) if b.rng.random() < 0.6 else b.op("Sigmoid", x)
+        y = (
+            _convolution(b, x, keep=True)
+            if b.rng.random() < 0.6
+            else b.op("Sigmoid", x)
+        )
         parts = [x, y] if b.rng.random() < 0.7 else [y, x]
         x = b.op("Concat", *parts, axis=1)
         if b.rng.random() < 0.5:

@@ -69,15 +69,23 @@ def _run_parts(op: Operation, given: Sequence[Array | None]) -> list[Array]:
     """The results of an operator that other operators say."""
     from tilewright.graph.infer import Typer
 
-    known = {v: a for v, a in zip(op.inputs, given, strict=True) if v is not None and a is not None}
-    free = {v: Value(f"{v.name}/free", v.dtype, v.shape) for v in known if v is op.inputs[0]}
+    known = {
+        v: a
+        for v, a in zip(op.inputs, given, strict=True)
+        if v is not None and a is not None
+    }
+    free = {
+        v: Value(f"{v.name}/free", v.dtype, v.shape) for v in known if v is op.inputs[0]
+    }
     typer = Typer(None, None, {v: a for v, a in known.items() if v not in free})
     inputs = tuple(None if v is None else free.get(v, v) for v in op.inputs)
     outputs = typer.apply(replace(op, inputs=inputs))
     values: dict[Value, Any] = {**typer.known, **{free[v]: known[v] for v in free}}
     for part in typer.operations:
         found = interp.run(part, values, None)
-        values |= {v: a for v, a in zip(part.outputs, found, strict=False) if v is not None}
+        values |= {
+            v: a for v, a in zip(part.outputs, found, strict=False) if v is not None
+        }
     return [np.asarray(values[v]) for v in outputs if v is not None]
 
 
@@ -107,7 +115,9 @@ def _pointwise(use: Use) -> Iterator[str]:
     spread = [None if a is None else np.broadcast_to(a, shape) for a in operands]
     for n in np.random.default_rng(1).integers(0, result.size, POINTS):
         at = tuple(int(i) for i in np.unravel_index(int(n), shape))
-        alone = [None if a is None else a[at].reshape((1,) * len(shape)) for a in spread]
+        alone = [
+            None if a is None else a[at].reshape((1,) * len(shape)) for a in spread
+        ]
         # What may be a scalar alone (a bound, a type to cast to) stays one.
         alone = [
             a if a is None or b is None or b.ndim else b
@@ -143,7 +153,10 @@ def _sources(use: Use, x: Array) -> list[Array] | None:
     results = use.on(x)
     if any(float(v) not in place for y in results for v in y.reshape(-1)):
         return None
-    return [np.array([place[float(v)] for v in y.reshape(-1)]).reshape(y.shape) for y in results]
+    return [
+        np.array([place[float(v)] for v in y.reshape(-1)]).reshape(y.shape)
+        for y in results
+    ]
 
 
 def _moves_data(use: Use) -> Iterator[str]:

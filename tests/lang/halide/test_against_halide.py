@@ -20,7 +20,9 @@ def both(make, sizes=(20, 12), *, rtol=0.0):
     """`make(module, images...)` realized by both modules."""
     results = []
     for m in (hl, theirs):
-        images = [m.Buffer(np.ascontiguousarray(a)) for a in (BYTES, SHORTS, WORDS, FLOATS)]
+        images = [
+            m.Buffer(np.ascontiguousarray(a)) for a in (BYTES, SHORTS, WORDS, FLOATS)
+        ]
         f = make(m, *images)
         found = f.realize(list(sizes))
         found = found if isinstance(found, tuple | list) else (found,)
@@ -68,12 +70,18 @@ EXPRESSIONS = {
     "bits": lambda m, b, s, w, f, x, y: (b & 15) ^ (b >> 2) | 64,
     "shifts": lambda m, b, s, w, f, x, y: (w << 3) + (s >> 2),
     "negation": lambda m, b, s, w, f, x, y: -w,
-    "rounding": lambda m, b, s, w, f, x, y: m.round(f) + m.floor(f) * 2.0 + m.ceil(f) + m.trunc(f),
+    "rounding": lambda m, b, s, w, f, x, y: (
+        m.round(f) + m.floor(f) * 2.0 + m.ceil(f) + m.trunc(f)
+    ),
     "widening": lambda m, b, s, w, f, x, y: (
-        m.i64(m.widening_mul(b, b)) + m.widening_sub(b, m.u8(s)) + m.widening_add(s, m.i16(w))
+        m.i64(m.widening_mul(b, b))
+        + m.widening_sub(b, m.u8(s))
+        + m.widening_add(s, m.i16(w))
     ),
     "halving": lambda m, b, s, w, f, x, y: (
-        m.halving_add(b, m.u8(w)) + m.rounding_halving_add(b, m.u8(w)) + m.halving_sub(b, m.u8(w))
+        m.halving_add(b, m.u8(w))
+        + m.rounding_halving_add(b, m.u8(w))
+        + m.halving_sub(b, m.u8(w))
     ),
     "saturating steps": lambda m, b, s, w, f, x, y: (
         m.saturating_add(s, m.i16(w * 30)) ^ m.saturating_sub(s, m.i16(w * 30))
@@ -92,7 +100,9 @@ EXPRESSIONS = {
     "tests of floats": lambda m, b, s, w, f, x, y: m.select(
         m.is_nan(m.sqrt(f)), 1, m.is_inf(f / m.f32(x)), 2, m.is_finite(f), 3, 4
     ),
-    "float parts": lambda m, b, s, w, f, x, y: m.fract(f) + m.hypot(f, 3.0) + m.atan2(f, m.f32(w)),
+    "float parts": lambda m, b, s, w, f, x, y: (
+        m.fract(f) + m.hypot(f, 3.0) + m.atan2(f, m.f32(w))
+    ),
     "bits of floats": lambda m, b, s, w, f, x, y: m.reinterpret(m.Int(32), f) ^ w,
 }
 
@@ -113,7 +123,13 @@ def test_functions(name):
     both(pointwise(expression), rtol=1e-5)
 
 
-CONDITIONS = ["repeat_edge", "repeat_image", "mirror_image", "mirror_interior", "constant_exterior"]
+CONDITIONS = [
+    "repeat_edge",
+    "repeat_image",
+    "mirror_image",
+    "mirror_interior",
+    "constant_exterior",
+]
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
@@ -215,7 +231,9 @@ SCHEDULES = {
         f.compute_at(g, v["x"]),
     ),
     "paper": lambda m, f, g, v: (
-        g.tile(v["x"], v["y"], v["xi"], v["yi"], 8, 4).vectorize(v["xi"], 4).parallel(v["y"]),
+        g.tile(v["x"], v["y"], v["xi"], v["yi"], 8, 4)
+        .vectorize(v["xi"], 4)
+        .parallel(v["y"]),
         f.compute_at(g, v["x"]).vectorize(v["x"], 4),
     ),
     "slide": lambda m, f, g, v: f.store_root().compute_at(g, v["y"]),

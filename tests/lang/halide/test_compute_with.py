@@ -85,7 +85,9 @@ PROGRAMS = (at_root, outputs, in_a_loop, three, updates)
 def test_results_are_those_of_halide(program):
     theirs = pytest.importorskip("halide")
     found, wanted = program(hl), program(theirs)
-    found, wanted = (v if isinstance(v, tuple | list) else (v,) for v in (found, wanted))
+    found, wanted = (
+        v if isinstance(v, tuple | list) else (v,) for v in (found, wanted)
+    )
     for got, want in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 
@@ -146,7 +148,10 @@ def inlined(m, v, f, g):
 @pytest.mark.parametrize(
     ("schedule", "problem"),
     [
-        (needs_later_rows, r"g, .*merge: the second loop depends on.*f\[.*compute one at"),
+        (
+            needs_later_rows,
+            r"g, .*merge: the second loop depends on.*f\[.*compute one at",
+        ),
         (other_loops, r"its loops down to y are y, those of f are x, y.*same order"),
         (other_kinds, "loop y is serial here and parallel there"),
         (inlined, "f is computed in 0 places, this in 1"),

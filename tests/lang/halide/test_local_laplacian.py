@@ -34,7 +34,8 @@ def upsample(f, name, rest):
         0.25 * f[(x // 2 - 1 + 2 * (x % 2), y, *rest)] + 0.75 * f[(x // 2, y, *rest)]
     )
     down[(x, y, *rest)] = (
-        0.25 * across[(x, y // 2 - 1 + 2 * (y % 2), *rest)] + 0.75 * across[(x, y // 2, *rest)]
+        0.25 * across[(x, y // 2 - 1 + 2 * (y % 2), *rest)]
+        + 0.75 * across[(x, y // 2, *rest)]
     )
     return down
 
@@ -51,7 +52,9 @@ def local_laplacian(image, pyramid_levels, intensities, alpha, beta):
 
     first = hl.Func("g0")
     level = hl.f32(k) / (intensities - 1.0)
-    first[x, y, k] = beta * (gray[x, y] - level) + level + remapped(gray[x, y], hl.f32(k))
+    first[x, y, k] = (
+        beta * (gray[x, y] - level) + level + remapped(gray[x, y], hl.f32(k))
+    )
     g, into = [first], [gray]
     for j in range(1, pyramid_levels):
         g.append(downsample(g[-1], f"g{j}", (k,)))
@@ -71,7 +74,9 @@ def local_laplacian(image, pyramid_levels, intensities, alpha, beta):
         value = into[j][x, y] * (intensities - 1.0)
         low = hl.clamp(hl.i32(value), 0, intensities - 2)
         rest = value - hl.f32(low)
-        chosen[x, y] = (1.0 - rest) * detail[j][x, y, low] + rest * detail[j][x, y, low + 1]
+        chosen[x, y] = (1.0 - rest) * detail[j][x, y, low] + rest * detail[j][
+            x, y, low + 1
+        ]
         merged = hl.Func(f"outg{j}")
         coarse = 0.0 if out is None else upsample(out, f"outg{j}", ())[x, y]
         merged[x, y] = chosen[x, y] + coarse
@@ -102,7 +107,10 @@ class Grid:
 
 def shrunk(f):
     (y0, y1), (x0, x1) = f.ends
-    ys, xs = np.arange((y0 + 2) // 2, (y1 - 2) // 2), np.arange((x0 + 2) // 2, (x1 - 2) // 2)
+    ys, xs = (
+        np.arange((y0 + 2) // 2, (y1 - 2) // 2),
+        np.arange((x0 + 2) // 2, (x1 - 2) // 2),
+    )
     rows = np.arange(y0, y1)
     a = Grid(
         (
@@ -114,7 +122,9 @@ def shrunk(f):
         (y0, xs[0]),
     )
     b = (
-        a.at(2 * ys - 1, xs) + 3 * (a.at(2 * ys, xs) + a.at(2 * ys + 1, xs)) + a.at(2 * ys + 2, xs)
+        a.at(2 * ys - 1, xs)
+        + 3 * (a.at(2 * ys, xs) + a.at(2 * ys + 1, xs))
+        + a.at(2 * ys + 2, xs)
     ) / 8
     return Grid(b, (ys[0], xs[0]))
 
@@ -126,7 +136,8 @@ def grown(f, like):
     xs = np.arange(max(x0, 2 * fx0 + 2), min(x1, 2 * fx1 - 2))
     rows = np.arange(fy0, fy1)
     a = Grid(
-        0.25 * f.at(rows, xs // 2 - 1 + 2 * (xs % 2)) + 0.75 * f.at(rows, xs // 2), (fy0, xs[0])
+        0.25 * f.at(rows, xs // 2 - 1 + 2 * (xs % 2)) + 0.75 * f.at(rows, xs // 2),
+        (fy0, xs[0]),
     )
     b = 0.25 * a.at(ys // 2 - 1 + 2 * (ys % 2), xs) + 0.75 * a.at(ys // 2, xs)
     return Grid(b, (ys[0], xs[0]))
@@ -160,7 +171,9 @@ def reference(image, pyramid_levels, intensities, alpha, beta):
         rest = value - low
         pick = np.take_along_axis
         chosen = (1 - rest) * pick(detail.values, low[..., None], 2)[..., 0]
-        chosen = Grid(chosen + rest * pick(detail.values, low[..., None] + 1, 2)[..., 0], (y0, x0))
+        chosen = Grid(
+            chosen + rest * pick(detail.values, low[..., None] + 1, 2)[..., 0], (y0, x0)
+        )
         out = chosen if out is None else plus(chosen, grown(out, chosen))
     height, width = image.shape
     final = out.at(np.arange(height), np.arange(width))
@@ -168,7 +181,9 @@ def reference(image, pyramid_levels, intensities, alpha, beta):
 
 
 def run(width, height, pyramid_levels, intensities, root_only):
-    image = np.random.default_rng(0).integers(0, 65536, (height, width)).astype(np.uint16)
+    image = (
+        np.random.default_rng(0).integers(0, 65536, (height, width)).astype(np.uint16)
+    )
     image[: height // 2, : width // 3] //= 4
     f, stored = local_laplacian(hl.Buffer(image), pyramid_levels, intensities, 0.5, 0.9)
     for g in () if root_only is None else stored:
@@ -197,4 +212,6 @@ def test_eight_levels(capsys):
     funcs, seconds = run(192, 128, 8, 8, False)
     assert funcs > 70
     with capsys.disabled():
-        print(f"local Laplacian: {funcs} Funcs, scheduled and compiled in {seconds:.1f} s")
+        print(
+            f"local Laplacian: {funcs} Funcs, scheduled and compiled in {seconds:.1f} s"
+        )

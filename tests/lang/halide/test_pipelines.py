@@ -33,7 +33,9 @@ def blur_3x3():
     blur_x[x, y] = (image[x - 1, y] + image[x, y] + image[x + 1, y]) / 3
     blur_y[x, y] = (blur_x[x, y - 1] + blur_x[x, y] + blur_x[x, y + 1]) / 3
     rng = np.random.default_rng(0)
-    source = hl.Buffer(rng.integers(0, 20000, (HEIGHT + 2, WIDTH + 2)).astype(np.uint16))
+    source = hl.Buffer(
+        rng.integers(0, 20000, (HEIGHT + 2, WIDTH + 2)).astype(np.uint16)
+    )
     source.set_min([-1, -1])
     image.set(source)
     return blur_x, blur_y, np.asarray(source)
@@ -130,7 +132,9 @@ def test_matmul():
     product[x, y] += left[r, y] * right[x, r]
     out[x, y] = product[x, y]
     out.tile(x, y, xi, yi, 16, 4).vectorize(xi, 8).unroll(xi).unroll(yi).parallel(y)
-    product.compute_at(out, x).store_in(hl.MemoryType.Register).vectorize(x, 8).unroll(x).unroll(y)
+    product.compute_at(out, x).store_in(hl.MemoryType.Register).vectorize(x, 8).unroll(
+        x
+    ).unroll(y)
     product.update().reorder(x, y, r).vectorize(x, 8).unroll(x).unroll(y)
     checked(out, [64, 48], a @ b, rtol=1e-4)
 
@@ -189,7 +193,12 @@ def test_argmax():
 
 def test_conditions_of_a_reduction_in_an_expression():
     """They may use Vars, and variables of a reduction around, which the values do not use."""
-    f, g, r, q = hl.Func("f"), hl.Func("g"), hl.RDom([(0, 8)], "r"), hl.RDom([(0, 5)], "q")
+    f, g, r, q = (
+        hl.Func("f"),
+        hl.Func("g"),
+        hl.RDom([(0, 8)], "r"),
+        hl.RDom([(0, 5)], "q"),
+    )
     r.where(r <= x)
     f[x] = hl.sum(r, hl.i32(r) + 1)
     np.testing.assert_array_equal(f.realize([6]), [1, 3, 6, 10, 15, 21])
@@ -252,7 +261,9 @@ def test_convolution_layer():
     conv[c, x, y, m] = b[c]
     conv[c, x, y, m] += filter_[c, r.y, r.z, r.x] * source[r.x, x + r.y, y + r.z, m]
     relu[c, x, y, m] = hl.max(0, conv[c, x, y, m])
-    relu.split(c, c, k, 16).split(x, x, xi, 3).reorder(k, xi, c, x, y, m).vectorize(k, 8)
+    relu.split(c, c, k, 16).split(x, x, xi, 3).reorder(k, xi, c, x, y, m).vectorize(
+        k, 8
+    )
     relu.unroll(xi).parallel(y)
     conv.compute_at(relu, c).store_in(hl.MemoryType.Register)
     conv.vectorize(c, 8).unroll(c).unroll(x)
@@ -340,7 +351,12 @@ def test_specialize_runs_one_of_two_loops():
     f.specialize((mode > 0) & (mode < 3)).vectorize(xi).parallel(y)
     f.unroll(xi)
     text = repr(f.kernel([32, 4]))
-    assert text.count(" vector:") == text.count(" unroll:") == text.count(" parallel:") == 1
+    assert (
+        text.count(" vector:")
+        == text.count(" unroll:")
+        == text.count(" parallel:")
+        == 1
+    )
     columns, rows = np.meshgrid(np.arange(32), np.arange(4))
     for value in (0, 2, 3):
         mode.set(value)
@@ -363,7 +379,9 @@ def test_specialize_with_a_producer_inside():
 def test_storage_in_another_order():
     blur_x, blur_y, source = blur_3x3()
     blur_x.compute_root().reorder_storage(y, x)
-    assert f"alloc blur_x: uint16[{WIDTH}, {HEIGHT + 2}]" in repr(blur_y.kernel([WIDTH, HEIGHT]))
+    assert f"alloc blur_x: uint16[{WIDTH}, {HEIGHT + 2}]" in repr(
+        blur_y.kernel([WIDTH, HEIGHT])
+    )
     checked(blur_y, [WIDTH, HEIGHT], blurred(source))
 
 
@@ -378,8 +396,12 @@ def test_several_outputs_share_what_they_need():
     first, second = both.realize([6, 4])
     np.testing.assert_array_equal(first, (columns + rows * 10) * 2)
     np.testing.assert_array_equal(second, -(columns + rows * 10))
-    assert repr(both.kernel([6, 4])).startswith("kernel g_h() -> g: int32[4, 6], h: int32[4, 6]:")
+    assert repr(both.kernel([6, 4])).startswith(
+        "kernel g_h() -> g: int32[4, 6], h: int32[4, 6]:"
+    )
     h2 = hl.Func("h2")
     h2[x, y] = g[x + 1, y]
-    with pytest.raises(InputError, match=r"g: it is needed over \[0\.\.6, 0\.\.3\], but only"):
+    with pytest.raises(
+        InputError, match=r"g: it is needed over \[0\.\.6, 0\.\.3\], but only"
+    ):
         hl.Pipeline([g, h2]).realize([6, 4])

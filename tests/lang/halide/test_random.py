@@ -25,7 +25,9 @@ WAYS = ["inline", "root", "at", "at", "store", "store"]
 @st.composite
 def reads(draw, f):
     """A sum of reads of `f` around a point, at the same scale, at half or at double of it."""
-    scale = draw(st.sampled_from([lambda v: v, lambda v: v, lambda v: 2 * v, lambda v: v // 2]))
+    scale = draw(
+        st.sampled_from([lambda v: v, lambda v: v, lambda v: 2 * v, lambda v: v // 2])
+    )
     total = None
     for _ in range(draw(st.integers(1, 3))):
         dx, dy = draw(st.integers(-2, 2)), draw(st.integers(-2, 2))
@@ -41,7 +43,9 @@ def pipelines(draw):
     funcs = [hl.BoundaryConditions.repeat_edge(hl.Buffer(image, name="image"))]
     for n in range(draw(st.integers(1, 4))):
         f = hl.Func(f"f{n}")
-        sources = draw(st.lists(st.sampled_from(funcs[-2:]), min_size=1, max_size=2, unique=True))
+        sources = draw(
+            st.lists(st.sampled_from(funcs[-2:]), min_size=1, max_size=2, unique=True)
+        )
         parts = [draw(reads(g)) for g in sources]
         value = parts[0] if len(parts) == 1 else hl.max(*parts)
         if draw(st.integers(0, 3)) == 0:
@@ -60,7 +64,9 @@ def split_output(draw, out):
     for axis in ("x", "y"):
         if draw(st.booleans()):
             old = hl.Var(axis)
-            tail = draw(st.sampled_from([hl.TailStrategy.Auto, hl.TailStrategy.GuardWithIf]))
+            tail = draw(
+                st.sampled_from([hl.TailStrategy.Auto, hl.TailStrategy.GuardWithIf])
+            )
             out.split(old, OUTER[axis], INNER[axis], draw(st.integers(1, 5)), tail)
             at = loops.index(axis)
             loops[at : at + 1] = [OUTER[axis].name(), INNER[axis].name()]
@@ -106,11 +112,15 @@ def schedule(draw, funcs):
 
 def share(draw, funcs):
     """Some neighbors share loops, of their pure definitions, that both still have."""
-    for f, g in itertools.pairwise(f for f in funcs if f.compute is not None or f is funcs[-1]):
+    for f, g in itertools.pairwise(
+        f for f in funcs if f.compute is not None or f is funcs[-1]
+    ):
         loops = [v for v in f.plan(0).vars if v in g.plan(0).vars]
         if loops and draw(st.booleans()):
             first, second = draw(st.permutations([f, g]))
-            first.compute_with(second, hl.Var(loops[-1] if draw(st.booleans()) else loops[0]))
+            first.compute_with(
+                second, hl.Var(loops[-1] if draw(st.booleans()) else loops[0])
+            )
 
 
 def interpreted(kernel):
@@ -166,7 +176,9 @@ def test_many_random_schedules(data):
 def test_a_vector_wider_than_its_buffer_writes_nothing_beside_it():
     image = np.random.default_rng(0).integers(-9, 9, (9, 11)).astype(np.int32)
     f, g = hl.Func("f"), hl.Func("g")
-    f[x, y] = hl.BoundaryConditions.repeat_edge(hl.Buffer(image, name="image"))[x, y] * 1
+    f[x, y] = (
+        hl.BoundaryConditions.repeat_edge(hl.Buffer(image, name="image"))[x, y] * 1
+    )
     g[x, y] = f[x, y - 1] + f[x - 1, y - 1]
     want = interpreted(g.kernel([7, 6]))
     f.compute_at(g, x).vectorize(x, 4)

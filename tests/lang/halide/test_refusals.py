@@ -62,17 +62,29 @@ def test_rfactor_of_what_are_no_pairs(kept):
     ("verb", "problem"),
     [
         pytest.param(lambda f: f.tile(x, u, xi, yi, 4, 4), "no loop u", id="tile"),
-        pytest.param(lambda f: f.tile(x, y, xi, yi, 4, 0), "the factor is 0", id="tile-by-0"),
+        pytest.param(
+            lambda f: f.tile(x, y, xi, yi, 4, 0), "the factor is 0", id="tile-by-0"
+        ),
         pytest.param(lambda f: f.parallel(x, 0), "the factor is 0", id="parallel"),
-        pytest.param(lambda f: f.split(x, y, xi, 4), "two loops y", id="split-onto-another"),
-        pytest.param(lambda f: f.split(x, xo, xo, 4), "two loops xo", id="split-onto-itself"),
+        pytest.param(
+            lambda f: f.split(x, y, xi, 4), "two loops y", id="split-onto-another"
+        ),
+        pytest.param(
+            lambda f: f.split(x, xo, xo, 4), "two loops xo", id="split-onto-itself"
+        ),
         pytest.param(lambda f: f.fuse(x, x, u), "two loops x", id="fuse-with-itself"),
         pytest.param(lambda f: f.reorder(x, x), "two loops x", id="reorder"),
         pytest.param(lambda f: f.rename(x, y), "two loops y", id="rename"),
-        pytest.param(lambda f: f.fold_storage(u, 4), "no dimension u", id="fold-storage"),
+        pytest.param(
+            lambda f: f.fold_storage(u, 4), "no dimension u", id="fold-storage"
+        ),
         pytest.param(lambda f: f.bound(u, 0, 4), "no dimension u", id="bound"),
-        pytest.param(lambda f: f.set_estimate(u, 0, 4), "no dimension u", id="estimate"),
-        pytest.param(lambda f: f.set_estimates([(0, 4)]), "1 dimensions", id="estimates"),
+        pytest.param(
+            lambda f: f.set_estimate(u, 0, 4), "no dimension u", id="estimate"
+        ),
+        pytest.param(
+            lambda f: f.set_estimates([(0, 4)]), "1 dimensions", id="estimates"
+        ),
         pytest.param(lambda f: f.compute_at("g", x), "name a Func", id="compute-at"),
         pytest.param(lambda f: f.store_in("stack"), "store_in", id="store-in"),
     ],
@@ -91,7 +103,9 @@ def test_a_ring_that_is_asked_for_is_made_or_refused():
     f, g = plane(), hl.Func("g")
     g[x, y] = f[x, y] + f[x, y + 1]
     f.compute_root().fold_storage(y, 4)
-    with pytest.raises(ScheduleError, match=r"f, test_refusals.py:\d+: .*rows are alive at once"):
+    with pytest.raises(
+        ScheduleError, match=r"f, test_refusals.py:\d+: .*rows are alive at once"
+    ):
         g.realize([8, 16])
 
 
@@ -104,7 +118,9 @@ def test_who_does_not_read_it_cannot_read_a_wrapper(verb):
     g = reader(f)
     with pytest.raises(InputError, match=r"other does not read it.* these do: g"):
         getattr(f, verb)(other)
-    with pytest.raises(InputError, match=r"later does not read it.* define later first"):
+    with pytest.raises(
+        InputError, match=r"later does not read it.* define later first"
+    ):
         getattr(f, verb)(hl.Func("later"))
     with pytest.raises(InputError, match="no reader is named"):
         getattr(f, verb)([])

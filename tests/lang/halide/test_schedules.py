@@ -9,8 +9,8 @@ import pytest
 
 from tilewright import halide as hl
 from tilewright.base.errors import ScheduleError
+from tilewright.lang.halide.syntax.lower import kernel as plain
 from tilewright.loops.lower import lower
-from tilewright.notation.halide.lower import kernel as plain
 from tilewright.schedule import replay
 
 x, y, xi, yi, xo, yo, t = (hl.Var(name) for name in "x y xi yi xo yo t".split())
@@ -225,7 +225,10 @@ REFUSED = {
         r"compute_at\(h, y\): does not use it",
         r"compute_root\(\), compute_at\(g, y\)",
     ),
-    at_a_loop_of_one_use: ("also used outside loop k.y", r"legal places: compute_root\(\)$"),
+    at_a_loop_of_one_use: (
+        "also used outside loop k.y",
+        r"legal places: compute_root\(\)$",
+    ),
     stored_inside: ("it is stored at x, inside the loop y", "further out"),
     shared_by_threads: ("loop-carried dependence", "before|memory|loop"),
     too_small_a_ring: ("3 rows are alive at once", "fold by at least 3"),

@@ -32,7 +32,9 @@ def test_into_a_part_of_a_buffer():
     part = whole.cropped(0, 2, 3).cropped(1, 1, 4)
     assert plus().realize(part) is None
     array = np.asarray(whole)
-    assert (array[1:5, 2:5] == np.add.outer(np.arange(1, 5) * 10, np.arange(2, 5))).all()
+    assert (
+        array[1:5, 2:5] == np.add.outer(np.arange(1, 5) * 10, np.arange(2, 5))
+    ).all()
     assert (array == -1).sum() == 8 * 6 - 3 * 4
     other = part.copy()
     other.translate([1, 1])
@@ -112,7 +114,9 @@ def test_a_clone_has_a_schedule_of_its_own():
     f.compute_root()
     f.clone_in(g).compute_at(g, y)
     assert "f_clone_in_g" in repr(h.kernel([6, 4]))
-    np.testing.assert_array_equal(h.realize([6, 4]), np.asarray(plus().realize([6, 4])) + 1)
+    np.testing.assert_array_equal(
+        h.realize([6, 4]), np.asarray(plus().realize([6, 4])) + 1
+    )
 
 
 def test_a_wrapper_is_made_once():
@@ -131,9 +135,15 @@ def test_loop_nests_of_estimates(capsys):
 
 
 def test_types_answer():
-    assert hl.UInt(8).max() == 255 and hl.Int(16).min() == -32768 and hl.Float(32).bytes() == 4
+    assert (
+        hl.UInt(8).max() == 255
+        and hl.Int(16).min() == -32768
+        and hl.Float(32).bytes() == 4
+    )
     assert hl.Int(8).can_represent(-128) and not hl.UInt(8).can_represent(256)
-    assert hl.Int(16).can_represent(hl.UInt(8)) and not hl.UInt(8).can_represent(hl.Int(8))
+    assert hl.Int(16).can_represent(hl.UInt(8)) and not hl.UInt(8).can_represent(
+        hl.Int(8)
+    )
     assert hl.UInt(8).with_bits(32) == hl.UInt(32) and str(hl.Bool()) == "bool"
     assert hl.Bool().is_uint() and hl.Bool().bits() == 1 and hl.Bool().max() == 1
 
@@ -183,8 +193,12 @@ def test_types_that_can_be_represented(type, other):
 
 
 def test_floats_as_types():
-    assert hl.Float(64).can_represent(hl.Float(32)) and hl.Float(16).can_represent(hl.Float(16))
+    assert hl.Float(64).can_represent(hl.Float(32)) and hl.Float(16).can_represent(
+        hl.Float(16)
+    )
     assert not hl.Float(32).can_represent(hl.Float(64))
     assert not hl.Int(64).can_represent(hl.Float(16))
     assert not hl.Int(32).can_represent(0.5) and hl.UInt(8).can_represent(255.0)
-    assert not hl.Int(32).can_represent(float("nan")) and hl.Float(32).can_represent(float("nan"))
+    assert not hl.Int(32).can_represent(float("nan")) and hl.Float(32).can_represent(
+        float("nan")
+    )

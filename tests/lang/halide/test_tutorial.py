@@ -14,7 +14,9 @@ theirs = pytest.importorskip("halide")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     found, wanted = (PROGRAMS[name](m) for m in (hl, theirs))
-    found, wanted = (v if isinstance(v, tuple | list) else (v,) for v in (found, wanted))
+    found, wanted = (
+        v if isinstance(v, tuple | list) else (v,) for v in (found, wanted)
+    )
     for ours, want in zip(found, wanted, strict=True):
         got, expected = np.asarray(ours), np.asarray(want)
         assert got.dtype == expected.dtype

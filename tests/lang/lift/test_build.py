@@ -42,7 +42,11 @@ def layer(W: f32[m, n], b: f32[m], x: f32[n]):
 def product(A: f32[m, k], B: f32[k, n]):
     columns = B | Transpose
     return A | MapPar(
-        lambda row: columns | MapSeq(lambda c: Zip(row, c) | Map(mul) | ReduceSeq(add, 0.0)) | Join
+        lambda row: (
+            columns
+            | MapSeq(lambda c: Zip(row, c) | Map(mul) | ReduceSeq(add, 0.0))
+            | Join
+        )
     )
 
 
@@ -140,11 +144,15 @@ def test_types_can_be_given_three_ways() -> None:
 
 def test_text_both_ways() -> None:
     assert lift.show(lift.parse(lift.show(layer))) == lift.show(layer)
-    (c,) = lift.normalize(lift.parse("fun(lambda x: x | Map(relu), f32[8])")).computations
+    (c,) = lift.normalize(
+        lift.parse("fun(lambda x: x | Map(relu), f32[8])")
+    ).computations
     assert lift.show(c) == "fun(lambda x: x | Map(lambda i: max(i, 0.0)), f32[8])"
     assert repr(lift.computation(lift.show(c))) == repr(c)
     with pytest.raises(UnsupportedError, match="2 Computations"):
-        lift.computation(fun(lambda x: let(x | Map(relu), lambda e: Zip(e, e) | Map(add)), f32[8]))
+        lift.computation(
+            fun(lambda x: let(x | Map(relu), lambda e: Zip(e, e) | Map(add)), f32[8])
+        )
 
 
 def test_wrong_sizes_are_named() -> None:

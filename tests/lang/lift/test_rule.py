@@ -8,8 +8,8 @@ from tilewright import lift
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import TilewrightError
 from tilewright.lang.lift import Join, Map, Reduce, Split, f32, fun, neg, relu
-from tilewright.notation.lift.conditions import associative, divides, neutral
-from tilewright.notation.lift.types import Scalar
+from tilewright.lift.conditions import associative, divides, neutral
+from tilewright.lift.types import Scalar
 
 H = lift.holes
 NUMBERS = H.term("xs", H.arr(H.s, H.n))
@@ -46,5 +46,7 @@ def test_a_right_rule_applies() -> None:
 
 
 def test_a_rule_that_applies_to_nothing_is_refused() -> None:
-    with pytest.raises(TilewrightError, match="no random program that it applies to was found"):
+    with pytest.raises(
+        TilewrightError, match="no random program that it applies to was found"
+    ):
         lift.rule("same", NUMBERS | Map(relu), NUMBERS | Map(relu))

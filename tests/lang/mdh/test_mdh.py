@@ -17,7 +17,13 @@ from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import import_model, optimize
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
-from tilewright.notation.mdh.catalog import bert_mask, binary, dot, expand_dims, mat_mul
+from tilewright.lang.mdh.syntax.catalog import (
+    bert_mask,
+    binary,
+    dot,
+    expand_dims,
+    mat_mul,
+)
 from tilewright.plan.nodes import FusionGroup
 from tilewright.targets.registry import target
 
@@ -57,7 +63,12 @@ def operators() -> list[mdh.Expression]:
         )
 
     inverted = pointwise(lambda x: 1.0 - x, expanded, "sub", "S")
-    return [product, expanded, inverted, pointwise(lambda x: x * -10000.0, inverted, "mul", "OB1")]
+    return [
+        product,
+        expanded,
+        inverted,
+        pointwise(lambda x: x * -10000.0, inverted, "mul", "OB1"),
+    ]
 
 
 def inputs() -> list[Any]:

@@ -22,7 +22,10 @@ def _one(f: Callable[..., Any], shape: tuple[int, ...] = (8,)) -> Any:
 
 
 EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
-    "few-indices": (lambda: A[0], "tensor A: indexed with 1 expressions, it has 2 dimensions"),
+    "few-indices": (
+        lambda: A[0],
+        "tensor A: indexed with 1 expressions, it has 2 dimensions",
+    ),
     "constant": (lambda: A[0, 6], r"tensor A, dimension 1: index 6 is outside 0\.\.5"),
     "negative": (lambda: A[-1, 0], "index -1 is outside"),
     "float-index": (lambda: A[0.5, 0], "the index is 0.5. an index is an integer"),
@@ -41,17 +44,26 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         "i is an axis of the tensor, not one to reduce over",
     ),
     "no-axis": (lambda: _one(lambda i: t.sum(A[i, k])), "sum: it needs axis="),
-    "bad-axis": (lambda: _one(lambda i: t.sum(A[i, 0], axis=0)), "axis=0 is not an axis"),
+    "bad-axis": (
+        lambda: _one(lambda i: t.sum(A[i, 0], axis=0)),
+        "axis=0 is not an axis",
+    ),
     "nested": (
         lambda: _one(lambda i: t.sum(A[i, k], axis=k) + 1.0),
         r"a reduction \(add\) is the whole body of a compute.*a separate compute",
     ),
-    "nested-right": (lambda: _one(lambda i: 1.0 - t.max(A[i, k], axis=k)), r"a reduction \(max\)"),
+    "nested-right": (
+        lambda: _one(lambda i: 1.0 - t.max(A[i, k], axis=k)),
+        r"a reduction \(max\)",
+    ),
     "in-reduction": (
         lambda: _one(lambda i: t.sum(t.sum(A[k, l], axis=l), axis=k)),
         r"a reduction \(add\)",
     ),
-    "in-function": (lambda: _one(lambda i: t.exp(t.sum(A[i, k], axis=k))), r"a reduction \(add\)"),
+    "in-function": (
+        lambda: _one(lambda i: t.exp(t.sum(A[i, k], axis=k))),
+        r"a reduction \(add\)",
+    ),
     "two-reductions": (
         lambda: _one(lambda i: (t.sum(A[i, k], axis=k), t.max(A[i, k], axis=k))),
         "several reductions in one body",
@@ -93,9 +105,14 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: _one(lambda i: t.argmax((A[i, k], A[i, k]), axis=k)),
         "argmax: it takes a value, or a value and an integer index",
     ),
-    "conditions": (lambda: _one(lambda i: t.all(A[i, k], axis=k)), "it is for conditions"),
+    "conditions": (
+        lambda: _one(lambda i: t.all(A[i, k], axis=k)),
+        "it is for conditions",
+    ),
     "identity": (
-        lambda: _one(lambda i: t.comm_reducer(lambda a, b: a, lambda d: A[0, 0])(A[i, k], k)),
+        lambda: _one(
+            lambda i: t.comm_reducer(lambda a, b: a, lambda d: A[0, 0])(A[i, k], k)
+        ),
         "the identity is not a constant",
     ),
     "scan-axis": (
@@ -118,7 +135,9 @@ def test_expressions(name: str) -> None:
         make()
 
 
-def _state(init: Any, step: Callable[[Any], Any], shape: tuple[int, int] = (5, 6)) -> Any:
+def _state(
+    init: Any, step: Callable[[Any], Any], shape: tuple[int, int] = (5, 6)
+) -> Any:
     state = t.placeholder(shape)
     return t.scan(init, step(state), state)
 
@@ -143,7 +162,10 @@ def test_a_state_is_read_at_earlier_steps_only(index: Callable[[Any], Any]) -> N
     [
         pytest.param(lambda p, s, i: p[s // 2, i], id="by-halves"),
         pytest.param(lambda p, s, i: p[0, i], id="the-first"),
-        pytest.param(lambda p, s, i: t.if_then_else(s > 1, p[s - 2, i], p[s - 1, i]), id="guarded"),
+        pytest.param(
+            lambda p, s, i: t.if_then_else(s > 1, p[s - 2, i], p[s - 1, i]),
+            id="guarded",
+        ),
     ],
 )
 def test_earlier_steps_are_found_exactly(value: Callable[..., Any]) -> None:
@@ -168,7 +190,9 @@ def test_recurrences() -> None:
             return t.compute((5, 6), lambda s, i: half[s - 1, i])
 
         _state(first, skewed)
-    early = _state(first, lambda s: t.compute((5, 6), lambda n, i: s[n - 2, i] + A[n, i]))
+    early = _state(
+        first, lambda s: t.compute((5, 6), lambda n, i: s[n - 2, i] + A[n, i])
+    )
     with pytest.raises(InputError, match=r"leaves 0\.\.4"):
         str(t.create_schedule(early.op))
 
@@ -184,9 +208,13 @@ def test_structural_errors_come_at_once() -> None:
     y, x = s[C].op.axis
     yo, _ = s[C].split(y, 4)
     here = r"s\[C\]\.split\(y, factor=4\) \(test_errors\.py:\d+\)"
-    with pytest.raises(ScheduleError, match=rf"y is no longer a loop since {here}.*y\.o, y\.i"):
+    with pytest.raises(
+        ScheduleError, match=rf"y is no longer a loop since {here}.*y\.o, y\.i"
+    ):
         s[C].vectorize(y)
-    with pytest.raises(ScheduleError, match=r"s\[C\]\.split\(x\).*give factor= or nparts="):
+    with pytest.raises(
+        ScheduleError, match=r"s\[C\]\.split\(x\).*give factor= or nparts="
+    ):
         s[C].split(x)
     with pytest.raises(ScheduleError, match="give n loops and then n factors"):
         s[C].tile(yo, x, 4)
@@ -202,7 +230,9 @@ def test_structural_errors_come_at_once() -> None:
         s[C].compute_at(s[C], x)
     with pytest.raises(ScheduleError, match="x is not a loop of the reduction"):
         s.rfactor(C, x)
-    with pytest.raises(ScheduleError, match=r"s\.cache_read\(C, 'stack'\).*nothing reads C"):
+    with pytest.raises(
+        ScheduleError, match=r"s\.cache_read\(C, 'stack'\).*nothing reads C"
+    ):
         s.cache_read(C, "stack")
     with pytest.raises(InputError, match=r"A.* is not a stage. the stages are C"):
         s[A]
@@ -218,7 +248,9 @@ def test_what_a_primitive_refuses_names_the_line() -> None:
             ask()
     s, C, args = product()
     s[C].compute_inline()
-    with pytest.raises(ScheduleError, match=r"s\[C\]\.compute_inline\(\).*it is a parameter"):
+    with pytest.raises(
+        ScheduleError, match=r"s\[C\]\.compute_inline\(\).*it is a parameter"
+    ):
         str(s)
 
 
@@ -230,7 +262,8 @@ def test_a_loop_that_is_gone() -> None:
     s[P].compute_at(s[C], s[C].op.axis[0])
     s[C].split(s[C].op.axis[0], 4)
     with pytest.raises(
-        ScheduleError, match=r"s\[P\]\.compute_at\(s\[C\], i\).*i is no longer a loop of C"
+        ScheduleError,
+        match=r"s\[P\]\.compute_at\(s\[C\], i\).*i is no longer a loop of C",
     ):
         str(s)
 
@@ -260,7 +293,9 @@ def test_symbolic_arguments() -> None:
     x, c = np.arange(5, dtype=np.float32), np.zeros(4, np.float32)
     f(x, c)
     np.testing.assert_array_equal(c, x[1:] + x[:-1])
-    with pytest.raises(InputError, match=r"X: expected shape \(5,\) where n = 4, got \(6,\)"):
+    with pytest.raises(
+        InputError, match=r"X: expected shape \(5,\) where n = 4, got \(6,\)"
+    ):
         f(np.zeros(6, np.float32), c)
     with pytest.raises(InputError, match="1 arrays given, 2 expected: X, C"):
         f(x)
@@ -275,7 +310,11 @@ def test_a_line_says_at_once_what_is_wrong_with_it() -> None:
     s = t.create_schedule(C.op)
     with pytest.raises(ScheduleError, match=r"unknown tail 'ragged'.*exact, guard"):
         s[C].split(s[C].op.axis[0], 4, tail="ragged")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"args: the arguments are None. a list of tensors"):
+    with pytest.raises(
+        InputError, match=r"args: the arguments are None. a list of tensors"
+    ):
         t.build(s, None)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="create_schedule: there is nothing to compute"):
+    with pytest.raises(
+        InputError, match="create_schedule: there is nothing to compute"
+    ):
         t.create_schedule([])

@@ -12,7 +12,22 @@ from tilewright import te as t
 from tilewright.base.errors import InputError, UnsupportedError
 
 FLOATS = np.array(
-    [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999997, 3.25, 100.0, 1e8, np.inf, -np.inf, np.nan],
+    [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        0.49999997,
+        3.25,
+        100.0,
+        1e8,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ],
     np.float32,
 )
 POSITIVE = np.abs(FLOATS) + np.float32(0.125)
@@ -90,7 +105,9 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
 def test_agrees_with_numpy(name: str, target: str) -> None:
     function, reference, arrays = CASES[name]
     n = len(arrays[0])
-    operands = [t.placeholder((n,), a.dtype.name, f"A{k}") for k, a in enumerate(arrays)]
+    operands = [
+        t.placeholder((n,), a.dtype.name, f"A{k}") for k, a in enumerate(arrays)
+    ]
     result = t.compute((n,), lambda i: function(*(a[i] for a in operands)), name="C")
     with np.errstate(all="ignore"):
         wanted = np.asarray(reference(*arrays)).astype(result.dtype.numpy)
@@ -131,14 +148,18 @@ def test_an_operator_of_ones_own_keeps_its_laws() -> None:
     }
     for message, combine in wrong.items():
         op = t.comm_reducer(combine, zero, name="odd")
-        with pytest.raises(InputError, match=rf"operator odd: .*{message}, at") as raised:
+        with pytest.raises(
+            InputError, match=rf"operator odd: .*{message}, at"
+        ) as raised:
             t.compute((1,), lambda i, op=op: op(A[k], axis=k), name="C")
         assert raised.value.code == "TW-OPERATOR" and raised.value.hint
     first = lambda a, b: t.if_then_else(a.eq(0), b, a)  # noqa: E731
     with pytest.raises(InputError, match="does not commute"):
         t.compute((1,), lambda i: t.comm_reducer(first, zero)(A[k], axis=k), name="C")
     C = t.compute(
-        (1,), lambda i: t.comm_reducer(first, zero, commutative=False)(A[k], axis=k), name="C"
+        (1,),
+        lambda i: t.comm_reducer(first, zero, commutative=False)(A[k], axis=k),
+        name="C",
     )
     out = np.empty(1, np.float32)
     t.build(t.create_schedule(C), [A, C])(np.arange(8, dtype=np.float32), out)

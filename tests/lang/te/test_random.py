@@ -8,15 +8,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.notation.te.operators import CASES, Case, matmul
+from tests.lang.te.syntax.operators import CASES, Case, matmul
 from tilewright import te as t
 from tilewright.base.errors import ScheduleError
+from tilewright.lang.te.syntax.nodes import Compute
 from tilewright.loops.verify import verify
-from tilewright.notation.te.nodes import Compute
 
-NAMES = ("small_matmul", "conv2d", "softmax", "layer_norm", "argmax", "max_pool", "prefix_scan")
+NAMES = (
+    "small_matmul",
+    "conv2d",
+    "softmax",
+    "layer_norm",
+    "argmax",
+    "max_pool",
+    "prefix_scan",
+)
 VERBS = (
-    *("split", "split", "split", "fuse", "reorder", "reorder", "compute_at", "compute_at"),
+    *(
+        "split",
+        "split",
+        "split",
+        "fuse",
+        "reorder",
+        "reorder",
+        "compute_at",
+        "compute_at",
+    ),
     *("inline", "kind", "kind", "cache_read", "cache_write", "rfactor"),
 )
 
@@ -38,7 +55,9 @@ def _say(draw: Any, s: t.Schedule) -> None:
             at = draw(st.integers(0, len(stage.leaves) - 1))
             stage.fuse(*stage.leaves[at : at + 2])
         case "reorder":
-            some = draw(st.lists(st.sampled_from(stage.leaves), min_size=1, unique=True))
+            some = draw(
+                st.lists(st.sampled_from(stage.leaves), min_size=1, unique=True)
+            )
             stage.reorder(*some)
         case "compute_at":
             other = draw(st.sampled_from(s.stages))
@@ -46,7 +65,9 @@ def _say(draw: Any, s: t.Schedule) -> None:
         case "inline":
             stage.compute_inline()
         case "kind":
-            getattr(stage, draw(st.sampled_from(["vectorize", "unroll", "parallel"])))(loop)
+            getattr(stage, draw(st.sampled_from(["vectorize", "unroll", "parallel"])))(
+                loop
+            )
         case "cache_read":
             s.cache_read(draw(st.sampled_from(stage.op.inputs)), "stack")
         case "cache_write":

@@ -65,7 +65,9 @@ def all_readers(s: t.Schedule, A: t.Tensor, B: t.Tensor, C: t.Tensor) -> None:
     s.cache_read(A, "stack")
 
 
-CASES: dict[str, tuple[Callable[[], tuple[t.Tensor, ...]], Callable[..., None], str]] = {
+CASES: dict[
+    str, tuple[Callable[[], tuple[t.Tensor, ...]], Callable[..., None], str]
+] = {
     "inputs": (product, inputs, "cache_read cache_read rename compute_at"),
     "output": (product, output, "cache_write rename split compute_at vectorize"),
     "scheduled": (product, scheduled, "cache_read cache_write rename"),
@@ -82,7 +84,9 @@ def test_the_trace_begins_with_the_plain_operator(case: str) -> None:
     plain = t.create_schedule(tensors[-1]).kernel
     s = t.create_schedule(tensors[-1])
     schedule(s, *tensors)
-    assert [step.primitive for step in s.trace.steps][: len(verbs.split())] == verbs.split()
+    assert [step.primitive for step in s.trace.steps][
+        : len(verbs.split())
+    ] == verbs.split()
     assert repr(replay(plain, Trace.from_json(s.trace.to_json()))) == repr(s.kernel)
 
 
@@ -90,7 +94,9 @@ def test_what_the_primitives_do_otherwise_is_where_the_trace_begins() -> None:
     A, B, C = chain()
     s = t.create_schedule(C)
     s.cache_read(A, "stack", [C], name="AL")
-    assert not s.trace.steps and "A[B.i]" in repr(s.kernel) and "AL[C.i]" in repr(s.kernel)
+    assert (
+        not s.trace.steps and "A[B.i]" in repr(s.kernel) and "AL[C.i]" in repr(s.kernel)
+    )
     s = t.create_schedule(C)
     s.cache_write(B, "stack", name="BL")
     assert not s.trace.steps and "B[B.i] = BL[B.i]" in repr(s.kernel)

@@ -132,7 +132,9 @@ def _declared() -> Any:
         zz_ptr = outputs[0].access_ptr("w")
         compute = t.hardware_intrin("gemm8x8", ww_ptr, xx_ptr, zz_ptr)
         reset = t.hardware_intrin("fill_zero", zz_ptr)
-        update = t.hardware_intrin("fuse_gemm8x8_add", ww_ptr, xx_ptr, outputs[0].access_ptr("rw"))
+        update = t.hardware_intrin(
+            "fuse_gemm8x8_add", ww_ptr, xx_ptr, outputs[0].access_ptr("rw")
+        )
         return compute, reset, update
 
     return t.decl_tensor_intrin(y.op, lower, name="rows.gemm8x8")
@@ -156,7 +158,10 @@ def test_declared_by_the_user() -> None:
     s[YL].tensorize(yi, gemm8x8)
     assert "fill_zero(YL[0, 0])" in str(s)
     assert "fuse_gemm8x8_add(WL[0, 0], XL[0, 0], YL[0, 0])" in str(s)
-    w, x = (np.random.default_rng(0).standard_normal((n, 24)).astype(np.float32) for n in (16, 32))
+    w, x = (
+        np.random.default_rng(0).standard_normal((n, 24)).astype(np.float32)
+        for n in (16, 32)
+    )
     y = np.zeros((16, 32), np.float32)
     t.build(s, [W, X, Y], target="interp")(w, x, y)
     np.testing.assert_allclose(y, w @ x.T, rtol=1e-4, atol=1e-4)

@@ -8,7 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.notation.te.operators import Case, conv2d, layer_norm, matmul, recurrence, softmax
+from tests.lang.te.syntax.operators import (
+    Case,
+    conv2d,
+    layer_norm,
+    matmul,
+    recurrence,
+    softmax,
+)
 from tilewright import te as t
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.loops.verify import verify
@@ -184,7 +191,12 @@ VERBS: dict[str, Say] = {
         _notes,
     )
 }
-SIZES = {"odd": (13, 19, 17), "exact": (16, 32, 24), "small": (1, 3, 5), "ones": (1, 1, 1)}
+SIZES = {
+    "odd": (13, 19, 17),
+    "exact": (16, 32, 24),
+    "small": (1, 3, 5),
+    "ones": (1, 1, 1),
+}
 
 
 def check(s: t.Schedule, case: Case) -> None:
@@ -307,7 +319,10 @@ def test_symbolic_sizes() -> None:
 def test_steps_of_a_recurrence() -> None:
     case = recurrence()
     s = t.create_schedule(case.outputs[0].op)
-    (Y,), (init, half, update) = case.outputs, (stage.tensors[0] for stage in s.stages[:3])
+    (Y,), (init, half, update) = (
+        case.outputs,
+        (stage.tensors[0] for stage in s.stages[:3]),
+    )
     for stage in (half, update):
         s[stage].vectorize(s[stage].split(s[stage].op.axis[1], 4)[1])
     s[init].unroll(s[init].op.axis[1])

@@ -15,7 +15,19 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute import isl as compute_isl
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import Buffer, Expr, Load, Lt, Max, Min, Overlap, Select, Var, const, var
+from tilewright.expr.nodes import (
+    Buffer,
+    Expr,
+    Load,
+    Lt,
+    Max,
+    Min,
+    Overlap,
+    Select,
+    Var,
+    const,
+    var,
+)
 from tilewright.loops.analysis import isl, question
 from tilewright.loops.analysis.access import Access, guarded_accesses
 from tilewright.loops.analysis.dependence import (
@@ -26,7 +38,17 @@ from tilewright.loops.analysis.dependence import (
 from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.question import conflicting
 from tilewright.loops.analysis.verdict import Illegal, Legal, Unknown
-from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+    loop,
+)
 from tilewright.loops.verify import verify
 
 F = d.float32
@@ -65,7 +87,9 @@ def kernels(draw: st.DrawFn) -> Kernel:
         if draw(st.booleans()):
             stmt = Update((target,), (at,), (value,), ADD)
         if draw(st.integers(0, 3)) == 0:
-            stmt = If(Lt(draw(index(loops)), const(draw(st.integers(1, 6)))), stmt, None)
+            stmt = If(
+                Lt(draw(index(loops)), const(draw(st.integers(1, 6)))), stmt, None
+            )
         stmts.append(stmt)
     body = block(*stmts)
     for v in reversed(loops):
@@ -81,7 +105,9 @@ def nest(kernel: Kernel) -> list[For]:
     return found
 
 
-def touched(access: Access, loops: list[For]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def touched(
+    access: Access, loops: list[For]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """(iteration, element) of every execution of an access."""
     for point in product(*(range(f.trips or 0) for f in loops)):
         env = {f.var: p for f, p in zip(loops, point, strict=True)}
@@ -89,7 +115,9 @@ def touched(access: Access, loops: list[For]) -> Iterator[tuple[tuple[int, ...],
             yield point, tuple(int(evaluate(i, env)) for i in access.index)
 
 
-def meetings(a: Access, b: Access, loops: list[For]) -> Iterator[tuple[tuple[int, ...], ...]]:
+def meetings(
+    a: Access, b: Access, loops: list[For]
+) -> Iterator[tuple[tuple[int, ...], ...]]:
     second = list(touched(b, loops))
     for p, x in touched(a, loops):
         for q, y in second:
@@ -140,15 +168,21 @@ def test_lemma_against_enumeration_and_isl(kernel: Kernel, data: st.DataObject) 
         for k, f in enumerate(band):
             if f.var in same:
                 assert all(p[n + k] == q[n + k] for p, q in together)
-                assert isl.ask(a, b, band, lambda p, q, k=k: f"{p[k]} != {q[k]}") is None
+                assert (
+                    isl.ask(a, b, band, lambda p, q, k=k: f"{p[k]} != {q[k]}") is None
+                )
 
 
-def test_the_lemma_sees_through_tiling_and_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lemma_sees_through_tiling_and_fusion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One fused parallel loop over tiles of three dimensions needs no isl."""
     x, f, i, j, k = Buffer("x", (4, 40, 30), F), var("f"), var("i"), var("j"), var("k")
     at = (f // 20, f // 5 % 4 * 10 + i, f % 5 * 6 + j)
     body = block(Store(x, at, ZERO), loop(k, 9, Update((x,), (at,), (ONE,), ADD)))
-    kernel = Kernel("k", (x,), (x,), loop(f, 80, loop(i, 10, loop(j, 6, body)), "parallel"))
+    kernel = Kernel(
+        "k", (x,), (x,), loop(f, 80, loop(i, 10, loop(j, 6, body)), "parallel")
+    )
 
     def refuse(*_: object) -> None:
         raise AssertionError("asked isl")
@@ -164,14 +198,18 @@ def test_guards_widen_the_distance_of_the_other_access() -> None:
     x, i, j = Buffer("x", (40,), F), var("i"), var("j")
     at = i + j * 2
     first = If(Lt(i, const(2)), Store(x, (at,), ZERO), None)
-    kernel = Kernel("g", (x,), (x,), loop(i, 8, loop(j, 4, block(first, Store(x, (at,), ONE)))))
+    kernel = Kernel(
+        "g", (x,), (x,), loop(i, 8, loop(j, 4, block(first, Store(x, (at,), ONE))))
+    )
     assert isinstance(can_parallelize(kernel, "i"), Illegal)
     assert isinstance(can_reorder(kernel, ["i", "j"]), Illegal)
 
 
 def stencil() -> Kernel:
     x, i, j = Buffer("x", (20, 20), F), var("i"), var("j")
-    return Kernel("s", (x,), (x,), loop(i, 18, loop(j, 18, Store(x, (i + 1, j), x[i, j + 1]))))
+    return Kernel(
+        "s", (x,), (x,), loop(i, 18, loop(j, 18, Store(x, (i + 1, j), x[i, j + 1])))
+    )
 
 
 def test_a_refusal_names_two_iterations_and_the_element() -> None:
@@ -212,7 +250,9 @@ def test_operators_that_do_not_commute_keep_their_order() -> None:
     """The last value that is not zero: associative, and the order of its operands matters."""
     x, y, i, k = Buffer("x", (3, 8), F), Buffer("y", (1,), F), var("i"), var("k")
     a, b = var("a", F), var("b", F)
-    last = Reducer("last", (a,), (b,), (Select(b.ne(0.0), b, a),), (ZERO,), commutative=False)
+    last = Reducer(
+        "last", (a,), (b,), (Select(b.ne(0.0), b, a),), (ZERO,), commutative=False
+    )
     free = replace(last, commutative=True)
 
     def kernel(*steps: Reducer) -> Kernel:
@@ -243,12 +283,16 @@ def test_a_buffer_of_each_iteration_is_private() -> None:
     x, t, i = Buffer("x", (8,), F), Buffer("t", (1,), F), var("i")
     inner = block(Store(t, (const(0),), x[i]), Store(x, (i,), t[0]))
     assert can_parallelize(Kernel("p", (x,), (x,), loop(i, 8, Alloc(t, inner))), "i")
-    assert not can_parallelize(Kernel("p", (x,), (x,), Alloc(t, loop(i, 8, inner))), "i")
+    assert not can_parallelize(
+        Kernel("p", (x,), (x,), Alloc(t, loop(i, 8, inner))), "i"
+    )
 
 
 def test_data_dependent_writes_are_unknown() -> None:
     x, at, i = Buffer("x", (8,), F), Buffer("at", (8,), d.int64), var("i")
-    kernel = Kernel("scatter", (at, x), (x,), loop(i, 8, Store(x, (at[i],), const(0.0, F))))
+    kernel = Kernel(
+        "scatter", (at, x), (x,), loop(i, 8, Store(x, (at[i],), const(0.0, F)))
+    )
     assert isinstance(can_parallelize(kernel, "i"), Unknown)
 
 
@@ -300,9 +344,13 @@ def test_fission_of_overlapping_tiles() -> None:
     j = var("j")
     at = Overlap(TILE * 4, const(6)) + j
     parts = loop(LANE, 4, first), loop(j, 4, Store(z, (at,), Y[at]))
-    assert can_fission(Kernel("f", (X, Y, z), (Y, z), loop(TILE, 3, block(*parts))), "o", 1)
+    assert can_fission(
+        Kernel("f", (X, Y, z), (Y, z), loop(TILE, 3, block(*parts))), "o", 1
+    )
     parts = loop(LANE, 4, first), loop(j, 4, Store(Y, (at,), Y[at] + ONE))
-    assert not can_fission(Kernel("f", (X, Y), (Y,), loop(TILE, 3, block(*parts))), "o", 1)
+    assert not can_fission(
+        Kernel("f", (X, Y), (Y,), loop(TILE, 3, block(*parts))), "o", 1
+    )
 
 
 # -- what the lemma proves by itself
@@ -351,11 +399,18 @@ def test_what_is_made_of_outer_loops_is_fixed() -> None:
 
 def test_an_outer_loop_may_count_more_in_one_access() -> None:
     """o*2 + v and o + v meet in iterations v that are o apart."""
-    assert lemma(set_to(OUTER * 2 + V), set_to(OUTER + V), run(OUTER, 3), run(V, 4)) == (
+    assert lemma(
+        set_to(OUTER * 2 + V), set_to(OUTER + V), run(OUTER, 3), run(V, 4)
+    ) == (
         set(),
         set(),
     )
-    assert lemma(set_to(OUTER * 2 + V * 3), set_to(OUTER + V * 3), run(OUTER, 3), run(V, 4)) == BOTH
+    assert (
+        lemma(
+            set_to(OUTER * 2 + V * 3), set_to(OUTER + V * 3), run(OUTER, 3), run(V, 4)
+        )
+        == BOTH
+    )
 
 
 def test_a_loop_around_one_access_only() -> None:
@@ -405,11 +460,16 @@ def test_without_a_promise_tiles_overlap() -> None:
 
 
 def test_the_form_of_a_promise_is_verified() -> None:
-    for odd in (Overlap(TILE * 4, LANE), Overlap(Buffer("n", (3,), d.int64)[TILE], const(6))):
+    for odd in (
+        Overlap(TILE * 4, LANE),
+        Overlap(Buffer("n", (3,), d.int64)[TILE], const(6)),
+    ):
         kernel = tiles(Store(Y, (odd,), ZERO))
         if isinstance(odd.lhs, Load):
             kernel = replace(kernel, params=(X, odd.lhs.buffer, Y))
-        with pytest.raises(VerifyError, match="is not a start of a tile, which is a sum of"):
+        with pytest.raises(
+            VerifyError, match="is not a start of a tile, which is a sum of"
+        ):
             verify(kernel)
 
 
@@ -442,5 +502,7 @@ def test_within_the_operation_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "operation limit" in verdict.reason
     x, i = Buffer("x", (8,), F), var("i")
     odd = loop(i, 9, If((i % 2).eq(1), Store(x, (i,), ZERO), None))
-    with pytest.raises(VerifyError, match=r"not proven inside 0\.\.7 within the operation limit"):
+    with pytest.raises(
+        VerifyError, match=r"not proven inside 0\.\.7 within the operation limit"
+    ):
         verify(Kernel("k", (x,), (x,), odd))

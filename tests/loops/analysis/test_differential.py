@@ -50,13 +50,29 @@ from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.question import conflicting
 from tilewright.loops.analysis.verdict import Illegal, Legal, Unknown, Verdict
 from tilewright.loops.interp import run
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+    loop,
+)
 
 I32 = dtypes.int32
 _A, _B = var("a", I32), var("b", I32)
 ADD, MOST = reducer("add", I32), reducer("max", I32)
 LAST = Reducer(
-    "last", (_A,), (_B,), (Select(_B.ne(0), _B, _A),), (const(0, I32),), commutative=False
+    "last",
+    (_A,),
+    (_B,),
+    (Select(_B.ne(0), _B, _A),),
+    (const(0, I32),),
+    commutative=False,
 )
 X, Y, OWN = Buffer("x", (64, 64), I32), Buffer("y", (64,), I32), Buffer("t", (64,), I32)
 AT = Buffer("at", (8,), dtypes.int64)
@@ -120,7 +136,9 @@ class Programs:
 
     def index(self, variables: Sequence[Var]) -> Expr:
         e: Expr = const(self.r.randint(0, 2))
-        for v in self.r.sample(list(variables), self.r.randint(0, min(3, len(variables)))):
+        for v in self.r.sample(
+            list(variables), self.r.randint(0, min(3, len(variables)))
+        ):
             e = e + self.term(v, variables)
         if self.r.random() < 0.08:
             e = self.r.choice([Min, Max])(e, const(self.r.randint(1, 4)))
@@ -134,7 +152,9 @@ class Programs:
         if kind < 0.85:
             n = r.choice([2, 3])
             whole = r.choice([v, v + other, v * 4 + other, v // 2])
-            return r.choice([whole // n * r.choice([1, 4]), whole % n, whole // n * 4 + whole % n])
+            return r.choice(
+                [whole // n * r.choice([1, 4]), whole % n, whole // n * 4 + whole % n]
+            )
         return AT[v] if kind < 0.95 else v * other
 
 
@@ -186,7 +206,9 @@ class Run:
             self.loads((*s.indices[0], *s.values), path, point)
             self.event("update", s.buffers[0], s.indices[0], path, point, s.reducer)
 
-    def loads(self, roots: tuple[Expr, ...], path: tuple[Stmt, ...], point: Any) -> None:
+    def loads(
+        self, roots: tuple[Expr, ...], path: tuple[Stmt, ...], point: Any
+    ) -> None:
         for x in reads(roots, {}):
             if all(bool(self.value(c, point)) == holds for c, holds in x.guards):
                 self.event("load", x.load.buffer, x.load.index, path, point)
@@ -228,7 +250,9 @@ def meets(
                 continue
             if updates and e.reducer is not None and e.reducer is f.reducer is not LAST:
                 continue
-            outer = [s.var for s in e.path[: e.path.index(band[0])] if isinstance(s, For)]
+            outer = [
+                s.var for s in e.path[: e.path.index(band[0])] if isinstance(s, For)
+            ]
             if any(e.point[v] != f.point[v] for v in outer):
                 continue
             if first and not (set(first) & set(e.path) and set(second) & set(f.path)):
@@ -302,7 +326,9 @@ def test_loops_change_places_only_if_no_order_changes(batch: int) -> None:
         def backwards(p: list[int], q: list[int]) -> bool:
             return p < q and any(x > y for x, y in zip(p, q, strict=True))
 
-        judge(can_reorder(kernel, loops), meets(runs, loops, backwards), kernel, "reorder")
+        judge(
+            can_reorder(kernel, loops), meets(runs, loops, backwards), kernel, "reorder"
+        )
 
 
 def test_bodies_are_parted_only_if_the_parts_keep_their_order() -> None:
@@ -318,7 +344,9 @@ def test_bodies_are_parted_only_if_the_parts_keep_their_order() -> None:
             judge(verdict, met, kernel, f"fission {at}")
             seen[at, type(verdict)] += 1
             loops = nest(kernel)[-2:]
-            apart = meets(runs, loops, lambda p, q: p != q, False, stmts[:at], stmts[at:])
+            apart = meets(
+                runs, loops, lambda p, q: p != q, False, stmts[:at], stmts[at:]
+            )
             verdict = can_separate(kernel, loops, stmts[:at], stmts[at:])
             judge(verdict, apart, kernel, f"separate {at}")
     for answer in (Legal, Illegal, Unknown):
@@ -330,13 +358,17 @@ def test_statements_lag_only_if_they_keep_their_order() -> None:
         f = nest(kernel)[-1]
         stmts = f.body.stmts if isinstance(f.body, Block) else ()
         runs = happens(kernel)
-        for (first, second), lags in product(combinations(stmts, 2), [(0, 0), (0, 1), (1, 2)]):
+        for (first, second), lags in product(
+            combinations(stmts, 2), [(0, 0), (0, 1), (1, 2)]
+        ):
 
             def related(p: list[int], q: list[int], lags: Any = lags) -> bool:
                 return lags[0] <= q[0] - p[0] <= lags[1]
 
             met = meets(runs, [f], related, True, [first], [second])
-            judge(can_delay(kernel, f, first, second, lags), met, kernel, f"delay {lags}")
+            judge(
+                can_delay(kernel, f, first, second, lags), met, kernel, f"delay {lags}"
+            )
 
 
 # -- tiles that overlap
@@ -414,17 +446,23 @@ def test_the_lemmas_against_enumeration_and_isl(batch: int) -> None:
                     check_isl(a, b, band)
 
 
-def check_agreeing(a: Access, b: Access, band: list[For], runs: list[list[Event]]) -> None:
+def check_agreeing(
+    a: Access, b: Access, band: list[For], runs: list[list[Event]]
+) -> None:
     same = agreeing(a, b, [f.var for f in band])
     for events in runs:
         for e, f in product(_of(a, events), _of(b, events)):
-            outer = [s.var for s in e.path[: e.path.index(band[0])] if isinstance(s, For)]
+            outer = [
+                s.var for s in e.path[: e.path.index(band[0])] if isinstance(s, For)
+            ]
             if e.element != f.element or any(e.point[v] != f.point[v] for v in outer):
                 continue
             assert same is not None, f"{a} and {b} touch {e.element}"
             for g in band:
                 agree = e.point[g.var] == f.point[g.var]
-                assert agree or g.var not in same, f"{a} and {b} touch {e.element}: {g.var}"
+                assert agree or g.var not in same, (
+                    f"{a} and {b} touch {e.element}: {g.var}"
+                )
 
 
 def _of(a: Access, events: list[Event]) -> list[Event]:

@@ -11,7 +11,14 @@ from tests.schedule.tracing import Run, Tracer, crossings, uncovered_reads
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.analysis.access import Access, Env, accesses, environment, pairs, shared
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    accesses,
+    environment,
+    pairs,
+    shared,
+)
 from tilewright.loops.analysis.dependence import are_independent, can_parallelize
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.analysis.lemmas import agreeing
@@ -69,7 +76,11 @@ def check_covered(run: Run, env: Env) -> None:
         box = elements(region(b, found, env, "test"), run, b)
         assert touched <= box, f"{b.name} in {run.loop}"
         if uncovered(body, b, env, writes_too=True) is None:
-            stored = {e.element[1] for e in run.events if e.element[0] is b and e.kind != "load"}
+            stored = {
+                e.element[1]
+                for e in run.events
+                if e.element[0] is b and e.kind != "load"
+            }
             assert box <= stored, f"{b.name} in {run.loop}"
 
 
@@ -78,7 +89,9 @@ def elements(box: Region, run: Run, b: Buffer) -> set[tuple[int, ...]]:
     try:
         base = [int(evaluate(e, run.env)) for e in box.base]
     except Exception as error:
-        raise AssertionError(f"{box} depends on more than what is around {run.loop}") from error
+        raise AssertionError(
+            f"{box} depends on more than what is around {run.loop}"
+        ) from error
     ranges = (
         range(max(i, 0), min(i + n, extent))
         for i, n, extent in zip(base, box.shape, b.shape, strict=True)
@@ -94,7 +107,11 @@ def test_where_accesses_meet(batch):
         env = environment(kernel.body)
         arrays = random_arrays(kernel, 0)
         for place in walk(kernel.body):
-            loops = (*place.loops, place.stmt) if place.stmt in loops_of(kernel.body) else ()
+            loops = (
+                (*place.loops, place.stmt)
+                if place.stmt in loops_of(kernel.body)
+                else ()
+            )
             for n in range(max(len(loops) - 2, 0), len(loops)):
                 band = [f.var for f in loops[n:]]
                 outer = [f.var for f in loops[:n]]
@@ -115,7 +132,9 @@ def check_meeting(a: Access, b: Access, around, env: Env, arrays) -> None:
         for n, v in enumerate(band):
             if v in agree:
                 values = {p[n] for p in one[key]} | {q[n] for q in two[key]}
-                assert len(values) == 1, f"{a} and {b} conflict at {key} for {v.name} in {values}"
+                assert len(values) == 1, (
+                    f"{a} and {b} conflict at {key} for {v.name} in {values}"
+                )
 
 
 def touched(a: Access, outer, band, env: Env, arrays):

@@ -63,12 +63,16 @@ def test_random_points_replay_by_their_values():
 
 
 def test_a_value_that_does_not_fit_is_refused_with_those_that_do():
-    with pytest.raises(ScheduleError, match=r"parameter inner: 4 is not possible.*1, 2, 3, 6"):
+    with pytest.raises(
+        ScheduleError, match=r"parameter inner: 4 is not possible.*1, 2, 3, 6"
+    ):
         SKETCH.at({"outer": 6, "inner": 4})
 
 
 def test_a_parameter_that_is_never_asked_is_an_error():
-    with pytest.raises(ScheduleError, match=r"there is no parameter depth.*outer, inner"):
+    with pytest.raises(
+        ScheduleError, match=r"there is no parameter depth.*outer, inner"
+    ):
         SKETCH.at({"depth": 4})
 
 

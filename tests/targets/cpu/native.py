@@ -65,7 +65,9 @@ def prepare(
     loaded = Loaded(made.object_bytes)
     f = loaded.function(made.symbol, len(kernel.params) + 2)
     ctx, callback = context(threads)
-    workspace = aligned(max(64, made.workspace_bytes + threads * made.workspace_per_thread))
+    workspace = aligned(
+        max(64, made.workspace_bytes + threads * made.workspace_per_thread)
+    )
 
     def run(*arrays: np.ndarray[Any, Any]) -> int:
         assert loaded is not None and callback is not None
@@ -77,10 +79,15 @@ def prepare(
 
 
 def run_native(
-    kernel: Kernel, buffers: Mapping[Buffer, np.ndarray[Any, Any]], threads: int = 1, **options: Any
+    kernel: Kernel,
+    buffers: Mapping[Buffer, np.ndarray[Any, Any]],
+    threads: int = 1,
+    **options: Any,
 ) -> int:
     """Run `kernel` in place on contiguous arrays; returns the call's status (0: success)."""
     for b in kernel.params:
         assert buffers[b].flags.c_contiguous and buffers[b].dtype == b.dtype.numpy
-    status = prepare(kernel, threads=threads, **options)(*(buffers[b] for b in kernel.params))
+    status = prepare(kernel, threads=threads, **options)(
+        *(buffers[b] for b in kernel.params)
+    )
     return int(status)

@@ -28,10 +28,13 @@ def test_passes_and_their_builder_are_made_once_for_a_processor(monkeypatch):
     made = []
     for name in ("create_pass_builder", "create_new_module_pass_manager"):
         real = getattr(llvm, name)
-        monkeypatch.setattr(llvm, name, lambda *a, f=real, n=name: (made.append(n), f(*a))[1])
+        monkeypatch.setattr(
+            llvm, name, lambda *a, f=real, n=name: (made.append(n), f(*a))[1]
+        )
     backend._pipeline.cache_clear()
     codes = [
-        backend.compile_text(TEXT.format(value=f"{n}.0"), host(), "twice") for n in (1, 2, 1, 3)
+        backend.compile_text(TEXT.format(value=f"{n}.0"), host(), "twice")
+        for n in (1, 2, 1, 3)
     ]
     assert sorted(made) == ["create_new_module_pass_manager", "create_pass_builder"]
     assert codes[0] == codes[2] != codes[1]

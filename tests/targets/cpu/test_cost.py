@@ -26,8 +26,14 @@ COSTS = cost_model(V4)
 # Numbers that say what something is, not what it costs: file, and the function around or the name.
 STRUCTURE = {
     ("schedule/space/choices.py", "_given"),  # of the candidates that a message lists
-    ("schedule/space/fusion.py", "_sizes"),  # candidates: powers of two, and three times these
-    ("schedule/space/patterns.py", "CLOSE"),  # neighbors, to the shuffles of any vector unit
+    (
+        "schedule/space/fusion.py",
+        "_sizes",
+    ),  # candidates: powers of two, and three times these
+    (
+        "schedule/space/patterns.py",
+        "CLOSE",
+    ),  # neighbors, to the shuffles of any vector unit
     ("schedule/space/patterns.py", "_windows"),  # of Computations
     ("targets/cpu/sketches/roles.py", "_data_loads"),  # of operands
     ("targets/cpu/sketches/winograd.py", "_stage_padding"),  # of axes
@@ -60,16 +66,25 @@ def misplaced(path: str, text: str) -> list[str]:
 def test_no_constant_of_cost_stands_elsewhere() -> None:
     files = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
     assert len(files) > 20
-    found = [x for f in files for x in misplaced(str(f.relative_to(ROOT)), f.read_text())]
+    found = [
+        x for f in files for x in misplaced(str(f.relative_to(ROOT)), f.read_text())
+    ]
     assert not found, f"say it in targets/cpu/cost.py: {'; '.join(found)}"
 
 
 @pytest.mark.parametrize(
-    "text", ["LARGE = 4\n", "X = 1 << 18\n", "def f(n: int) -> bool:\n    return n > 0.5 * n\n"]
+    "text",
+    [
+        "LARGE = 4\n",
+        "X = 1 << 18\n",
+        "def f(n: int) -> bool:\n    return n > 0.5 * n\n",
+    ],
 )
 def test_a_constant_of_cost_is_found(text: str) -> None:
     assert misplaced("targets/cpu/sketches/maps.py", text)
-    assert not misplaced("targets/cpu/sketches/maps.py", "ROWS = (1, 2, 4)\nx = y[3] + 1\n")
+    assert not misplaced(
+        "targets/cpu/sketches/maps.py", "ROWS = (1, 2, 4)\nx = y[3] + 1\n"
+    )
 
 
 def test_every_constant_says_what_it_is_and_where_it_is_from() -> None:
@@ -79,7 +94,9 @@ def test_every_constant_says_what_it_is_and_where_it_is_from() -> None:
         assert c.value > 0 and c.unit and c.meaning, c
         if c.source not in (ASSUMED, BY_HAND):
             command = c.source.split()
-            assert command[:2] == ["python", "-m"] and importlib.util.find_spec(command[2]), c
+            assert command[:2] == ["python", "-m"] and importlib.util.find_spec(
+                command[2]
+            ), c
 
 
 def test_a_measured_constant_takes_the_place_of_the_default() -> None:

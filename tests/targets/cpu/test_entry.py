@@ -33,11 +33,17 @@ class Call:
 
 def segment() -> Any:
     """out = a + 1 through the arena, then out[0] = out[index[0]], then out[3] = 9."""
-    a, t, index = Buffer("a", (4,), float32), Buffer("t", (4,), float32), Buffer("i", (1,), int64)
+    a, t, index = (
+        Buffer("a", (4,), float32),
+        Buffer("t", (4,), float32),
+        Buffer("i", (1,), int64),
+    )
     i, j = var("i"), var("j")
     plus = Kernel("plus", (a, t), (t,), loop(i, 4, Store(t, (i,), a[i] + 1), "vector"))
     read = Kernel("read", (index, a, t), (t,), Store(t, (const(0),), a[index[0]]))
-    last = Kernel("last", (t,), (t,), loop(j, 1, Store(t, (const(3),), const(9, float32))))
+    last = Kernel(
+        "last", (t,), (t,), loop(j, 1, Store(t, (const(3),), const(9, float32)))
+    )
     arena, out = Argument(0, 64), Argument(4)
     calls = [
         Call("plus", (Argument(2), arena), Argument(0), 5),
@@ -53,7 +59,11 @@ def test_segment() -> None:
     loaded = segment()
     run = loaded.function("e", 2)
     ctx, keep = context(1)
-    a, out, index = np.arange(4, dtype=np.float32), np.zeros(4, np.float32), np.array([2])
+    a, out, index = (
+        np.arange(4, dtype=np.float32),
+        np.zeros(4, np.float32),
+        np.array([2]),
+    )
     arena, stamps = aligned(256), np.zeros(16, np.uint64)
     pointers = [arena.ctypes.data, 0, a.ctypes.data, index.ctypes.data, out.ctypes.data]
     table = np.array(pointers, np.uint64)

@@ -33,18 +33,27 @@ AMX = machine("sapphirerapids")
 def needs(*features: str) -> pytest.MarkDecorator:
     """Skip where this processor lacks a feature."""
     missing = [f for f in features if not host().has(f)]
-    return pytest.mark.skipif(bool(missing), reason=f"this processor has no {', '.join(missing)}")
+    return pytest.mark.skipif(
+        bool(missing), reason=f"this processor has no {', '.join(missing)}"
+    )
 
 
 def product(m: int, n: int, k: int, a: DType, b: DType, c: DType) -> Kernel:
     """`c = a @ b`, accumulated in c's dtype."""
     x, w, y = Buffer("a", (m, k), a), Buffer("b", (k, n), b), Buffer("c", (m, n), c)
-    mm = reduce_("mm", y, (k,), "add", lambda i, j, k: cast(x[i, k], c) * cast(w[k, j], c))
+    mm = reduce_(
+        "mm", y, (k,), "add", lambda i, j, k: cast(x[i, k], c) * cast(w[k, j], c)
+    )
     return lower("mm", [mm], params=[x, w, y], outputs=[y])
 
 
 def dot_schedule(
-    kernel: Kernel, intrinsic: str, inside: int, rows: int, vectors: int, interleave: bool = False
+    kernel: Kernel,
+    intrinsic: str,
+    inside: int,
+    rows: int,
+    vectors: int,
+    interleave: bool = False,
 ) -> Schedule:
     """A register tile of rows x vectors, its products by a dot product of `inside` numbers."""
     s = Schedule(kernel)
@@ -91,7 +100,9 @@ def _integers(kernel: Kernel, seed: int = 0) -> dict[Buffer, np.ndarray[Any, Any
             arrays[b] = np.full(b.shape, 77, b.dtype.numpy)
         elif b.dtype.is_int:
             info = np.iinfo(b.dtype.numpy)
-            arrays[b] = rng.integers(info.min, info.max + 1, b.shape).astype(b.dtype.numpy)
+            arrays[b] = rng.integers(info.min, info.max + 1, b.shape).astype(
+                b.dtype.numpy
+            )
         else:
             arrays[b] = rng.standard_normal(b.shape).astype(b.dtype.numpy)
     return arrays
@@ -118,7 +129,10 @@ def test_vnni_is_exact(size: tuple[int, int, int], threads: int) -> None:
 @pytest.mark.parametrize("dtype", [int8, bfloat16], ids=str)
 def test_packing_by_the_instruction(dtype: DType) -> None:
     """The same numbers in the same order as by the loops of `pack`."""
-    rows = {int8: ("cpu.vpdpbusd", 4, uint8, int32), bfloat16: ("cpu.vdpbf16ps", 2, dtype, float32)}
+    rows = {
+        int8: ("cpu.vpdpbusd", 4, uint8, int32),
+        bfloat16: ("cpu.vdpbf16ps", 2, dtype, float32),
+    }
     name, inside, left, out = rows[dtype]
     results = []
     for interleave in (False, True):
@@ -133,7 +147,9 @@ def test_packing_by_the_instruction(dtype: DType) -> None:
 @needs("avx512bf16")
 def test_bf16_is_within_its_tolerance() -> None:
     m, n, k = 8, 64, 128
-    s = dot_schedule(product(m, n, k, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4)
+    s = dot_schedule(
+        product(m, n, k, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4
+    )
     verify(s.kernel)
     a, b, c = (x.astype(np.float64) for x in _run(s.kernel))
     bound = k * INTRINSICS["cpu.vdpbf16ps"].tolerance * (np.abs(a) @ np.abs(b))
@@ -142,7 +158,9 @@ def test_bf16_is_within_its_tolerance() -> None:
 
 @needs("avx512bf16")
 def test_bf16_flushes_denormals_as_it_says() -> None:
-    s = dot_schedule(product(4, 64, 2, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4)
+    s = dot_schedule(
+        product(4, 64, 2, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4
+    )
     a, b, c = s.kernel.params
     arrays = _integers(s.kernel)
     arrays[a][:] = 2.0**-130  # a denormal: the product with 2 ** 100 would be 2 ** -30
@@ -154,7 +172,9 @@ def test_bf16_flushes_denormals_as_it_says() -> None:
 
 @needs("avx512vnni")
 def test_a_product_of_512_by_the_inner_loop_it_should_have() -> None:
-    s = dot_schedule(product(512, 512, 512, uint8, int8, int32), "cpu.vpdpbusd", 4, 4, 4)
+    s = dot_schedule(
+        product(512, 512, 512, uint8, int8, int32), "cpu.vpdpbusd", 4, 4, 4
+    )
     a, b, c = _run(s.kernel)
     exact = a.astype(np.float64) @ b.astype(np.float64)  # below 2 ** 53, so exact
     np.testing.assert_array_equal(c, exact.astype(np.int32))
@@ -169,9 +189,17 @@ def test_a_product_of_512_by_the_inner_loop_it_should_have() -> None:
 @needs("avx512vnni")
 def test_signed_bytes_by_the_law_are_exact() -> None:
     """s8_as_u8, then the product of unsigned by signed bytes by the instruction."""
-    x, w, y = Buffer("x", (8, 64), int8), Buffer("w", (64, 128), int8), Buffer("y", (8, 128), int32)
+    x, w, y = (
+        Buffer("x", (8, 64), int8),
+        Buffer("w", (64, 128), int8),
+        Buffer("y", (8, 128), int32),
+    )
     signed = reduce_(
-        "mm", y, (64,), "add", lambda i, j, k: cast(x[i, k], int32) * cast(w[k, j], int32)
+        "mm",
+        y,
+        (64,),
+        "add",
+        lambda i, j, k: cast(x[i, k], int32) * cast(w[k, j], int32),
     )
     kernel = lower("mm", s8_as_u8(signed), params=[x, w, y], outputs=[y])
     s = Schedule(kernel)
@@ -262,7 +290,9 @@ def test_unpacked_weights_are_refused() -> None:
     s.decompose_reduction("c", "mm.i")
     _, lane = s.split("mm.j", 16)
     s.split("mm.k", 4)
-    with pytest.raises(ScheduleError, match=r"b has stride 1 along axis 1, found 64 in b\["):
+    with pytest.raises(
+        ScheduleError, match=r"b has stride 1 along axis 1, found 64 in b\["
+    ):
         s.tensorize(lane, "cpu.vpdpbusd")
 
 
@@ -271,14 +301,20 @@ def _small() -> Schedule:
 
 
 def test_a_processor_without_the_feature_is_named() -> None:
-    with pytest.raises(CompileError, match="needs avx512vnni, which this processor") as caught:
+    with pytest.raises(
+        CompileError, match="needs avx512vnni, which this processor"
+    ) as caught:
         compile_kernel(_small().kernel, machine("x86-64-v4"))
     assert caught.value.code == "TW-INTRINSIC"
 
 
 def test_exact_code_refuses_what_rounds_its_own_way() -> None:
-    s = dot_schedule(product(4, 64, 2, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4)
-    with pytest.raises(CompileError, match=r"cpu\.vdpbf16ps rounds its own way: denormals count"):
+    s = dot_schedule(
+        product(4, 64, 2, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4
+    )
+    with pytest.raises(
+        CompileError, match=r"cpu\.vdpbf16ps rounds its own way: denormals count"
+    ):
         compile_kernel(s.kernel, AMX, contract=False)
     assert compile_kernel(_small().kernel, AMX, contract=False).object_bytes
 
@@ -301,7 +337,9 @@ def test_an_intrinsic_of_no_processor_is_refused() -> None:
     )
     s = Schedule(lower("f", [copy], params=[x, y], outputs=[y]))
     s.tensorize("y.i", declared)
-    with pytest.raises(CompileError, match="an intrinsic of no machine, not of a processor"):
+    with pytest.raises(
+        CompileError, match="an intrinsic of no machine, not of a processor"
+    ):
         compile_kernel(s.kernel, host())
 
 

@@ -54,7 +54,9 @@ def data(b: Buffer, seed: int = 0) -> np.ndarray[Any, Any]:
     return rng.integers(0, 8, b.shape).astype(b.dtype.numpy)
 
 
-def check(params: list[Buffer], outputs: list[Buffer], body: Stmt, **given: Any) -> Arrays:
+def check(
+    params: list[Buffer], outputs: list[Buffer], body: Stmt, **given: Any
+) -> Arrays:
     """Native code and the interpreter leave the same contents in every parameter."""
     kernel = Kernel("k", tuple(params), tuple(outputs), body)
     before = {b: given.get(b.name, data(b, n)) for n, b in enumerate(params)}
@@ -64,7 +66,9 @@ def check(params: list[Buffer], outputs: list[Buffer], body: Stmt, **given: Any)
         got = {b: a.copy() for b, a in before.items()}
         assert run_native(kernel, got, threads=threads) == 0
         for b in params:
-            np.testing.assert_array_equal(got[b], expected[b], err_msg=f"{b!r}, {threads} threads")
+            np.testing.assert_array_equal(
+                got[b], expected[b], err_msg=f"{b!r}, {threads} threads"
+            )
     return got
 
 
@@ -73,12 +77,21 @@ N = 400
 
 
 @pytest.mark.parametrize("extent", EXTENTS)
-@pytest.mark.parametrize("dtype", [float32, dtypes.int8, dtypes.bfloat16, dtypes.bool_], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [float32, dtypes.int8, dtypes.bfloat16, dtypes.bool_], ids=str
+)
 def test_vector_extents(extent: int, dtype: DType) -> None:
     """Contiguous, invariant, strided, reversed and permuted accesses at any vector width."""
     a, b = Buffer("a", (N,), dtype), Buffer("b", (8, extent), dtype)
     v = var("v")
-    reads = [a[v + 3], a[5], a[v * 2], a[v * 3 + 1], a[(extent - 1) - v], a[FloorDiv(v, const(3))]]
+    reads = [
+        a[v + 3],
+        a[5],
+        a[v * 2],
+        a[v * 3 + 1],
+        a[(extent - 1) - v],
+        a[FloorDiv(v, const(3))],
+    ]
     stores = [Store(b, (const(n), v), r) for n, r in enumerate(reads)]
     stores.append(Store(b, (const(6), (extent - 1) - v), a[v]))
     stores.append(Store(b, (const(7), v), a[Mod(v * 7, const(11))]))
@@ -133,7 +146,10 @@ def test_padding_with_uniform_condition() -> None:
 
 REDUCERS: list[tuple[Reducer, DType]] = [
     *((reducer(n, float32), float32) for n in ("add", "max", "min")),
-    *((reducer(n, int32), int32) for n in ("add", "mul", "max", "min", "and", "or", "xor")),
+    *(
+        (reducer(n, int32), int32)
+        for n in ("add", "mul", "max", "min", "and", "or", "xor")
+    ),
     *((reducer(n, dtypes.bool_), dtypes.bool_) for n in ("and", "or", "xor")),
     (reducer("max", dtypes.uint8), dtypes.uint8),
 ]
@@ -187,7 +203,9 @@ def test_arg_reductions(name: str, last: bool, extent: int) -> None:
     ],
     ids=["apart", "one meets", "all meet", "scattered"],
 )
-def test_each_value_of_a_reduction_lies_where_its_own_index_says(kind: str, places: Any) -> None:
+def test_each_value_of_a_reduction_lies_where_its_own_index_says(
+    kind: str, places: Any
+) -> None:
     op = arg_reducer("argmax", float32, int64)
     a, i, v = Buffer("a", (2, 13), float32), var("i"), var("v")
     best, where = Buffer("best", (2, 13), float32), Buffer("where", (13, 2), int64)
@@ -212,7 +230,9 @@ def test_order_is_kept_for_reducers_that_do_not_commute() -> None:
     body = block(
         Store(op_p, (const(0),), const(1, int32)),
         Store(op_q, (const(0),), const(0, int32)),
-        loop(v, 13, Update((op_p, op_q), ((const(0),),) * 2, (p[v], q[v]), op), "vector"),
+        loop(
+            v, 13, Update((op_p, op_q), ((const(0),),) * 2, (p[v], q[v]), op), "vector"
+        ),
     )
     check([p, q, op_p, op_q], [op_p, op_q], body)
 
@@ -222,21 +242,37 @@ def test_colliding_updates() -> None:
     index, h = Buffer("index", (50,), int64), Buffer("h", (8,), float32)
     v = var("v")
     body = loop(
-        v, 50, Update((h,), ((index[v],),), (Cast(v, float32),), reducer("add", float32)), "vector"
+        v,
+        50,
+        Update((h,), ((index[v],),), (Cast(v, float32),), reducer("add", float32)),
+        "vector",
     )
     check([index, h], [h], body)
 
 
-def matmul(kind: str, threads_kind: str, dtype: DType = float32) -> tuple[list[Buffer], Stmt]:
+def matmul(
+    kind: str, threads_kind: str, dtype: DType = float32
+) -> tuple[list[Buffer], Stmt]:
     m, n, k = 6, 32, 20
-    a, b, c = Buffer("a", (m, k), dtype), Buffer("b", (k, n), dtype), Buffer("c", (m, n), dtype)
+    a, b, c = (
+        Buffer("a", (m, k), dtype),
+        Buffer("b", (k, n), dtype),
+        Buffer("c", (m, n), dtype),
+    )
     acc = Buffer("acc", (2, 16), float32, kind)
-    io, jo, p, i, v, i0, v0, i1, v1 = (var(x) for x in "io jo p i v i0 v0 i1 v1".split())
+    io, jo, p, i, v, i0, v0, i1, v1 = (
+        var(x) for x in "io jo p i v i0 v0 i1 v1".split()
+    )
     product = Mul(Cast(a[io * 2 + i, p], float32), Cast(b[p, jo * 16 + v], float32))
     body = Alloc(
         acc,
         block(
-            loop(i0, 2, loop(v0, 16, Store(acc, (i0, v0), const(0, float32)), "vector"), "unroll"),
+            loop(
+                i0,
+                2,
+                loop(v0, 16, Store(acc, (i0, v0), const(0, float32)), "vector"),
+                "unroll",
+            ),
             loop(
                 p,
                 k,
@@ -291,10 +327,19 @@ def test_private_buffers_of_lanes() -> None:
             block(
                 Store(t, (const(0),), const(0, float32)),
                 Store(t, (const(1),), a[0, v]),
-                loop(k, 8, Update((t,), ((const(0),),), (a[k, v],), reducer("add", float32))),
+                loop(
+                    k,
+                    8,
+                    Update((t,), ((const(0),),), (a[k, v],), reducer("add", float32)),
+                ),
                 If(
                     Lt(t[0], const(0, float32)),
-                    Update((t,), ((const(1),),), (const(9, float32),), reducer("add", float32)),
+                    Update(
+                        (t,),
+                        ((const(1),),),
+                        (const(9, float32),),
+                        reducer("add", float32),
+                    ),
                     None,
                 ),
                 Store(b, (v,), t[0] * t[Mod(v, const(2))]),
@@ -307,7 +352,9 @@ def test_a_parallel_loop_that_runs_once_uses_the_workspace() -> None:
     a, b = Buffer("a", (5,), float32), Buffer("b", (5,), float32)
     t = Buffer("t", (5,), float32)
     i, j, k = var("i"), var("j"), var("k")
-    body = Alloc(t, block(loop(j, 5, Store(t, (j,), a[j] * 2)), loop(k, 5, Store(b, (k,), t[k]))))
+    body = Alloc(
+        t, block(loop(j, 5, Store(t, (j,), a[j] * 2)), loop(k, 5, Store(b, (k,), t[k])))
+    )
     check([a, b], [b], loop(i, 1, body, "parallel"))
 
 
@@ -317,20 +364,32 @@ def test_values_are_not_kept_across_writes() -> None:
     body = block(
         Store(b, (const(0),), a[0]),
         loop(i, 3, block(Store(b, (i + 1,), a[0]), Store(a, (const(0),), a[0] + 1))),
-        If(Lt(a[0], const(5, float32)), Store(a, (const(1),), a[0]), Store(a, (const(2),), a[0])),
+        If(
+            Lt(a[0], const(5, float32)),
+            Store(a, (const(1),), a[0]),
+            Store(a, (const(2),), a[0]),
+        ),
         loop(j, 4, Update((b,), ((j,),), (a[1] + a[2],), reducer("add", float32))),
     )
     check([a, b], [a, b], body)
 
 
 def test_while_and_dynamic_extents() -> None:
-    n, a, b = Buffer("n", (3,), int64), Buffer("a", (8,), float32), Buffer("b", (3,), float32)
+    n, a, b = (
+        Buffer("n", (3,), int64),
+        Buffer("a", (8,), float32),
+        Buffer("b", (3,), float32),
+    )
     count = Buffer("count", (1,), int64, "stack")
     i, j = var("i"), var("j")
     body = block(
         Store(b, (const(2),), const(0, float32)),
         loop(
-            j, n[0], Update((b,), ((const(2),),), (a[Min(j, const(7))],), reducer("add", float32))
+            j,
+            n[0],
+            Update(
+                (b,), ((const(2),),), (a[Min(j, const(7))],), reducer("add", float32)
+            ),
         ),
         loop(i, n[1], Store(b, (const(1),), a[i])),
         Alloc(
@@ -357,7 +416,9 @@ def test_checked_reads(kind: str) -> None:
     index, a = Buffer("index", (16,), int64), Buffer("a", (10,), float32)
     b = Buffer("b", (16,), float32)
     v = var("v")
-    kernel = Kernel("k", (index, a, b), (b,), loop(v, 16, Store(b, (v,), a[index[v]]), kind))
+    kernel = Kernel(
+        "k", (index, a, b), (b,), loop(v, 16, Store(b, (v,), a[index[v]]), kind)
+    )
     run = prepare(kernel)
     values, out = np.arange(10, dtype=np.float32), np.zeros(16, np.float32)
     good = np.arange(16) % 10
@@ -367,7 +428,9 @@ def test_checked_reads(kind: str) -> None:
         bad = good.copy()
         bad[11] = wrong
         assert run(bad, values, out) == 1 << 8 | STATUS_INDEX
-    scatter = Kernel("s", (index, a, b), (b,), loop(v, 16, Store(b, (index[v],), a[0]), kind))
+    scatter = Kernel(
+        "s", (index, a, b), (b,), loop(v, 16, Store(b, (index[v],), a[0]), kind)
+    )
     run = prepare(scatter)
     out[:] = 0
     assert run(good, values + 1, out) == 0 and out[:10].all() and not out[10:].any()
@@ -399,10 +462,14 @@ def test_empty_buffers() -> None:
     )
     v, w = var("v"), var("w")
     body = block(
-        loop(w, 0, Store(b, (w,), a[w])), loop(v, 4, Store(b, (v,), a[index[v]]), "vector")
+        loop(w, 0, Store(b, (w,), a[w])),
+        loop(v, 4, Store(b, (v,), a[index[v]]), "vector"),
     )
     run = prepare(Kernel("k", (index, a, b), (b,), body))
-    assert run(np.zeros(4, np.int64), np.zeros(0, np.float32), np.zeros(4, np.float32)) != 0
+    assert (
+        run(np.zeros(4, np.int64), np.zeros(0, np.float32), np.zeros(4, np.float32))
+        != 0
+    )
 
 
 def test_regions_have_own_memory_per_thread() -> None:
@@ -427,7 +494,9 @@ def test_regions_have_own_memory_per_thread() -> None:
         "parallel",
     )  # fmt: skip
     s = var("s")
-    body = Alloc(shared, block(loop(s, 40, Store(shared, (s,), a[0, s])), loop(outer, 2, region)))
+    body = Alloc(
+        shared, block(loop(s, 40, Store(shared, (s,), a[0, s])), loop(outer, 2, region))
+    )
     check([a, b], [b], body)
     made = compile_kernel(Kernel("k", (a, b), (b,), body), host())
     assert (made.workspace_bytes, made.workspace_per_thread) == (192, 192)
@@ -440,17 +509,28 @@ def test_large_stack_buffers_go_to_the_workspace() -> None:
     body = Alloc(
         big,
         loop(
-            i, 4, block(Store(big, (i * 9000,), const(2, float32)), Store(b, (i,), big[i * 9000]))
+            i,
+            4,
+            block(
+                Store(big, (i * 9000,), const(2, float32)),
+                Store(b, (i,), big[i * 9000]),
+            ),
         ),
     )
     check([b], [b], body)
-    assert compile_kernel(Kernel("k", (b,), (b,), body), host()).workspace_bytes == 1 << 18
+    assert (
+        compile_kernel(Kernel("k", (b,), (b,), body), host()).workspace_bytes == 1 << 18
+    )
 
 
 def test_nested_vector_loops() -> None:
     a, b = Buffer("a", (4, 8), float32), Buffer("b", (8, 4), float32)
     v, w = var("v"), var("w")
-    check([a, b], [b], loop(v, 4, loop(w, 8, Store(b, (w, v), a[v, w]), "vector"), "vector"))
+    check(
+        [a, b],
+        [b],
+        loop(v, 4, loop(w, 8, Store(b, (w, v), a[v, w]), "vector"), "vector"),
+    )
 
 
 def test_deep_expressions() -> None:
@@ -482,7 +562,10 @@ def test_other_processors_assemble(mcpu: str) -> None:
 def test_register_tile_stays_in_registers() -> None:
     m, nv, k = 8, 3, 64
     a, b = Buffer("a", (m, k), float32), Buffer("b", (k, nv * 16), float32)
-    c, acc = Buffer("c", (m, nv * 16), float32), Buffer("acc", (m, nv * 16), float32, "register")
+    c, acc = (
+        Buffer("c", (m, nv * 16), float32),
+        Buffer("acc", (m, nv * 16), float32, "register"),
+    )
 
     def nest(prefix: str, body: Callable[[Var, Expr], Stmt]) -> Stmt:
         i, j, v = (var(prefix + n) for n in "ijv")
@@ -496,7 +579,12 @@ def test_register_tile_stays_in_registers() -> None:
         block(
             nest("z", lambda i, j: Store(acc, (i, j), const(0, float32))),
             loop(
-                p, k, nest("u", lambda i, j: Update((acc,), ((i, j),), (a[i, p] * b[p, j],), add))
+                p,
+                k,
+                nest(
+                    "u",
+                    lambda i, j: Update((acc,), ((i, j),), (a[i, p] * b[p, j],), add),
+                ),
             ),
             nest("s", lambda i, j: Store(c, (i, j), acc[i, j])),
         ),

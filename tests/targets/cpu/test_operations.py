@@ -14,7 +14,18 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.expr import nodes
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import Bitcast, Buffer, Call, Cast, Expr, Select, Var, call, const, var
+from tilewright.expr.nodes import (
+    Bitcast,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    Select,
+    Var,
+    call,
+    const,
+    var,
+)
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel, Store, block, loop
 from tilewright.targets.cpu.expansions import register_expansion
@@ -41,13 +52,27 @@ def samples(dtype: DType, seed: int, n: int = 64) -> np.ndarray[Any, Any]:
     if dtype.bits <= 8:
         return rng.integers(0, 1 << dtype.bits, n, np.uint8).view(dtype.numpy)
     x = rng.normal(size=n) * 10.0 ** rng.integers(-3, 4, n)
-    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, float(dtype.max), 1e-42, 6e-8, 2.5, -2.5]
+    special = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1.0,
+        float(dtype.max),
+        1e-42,
+        6e-8,
+        2.5,
+        -2.5,
+    ]
     x[: len(special)] = np.roll(special, seed)
     with np.errstate(all="ignore"):
         return x.astype(dtype.numpy)
 
 
-def check(results: list[Expr], inputs: dict[Var, np.ndarray[Any, Any]], **options: Any) -> None:
+def check(
+    results: list[Expr], inputs: dict[Var, np.ndarray[Any, Any]], **options: Any
+) -> None:
     """Compile all results as one kernel, scalar and vector loop, and compare bit for bit."""
     n = next(iter(inputs.values())).size
     buffers = {v: Buffer(v.name, (n,), v.dtype) for v in inputs}
@@ -57,13 +82,18 @@ def check(results: list[Expr], inputs: dict[Var, np.ndarray[Any, Any]], **option
     for kind in ("serial", "vector"):
         i = var("i")
         env: dict[Any, Any] = {v: b[i] for v, b in buffers.items()}
-        stores = [Store(o, (i,), substitute(r, env)) for o, r in zip(outputs, results, strict=True)]
+        stores = [
+            Store(o, (i,), substitute(r, env))
+            for o, r in zip(outputs, results, strict=True)
+        ]
         extent = n if kind == "serial" else LANES
         body = block(*stores)
         if kind == "vector":
             j, v = var("j"), var("v")
             body = loop(
-                j, n // extent, loop(v, extent, substitute(body, {i: j * extent + v}), "vector")
+                j,
+                n // extent,
+                loop(v, extent, substitute(body, {i: j * extent + v}), "vector"),
             )
         else:
             body = loop(i, n, body)
@@ -104,7 +134,9 @@ def test_binary(dtype: DType) -> None:
 
 
 @pytest.mark.skipif(host().arch != "x86_64", reason="the levels are of x86-64")
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int8], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [dtypes.float32, dtypes.float16, dtypes.int8], ids=str
+)
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
 def test_lower_levels(level: str, dtype: DType) -> None:
     """Older processors lack instructions, not operations."""
@@ -114,23 +146,35 @@ def test_lower_levels(level: str, dtype: DType) -> None:
         results += [call(n, a) for n in ("floor", "round_even", "sqrt")]
     if dtype is dtypes.float32:
         results += [Cast(a, t) for t in EVERY]
-    check(results, {v: samples(dtype, n) for n, v in enumerate((a, b, c))}, machine=machine(level))
+    check(
+        results,
+        {v: samples(dtype, n) for n, v in enumerate((a, b, c))},
+        machine=machine(level),
+    )
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_constant_divisors(dtype: DType) -> None:
     a = var("a", dtype)
     top = int(dtype.max)
-    divisors = [d for d in (0, 1, 2, 3, 4, 7, 10, top, -1, -2, -3) if dtype.is_signed or d >= 0]
+    divisors = [
+        d for d in (0, 1, 2, 3, 4, 7, 10, top, -1, -2, -3) if dtype.is_signed or d >= 0
+    ]
     divisors = [d for d in divisors if int(dtype.min) <= d <= top]
-    check([k(a, const(d, dtype)) for k in DIVISION for d in divisors], {a: samples(dtype, 3)})
+    check(
+        [k(a, const(d, dtype)) for k in DIVISION for d in divisors],
+        {a: samples(dtype, 3)},
+    )
 
 
 def test_bool() -> None:
     a, b = var("a", dtypes.bool_), var("b", dtypes.bool_)
     kinds = (nodes.And, nodes.Or, nodes.Xor, nodes.Min, nodes.Max, *COMPARES)
     results: list[Expr] = [k(a, b) for k in kinds]
-    check([*results, nodes.Not(a)], {a: samples(dtypes.bool_, 1), b: samples(dtypes.bool_, 2)})
+    check(
+        [*results, nodes.Not(a)],
+        {a: samples(dtypes.bool_, 1), b: samples(dtypes.bool_, 2)},
+    )
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
@@ -157,7 +201,9 @@ def test_scaling_by_powers_of_two(dtype: DType, level: str | None, lanes: int) -
     x, p, out = (Buffer(name, (n,), dtype) for name in ("x", "p", "out"))
     at = i * lanes + lane
     store = Store(out, (at,), Call("ldexp", (x[at], p[at])))
-    kernel = Kernel("ldexp", (x, p, out), (out,), loop(i, 4, loop(lane, lanes, store, "vector")))
+    kernel = Kernel(
+        "ldexp", (x, p, out), (out,), loop(i, 4, loop(lane, lanes, store, "vector"))
+    )
     a = np.resize(samples(dtype, lanes), n)
     powers = np.random.default_rng(lanes).integers(-200, 200, n)
     powers[-2:] = -4096, 4096
@@ -166,7 +212,9 @@ def test_scaling_by_powers_of_two(dtype: DType, level: str | None, lanes: int) -
     assert run_native(kernel, arrays, machine=machine(level or "native")) == 0
     with np.errstate(all="ignore"):
         want = np.ldexp(a.astype(np.float32), powers).astype(dtype.numpy)
-    np.testing.assert_array_equal(arrays[out].astype(np.float32), want.astype(np.float32))
+    np.testing.assert_array_equal(
+        arrays[out].astype(np.float32), want.astype(np.float32)
+    )
 
 
 def test_scaling_of_float64_is_refused() -> None:
@@ -183,24 +231,34 @@ def test_casts(source: DType) -> None:
     check(results, {a: samples(source, 6)})
 
 
-@pytest.mark.parametrize("start", [-(1 << 31), -77, (1 << 31) - 96, (1 << 31) - 95, 1 << 40])
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "start", [-(1 << 31), -77, (1 << 31) - 96, (1 << 31) - 95, 1 << 40]
+)
+@pytest.mark.parametrize(
+    "dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=str
+)
 def test_indices_as_floats(dtype: DType, start: int) -> None:
     """Whether they fit 32 bits or not."""
     out = Buffer("out", (6 * LANES,), dtype)
     i, lane = var("i"), var("lane")
     at = i * LANES + lane
     store = Store(out, (at,), Cast(at + start, dtype))
-    kernel = Kernel("count", (out,), (out,), loop(i, 6, loop(lane, LANES, store, "vector")))
+    kernel = Kernel(
+        "count", (out,), (out,), loop(i, 6, loop(lane, LANES, store, "vector"))
+    )
     arrays = {out: np.zeros(out.shape, dtype.numpy)}
     assert run_native(kernel, arrays) == 0
     want = np.arange(start, start + out.size).astype(np.float64).astype(dtype.numpy)
-    np.testing.assert_array_equal(arrays[out].astype(np.float64), want.astype(np.float64))
+    np.testing.assert_array_equal(
+        arrays[out].astype(np.float64), want.astype(np.float64)
+    )
 
 
 @pytest.mark.parametrize("level", [None, "x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("offset", [0, 128, -5])
-def test_rounding_to_narrow_integers_is_one_conversion(offset: int, level: str | None) -> None:
+def test_rounding_to_narrow_integers_is_one_conversion(
+    offset: int, level: str | None
+) -> None:
     """Ties to even before the offset, saturation after it, 0 for what is not a number."""
     a = var("a", dtypes.float32)
     x = samples(dtypes.float32, 7)
@@ -219,11 +277,18 @@ def test_roundings_at_halfway() -> None:
         if target.bits == 16:
             codes = np.arange(0, 0x7C00, 37, np.uint16).view(target.numpy)
         else:
-            codes = np.arange(0, 1 << (target.bits - 1), dtype=np.uint8).view(target.numpy)
+            codes = np.arange(0, 1 << (target.bits - 1), dtype=np.uint8).view(
+                target.numpy
+            )
         points = codes.astype(np.float64)
         points = np.sort(points[np.isfinite(points)])
         middle = (points[:-1] + points[1:]) / 2
-        near = [middle, np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf), -middle]
+        near = [
+            middle,
+            np.nextafter(middle, np.inf),
+            np.nextafter(middle, -np.inf),
+            -middle,
+        ]
         x = np.concatenate(near)
         x = np.resize(x, -(-x.size // LANES) * LANES)
         f32, f64 = var("f", dtypes.float32), var("d", dtypes.float64)
@@ -258,7 +323,10 @@ def test_fma() -> None:
     x, y = x.astype(np.float64) / 3, y.astype(np.float64) / 7
     arrays = {p: x, q: y, r: -(x * y), out: np.zeros(n)}
     run_native(Kernel("k", (p, q, r, out), (out,), body), arrays)
-    exact = [float(Fraction(u) * Fraction(v) - Fraction(u * v)) for u, v in zip(x, y, strict=True)]
+    exact = [
+        float(Fraction(u) * Fraction(v) - Fraction(u * v))
+        for u, v in zip(x, y, strict=True)
+    ]
     np.testing.assert_array_equal(arrays[out], exact)
 
 
@@ -275,7 +343,9 @@ def test_expansions() -> None:
         arrays = {a: data, out: np.zeros_like(data)}
         run_native(Kernel("k", (a, out), (out,), body), arrays, contract=False)
         wide = data.astype(np.float32)
-        np.testing.assert_array_equal(arrays[out], (wide * wide + 0.25).astype(data.dtype))
+        np.testing.assert_array_equal(
+            arrays[out], (wide * wide + 0.25).astype(data.dtype)
+        )
 
 
 def test_missing_function_is_named() -> None:

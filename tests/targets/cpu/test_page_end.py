@@ -51,10 +51,16 @@ def test_the_last_elements_are_loaded_and_stored(
     want = given[first::step][:lanes].copy()
     got = np.zeros(lanes, dtype.numpy)
     here = host() if mcpu == "native" else machine(mcpu)
-    assert run_native(Kernel("k", (a, b), (b,), body), {a: given, b: got}, machine=here) == 0
+    assert (
+        run_native(Kernel("k", (a, b), (b,), body), {a: given, b: got}, machine=here)
+        == 0
+    )
     np.testing.assert_array_equal(got, want)
     store = Kernel(
-        "k", (b, a), (a,), loop(v, lanes, Store(a, (v + (size - lanes),), b[v]), "vector")
+        "k",
+        (b, a),
+        (a,),
+        loop(v, lanes, Store(a, (v + (size - lanes),), b[v]), "vector"),
     )
     before = given[: size - lanes].copy()
     assert run_native(store, {b: got, a: given}, machine=here) == 0

@@ -38,9 +38,25 @@ OPTIONS = {
     "max_examples": 40,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-DTYPES = [float32, int32, int64, dtypes.uint8, dtypes.float16, dtypes.bool_, dtypes.float64]
+DTYPES = [
+    float32,
+    int32,
+    int64,
+    dtypes.uint8,
+    dtypes.float16,
+    dtypes.bool_,
+    dtypes.float64,
+]
 BINARY = [nodes.Add, nodes.Sub, nodes.Mul, nodes.Min, nodes.Max, nodes.Div]
-INTEGER = [nodes.FloorDiv, nodes.Mod, nodes.Rem, nodes.And, nodes.Or, nodes.Xor, nodes.Shr]
+INTEGER = [
+    nodes.FloorDiv,
+    nodes.Mod,
+    nodes.Rem,
+    nodes.And,
+    nodes.Or,
+    nodes.Xor,
+    nodes.Shr,
+]
 
 
 @st.composite
@@ -65,7 +81,9 @@ def expression(draw: Any, dtype: DType, leaves: dict[DType, Expr], depth: int) -
         kind = draw(st.sampled_from([nodes.And, nodes.Or, nodes.Xor]))
         return kind(sub(dtype), sub(dtype))
     if form == 2 and dtype.is_float:
-        return call(draw(st.sampled_from(["abs", "floor", "round_even", "sqrt"])), sub(dtype))
+        return call(
+            draw(st.sampled_from(["abs", "floor", "round_even", "sqrt"])), sub(dtype)
+        )
     if form == 3:
         return nodes.Neg(sub(dtype))
     kinds = BINARY + (INTEGER if dtype.is_int else [])
@@ -129,7 +147,9 @@ class Program:
             v = draw(st.sampled_from(list(loops)))
             at = v + draw(st.integers(-4, 4))
             inside = (at >= 0) & (at < COLUMNS)
-            return Select(inside, self.a[0, at], const(draw(st.integers(0, 1)), float32))
+            return Select(
+                inside, self.a[0, at], const(draw(st.integers(0, 1)), float32)
+            )
         if form == 4:
             v = draw(st.sampled_from(list(loops)))
             return Select(Lt(v, const(2)), self.read(loops, depth - 1), load)
@@ -141,22 +161,36 @@ class Program:
         form = draw(st.integers(0, 4))
         store: Stmt = Store(self.b, (row, column), value)
         if form == 0:
-            store = Update((self.b,), ((row, column),), (value,), reducer("add", float32))
+            store = Update(
+                (self.b,), ((row, column),), (value,), reducer("add", float32)
+            )
         if form == 1:
             store = Update((self.sums,), ((row,),), (value,), reducer("max", float32))
         if form == 2:
             t = Buffer(
-                f"t{self.count}", (2,), float32, draw(st.sampled_from(["register", "stack"]))
+                f"t{self.count}",
+                (2,),
+                float32,
+                draw(st.sampled_from(["register", "stack"])),
             )
             k = self.fresh()
             step = Update(
-                (t,), ((const(0),),), (self.read(loops | {k: 3}),), reducer("add", float32)
+                (t,),
+                ((const(0),),),
+                (self.read(loops | {k: 3}),),
+                reducer("add", float32),
             )
             init = Store(t, (const(0),), const(0, float32))
-            store = Alloc(t, block(init, loop(k, 3, step), Store(self.b, (row, column), t[0])))
+            store = Alloc(
+                t, block(init, loop(k, 3, step), Store(self.b, (row, column), t[0]))
+            )
         if draw(st.integers(0, 3)) == 0:
             condition = Le(Mod(column + row, const(4)), const(draw(st.integers(0, 3))))
-            other = Store(self.b, (row, column), self.read(loops)) if draw(st.booleans()) else None
+            other = (
+                Store(self.b, (row, column), self.read(loops))
+                if draw(st.booleans())
+                else None
+            )
             return If(condition, store, other)
         return store
 
@@ -166,11 +200,17 @@ class Program:
         width = draw(st.sampled_from([1, 2, 3, 6, 8, 12, 24]))
         loops = {row: ROWS, outer: COLUMNS // width, inner: width}
         column = outer * width + inner
-        body = block(*(self.write(row, column, loops) for _ in range(draw(st.integers(1, 2)))))
+        body = block(
+            *(self.write(row, column, loops) for _ in range(draw(st.integers(1, 2))))
+        )
         kinds = st.sampled_from(["serial", "unroll", "vector", "vector", "vector"])
         body = loop(inner, width, body, draw(kinds))
-        body = loop(outer, COLUMNS // width, body, draw(st.sampled_from(["serial", "unroll"])))
-        return loop(row, ROWS, body, draw(st.sampled_from(["serial", "parallel", "unroll"])))
+        body = loop(
+            outer, COLUMNS // width, body, draw(st.sampled_from(["serial", "unroll"]))
+        )
+        return loop(
+            row, ROWS, body, draw(st.sampled_from(["serial", "parallel", "unroll"]))
+        )
 
 
 @settings(**OPTIONS)

@@ -20,7 +20,19 @@ from tilewright.targets.registry import target
 
 BYTES = [dtypes.int8, dtypes.uint8]
 DIVISORS = [1.0, 1 / 32, 0.03584708645939827, 1.7e-5, 3.0, 12345.678]
-SPECIAL = [0.0, -0.0, np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-42, -1e-42, 2.0**31, -(2.0**31)]
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.nan,
+    np.inf,
+    -np.inf,
+    3e38,
+    -3e38,
+    1e-42,
+    -1e-42,
+    2.0**31,
+    -(2.0**31),
+]
 
 
 def near_ties(divisor: float, most: int) -> np.ndarray[Any, Any]:
@@ -48,7 +60,12 @@ def check(x: np.ndarray[Any, Any], result: Expr, lanes: int, level: str | None) 
     body = loop(i, x.size // lanes, loop(lane, lanes, store, "vector"))
     arrays = {a: x, out: np.zeros(x.shape, result.dtype.numpy)}
     on = host() if level is None else machine(level)
-    assert run_native(Kernel("k", (a, out), (out,), body), arrays, contract=False, machine=on) == 0
+    assert (
+        run_native(
+            Kernel("k", (a, out), (out,), body), arrays, contract=False, machine=on
+        )
+        == 0
+    )
     with np.errstate(all="ignore"):
         want = np.asarray(evaluate(result, {A: x}))
     got = arrays[out]
@@ -92,7 +109,9 @@ def test_dequantized_at_once(target: DType, level: str | None) -> None:
             check(near_ties(0.037, 300), result, 16, level)
 
 
-def test_division_is_left_where_a_quotient_is_too_near_to_the_middle_of_two_floats() -> None:
+def test_division_is_left_where_a_quotient_is_too_near_to_the_middle_of_two_floats() -> (
+    None
+):
     rng = np.random.default_rng(0)
     drawn = rng.uniform(0.5, 1, 20_000).astype(np.float32)
     left = [float(c) for c in drawn if factors(float(c), 383) is None]

@@ -28,7 +28,9 @@ def level(name: str) -> Machine:
     return replace(machine(name), l3=1 << 10, measured=(("streamed", 1 << 10),))
 
 
-def scheduled(rows: int, columns: int, transposed: bool = False, name: str = "native") -> Kernel:
+def scheduled(
+    rows: int, columns: int, transposed: bool = False, name: str = "native"
+) -> Kernel:
     x = Buffer("x", (columns, rows) if transposed else (rows, columns), float32)
     y = Buffer("y", (rows, columns), float32)
     c = map_("double", y, lambda i, j: (x[j, i] if transposed else x[i, j]) * 2.0)
@@ -44,7 +46,9 @@ def placed(shape: tuple[int, ...], offset: int) -> Any:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("offset", [0, 1, 8, 16])
 @pytest.mark.parametrize("transposed", [False, True], ids=["rows", "transposed"])
-@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (64, 48), (33, 80), (37, 53), (256, 512)])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(64, 64), (64, 48), (33, 80), (37, 53), (256, 512)]
+)
 def test_the_result_is_the_same(
     rows: int, columns: int, transposed: bool, offset: int, threads: int
 ) -> None:
@@ -55,7 +59,9 @@ def test_the_result_is_the_same(
     np.testing.assert_array_equal(y, 2 * (x.T if transposed else x))
 
 
-@pytest.mark.parametrize(("name", "wide"), [("x86-64-v3", "%ymm"), ("x86-64-v4", "%zmm")])
+@pytest.mark.parametrize(
+    ("name", "wide"), [("x86-64-v3", "%ymm"), ("x86-64-v4", "%zmm")]
+)
 def test_whole_registers_are_stored_past_the_caches(name: str, wide: str) -> None:
     text = assembly(scheduled(64, 64, name=name), level(name))
     stores = [line for line in text.splitlines() if "movnt" in line]
@@ -95,7 +101,9 @@ def test_what_the_kernel_reads_stays_in_the_caches() -> None:
     at = Context(level("x86-64-v4"))
     assert not default(grown(), [], at).trace.steps
     noted = replace(grown(), notes={"i": {STREAM: "out"}})
-    with pytest.raises(CompileError, match="kernel grow: out cannot be stored past the caches"):
+    with pytest.raises(
+        CompileError, match="kernel grow: out cannot be stored past the caches"
+    ):
         assembly(noted, at.machine)
 
 
@@ -124,4 +132,6 @@ def test_a_processor_without_such_stores_refuses_the_note() -> None:
     with pytest.raises(CompileError, match="no stores past the caches on aarch64"):
         assembly(kernel, machine("aarch64"))
     unnoted = replace(kernel, notes={})
-    assert not default(unnoted, [], Context(replace(machine("aarch64"), l3=1))).trace.steps
+    assert not default(
+        unnoted, [], Context(replace(machine("aarch64"), l3=1))
+    ).trace.steps

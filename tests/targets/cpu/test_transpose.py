@@ -23,7 +23,9 @@ DTYPES = list(TRANSPOSES)
 LEVELS = {"x86-64-v4": "avx512vl", "x86-64-v3": "avx2", "x86-64-v2": "ssse3"}
 
 
-def transposed(rows: int, columns: int, dtype: DType, at: tuple[int, int] = (0, 0)) -> Schedule:
+def transposed(
+    rows: int, columns: int, dtype: DType, at: tuple[int, int] = (0, 0)
+) -> Schedule:
     """`out[i, j] = a[j + at, i + at]` as one Unit, of an input that is larger by 2 * at."""
     a = Buffer("a", (rows + 2 * at[0], columns + 2 * at[1]), dtype)
     out = Buffer("out", (columns, rows), dtype)
@@ -50,7 +52,9 @@ def _check(s: Schedule, at: tuple[int, int], mcpu: str) -> None:
     columns, rows = out.shape
     part = arrays[a][at[0] : at[0] + rows, at[1] : at[1] + columns]
     word = np.dtype(f"u{a.dtype.itemsize}")  # bits: a NaN is not equal to itself
-    np.testing.assert_array_equal(arrays[out].view(word), np.ascontiguousarray(part.T).view(word))
+    np.testing.assert_array_equal(
+        arrays[out].view(word), np.ascontiguousarray(part.T).view(word)
+    )
 
 
 @pytest.mark.parametrize("level", ["native", *LEVELS])
@@ -112,6 +116,8 @@ def test_both_sides_are_contiguous_or_refused() -> None:
 
 
 def test_a_large_tile_is_refused() -> None:
-    with pytest.raises(CompileError, match="a tile of 128 x 64 is written out as a whole") as found:
+    with pytest.raises(
+        CompileError, match="a tile of 128 x 64 is written out as a whole"
+    ) as found:
         compile_kernel(transposed(128, 64, float32).kernel, host())
     assert "tile the loops" in str(found.value)

@@ -50,7 +50,9 @@ class Tiles:
 
     def tilestored64(self, n: int, start: int, stride: int) -> None:
         for row in range(ROWS):
-            ctypes.memmove(start + row * stride, self._tile(n, np.uint8)[row].tobytes(), WIDTH)
+            ctypes.memmove(
+                start + row * stride, self._tile(n, np.uint8)[row].tobytes(), WIDTH
+            )
 
     def _products(self, out: int, a: int, b: int, types: tuple[Any, Any, Any]) -> None:
         left, right, result = types
@@ -80,7 +82,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def run(kernel: Kernel, machine: Machine, arrays: list[np.ndarray[Any, Any]], refuse: bool) -> int:
+def run(
+    kernel: Kernel, machine: Machine, arrays: list[np.ndarray[Any, Any]], refuse: bool
+) -> int:
     """Run a kernel with simulated tiles on one thread; the call's status.
 
     refuse: the system denies the permission.
@@ -98,7 +102,9 @@ def run(kernel: Kernel, machine: Machine, arrays: list[np.ndarray[Any, Any]], re
         kept.append(callback)
         llvm.add_symbol(f"simulated_{name}", ctypes.cast(callback, _PTR).value)
         text = text.replace(f"@llvm.x86.{name}(", f"@simulated_{name}(")
-        text += f"\ndeclare void @simulated_{name}({', '.join(_TYPES[t] for t in types)})\n"
+        text += (
+            f"\ndeclare void @simulated_{name}({', '.join(_TYPES[t] for t in types)})\n"
+        )
     target = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), target)
     engine.finalize_object()
@@ -116,5 +122,7 @@ def _permission(text: str, refuse: bool) -> str:
     """The module with the answer of arch_prctl in the place of the call."""
     start = text.index("define internal i64 @tile_permission")
     end = text.index("\n}", start)
-    answer = f"define internal i64 @tile_permission() {{\n  ret i64 {-22 if refuse else 0}"
+    answer = (
+        f"define internal i64 @tile_permission() {{\n  ret i64 {-22 if refuse else 0}"
+    )
     return text[:start] + answer + text[end:]

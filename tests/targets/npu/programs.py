@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tilewright.lang.lift import Join, Map, Reduce, Zip, add, f32, fun, mul, relu
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.nodes import Lambda
 
 
 def example() -> ModuleType:

@@ -123,6 +123,12 @@ def test_files_that_no_reader_takes(tmp_path: Path, text: str, why: str) -> None
 
 def test_pipes_devices_and_endless_names_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), "a" * 5000, "a\0b"):
+    for name in (
+        str(tmp_path / "pipe"),
+        "/dev/zero",
+        str(tmp_path),
+        "a" * 5000,
+        "a\0b",
+    ):
         with pytest.raises(InputError, match="no machine and no file"):
             machine(name)

@@ -13,9 +13,9 @@ from tests.targets.npu.programs import chain, example, layer
 from tilewright import lift
 from tilewright.base.errors import InputError
 from tilewright.lang.lift import Map, Zip, add, f32, fun, mul, sin
-from tilewright.notation.lift.derive import derive, replay
-from tilewright.notation.lift.interp import interpret
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.derive import derive, replay
+from tilewright.lift.interp import interpret
+from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.evaluate import evaluate
 from tilewright.targets.npu.levels import to_operators
@@ -35,7 +35,10 @@ def test_network(network: str, machine: str) -> None:
 def test_portability(network: str, golden) -> None:  # type: ignore[no-untyped-def]
     """Cycles, utilization, energy and operators of one program on five machines."""
     rows = [example().row(network, machine) for machine in npu.MACHINES.values()]
-    shown = [" ".join(w for i, w in enumerate(row.split()) if i not in (5, 6)) for row in rows]
+    shown = [
+        " ".join(w for i, w in enumerate(row.split()) if i not in (5, 6))
+        for row in rows
+    ]
     golden(f"npu_portability_{network}", "\n".join(shown))
 
 
@@ -56,7 +59,9 @@ def check(program: Lambda, machine: npu.Machine, seed: int = 0) -> npu.Mapped:
 
 @settings(max_examples=4, deadline=None)
 @given(
-    n=st.integers(1, 200), machine=st.sampled_from(sorted(npu.MACHINES)), seed=st.integers(0, 99)
+    n=st.integers(1, 200),
+    machine=st.sampled_from(sorted(npu.MACHINES)),
+    seed=st.integers(0, 99),
 )
 def test_vectors_of_any_length(n: int, machine: str, seed: int) -> None:
     check(chain(n), npu.MACHINES[machine], seed)
@@ -64,7 +69,9 @@ def test_vectors_of_any_length(n: int, machine: str, seed: int) -> None:
 
 @settings(max_examples=4, deadline=None)
 @given(
-    m=st.integers(1, 70), n=st.integers(1, 70), machine=st.sampled_from(["full", "wide", "bytes"])
+    m=st.integers(1, 70),
+    n=st.integers(1, 70),
+    machine=st.sampled_from(["full", "wide", "bytes"]),
 )
 def test_layers_of_any_size(m: int, n: int, machine: str) -> None:
     check(layer(m, n), npu.MACHINES[machine])
@@ -74,7 +81,9 @@ def test_products_of_matrices() -> None:
     """Where there is no product of a matrix and a vector."""
     full = npu.MACHINES["full"]
     found = tuple(op for op in full.operators if op.name != "MVMul")
-    assert "2 MMMul64x64x64" in example().row("conv_im2col", replace(full, operators=found))
+    assert "2 MMMul64x64x64" in example().row(
+        "conv_im2col", replace(full, operators=found)
+    )
 
 
 def test_tiles_need_not_be_square() -> None:
@@ -94,7 +103,9 @@ def test_160_is_128_and_32() -> None:
 
 def test_padding_pays_where_pieces_would_be_many() -> None:
     """100 elements: one operator of 128, not three of 32 and one of 4."""
-    found = npu.operators(("VVAdd", "VVMul", "VVRelu"), (32, 128), lanes=128, latency=4, issue=99)
+    found = npu.operators(
+        ("VVAdd", "VVMul", "VVRelu"), (32, 128), lanes=128, latency=4, issue=99
+    )
     machine = replace(npu.MACHINES["full"], operators=found)
     assert check(chain(100), machine).summary == "1 VVMul128, 1 VVAdd128, 1 VVRelu128"
 
@@ -140,18 +151,24 @@ def balanced(n: int) -> Lambda:
 def test_what_does_not_fit_is_spilled() -> None:
     roomy, narrow = (check(balanced(64), tight(n)) for n in (8, 2))
     spaces = [
-        {t.result.space for t in evaluate(m.derivation.program).tasks} for m in (roomy, narrow)
+        {t.result.space for t in evaluate(m.derivation.program).tasks}
+        for m in (roomy, narrow)
     ]
     assert "dram" not in spaces[0] and "dram" in spaces[1]
     assert narrow.timing.dram_bytes > roomy.timing.dram_bytes
-    with pytest.raises(npu.NPUError, match="32 elements are needed in vrf, which has 0"):
+    with pytest.raises(
+        npu.NPUError, match="32 elements are needed in vrf, which has 0"
+    ):
         npu.map_onto(balanced(64), tight(0))
 
 
 def test_the_registry_finds_it() -> None:
     built = lift.build(layer(40, 24), target="npu")
     assert isinstance(built, lift.Mapped)
-    W, b, x = (np.random.default_rng(0).standard_normal(s).astype("f4") for s in ((40, 24), 40, 24))
+    W, b, x = (
+        np.random.default_rng(0).standard_normal(s).astype("f4")
+        for s in ((40, 24), 40, 24)
+    )
     y = np.empty(40, np.float32)
     timing = built(W, b, x, y)
     assert isinstance(timing, npu.Timing) and timing.cycles > 0
@@ -177,7 +194,15 @@ def test_operators_on_padded_vectors_share_a_chain() -> None:
     """What is beyond the end is not taken, so it need not be zero again for each of them."""
     program = npu.map_onto(chain(100), npu.MACHINES["wide"]).program
     ops = [i.op for i in program.instructions]
-    assert ops[-7:] == ["v_rd", "v_rd", "vv_mul", "vv_add", "v_relu", "v_wr", "end_chain"]
+    assert ops[-7:] == [
+        "v_rd",
+        "v_rd",
+        "vv_mul",
+        "vv_add",
+        "v_relu",
+        "v_wr",
+        "end_chain",
+    ]
 
 
 def test_what_has_no_operator_is_an_error() -> None:
@@ -188,7 +213,11 @@ def test_what_has_no_operator_is_an_error() -> None:
     with pytest.raises(npu.NPUError, match=r"VVMul96.*has no such operator"):
         npu.generate(_recognized(96), npu.MACHINES["full"])
     with pytest.raises(InputError, match=r"MVMul.*is not an operator"):
-        npu.Machine("m", (npu.Operator("MVMul", (64,), 1, 1, 1, 1),), *[npu.Memory(1, 1, 1, 1)] * 3)
+        npu.Machine(
+            "m",
+            (npu.Operator("MVMul", (64,), 1, 1, 1, 1),),
+            *[npu.Memory(1, 1, 1, 1)] * 3,
+        )
 
 
 def _recognized(n: int) -> Lambda:
@@ -199,7 +228,9 @@ def _recognized(n: int) -> Lambda:
 def test_independent_parts_overlap() -> None:
     """Rows of an attention head side by side: far less than one after the other."""
     machine = npu.MACHINES["wide"]
-    two, eight = (npu.map_onto(example().attention(n, 8), machine).timing.cycles for n in (2, 8))
+    two, eight = (
+        npu.map_onto(example().attention(n, 8), machine).timing.cycles for n in (2, 8)
+    )
     assert eight < 2 * two
 
 
@@ -207,7 +238,9 @@ def test_independent_parts_overlap() -> None:
 def test_a_vector_is_added_to_all_rows(sizes: tuple[int, int]) -> None:
     """By one operator, where the machine adds no vectors to one another."""
     full = npu.MACHINES["full"]
-    machine = replace(full, operators=tuple(op for op in full.operators if op.name != "VVAdd"))
+    machine = replace(
+        full, operators=tuple(op for op in full.operators if op.name != "VVAdd")
+    )
     plus = lambda row, b: Zip(row, b) | Map(add)  # noqa: E731
     m, n = sizes
     program = fun(lambda x, b: x | Map(lambda row: plus(row, b)), f32[m, n], f32[n])

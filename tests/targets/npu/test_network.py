@@ -36,7 +36,9 @@ def model(
         ]
         for of in (inputs, outputs)
     ]
-    arrays = [onnx.numpy_helper.from_array(numbers(*s), name) for name, s in weights.items()]
+    arrays = [
+        onnx.numpy_helper.from_array(numbers(*s), name) for name, s in weights.items()
+    ]
     graph = h.make_graph(nodes, "g", *values, arrays)
     return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
 

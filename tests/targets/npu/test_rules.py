@@ -9,16 +9,16 @@ import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import const
-from tilewright.notation.lift.device import operator
-from tilewright.notation.lift.infer import infer
-from tilewright.notation.lift.interp import interpret
-from tilewright.notation.lift.nodes import Lambda, Param, apply
-from tilewright.notation.lift.rule import Rule
-from tilewright.notation.lift.rules import RULES as LIFT
-from tilewright.notation.lift.rules import device
-from tilewright.notation.lift.sites import site
-from tilewright.notation.lift.sizes import leaves
-from tilewright.notation.lift.trials import instance, refuse
+from tilewright.lift.device import operator
+from tilewright.lift.infer import infer
+from tilewright.lift.interp import interpret
+from tilewright.lift.nodes import Lambda, Param, apply
+from tilewright.lift.rule import Rule
+from tilewright.lift.rules import RULES as LIFT
+from tilewright.lift.rules import device
+from tilewright.lift.sites import site
+from tilewright.lift.sizes import leaves
+from tilewright.lift.trials import instance, refuse
 from tilewright.targets.npu import rules
 from tilewright.targets.npu.rules import schemas
 
@@ -45,7 +45,9 @@ def test_both_sides_are_equal(rule: Rule, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "n"), CONDITIONS, ids=[f"{rule.name}: {rule.when[n]}" for rule, n in CONDITIONS]
+    ("rule", "n"),
+    CONDITIONS,
+    ids=[f"{rule.name}: {rule.when[n]}" for rule, n in CONDITIONS],
 )
 def test_a_condition_that_fails_is_a_refusal(rule: Rule, n: int) -> None:
     refuse(rule, rule.when[n], Random(n))

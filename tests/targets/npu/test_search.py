@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.targets.npu.programs import chain, example, layer
-from tilewright.notation.lift.derive import derive
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.derive import derive
+from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.exhaustive import combinations
@@ -25,7 +25,12 @@ SMALL = {
 }
 QUICK = [("layer", "bytes"), ("im2col", "full"), ("attention", "wide")]
 # Attention has 5832 mappings on `full`.
-ALL = [(name, m) for name in SMALL for m in npu.MACHINES if (name, m) != ("attention", "full")]
+ALL = [
+    (name, m)
+    for name in SMALL
+    for m in npu.MACHINES
+    if (name, m) != ("attention", "full")
+]
 
 
 def near(name: str, machine: str) -> npu.Survey:
@@ -35,7 +40,9 @@ def near(name: str, machine: str) -> npu.Survey:
 
 
 @pytest.mark.parametrize(("name", "machine"), QUICK, ids=map("-".join, QUICK))
-def test_the_mapping_is_within_5_percent_of_the_optimum(name: str, machine: str) -> None:
+def test_the_mapping_is_within_5_percent_of_the_optimum(
+    name: str, machine: str
+) -> None:
     near(name, machine)
 
 
@@ -61,7 +68,9 @@ def test_there_can_be_too_many_mappings() -> None:
     [(chain(96), "full"), (layer(40, 100), "bytes"), (layer(40, 24), "small")],
     ids=["chain-full", "layer-bytes", "layer-small"],
 )
-def test_a_candidate_takes_what_its_derivation_takes(program: Lambda, machine: str) -> None:
+def test_a_candidate_takes_what_its_derivation_takes(
+    program: Lambda, machine: str
+) -> None:
     """Rules evaluated where operators are met make the instructions that the derivation makes."""
     on = npu.MACHINES[machine]
     (form,) = to_operators(derive(program, npu.rules(0)))

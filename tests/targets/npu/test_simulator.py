@@ -23,7 +23,9 @@ def run(text: str, limit: int = 1000) -> np.ndarray:
 
 
 def test_a_program() -> None:
-    np.testing.assert_array_equal(run(GOOD), np.maximum(np.linspace(-1, 1, 32, dtype="f4"), 0))
+    np.testing.assert_array_equal(
+        run(GOOD), np.maximum(np.linspace(-1, 1, 32, dtype="f4"), 0)
+    )
     assert npu.show(npu.parse(GOOD)) == GOOD
 
 
@@ -76,11 +78,18 @@ def test_refused(body: str, message: str) -> None:
 
 
 def test_limits() -> None:
-    with pytest.raises(npu.NPUError, match="instruction 3: end_chain: more than 3 instructions"):
+    with pytest.raises(
+        npu.NPUError, match="instruction 3: end_chain: more than 3 instructions"
+    ):
         run(GOOD, limit=3)
     with pytest.raises(InputError, match=r"expected arrays of the shapes \[\(32,\)\]"):
         npu.run(npu.parse(GOOD), FULL, [])
-    for line in (".input x vrf[0] 4", ".output y dram[0] 4xb", ".const dram[0] one", ".input x"):
+    for line in (
+        ".input x vrf[0] 4",
+        ".output y dram[0] 4xb",
+        ".const dram[0] one",
+        ".input x",
+    ):
         with pytest.raises(npu.NPUError, match="line 1"):
             npu.parse(line)
 
@@ -109,7 +118,11 @@ def test_mutilated_programs_are_refused_or_run(data: st.DataObject) -> None:
     try:
         assert run(HEAD + "\n".join(map(" ".join, words))).shape == (32,)
     except npu.NPUError as error:
-        assert "line" in str(error) or "instruction" in str(error) or "output" in str(error)
+        assert (
+            "line" in str(error)
+            or "instruction" in str(error)
+            or "output" in str(error)
+        )
 
 
 def test_parts_of_a_chain_overlap() -> None:
@@ -118,7 +131,10 @@ def test_parts_of_a_chain_overlap() -> None:
     apart = [line.replace("dram[32]", "dram[64]") for line in one]
     single = npu.time(npu.parse(HEAD + "\n".join(one)), FULL)
     double = npu.time(npu.parse(HEAD + "\n".join(one + apart)), FULL)
-    behind = [line.replace("dram[32]", "dram[64]").replace("dram[0]", "dram[32]") for line in one]
+    behind = [
+        line.replace("dram[32]", "dram[64]").replace("dram[0]", "dram[32]")
+        for line in one
+    ]
     serial = npu.time(npu.parse(HEAD + "\n".join(one + behind)), FULL)
     assert single.cycles < double.cycles < 2 * single.cycles <= serial.cycles + 8
     assert double.energy == 2 * single.energy and double.dram_bytes == 4 * 32 * 4
@@ -139,7 +155,9 @@ def test_chains_do_not_change_results() -> None:
     whole = mapped.program
     apart = npu.Program(tuple(code), whole.inputs, whole.outputs, whole.constants)
     inputs = list(np.random.default_rng(0).standard_normal((3, 128)).astype(np.float32))
-    np.testing.assert_array_equal(*(npu.run(p, machine, inputs)[0] for p in (whole, apart)))
+    np.testing.assert_array_equal(
+        *(npu.run(p, machine, inputs)[0] for p in (whole, apart))
+    )
     assert npu.time(apart, machine).cycles > npu.time(whole, machine).cycles
 
 

@@ -19,7 +19,11 @@ from tilewright.targets import registry, vdla
 
 def _plain(m: int, n: int, k: int, dtype: DType = float32) -> Schedule:
     """C[y, x] = sum over k of A[k, y] * B[k, x]."""
-    a, b, c = Buffer("A", (k, m), dtype), Buffer("B", (k, n), dtype), Buffer("C", (m, n), dtype)
+    a, b, c = (
+        Buffer("A", (k, m), dtype),
+        Buffer("B", (k, n), dtype),
+        Buffer("C", (m, n), dtype),
+    )
     product = reduce_("C", c, (k,), "add", lambda y, x, k: a[k, y] * b[k, x])
     return Schedule(lower("matmul", [product], params=[a, b, c], outputs=[c]))
 
@@ -88,7 +92,10 @@ def test_the_interpreter_agrees_with_the_lowering() -> None:
 
 LATER: dict[str, tuple[Callable[[Schedule], object], int]] = {
     "double_buffer": (lambda s: s.double_buffer("AL"), 8192),
-    "vthread": (lambda s: s.vthread("C.x.o"), 6144),  # the part of A is loaded once for both
+    "vthread": (
+        lambda s: s.vthread("C.x.o"),
+        6144,
+    ),  # the part of A is loaded once for both
     "partition_loop": (lambda s: s.partition_loop("C.k.o", 1), 8192),
     "split": (lambda s: s.split("C.k.o", 2), 8192),
     "unroll": (lambda s: s.unroll("C.k.o"), 8192),
@@ -123,7 +130,9 @@ def test_a_whole_product_is_one_instruction() -> None:
 
 def test_rows_of_any_length_are_copied() -> None:
     x, y = Buffer("x", (5, 7), float32), Buffer("y", (5, 7), float32)
-    s = Schedule(lower("copy", [map_("y", y, lambda i, j: x[i, j])], params=[x, y], outputs=[y]))
+    s = Schedule(
+        lower("copy", [map_("y", y, lambda i, j: x[i, j])], params=[x, y], outputs=[y])
+    )
     s.cache_write("y", None, vdla.acc_buffer, name="t")
     s.tensorize("y.i", vdla.dma_copy2d)
     s.tensorize("t.w0", vdla.dma_copy2d)
@@ -156,7 +165,9 @@ def test_a_buffer_that_does_not_fit_is_refused() -> None:
     assert _load(fits).code == "TW-VDLA-SCALAR"  # of the product, which is not mapped
     error = _load(large)
     assert error.code == "TW-VDLA-MEMORY"
-    assert "AL needs 65536 bytes of inp_buffer, where 0 of 32768 are in use" in str(error)
+    assert "AL needs 65536 bytes of inp_buffer, where 0 of 32768 are in use" in str(
+        error
+    )
 
 
 def test_a_memory_of_another_machine_is_refused() -> None:

@@ -22,7 +22,9 @@ from tilewright.targets.vta.stages import Stage
 
 LD, EX, ST = Stage.LOAD, Stage.COMPUTE, Stage.STORE
 SHIFT = 7
-Step = Callable[[int, tuple, tuple], None]  # of a thread, for a block, one step of its sums
+Step = Callable[
+    [int, tuple, tuple], None
+]  # of a thread, for a block, one step of its sums
 
 
 @dataclass
@@ -102,7 +104,9 @@ def quantized(sums: NDArray[np.int32]) -> NDArray[np.int8]:
     return np.clip(sums >> SHIFT, -128, 127).astype(np.int8)
 
 
-def matmul(a: NDArray[np.int8], b: NDArray[np.int8], rows: int, depth: int, threads: int) -> Layer:
+def matmul(
+    a: NDArray[np.int8], b: NDArray[np.int8], rows: int, depth: int, threads: int
+) -> Layer:
     """a[m, k] . b[n, k]^T, by blocks of `rows` rows, all columns, `depth` tiles of k at a time."""
     (m, k), n = a.shape, len(b)
     kt, nt = k // 16, n // 16
@@ -165,7 +169,9 @@ class Convolution:
         return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
 
 
-def convolution(s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8], threads: int) -> Layer:
+def convolution(
+    s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8], threads: int
+) -> Layer:
     """x[c, y, x] with w[o, c, ky, kx]; result [o / 16, y, x, 16]; a tile of inputs at a time."""
     n, k, out_n = s.size, s.kernel, s.out_size
     ct, ot = s.inputs // 16, s.outputs // 16
@@ -188,7 +194,14 @@ def convolution(s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8], thread
         pads = (above, below), (s.pad, s.pad)
         c.load(Memory.INP, t * inp_size, inp, source, (count, n), n, pads)
         shape = s.channels, k * k
-        c.load(Memory.WGT, t * wgt_size, wgt, (channel * ct + at) * k * k, shape, ct * k * k)
+        c.load(
+            Memory.WGT,
+            t * wgt_size,
+            wgt,
+            (channel * ct + at) * k * k,
+            shape,
+            ct * k * k,
+        )
 
     def gemm(t: int, block: tuple, step: tuple) -> None:
         loops = [
@@ -221,7 +234,9 @@ def convolution(s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8], thread
     return Layer(c, out, (ot, out_n, out_n, 16), macs)
 
 
-def convolved(s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8]) -> NDArray[np.int8]:
+def convolved(
+    s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8]
+) -> NDArray[np.int8]:
     """The same by NumPy, as the layer lays it out."""
     padded = np.pad(x.astype(np.int32), ((0, 0), (s.pad, s.pad), (s.pad, s.pad)))
     out, weights = s.out_size, w.astype(np.int32)

@@ -7,7 +7,16 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from tilewright.targets.vta import Alu, AluOp, Finish, Gemm, Instruction, Load, Memory, Store
+from tilewright.targets.vta import (
+    Alu,
+    AluOp,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Memory,
+    Store,
+)
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.dram import Dram
@@ -46,21 +55,31 @@ _NEST = {
     "uop_end": small(24),
     "iter_out": small(3),
     "iter_in": small(3),
-    **{f"{name}_factor_{loop}": small(3) for name in ("dst", "src") for loop in ("out", "in")},
+    **{
+        f"{name}_factor_{loop}": small(3)
+        for name in ("dst", "src")
+        for loop in ("out", "in")
+    },
 }
 
 # Stores stay behind the micro-ops, and what is read of DRAM may have been stored.
 LEGAL: dict[str, st.SearchStrategy[Instruction]] = {
     "load": st.builds(
         Load,
-        memory_type=st.sampled_from([Memory.WGT, Memory.INP, Memory.ACC, Memory.ACC_8BIT]),
+        memory_type=st.sampled_from(
+            [Memory.WGT, Memory.INP, Memory.ACC, Memory.ACC_8BIT]
+        ),
         sram_base=small(12),
         dram_base=small(200),
         **_SIZES,
         **_PADS,
     ),
     "load uop": st.builds(
-        Load, memory_type=st.just(Memory.UOP), sram_base=small(12), dram_base=small(40), **_SIZES
+        Load,
+        memory_type=st.just(Memory.UOP),
+        sram_base=small(12),
+        dram_base=small(40),
+        **_SIZES,
     ),
     "gemm": st.builds(
         Gemm,
@@ -114,7 +133,14 @@ def tokens(draw: st.DrawFn, program: list[Instruction]) -> list[Instruction]:
 def show_all() -> list[Instruction]:
     """Write out the first accumulators byte by byte."""
     found: list[Instruction] = [
-        Load(memory_type=Memory.UOP, sram_base=0, dram_base=UOPS, y_size=1, x_size=1, x_stride=1)
+        Load(
+            memory_type=Memory.UOP,
+            sram_base=0,
+            dram_base=UOPS,
+            y_size=1,
+            x_size=1,
+            x_stride=1,
+        )
     ]
     for part in range(4):
         found.append(
@@ -127,7 +153,13 @@ def show_all() -> list[Instruction]:
                 x_stride=SHOWN,
             )
         )
-        nest = {"uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": SHOWN, "dst_factor_in": 1}
+        nest = {
+            "uop_bgn": 0,
+            "uop_end": 1,
+            "iter_out": 1,
+            "iter_in": SHOWN,
+            "dst_factor_in": 1,
+        }
         found.append(Alu(alu_opcode=AluOp.SHR, use_imm=True, imm=8, **nest))
     return found
 
@@ -151,7 +183,11 @@ def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
     """A program in which some stages wait for the one before, and the end for everything."""
     c, before = Commands(Dram()), Stage.COMPUTE
     body = draw(st.lists(st.one_of(*LEGAL.values()), min_size=1, max_size=8))
-    for memory in (Memory.INP, Memory.WGT, Memory.ACC):  # so that nothing is read unwritten
+    for memory in (
+        Memory.INP,
+        Memory.WGT,
+        Memory.ACC,
+    ):  # so that nothing is read unwritten
         c.record(Load(memory_type=memory, y_size=1, x_size=SHOWN))
     c.record(FIRST)
     order(c, Stage.LOAD, Stage.COMPUTE)

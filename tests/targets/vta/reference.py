@@ -8,11 +8,26 @@ DEPTH = {UOP: 8192, WGT: 1024, INP: 2048, ACC: 2048, OUT: 2048, ACC8: 2048}
 DRAM_BYTES = {UOP: 4, WGT: 256, INP: 16, ACC: 64, OUT: 16, ACC8: 16}
 
 # (name, first bit, last bit), as in the specification's table.
-COMMON = [("pop_prev", 3, 3), ("pop_next", 4, 4), ("push_prev", 5, 5), ("push_next", 6, 6)]
+COMMON = [
+    ("pop_prev", 3, 3),
+    ("pop_next", 4, 4),
+    ("push_prev", 5, 5),
+    ("push_next", 6, 6),
+]
 TRANSFER = [
     *COMMON,
-    *[("memory_type", 7, 9), ("sram_base", 10, 25), ("dram_base", 26, 57), ("y_size", 64, 79)],
-    *[("x_size", 80, 95), ("x_stride", 96, 111), ("y_pad_0", 112, 115), ("y_pad_1", 116, 119)],
+    *[
+        ("memory_type", 7, 9),
+        ("sram_base", 10, 25),
+        ("dram_base", 26, 57),
+        ("y_size", 64, 79),
+    ],
+    *[
+        ("x_size", 80, 95),
+        ("x_stride", 96, 111),
+        ("y_pad_0", 112, 115),
+        ("y_pad_1", 116, 119),
+    ],
     *[("x_pad_0", 120, 123), ("x_pad_1", 124, 127)],
 ]
 NEST = [
@@ -77,7 +92,11 @@ class Machine:
     def module(self, i: dict[str, int]) -> str:
         if i["opcode"] == STORE:
             return "store"
-        return "load" if i["opcode"] == LOAD and i["memory_type"] in (INP, WGT) else "compute"
+        return (
+            "load"
+            if i["opcode"] == LOAD and i["memory_type"] in (INP, WGT)
+            else "compute"
+        )
 
     def queues(self, i: dict[str, int], verb: str) -> list[str]:
         prev, next_ = {
@@ -169,7 +188,9 @@ class Machine:
             for lane in range(16):
                 x = self.acc[index["dst"]][lane]
                 y = i["imm"] if i["use_imm"] else self.acc[index["src"]][lane]
-                self.acc[index["dst"]][lane] = signed(self.lane(i["alu_opcode"], x, y), 32)
+                self.acc[index["dst"]][lane] = signed(
+                    self.lane(i["alu_opcode"], x, y), 32
+                )
 
     def lane(self, opcode: int, x: int, y: int) -> int:
         if opcode == 3:

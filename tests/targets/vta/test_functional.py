@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from tests.targets.vta.programs import programs
 from tests.targets.vta.reference import Machine
-from tilewright.targets.vta import FunctionalSimulator, TimingSimulator, VTAConfig, assemble
+from tilewright.targets.vta import (
+    FunctionalSimulator,
+    TimingSimulator,
+    VTAConfig,
+    assemble,
+)
 from tilewright.targets.vta.uops import pack_uops
 
 CONFIG = VTAConfig()
@@ -61,7 +66,9 @@ def test_lanes_wrap_around(operation, expected):
     """acc[0] = op(acc[0], acc[1]), all 32 bits of it seen through four stores."""
     ends = [INT32.min, INT32.max, -1, 0, 1, 31, -31, 32, -32, 40, -40, 7, 8, 9, 10, 11]
     rng = np.random.default_rng(1)
-    x = np.array([*rng.choice(ends, 8), *1 | rng.integers(INT32.min, INT32.max, 8)], np.int64)
+    x = np.array(
+        [*rng.choice(ends, 8), *1 | rng.integers(INT32.min, INT32.max, 8)], np.int64
+    )
     y = np.array([*ends], np.int64)
     dram = _lanes(x) + _lanes(y) + uops((0, 1, 0), (0, 0, 0))
     shows = "".join(

@@ -73,7 +73,9 @@ VECTORS = {
         pop_prev=True,
         push_prev=True,
     ),
-    "820000000c0002000000000000000000": Gemm(reset_reg=True, uop_end=8192, iter_out=1, iter_in=1),
+    "820000000c0002000000000000000000": Gemm(
+        reset_reg=True, uop_end=8192, iter_out=1, iter_in=1
+    ),
     "4401400010000a000508400102b0fdff": Alu(
         alu_opcode=AluOp.SHR,
         use_imm=True,
@@ -123,7 +125,9 @@ def test_listing():
 
 
 def test_micro_ops():
-    words = pack_uops(*np.array([[1, 2, 3], [2047, 2047, 1023], [100, 7, 0]]).T, VTAConfig())
+    words = pack_uops(
+        *np.array([[1, 2, 3], [2047, 2047, 1023], [100, 7, 0]]).T, VTAConfig()
+    )
     assert words.tobytes().hex() == "0110c000" + "ffffffff" + "64380000"
     dst, src, wgt = unpack_uops(words, VTAConfig())
     assert (dst[1], src[1], wgt[1]) == (2047, 2047, 1023)
@@ -158,7 +162,9 @@ def test_any_bytes_are_an_instruction_or_an_error(data):
             Instruction.decode(data)
         return
     instruction = Instruction.decode(data)
-    used = sum((1 << last + 1) - (1 << at) for _, at, last in reference.FIELDS[data[0] & 7])
+    used = sum(
+        (1 << last + 1) - (1 << at) for _, at, last in reference.FIELDS[data[0] & 7]
+    )
     masked = int.from_bytes(data, "little") & (used | 7)  # no field has the other bits
     assert instruction.encode() == masked.to_bytes(16, "little")
     assert assemble(disassemble(data)) == instruction.encode()
@@ -192,8 +198,14 @@ def test_a_field_holds_whole_numbers(value):
 
 def test_another_configuration_moves_the_fields():
     config = VTAConfig(LOG_BATCH=1, LOG_INP_BUFF_SIZE=16, LOG_ACC_BUFF_SIZE=18)
-    assert (config.LOG_INP_DEPTH, config.LOG_ACC_DEPTH, config.LOG_WGT_DEPTH) == (11, 11, 10)
-    smaller = VTAConfig(LOG_ACC_BUFF_SIZE=16, LOG_INP_BUFF_SIZE=15, LOG_WGT_BUFF_SIZE=19)
+    assert (config.LOG_INP_DEPTH, config.LOG_ACC_DEPTH, config.LOG_WGT_DEPTH) == (
+        11,
+        11,
+        10,
+    )
+    smaller = VTAConfig(
+        LOG_ACC_BUFF_SIZE=16, LOG_INP_BUFF_SIZE=15, LOG_WGT_BUFF_SIZE=19
+    )
     gemm = Gemm(uop_end=1, wgt_factor_in=2047)
     assert Instruction.decode(gemm.encode(smaller), smaller) == gemm
     with pytest.raises(VTAError, match="wgt_factor_in is 2047, expected 0 to 1023"):

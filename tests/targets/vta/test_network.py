@@ -68,12 +68,16 @@ def graph() -> Graph:
 
 def images(count: int) -> list[dict[str, NDArray]]:
     rng = np.random.default_rng(1)
-    return [{"image": rng.standard_normal((1, 3, 12, 12), np.float32)} for _ in range(count)]
+    return [
+        {"image": rng.standard_normal((1, 3, 12, 12), np.float32)} for _ in range(count)
+    ]
 
 
 def compiled(layer: Layer, arrays: Sequence[NDArray]) -> None:
     """The layer's formula as the CPU target compiles it."""
-    kernel = lower(layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:])
+    kernel = lower(
+        layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:]
+    )
     tw.compile(kernel, threads=1)(*arrays[:-1], out=arrays[-1])
 
 
@@ -163,7 +167,8 @@ def test_any_window(call: str) -> None:
     shapes = {"w": (2, 2, 3, 3), "u": (2, 1, 3, 3)}
     weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     graph = bound_to(
-        f"one (float[1, 2, 7, 6] x) => (float[1, 2, ?, ?] y) {{ y = {call} }}", **weights
+        f"one (float[1, 2, 7, 6] x) => (float[1, 2, ?, ?] y) {{ y = {call} }}",
+        **weights,
     )
     inputs = {"x": rng.standard_normal((1, 2, 7, 6)).astype(np.float32) - 1}
     network = near(graph, inputs)
@@ -172,7 +177,9 @@ def test_any_window(call: str) -> None:
     np.testing.assert_array_equal(y, same)
 
 
-@pytest.mark.parametrize("call", ["MaxPool<kernel_shape=[{rows}, 31]>(x)", "Conv(x, w)"])
+@pytest.mark.parametrize(
+    "call", ["MaxPool<kernel_shape=[{rows}, 31]>(x)", "Conv(x, w)"]
+)
 @pytest.mark.parametrize("rows", [31, 32])
 def test_the_largest_window(call: str, rows: int) -> None:
     """One more row of the window does not fit the chip, and the layer stays on the CPU."""
@@ -183,7 +190,11 @@ def test_the_largest_window(call: str, rows: int) -> None:
         w=rng.standard_normal((2, 2, rows, 31)).astype(np.float32),
     )
     network = near(graph, {"x": rng.standard_normal((1, 2, 33, 33)).astype(np.float32)})
-    why = "" if rows == 31 else "a window covers 992 points, and the chip has room for 961"
+    why = (
+        ""
+        if rows == 31
+        else "a window covers 992 points, and the chip has room for 961"
+    )
     assert [s.why for s in network.steps] == [why]
 
 
@@ -206,19 +217,26 @@ def test_batches() -> None:
         array = rng.standard_normal(shape, dtype=np.float32)
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     graph = load(model)
-    inputs = {"x": np.ones((2, 1, 4, 4), np.float32), "m": rng.random((2, 3, 40), np.float32)}
+    inputs = {
+        "x": np.ones((2, 1, 4, 4), np.float32),
+        "m": rng.random((2, 3, 40), np.float32),
+    }
     network = Network(graph, [inputs])
     for _ in range(2):  # counters are those of the last run
         network(inputs)
         assert [len(s.counters) for s in network.steps] == [2, 1]
-    for mine, real in zip(network(inputs), evaluate(graph, inputs).values(), strict=True):
+    for mine, real in zip(
+        network(inputs), evaluate(graph, inputs).values(), strict=True
+    ):
         np.testing.assert_allclose(mine, real, atol=0.05 * np.abs(real).max())
 
 
 def test_bytes_round_halves_up_and_come_back() -> None:
     exact = np.arange(-128, 128) / 16
     np.testing.assert_array_equal(dequantize(quantize(exact, 1 / 16), 1 / 16), exact)
-    np.testing.assert_array_equal(quantize(np.array([0.5, -0.5, 1.5, 1e9]), 1), [1, 0, 2, 127])
+    np.testing.assert_array_equal(
+        quantize(np.array([0.5, -0.5, 1.5, 1e9]), 1), [1, 0, 2, 127]
+    )
     assert [power_of_two(x) for x in (127.0, 128.0, 1.0, 0.0)] == [1, 2, 1 / 64, 1]
     assert [whole_byte(x) for x in (127.0, 1.0, 0.0)] == [1, 1 / 127, 1]
 
@@ -227,11 +245,15 @@ def test_bytes_round_halves_up_and_come_back() -> None:
 def test_bytes_come_back_from_any_unit(largest: float) -> None:
     all_of_them = np.arange(-128, 128).astype(np.int8)
     for unit in (power_of_two(largest), whole_byte(largest)):
-        np.testing.assert_array_equal(quantize(dequantize(all_of_them, unit), unit), all_of_them)
+        np.testing.assert_array_equal(
+            quantize(dequantize(all_of_them, unit), unit), all_of_them
+        )
 
 
 def bound_to(graph_text: str, **weights: NDArray) -> Graph:
-    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]> {graph_text}""")
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> {graph_text}"""
+    )
     for name, array in weights.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     return load(model)
@@ -247,19 +269,32 @@ def near(graph: Graph, inputs: dict[str, NDArray], by: str = "shift") -> Network
     return network
 
 
-BIASES = {(): True, (1,): True, (16,): True, (1, 16): True, (16, 1): False, (16, 16): False}
+BIASES = {
+    (): True,
+    (1,): True,
+    (16,): True,
+    (1, 16): True,
+    (16, 1): False,
+    (16, 16): False,
+}
 
 
-@pytest.mark.parametrize("shape", BIASES, ids=lambda s: "x".join(map(str, s)) or "scalar")
+@pytest.mark.parametrize(
+    "shape", BIASES, ids=lambda s: "x".join(map(str, s)) or "scalar"
+)
 def test_a_bias_is_a_number_per_column(shape: tuple[int, ...]) -> None:
     """As many rows as columns: [16, 1] would fit both."""
     rng = np.random.default_rng(0)
     w = rng.standard_normal((8, 16)).astype(np.float32)
     b = np.asarray(3 * rng.standard_normal(shape), np.float32)
-    graph = bound_to("g (float[16, 8] x) => (float[16, 16] y) { y = Gemm(x, w, b) }", w=w, b=b)
+    graph = bound_to(
+        "g (float[16, 8] x) => (float[16, 16] y) { y = Gemm(x, w, b) }", w=w, b=b
+    )
     network = near(graph, {"x": rng.standard_normal((16, 8)).astype(np.float32)})
     assert (network.steps[0].product is not None) == BIASES[shape]
-    assert network.steps[0].why == ("" if BIASES[shape] else f"its bias is {list(shape)}")
+    assert network.steps[0].why == (
+        "" if BIASES[shape] else f"its bias is {list(shape)}"
+    )
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 1, 1), (4, 1, 1), (1, 4, 5, 5)])
@@ -292,7 +327,9 @@ def test_what_is_added_has_the_shape_of_the_product(shape: tuple[int, ...]) -> N
         ("Conv(x, u)", (1, 6), False),
     ],
 )
-def test_a_constant_per_channel_is_a_bias(call: str, shape: tuple[int, ...], taken: bool) -> None:
+def test_a_constant_per_channel_is_a_bias(
+    call: str, shape: tuple[int, ...], taken: bool
+) -> None:
     """Extents are all the same, so that any axis would do."""
     rng = np.random.default_rng(0)
     shapes = {"w": (6, 6), "u": (6, 6, 1, 1), "c": (6,), "b": shape}
@@ -356,7 +393,8 @@ def test_channels_of_different_sizes_have_units_of_their_own() -> None:
           a = Conv<pads=[1,1,1,1]>(x, w, b)
           y = Relu(a)
         }""",
-        w=rng.standard_normal((5, 16, 3, 3)).astype(np.float32) * sizes[:, None, None, None],
+        w=rng.standard_normal((5, 16, 3, 3)).astype(np.float32)
+        * sizes[:, None, None, None],
         b=rng.standard_normal(5).astype(np.float32) * 0.1,
     )
     inputs = {"x": rng.standard_normal((1, 16, 6, 6)).astype(np.float32)}
@@ -368,7 +406,9 @@ def test_channels_of_different_sizes_have_units_of_their_own() -> None:
         np.testing.assert_array_equal(y, same)
         assert network.report.startswith("vta")
         errors[by] = np.abs(y - real)[0].max((1, 2)) / network.units[graph.outputs[0]]
-    assert (errors["channel"][1:] <= 0.6).all()  # what rounding the result to bytes leaves
+    assert (
+        errors["channel"][1:] <= 0.6
+    ).all()  # what rounding the result to bytes leaves
     assert (errors["multiplier"][1:3] > 0.7).all()
 
 
@@ -420,7 +460,9 @@ def test_inputs_are_checked(graph: Graph) -> None:
             network(inputs)
 
 
-def test_a_layer_is_translated_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_is_translated_once(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (image,) = images(1)
     network = Network(graph, [image])
     (y,) = network(image)

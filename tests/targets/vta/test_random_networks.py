@@ -35,12 +35,16 @@ class Model:
 
     def weight(self, shape: tuple[int, ...], seed: int) -> str:
         name = f"w{len(self.weights)}"
-        array = np.random.default_rng(seed).standard_normal(shape) / np.sqrt(max(shape[-1], 4))
+        array = np.random.default_rng(seed).standard_normal(shape) / np.sqrt(
+            max(shape[-1], 4)
+        )
         self.weights[name] = array.astype(np.float32)
         return name
 
 
-def window(draw: st.DrawFn, size: tuple[int, ...]) -> tuple[str, list[int], tuple[int, ...]]:
+def window(
+    draw: st.DrawFn, size: tuple[int, ...]
+) -> tuple[str, list[int], tuple[int, ...]]:
     """Attributes, the kernel and the extents of the result."""
     kernel = [draw(st.integers(1, min(3, n))) for n in size]
     strides = [draw(st.integers(1, 2)) for _ in size]
@@ -65,20 +69,30 @@ def step(draw: st.DrawFn, m: Model) -> None:
         m.add(f"Add({name}, {draw(st.sampled_from(same))})", shape)
     elif kind == "pool":
         attributes, kernel, out = window(draw, tuple(size))
-        m.add(f"MaxPool<kernel_shape={kernel}, {attributes}>({name})", (batch, channels, *out))
+        m.add(
+            f"MaxPool<kernel_shape={kernel}, {attributes}>({name})",
+            (batch, channels, *out),
+        )
     else:
         attributes, kernel, out = window(draw, tuple(size))
         groups = channels if kind == "depthwise" else 1
-        outputs = channels if kind == "depthwise" else draw(st.sampled_from([1, 5, 16, 20]))
+        outputs = (
+            channels if kind == "depthwise" else draw(st.sampled_from([1, 5, 16, 20]))
+        )
         w = m.weight((outputs, channels // groups, *kernel), seed)
         b = f", {m.weight((outputs,), seed)}" if draw(st.booleans()) else ""
-        m.add(f"Conv<group={groups}, {attributes}>({name}, {w}{b})", (batch, outputs, *out))
+        m.add(
+            f"Conv<group={groups}, {attributes}>({name}, {w}{b})",
+            (batch, outputs, *out),
+        )
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     m = Model()
-    shape = tuple(draw(st.integers(low, high)) for low, high in ((1, 2), (1, 18), (2, 9), (2, 9)))
+    shape = tuple(
+        draw(st.integers(low, high)) for low, high in ((1, 2), (1, 18), (2, 9), (2, 9))
+    )
     m.shapes["x"] = shape
     for _ in range(draw(st.integers(2, 5))):
         step(draw, m)
@@ -95,21 +109,31 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @settings(deadline=None, max_examples=4)
-@given(graphs(), st.sampled_from(["shift", "multiplier", "channel"]), st.sampled_from([1, 2]))
+@given(
+    graphs(),
+    st.sampled_from(["shift", "multiplier", "channel"]),
+    st.sampled_from([1, 2]),
+)
 def test_the_machine_and_the_cpu_agree(graph: Graph, by: str, threads: int) -> None:
     check(graph, by, threads)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=150)
-@given(graphs(), st.sampled_from(["shift", "multiplier", "channel"]), st.sampled_from([1, 2]))
+@given(
+    graphs(),
+    st.sampled_from(["shift", "multiplier", "channel"]),
+    st.sampled_from([1, 2]),
+)
 def test_many_of_them(graph: Graph, by: str, threads: int) -> None:
     check(graph, by, threads)
 
 
 def check(graph: Graph, by: str, threads: int) -> None:
     (x,) = graph.inputs
-    inputs = {x.name: np.random.default_rng(0).standard_normal(x.extents).astype(np.float32)}
+    inputs = {
+        x.name: np.random.default_rng(0).standard_normal(x.extents).astype(np.float32)
+    }
     network = Network(graph, [inputs], by=by)
     assert any(s.product is not None for s in network.steps), network.report
     (y,) = network(inputs, Simulated(threads))

@@ -27,7 +27,9 @@ DRAM = 1 << 14
 UOP = "LOAD UOP[0-0] dram=0x200 y=1 x=1 stride=1\n"
 
 
-def refused(program: str | list, error: type[VTAError] = VTAError, size: int = DRAM, **options):
+def refused(
+    program: str | list, error: type[VTAError] = VTAError, size: int = DRAM, **options
+):
     """The message, the same of both simulators; nothing is executed if it is found by reading."""
     stream = assemble(program) if isinstance(program, str) else encode_stream(program)
     messages = []
@@ -105,7 +107,10 @@ ILLEGAL = {
         "FINISH\nSTORE OUT[0-0] y=1 x=1 stride=1",
         "instruction 1 (STORE OUT[0-0] y=1 x=1 stride=1): 1 instructions are left when FINISH",
     ),
-    "FINISH twice": ("FINISH\nFINISH", "1 instructions are left when FINISH (instruction 0)"),
+    "FINISH twice": (
+        "FINISH\nFINISH",
+        "1 instructions are left when FINISH (instruction 0)",
+    ),
 }
 
 
@@ -117,7 +122,9 @@ def test_illegal(name):
 
 def test_what_is_found_by_reading_leaves_dram_alone():
     image = bytearray(b"\x01" * DRAM)
-    program = "LOAD ACC[0-0] y=1 x=1\nSTORE OUT[0-0] dram=4 y=1 x=1\nLOAD OUT[0-]\nFINISH"
+    program = (
+        "LOAD ACC[0-0] y=1 x=1\nSTORE OUT[0-0] dram=4 y=1 x=1\nLOAD OUT[0-]\nFINISH"
+    )
     with pytest.raises(VTAError, match="instruction 2"):
         FunctionalSimulator().run(assemble(program), image)
     assert image == b"\x01" * DRAM
@@ -136,7 +143,9 @@ def test_an_element_lies_in_dram_as_a_whole(size):
     if size == 64:
         FunctionalSimulator().run(stream, bytearray(size))
         return
-    with pytest.raises(VTAError, match="bytes 0x0 to 0x3f of DRAM are accessed, which has 0x3f"):
+    with pytest.raises(
+        VTAError, match="bytes 0x0 to 0x3f of DRAM are accessed, which has 0x3f"
+    ):
         FunctionalSimulator().run(stream, bytearray(size))
 
 
@@ -276,7 +285,10 @@ def test_damaged_programs_run_or_are_refused(case, data):
     ("parameters", "message"),
     [
         ({"gemm_interval": 0}, "gemm_interval is 0, expected a whole number from 1 on"),
-        ({"dram_bytes_per_cycle": 0.5}, "dram_bytes_per_cycle is 0.5, expected a whole number"),
+        (
+            {"dram_bytes_per_cycle": 0.5},
+            "dram_bytes_per_cycle is 0.5, expected a whole number",
+        ),
         ({"start": -1}, "start is -1, expected a whole number from 0 on"),
     ],
     ids=["no time", "half a byte", "before"],

@@ -78,7 +78,9 @@ def test_where_nothing_is_safe() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(2.0**-14, 0.5), st.none() | st.floats(0.1, 4), st.integers(0, 1 << 30))
-def test_the_machine_and_the_formula_agree(ratio: float, residual: float | None, seed: int) -> None:
+def test_the_machine_and_the_formula_agree(
+    ratio: float, residual: float | None, seed: int
+) -> None:
     """On the largest sums that a layer can have, where a product that overflowed would show."""
     c = Convolution(32, 16, (3, 3), (3, 3), (1, 1), (1, 1))
     rng = np.random.default_rng(seed)
@@ -88,22 +90,32 @@ def test_the_machine_and_the_formula_agree(ratio: float, residual: float | None,
     reach = 128 * 128 * 32 * 9 + (1 << 20)
     s = by_multiplier(ratio, residual, reach)
     assert s is not None
-    layer = convolution(c, Requantize(s.shift, False, True, s.residual, s.factor, s.before))
+    layer = convolution(
+        c, Requantize(s.shift, False, True, s.residual, s.factor, s.before)
+    )
     added = rng.integers(-128, 128, (1, 3, 3, 16)).astype(np.int8)
     y = np.zeros((1, 3, 3, 16), np.int8)
     more = [] if residual is None else [added]
     Program(schedule(layer).kernel).check([x, w, bias + np.int32(s.half), *more, y])
     image = np.pad(x.transpose(0, 3, 1, 2).reshape(32, 3, 3), ((0, 0), (1, 1), (1, 1)))
     weights = w.transpose(0, 4, 1, 5, 2, 3).reshape(16, 32, 3, 3).astype(np.int64)
-    windows = np.lib.stride_tricks.sliding_window_view(image.astype(np.int64), (3, 3), (1, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        image.astype(np.int64), (3, 3), (1, 2)
+    )
     sums = np.einsum("oikl,ihwkl->hwo", weights, windows)[None] + bias
-    total = ((sums + s.half) >> s.before) * s.factor + added.astype(np.int64) * (s.residual or 0)
+    total = ((sums + s.half) >> s.before) * s.factor + added.astype(np.int64) * (
+        s.residual or 0
+    )
     np.testing.assert_array_equal(y, np.clip(total >> s.shift, -128, 127))
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.tuples(st.floats(2.0**-18, 1.0), st.integers(1, 1 << 28)), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.floats(2.0**-18, 1.0), st.integers(1, 1 << 28)),
+        min_size=1,
+        max_size=6,
+    ),
     st.none() | st.floats(0.1, 4),
     st.integers(-128, 127),
 )
@@ -125,7 +137,9 @@ def test_a_factor_for_each_channel_is_safe_and_near(
 
 def test_a_small_channel_keeps_its_numbers() -> None:
     """One factor for all would leave a channel of a thousandth of the other's size nothing."""
-    found = by_channel(np.array([2.0**-8, 2.0**-18]), None, np.array([1 << 15, 1 << 25]))
+    found = by_channel(
+        np.array([2.0**-8, 2.0**-18]), None, np.array([1 << 15, 1 << 25])
+    )
     assert found is not None
     assert max(s.error for s in found) < 0.1
     assert by_channel(np.array([1e9]), None, np.array([100])) is None

@@ -76,7 +76,9 @@ def test_a_convolution_by_hand(name, threads):
     )
     layer = layers.convolution(s, x, w, threads)
     timing = layer.commands.synchronize(TimingSimulator(strict=True))
-    np.testing.assert_array_equal(layer.out.read(layer.shape, np.int8), layers.convolved(s, x, w))
+    np.testing.assert_array_equal(
+        layer.out.read(layer.shape, np.int8), layers.convolved(s, x, w)
+    )
     assert timing.macs == layer.macs
 
 
@@ -220,7 +222,9 @@ def _kernel(n: int, first: int = 0) -> Kernel:
 
 def uop_loads(*launches: Kernel) -> list[str]:
     text = recorded(lambda c, _: [c.launch([k]) for k in launches])
-    return [line.split()[1] for line in text.splitlines() if line.startswith("LOAD UOP")]
+    return [
+        line.split()[1] for line in text.splitlines() if line.startswith("LOAD UOP")
+    ]
 
 
 def test_a_kernel_that_is_on_the_chip_is_not_sent_again():
@@ -277,7 +281,9 @@ def nests(draw):
     extent = st.integers(1, 4)
     return draw(
         st.lists(
-            st.builds(Loop, extent, *(st.sampled_from([0, 0, 1, 3, 5]) for _ in range(3))),
+            st.builds(
+                Loop, extent, *(st.sampled_from([0, 0, 1, 3, 5]) for _ in range(3))
+            ),
             max_size=5,
         )
     )
@@ -310,7 +316,12 @@ def test_a_nest_has_the_steps_of_its_kernels(loops, first):
 
 
 def test_the_two_largest_loops_are_the_instruction_s():
-    loops = [Loop(14, dst=14, src=16), Loop(9, dst=1, wgt=9), Loop(3, src=1), Loop(3, dst=300)]
+    loops = [
+        Loop(14, dst=14, src=16),
+        Loop(9, dst=1, wgt=9),
+        Loop(3, src=1),
+        Loop(3, dst=300),
+    ]
     (kernel,) = kernels(GEMM, loops)
     assert [loop.extent for loop in kernel.loops] == [14, 9]
     assert len(kernel.uops) == 9
@@ -318,9 +329,13 @@ def test_the_two_largest_loops_are_the_instruction_s():
 
 def test_sums_are_kept_apart():
     """Over 8 accumulators and 16 terms: the accumulators are innermost."""
-    (kernel,) = kernels(GEMM, [Loop(32, src=1, wgt=1), Loop(16, src=40), Loop(8, dst=1)])
+    (kernel,) = kernels(
+        GEMM, [Loop(32, src=1, wgt=1), Loop(16, src=40), Loop(8, dst=1)]
+    )
     assert [dst for dst, _, _ in kernel.uops] == list(range(8))
-    with pytest.raises(VTAError, match="micro-op 2 sums into accumulator 0 as one of the two"):
+    with pytest.raises(
+        VTAError, match="micro-op 2 sums into accumulator 0 as one of the two"
+    ):
         Kernel(GEMM, ((0, 0, 0), (1, 0, 0), (0, 1, 0)))
 
 
@@ -332,7 +347,10 @@ def test_what_cannot_be_kept_apart_becomes_several_kernels():
 
 REFUSED = {
     "three loops": (lambda: Kernel(GEMM, ((0, 0, 0),), (Loop(2),) * 3), "3 loops"),
-    "index": (lambda: Kernel(RESET, ((2048, 0, 0),)).words, "dst is 2048, expected 0 to 2047"),
+    "index": (
+        lambda: Kernel(RESET, ((2048, 0, 0),)).words,
+        "dst is 2048, expected 0 to 2047",
+    ),
     "extent": (
         lambda: Kernel(RESET, ((0, 0, 0),), (Loop(20000),)).instruction(0).encode(),
         "iter_in is 20000, expected 0 to 16383",
@@ -340,7 +358,9 @@ REFUSED = {
     "micro-ops": (lambda: uop_loads(_kernel(8193)), "8193 micro-ops, and 8192 fit"),
     "buffer": (lambda: Dram().allocate(0), "a buffer of 0 bytes"),
     "element": (
-        lambda: recorded(lambda c, buffer: c.load(Memory.INP, 0, buffer, 0, (2, 1), 0x10000)),
+        lambda: recorded(
+            lambda c, buffer: c.load(Memory.INP, 0, buffer, 0, (2, 1), 0x10000)
+        ),
         "elements 0 to 65536 of INP, in a buffer of 1",
     ),
     "before": (

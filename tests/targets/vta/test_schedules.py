@@ -92,7 +92,9 @@ def convolutions(draw: st.DrawFn) -> Convolution:
         for k, d, p, e in zip(kernel, dilation, pads, ends, strict=True)
     )
     channels = 16 * draw(ONE_TO_3), 16 * draw(st.integers(1, 4))
-    return Convolution(*channels, (size[0], size[1]), kernel, stride, pads, ends, dilation)
+    return Convolution(
+        *channels, (size[0], size[1]), kernel, stride, pads, ends, dilation
+    )
 
 
 @settings(deadline=None, max_examples=25)
@@ -122,7 +124,9 @@ def test_pooling(c: Convolution, threads: int, outside: int) -> None:
     layer = pooling(c, outside=outside)
     x, y = arrays(layer)
     Program(schedule(layer, threads).kernel).check([x, y])
-    np.testing.assert_array_equal(y, np.max([part for _, part in windows(c, x, outside)], 0))
+    np.testing.assert_array_equal(
+        y, np.max([part for _, part in windows(c, x, outside)], 0)
+    )
 
 
 @settings(deadline=None, max_examples=15)
@@ -164,7 +168,9 @@ def test_blocks_of_one_row(rows: int) -> None:
     c = Convolution(64, 64, (8, 53), (3, 3), (1, 1), (1, 1))
     layer = convolution(c, Requantize(7))
     last = layer.computations[-1]
-    made = lower(layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:])
+    made = lower(
+        layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:]
+    )
     s = Schedule(made)
     block = blocked(s, last, (4, rows, 53, 16), 1, None)
     s.compute_at("acc", block, scope=ACC)

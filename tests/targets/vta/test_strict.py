@@ -7,7 +7,12 @@ from hypothesis import assume, given, settings
 
 from tests.targets.vta.programs import partly_ordered
 from tests.targets.vta.reference import Machine
-from tilewright.targets.vta import FunctionalSimulator, TimingSimulator, VTAError, assemble
+from tilewright.targets.vta import (
+    FunctionalSimulator,
+    TimingSimulator,
+    VTAError,
+    assemble,
+)
 
 TILE = "y=1 x=1 stride=1"
 UOP = f"LOAD UOP[0-0] dram=64 {TILE}\n"
@@ -42,9 +47,18 @@ def test_a_program_that_tokens_order():
 
 UNWRITTEN = {
     "micro-op": ("ALU.ADD UOP[3-3] iter=1,1 imm=1\nFINISH", "element 3 of UOP is read"),
-    "accumulator": (UOP + "ALU.ADD UOP[0-0] iter=1,1 imm=1\nFINISH", "element 0 of ACC is read"),
-    "operand": (UOP + ACC + "ALU.ADD UOP[0-0] iter=1,2 src=0,1\nFINISH", "element 1 of ACC"),
-    "sum": (UOP + WGT + INP + "push(EX)\n" + GEMM + "pop(LD)\nFINISH", "element 0 of ACC is read"),
+    "accumulator": (
+        UOP + "ALU.ADD UOP[0-0] iter=1,1 imm=1\nFINISH",
+        "element 0 of ACC is read",
+    ),
+    "operand": (
+        UOP + ACC + "ALU.ADD UOP[0-0] iter=1,2 src=0,1\nFINISH",
+        "element 1 of ACC",
+    ),
+    "sum": (
+        UOP + WGT + INP + "push(EX)\n" + GEMM + "pop(LD)\nFINISH",
+        "element 0 of ACC is read",
+    ),
     "input": (UOP + ACC + WGT + GEMM + "\nFINISH", "element 0 of INP is read"),
     "weight": (
         UOP + ACC + INP + "push(EX)\n" + GEMM + "pop(LD)\nFINISH",
@@ -63,9 +77,16 @@ def test_memory_that_nothing_has_written(name):
 
 def test_a_reset_and_padding_write():
     strict(
-        UOP + "GEMM UOP[0-0] reset iter=1,1 push(ST)\n" + STORE + "pop(EX) push(EX)\nFINISH pop(ST)"
+        UOP
+        + "GEMM UOP[0-0] reset iter=1,1 push(ST)\n"
+        + STORE
+        + "pop(EX) push(EX)\nFINISH pop(ST)"
     )
-    strict("LOAD ACC[0-2] y=1 x=1 xpad=1,1 push(ST)\n" + STORE + "pop(EX) push(EX)\nFINISH pop(ST)")
+    strict(
+        "LOAD ACC[0-2] y=1 x=1 xpad=1,1 push(ST)\n"
+        + STORE
+        + "pop(EX) push(EX)\nFINISH pop(ST)"
+    )
 
 
 RACES = {
@@ -107,7 +128,9 @@ RACES = {
 @pytest.mark.parametrize("name", RACES, ids=str)
 def test_what_no_token_orders(name):
     program, message = RACES[name]
-    FunctionalSimulator().run(assemble(program), bytearray(1 << 12))  # it happens to work
+    FunctionalSimulator().run(
+        assemble(program), bytearray(1 << 12)
+    )  # it happens to work
     with pytest.raises(VTAError, match=message):
         strict(program)
 

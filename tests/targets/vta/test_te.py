@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import tilewright as tw
 from tilewright.base.errors import CompileError
 from tilewright.lang.te.schedule import Schedule
-from tilewright.notation.te.nodes import Tensor
+from tilewright.lang.te.syntax.nodes import Tensor
 from tilewright.targets import registry
 from tilewright.targets.vta import (
     ACC,
@@ -29,17 +29,23 @@ t = tw.te
 M, N, K = 32, 4, 8  # rows, tiles of columns, tiles of the sum
 
 
-def product(threads: bool = True, tensorized: bool = True) -> tuple[Schedule, list[Tensor]]:
+def product(
+    threads: bool = True, tensorized: bool = True
+) -> tuple[Schedule, list[Tensor]]:
     """C = clip(A . B^T >> 7), in blocks of 8 rows by 2 tiles, 2 tiles of the sum at a time."""
     A = t.placeholder((M, K, 16), "int8", name="A")
     B = t.placeholder((N, K, 16, 16), "int8", name="B")
     k, d = t.reduce_axis((0, K)), t.reduce_axis((0, 16))
     P = t.compute(
         (M, N, 16),
-        lambda i, j, o: t.sum(A[i, k, d].astype("int32") * B[j, k, o, d].astype("int32"), [k, d]),
+        lambda i, j, o: t.sum(
+            A[i, k, d].astype("int32") * B[j, k, o, d].astype("int32"), [k, d]
+        ),
         name="P",
     )
-    C = t.compute(P.shape, lambda *v: t.max(t.min(P[v] >> 7, 127), -128).astype("int8"), name="C")
+    C = t.compute(
+        P.shape, lambda *v: t.max(t.min(P[v] >> 7, 127), -128).astype("int8"), name="C"
+    )
     s = t.create_schedule(C.op)
     AL, BL = s.cache_read(A, INP, [P]), s.cache_read(B, WGT, [P])
     s[P].set_scope(ACC)
@@ -90,14 +96,18 @@ def test_loops_of_the_instruction_are_used() -> None:
     program = Program(t.lower(s, args))
     gemms = [i for i in program.instructions if isinstance(i, Gemm) and not i.reset_reg]
     assert len(gemms) == (M // 8) * (N // 2) * (K // 2)
-    assert all((i.iter_out, i.iter_in, i.uop_end - i.uop_bgn) == (8, 2, 2) for i in gemms)
+    assert all(
+        (i.iter_out, i.iter_in, i.uop_end - i.uop_bgn) == (8, 2, 2) for i in gemms
+    )
 
 
 def test_the_trace_has_the_intrinsic_by_name() -> None:
     assert "vta.gemm" in registry.intrinsics("vta")
 
 
-def lanes(value: Callable[..., object], dtype: str = "int8") -> tuple[Schedule, list[Tensor]]:
+def lanes(
+    value: Callable[..., object], dtype: str = "int8"
+) -> tuple[Schedule, list[Tensor]]:
     """Y = value(x, r) on wide copies of two operands."""
     X, R = (t.placeholder((4, 16), "int8", name=n) for n in "XR")
     XW = t.compute((4, 16), lambda *v: X[v].astype("int32"), name="XW")
@@ -196,7 +206,9 @@ def test_max_pooling() -> None:
     XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
     dy, dx = t.reduce_axis((0, 2)), t.reduce_axis((0, 2))
     P = t.compute(
-        (4, 4, 16), lambda y, x, c: t.max(XW[2 * y + dy, 2 * x + dx, c], axis=[dy, dx]), name="P"
+        (4, 4, 16),
+        lambda y, x, c: t.max(XW[2 * y + dy, 2 * x + dx, c], axis=[dy, dx]),
+        name="P",
     )
     Y = t.compute(P.shape, lambda *v: P[v].astype("int8"), name="Y")
     s = t.create_schedule(Y.op)
@@ -222,7 +234,9 @@ def test_a_convolution(stride: int) -> None:
 
     pad = t.compute(
         (2, size + 2, size + 2, 16),
-        lambda c, y, x, d: t.if_then_else(t.all(inside(y), inside(x)), X[c, y - 1, x - 1, d], zero),
+        lambda c, y, x, d: t.if_then_else(
+            t.all(inside(y), inside(x)), X[c, y - 1, x - 1, d], zero
+        ),
         name="pad",
     )
     c, dy, dx, d = (t.reduce_axis((0, n)) for n in (2, 3, 3, 16))
@@ -235,7 +249,9 @@ def test_a_convolution(stride: int) -> None:
         ),
         name="P",
     )
-    Y = t.compute(P.shape, lambda *v: t.min(t.max(P[v], 0) >> 9, 127).astype("int8"), name="Y")
+    Y = t.compute(
+        P.shape, lambda *v: t.min(t.max(P[v], 0) >> 9, 127).astype("int8"), name="Y"
+    )
     s = t.create_schedule(Y.op)
     s[pad].set_scope(INP)
     WL = s.cache_read(W, WGT, [P])
@@ -254,7 +270,9 @@ def test_a_convolution(stride: int) -> None:
     found, same = (np.zeros((4, out, out, 16), np.int8) for _ in range(2))
     Program(t.lower(s, [X, W, Y])).check([a, b, found])
     shape = Convolution(32, 64, (size, size), (3, 3), (stride, stride), (1, 1))
-    program = Program(schedule(convolution(shape, Requantize(9, relu=True, bias=False))).kernel)
+    program = Program(
+        schedule(convolution(shape, Requantize(9, relu=True, bias=False))).kernel
+    )
     program([a, b, same])
     np.testing.assert_array_equal(found, same)
 
@@ -293,14 +311,17 @@ def test_batch_normalization_and_what_follows() -> None:
     k, d = t.reduce_axis((0, 2)), t.reduce_axis((0, 16))
     P = t.compute(
         (8, 3, 16),
-        lambda i, j, o: t.sum(A[i, k, d].astype("int32") * B[j, k, o, d].astype("int32"), [k, d]),
+        lambda i, j, o: t.sum(
+            A[i, k, d].astype("int32") * B[j, k, o, d].astype("int32"), [k, d]
+        ),
         name="P",
     )
     RW = t.compute(R.shape, lambda *v: R[v].astype("int32"), name="RW")
     Y = t.compute(
         P.shape,
         lambda i, j, o: t.min(
-            t.max((P[i, j, o] >> 4) * F[j, o] + G[j, o] + (RW[i, j, o] << 6), 0) >> 9, 127
+            t.max((P[i, j, o] >> 4) * F[j, o] + G[j, o] + (RW[i, j, o] << 6), 0) >> 9,
+            127,
         ).astype("int8"),
         name="Y",
     )
@@ -338,8 +359,12 @@ def test_a_depthwise_convolution() -> None:
         name="T",
     )
     dy, dx = t.reduce_axis((0, 3)), t.reduce_axis((0, 3))
-    P = t.compute((4, 4, 16), lambda y, x, c: t.sum(T[y, x, dy, dx, c], axis=[dy, dx]), name="P")
-    Y = t.compute(P.shape, lambda *v: t.max(t.min(P[v] >> 8, 127), 0).astype("int8"), name="Y")
+    P = t.compute(
+        (4, 4, 16), lambda y, x, c: t.sum(T[y, x, dy, dx, c], axis=[dy, dx]), name="P"
+    )
+    Y = t.compute(
+        P.shape, lambda *v: t.max(t.min(P[v] >> 8, 127), 0).astype("int8"), name="Y"
+    )
     s = t.create_schedule(Y.op)
     for stage in (XW, WW, T, P):
         s[stage].set_scope(ACC)
@@ -348,6 +373,8 @@ def test_a_depthwise_convolution() -> None:
     s[T].compute_at(s[P], dx)
     x_in, w, out = numbers(6, 6, 16), numbers(3, 3, 16), np.zeros((4, 4, 16), np.int8)
     Program(t.lower(s, [X, W, Y])).check([x_in, w, out])
-    view = np.lib.stride_tricks.sliding_window_view(x_in.astype(np.int32), (3, 3), (0, 1))
+    view = np.lib.stride_tricks.sliding_window_view(
+        x_in.astype(np.int32), (3, 3), (0, 1)
+    )
     total = np.einsum("yxckl,klc->yxc", view, w.astype(np.int32))
     np.testing.assert_array_equal(out, np.clip(total >> 8, 0, 127))

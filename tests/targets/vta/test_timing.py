@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from tests.targets.vta.programs import programs
-from tilewright.targets.vta import TimingParameters, TimingSimulator, VTAConfig, assemble
+from tilewright.targets.vta import (
+    TimingParameters,
+    TimingSimulator,
+    VTAConfig,
+    assemble,
+)
 from tilewright.targets.vta.isa import Transfer, decode_stream
 from tilewright.targets.vta.sram import dram_bytes
 from tilewright.targets.vta.stages import Stage, pops, pushes
@@ -26,7 +31,10 @@ CYCLES = {
     "a token passed on": ("LOAD INP[0-] push(EX)\nFINISH pop(LD)", 20),
     "a load": ("LOAD INP[0-3] y=1 x=4 push(EX)\nFINISH pop(LD)", 10 + 64 + 8 + 10),
     "a part of a beat": ("LOAD UOP[0-0] y=1 x=1\nFINISH", 10 + 64 + 1 + 10),
-    "padding is free": ("LOAD INP[0-15] y=1 x=4 ypad=1,0 xpad=4,0 push(EX)\nFINISH pop(LD)", 92),
+    "padding is free": (
+        "LOAD INP[0-15] y=1 x=4 ypad=1,0 xpad=4,0 push(EX)\nFINISH pop(LD)",
+        92,
+    ),
     "padding alone": ("LOAD ACC[0-15] x=4 ypad=1,0 xpad=12,0\nFINISH", 20),
     "bytes in accumulators": ("LOAD ACC_8BIT[0-3] y=1 x=4\nFINISH", 10 + 64 + 8 + 10),
     "accumulators": ("LOAD ACC[0-3] y=1 x=4\nFINISH", 10 + 64 + 32 + 10),
@@ -60,7 +68,12 @@ def test_cycles(name):
 def test_parameters():
     text = "LOAD UOP[0-3] y=1 x=4\nGEMM UOP[0-3] iter=1,1\nALU.MAX UOP[0-3] iter=1,1 imm=0\nFINISH"
     found = timed(
-        text, start=3, dram_latency=5, dram_bytes_per_cycle=2, gemm_interval=2, alu_interval=4
+        text,
+        start=3,
+        dram_latency=5,
+        dram_bytes_per_cycle=2,
+        gemm_interval=2,
+        alu_interval=4,
     )
     assert found.cycles == (3 + 5 + 8) + (3 + 8) + (3 + 16) + 3
 
@@ -83,7 +96,9 @@ def test_what_the_modules_did():
 
 
 def test_a_wait_is_put_down_to_the_token_that_came_last():
-    text = "LOAD INP[0-] push(EX)\nSTORE OUT[0-3] y=1 x=4 push(EX)\nFINISH pop(LD) pop(ST)"
+    text = (
+        "LOAD INP[0-] push(EX)\nSTORE OUT[0-3] y=1 x=4 push(EX)\nFINISH pop(LD) pop(ST)"
+    )
     assert timed(text).modules[Stage.COMPUTE].stalls == {"s2g": 82, "ended": 0}
 
 
@@ -117,7 +132,9 @@ def test_what_holds_of_every_program(case):
     program = decode_stream(stream)
     assert sorted(s.index for s in found.spans) == list(range(len(program)))
     for stage, module in found.modules.items():
-        spans = sorted((s for s in found.spans if s.stage is stage), key=lambda s: s.index)
+        spans = sorted(
+            (s for s in found.spans if s.stage is stage), key=lambda s: s.index
+        )
         for one, next_ in pairwise(spans):
             assert one.end + next_.waited == next_.start
         assert all(s.start + sum(s.parts.values()) == s.end for s in spans)

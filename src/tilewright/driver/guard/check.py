@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import TilewrightError, UnsupportedError
-from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard.feeds import Feeds, index_limit
 from tilewright.driver.guard.guarded import Guarded, poison
 from tilewright.driver.guard.judges import (
@@ -30,18 +30,22 @@ from tilewright.driver.guard.process import apart
 from tilewright.driver.guard.verdict import Fault, Verdict
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.rounding import format_of
-from tilewright.plan.normalize import Interface
+from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.abi import STATUS_INDEX
 
 Array = np.ndarray[Any, Any]
-EFFORT: Final = 10_000_000  # expression nodes evaluated for the expected results: about a second
+EFFORT: Final = (
+    10_000_000  # expression nodes evaluated for the expected results: about a second
+)
 _MOST: Final = 8  # faults told of one kernel
-_REFUSED: Final = "values were not compared: the random data have an index that is out of range"
+_REFUSED: Final = (
+    "values were not compared: the random data have an index that is out of range"
+)
 
 
 def validate(
-    face: Interface,
-    code: CompiledStage,
+    signature: KernelSignature,
+    code: CompiledGroup,
     fixed: Sequence[bool],
     *,
     kind: str = "",
@@ -52,10 +56,10 @@ def validate(
 ) -> Verdict:
     """Run a compiled kernel alone on random data in guarded memory and judge its results.
 
-    fixed: which of `face.values` are constants, as it was compiled. known: contents of constants;
-    those of integers are used. effort: expression nodes evaluated for what is expected; a kernel
-    with more is judged at some of its results, at its real extents, edges first. shares: counts
-    of threads that it is run with besides 1.
+    fixed: which of `signature.values` are constants, as it was compiled. known: contents of
+    constants; those of integers are used. effort: expression nodes evaluated for what is
+    expected; a kernel with more is judged at some of its results, at its real extents, edges
+    first. shares: counts of threads that it is run with besides 1.
 
     It runs in a forked process, so that a fault ends only that. Every run has a protected page
     directly behind (or before) each tensor, inputs that cannot be written, and poisoned outputs and
@@ -69,10 +73,10 @@ def validate(
             code="TW-CHECK",
             hint=f"Unset {flags.CHECK.name}; tilewright verify compares the whole model",
         )
-    job = _Job(face, code, fixed, dict(known or {}), effort, tuple(shares), seed)
-    verdict = Verdict(face.name, kind, ", ".join(map(_type, _outputs(face))))
+    job = _Job(signature, code, fixed, dict(known or {}), effort, tuple(shares), seed)
+    verdict = Verdict(signature.name, kind, ", ".join(map(_type, _outputs(signature))))
     found = apart(job.do, job.places, job.ended)
-    events.emit("kernel-validated", kernel=face.name, ok=not found.faults)
+    events.emit("kernel-validated", kernel=signature.name, ok=not found.faults)
     return replace(found, kernel=verdict.kernel, kind=kind, extents=verdict.extents)
 
 
@@ -80,16 +84,16 @@ def _type(b: Buffer) -> str:
     return f"{b.dtype}[{', '.join(map(str, b.shape))}]"
 
 
-def _outputs(face: Interface) -> tuple[Buffer, ...]:
-    return face.values[len(face.values) - len(face.outputs) :]
+def _outputs(signature: KernelSignature) -> tuple[Buffer, ...]:
+    return signature.values[len(signature.values) - len(signature.outputs) :]
 
 
 @dataclass(eq=False)
 class _Job:
     """Runs and judges one kernel; in the process that may be ended by it."""
 
-    face: Interface
-    code: CompiledStage
+    signature: KernelSignature
+    code: CompiledGroup
     fixed: Sequence[bool]
     known: dict[Buffer, Array]
     effort: int
@@ -102,18 +106,20 @@ class _Job:
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
-        return _outputs(self.face)
+        return _outputs(self.signature)
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        return self.face.values[: len(self.face.values) - len(self.face.outputs)]
+        return self.signature.values[
+            : len(self.signature.values) - len(self.signature.outputs)
+        ]
 
     def do(self) -> Verdict:
         """All runs on all data."""
         try:
             return self._all()
         except TilewrightError as error:
-            raise error.at(f"validating kernel {self.face.name}") from None
+            raise error.at(f"validating kernel {self.signature.name}") from None
 
     def places(self) -> Sequence[Guarded]:
         """The memory of the present run."""
@@ -125,8 +131,12 @@ class _Job:
         return replace(self.verdict, faults=(*self.verdict.faults, fault)[-_MOST:])
 
     def _all(self) -> Verdict:
-        self.bench = Bench(self.face, self.code, self.fixed)
-        kinds = ("reals", "integers") if any(b.dtype.is_float for b in self.inputs) else ("reals",)
+        self.bench = Bench(self.signature, self.code, self.fixed)
+        kinds = (
+            ("reals", "integers")
+            if any(b.dtype.is_float for b in self.inputs)
+            else ("reals",)
+        )
         judge: Judge | None = None
         for data in kinds:
             judge = self._on(data, judge)
@@ -160,12 +170,12 @@ class _Job:
         yield Run(data, right=False, second=True)
         for count in self.shares:
             yield Run(data, threads=count)
-        if not self.face.offsets[-1]:
+        if not self.signature.offsets[-1]:
             for k in self.code.in_place:
                 yield Run(data, shared=k)
 
     def _arrays(self, data: str) -> dict[Buffer, Array]:
-        group = self.face.source
+        group = self.signature.source
         if group:
             limit = index_limit(group)
             read = {b for c in group for b in c.inputs}
@@ -176,21 +186,23 @@ class _Job:
         given = [*self.inputs, *(b for b in self.outputs if b in read)]
         return {b: feeds.array(n, b, data) for n, b in enumerate(given)}
 
-    def _judge(self, arrays: Mapping[Buffer, Array], before: Judge | None) -> Judge | None:
-        face = self.face
-        if face.source:
+    def _judge(
+        self, arrays: Mapping[Buffer, Array], before: Judge | None
+    ) -> Judge | None:
+        signature = self.signature
+        if signature.source:
             other = before if isinstance(before, ComputationJudge) else None
             judge = ComputationJudge(
-                face.source, arrays, self.outputs, self.effort, self.seed, other
+                signature.source, arrays, self.outputs, self.effort, self.seed, other
             )
             self.verdict = replace(self.verdict, note=judge.note or self.verdict.note)
             return judge
-        assert face.kernel is not None
-        if steps(face.kernel.body) > STEPS:
+        assert signature.kernel is not None
+        if steps(signature.kernel.body) > STEPS:
             note = "values were not compared: the loop interpreter would take too long"
             self.verdict = replace(self.verdict, note=note)
             return None
-        return KernelJudge(face.kernel, arrays, self.outputs)
+        return KernelJudge(signature.kernel, arrays, self.outputs)
 
     def _results(
         self, run: Run, arrays: Mapping[Buffer, Array], judge: Judge | None
@@ -205,7 +217,9 @@ class _Job:
             self.refused = status == STATUS_INDEX and (refused or judge is None)
             if not self.refused:
                 text = f"the kernel reports failure code {status}, expected "
-                text += f"{STATUS_INDEX}: an index is out of range" if refused else "none"
+                text += (
+                    f"{STATUS_INDEX}: an index is out of range" if refused else "none"
+                )
                 text = self.bench.said or text
                 self._fault(Fault("status", str(run), text))
             return None
@@ -224,7 +238,12 @@ class _Job:
     # -- judging
 
     def _untouched(
-        self, run: Run, b: Buffer, got: Array, arrays: Mapping[Buffer, Array], rest: Array
+        self,
+        run: Run,
+        b: Buffer,
+        got: Array,
+        arrays: Mapping[Buffer, Array],
+        rest: Array,
     ) -> None:
         size = b.dtype.itemsize
         if b in arrays:
@@ -243,11 +262,15 @@ class _Job:
         value = np.asarray(want.value).astype(np.float64)
         if b.dtype.is_float:
             error = np.abs(wide - value)
-            error = np.where((wide == value) | (np.isnan(wide) & np.isnan(value)), 0.0, error)
+            error = np.where(
+                (wide == value) | (np.isnan(wide) & np.isnan(value)), 0.0, error
+            )
             error = np.where(np.isnan(error), np.inf, error)
             error = np.where(_overflowed(b, wide, value, want.error), 0.0, error)
         else:
-            error = np.where(found == want.value, 0.0, np.maximum(np.abs(wide - value), 1.0))
+            error = np.where(
+                found == want.value, 0.0, np.maximum(np.abs(wide - value), 1.0)
+            )
         wrong = np.flatnonzero(~(error <= want.error))
         self._count(len(want.places), b, error, want.error)
         if len(wrong):
@@ -262,18 +285,27 @@ class _Job:
         v = self.verdict
         known = np.isfinite(bound)
         v = replace(v, compared=v.compared + int(known.sum()), total=v.total + b.size)
-        share = np.where(known & (bound > 0), error / np.where(bound > 0, bound, 1.0), 0.0)
+        share = np.where(
+            known & (bound > 0), error / np.where(bound > 0, bound, 1.0), 0.0
+        )
         if share.size:
             n = int(np.argmax(share))
             if v.bound == 0 or error[n] / max(bound[n], 1e-300) > v.error / v.bound:
-                v = replace(v, error=float(error[n]), bound=float(bound[n]) if known[n] else 0.0)
+                v = replace(
+                    v, error=float(error[n]), bound=float(bound[n]) if known[n] else 0.0
+                )
         self.verdict = v
 
-    def _same(self, run: Run, b: Buffer, first: Array, got: Array, written: Array) -> None:
+    def _same(
+        self, run: Run, b: Buffer, first: Array, got: Array, written: Array
+    ) -> None:
         moved = differ(got, first)
         if b.dtype.is_float:
             with np.errstate(invalid="ignore"):
-                moved &= ~(np.isnan(first.astype(np.float64)) & np.isnan(got.astype(np.float64)))
+                moved &= ~(
+                    np.isnan(first.astype(np.float64))
+                    & np.isnan(got.astype(np.float64))
+                )
         wrong = np.flatnonzero(moved & written)
         if len(wrong):
             text = f"{len(wrong)} elements of {b.name} are not what the first run made"
@@ -310,4 +342,8 @@ def _overflowed(b: Buffer, wide: Array, value: Array, error: Array) -> Array:
 
 def share_of(verdict: Verdict) -> float:
     """The largest difference by what rounding explains; 0 where all was exact."""
-    return verdict.error / verdict.bound if verdict.bound and math.isfinite(verdict.bound) else 0.0
+    return (
+        verdict.error / verdict.bound
+        if verdict.bound and math.isfinite(verdict.bound)
+        else 0.0
+    )

@@ -31,7 +31,9 @@ class Feeds:
     many values integers have that may be an index; None where nothing is indexed by data.
     """
 
-    def __init__(self, seed: int, limit: int | None, known: Mapping[Buffer, Array]) -> None:
+    def __init__(
+        self, seed: int, limit: int | None, known: Mapping[Buffer, Array]
+    ) -> None:
         self.seed, self.limit, self.known = seed, limit, known
 
     def array(self, number: int, b: Buffer, kind: str) -> Array:
@@ -43,7 +45,9 @@ class Feeds:
         block = self._drawn(rng, min(b.size, _BLOCK), b.dtype, kind)
         return np.resize(block, b.size).reshape(b.shape)
 
-    def _drawn(self, rng: np.random.Generator, count: int, dtype: DType, kind: str) -> Array:
+    def _drawn(
+        self, rng: np.random.Generator, count: int, dtype: DType, kind: str
+    ) -> Array:
         if dtype.is_bool:
             return rng.random(count) < 0.5
         if dtype.is_float:

@@ -39,7 +39,9 @@ class Guarded:
         self.name, self.nbytes = name, nbytes
         pages = max(1, -(-nbytes // _PAGE)) * _PAGE
         try:
-            self._memory = mmap.mmap(-1, pages + 2 * _REACH, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._memory = mmap.mmap(
+                -1, pages + 2 * _REACH, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            )
         except (OSError, ValueError, OverflowError):
             raise _refused(f"{pages:,} bytes", name) from None
         self.low = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
@@ -65,7 +67,11 @@ class Guarded:
         before, behind = (np.flatnonzero(part != _SLACK) for part in self._slack)
         if len(before):
             return f"{len(self._slack[0]) - int(before[-1])} bytes before {self.name}"
-        return f"{int(behind[0]) + 1} bytes past the end of {self.name}" if len(behind) else None
+        return (
+            f"{int(behind[0]) + 1} bytes past the end of {self.name}"
+            if len(behind)
+            else None
+        )
 
     def place(self, address: int) -> str:
         """An address as seen from this tensor."""
@@ -96,7 +102,9 @@ def poison(itemsize: int, floating: bool, nbytes: int, second: bool = False) -> 
     return np.tile(pattern, -(-nbytes // itemsize))[:nbytes]
 
 
-def report_faults(places: Callable[[], Sequence[Guarded]], tell: Callable[[str], None]) -> None:
+def report_faults(
+    places: Callable[[], Sequence[Guarded]], tell: Callable[[str], None]
+) -> None:
     """From now on a fault of this process is told, by tensor, and ends it. For forked processes."""
     libc = ctypes.CDLL(None)
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -108,7 +116,9 @@ def report_faults(places: Callable[[], Sequence[Guarded]], tell: Callable[[str],
             os._exit(1)
 
     _KEPT.append(kind(handler))
-    action = (ctypes.c_uint64 * 19)()  # struct sigaction: handler, mask of 128 bytes, flags
+    action = (
+        ctypes.c_uint64 * 19
+    )()  # struct sigaction: handler, mask of 128 bytes, flags
     action[0] = ctypes.cast(_KEPT[-1], ctypes.c_void_p).value or 0
     action[17] = 0x4 | 0x40000000  # SA_SIGINFO | SA_NODEFER
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
@@ -123,7 +133,10 @@ def _told(number: int, info: int, context: int, places: Sequence[Guarded]) -> st
         return f"the code ends with {signal.Signals(number).name}"
     address = ctypes.c_uint64.from_address(info + _ADDRESS_AT).value
     verb = "write"
-    if context and not ctypes.c_uint64.from_address(context + _ERROR_AT).value & _WRITING:
+    if (
+        context
+        and not ctypes.c_uint64.from_address(context + _ERROR_AT).value & _WRITING
+    ):
         verb = "read"
     near = min(places, key=lambda g: g.distance(address), default=None)
     if near is None or near.distance(address) > _REACH:

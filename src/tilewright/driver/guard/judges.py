@@ -19,7 +19,9 @@ from tilewright.loops import interp
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, While
 
 Array = np.ndarray[Any, Any]
-STEPS: Final = 2_000_000  # statements that the loop interpreter runs in about two seconds
+STEPS: Final = (
+    2_000_000  # statements that the loop interpreter runs in about two seconds
+)
 _TRIAL: Final = 16  # results that are always judged; they say what one costs
 _FIRST: Final = 256  # as many are, if that takes no more than _FAR times the effort
 _FAR: Final = 20
@@ -75,10 +77,14 @@ class ComputationJudge:
         try:
             self.truth: Truth = Truth(group, arrays, before)
             if self.truth.in_order and self.truth.total > _FAR * effort:
-                self.note = "values were not compared: results are written several times"
+                self.note = (
+                    "values were not compared: results are written several times"
+                )
                 outputs = ()
             for b in outputs:
-                places = self._places(b, effort // len(outputs), np.random.default_rng(seed))
+                places = self._places(
+                    b, effort // len(outputs), np.random.default_rng(seed)
+                )
                 found = self.truth.at(b, places)
                 error = np.broadcast_to(found.error, places.shape)
                 self._expected[b] = Expected(places, found.value, error)
@@ -124,7 +130,11 @@ class KernelJudge:
         self._growth = _ROUNDINGS * math.sqrt(longest)
 
     def _run(
-        self, kernel: Kernel, arrays: Mapping[Buffer, Array], outputs: Sequence[Buffer], again: bool
+        self,
+        kernel: Kernel,
+        arrays: Mapping[Buffer, Array],
+        outputs: Sequence[Buffer],
+        again: bool,
     ) -> dict[Buffer, Array]:
         given = {b: np.array(arrays[b]) for b in kernel.params if b in arrays}
         given |= {b: _initial(b, arrays, again) for b in outputs}
@@ -164,7 +174,9 @@ def _initial(b: Buffer, arrays: Mapping[Buffer, Array], again: bool = False) -> 
 def differ(one: Array, other: Array) -> Array:
     """Where two arrays of one dtype differ in some bit, in one dimension."""
     kind = np.dtype((np.void, one.dtype.itemsize))
-    found: Array = np.ascontiguousarray(one).view(kind) != np.ascontiguousarray(other).view(kind)
+    found: Array = np.ascontiguousarray(one).view(kind) != np.ascontiguousarray(
+        other
+    ).view(kind)
     return found.reshape(-1)
 
 
@@ -178,6 +190,8 @@ def steps(stmt: Stmt) -> float:
         case While():
             return 64 * steps(stmt.body)
         case If():
-            return steps(stmt.then) + (0 if stmt.otherwise is None else steps(stmt.otherwise))
+            return steps(stmt.then) + (
+                0 if stmt.otherwise is None else steps(stmt.otherwise)
+            )
     inner = [c for c in stmt.children() if isinstance(c, Stmt)]
     return sum(map(steps, inner)) if inner else 1.0

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard.guarded import Guarded, poison
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.normalize import Interface
+from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime import abi
 from tilewright.runtime.call import report
 from tilewright.runtime.loader import Image, link
@@ -38,7 +38,11 @@ class Run:
     def __str__(self) -> str:
         side = "behind" if self.right else "before"
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        place = "" if self.shared is None else f", result in the memory of input {self.shared}"
+        place = (
+            ""
+            if self.shared is None
+            else f", result in the memory of input {self.shared}"
+        )
         return f"{self.data}, guarded {side}, {threads}{place}"
 
 
@@ -50,8 +54,8 @@ class Bench:
     sanitized code reported.
     """
 
-    face: Interface
-    code: CompiledStage
+    signature: KernelSignature
+    code: CompiledGroup
     fixed: Sequence[bool]
     held: dict[int, Guarded] = field(default_factory=dict)
     others: list[Guarded] = field(default_factory=list)
@@ -59,7 +63,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         codes = [self.code.code, *dict.fromkeys(self.code.prepare_code)]
-        self._image: Image = link(codes, [self.code.symbol, *(f"{n}" for n in range(len(codes)))])
+        self._image: Image = link(
+            codes, [self.code.symbol, *(f"{n}" for n in range(len(codes)))]
+        )
 
     @property
     def places(self) -> list[Guarded]:
@@ -69,22 +75,26 @@ class Bench:
     def run(self, run: Run, arrays: Mapping[Buffer, Array]) -> int:
         """Call the kernel; the status word it leaves. arrays: inputs, and outputs it also reads."""
         self.held, self.others = {}, []
-        outputs = len(self.face.values) - len(self.face.outputs)
-        for n, b in enumerate(self.face.values):
-            if run.shared is not None and n == len(self.face.values) - 1:
+        outputs = len(self.signature.values) - len(self.signature.outputs)
+        for n, b in enumerate(self.signature.values):
+            if run.shared is not None and n == len(self.signature.values) - 1:
                 self.held[n] = self.held[run.shared]
                 continue
             size = b.dtype.itemsize
             held = self.held[n] = Guarded(b.name, b.size * size, run.right)
             if b in arrays:
-                held.bytes[:] = np.ascontiguousarray(arrays[b]).reshape(-1).view(np.uint8)
+                held.bytes[:] = (
+                    np.ascontiguousarray(arrays[b]).reshape(-1).view(np.uint8)
+                )
             else:
                 held.bytes[:] = poison(size, b.dtype.is_float, held.nbytes, run.second)
             if n < outputs and n != run.shared:
                 held.close_for_writing()
         prepared = self._prepare(run)
         addresses = [
-            prepared[-1 - k].start if k < 0 else self.held[k].start + self.face.offsets[k]
+            prepared[-1 - k].start
+            if k < 0
+            else self.held[k].start + self.signature.offsets[k]
             for k in self.code.arguments
         ]
         scratch = self.code.workspace + run.threads * self.code.thread_workspace
@@ -97,7 +107,9 @@ class Bench:
         for n, p in enumerate(self.code.preparations):
             made.append(self._memory(f"prepared constant {n}", p.nbytes, run))
             given = [made[-1 - k] if k < 0 else self.held[k] for k in p.inputs]
-            workspace = self._memory(f"the workspace of preparation {n}", p.workspace, run)
+            workspace = self._memory(
+                f"the workspace of preparation {n}", p.workspace, run
+            )
             self._call(p.symbol, [g.start for g in (*given, made[-1], workspace)], 1)
         for constant in made:
             constant.close_for_writing()
@@ -138,4 +150,6 @@ def _backwards(context: int, region: int, closure: int) -> None:
         function(closure, n, threads)
 
 
-_SHARES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(_backwards)
+_SHARES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+    _backwards
+)

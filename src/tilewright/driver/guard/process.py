@@ -16,11 +16,15 @@ from tilewright.driver.guard.guarded import Guarded, report_faults
 T = TypeVar("T")
 # Of processor time, after which code counts as such that does not end: others may be at work.
 _SECONDS: Final = 120
-_DEPTH: Final = 50_000  # expressions are walked by recursion; a long chain of operations is deep
+_DEPTH: Final = (
+    50_000  # expressions are walked by recursion; a long chain of operations is deep
+)
 
 
 def apart(
-    work: Callable[[], T], places: Callable[[], Sequence[Guarded]], ended: Callable[[str], T]
+    work: Callable[[], T],
+    places: Callable[[], Sequence[Guarded]],
+    ended: Callable[[str], T],
 ) -> T:
     """What `work()` gives in a forked process, pickled; what it raises is raised here.
 

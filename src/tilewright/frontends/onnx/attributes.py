@@ -53,7 +53,9 @@ def attribute_value(
             return subgraph(proto.g)
         case _Kind.GRAPHS:
             return [subgraph(g) for g in proto.graphs]
-    raise ModelError(f"an attribute of kind {proto.type} is not defined by ONNX", where=where)
+    raise ModelError(
+        f"an attribute of kind {proto.type} is not defined by ONNX", where=where
+    )
 
 
 def resolved(protos: Sequence[Any], call: Mapping[str, Any] | None) -> list[Any]:

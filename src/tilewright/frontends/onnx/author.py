@@ -37,9 +37,13 @@ class Author:
         self._graph.initializer.append(tensor_to_onnx(array, name))
         return name
 
-    def node(self, op_type: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+    def node(
+        self, op_type: str, inputs: Sequence[str], name: str, **attributes: Any
+    ) -> str:
         """A new node with one output, both called `name`."""
-        self._graph.node.append(helper.make_node(op_type, inputs, [name], name, **attributes))
+        self._graph.node.append(
+            helper.make_node(op_type, inputs, [name], name, **attributes)
+        )
         return name
 
     def output(self, name: str, dtype: DType, shape: Shape) -> None:

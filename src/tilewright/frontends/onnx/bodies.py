@@ -33,11 +33,16 @@ def _loop(op: Operation) -> Iterator[str]:
         yield from _missing("body")
         return
     yield from _expect(len(body.inputs), 2 + state, "inputs of body")
-    yield from _at_least(len(body.outputs), 1 + max(state, len(op.outputs)), "outputs of body")
+    yield from _at_least(
+        len(body.outputs), 1 + max(state, len(op.outputs)), "outputs of body"
+    )
 
 
 def _scan(op: Operation) -> Iterator[str]:
-    body, scanned = op.attributes.get("body"), int(op.attributes.get("num_scan_inputs", 0))
+    body, scanned = (
+        op.attributes.get("body"),
+        int(op.attributes.get("num_scan_inputs", 0)),
+    )
     if not isinstance(body, Graph):
         yield from _missing("body")
         return

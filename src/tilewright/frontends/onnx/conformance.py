@@ -31,9 +31,9 @@ class Case:
         from tilewright.frontends.onnx.protos import qualified
 
         kinds = {qualified(node) for node in self.model.graph.node}
-        return bool(kinds & {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial"}) or (
-            bool(kinds & {"RandomNormalLike", "RandomUniformLike"})
-        )
+        return bool(
+            kinds & {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial"}
+        ) or (bool(kinds & {"RandomNormalLike", "RandomUniformLike"}))
 
 
 @cache
@@ -52,7 +52,9 @@ def _cases(kind: str) -> Iterator[Case]:
             model = onnx.load(f"{test.model_dir}/model.onnx")
             data = list(_data_sets(test.model_dir, model))
         if model is not None:
-            sets = [([_plain(x) for x in i], [_plain(x) for x in o]) for i, o in data or ()]
+            sets = [
+                ([_plain(x) for x in i], [_plain(x) for x in o]) for i, o in data or ()
+            ]
             yield Case(test.name, kind, model, sets, test.rtol, test.atol)
 
 
@@ -79,7 +81,9 @@ def _data_sets(folder: str, model: Any) -> Iterator[tuple[list[Any], list[Any]]]
 
 
 def _read_all(folder: Any, stem: str, infos: Sequence[Any]) -> list[Any]:
-    files = sorted(folder.glob(f"{stem}_*.pb"), key=lambda p: int(p.stem.rsplit("_", 1)[1]))
+    files = sorted(
+        folder.glob(f"{stem}_*.pb"), key=lambda p: int(p.stem.rsplit("_", 1)[1])
+    )
     return [_read(path, info.type) for path, info in zip(files, infos, strict=False)]
 
 

@@ -19,7 +19,9 @@ def to_model(graph: Graph) -> Any:
     return _model(graph_to_onnx(graph), versions(graph.operations))
 
 
-def operation_to_model(op: Operation, constants: Mapping[Value, Any] | None = None) -> Any:
+def operation_to_model(
+    op: Operation, constants: Mapping[Value, Any] | None = None
+) -> Any:
     """A model of one node. Its inputs are those of `op.reads` that are not constants."""
     known = constants or {}
     graph = onnx.GraphProto(name="operation")
@@ -52,7 +54,9 @@ def graph_to_onnx(graph: Graph) -> Any:
     proto = onnx.GraphProto(name=graph.name)
     proto.input.extend(_info(v) for v in graph.inputs)
     proto.output.extend(_info(v) for v in graph.outputs)
-    proto.initializer.extend(tensor_to_onnx(a, v.name) for v, a in graph.constants.items())
+    proto.initializer.extend(
+        tensor_to_onnx(a, v.name) for v, a in graph.constants.items()
+    )
     proto.node.extend(operation_to_onnx(op) for op in graph.operations)
     return proto
 
@@ -92,7 +96,9 @@ def _info(value: Value) -> Any:
 
 
 def _model(graph: Any, opsets: Mapping[str, int]) -> Any:
-    model = onnx.ModelProto(ir_version=IR_VERSION, graph=graph, producer_name="tilewright")
+    model = onnx.ModelProto(
+        ir_version=IR_VERSION, graph=graph, producer_name="tilewright"
+    )
     for domain, version in opsets.items():
         model.opset_import.add(domain=domain, version=version)
     return model

@@ -48,7 +48,9 @@ class ExternalData:
         if model is None:
             return ExternalData(extra[0] if extra else None, tuple(extra), tuple(extra))
         base = model.absolute().parent
-        return ExternalData(base, (base.resolve(), model.resolve().parent, *extra), tuple(extra))
+        return ExternalData(
+            base, (base.resolve(), model.resolve().parent, *extra), tuple(extra)
+        )
 
     def find(self, location: str, where: str) -> Path:
         """The file that `location` names. Raises ModelError if it may not or cannot be read."""
@@ -64,8 +66,14 @@ class ExternalData:
         try:
             real = path.resolve()
             inside = any(real.is_relative_to(root) for root in self.roots)
-        except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL character
-            raise ModelError(f"cannot resolve {location!r}: {error}", where=where) from None
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as error:  # a loop of links, a NUL character
+            raise ModelError(
+                f"cannot resolve {location!r}: {error}", where=where
+            ) from None
         if not inside:
             raise ModelError(
                 f"external data {location!r} points outside the model's folder",
@@ -78,7 +86,9 @@ class ExternalData:
                 where=where,
                 hint=f"Put it next to the model, in {self.base}",
             )
-        if real.stat().st_nlink > 1 and not any(real.is_relative_to(t) for t in self.trusted):
+        if real.stat().st_nlink > 1 and not any(
+            real.is_relative_to(t) for t in self.trusted
+        ):
             raise ModelError(
                 f"external data file {location!r} has several hard links, so it may lie elsewhere",
                 where=where,
@@ -123,7 +133,9 @@ def read(
     offset = _number(info, "offset", 0, where)
     length = _number(info, "length", size, where)
     if length < size:
-        raise ModelError(f"its external data has {length} bytes, it needs {size}", where=where)
+        raise ModelError(
+            f"its external data has {length} bytes, it needs {size}", where=where
+        )
     available = path.stat().st_size
     if offset + size > available:
         raise ModelError(
@@ -152,5 +164,7 @@ def _number(info: dict[str, str], key: str, default: int, where: str) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise ModelError(f"external data {key} {text[:40]!r} is not a size in bytes", where=where)
+        raise ModelError(
+            f"external data {key} {text[:40]!r} is not a size in bytes", where=where
+        )
     return int(text)

@@ -60,7 +60,8 @@ def body_of(
         if any(v is not None and v.dtype is None for v in inputs):
             return None
         types = [
-            (onnx.TypeProto() if v is None else type_to_onnx(v)).SerializeToString() for v in inputs
+            (onnx.TypeProto() if v is None else type_to_onnx(v)).SerializeToString()
+            for v in inputs
         ]
         body = _context_function(schema, call, types, version)
     if body is None:
@@ -82,7 +83,9 @@ def _function(schema: Any, version: int) -> Any:
 
 
 def _context_function(schema: Any, call: Any, types: list[bytes], version: int) -> Any:
-    fitting = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+    fitting = [
+        v for v in schema.context_dependent_function_opset_versions if v <= version
+    ]
     if not fitting:
         return None
     try:

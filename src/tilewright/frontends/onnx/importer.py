@@ -178,7 +178,10 @@ def _graph(
 
 
 def _inputs(
-    proto: Any, scope: Scope, hints: Sequence[Value | None] = (), free: Collection[str] = ()
+    proto: Any,
+    scope: Scope,
+    hints: Sequence[Value | None] = (),
+    free: Collection[str] = (),
 ) -> list[Value]:
     """The inputs without a default, or in spite of it `free`; the others are constants."""
     constants = set(with_defaults(proto)).difference(free)
@@ -199,7 +202,9 @@ def _inputs(
 
 def with_defaults(proto: Any) -> dict[str, Any]:
     """The inputs of a GraphProto that have an initializer of their name, by name."""
-    known = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+    known = {t.name for t in proto.initializer} | {
+        t.values.name for t in proto.sparse_initializer
+    }
     return {info.name: info for info in proto.input if info.name in known}
 
 
@@ -231,7 +236,9 @@ def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
         try:
             _node(node, scope)
         except TilewrightError as error:
-            raise error if error.where else error.at(_label(node, scope)) from error.__cause__
+            raise (
+                error if error.where else error.at(_label(node, scope))
+            ) from error.__cause__
 
 
 def _label(node: Any, scope: Scope) -> str:
@@ -266,14 +273,18 @@ def _node(node: Any, scope: Scope) -> None:
         _gradient(node, inputs, attributes, scope)
         return
     schema = functions.schema_of(node.op_type, domain, scope.opsets.get(domain))
-    version = schema.since_version if schema is not None else scope.opsets.get(domain, 1)
+    version = (
+        schema.since_version if schema is not None else scope.opsets.get(domain, 1)
+    )
     if schema is not None:
         check_signature(schema, inputs, attributes, where)
         attributes = {n: a for n, a in attributes.items() if n in schema.attributes}
     if lookup(node.op_type, domain, version) is None and schema is not None:
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
         if body is not None:
-            standard = scope.inlined | scope.context.local.keys()  # none of the model's functions
+            standard = (
+                scope.inlined | scope.context.local.keys()
+            )  # none of the model's functions
             _inline(node, body, inputs, attributes, scope, standard)
             return
     _operation(node, domain, version, inputs, attributes, scope)
@@ -348,7 +359,9 @@ def _inline(
         inlined=inlined,
     )
     if len(inputs) > len(body.input):
-        raise ModelError(f"has {len(inputs)} inputs, the function {len(body.input)}", where=where)
+        raise ModelError(
+            f"has {len(inputs)} inputs, the function {len(body.input)}", where=where
+        )
     for n, name in enumerate(body.input):
         inner.define(name, inputs[n] if n < len(inputs) else None, where)
     _nodes(body.node, inner, where)
@@ -358,7 +371,10 @@ def _inline(
 
 
 def _gradient(
-    node: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], scope: Scope
+    node: Any,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Any],
+    scope: Scope,
 ) -> None:
     """Derivatives of a tensor of this graph at the given inputs, in place of a Gradient node."""
     where = f"{_label(node, scope)} ({node.op_type})"
@@ -366,13 +382,19 @@ def _gradient(
     xs = [raw.decode() for raw in named.get("xs", [])]
     rest = [raw.decode() for raw in named.get("zs", [])]
     y = scope.get(attributes["y"].s.decode(), where)
-    places = {scope.get(name, where): v for name, v in zip([*xs, *rest], inputs, strict=False)}
-    found = {old: new for old, new in places.items() if old is not None and new is not None}
+    places = {
+        scope.get(name, where): v for name, v in zip([*xs, *rest], inputs, strict=False)
+    }
+    found = {
+        old: new for old, new in places.items() if old is not None and new is not None
+    }
     if y is None or len(found) != len(inputs):
         raise ModelError("xs and zs name one tensor per input", where=where)
     for old in found:
         if old in scope.typer.known:
-            raise UnsupportedError(f"the derivative by {old.name!r}, a constant", where=where)
+            raise UnsupportedError(
+                f"the derivative by {old.name!r}, a constant", where=where
+            )
     fragment = Fragment(scope.fresh(node.name or "Gradient"), scope.typer.known)
     results = derivatives(scope.typer.operations, y, found, len(xs), fragment)
     env = scope.typer.add(fragment.operations, fragment.constants)
@@ -408,15 +430,23 @@ def _without(shape: Shape | None, axis: int) -> Shape | None:
     return shape[:at] + shape[at + 1 :]
 
 
-def _attribute(proto: Any, scope: Scope, where: str, hints: Sequence[Value | None] = ()) -> Any:
+def _attribute(
+    proto: Any, scope: Scope, where: str, hints: Sequence[Value | None] = ()
+) -> Any:
     context = scope.context
     place = f"{where}, attribute {proto.name!r}"
     return attribute_value(
-        proto, lambda g: _subgraph(g, scope, place, hints), context.external, context.limit, place
+        proto,
+        lambda g: _subgraph(g, scope, place, hints),
+        context.external,
+        context.limit,
+        place,
     )
 
 
-def _subgraph(proto: Any, outer: Scope, where: str, hints: Sequence[Value | None] = ()) -> Graph:
+def _subgraph(
+    proto: Any, outer: Scope, where: str, hints: Sequence[Value | None] = ()
+) -> Graph:
     """A subgraph; hints: what its inputs are known to be where it does not say."""
     inner = Scope(
         outer.context,

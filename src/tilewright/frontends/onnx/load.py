@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base import limits
-from tilewright.base.errors import InputError, MemoryLimitError, ModelError, TilewrightWarning
+from tilewright.base.errors import (
+    InputError,
+    MemoryLimitError,
+    ModelError,
+    TilewrightWarning,
+)
 from tilewright.base.memory import memory_limit as memory_limit_of
 from tilewright.base.text import listing
 from tilewright.frontends.files import check_bytes, read
@@ -46,11 +51,15 @@ def load(
     model = _parse(source, path, limit, where)
     _check_versions(model, where)
     defaults = _defaults(model.graph, inputs)
-    local = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions}
+    local = {
+        (domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions
+    }
     context = Context(
         {domain_of(o): int(o.version) for o in model.opset_import},
         local,
-        replace(ExternalData.of(path, external_data_roots), digests=[] if defaults else None),
+        replace(
+            ExternalData.of(path, external_data_roots), digests=[] if defaults else None
+        ),
         limit,
     )
     try:
@@ -71,12 +80,15 @@ def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
     from tilewright.frontends.onnx.importer import with_defaults
     from tilewright.frontends.onnx.protos import value_from_onnx
 
-    found = {n: value_from_onnx(n, info.type) for n, info in with_defaults(graph).items()}
+    found = {
+        n: value_from_onnx(n, info.type) for n, info in with_defaults(graph).items()
+    }
     for name in inputs:
         if name not in found:
             have = listing([repr(n) for n in found]) if found else "none"
             raise InputError(
-                f"inputs: no input with a default is called {name!r}", hint=f"the model has: {have}"
+                f"inputs: no input with a default is called {name!r}",
+                hint=f"the model has: {have}",
             )
     return found
 
@@ -144,7 +156,9 @@ def _check_versions(model: Any, where: str) -> None:
     for o in model.opset_import:
         if o.version < 0:
             name = o.domain or "ai.onnx"
-            raise ModelError(f"it imports opset {o.version} of domain {name}", where=where)
+            raise ModelError(
+                f"it imports opset {o.version} of domain {name}", where=where
+            )
         known = newest_opset(domain_of(o))
         if known and o.version > known:
             _warn(

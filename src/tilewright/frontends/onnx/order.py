@@ -37,14 +37,18 @@ def check_text(graph: Any) -> None:
         names = (node.op_type, node.domain, node.name, *node.input, *node.output)
         names += tuple(a.name for a in node.attribute)
         if not all(isinstance(n, str) for n in names):
-            raise ModelError("a name in it is not UTF-8 text", where=f"node {node.name!r}")
+            raise ModelError(
+                "a name in it is not UTF-8 text", where=f"node {node.name!r}"
+            )
         for a in node.attribute:
             for inner in (a.g, *a.graphs) if a.HasField("g") else a.graphs:
                 check_text(inner)
     if hasattr(graph, "initializer"):
         infos = (*graph.input, *graph.output, *graph.initializer)
         if not all(isinstance(i.name, str) for i in infos):
-            raise ModelError("the name of an input, output or initializer is not UTF-8 text")
+            raise ModelError(
+                "the name of an input, output or initializer is not UTF-8 text"
+            )
 
 
 def ordered(
@@ -62,7 +66,8 @@ def ordered(
         for name in node.output:
             if name in own:
                 raise ModelError(
-                    f"node {_name(node)!r} writes {name!r}, which is already defined", where=where
+                    f"node {_name(node)!r} writes {name!r}, which is already defined",
+                    where=where,
                 )
             if name and writer.setdefault(name, n) != n:
                 raise ModelError(
@@ -102,10 +107,13 @@ def _sorted(nodes: list[Any], needs: list[set[int]], where: str) -> list[Any]:
             if left[reader] == 0:
                 heapq.heappush(ready, reader)
     if len(done) < len(nodes):
-        names = [_name(nodes[n]) for n in _cycle(needs, [n for n, c in enumerate(left) if c])]
+        names = [
+            _name(nodes[n]) for n in _cycle(needs, [n for n, c in enumerate(left) if c])
+        ]
         shown = names[:6] + (["..."] if len(names) > 6 else []) + names[:1]
         raise ModelError(
-            f"the nodes need each other's results in a cycle: {' -> '.join(shown)}", where=where
+            f"the nodes need each other's results in a cycle: {' -> '.join(shown)}",
+            where=where,
         )
     return done
 

@@ -17,8 +17,16 @@ import onnx
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ExecutionError
 from tilewright.frontends.onnx import functions
-from tilewright.frontends.onnx.export import operation_to_model, operation_to_onnx, versions
-from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx, value_from_onnx
+from tilewright.frontends.onnx.export import (
+    operation_to_model,
+    operation_to_onnx,
+    versions,
+)
+from tilewright.frontends.onnx.protos import (
+    tensor_to_onnx,
+    type_to_onnx,
+    value_from_onnx,
+)
 from tilewright.graph import interp
 from tilewright.graph.control import is_control
 from tilewright.graph.nodes import Operation, Value
@@ -44,7 +52,9 @@ class OnnxFallback:
             self._known[key] = _has_kernel(op)
         return self._known[key]
 
-    def infer(self, op: Operation, known: Mapping[Value, Array]) -> Sequence[Value | None]:
+    def infer(
+        self, op: Operation, known: Mapping[Value, Array]
+    ) -> Sequence[Value | None]:
         """The outputs of `op` with types as far as ONNX's shape inference finds them."""
         schema = functions.schema_of(op.op_type, op.domain, op.version)
         if schema is None or not schema.has_type_and_shape_inference_function:
@@ -61,7 +71,12 @@ class OnnxFallback:
             found = onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=opsets
             )
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, KeyError):
+        except (
+            onnx.shape_inference.InferenceError,
+            RuntimeError,
+            ValueError,
+            KeyError,
+        ):
             return op.outputs
         except onnx.checker.ValidationError:
             # Our definition may know more element types, as in a graph that is judged in float64.
@@ -69,7 +84,9 @@ class OnnxFallback:
                 raise
             return op.outputs
         return [
-            v if v is None or v.name not in found else value_from_onnx(v.name, found[v.name])
+            v
+            if v is None or v.name not in found
+            else value_from_onnx(v.name, found[v.name])
             for v in op.outputs
         ]
 
@@ -166,7 +183,11 @@ def _onnx_kernel(model: Any, op: Operation) -> Kernel:
 
 
 # The operand that is a position in the sequence, and whether it may be the one behind the last.
-_POSITIONS = {"SequenceAt": (1, False), "SequenceErase": (1, False), "SequenceInsert": (2, True)}
+_POSITIONS = {
+    "SequenceAt": (1, False),
+    "SequenceErase": (1, False),
+    "SequenceInsert": (2, True),
+}
 
 
 def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -178,7 +199,10 @@ def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
     if op.qualified == "SplitToSequence" and len(arrays) > 1 and arrays[1] is not None:
         _check_sizes(op, arrays[0], np.asarray(arrays[1]))
     if op.qualified == "NonMaxSuppression":  # its numbers may be scalars
-        return [*arrays[:2], *(None if a is None else np.atleast_1d(a) for a in arrays[2:])]
+        return [
+            *arrays[:2],
+            *(None if a is None else np.atleast_1d(a) for a in arrays[2:]),
+        ]
     which, behind = _POSITIONS.get(op.qualified, (len(arrays), False))
     if which >= len(arrays) or arrays[which] is None:
         return arrays
@@ -193,16 +217,26 @@ def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
 
 def _check_sizes(op: Operation, x: Any, sizes: Any) -> None:
     extent = x.shape[int(op.attributes.get("axis", 0))]
-    good = int(sizes) > 0 if not sizes.ndim else (sizes >= 0).all() and sizes.sum() == extent
+    good = (
+        int(sizes) > 0
+        if not sizes.ndim
+        else (sizes >= 0).all() and sizes.sum() == extent
+    )
     if not good:
-        raise ExecutionError(f"the sizes {sizes.tolist()} do not split {extent}", where=place(op))
+        raise ExecutionError(
+            f"the sizes {sizes.tolist()} do not split {extent}", where=place(op)
+        )
 
 
 def _tidy(result: Any, value: Value) -> Any:
     """A NumPy array of the declared dtype where the operator gives a tensor."""
     if isinstance(result, np.generic | int | float):
         result = np.asarray(result)
-    if not isinstance(result, np.ndarray) or value.kind != "tensor" or value.dtype is None:
+    if (
+        not isinstance(result, np.ndarray)
+        or value.kind != "tensor"
+        or value.dtype is None
+    ):
         return result
     if value.dtype.is_string or dtype_of(result.dtype) is value.dtype:
         return result

@@ -17,7 +17,10 @@ _OPTION = OpSchema.FormalParameterOption
 
 
 def check_signature(
-    schema: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], where: str
+    schema: Any,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Any],
+    where: str,
 ) -> None:
     """Raise ModelError naming the operand or attribute that is missing or of a wrong type.
 
@@ -49,7 +52,9 @@ def _check_operands(schema: Any, inputs: Sequence[Value | None], where: str) -> 
 
 def _check_attributes(schema: Any, attributes: Mapping[str, Any], where: str) -> None:
     for name in attributes:
-        if name not in schema.attributes and name in _of_all_versions(schema.name, schema.domain):
+        if name not in schema.attributes and name in _of_all_versions(
+            schema.name, schema.domain
+        ):
             raise ModelError(
                 f"attribute {name!r} is one of another version of {schema.name}, "
                 f"the model has version {schema.since_version}",

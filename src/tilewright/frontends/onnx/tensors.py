@@ -54,9 +54,13 @@ def to_array(tensor: Any, rules: ExternalData, limit: int, where: str) -> Array:
             )
         return _from_bytes(raw, dtype, shape)
     try:
-        return np.asarray(onnx.numpy_helper.to_array(tensor), dtype.numpy).reshape(shape)
+        return np.asarray(onnx.numpy_helper.to_array(tensor), dtype.numpy).reshape(
+            shape
+        )
     except (ValueError, TypeError, OverflowError) as error:
-        raise ModelError(f"its data does not fit its shape: {error}", where=where) from None
+        raise ModelError(
+            f"its data does not fit its shape: {error}", where=where
+        ) from None
 
 
 def _from_bytes(raw: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -68,7 +72,9 @@ def _from_bytes(raw: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
 def _unpack(raw: Array, dtype: DType, count: int) -> Array:
     """One value per byte out of a stream of values narrower than a byte, low bits first."""
     bits = np.unpackbits(raw, bitorder="little")[: count * dtype.bits]
-    values = np.packbits(bits.reshape(count, dtype.bits), axis=1, bitorder="little").reshape(-1)
+    values = np.packbits(
+        bits.reshape(count, dtype.bits), axis=1, bitorder="little"
+    ).reshape(-1)
     if dtype.is_int and dtype.is_signed:
         shift = 8 - dtype.bits
         return ((values << shift).view(np.int8) >> shift).astype(dtype.numpy)
@@ -83,12 +89,17 @@ def from_sparse(sparse: Any, rules: ExternalData, limit: int, where: str) -> Arr
     count = math.prod(shape)
     if any(d < 0 for d in shape) or count * values.dtype.itemsize > limit:
         raise MemoryLimitError(
-            f"its shape {list(shape)} is over the memory limit of {limit:,} bytes", where=where
+            f"its shape {list(shape)} is over the memory limit of {limit:,} bytes",
+            where=where,
         )
     dense = np.zeros(shape, values.dtype)
     try:
-        places = indices if indices.ndim == 1 else np.ravel_multi_index(indices.T, shape)
+        places = (
+            indices if indices.ndim == 1 else np.ravel_multi_index(indices.T, shape)
+        )
         dense.reshape(-1)[places] = values
     except (ValueError, IndexError) as error:
-        raise ModelError(f"its sparse indices are broken: {error}", where=where) from None
+        raise ModelError(
+            f"its sparse indices are broken: {error}", where=where
+        ) from None
     return dense

@@ -13,7 +13,9 @@ from tilewright.graph.nodes import Operation
 class Unsupported:
     """Collects operators that nothing can run; the model is read to its end first."""
 
-    found: dict[tuple[str, str], list[tuple[Operation, int | None]]] = field(default_factory=dict)
+    found: dict[tuple[str, str], list[tuple[Operation, int | None]]] = field(
+        default_factory=dict
+    )
 
     def add(self, op: Operation, opset: int | None) -> None:
         """Remember a node; opset: the version that the model imports of its domain."""

@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.base.errors import InputError, ModelError, TilewrightError, UnsupportedError
+from tilewright.base.errors import (
+    InputError,
+    ModelError,
+    TilewrightError,
+    UnsupportedError,
+)
 
 # Of the files that torch.export.save writes.
 SUFFIX: Final = ".pt2"
@@ -22,7 +27,11 @@ def is_module(source: object) -> bool:
     """Whether `source` is a `torch.nn.Module` or an exported program; torch is not imported."""
     kinds = {f"{c.__module__}.{c.__qualname__}" for c in type(source).__mro__}
     return bool(
-        kinds & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"}
+        kinds
+        & {
+            "torch.nn.modules.module.Module",
+            "torch.export.exported_program.ExportedProgram",
+        }
     )
 
 
@@ -89,7 +98,10 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
             where=where,
             hint=f"Run: pip install {' '.join(PACKAGES)}",
         ) from None
-    with warnings.catch_warnings(), _quiet("torch.export", "torch._export.serde.serialize"):
+    with (
+        warnings.catch_warnings(),
+        _quiet("torch.export", "torch._export.serde.serialize"),
+    ):
         warnings.simplefilter("ignore")
         try:
             return torch.export.load(path) if trust else _read(path, memory_limit)

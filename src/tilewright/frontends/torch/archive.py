@@ -26,7 +26,11 @@ CONSTANTS: Final = "data/constants/"
 
 _MEMBER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
 # Weights as earlier versions wrote them: a pickle of all of them.
-_PICKLED: Final = ("data/weights/model.pt", "data/constants/model.pt", "serialized_state_dict.pt")
+_PICKLED: Final = (
+    "data/weights/model.pt",
+    "data/constants/model.pt",
+    "serialized_state_dict.pt",
+)
 
 
 class Archive:
@@ -40,10 +44,14 @@ class Archive:
         self._left = limit
         self._members = _members(file)
         if any(name in self._members for name in _PICKLED):
-            raise untrusted("its weights are a pickle, as earlier versions of PyTorch wrote them")
+            raise untrusted(
+                "its weights are a pickle, as earlier versions of PyTorch wrote them"
+            )
         version = self.read("archive_version").decode("ascii", "replace")
         if version != FORMAT:
-            raise malformed(f"the archive has version {version[:20]!r}, expected {FORMAT}")
+            raise malformed(
+                f"the archive has version {version[:20]!r}, expected {FORMAT}"
+            )
 
     def read(self, name: str) -> bytes:
         """The bytes of a member. Raises ModelError if there is none."""
@@ -61,7 +69,10 @@ class Archive:
         config: name -> `schema.PayloadMeta`. Raises ModelError, MemoryLimitError.
         """
         stored: dict[tuple[str, Any], Any] = {}
-        return {name: self._tensor(folder, name, meta, stored) for name, meta in config.items()}
+        return {
+            name: self._tensor(folder, name, meta, stored)
+            for name, meta in config.items()
+        }
 
     def _tensor(
         self, folder: str, name: str, payload: Any, stored: dict[tuple[str, Any], Any]
@@ -71,14 +82,20 @@ class Archive:
 
         meta = payload.tensor_meta
         if payload.use_pickle is not False or meta is None:
-            raise untrusted(f"{name!r} is an object of Python or a tensor of another class")
+            raise untrusted(
+                f"{name!r} is an object of Python or a tensor of another class"
+            )
         if not _MEMBER.fullmatch(payload.path_name):
-            raise malformed(f"tensor {name!r} lies in a member {payload.path_name[:80]!r}")
+            raise malformed(
+                f"tensor {name!r} lies in a member {payload.path_name[:80]!r}"
+            )
         dtype = DTYPES[meta.dtype]
         place = payload.path_name, dtype
         if place not in stored:
             raw = bytearray(self.read(folder + payload.path_name))
-            stored[place] = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0).to(dtype)
+            stored[place] = (
+                torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0).to(dtype)
+            )
         sizes, strides = _extents(name, meta.sizes), _extents(name, meta.strides)
         (offset,) = _extents(name, [meta.storage_offset])
         # A stride of 0 makes a tensor of any size out of four bytes.
@@ -96,7 +113,9 @@ class Archive:
 
 def malformed(what: str) -> ModelError:
     """The error for an archive that `torch.export.save` does not write."""
-    return ModelError(what, hint="Save it again by torch.export.save of PyTorch 2.9 or later")
+    return ModelError(
+        what, hint="Save it again by torch.export.save of PyTorch 2.9 or later"
+    )
 
 
 def untrusted(what: str) -> ModelError:
@@ -115,12 +134,20 @@ def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     size = Path(file.filename or "").stat().st_size
     for info in infos:
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-            raise malformed(f"the archive has a compressed or encrypted member {info.filename!r}")
+            raise malformed(
+                f"the archive has a compressed or encrypted member {info.filename!r}"
+            )
         if info.file_size != info.compress_size or info.file_size > size:
-            raise malformed(f"the archive has a member {info.filename!r} larger than the file")
+            raise malformed(
+                f"the archive has a member {info.filename!r} larger than the file"
+            )
     found = {info.filename.partition("/")[2]: info for info in infos}
-    if len({info.filename.partition("/")[0] for info in infos}) != 1 or len(found) != len(infos):
-        raise malformed("the archive has members outside its folder, or one of them twice")
+    if len({info.filename.partition("/")[0] for info in infos}) != 1 or len(
+        found
+    ) != len(infos):
+        raise malformed(
+            "the archive has members outside its folder, or one of them twice"
+        )
     return found
 
 

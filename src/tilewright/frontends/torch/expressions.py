@@ -68,8 +68,12 @@ def _is_expression(node: ast.expr, depth: int, power: int) -> bool:
     if name in _POWERS:
         exponent = _exponent(node)
         # What powers of powers come to is bounded as a whole.
-        return 0 < exponent <= power and _is_expression(node.args[0], depth + 1, power // exponent)
-    return name in _FUNCTIONS and all(_is_expression(a, depth + 1, power) for a in node.args)
+        return 0 < exponent <= power and _is_expression(
+            node.args[0], depth + 1, power // exponent
+        )
+    return name in _FUNCTIONS and all(
+        _is_expression(a, depth + 1, power) for a in node.args
+    )
 
 
 def _exponent(node: ast.Call) -> int:
@@ -77,7 +81,11 @@ def _exponent(node: ast.Call) -> int:
     if len(node.args) != 2 or not isinstance(node.args[1], ast.Call):
         return 0
     call = node.args[1]
-    if not isinstance(call.func, ast.Name) or call.func.id != "Integer" or len(call.args) != 1:
+    if (
+        not isinstance(call.func, ast.Name)
+        or call.func.id != "Integer"
+        or len(call.args) != 1
+    ):
         return 0
     number = call.args[0]
     if isinstance(number, ast.UnaryOp) and isinstance(number.op, ast.USub):

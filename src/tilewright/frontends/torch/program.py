@@ -39,7 +39,9 @@ _NAMESPACES: Final = frozenset(
     {"aten", "prims", "onnx", "onnx_symbolic", "quantized_decomposed", "torchvision"}
 )
 # These read or write files.
-_REFUSED: Final = frozenset({"aten.from_file", "torchvision.read_file", "torchvision.write_file"})
+_REFUSED: Final = frozenset(
+    {"aten.from_file", "torchvision.read_file", "torchvision.write_file"}
+)
 _HIGHER: Final = frozenset(
     f"torch.ops.higher_order.{name}"
     for name in (
@@ -83,7 +85,9 @@ def read(archive: Archive) -> Any:
         archive.tensors(folder, config.config)
         for folder, config in zip((WEIGHTS, CONSTANTS), configs)
     )
-    return serialize.ExportedProgramDeserializer().deserialize(program, weights, constants, None)
+    return serialize.ExportedProgramDeserializer().deserialize(
+        program, weights, constants, None
+    )
 
 
 def _forget(program: Any) -> None:
@@ -164,7 +168,10 @@ def _is_signature(text: str) -> bool:
     if not _is_structure(text):
         return False
     _, named = json.loads(text)[1]["children_spec"]
-    return all(isinstance(k, str) and k and _is_identifier(k) for k in json.loads(named["context"]))
+    return all(
+        isinstance(k, str) and k and _is_identifier(k)
+        for k in json.loads(named["context"])
+    )
 
 
 def _is_tree(tree: Mapping[str, Any]) -> bool:

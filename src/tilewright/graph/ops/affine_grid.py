@@ -46,7 +46,9 @@ def _grid(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     def value(n: Any, *rest: Any) -> Expr:
         *at, k = rest
         found = wide(theta[n, k, len(extents)])
-        for axis, (i, extent) in enumerate(zip(reversed(at), reversed(extents), strict=True)):
+        for axis, (i, extent) in enumerate(
+            zip(reversed(at), reversed(extents), strict=True)
+        ):
             found = found + wide(theta[n, k, axis]) * place(i, extent)
         return cast(found, out.dtype)
 
@@ -62,4 +64,8 @@ def _arrays(call: OpCall, theta: Array, size: Array) -> list[Array]:
     return [found.reshape(len(theta), *extents, len(extents)).astype(theta.dtype)]
 
 
-register(OpDef("AffineGrid", _type, since=20, compute=_grid, reference=_arrays, by_value=(1,)))
+register(
+    OpDef(
+        "AffineGrid", _type, since=20, compute=_grid, reference=_arrays, by_value=(1,)
+    )
+)

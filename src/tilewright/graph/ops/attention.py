@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.compute.laws import inline, widen
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import inline, widen
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.ops.fragment import Fragment
@@ -32,8 +32,14 @@ DOMAIN = "tilewright"
 
 def _body(call: OpCall) -> Graph:
     body = call.attr("body")
-    if not isinstance(body, Graph) or len(body.inputs) != call.arity or len(body.outputs) != 1:
-        raise call.error("it needs a body with a parameter for each operand and one result")
+    if (
+        not isinstance(body, Graph)
+        or len(body.inputs) != call.arity
+        or len(body.outputs) != 1
+    ):
+        raise call.error(
+            "it needs a body with a parameter for each operand and one result"
+        )
     return body
 
 
@@ -54,14 +60,17 @@ def _compute(
 ) -> list[Computation] | None:
     body = _body(call)
     known = _known(call, body)
-    buffers = dict(zip(body.inputs, inputs, strict=True)) | {body.outputs[0]: outputs[0]}
+    buffers = dict(zip(body.inputs, inputs, strict=True)) | {
+        body.outputs[0]: outputs[0]
+    }
     found: list[Computation] = []
     for op in body.operations:
         for v in op.writes:
             if v not in buffers and v.dtype is not None:
                 buffers[v] = Buffer(f"{call.name}_{len(buffers)}", v.extents, v.dtype)
         ends = [
-            [None if v is None else buffers.get(v) for v in vs] for vs in (op.inputs, op.outputs)
+            [None if v is None else buffers.get(v) for v in vs]
+            for vs in (op.inputs, op.outputs)
         ]
         program = program_of(op, known, *ends)
         if program is None or any(isinstance(p, Kernel) for p in program):
@@ -96,7 +105,9 @@ def _reference(call: OpCall, *arrays: Any) -> list[Any] | None:
         found = definition.reference(OpCall(op, values), *operands)
         if found is None:
             return None
-        values |= {v: a for v, a in zip(op.outputs, found, strict=False) if v is not None}
+        values |= {
+            v: a for v, a in zip(op.outputs, found, strict=False) if v is not None
+        }
     return [values[body.outputs[0]]]
 
 
@@ -124,7 +135,9 @@ def _decompose(call: OpCall, f: Fragment) -> list[Value]:
             count=len(op.outputs),
             **op.attributes,
         )
-        values |= {v: new for v, new in zip(op.outputs, found, strict=True) if v is not None}
+        values |= {
+            v: new for v, new in zip(op.outputs, found, strict=True) if v is not None
+        }
     return [values[body.outputs[0]]]
 
 

@@ -66,7 +66,9 @@ def nary(
         if _start(op) is not None:
             return [(result or op.dtype(like), op.shape(0))]
         given = [i for i in range(op.arity) if op.has(i)]
-        return [(result or op.dtype(like), broadcast(op, *(op.shape(i) for i in given)))]
+        return [
+            (result or op.dtype(like), broadcast(op, *(op.shape(i) for i in given)))
+        ]
 
     def compute(
         op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
@@ -77,7 +79,9 @@ def nary(
             points = [i] * op.arity
             if start is not None:
                 points[1] = i[_axes(start, len(i), len(inputs[1].shape))]
-            args = [wide(operand(op, inputs, n, point)) for n, point in enumerate(points)]
+            args = [
+                wide(operand(op, inputs, n, point)) for n, point in enumerate(points)
+            ]
             return cast(scalar(op, *args), out.dtype)
 
         return [map_(op.name, out, at)]
@@ -167,7 +171,9 @@ def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
     return np.power(base, exponent.astype(base.dtype))
 
 
-def _div_gradient(o: Callable[..., Value], x: Sequence[Value], y: Value, g: Value) -> list[Value]:
+def _div_gradient(
+    o: Callable[..., Value], x: Sequence[Value], y: Value, g: Value
+) -> list[Value]:
     part = o("Div", g, x[1])
     return [part, o("Neg", o("Mul", part, y))]
 
@@ -182,7 +188,9 @@ def _pow_gradient(
     slope = f.op("Mul", f.op("Pow", base, less), f.op("CastLike", exponent, base))
     slope = f.op("Where", f.op("Equal", exponent, zero), none, slope)
     rise = f.op("Mul", y, f.op("Log", base))
-    flat = f.op("And", f.op("Equal", base, none), f.op("GreaterOrEqual", exponent, zero))
+    flat = f.op(
+        "And", f.op("Equal", base, none), f.op("GreaterOrEqual", exponent, zero)
+    )
     return f.op("Mul", g, slope), f.op("Mul", g, f.op("Where", flat, none, rise))
 
 
@@ -297,7 +305,9 @@ def _bounds(op: OpCall) -> tuple[float | None, float | None]:
     return op.attr("min", most and -most), op.attr("max", most)
 
 
-def _clip_6(op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Computation]:
+def _clip_6(
+    op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+) -> list[Computation]:
     x, out = inputs[0], outputs[0]
     low, high = _bounds(op)
 
@@ -318,7 +328,9 @@ def _clip_6_arrays(op: OpCall, x: Array) -> list[Any]:
     return [found if high is None else np.minimum(found, np.asarray(high, x.dtype))]
 
 
-def _clip(op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Computation]:
+def _clip(
+    op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+) -> list[Computation]:
     x, out = inputs[0], outputs[0]
 
     def at(*i: Any) -> Expr:

@@ -26,10 +26,14 @@ def broadcast(call: OpCall, *shapes: Sequence[int]) -> tuple[int, ...]:
 def element(x: Buffer, point: Sequence[Any]) -> Expr:
     """`x` at the point of a shape that it broadcasts to."""
     last = point[len(point) - len(x.shape) :]
-    return x[tuple(const(0) if n == 1 else i for i, n in zip(last, x.shape, strict=True))]
+    return x[
+        tuple(const(0) if n == 1 else i for i, n in zip(last, x.shape, strict=True))
+    ]
 
 
-def operand(call: OpCall, inputs: Sequence[Buffer], i: int, point: Sequence[Any]) -> Expr:
+def operand(
+    call: OpCall, inputs: Sequence[Buffer], i: int, point: Sequence[Any]
+) -> Expr:
     """Input `i` at a point of the broadcast shape; a known scalar as a constant."""
     known = call.constant(i)
     if known is not None and known.size == 1:

@@ -75,7 +75,10 @@ def converted(x: Expr, target: DType, saturate: bool) -> Expr:
 def _cast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
     x, out = inputs[0], outputs[0]
     if out.dtype is float8_e8m0fnu:
-        mode, saturate = str(call.attr("round_mode", "up")), bool(call.attr("saturate", 1))
+        mode, saturate = (
+            str(call.attr("round_mode", "up")),
+            bool(call.attr("saturate", 1)),
+        )
         return [map_(call.name, out, lambda *i: _power_of_two(x[i], mode, saturate))]
     clamp = _saturates(call, x.dtype, out.dtype)
     return [map_(call.name, out, lambda *i: converted(x[i], out.dtype, clamp))]
@@ -134,7 +137,9 @@ def _bitcast_type(call: OpCall) -> Sequence[Type]:
     return [(dtype_attribute(call, "to"), call.shape(0))]
 
 
-def _bitcast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _bitcast(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     x, out = inputs[0], outputs[0]
     if x.dtype.is_bool or out.dtype.is_bool:  # a byte that holds 0 or 1
         return [map_(call.name, out, lambda *i: cast(x[i], out.dtype))]
@@ -159,10 +164,14 @@ def _trains(call: OpCall) -> bool | None:
     if training is None:
         return None
     ratio = call.constant(1)
-    return bool(training.reshape(-1)[0]) and (ratio is None or float(ratio.reshape(-1)[0]) != 0)
+    return bool(training.reshape(-1)[0]) and (
+        ratio is None or float(ratio.reshape(-1)[0]) != 0
+    )
 
 
-def _dropout(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _dropout(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     if _trains(call) is not False:
         return None
     x = inputs[0]

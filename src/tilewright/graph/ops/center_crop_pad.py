@@ -15,7 +15,9 @@ from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 def _targets(call: OpCall, shape: Sequence[int], wanted: Sequence[int]) -> list[int]:
     """The extents of the result, for axes that `axes` names in its order."""
     axes = call.attr("axes")
-    axes = range(len(shape)) if axes is None else [call.axis(a, len(shape)) for a in axes]
+    axes = (
+        range(len(shape)) if axes is None else [call.axis(a, len(shape)) for a in axes]
+    )
     if len(axes) != len(wanted) or any(n < 0 for n in wanted):
         raise call.error(f"the shape {list(wanted)} does not fit {len(axes)} axes")
     found = dict(zip(axes, wanted, strict=True))
@@ -43,12 +45,23 @@ def _arrays(call: OpCall, x: Array, wanted: Array) -> list[Array]:
     targets = _targets(call, x.shape, [int(n) for n in wanted])
     found = np.zeros(targets, x.dtype)
     pairs = list(zip(x.shape, targets, strict=True))
-    inside = tuple(slice(a, a + min(n, t)) for n, t in pairs for a in [max(t - n, 0) // 2])
-    middle = tuple(slice(a, a + min(n, t)) for n, t in pairs for a in [max(n - t, 0) // 2])
+    inside = tuple(
+        slice(a, a + min(n, t)) for n, t in pairs for a in [max(t - n, 0) // 2]
+    )
+    middle = tuple(
+        slice(a, a + min(n, t)) for n, t in pairs for a in [max(n - t, 0) // 2]
+    )
     found[inside] = x[middle]
     return [found]
 
 
 register(
-    OpDef("CenterCropPad", _type, since=18, decompose=_decompose, reference=_arrays, by_value=(1,))
+    OpDef(
+        "CenterCropPad",
+        _type,
+        since=18,
+        decompose=_decompose,
+        reference=_arrays,
+        by_value=(1,),
+    )
 )

@@ -33,7 +33,9 @@ def geometry(call: OpCall, x: tuple[int, ...], w: tuple[int, ...]) -> Windows:
         )
     asked = call.attr("kernel_shape")
     if asked and tuple(asked) != w[2:]:
-        raise call.error(f"kernel_shape {asked} is not that of the weights, {list(w[2:])}")
+        raise call.error(
+            f"kernel_shape {asked} is not that of the weights, {list(w[2:])}"
+        )
     return windows(call, x[2:], w[2:])
 
 
@@ -42,7 +44,9 @@ def _geometry(call: OpCall) -> Windows:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), (call.shape(0)[0], call.shape(1)[0], *_geometry(call).outputs))]
+    return [
+        (call.dtype(0), (call.shape(0)[0], call.shape(1)[0], *_geometry(call).outputs))
+    ]
 
 
 def convolution(
@@ -62,7 +66,9 @@ def convolution(
     def value(*i: Any) -> Expr:
         n, m, *rest = i
         o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
-        window = tuple(const(0) if e == 1 else v for v, e in zip(k, shape.kernel, strict=True))
+        window = tuple(
+            const(0) if e == 1 else v for v, e in zip(k, shape.kernel, strict=True)
+        )
         place = shape.place(o, window)
         channel = _channel(m, c, group, per_group, channels)
         weight = w[(m, c if channels > 1 else const(0), *window)]
@@ -105,7 +111,9 @@ def _flops(call: OpCall) -> int:
     return 2 * call.size_out(0) * math.prod(call.shape(1)[1:])
 
 
-def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Array] | None:
+def _arrays(
+    call: OpCall, x: Array, w: Array, b: Array | None = None
+) -> list[Array] | None:
     """By one product per window position: fast enough to check whole networks with."""
     group = call.attr("group", 1)
     shape = windows(call, x.shape[2:], w.shape[2:])
@@ -136,9 +144,13 @@ def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
     for k in np.ndindex(*shape.kernel):
         cut = tuple(
             slice(i * d, i * d + (o - 1) * s + 1, s)
-            for i, d, o, s in zip(k, shape.dilations, shape.outputs, shape.strides, strict=True)
+            for i, d, o, s in zip(
+                k, shape.dilations, shape.outputs, shape.strides, strict=True
+            )
         )
-        part = padded[(slice(None), slice(None), *cut)].reshape(*data_shape, *shape.outputs)
+        part = padded[(slice(None), slice(None), *cut)].reshape(
+            *data_shape, *shape.outputs
+        )
         flat = part.reshape(*data_shape, -1)
         product = np.matmul(weights[(..., *k)], flat)
         out += product.reshape(out.shape)
@@ -146,4 +158,6 @@ def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
     return found
 
 
-register(OpDef("Conv", _type, compute=_conv, reference=_arrays, flops=_flops, traits=SPATIAL))
+register(
+    OpDef("Conv", _type, compute=_conv, reference=_arrays, flops=_flops, traits=SPATIAL)
+)

@@ -39,7 +39,9 @@ def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Padding in front and output extent per spatial axis of a ConvTranspose."""
     x, w = call.shape(0), call.shape(1)
     if len(x) != len(w) or len(x) < 2 or x[1] != w[0] or w[0] % call.attr("group", 1):
-        raise call.error(f"the input {list(x)} and weights {list(w)} do not fit together")
+        raise call.error(
+            f"the input {list(x)} and weights {list(w)} do not fit together"
+        )
     rank = len(x) - 2
     strides = call.attr("strides") or [1] * rank
     dilations = call.attr("dilations") or [1] * rank
@@ -49,7 +51,9 @@ def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
     auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
     begin, outputs = [], []
     for n in range(rank):
-        full = (x[n + 2] - 1) * strides[n] + (w[n + 2] - 1) * dilations[n] + 1 + extra[n]
+        full = (
+            (x[n + 2] - 1) * strides[n] + (w[n + 2] - 1) * dilations[n] + 1 + extra[n]
+        )
         if asked or auto in ("SAME_UPPER", "SAME_LOWER"):
             out = asked[len(asked) - rank + n] if asked else x[n + 2] * strides[n]
             total = full - out
@@ -115,7 +119,10 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     dense = [a.dense for a in axes]
     bias = call.value(2) if call.has(2) else None
     # Results that no weight reaches are put between the others, and have a bias too.
-    full = all(a.step == 1 and a.stride <= k for a, k in zip(axes, call.shape(1)[2:], strict=True))
+    full = all(
+        a.step == 1 and a.stride <= k
+        for a, k in zip(axes, call.shape(1)[2:], strict=True)
+    )
     y = _interleaved(call, f, dense, bias if full else None)
     if axes != dense:
         y = _between_zeros(f, y, axes)
@@ -131,11 +138,15 @@ def _between_zeros(f: Fragment, y: Value, axes: Sequence[_Axis]) -> Value:
     pairs = [n for a in axes for n in (a.dense.count, 1)]
     apart = f.op("Reshape", y, f.constant([*lead, *pairs], int64))
     after = [n for a in axes for n in (0, a.step - 1)]
-    apart = f.op("Pad", apart, f.constant([*[0] * len(after), 0, 0, 0, 0, *after], int64))
+    apart = f.op(
+        "Pad", apart, f.constant([*[0] * len(after), 0, 0, 0, 0, *after], int64)
+    )
     full = [a.dense.count * a.step for a in axes]
     y = f.op("Reshape", apart, f.constant([*lead, *full], int64))
     front = [a.dense.begin * a.step - a.begin for a in axes]
-    back = [a.count - n - before for a, n, before in zip(axes, full, front, strict=True)]
+    back = [
+        a.count - n - before for a, n, before in zip(axes, full, front, strict=True)
+    ]
     return f.op("Pad", y, f.constant([0, 0, *front, 0, 0, *back], int64))
 
 
@@ -159,19 +170,25 @@ def _phases(weights: int, axis: _Axis) -> list[_Phases]:
     firsts = range(min(weights, axis.stride))
     found = []
     for (taps, shift), alike in groupby(
-        firsts, lambda t: (-(-(weights - t) // axis.stride), t * axis.dilation // axis.stride)
+        firsts,
+        lambda t: (-(-(weights - t) // axis.stride), t * axis.dilation // axis.stride),
     ):
         some = [*alike]
         found.append(_Phases(some[0], some[-1] + 1, taps, shift))
     return found
 
 
-def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value | None) -> Value:
+def _interleaved(
+    call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value | None
+) -> Value:
     """Phases as the channels of Convs, one for each kind of phase, woven."""
     x, sizes, rank = call.shape(0), call.shape(1)[2:], len(axes)
     strides = [a.stride for a in axes]
     first = [a.begin // a.stride for a in axes]
-    counts = [-(-(a.begin + a.count) // a.stride) - q for a, q in zip(axes, first, strict=True)]
+    counts = [
+        -(-(a.begin + a.count) // a.stride) - q
+        for a, q in zip(axes, first, strict=True)
+    ]
     kinds = [_phases(k, a) for k, a in zip(sizes, axes, strict=True)]
     parts = [_some_phases(call, f, axes, some, bias) for some in product(*kinds)]
     if math.prod(strides) == 1:
@@ -183,7 +200,12 @@ def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value |
             parts = [f.op("Concat", *row, axis=axis) for row in rows]
     (y,) = parts
     y = _in_order(f, y, sizes, axes)
-    order = [0, 1, rank + 2, *(2 + a + half for a in range(rank) for half in (rank + 1, 0))]
+    order = [
+        0,
+        1,
+        rank + 2,
+        *(2 + a + half for a in range(rank) for half in (rank + 1, 0)),
+    ]
     woven = f.op("Transpose", y, perm=order)
     full = [s * n for s, n in zip(strides, counts, strict=True)]
     channels = call.shape(1)[1] * call.attr("group", 1)
@@ -194,7 +216,9 @@ def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value |
     return f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), spatial)
 
 
-def _in_order(f: Fragment, y: Value, sizes: Sequence[int], axes: Sequence[_Axis]) -> Value:
+def _in_order(
+    f: Fragment, y: Value, sizes: Sequence[int], axes: Sequence[_Axis]
+) -> Value:
     """All phases, from those that have weights in the order of their first ones."""
     missing = [max(0, a.stride - k) for a, k in zip(axes, sizes, strict=True)]
     if any(missing):
@@ -219,14 +243,17 @@ def _some_phases(
     first = [a.begin // a.stride for a in axes]
     last = [-(-(a.begin + a.count) // a.stride) for a in axes]
     before = [
-        (t.taps - 1) * a.dilation + t.shift - q for t, a, q in zip(some, axes, first, strict=True)
+        (t.taps - 1) * a.dilation + t.shift - q
+        for t, a, q in zip(some, axes, first, strict=True)
     ]
     after = [q - t.shift - n for t, q, n in zip(some, last, x[2:], strict=True)]
     channels, widths = call.shape(1)[1] * group, [t.stop - t.start for t in some]
     phases = math.prod(widths)
     if bias is not None and phases > 1:
         row = f.op("Reshape", bias, f.constant([group, 1, channels // group], int64))
-        each = f.op("Expand", row, f.constant([group, phases, channels // group], int64))
+        each = f.op(
+            "Expand", row, f.constant([group, phases, channels // group], int64)
+        )
         bias = f.op("Reshape", each, f.constant([channels * phases], int64))
     y = f.op(
         "Conv",
@@ -244,7 +271,9 @@ def _some_phases(
     return f.op("Reshape", y, f.constant(shape, int64))
 
 
-def _weights(call: OpCall, f: Fragment, axes: Sequence[_Axis], some: Sequence[_Phases]) -> Value:
+def _weights(
+    call: OpCall, f: Fragment, axes: Sequence[_Axis], some: Sequence[_Phases]
+) -> Value:
     """The weights of the Conv: (group, phases, channel) by (input channel, reversed taps)."""
     w, group = call.value(1), call.attr("group", 1)
     shape, rank = w.extents, len(axes)
@@ -253,13 +282,21 @@ def _weights(call: OpCall, f: Fragment, axes: Sequence[_Axis], some: Sequence[_P
     for n, (t, a) in enumerate(zip(some, axes, strict=True)):
         taps = np.arange(t.taps)[::-1, None] * a.stride + np.arange(t.start, t.stop)
         w = f.op("Gather", w, f.constant(taps, int64), axis=3 + 2 * n)
-    order = [0, *(4 + 2 * n for n in range(rank)), 2, 1, *(3 + 2 * n for n in range(rank))]
+    order = [
+        0,
+        *(4 + 2 * n for n in range(rank)),
+        2,
+        1,
+        *(3 + 2 * n for n in range(rank)),
+    ]
     w = f.op("Transpose", w, perm=order)
     rows = shape[1] * group * math.prod(t.stop - t.start for t in some)
     return f.op("Reshape", w, f.constant([rows, inner, *(t.taps for t in some)], int64))
 
 
-def _direct(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _direct(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     """Each output element gathers the window positions whose stride reaches it."""
     if _phased(call):
         return None

@@ -35,11 +35,15 @@ def _to_space_type(call: OpCall) -> Sequence[Type]:
     _rows_first(call)
     n, c, h, w = call.shape(0)
     if c % (b * b):
-        raise call.error(f"{c} channels are not a multiple of blocksize squared, {b * b}")
+        raise call.error(
+            f"{c} channels are not a multiple of blocksize squared, {b * b}"
+        )
     return [(call.dtype(0), (n, c // (b * b), h * b, w * b))]
 
 
-def _to_space(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Program:
+def _to_space(
+    call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+) -> Program:
     b, x = _block(call, len(inputs[0].shape)), inputs[0]
     depth = outputs[0].shape[1]
 
@@ -81,7 +85,9 @@ def _to_depth_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (n, c * b * b, h // b, w // b))]
 
 
-def _to_depth(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Program:
+def _to_depth(
+    call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+) -> Program:
     b, x = _block(call, len(inputs[0].shape)), inputs[0]
     depth = x.shape[1]
 

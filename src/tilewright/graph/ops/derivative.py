@@ -15,7 +15,9 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Gradient, OpCall
 
 # (apply an operator by name to values, the inputs, the output, what flows to it)
-Formula = Callable[[Callable[..., Value], Sequence[Value], Value, Value], Sequence[Value]]
+Formula = Callable[
+    [Callable[..., Value], Sequence[Value], Value, Value], Sequence[Value]
+]
 
 
 def by(formula: Formula) -> Gradient:
@@ -27,7 +29,9 @@ def extents(v: Value) -> tuple[int, ...]:
     """The shape of `v`. Raises UnsupportedError where it is not known."""
     if not v.static:
         raise UnsupportedError(
-            "a derivative needs known shapes", where=f"tensor {v.name!r}", hint="give dims={...}"
+            "a derivative needs known shapes",
+            where=f"tensor {v.name!r}",
+            hint="give dims={...}",
         )
     return v.extents
 
@@ -52,7 +56,9 @@ def reshaped(f: Fragment, v: Value, sizes: Sequence[int]) -> Value:
     return f.op("Reshape", v, shape(f, sizes))
 
 
-def as_input(f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value) -> Sequence[Value]:
+def as_input(
+    f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value
+) -> Sequence[Value]:
     """The rule of what gives its first input another shape."""
     return [reshaped(f, g, extents(x[0]))]
 

@@ -44,7 +44,9 @@ class _Elimination:
             larger = (r > k) & (call("abs", m[r, k]) > call("abs", m[pivot, k]))
             return Store(self.pivot, self.zero, Select(larger, r, pivot))
 
-        return block(Store(self.pivot, self.zero, k), self.nests.loop(self.size, compare))
+        return block(
+            Store(self.pivot, self.zero, k), self.nests.loop(self.size, compare)
+        )
 
     def exchange(self, k: Expr) -> Stmt:
         """Swap row `k` with the chosen one; the sign of the product changes with it."""
@@ -84,7 +86,9 @@ def _det(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
     def one(*i: Expr) -> Stmt:
         fill = nests.copy(e.matrix, lambda r, c: cast(x[(*i, r, c)], e.matrix.dtype))
         start = Store(e.product, e.zero, const(1, e.product.dtype))
-        steps = nests.loop(e.size, lambda k: block(e.choose(k), e.exchange(k), e.eliminate(k)))
+        steps = nests.loop(
+            e.size, lambda k: block(e.choose(k), e.exchange(k), e.eliminate(k))
+        )
         body = block(fill, start, steps, Store(out, i, cast(e.product[0], out.dtype)))
         for b in (e.matrix, e.product, e.pivot, e.held):
             body = Alloc(b, body)

@@ -37,15 +37,21 @@ def parse(call: OpCall) -> Equation:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != call.arity:
-        raise call.error(f"equation {text!r} has {len(terms)} operands, given are {call.arity}")
+        raise call.error(
+            f"equation {text!r} has {len(terms)} operands, given are {call.arity}"
+        )
     shapes = [call.shape(n) for n in range(call.arity)]
     operands = [_letters(call, t, len(s)) for t, s in zip(terms, shapes, strict=True)]
-    dots = "".join(sorted({c for t in operands for c in t if c.isdigit()}, reverse=True))
+    dots = "".join(
+        sorted({c for t in operands for c in t if c.isdigit()}, reverse=True)
+    )
     if arrow:
         result = right.replace("...", dots)
     else:
         counts = "".join(operands)
-        result = dots + "".join(sorted(c for c in set(counts) - set(dots) if counts.count(c) == 1))
+        result = dots + "".join(
+            sorted(c for c in set(counts) - set(dots) if counts.count(c) == 1)
+        )
     extents: dict[str, int] = {}
     for letters, shape in zip(operands, shapes, strict=True):
         for c, n in zip(letters, shape, strict=True):
@@ -57,7 +63,9 @@ def parse(call: OpCall) -> Equation:
     if len(set(result)) < len(result):
         raise call.error(f"equation {text!r}: the result has a letter twice")
     if not set(result) <= set(extents):
-        raise call.error(f"equation {text!r}: the result has letters that no operand has")
+        raise call.error(
+            f"equation {text!r}: the result has letters that no operand has"
+        )
     return Equation(tuple(operands), result, extents)
 
 
@@ -86,7 +94,9 @@ def _compute(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computatio
         found.append(_contract(f"{call.name}_{n}", target, kept, pair, equation))
         current, letters = target, kept
     if not rest:
-        found.append(_contract(call.name, out, equation.result, [(current, letters)], equation))
+        found.append(
+            _contract(call.name, out, equation.result, [(current, letters)], equation)
+        )
     return found
 
 
@@ -95,7 +105,11 @@ def _buffer(name: str, letters: str, equation: Equation, dtype: Any) -> Buffer:
 
 
 def _contract(
-    name: str, out: Buffer, kept: str, operands: list[tuple[Buffer, str]], equation: Equation
+    name: str,
+    out: Buffer,
+    kept: str,
+    operands: list[tuple[Buffer, str]],
+    equation: Equation,
 ) -> Computation:
     """out[kept] = sum over all other letters of the product of the operands."""
     letters = dict.fromkeys("".join(t for _, t in operands))
@@ -121,7 +135,9 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 def _arrays(call: OpCall, *operands: Array) -> list[Array]:
     equation = call.attr("equation")
-    found = np.einsum(equation, *(widened(x) for x in operands), optimize=len(operands) > 2)
+    found = np.einsum(
+        equation, *(widened(x) for x in operands), optimize=len(operands) > 2
+    )
     return [np.asarray(found).astype(operands[0].dtype)]
 
 

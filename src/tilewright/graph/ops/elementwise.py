@@ -153,7 +153,9 @@ def _shrink(op: OpCall, x: Expr) -> Expr:
     bias, lambd = op.attr("bias", 0.0), op.attr("lambd", 0.5)
     if x.dtype.is_int:
         real, none = cast(x, float64), const(0.0, float64)
-        bent = Select(real < -lambd, real + bias, Select(real > lambd, real - bias, none))
+        bent = Select(
+            real < -lambd, real + bias, Select(real > lambd, real - bias, none)
+        )
         return cast(cast(bent, int64), x.dtype)
     return Select(x < -lambd, x + bias, Select(x > lambd, x - bias, const(0, x.dtype)))
 
@@ -192,7 +194,12 @@ _SMOOTH: tuple[tuple[str, str, Any, Formula], ...] = (
     ("Sqrt", "sqrt", np.sqrt, lambda o, x, y, g: [o("Div", g, o("Add", y, y))]),
     ("Sin", "sin", np.sin, lambda o, x, y, g: [o("Mul", g, o("Cos", x[0]))]),
     ("Cos", "cos", np.cos, lambda o, x, y, g: [o("Neg", o("Mul", g, o("Sin", x[0])))]),
-    ("Tanh", "tanh", np.tanh, lambda o, x, y, g: [o("Sub", g, o("Mul", g, o("Mul", y, y)))]),
+    (
+        "Tanh",
+        "tanh",
+        np.tanh,
+        lambda o, x, y, g: [o("Sub", g, o("Mul", g, o("Mul", y, y)))],
+    ),
     ("Sigmoid", "sigmoid", sigmoid, lambda o, x, y, g: _sigmoid_gradient(o, y, g)),
 )
 for _name, _scalar, _arrays, _formula in _SMOOTH:
@@ -260,8 +267,18 @@ unary(
     traits=IDEMPOTENT,
     gradient=_relu_gradient,
 )
-unary("Softplus", lambda _, x: _softplus(x), lambda _, x: np.logaddexp(x, np.zeros_like(x)), cost=3)
-unary("Softsign", lambda _, x: x / (1.0 + call("abs", x)), lambda _, x: x / (1 + np.abs(x)), cost=2)
+unary(
+    "Softplus",
+    lambda _, x: _softplus(x),
+    lambda _, x: np.logaddexp(x, np.zeros_like(x)),
+    cost=3,
+)
+unary(
+    "Softsign",
+    lambda _, x: x / (1.0 + call("abs", x)),
+    lambda _, x: x / (1 + np.abs(x)),
+    cost=2,
+)
 unary(
     "LeakyRelu",
     lambda op, x: Select(x < 0, op.attr("alpha", 0.01) * x, x),
@@ -272,7 +289,12 @@ unary(
     lambda op, x: Select(x > op.attr("alpha", 1.0), x, const(0, x.dtype)),
     lambda op, x: np.where(x > op.attr("alpha", 1.0), x, 0),
 )
-unary("Elu", _elu, lambda op, x: np.where(x < 0, op.attr("alpha", 1.0) * np.expm1(x), x), cost=2)
+unary(
+    "Elu",
+    _elu,
+    lambda op, x: np.where(x < 0, op.attr("alpha", 1.0) * np.expm1(x), x),
+    cost=2,
+)
 unary(
     "Selu",
     _selu,
@@ -309,7 +331,13 @@ unary(
     lambda _, x: x * np.tanh(np.logaddexp(x, np.zeros_like(x))),
     cost=5,
 )
-unary("Gelu", lambda op, x: gelu(x, op.attr("approximate", "none")), _gelu_arrays, cost=5, since=20)
+unary(
+    "Gelu",
+    lambda op, x: gelu(x, op.attr("approximate", "none")),
+    _gelu_arrays,
+    cost=5,
+    since=20,
+)
 unary(
     "Swish",
     lambda op, x: x * call("sigmoid", op.attr("alpha", 1.0) * x),

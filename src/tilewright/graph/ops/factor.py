@@ -43,11 +43,18 @@ class _Steps:
     ) -> None:
         """`tensor[b, place(i...)] = value(b, i...)` for each of the places, for i below extents."""
         batch = len(self.batch)
-        dims = tuple(Dim(Var(f"i{n}", INDEX), e, CC) for n, e in enumerate((*self.batch, *extents)))
+        dims = tuple(
+            Dim(Var(f"i{n}", INDEX), e, CC)
+            for n, e in enumerate((*self.batch, *extents))
+        )
         point = tuple(d.var for d in dims)
         b, rest = point[:batch], point[batch:]
         outputs = tuple(
-            Output(tensor, (*b, *(as_expr(i, INDEX) for i in place(*rest))), value(b, *rest))
+            Output(
+                tensor,
+                (*b, *(as_expr(i, INDEX) for i in place(*rest))),
+                value(b, *rest),
+            )
             for tensor, place in places
         )
         self.made.append(Computation(f"{self.prefix}_{name}", dims, outputs))
@@ -162,8 +169,16 @@ def _triangular_step(
     def product(b: Batch, i: Expr, col: Expr) -> Expr:
         return entry(b, i + below, k) * row[(*b, col)]
 
-    steps.add(f"solve{k}", (m,), solution, (row, lambda col: (col,)), (out, lambda col: (k, col)))
-    return steps.update(k, left, (first, 0), (size - 1, m), product) if size > 1 else left
+    steps.add(
+        f"solve{k}",
+        (m,),
+        solution,
+        (row, lambda col: (col,)),
+        (out, lambda col: (k, col)),
+    )
+    return (
+        steps.update(k, left, (first, 0), (size - 1, m), product) if size > 1 else left
+    )
 
 
 def _square(op: OpCall) -> None:
@@ -171,7 +186,9 @@ def _square(op: OpCall) -> None:
     if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 1:
         raise op.error(f"{list(shape)} holds no square matrices")
     if op.dtype(0).name not in ("float32", "float64"):
-        raise op.error(f"a matrix of {op.dtype(0).name}: only float32 and float64 are solved")
+        raise op.error(
+            f"a matrix of {op.dtype(0).name}: only float32 and float64 are solved"
+        )
 
 
 def _factor_type(op: OpCall) -> Sequence[Type]:
@@ -189,7 +206,9 @@ def _triangular_type(op: OpCall) -> Sequence[Type]:
             f"right-hand sides {list(b)} for matrices {list(a)}: expected [{expected}, m]"
         )
     if op.dtype(1) is not op.dtype(0):
-        raise op.error(f"right-hand sides of {op.dtype(1).name}, a matrix of {op.dtype(0).name}")
+        raise op.error(
+            f"right-hand sides of {op.dtype(1).name}, a matrix of {op.dtype(0).name}"
+        )
     return [(op.dtype(1), b)]
 
 
@@ -205,7 +224,11 @@ def _flags(op: OpCall) -> tuple[bool, bool, bool]:
 
 
 def _cholesky_arrays(op: OpCall, x: Array) -> list[Array]:
-    return [np.linalg.cholesky(np.tril(x) + np.swapaxes(np.tril(x, -1), -1, -2)).astype(x.dtype)]
+    return [
+        np.linalg.cholesky(np.tril(x) + np.swapaxes(np.tril(x, -1), -1, -2)).astype(
+            x.dtype
+        )
+    ]
 
 
 def _lu_arrays(op: OpCall, x: Array) -> list[Array]:

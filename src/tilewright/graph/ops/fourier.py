@@ -77,7 +77,9 @@ def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
         extent, parts, length, bool(op.attr("onesided", 0)), bool(op.attr("inverse", 0))
     )
     last = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
-    moved = g.op("Transpose", _cast(op.value(0), wide_dtype(op.dtype(0)).name, g), perm=last)
+    moved = g.op(
+        "Transpose", _cast(op.value(0), wide_dtype(op.dtype(0)).name, g), perm=last
+    )
     real = bool(op.attr("onesided", 0)) and bool(op.attr("inverse", 0))
     found = _product(moved, matrix, g, 1 if real else 2)
     back = [last.index(a) for a in range(rank)]
@@ -124,7 +126,9 @@ def _frames(op: OpCall) -> tuple[int, int, int]:
     else:
         raise op.error("neither window nor frame_length is given")
     if step < 1 or not 1 <= length <= op.shape(0)[1]:
-        raise op.error(f"frames of {length} in steps of {step} do not fit {list(op.shape(0))}")
+        raise op.error(
+            f"frames of {length} in steps of {step} do not fit {list(op.shape(0))}"
+        )
     return step, length, (op.shape(0)[1] - length) // step + 1
 
 
@@ -146,7 +150,9 @@ def _stft(op: OpCall, g: Fragment) -> list[Value] | None:
     frames = g.op("Gather", x, g.constant(places), axis=1)
     if op.has(2):
         window = _cast(op.value(2), wide_dtype(op.dtype(0)).name, g)
-        frames = g.op("Mul", frames, g.op("Unsqueeze", window, g.constant(np.array([1]))))
+        frames = g.op(
+            "Mul", frames, g.op("Unsqueeze", window, g.constant(np.array([1])))
+        )
     matrix = transform(length, parts, length, bool(op.attr("onesided", 1)))
     return [_cast(_product(frames, matrix, g, 2), op.dtype(0).name, g)]
 

@@ -43,7 +43,12 @@ class Fragment:
         return self.ops(op_type, *inputs, version=version, count=1, **attributes)[0]
 
     def pieces(
-        self, op_type: str, *inputs: Value | None, count: int, version: int = 21, **attributes: Any
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        count: int,
+        version: int = 21,
+        **attributes: Any,
     ) -> list[Value]:
         """As `op`, for an operator with `count` results (Split)."""
         return self.ops(op_type, *inputs, version=version, count=count, **attributes)
@@ -64,7 +69,9 @@ class Fragment:
         if definition is None:
             raise LookupError(f"{op.qualified} has no definition")
         types = list(definition.infer(OpCall(op, self.known)))[:count]
-        outputs = tuple(Value(self._fresh(op_type), dtype, shape) for dtype, shape in types)
+        outputs = tuple(
+            Value(self._fresh(op_type), dtype, shape) for dtype, shape in types
+        )
         name = f"{self.prefix}/{op_type}_{len(self.operations)}"
         self.operations.append(
             Operation(op_type, inputs, outputs, attributes, domain, version, name)

@@ -70,11 +70,19 @@ def _check_indices(call: OpCall, indices: Array, extent: int) -> None:
 
 
 register(
-    OpDef("Gather", _gather_type, compute=_gather, reference=_gather_arrays, traits=MOVES_DATA)
+    OpDef(
+        "Gather",
+        _gather_type,
+        compute=_gather,
+        reference=_gather_arrays,
+        traits=MOVES_DATA,
+    )
 )
 
 
-def _gather_elements(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _gather_elements(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation]:
     data, indices = inputs
     axis = call.axis(call.attr("axis", 0), len(data.shape))
 

@@ -21,7 +21,9 @@ Buffers = Sequence[Buffer]
 
 
 def _length(start: Any, limit: Any, delta: Any) -> int:
-    first, last, step = (np.asarray(v).reshape(-1)[0].item() for v in (start, limit, delta))
+    first, last, step = (
+        np.asarray(v).reshape(-1)[0].item() for v in (start, limit, delta)
+    )
     return max(0, math.ceil((last - first) / step)) if step else 0
 
 
@@ -36,7 +38,9 @@ def _range(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]
     out = outputs[0]
     dtype = wide_dtype(out.dtype)
     start, delta = (const(call.need(n).reshape(-1)[0], dtype) for n in (0, 2))
-    return [map_(call.name, out, lambda i: cast(start + cast(i, dtype) * delta, out.dtype))]
+    return [
+        map_(call.name, out, lambda i: cast(start + cast(i, dtype) * delta, out.dtype))
+    ]
 
 
 def _range_arrays(_: OpCall, start: Array, limit: Array, delta: Array) -> list[Array]:
@@ -87,7 +91,11 @@ def _trilu(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]
     if call.has(1):
         known = call.constant(1)
         given = inputs[1]
-        k = given[(0,) * len(given.shape)] if known is None else const(int(known.reshape(-1)[0]))
+        k = (
+            given[(0,) * len(given.shape)]
+            if known is None
+            else const(int(known.reshape(-1)[0]))
+        )
         # Diagonals beyond the matrix are all alike; their sum with a row would overflow.
         k = Max(const(-x.shape[-2]), Min(const(x.shape[-1]), k))
 

@@ -66,7 +66,9 @@ def _operands(call: OpCall, f: Fragment) -> list[Value]:
     return [_split_heads(f, x, n, size) for x, n in zip(parts, counts, strict=True)]
 
 
-def _cached(f: Fragment, past: Value | None, new: Value, start: Value, kept: int) -> Value:
+def _cached(
+    f: Fragment, past: Value | None, new: Value, start: Value, kept: int
+) -> Value:
     """The cache with `new` put behind the first `start` (batch, 1, 1, 1) elements."""
     if past is None:
         return new
@@ -99,7 +101,12 @@ def _mask(call: OpCall, f: Fragment, positions: Value, kept: int) -> Value:
 
 
 def _attend(
-    call: OpCall, f: Fragment, parts: Sequence[Value], keys: Value, values: Value, mask: Value
+    call: OpCall,
+    f: Fragment,
+    parts: Sequence[Value],
+    keys: Value,
+    values: Value,
+    mask: Value,
 ) -> Value:
     heads, shared, size = _sizes(call)
     query = parts[0]
@@ -124,7 +131,9 @@ def _attend(
 
 
 def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
-    if any(call.has(n) for n in range(KNOWN, call.arity)) or call.attr("smooth_softmax", 0):
+    if any(call.has(n) for n in range(KNOWN, call.arity)) or call.attr(
+        "smooth_softmax", 0
+    ):
         return None
     parts = _operands(call, f)
     batch, _, length, _ = parts[0].extents
@@ -137,15 +146,24 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         start = f.op("Reshape", start, f.constant([batch, 1], int64))
     place = f.op("Add", start, f.constant(np.arange(length)[None], int64))
     if call.attr("do_rotary", 0):
-        turn = f.op("Cast", call.value(POSITIONS), to=wide) if call.has(POSITIONS) else place
+        turn = (
+            f.op("Cast", call.value(POSITIONS), to=wide)
+            if call.has(POSITIONS)
+            else place
+        )
         axis = f.constant([1], int64)
-        angles = [f.op("Unsqueeze", f.op("Gather", call.value(n), turn), axis) for n in (COS, SIN)]
+        angles = [
+            f.op("Unsqueeze", f.op("Gather", call.value(n), turn), axis)
+            for n in (COS, SIN)
+        ]
         swapped = bool(call.attr("rotary_interleaved", 0))
         half = call.shape(COS)[-1]
         parts = [*(rotated(f, x, half, angles, swapped) for x in parts[:2]), parts[2]]
     behind = f.op("Unsqueeze", start, f.constant([2, 3], int64))
     caches = [
-        _cached(f, call.value(PAST + n) if call.has(PAST + n) else None, new, behind, kept)
+        _cached(
+            f, call.value(PAST + n) if call.has(PAST + n) else None, new, behind, kept
+        )
         for n, new in enumerate(parts[1:])
     ]
     mask = _mask(call, f, place, kept)

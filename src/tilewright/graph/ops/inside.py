@@ -13,7 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tilewright.base.errors import CompileError, ModelError, TilewrightError, VerifyError
+from tilewright.base.errors import (
+    CompileError,
+    ModelError,
+    TilewrightError,
+    VerifyError,
+)
 from tilewright.compute.check import Leaving, check, leaving
 from tilewright.compute.nodes import PW, Computation
 from tilewright.expr.nodes import Buffer
@@ -77,7 +82,9 @@ def _check_kernel(op: Operation, kernel: Kernel, users: bool) -> None:
     for message in access_errors(kernel):
         if users:
             raise _wrong(op, message, "Put a condition around the statement", CODE)
-        raise ModelError(f"its operands do not fit: {message}", code=CODE, where=place(op))
+        raise ModelError(
+            f"its operands do not fit: {message}", code=CODE, where=place(op)
+        )
     if users:
         _valid(op, verify, kernel)
 
@@ -89,7 +96,9 @@ def _outside(op: Operation, x: Leaving, users: bool) -> TilewrightError:
         f"the extent is {x.extent}"
     )
     if not users:
-        return ModelError(f"its operands do not fit: {message}", code=CODE, where=place(op))
+        return ModelError(
+            f"its operands do not fit: {message}", code=CODE, where=place(op)
+        )
     hint = "Read it through padded(x, index, outside), or guard it: where(condition, x[i], other)"
     return _wrong(op, message, hint, CODE)
 
@@ -106,8 +115,12 @@ def _check_flow(
     for item in program:
         for b in item.inputs:
             if b not in given and b not in written:
-                what = f"{b.name} is read, which is neither an operand nor written before"
-                raise _wrong(op, what, "Put the step that computes it first", "TW-OUTPUTS")
+                what = (
+                    f"{b.name} is read, which is neither an operand nor written before"
+                )
+                raise _wrong(
+                    op, what, "Put the step that computes it first", "TW-OUTPUTS"
+                )
         for b, count in _written(item):
             written[b] = written.get(b, 0) + count
     for b in (*written, *(b for b in outputs if b is not None)):
@@ -136,4 +149,6 @@ def _valid(op: Operation, test: Callable[[T], None], item: T) -> None:
 
 
 def _wrong(op: Operation, what: str, hint: str | None, code: str) -> CompileError:
-    return CompileError(f"its definition is wrong: {what}", code=code, where=place(op), hint=hint)
+    return CompileError(
+        f"its definition is wrong: {what}", code=code, where=place(op), hint=hint
+    )

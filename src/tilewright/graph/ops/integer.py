@@ -31,7 +31,9 @@ Buffers = Sequence[Buffer]
 
 def _is_plain(call: OpCall) -> bool:
     """Whether the inputs are uint8 and int8 without zero points."""
-    return (call.dtype(0), call.dtype(1)) == (uint8, int8) and not (call.has(2) or call.has(3))
+    return (call.dtype(0), call.dtype(1)) == (uint8, int8) and not (
+        call.has(2) or call.has(3)
+    )
 
 
 def _optional(call: OpCall, i: int) -> Value | None:
@@ -41,7 +43,9 @@ def _optional(call: OpCall, i: int) -> Value | None:
 # ------------------------------------------------------------------------------------- products
 
 
-def _product(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _product(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     left, right = inputs[:2]
     if not _is_plain(call) or min(len(left.shape), len(right.shape)) < 2:
         return None
@@ -61,7 +65,11 @@ def _product_parts(call: OpCall, f: Fragment) -> Sequence[Value] | None:
 
 
 def _multiplied(
-    f: Fragment, a: Value | None, b: Value | None, a_zero: Value | None, b_zero: Value | None
+    f: Fragment,
+    a: Value | None,
+    b: Value | None,
+    a_zero: Value | None,
+    b_zero: Value | None,
 ) -> Value:
     """(a - its zero point) @ (b - its zero point), in int32."""
     assert a is not None and b is not None
@@ -70,9 +78,15 @@ def _multiplied(
         a = f.op("Unsqueeze", a, f.constant([0], int64))
     if len(b.extents) == 1:
         b = f.op("Unsqueeze", b, f.constant([1], int64))
-    left, right = factor(f, a, _rows(f, a_zero), uint8), factor(f, b, _scalar(f, b_zero), int8)
+    left, right = (
+        factor(f, a, _rows(f, a_zero), uint8),
+        factor(f, b, _scalar(f, b_zero), int8),
+    )
     product = f.op("MatMulInteger", left.value, right.value)
-    sums = (lambda: total(f, left.value, [-1], True), lambda: total(f, right.value, [-2], True))
+    sums = (
+        lambda: total(f, left.value, [-1], True),
+        lambda: total(f, right.value, [-2], True),
+    )
     product = corrected(f, product, left, right, a.extents[-1], sums)
     return f.op("Squeeze", product, f.constant(vectors, int64)) if vectors else product
 
@@ -122,12 +136,19 @@ def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """inputs: a, its scale and zero point, b, its scale and zero point, those of the result."""
     if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
         return None
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.value(n) for n in range(8))
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (
+        call.value(n) for n in range(8)
+    )
     product = _multiplied(f, a, b, a_zero, b_zero)
     by_row = _rows if call.rank(0) > 1 else _scalar
     first, last = (by_row(f, x) for x in (a_scale, y_scale))
     second, zero = (_scalar(f, x) for x in (b_scale, y_zero))
-    assert first is not None and second is not None and last is not None and zero is not None
+    assert (
+        first is not None
+        and second is not None
+        and last is not None
+        and zero is not None
+    )
     return [requantized(f, product, first, second, last, zero, -2)]
 
 
@@ -138,7 +159,9 @@ def _is_byte(dtype: DType) -> bool:
 register(
     OpDef(
         "QLinearMatMul",
-        lambda call: [(call.dtype(7), matmul_shape(call, call.shape(0), call.shape(3)))],
+        lambda call: [
+            (call.dtype(7), matmul_shape(call, call.shape(0), call.shape(3)))
+        ],
         since=10,
         decompose=_qlinear_matmul,
         flops=_flops(0, 3),
@@ -149,7 +172,9 @@ register(
 # --------------------------------------------------------------------------------- convolutions
 
 
-def _convolution(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _convolution(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     if not _is_plain(call):
         return None
     x, w = inputs[:2]
@@ -200,7 +225,12 @@ def _convolved(
         axes = f.constant(range(2, len(weights)), int64)
         inside = f.op("Pad", inside, f.constant(pads, int64), data.zero, axes)
         pads = (0,) * len(pads)
-    steps = {"strides": shape.strides, "dilations": shape.dilations, "pads": pads, "group": group}
+    steps = {
+        "strides": shape.strides,
+        "dilations": shape.dilations,
+        "pads": pads,
+        "group": group,
+    }
     product = f.op("ConvInteger", inside, taps.value, **steps)
 
     def window_sums() -> Value:
@@ -210,7 +240,9 @@ def _convolved(
 
     def tap_sums() -> Value:
         found = total(f, taps.value, list(range(1, len(weights))), True)
-        return f.op("Reshape", found, f.constant([-1] + [1] * (len(weights) - 2), int64))
+        return f.op(
+            "Reshape", found, f.constant([-1] + [1] * (len(weights) - 2), int64)
+        )
 
     more = _channels(f, bias, len(weights))
     sums = window_sums, tap_sums
@@ -231,7 +263,9 @@ def _repeated(f: Fragment, x: Value, channels: int) -> Value:
         return x
     apart = f.op("Unsqueeze", x, f.constant([2], int64))
     shape = f.constant((n, groups, channels // groups, *rest), int64)
-    return f.op("Reshape", f.op("Expand", apart, shape), f.constant((n, channels, *rest), int64))
+    return f.op(
+        "Reshape", f.op("Expand", apart, shape), f.constant((n, channels, *rest), int64)
+    )
 
 
 register(
@@ -255,12 +289,21 @@ def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """inputs: x, its scale and zero point, w, its ones, those of the result, the bias (int32)."""
     if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
         return None
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (call.value(n) for n in range(8))
-    found = _convolved(call, f, x, w, x_zero, w_zero, _windows(call, 0, 3), _optional(call, 8))
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (
+        call.value(n) for n in range(8)
+    )
+    found = _convolved(
+        call, f, x, w, x_zero, w_zero, _windows(call, 0, 3), _optional(call, 8)
+    )
     given = x_scale, w_scale, y_scale
     first, second, last = (_channels(f, _scalar(f, v), call.rank(0)) for v in given)
     zero = _scalar(f, y_zero)
-    assert first is not None and second is not None and last is not None and zero is not None
+    assert (
+        first is not None
+        and second is not None
+        and last is not None
+        and zero is not None
+    )
     return [requantized(f, found, first, second, last, zero)]
 
 

@@ -65,7 +65,9 @@ def _reach(op: OpCall) -> tuple[int, int]:
 
 def _lrn_type(op: OpCall) -> Sequence[Type]:
     if op.attr("size") < 1 or op.rank(0) < 2:
-        raise op.error(f"size is {op.attr('size')}, of a tensor of {op.rank(0)} dimensions")
+        raise op.error(
+            f"size is {op.attr('size')}, of a tensor of {op.rank(0)} dimensions"
+        )
     return same_type(op)
 
 

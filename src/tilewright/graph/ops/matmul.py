@@ -13,7 +13,13 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.broadcasting import broadcast, operand, wide, wide_dtype, widened
+from tilewright.graph.ops.broadcasting import (
+    broadcast,
+    operand,
+    wide,
+    wide_dtype,
+    widened,
+)
 from tilewright.graph.ops.derivative import scaled, turned
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -22,7 +28,9 @@ from tilewright.graph.ops.traits import CHANGES_AXES
 Buffers = Sequence[Buffer]
 
 
-def matmul_shape(call: OpCall, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def matmul_shape(
+    call: OpCall, a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[int, ...]:
     """The shape of a @ b, as NumPy has it. Raises ModelError if they do not fit."""
     if not a or not b:
         raise call.error("an operand of a matrix product is a scalar")
@@ -33,14 +41,20 @@ def matmul_shape(call: OpCall, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[
     return (*broadcast(call, a[:-2], b[:-2]), *rows, *columns)
 
 
-def product(name: str, out: Buffer, left: Buffer, right: Buffer, dtype: Any = None) -> Computation:
+def product(
+    name: str, out: Buffer, left: Buffer, right: Buffer, dtype: Any = None
+) -> Computation:
     """out = left @ right with NumPy's rules; dtype: of the accumulator."""
     accumulator = wide_dtype(left.dtype) if dtype is None else dtype
     batch = len(out.shape) - (len(left.shape) > 1) - (len(right.shape) > 1)
 
     def value(*i: Any) -> Expr:
         k = i[-1]
-        a = _batch(left, i[:batch]) + ((i[batch],) if len(left.shape) > 1 else ()) + (k,)
+        a = (
+            _batch(left, i[:batch])
+            + ((i[batch],) if len(left.shape) > 1 else ())
+            + (k,)
+        )
         b = _batch(right, i[:batch]) + ((k, i[-2]) if len(right.shape) > 1 else (k,))
         return cast(left[a], accumulator) * cast(right[b], accumulator)
 
@@ -71,14 +85,18 @@ def _matmul_gradient(
 ) -> Sequence[Value]:
     a, b = x
     if min(call.rank(0), call.rank(1)) < 2:
-        raise UnsupportedError("the derivative of a product with a vector", where=call.name)
+        raise UnsupportedError(
+            "the derivative of a product with a vector", where=call.name
+        )
     return f.op("MatMul", g, turned(f, b)), f.op("MatMul", turned(f, a), g)
 
 
 register(
     OpDef(
         "MatMul",
-        lambda call: [(call.dtype(0), matmul_shape(call, call.shape(0), call.shape(1)))],
+        lambda call: [
+            (call.dtype(0), matmul_shape(call, call.shape(0), call.shape(1)))
+        ],
         compute=_matmul,
         reference=_matmul_arrays,
         flops=_matmul_flops,
@@ -103,7 +121,9 @@ def _gemm_shape(call: OpCall) -> tuple[int, int, int]:
 def _gemm_type(call: OpCall) -> Sequence[Type]:
     m, n, _ = _gemm_shape(call)
     if call.has(2) and broadcast(call, call.shape(2), (m, n)) != (m, n):
-        raise call.error(f"C of shape {list(call.shape(2))} does not broadcast to {[m, n]}")
+        raise call.error(
+            f"C of shape {list(call.shape(2))} does not broadcast to {[m, n]}"
+        )
     return [(call.dtype(0), (m, n))]
 
 
@@ -112,12 +132,18 @@ def _gemm(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     across, down = call.attr("transA", 0), call.attr("transB", 0)
     alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
     plain = alpha == 1.0 and (not call.has(2) or beta == 0.0)
-    total = out if plain else Buffer(f"{call.name}_product", out.shape, wide_dtype(a.dtype))
+    total = (
+        out if plain else Buffer(f"{call.name}_product", out.shape, wide_dtype(a.dtype))
+    )
 
     def value(i: Any, j: Any, k: Any) -> Expr:
-        return wide(a[(k, i) if across else (i, k)]) * wide(b[(j, k) if down else (k, j)])
+        return wide(a[(k, i) if across else (i, k)]) * wide(
+            b[(j, k) if down else (k, j)]
+        )
 
-    found = [reduce_(f"{call.name}_product", total, (_gemm_shape(call)[2],), "add", value)]
+    found = [
+        reduce_(f"{call.name}_product", total, (_gemm_shape(call)[2],), "add", value)
+    ]
     if plain:
         return found
 
@@ -140,7 +166,9 @@ def _times(x: Expr, factor: float) -> Expr:
     return cast(cast(x, float64) * factor, x.dtype)
 
 
-def _gemm_arrays(call: OpCall, a: Array, b: Array, c: Array | None = None) -> list[Array]:
+def _gemm_arrays(
+    call: OpCall, a: Array, b: Array, c: Array | None = None
+) -> list[Array]:
     left = widened(a.T if call.attr("transA", 0) else a)
     right = widened(b.T if call.attr("transB", 0) else b)
     found = (left @ right) * call.attr("alpha", 1.0)
@@ -153,10 +181,16 @@ def _gemm_gradient(
     f: Fragment, call: OpCall, x: Sequence[Value], y: Value, g: Value
 ) -> Sequence[Value]:
     a, b = x[:2]
-    alpha, across, down = call.attr("alpha", 1.0), call.attr("transA", 0), call.attr("transB", 0)
+    alpha, across, down = (
+        call.attr("alpha", 1.0),
+        call.attr("transA", 0),
+        call.attr("transB", 0),
+    )
 
     def product(left: Value, right: Value, turn_left: int, turn_right: int) -> Value:
-        return f.op("Gemm", left, right, transA=turn_left, transB=turn_right, alpha=alpha)
+        return f.op(
+            "Gemm", left, right, transA=turn_left, transB=turn_right, alpha=alpha
+        )
 
     to_a = product(b, g, down, 1) if across else product(g, b, 0, 1 - down)
     to_b = product(g, a, 1, across) if down else product(a, g, 1 - across, 0)

@@ -40,10 +40,16 @@ def _type(op: OpCall) -> Sequence[Type]:
 
 
 def _matrix(op: OpCall, f: Fragment) -> list[Value]:
-    bands, length, rate, low, high = (op.need(n).reshape(-1)[0].item() for n in range(5))
+    bands, length, rate, low, high = (
+        op.need(n).reshape(-1)[0].item() for n in range(5)
+    )
     ((dtype, _),) = _type(op)
     op.table(10 * bands * (length // 2 + 1), "its table of weights")
     return [f.constant(weights(bands, length, rate, low, high), dtype)]
 
 
-register(OpDef("MelWeightMatrix", _type, since=17, decompose=_matrix, by_value=(0, 1, 2, 3, 4)))
+register(
+    OpDef(
+        "MelWeightMatrix", _type, since=17, decompose=_matrix, by_value=(0, 1, 2, 3, 4)
+    )
+)

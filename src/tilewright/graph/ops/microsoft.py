@@ -26,7 +26,9 @@ def _same(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), call.shape(0))]
 
 
-def _define(name: str, decompose: Decompose, infer: Any = _same, domain: str = DOMAIN) -> None:
+def _define(
+    name: str, decompose: Decompose, infer: Any = _same, domain: str = DOMAIN
+) -> None:
     register(OpDef(name, infer, domain, decompose=decompose))
 
 
@@ -146,7 +148,12 @@ def _nbits(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     rows, columns = call.attr("N"), call.attr("K")
     packed, scales = call.constant(1), call.constant(2)
     zeros = call.constant(3) if call.has(3) else None
-    if packed is None or scales is None or (call.has(3) and zeros is None) or call.has(4):
+    if (
+        packed is None
+        or scales is None
+        or (call.has(3) and zeros is None)
+        or call.has(4)
+    ):
         return None
     if bits not in (2, 4, 8) or (zeros is not None and zeros.dtype != np.uint8):
         return None
@@ -155,9 +162,13 @@ def _nbits(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     zero: Any = 1 << (bits - 1)
     if zeros is not None:
         zero = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks, None]
-    weights = (q.astype(np.float32) - zero) * scales.reshape(rows, blocks, 1).astype(np.float32)
+    weights = (q.astype(np.float32) - zero) * scales.reshape(rows, blocks, 1).astype(
+        np.float32
+    )
     w = weights.reshape(rows, -1)[:, :columns].T
-    y = f.op("MatMul", call.value(0), f.constant(np.ascontiguousarray(w), call.dtype(0)))
+    y = f.op(
+        "MatMul", call.value(0), f.constant(np.ascontiguousarray(w), call.dtype(0))
+    )
     return [f.op("Add", y, call.value(5)) if call.has(5) else y]
 
 
@@ -184,7 +195,12 @@ def _quantized(op_type: str) -> Decompose:
 
     def decompose(call: OpCall, f: Fragment) -> Sequence[Value]:
         parts = [
-            f.op("DequantizeLinear", call.value(n), call.value(n + 1), _optional(call, n + 2))
+            f.op(
+                "DequantizeLinear",
+                call.value(n),
+                call.value(n + 1),
+                _optional(call, n + 2),
+            )
             for n in (0, 3)
         ]
         y = f.op(op_type, *parts)

@@ -43,7 +43,11 @@ def _merged(f: Fragment, x: Value) -> Value:
 
 
 def _attend(
-    call: OpCall, f: Fragment, q: Value, kept: Sequence[Value], added: Sequence[Value | None]
+    call: OpCall,
+    f: Fragment,
+    q: Value,
+    kept: Sequence[Value],
+    added: Sequence[Value | None],
 ) -> Value:
     """softmax(q k^T * scale + added) v for (batch, heads, length, size), heads merged after."""
     k, v = kept
@@ -56,7 +60,9 @@ def _attend(
         # Not added: a key that only the mask hides comes before those that are not yet there.
         rows, columns = q.extents[2], k.extents[2]
         seen = f.constant(np.tril(np.ones((rows, columns), bool), columns - rows))
-        scores = f.op("Where", seen, scores, f.constant(call.dtype(0).min, call.dtype(0)))
+        scores = f.op(
+            "Where", seen, scores, f.constant(call.dtype(0).min, call.dtype(0))
+        )
     return _merged(f, f.op("MatMul", f.op("Softmax", scores, axis=-1), v))
 
 
@@ -80,12 +86,17 @@ def _mask(call: OpCall, f: Fragment, i: int, rows: int, columns: int) -> Value |
         seen, to = _between(f, mask, batch, columns), [batch, 1, 1, columns]
     elif shape == (batch, rows, columns):
         seen, to = _counts(f, mask), [batch, 1, rows, columns]
-    elif len(shape) == 4 and shape[:2] == (batch, 1) and shape[2] == shape[3] >= columns:
+    elif (
+        len(shape) == 4 and shape[:2] == (batch, 1) and shape[2] == shape[3] >= columns
+    ):
         ends = [[0, columns - rows, 0], [batch, columns, columns], [0, 2, 3]]
         part = f.op("Slice", mask, *(f.constant(e, int64) for e in ends))
         seen, to = _counts(f, part), [batch, 1, rows, columns]
     else:
-        _refuse(call, f"a mask of shape {list(shape)} for scores of {[batch, rows, columns]}")
+        _refuse(
+            call,
+            f"a mask of shape {list(shape)} for scores of {[batch, rows, columns]}",
+        )
     hidden = f.constant(call.attr("mask_filter_value", -10000.0), call.dtype(0))
     seen = f.op("Reshape", seen, f.constant(to, int64))
     return f.op("Where", seen, f.constant(0, call.dtype(0)), hidden)
@@ -144,7 +155,9 @@ def _multi_head_types(call: OpCall) -> Sequence[Type]:
     caches: list[Type] = []
     for n in (1, 2):
         shape = call.shape(n)
-        heads = shape if len(shape) == 4 else (batch, count, shape[1], shape[2] // count)
+        heads = (
+            shape if len(shape) == 4 else (batch, count, shape[1], shape[2] // count)
+        )
         past = call.shape(5 + n)[2] if call.has(5 + n) else 0
         caches.append((call.dtype(0), (*heads[:2], heads[2] + past, heads[3])))
     width = count * (caches[1][1] or (0,))[-1]
@@ -166,7 +179,9 @@ def _hidden_sizes(call: OpCall) -> list[int]:
     found = [int(n) for n in call.attr("qkv_hidden_sizes") or [total // 3] * 3]
     heads = call.attr("num_heads")
     if len(found) != 3 or sum(found) != total or found[0] != found[1]:
-        raise call.error(f"hidden sizes {found} do not fit the weights {list(call.shape(1))}")
+        raise call.error(
+            f"hidden sizes {found} do not fit the weights {list(call.shape(1))}"
+        )
     if any(n % heads for n in found):
         raise call.error(f"hidden sizes {found} are not divisible by {heads} heads")
     return found
@@ -178,18 +193,26 @@ def _attention_types(call: OpCall) -> Sequence[Type]:
     if call.has(_VALID) or call.attr("past_present_share_buffer", 0):
         _refuse(call, "a cache that past and present share")
     if call.rank(0) != 3:
-        raise call.error(f"the input {list(call.shape(0))} is not (batch, length, hidden)")
+        raise call.error(
+            f"the input {list(call.shape(0))} is not (batch, length, hidden)"
+        )
     batch, length, _ = call.shape(0)
     query, _, values = _hidden_sizes(call)
     y: Type = (call.dtype(0), (batch, length, values))
     if not (call.has(_KEPT) or call.wants(1)):
         return [y]
     if query != values:
-        raise call.error(f"hidden sizes {query} and {values} differ: they share no cache")
+        raise call.error(
+            f"hidden sizes {query} and {values} differ: they share no cache"
+        )
     heads = call.attr("num_heads")
-    past = call.shape(_KEPT) if call.has(_KEPT) else (2, batch, heads, 0, query // heads)
+    past = (
+        call.shape(_KEPT) if call.has(_KEPT) else (2, batch, heads, 0, query // heads)
+    )
     if len(past) != 5 or past != (2, batch, heads, past[3], query // heads):
-        raise call.error(f"past {list(past)} does not fit {heads} heads of {query // heads}")
+        raise call.error(
+            f"past {list(past)} does not fit {heads} heads of {query // heads}"
+        )
     return [y, (call.dtype(0), (*past[:3], past[3] + length, past[4]))]
 
 
@@ -201,7 +224,9 @@ def _attention(call: OpCall, f: Fragment) -> Sequence[Value]:
     parts = f.pieces("Split", projected, sizes, count=3, axis=2)
     query, *kept = [_heads(f, p, call.attr("num_heads")) for p in parts]
     if call.has(_KEPT):
-        past = f.pieces("Split", call.value(_KEPT), f.constant([1, 1], int64), count=2, axis=0)
+        past = f.pieces(
+            "Split", call.value(_KEPT), f.constant([1, 1], int64), count=2, axis=0
+        )
         first = f.constant([0], int64)
         before = [f.op("Squeeze", p, first) for p in past]
         kept = [f.op("Concat", p, k, axis=2) for p, k in zip(before, kept, strict=True)]
@@ -227,14 +252,22 @@ def _rotary(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     flat = call.rank(0) == 3
     half = call.shape(2)[-1]
     if flat:
-        size = call.shape(0)[-1] // call.attr("num_heads", 0) if call.attr("num_heads", 0) else 0
+        size = (
+            call.shape(0)[-1] // call.attr("num_heads", 0)
+            if call.attr("num_heads", 0)
+            else 0
+        )
         x = _heads(f, x, call.shape(0)[-1] // (size or 2 * half))
     length = x.extents[2]
     positions = call.value(1)
     if call.shape(1) == (1,):
         positions = f.op("Add", positions, f.constant(np.arange(length)[None], int64))
     angles = [
-        f.op("Unsqueeze", f.op("Gather", call.value(n), positions), f.constant([1], int64))
+        f.op(
+            "Unsqueeze",
+            f.op("Gather", call.value(n), positions),
+            f.constant([1], int64),
+        )
         for n in (2, 3)
     ]
     y = rotated(f, x, half, angles, bool(call.attr("interleaved", 0)))
@@ -243,13 +276,17 @@ def _rotary(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     return [_merged(f, y)]
 
 
-def rotated(f: Fragment, x: Value, half: int, angles: Sequence[Value], interleaved: bool) -> Value:
+def rotated(
+    f: Fragment, x: Value, half: int, angles: Sequence[Value], interleaved: bool
+) -> Value:
     """Pairs of the first 2 * half elements of the last axis turned by their angles."""
     shape = x.extents
     rest = shape[-1] - 2 * half
     head, tail = x, None
     if rest:
-        head, tail = f.pieces("Split", x, f.constant([2 * half, rest], int64), count=2, axis=3)
+        head, tail = f.pieces(
+            "Split", x, f.constant([2 * half, rest], int64), count=2, axis=3
+        )
     if interleaved:
         head = f.op("Reshape", head, f.constant([*shape[:3], half, 2], int64))
         pair = f.pieces("Split", head, f.constant([1, 1], int64), count=2, axis=4)

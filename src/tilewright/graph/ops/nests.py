@@ -34,7 +34,9 @@ class Nests:
     def product(self, extents: Sequence[int], products: int, body: Body) -> Stmt:
         """As `over` for sums of `products` products in all, where the outermost iterations are
         independent."""
-        return self._nest(extents, ["serial"] * len(extents), body, {PRODUCTS: products})
+        return self._nest(
+            extents, ["serial"] * len(extents), body, {PRODUCTS: products}
+        )
 
     def loop(self, extent: int, body: Body, kind: str = "serial") -> Stmt:
         """`body(i)` for i in 0 .. extent-1."""
@@ -42,7 +44,9 @@ class Nests:
 
     def copy(self, target: Buffer, value: Callable[..., Expr]) -> Stmt:
         """`target[i...] = value(i...)` for the whole of `target`."""
-        return self.over(target.shape, lambda *i: Store(target, i, value(*i)), vector=True)
+        return self.over(
+            target.shape, lambda *i: Store(target, i, value(*i)), vector=True
+        )
 
     def _nest(
         self,

@@ -54,7 +54,9 @@ def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
     if len(set(places)) != len(places) or len(places) != total:
         return None
     if weights and places != list(range(len(weights))):
-        return None  # the standard and its reference disagree on what a weight belongs to
+        return (
+            None  # the standard and its reference disagree on what a weight belongs to
+        )
     rows, length = (1, *op.shape(0))[-2:]
     if rows * length * total > ELEMENTS:
         return None

@@ -102,7 +102,9 @@ def _batch_norm_types(op: OpCall) -> Sequence[Type]:
     each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or (1,)
     for n, name in enumerate(("scale", "B", "mean", "var"), start=1):
         if op.shape(n) != each:
-            raise op.error(f"{name} has the shape {list(op.shape(n))}, expected {list(each)}")
+            raise op.error(
+                f"{name} has the shape {list(op.shape(n))}, expected {list(each)}"
+            )
     if op.wants(3) or op.wants(4):
         raise UnsupportedError(
             "what it saves for a gradient is left open by ONNX",
@@ -113,7 +115,9 @@ def _batch_norm_types(op: OpCall) -> Sequence[Type]:
     return [*_same(op), *[statistics] * (len(op.operation.outputs) - 1)]
 
 
-def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _batch_norm(
+    op: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     """At inference: the statistics are inputs, so it is one multiply-add per element."""
     x, scale, bias, mean, variance = inputs[:5]
     out, per_channel = outputs[0], bool(op.attr("spatial", 1))
@@ -145,11 +149,17 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     ]
 
 
-def _batch_norm_training(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _batch_norm_training(
+    op: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation]:
     """By the statistics of the batch itself; those given move towards them."""
     x, scale, bias = inputs[:3]
     m = moments(op.name, x, [a for a in range(len(x.shape)) if a != 1])
-    epsilon, momentum, out = op.attr("epsilon", 1e-5), op.attr("momentum", 0.9), outputs[0]
+    epsilon, momentum, out = (
+        op.attr("epsilon", 1e-5),
+        op.attr("momentum", 0.9),
+        outputs[0],
+    )
 
     def normal(*i: Any) -> Expr:
         y = (wide(x[i]) - element(m.mean, i)) * m.inverse(i, epsilon)
@@ -162,7 +172,9 @@ def _batch_norm_training(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[
     for k, (batch, count) in enumerate(((m.mean, 1), (m.square, m.count)), start=1):
         if op.wants(k):
 
-            def moved(c: Any, k: int = k, batch: Buffer = batch, count: int = count) -> Expr:
+            def moved(
+                c: Any, k: int = k, batch: Buffer = batch, count: int = count
+            ) -> Expr:
                 old = cast(inputs[2 + k][c], batch.dtype)
                 new = old * momentum + channel(batch, c) / count * (1.0 - momentum)
                 return cast(new, outputs[k].dtype)
@@ -228,7 +240,11 @@ def _layer_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     m = moments(op.name, x, _layer_axes(op))
 
     def normal(*i: Any) -> Expr:
-        y = (wide(x[i]) - element(m.mean, i)) * m.inverse(i, epsilon) * wide(element(scale, i))
+        y = (
+            (wide(x[i]) - element(m.mean, i))
+            * m.inverse(i, epsilon)
+            * wide(element(scale, i))
+        )
         if op.has(2):
             y = y + wide(element(inputs[2], i))
         return cast(y, out.dtype)
@@ -236,7 +252,9 @@ def _layer_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     found = [*m.steps, map_(op.name, out, normal)]
     if op.wants(1):
         mean = outputs[1]
-        found.append(map_(f"{op.name}_means", mean, lambda *i: cast(m.mean[i], mean.dtype)))
+        found.append(
+            map_(f"{op.name}_means", mean, lambda *i: cast(m.mean[i], mean.dtype))
+        )
     if op.wants(2):
         inverse = outputs[2]
         found.append(
@@ -292,14 +310,19 @@ def _rms_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation
         inverse = 1.0 / call("sqrt", mean + epsilon)
         return cast(wide(x[i]) * inverse * wide(element(scale, i)), out.dtype)
 
-    return [reduce_(square.name, square, over, "add", value), map_(op.name, out, normal)]
+    return [
+        reduce_(square.name, square, over, "add", value),
+        map_(op.name, out, normal),
+    ]
 
 
 def _rms_norm_arrays(op: OpCall, x: Array, scale: Array) -> list[Array]:
     axes = tuple(range(op.attr("axis", -1) % x.ndim, x.ndim))
     v = widened(x)
     mean = np.mean(np.square(v), axes, keepdims=True)
-    return [(v / np.sqrt(mean + op.attr("epsilon", 1e-5)) * widened(scale)).astype(x.dtype)]
+    return [
+        (v / np.sqrt(mean + op.attr("epsilon", 1e-5)) * widened(scale)).astype(x.dtype)
+    ]
 
 
 register(
@@ -326,12 +349,18 @@ def _instance_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
     return [*m.steps, map_(op.name, out, normal)]
 
 
-def _instance_norm_arrays(op: OpCall, x: Array, scale: Array, bias: Array) -> list[Array]:
+def _instance_norm_arrays(
+    op: OpCall, x: Array, scale: Array, bias: Array
+) -> list[Array]:
     axes, shape = tuple(range(2, x.ndim)), (1, -1, *(1,) * (x.ndim - 2))
     v = widened(x)
     root = np.sqrt(v.var(axes, keepdims=True) + op.attr("epsilon", 1e-5))
     y = (v - v.mean(axes, keepdims=True)) / root
-    return [(y * widened(scale).reshape(shape) + widened(bias).reshape(shape)).astype(x.dtype)]
+    return [
+        (y * widened(scale).reshape(shape) + widened(bias).reshape(shape)).astype(
+            x.dtype
+        )
+    ]
 
 
 register(
@@ -367,7 +396,9 @@ class Exponentials:
     steps: tuple[Computation, ...]
 
 
-def exponentials(name: str, x: Buffer, axes: Sequence[int], dtype: DType) -> Exponentials:
+def exponentials(
+    name: str, x: Buffer, axes: Sequence[int], dtype: DType
+) -> Exponentials:
     """The steps that Softmax and LogSoftmax share, in the accumulator dtype."""
     rank = len(x.shape)
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
@@ -383,7 +414,11 @@ def exponentials(name: str, x: Buffer, axes: Sequence[int], dtype: DType) -> Exp
     steps = (
         # A NaN is in the sum of the exponentials anyway.
         reduce_(top.name, top, over, "max_number", lambda *i: cast(x[whole(i)], dtype)),
-        map_(terms.name, terms, lambda *i: call("exp", cast(x[i], dtype) - element(top, i))),
+        map_(
+            terms.name,
+            terms,
+            lambda *i: call("exp", cast(x[i], dtype) - element(top, i)),
+        ),
         reduce_(total.name, total, over, "add", lambda *i: terms[whole(i)]),
     )
     return Exponentials(top, terms, total, steps)

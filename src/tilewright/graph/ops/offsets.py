@@ -49,7 +49,11 @@ def factor(f: Fragment, x: Value, zero: Value | None, dtype: DType) -> Factor:
 def _moved(f: Fragment, x: Value, dtype: DType) -> Value:
     """x + 128 of an int8, x - 128 of a uint8: the same bits but the first."""
     bits = f.op("Cast", x, to=number_of("uint8"))
-    return f.op("Cast", f.op("BitwiseXor", bits, f.constant(HALF, uint8)), to=number_of(dtype.name))
+    return f.op(
+        "Cast",
+        f.op("BitwiseXor", bits, f.constant(HALF, uint8)),
+        to=number_of(dtype.name),
+    )
 
 
 def corrected(

@@ -38,7 +38,9 @@ def _pads(call: OpCall) -> list[tuple[int, int]]:
 def _type(call: OpCall) -> Sequence[Type]:
     if call.attr("mode", "constant") not in MODES:
         raise call.error(f"mode {call.attr('mode')!r} is not one of {', '.join(MODES)}")
-    shape = tuple(n + b + e for n, (b, e) in zip(call.shape(0), _pads(call), strict=True))
+    shape = tuple(
+        n + b + e for n, (b, e) in zip(call.shape(0), _pads(call), strict=True)
+    )
     if min(shape, default=0) < 0:
         raise call.error(f"the pads crop {list(call.shape(0))} to {list(shape)}")
     return [(call.dtype(0), shape)]
@@ -77,7 +79,9 @@ def _pad(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] |
             place = [v - b if b else v for v, (b, _) in zip(i, pads, strict=True)]
             guards: list[Expr] = []
             for t, n, (begin, end) in zip(place, x.shape, pads, strict=True):
-                guards += [Le(const(0), t)] * (begin > 0) + [Lt(t, const(n))] * (end > 0)
+                guards += [Le(const(0), t)] * (begin > 0) + [Lt(t, const(n))] * (
+                    end > 0
+                )
             load = x[tuple(place)]
             return Select(reduce(And, guards), load, outside) if guards else load
 
@@ -85,7 +89,9 @@ def _pad(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] |
 
     def repeated(*i: Any) -> Expr:
         axes = zip(i, x.shape, pads, strict=True)
-        return x[tuple(_inside(mode, v - b if b else v, n, b, e) for v, n, (b, e) in axes)]
+        return x[
+            tuple(_inside(mode, v - b if b else v, n, b, e) for v, n, (b, e) in axes)
+        ]
 
     return [map_(call.name, out, repeated)]
 

@@ -43,7 +43,9 @@ def _lowest(dtype: Any) -> Any:
     return -math.inf if dtype.is_float else dtype.min
 
 
-def _split_point(i: Sequence[Any], rank: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+def _split_point(
+    i: Sequence[Any], rank: int
+) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
     """Leading axes, output position, window position."""
     return i[:2], i[2 : 2 + rank], i[2 + rank :]
 
@@ -72,7 +74,11 @@ def _max_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     reducer = arg_reducer("argmax", best.dtype, INDEX)
     return [
         reduce_(
-            call.name, (best, outputs[1]), shape.kernel, reducer, lambda *i: (value(*i), flat(*i))
+            call.name,
+            (best, outputs[1]),
+            shape.kernel,
+            reducer,
+            lambda *i: (value(*i), flat(*i)),
         ),
         map_(f"{call.name}_value", out, lambda *i: cast(best[i], out.dtype)),
     ]
@@ -89,7 +95,9 @@ def _window_arrays(call: OpCall, x: Array, outside: float) -> tuple[Array, Windo
     ]
     pads = [
         (b, max(e, span - n - b))
-        for b, e, span, n in zip(shape.begin, shape.end, spans, shape.inputs, strict=True)
+        for b, e, span, n in zip(
+            shape.begin, shape.end, spans, shape.inputs, strict=True
+        )
     ]
     padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=outside)
     view = np.lib.stride_tricks.sliding_window_view(
@@ -132,7 +140,9 @@ def _covered(shape: Windows, n: int, o: Any, include_pad: bool) -> Expr:
     d = shape.dilations[n]
     start = o * shape.strides[n] - shape.begin[n]
     low, high = (
-        (-shape.begin[n], shape.inputs[n] + shape.end[n]) if include_pad else (0, shape.inputs[n])
+        (-shape.begin[n], shape.inputs[n] + shape.end[n])
+        if include_pad
+        else (0, shape.inputs[n])
     )
     first = Max(const(0), FloorDiv(const(low + d - 1) - start, const(d)))
     last = Min(const(shape.kernel[n]), FloorDiv(const(high + d - 1) - start, const(d)))
@@ -142,7 +152,9 @@ def _covered(shape: Windows, n: int, o: Any, include_pad: bool) -> Expr:
     return Max(const(0), last - first)  # some windows lie in the padding as a whole
 
 
-def _divisor(shape: Windows, o: Sequence[Any], include_pad: bool, dtype: DType) -> Expr | int:
+def _divisor(
+    shape: Windows, o: Sequence[Any], include_pad: bool, dtype: DType
+) -> Expr | int:
     """Elements per window: a number where it is the same for all, else an expression of `dtype`.
 
     Each axis is converted by itself, so that a row's count is not a vector of them.
@@ -185,7 +197,10 @@ def _average_arrays(call: OpCall, x: Array) -> list[Array]:
     view, shape = _window_arrays(call, widened(x), 0)
     axes = tuple(range(-len(shape.kernel), 0))
     if call.attr("count_include_pad", 0):
-        grown = [n + b + e for n, b, e in zip(shape.inputs, shape.begin, shape.end, strict=True)]
+        grown = [
+            n + b + e
+            for n, b, e in zip(shape.inputs, shape.begin, shape.end, strict=True)
+        ]
         inside = np.zeros((1, 1, *shape.inputs))
         edges = [(b, e) for b, e in zip(shape.begin, shape.end, strict=True)]
         inside = np.pad(inside + 1, [(0, 0), (0, 0), *edges], constant_values=1)
@@ -199,10 +214,14 @@ def _average_arrays(call: OpCall, x: Array) -> list[Array]:
 
 def _counts(inside: Array, shape: Windows) -> Array:
     """Ones under each window of an array that has its padding already."""
-    spans = [(k - 1) * d + 1 for k, d in zip(shape.kernel, shape.dilations, strict=True)]
+    spans = [
+        (k - 1) * d + 1 for k, d in zip(shape.kernel, shape.dilations, strict=True)
+    ]
     ends = [
         max(0, (o - 1) * s + span - n)
-        for o, s, span, n in zip(shape.outputs, shape.strides, spans, inside.shape[2:], strict=True)
+        for o, s, span, n in zip(
+            shape.outputs, shape.strides, spans, inside.shape[2:], strict=True
+        )
     ]
     grown = np.pad(inside, [(0, 0), (0, 0), *((0, e) for e in ends)])
     view = np.lib.stride_tricks.sliding_window_view(
@@ -257,7 +276,11 @@ def root(x: Expr, p: int) -> Expr:
     return apply("sqrt", x) if p == 2 else apply("pow", x, const(1 / p, x.dtype))
 
 
-register(OpDef("LpPool", _type, since=2, compute=_lp_pool, flops=_window_flops, traits=SPATIAL))
+register(
+    OpDef(
+        "LpPool", _type, since=2, compute=_lp_pool, flops=_window_flops, traits=SPATIAL
+    )
+)
 
 
 def _global_type(call: OpCall) -> Sequence[Type]:

@@ -65,7 +65,9 @@ def _check(call_: OpCall) -> None:
         if block:
             want = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
         if given != want:
-            raise call_.error(f"input {i} is {list(given)}, {list(want)} fits {list(shape)}")
+            raise call_.error(
+                f"input {i} is {list(given)}, {list(want)} fits {list(shape)}"
+            )
     if call_.has(2) and call_.size(2) not in (1, call_.size(1)):
         raise call_.error(
             f"the zero point is {list(call_.shape(2))} where the scale is {list(call_.shape(1))}: "
@@ -145,7 +147,9 @@ def _dequantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
     return [map_(call_.name, out, value)]
 
 
-def _real_arrays(call_: OpCall, x: Array, scale: Array, zero: Array | None = None) -> Any:
+def _real_arrays(
+    call_: OpCall, x: Array, scale: Array, zero: Array | None = None
+) -> Any:
     """In NumPy what `_dequantize` says, of integers with a scale for all or along an axis."""
     if x.dtype.kind not in "iu" or scale.ndim > 1 or call_.attr("block_size", 0):
         return None
@@ -172,7 +176,9 @@ register(
 )
 
 
-def _dynamic(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _dynamic(
+    call_: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     """Range, then scale and zero point, then the elements; the range always includes 0."""
     x = inputs[0]
     if x.size == 0:
@@ -193,7 +199,9 @@ def _dynamic(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     ]
     out = given[0]
     if out is not None:
-        elements = map_(name, out, lambda *i: quantized(x[i] / scale[()], zero[()], uint8))
+        elements = map_(
+            name, out, lambda *i: quantized(x[i] / scale[()], zero[()], uint8)
+        )
         found.append(elements)
     return found
 

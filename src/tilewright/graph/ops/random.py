@@ -64,7 +64,9 @@ def uniform(seed: int, counter: Expr, dtype: DType) -> Expr:
 
 
 def _random(draw: Draw) -> Any:
-    def compute(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    def compute(
+        call: OpCall, inputs: Buffers, outputs: Buffers
+    ) -> list[Computation] | None:
         out, seed = outputs[0], seed_of(call)
         if seed is None:
             return None
@@ -72,7 +74,9 @@ def _random(draw: Draw) -> Any:
 
         def value(*i: Any) -> Expr:
             at = _linear(i, out.shape)
-            return cast(draw(call, lambda n: uniform(seed, at * 2 + n, work)), out.dtype)
+            return cast(
+                draw(call, lambda n: uniform(seed, at * 2 + n, work)), out.dtype
+            )
 
         return [map_(call.name, out, value)]
 
@@ -103,7 +107,9 @@ for _name, _draw in (("RandomUniform", _uniform), ("RandomNormal", _normal)):
     register(OpDef(f"{_name}Like", _like_type, compute=_random(_draw), traits=IMPURE))
 
 
-def _bernoulli(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _bernoulli(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     """1 with the probability that the input says; ONNX's function body has 0 and 1 swapped."""
     x, out, seed = inputs[0], outputs[0], seed_of(call)
     if seed is None:
@@ -126,7 +132,9 @@ def _multinomial_type(call: OpCall) -> Sequence[Type]:
     return [(dtype_attribute(call, "dtype", int32), shape)]
 
 
-def _multinomial(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _multinomial(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     """The class of the largest (log probability + Gumbel noise), per sample."""
     x, out, seed = inputs[0], outputs[0], seed_of(call)
     classes = x.shape[1]
@@ -145,4 +153,8 @@ def _multinomial(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
     return [reduce_(call.name, (best, out), (classes,), op, value)]
 
 
-register(OpDef("Multinomial", _multinomial_type, since=7, compute=_multinomial, traits=IMPURE))
+register(
+    OpDef(
+        "Multinomial", _multinomial_type, since=7, compute=_multinomial, traits=IMPURE
+    )
+)

@@ -86,7 +86,9 @@ class _Layer:
     def part(self, i: int, d: int, axis: int = 0) -> Value:
         """Input `i` of direction `d`, in the accumulator dtype."""
         index = self.g.constant(np.array(d, np.int64))
-        return self.to(self.g.op("Gather", self.call.value(i), index, axis=axis), self.dtype)
+        return self.to(
+            self.g.op("Gather", self.call.value(i), index, axis=axis), self.dtype
+        )
 
     def slice(self, v: Value, start: int, end: int) -> Value:
         return self.g.op("Slice", v, self.ints(start), self.ints(end), self.ints(0))
@@ -104,7 +106,9 @@ class _Layer:
             axis = 1 if n == 0 else 0
             y = self.g.op("Concat", *same, axis=axis) if len(same) > 1 else same[0]
             if batch_first:
-                y = self.g.op("Transpose", y, perm=[2, 0, 1, 3] if n == 0 else [1, 0, 2])
+                y = self.g.op(
+                    "Transpose", y, perm=[2, 0, 1, 3] if n == 0 else [1, 0, 2]
+                )
             found.append(self.to(y, self.call.dtype(0)))
         return found
 
@@ -115,7 +119,9 @@ class _Layer:
         gates = self.g.op("Gemm", x, self.part(1, d), bias, transB=1)
         state_axis = 1 if self.call.attr("layout", 0) else 0
         states = [
-            self.part(i, d, state_axis) if self.call.has(i) else self.zeros(s.batch, s.units)
+            self.part(i, d, state_axis)
+            if self.call.has(i)
+            else self.zeros(s.batch, s.units)
             for i in ((5, 6) if self.kind == "LSTM" else (5,))
         ]
         lengths = self.call.value(4) if self.call.has(4) else None
@@ -151,7 +157,9 @@ class _Layer:
         w, r = self.slice(both, 0, rows), self.slice(both, rows, 2 * rows)
         if not inside:
             return self.g.op("Add", w, r), None
-        outer = self.g.op("Concat", self.slice(r, 0, 2 * units), self.zeros(units), axis=0)
+        outer = self.g.op(
+            "Concat", self.slice(r, 0, 2 * units), self.zeros(units), axis=0
+        )
         return self.g.op("Add", w, outer), self.slice(r, 2 * units, rows)
 
     def weights(self, r: Value) -> list[Value]:

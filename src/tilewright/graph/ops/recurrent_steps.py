@@ -59,7 +59,11 @@ _ACTIVATIONS: dict[str, tuple[Activation, float | None, float | None]] = {
     "softplus": (lambda x, a, b: _softplus(x), None, None),
 }
 
-_DEFAULT = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+_DEFAULT = {
+    "LSTM": ("sigmoid", "tanh", "tanh"),
+    "GRU": ("sigmoid", "tanh"),
+    "RNN": ("tanh",),
+}
 
 
 def activations(op: OpCall, directions: int) -> list[list[tuple[str, float, float]]]:
@@ -69,8 +73,12 @@ def activations(op: OpCall, directions: int) -> list[list[tuple[str, float, floa
     """
     default = _DEFAULT[op.operation.qualified]
     names = [n.lower() for n in op.attr("activations") or default * directions]
-    if len(names) != len(default) * directions or not all(n in _ACTIVATIONS for n in names):
-        raise op.error(f"activations {names} are not {len(default) * directions} known ones")
+    if len(names) != len(default) * directions or not all(
+        n in _ACTIVATIONS for n in names
+    ):
+        raise op.error(
+            f"activations {names} are not {len(default) * directions} known ones"
+        )
     alphas = list(op.attr("activation_alpha") or ())
     betas = list(op.attr("activation_beta") or ())
     found = []
@@ -127,7 +135,9 @@ class _Steps:
 
     def over_time(self, body: Callable[[Expr], Stmt]) -> Stmt:
         backwards = self.op.attr("backwards")
-        return self.nests.loop(self.steps, lambda t: body((self.steps - 1) - t if backwards else t))
+        return self.nests.loop(
+            self.steps, lambda t: body((self.steps - 1) - t if backwards else t)
+        )
 
     def units_of(self, body: Callable[[Expr, Expr], Stmt]) -> Stmt:
         return self.nests.over((self.batch, self.units), body, vector=True)
@@ -138,11 +148,19 @@ class _Steps:
         valid = self.valid(t, n)
         plain = not self.ragged
         return block(
-            Store(self.out, (t, self.zero, n, j), h if plain else Select(valid, h, zero)),
-            Store(self.state, (self.zero, n, j), h if plain else Select(valid, h, self.h(n, j))),
+            Store(
+                self.out, (t, self.zero, n, j), h if plain else Select(valid, h, zero)
+            ),
+            Store(
+                self.state,
+                (self.zero, n, j),
+                h if plain else Select(valid, h, self.h(n, j)),
+            ),
         )
 
-    def product(self, out: Buffer, panels: Buffer, left: Callable[[Expr, Expr], Expr]) -> Stmt:
+    def product(
+        self, out: Buffer, panels: Buffer, left: Callable[[Expr, Expr], Expr]
+    ) -> Stmt:
         """out[n, r] = sum over k of left(n, k) * panels[r // tile, k, r % tile].
 
         Threads may share the panels; rows and vectors of a tile are the schedule's to choose.
@@ -182,7 +200,9 @@ def _lstm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
         old = cells[0, n, j]
         enter = s.function(0, gate(0, old, 0))
-        forget = 1.0 - enter if op.attr("input_forget") else s.function(0, gate(2, old, 2))
+        forget = (
+            1.0 - enter if op.attr("input_forget") else s.function(0, gate(2, old, 2))
+        )
         cell = forget * old + enter * s.function(1, gate(3))
         kept = cell if not s.ragged else Select(s.valid(t, n), cell, old)
         new = cells[0, n, j]
@@ -190,9 +210,13 @@ def _lstm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
         return block(Store(cells, (s.zero, n, j), kept), s.put(t, n, j, h))
 
     def step(t: Expr) -> Stmt:
-        return block(s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j)))
+        return block(
+            s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j))
+        )
 
-    body = block(s.begin(s.state, s.start), s.begin(cells, first_cell), s.over_time(step))
+    body = block(
+        s.begin(s.state, s.start), s.begin(cells, first_cell), s.over_time(step)
+    )
     return [kernel("lstm_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
 
 
@@ -208,10 +232,15 @@ def _gru(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
             return _mixed(s, t, n, j, product, _gate(s, t, n, j, 1, product) * inside)
 
         def step(t: Expr) -> Stmt:
-            return block(s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j)))
+            return block(
+                s.product(product, panels, s.h),
+                s.units_of(lambda n, j: update(t, n, j)),
+            )
 
         body = block(s.begin(s.state, s.start), s.over_time(step))
-        return [kernel("gru_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
+        return [
+            kernel("gru_steps", inputs, outputs, Alloc(product, body), s.nests.notes)
+        ]
     candidate = inputs[5]
     second = s.scratch("candidate", candidate)
     reset = Buffer("reset", (s.batch, units), s.dtype)
@@ -238,7 +267,9 @@ def _gate(s: _Steps, t: Expr, n: Expr, j: Expr, k: int, product: Buffer) -> Expr
     return s.function(0, s.gate(t, n, at) + product[n, at])
 
 
-def _mixed(s: _Steps, t: Expr, n: Expr, j: Expr, product: Buffer, recurrent: Expr) -> Stmt:
+def _mixed(
+    s: _Steps, t: Expr, n: Expr, j: Expr, product: Buffer, recurrent: Expr
+) -> Stmt:
     """The new state of a GRU from the candidate's recurrent part."""
     keep = _gate(s, t, n, j, 0, product)
     candidate = s.function(1, s.gate(t, n, j + 2 * s.units) + recurrent)
@@ -254,7 +285,9 @@ def _rnn(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
         return s.put(t, n, j, s.function(0, s.gate(t, n, j) + product[n, j]))
 
     def step(t: Expr) -> Stmt:
-        return block(s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j)))
+        return block(
+            s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j))
+        )
 
     body = block(s.begin(s.state, s.start), s.over_time(step))
     return [kernel("rnn_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]

@@ -22,7 +22,15 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops import derivative
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.registry import Array, Compute, Gradient, OpCall, OpDef, Type, register
+from tilewright.graph.ops.registry import (
+    Array,
+    Compute,
+    Gradient,
+    OpCall,
+    OpDef,
+    Type,
+    register,
+)
 
 Buffers = Sequence[Buffer]
 
@@ -51,12 +59,18 @@ def reduced_axes(op: OpCall, rank: int, axes_input: int) -> list[int]:
     return sorted({op.axis(a, rank) for a in axes})
 
 
-def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
+def reduced_shape(
+    shape: Sequence[int], axes: Sequence[int], keep: bool
+) -> tuple[int, ...]:
     """The shape that is left, with extents of 1 if `keep`."""
-    return tuple(1 if n in axes else d for n, d in enumerate(shape) if keep or n not in axes)
+    return tuple(
+        1 if n in axes else d for n, d in enumerate(shape) if keep or n not in axes
+    )
 
 
-def point_of(axes: Sequence[int], rank: int, keep: bool, i: Sequence[Any]) -> tuple[Any, ...]:
+def point_of(
+    axes: Sequence[int], rank: int, keep: bool, i: Sequence[Any]
+) -> tuple[Any, ...]:
     """The point of the operand, from the point of the result followed by the reduced ones."""
     free = iter(i[: rank if keep else rank - len(axes)])
     bound = iter(i[rank if keep else rank - len(axes) :])
@@ -88,7 +102,11 @@ def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computat
             return row.before(wide(x[point_of(axes, rank, keep, i)]))
 
         if not axes:
-            return [map_(op.name, out, lambda *i: cast(_after(row, value(*i), 1), out.dtype))]
+            return [
+                map_(
+                    op.name, out, lambda *i: cast(_after(row, value(*i), 1), out.dtype)
+                )
+            ]
         over = [x.shape[a] for a in axes]
         if row.after is None:
             return [reduce_(op.name, out, over, combine, value)]
@@ -96,7 +114,9 @@ def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computat
         count = math.prod(over)
         return [
             reduce_(f"{op.name}_total", total, over, combine, value),
-            map_(op.name, out, lambda *i: cast(_after(row, total[i], count), out.dtype)),
+            map_(
+                op.name, out, lambda *i: cast(_after(row, total[i], count), out.dtype)
+            ),
         ]
 
     return compute
@@ -117,7 +137,11 @@ def _register(row: Row, compute: Compute | None = None) -> None:
         if not given and op.attr("noop_with_empty_axes", 0):
             over: tuple[int, ...] = ()
         else:
-            over = tuple(sorted({a % x.ndim for a in given})) if given else tuple(range(x.ndim))
+            over = (
+                tuple(sorted({a % x.ndim for a in given}))
+                if given
+                else tuple(range(x.ndim))
+            )
         found = np.asarray(row.arrays(widened(x), over)).astype(x.dtype)
         return [found if keeps(op) else np.squeeze(found, over)]
 
@@ -134,7 +158,9 @@ def _register(row: Row, compute: Compute | None = None) -> None:
 
 
 def _gradient(mean: bool) -> Gradient:
-    def rule(f: Fragment, op: OpCall, x: Sequence[Value], y: Value, g: Value) -> Sequence[Value]:
+    def rule(
+        f: Fragment, op: OpCall, x: Sequence[Value], y: Value, g: Value
+    ) -> Sequence[Value]:
         extents = derivative.extents(x[0])
         axes = op.ints(1) if op.has(1) else op.attr("axes")
         over = {op.axis(a, len(extents)) for a in (axes or range(len(extents)))}
@@ -170,7 +196,9 @@ def _mean_arrays(x: Array, axes: tuple[int, ...]) -> Any:
     return np.mean(x, axes, keepdims=True)
 
 
-def _keep(f: Callable[..., Any], **options: Any) -> Callable[[Array, tuple[int, ...]], Any]:
+def _keep(
+    f: Callable[..., Any], **options: Any
+) -> Callable[[Array, tuple[int, ...]], Any]:
     def arrays(x: Array, axes: tuple[int, ...]) -> Any:
         return f(x, axis=axes, keepdims=True, **options)
 
@@ -192,12 +220,16 @@ def _extreme(name: str, worst: float) -> Callable[[Array, tuple[int, ...]], Any]
 
 
 for _row in (
-    Row("ReduceSum", "add", _keep(np.sum), axes_input=13, gradient=_gradient(mean=False)),
+    Row(
+        "ReduceSum", "add", _keep(np.sum), axes_input=13, gradient=_gradient(mean=False)
+    ),
     Row("ReduceProd", "mul", _keep(np.prod)),
     Row("ReduceMax", "max", _extreme("max", -math.inf)),
     Row("ReduceMin", "min", _extreme("min", math.inf)),
     Row("ReduceMean", "add", _mean_arrays, after=_mean, gradient=_gradient(mean=True)),
-    Row("ReduceL1", "add", lambda x, a: np.sum(np.abs(x), a, keepdims=True), before=_abs),
+    Row(
+        "ReduceL1", "add", lambda x, a: np.sum(np.abs(x), a, keepdims=True), before=_abs
+    ),
     Row(
         "ReduceL2",
         "add",
@@ -226,7 +258,9 @@ def finite(x: Expr) -> Expr:
     return Select(call("isinf", x), const(0, x.dtype), x)
 
 
-def _log_sum_exp(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _log_sum_exp(
+    op: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     x, out = inputs[0], outputs[0]
     if not x.dtype.is_float:
         return None
@@ -252,7 +286,11 @@ def _log_sum_exp(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
             "add",
             lambda *i: call("exp", value(*i) - finite(top[i[:free]])),
         ),
-        map_(op.name, out, lambda *i: cast(call("log", total[i]) + finite(top[i]), out.dtype)),
+        map_(
+            op.name,
+            out,
+            lambda *i: cast(call("log", total[i]) + finite(top[i]), out.dtype),
+        ),
     ]
 
 
@@ -310,7 +348,10 @@ def _arg_arrays(f: Callable[..., Any]) -> Callable[..., list[Array]]:
     return reference
 
 
-for _name, _op, _function in (("ArgMax", "argmax", np.argmax), ("ArgMin", "argmin", np.argmin)):
+for _name, _op, _function in (
+    ("ArgMax", "argmax", np.argmax),
+    ("ArgMin", "argmin", np.argmin),
+):
     register(
         OpDef(
             _name,

@@ -162,7 +162,9 @@ class OpCall:
 Infer = Callable[[OpCall], Sequence[Type]]
 Compute = Callable[[OpCall, Sequence[Buffer], Sequence[Buffer]], Program | None]
 # (where to add operators, the call, its inputs, its output, what flows to the output)
-Gradient = Callable[["Fragment", OpCall, Sequence[Value], Value, Value], Sequence[Value]]
+Gradient = Callable[
+    ["Fragment", OpCall, Sequence[Value], Value, Value], Sequence[Value]
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +234,9 @@ def register(definition: OpDef, *, replace: bool = False) -> OpDef:
 
 
 def _overlap(a: OpDef, b: OpDef) -> bool:
-    return (b.until is None or a.since <= b.until) and (a.until is None or b.since <= a.until)
+    return (b.until is None or a.since <= b.until) and (
+        a.until is None or b.since <= a.until
+    )
 
 
 def lookup(op_type: str, domain: str = "", version: int = 1) -> OpDef | None:

@@ -46,7 +46,9 @@ class Axis:
     @property
     def idle(self) -> bool:
         """Whether the result is the input."""
-        return self.inputs == self.outputs and self.scale == 1.0 and self.roi == (0.0, 1.0)
+        return (
+            self.inputs == self.outputs and self.scale == 1.0 and self.roi == (0.0, 1.0)
+        )
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,9 @@ register(
         domain=DOMAIN,
         compute=_resample,
         reference=_resample_arrays,
-        flops=lambda call: call.size_out(0) * (2 * call.shape(1)[1] if call.has(1) else 0),
+        flops=lambda call: (
+            call.size_out(0) * (2 * call.shape(1)[1] if call.has(1) else 0)
+        ),
     )
 )
 
@@ -126,7 +128,11 @@ def _axes(call: OpCall) -> list[Axis]:
     """How every axis of input 0 is resized."""
     shape = call.shape(0)
     asked = call.attr("axes")
-    axes = list(range(len(shape))) if asked is None else [call.axis(a, len(shape)) for a in asked]
+    axes = (
+        list(range(len(shape)))
+        if asked is None
+        else [call.axis(a, len(shape)) for a in asked]
+    )
     roi = _roi(call, len(axes))
     found = [Axis(n, n, 1.0) for n in shape]
     sizes = call.ints(3) if call.arity > 3 and call.has(3) else None
@@ -188,7 +194,10 @@ def _filter(call: OpCall) -> Filter:
     old = call.operation.qualified == "Upsample" or call.version < 11
     mode = str(call.attr("mode", "nearest"))
     rounding = "floor" if old else str(call.attr("nearest_mode", "round_prefer_floor"))
-    if mode not in ("nearest", "linear", "bilinear", "cubic") or rounding not in ROUNDINGS:
+    if (
+        mode not in ("nearest", "linear", "bilinear", "cubic")
+        or rounding not in ROUNDINGS
+    ):
         raise call.error(f"no such mode: {mode!r}, {rounding!r}")
     return Filter(
         "linear" if mode == "bilinear" else mode,
@@ -259,4 +268,13 @@ def _along(call: OpCall, f: Fragment, x: Value, n: int, axis: Axis) -> Value:
 
 
 for _name, _since, _until in (("Resize", 10, None), ("Upsample", 7, 9)):
-    register(OpDef(_name, _type, since=_since, until=_until, decompose=_decompose, traits=SPATIAL))
+    register(
+        OpDef(
+            _name,
+            _type,
+            since=_since,
+            until=_until,
+            decompose=_decompose,
+            traits=SPATIAL,
+        )
+    )

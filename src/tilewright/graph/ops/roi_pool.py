@@ -45,18 +45,24 @@ def _rounded(v: Expr) -> Expr:
     return Select(Lt(v, const(0, v.dtype)), -near, near)
 
 
-def _bounds(call: OpCall, rois: Buffer, axis: int, extent: int, cells: int) -> list[Computation]:
+def _bounds(
+    call: OpCall, rois: Buffer, axis: int, extent: int, cells: int
+) -> list[Computation]:
     """Where each cell of each region begins and ends (is no more) along an axis of the image."""
     scale = float(call.attr("spatial_scale", 1.0))
     names = [f"{call.name}_{'hw'[axis]}{end}" for end in ("first", "end")]
     first, end = (Buffer(name, (rois.shape[0], cells), INDEX) for name in names)
 
     def place(n: Any, cell: Any, behind: bool) -> Expr:
-        low, high = (_rounded(wide(rois[(n, const(c))]) * scale) for c in (2 - axis, 4 - axis))
+        low, high = (
+            _rounded(wide(rois[(n, const(c))]) * scale) for c in (2 - axis, 4 - axis)
+        )
         size = Max(high - low + 1.0, const(1, low.dtype)) / float(cells)
         edge = cast(cell + 1 if behind else cell, size.dtype) * size
         found = apply("ceil" if behind else "floor", edge) + low
-        return cast(Max(Min(found, const(extent, low.dtype)), const(0, low.dtype)), INDEX)
+        return cast(
+            Max(Min(found, const(extent, low.dtype)), const(0, low.dtype)), INDEX
+        )
 
     return [
         map_(first.name, first, lambda n, cell: place(n, cell, False)),
@@ -72,7 +78,10 @@ def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Compu
     (_, channels, height, width), (rows, columns) = x.shape, out.shape[2:]
     work, count = wide_dtype(x.dtype), out.shape[0]
     lowest = const(-math.inf, work)
-    bounds = [*_bounds(call, rois, 0, height, rows), *_bounds(call, rois, 1, width, columns)]
+    bounds = [
+        *_bounds(call, rois, 0, height, rows),
+        *_bounds(call, rois, 1, width, columns),
+    ]
     tops, bottoms, lefts, rights = (c.outputs[0].tensor for c in bounds)
     image = Buffer(f"{call.name}_image", (count,), INDEX)
     slabs = Buffer(f"{call.name}_slabs", (count, channels, rows, width), work)
@@ -89,7 +98,9 @@ def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Compu
     def result(n: Any, c: Any, row: Any, column: Any) -> Expr:
         high = Lt(tops[(n, row)], bottoms[(n, row)])
         broad = Lt(lefts[(n, column)], rights[(n, column)])
-        return cast(Select(high & broad, best[(n, c, row, column)], const(0, work)), out.dtype)
+        return cast(
+            Select(high & broad, best[(n, c, row, column)], const(0, work)), out.dtype
+        )
 
     return [
         *bounds,

@@ -14,7 +14,18 @@ from typing import Any
 
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import INDEX, And, Buffer, Expr, Le, Lt, Max, Min, Select, const
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Buffer,
+    Expr,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Select,
+    const,
+)
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -46,10 +57,14 @@ def or_border(place: Expr, extent: int) -> tuple[Expr, Expr | None]:
     return clamped(place, extent), None
 
 
-def read(x: Buffer, lead: Sequence[Any], places: Sequence[Expr], outside: Outside) -> Expr:
+def read(
+    x: Buffer, lead: Sequence[Any], places: Sequence[Expr], outside: Outside
+) -> Expr:
     """The element at integer positions that may lie outside, in float32 at least."""
     found = [outside(p, n) for p, n in zip(places, x.shape[len(lead) :], strict=True)]
-    load = wide(x[(*lead, *(clamped(p, n) for (p, _), n in zip(found, x.shape[len(lead) :])))])
+    load = wide(
+        x[(*lead, *(clamped(p, n) for (p, _), n in zip(found, x.shape[len(lead) :])))]
+    )
     guards = [g for _, g in found if g is not None]
     return Select(reduce(And, guards), load, const(0, load.dtype)) if guards else load
 
@@ -85,7 +100,10 @@ def mixed(
     per_axis = [weights(p) for p in positions]
     terms = []
     for taps in product(*(range(len(w)) for _, w in per_axis)):
-        places = [first + t if t else first for (first, _), t in zip(per_axis, taps, strict=True)]
+        places = [
+            first + t if t else first
+            for (first, _), t in zip(per_axis, taps, strict=True)
+        ]
         weight = reduce(lambda a, b: a * b, (w[t] for (_, w), t in zip(per_axis, taps)))
         terms.append(weight * cast(read(x, lead, places, outside), weight.dtype))
     return reduce(lambda a, b: a + b, terms)
@@ -116,7 +134,9 @@ def _position(call: OpCall, v: Expr, extent: int) -> tuple[Expr, float, float]:
     return ((v + 1.0) * extent - 1.0) / 2.0, -0.5, extent - 0.5
 
 
-def _grid_sample(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _grid_sample(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     x, grid, out = inputs[0], inputs[1], outputs[0]
     mode = str(call.attr("mode", "linear")).removeprefix("bi")
     padding = call.attr("padding_mode", "zeros")
@@ -169,12 +189,16 @@ register(OpDef("GridSample", _grid_type, since=16, compute=_grid_sample))
 def _roi_type(call: OpCall) -> Sequence[Type]:
     rois = call.shape(1)
     if len(call.shape(0)) != 4 or len(rois) != 2 or rois[1] != 4:
-        raise call.error(f"input {list(call.shape(0))} and rois {list(rois)} do not fit together")
+        raise call.error(
+            f"input {list(call.shape(0))} and rois {list(rois)} do not fit together"
+        )
     size = (call.attr("output_height", 1), call.attr("output_width", 1))
     return [(call.dtype(0), (rois[0], call.shape(0)[1], *size))]
 
 
-def _roi_align(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _roi_align(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation] | None:
     """With a fixed sampling ratio; otherwise how many samples there are depends on the rois."""
     x, rois, batch = inputs[0], inputs[1], inputs[2]
     out = outputs[0]
@@ -189,7 +213,9 @@ def _roi_align(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     largest = call.attr("mode", "avg") == "max"
 
     def position(n: Any, bin_: Any, sample: Any, axis: int) -> Expr:
-        first, last = (wide(rois[(n, const(c))]) * scale - shift for c in (1 - axis, 3 - axis))
+        first, last = (
+            wide(rois[(n, const(c))]) * scale - shift for c in (1 - axis, 3 - axis)
+        )
         width = last - first
         if not half:
             width = Max(width, const(1, work))
@@ -219,7 +245,11 @@ def _roi_align(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     total = Buffer(f"{call.name}_sum", out.shape, work)
     return [
         reduce_(f"{call.name}_sum", total, over, "add", value),
-        map_(call.name, out, lambda *i: cast(total[i] / float(samples * samples), out.dtype)),
+        map_(
+            call.name,
+            out,
+            lambda *i: cast(total[i] / float(samples * samples), out.dtype),
+        ),
     ]
 
 
@@ -242,8 +272,12 @@ def _deform_type(call: OpCall) -> Sequence[Type]:
     groups = call.attr("offset_group", 1)
     rank = len(w) - 2
     if len(x) != len(w) or len(offset) != len(x):
-        raise call.error(f"input {list(x)}, weights {list(w)}, offsets {list(offset)} do not fit")
-    if offset[1] != groups * math.prod(w[2:]) * rank or x[1] != w[1] * call.attr("group", 1):
+        raise call.error(
+            f"input {list(x)}, weights {list(w)}, offsets {list(offset)} do not fit"
+        )
+    if offset[1] != groups * math.prod(w[2:]) * rank or x[1] != w[1] * call.attr(
+        "group", 1
+    ):
         raise call.error(f"offsets {list(offset)} do not fit the weights {list(w)}")
     return [(call.dtype(0), (x[0], w[0], *offset[2:]))]
 
@@ -282,7 +316,9 @@ def _deform_conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
     total = Buffer(f"{call.name}_sum", out.shape, work)
     return [
         reduce_(f"{call.name}_sum", total, over, "add", value),
-        map_(call.name, out, lambda *i: cast(total[i] + wide(inputs[3][i[1]]), out.dtype)),
+        map_(
+            call.name, out, lambda *i: cast(total[i] + wide(inputs[3][i[1]]), out.dtype)
+        ),
     ]
 
 

@@ -53,7 +53,10 @@ def _running(combine: str, identity: int) -> Compute:
     return compute
 
 
-for _name, _combine, _identity, _since in (("CumSum", "add", 0, 11), ("CumProd", "mul", 1, 26)):
+for _name, _combine, _identity, _since in (
+    ("CumSum", "add", 0, 11),
+    ("CumProd", "mul", 1, 26),
+):
     register(
         OpDef(
             _name,

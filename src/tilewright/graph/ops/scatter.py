@@ -33,7 +33,9 @@ def _put(call: OpCall, out: Buffer, index: tuple[Any, ...], value: Expr) -> Stmt
     if combine == "none":
         return Store(out, index, value)
     if combine not in _COMBINE:
-        raise call.error(f"reduction={combine!r} is not one of none, {', '.join(_COMBINE)}")
+        raise call.error(
+            f"reduction={combine!r} is not one of none, {', '.join(_COMBINE)}"
+        )
     return Store(out, index, _COMBINE[combine](out[index], value))
 
 
@@ -53,16 +55,26 @@ def _scatter_elements(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[K
 def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
     data, indices, updates = (call.shape(n) for n in range(3))
     if indices != updates or len(data) != len(indices):
-        raise call.error(f"indices {list(indices)} and updates {list(updates)} do not match")
+        raise call.error(
+            f"indices {list(indices)} and updates {list(updates)} do not match"
+        )
     axis = call.axis(call.attr("axis", 0), len(data))
-    if any(m > n for a, (m, n) in enumerate(zip(indices, data, strict=True)) if a != axis):
+    if any(
+        m > n for a, (m, n) in enumerate(zip(indices, data, strict=True)) if a != axis
+    ):
         raise call.error(f"indices {list(indices)} reach beyond data {list(data)}")
     return same_type(call)
 
 
 for _name, _since, _until in (("Scatter", 9, 10), ("ScatterElements", 11, None)):
     register(
-        OpDef(_name, _scatter_elements_type, since=_since, until=_until, compute=_scatter_elements)
+        OpDef(
+            _name,
+            _scatter_elements_type,
+            since=_since,
+            until=_until,
+            compute=_scatter_elements,
+        )
     )
 
 
@@ -78,7 +90,9 @@ def _scatter_nd(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]
             rest, lambda *j: _put(call, out, (*at, *j), updates[(*i, *j)]), vector=True
         )
 
-    body = block(nests.copy(out, lambda *i: data[i]), nests.over(indices.shape[:-1], step))
+    body = block(
+        nests.copy(out, lambda *i: data[i]), nests.over(indices.shape[:-1], step)
+    )
     return [kernel(call.name, inputs, outputs, body)]
 
 

@@ -21,24 +21,36 @@ Buffers = Sequence[Buffer]
 def _gather_nd_type(call: OpCall) -> Sequence[Type]:
     data, indices = call.shape(0), call.shape(1)
     batch = call.attr("batch_dims", 0)
-    if not indices or batch + indices[-1] > len(data) or data[:batch] != indices[:batch]:
+    if (
+        not indices
+        or batch + indices[-1] > len(data)
+        or data[:batch] != indices[:batch]
+    ):
         raise call.error(f"indices {list(indices)} do not fit data {list(data)}")
     return [(call.dtype(0), (*indices[:-1], *data[batch + indices[-1] :]))]
 
 
 def _gather_nd(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     data, indices = inputs
-    batch, depth, rank = call.attr("batch_dims", 0), indices.shape[-1], len(indices.shape)
+    batch, depth, rank = (
+        call.attr("batch_dims", 0),
+        indices.shape[-1],
+        len(indices.shape),
+    )
 
     def at(*i: Any) -> Expr:
         lead = i[: rank - 1]
-        chosen = (wrapped(indices[(*lead, n)], data.shape[batch + n]) for n in range(depth))
+        chosen = (
+            wrapped(indices[(*lead, n)], data.shape[batch + n]) for n in range(depth)
+        )
         return data[(*i[:batch], *chosen, *i[rank - 1 :])]
 
     return [map_(call.name, outputs[0], at)]
 
 
-register(OpDef("GatherND", _gather_nd_type, since=11, compute=_gather_nd, traits=MOVES_DATA))
+register(
+    OpDef("GatherND", _gather_nd_type, since=11, compute=_gather_nd, traits=MOVES_DATA)
+)
 
 
 def _one_hot_axis(call: OpCall) -> int:
@@ -105,7 +117,9 @@ def _hardmax(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computatio
 register(OpDef("Hardmax", same_type, compute=_hardmax, flops=lambda call: call.size(0)))
 
 
-def _reverse_sequence(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _reverse_sequence(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation]:
     x, lengths = inputs
     batch, time = call.attr("batch_axis", 1), call.attr("time_axis", 0)
     if {batch, time} != {0, 1}:
@@ -120,5 +134,11 @@ def _reverse_sequence(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[C
 
 
 register(
-    OpDef("ReverseSequence", same_type, since=10, compute=_reverse_sequence, traits=MOVES_DATA)
+    OpDef(
+        "ReverseSequence",
+        same_type,
+        since=10,
+        compute=_reverse_sequence,
+        traits=MOVES_DATA,
+    )
 )

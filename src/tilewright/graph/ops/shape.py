@@ -22,7 +22,9 @@ from tilewright.graph.ops.traits import CHANGES_AXES, MOVES_DATA
 Buffers = Sequence[Buffer]
 
 
-def regroup(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def regroup(
+    source: Sequence[int], target: Sequence[int]
+) -> list[tuple[list[int], list[int]]]:
     """Axes of both shapes in groups of equal size, in order, each as small as can be.
 
     `regroup((2, 3, 4), (6, 4))` is `[([0, 1], [0]), ([2], [1])]`.
@@ -76,7 +78,9 @@ def _linear(digits: Sequence[tuple[Expr, int]]) -> Expr:
     return const(0) if found is None else found
 
 
-def _reshape_op(name: str, shape_of: Any, since: int = 1, until: int | None = None) -> None:
+def _reshape_op(
+    name: str, shape_of: Any, since: int = 1, until: int | None = None
+) -> None:
     """Register an operator that keeps the elements in order; shape_of(call): the new shape."""
 
     def infer(call: OpCall) -> Sequence[Type]:
@@ -113,7 +117,9 @@ def _with_shape(call: OpCall, x: Array, values: dict[Any, Array]) -> OpCall:
     from dataclasses import replace
 
     first = call.value(0)
-    typed = replace(first, dtype=dtypes.dtype_of(x.dtype), shape=tuple(int(d) for d in x.shape))
+    typed = replace(
+        first, dtype=dtypes.dtype_of(x.dtype), shape=tuple(int(d) for d in x.shape)
+    )
     op = replace(call.operation, inputs=(typed, *call.operation.inputs[1:]))
     return OpCall(op, values)
 
@@ -123,7 +129,9 @@ def _new_shape(call: OpCall) -> list[int]:
     asked = call.ints(1) or []
     keep = call.attr("allowzero", 0) != 1
     if keep and any(d == 0 and n >= len(source) for n, d in enumerate(asked)):
-        raise call.error(f"shape {asked} copies an extent that {list(source)} does not have")
+        raise call.error(
+            f"shape {asked} copies an extent that {list(source)} does not have"
+        )
     shape = [source[n] if d == 0 and keep else d for n, d in enumerate(asked)]
     if shape.count(-1) > 1 or any(d < -1 for d in shape):
         raise call.error(f"shape {asked} is not a shape")
@@ -222,7 +230,9 @@ register(
             map_(call.name, outputs[0], lambda *i: element(inputs[0], i))
         ],
         reference=lambda _, x, shape: [
-            np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in shape)))
+            np.broadcast_to(
+                x, np.broadcast_shapes(x.shape, tuple(int(d) for d in shape))
+            )
         ],
         traits=MOVES_DATA,
     )
@@ -247,7 +257,12 @@ def _tiled(call: OpCall) -> Sequence[Type]:
     repeats = call.ints(1) or []
     if len(repeats) != call.rank(0):
         raise call.error(f"{len(repeats)} repeats for {call.rank(0)} axes")
-    return [(call.dtype(0), tuple(d * r for d, r in zip(call.shape(0), repeats, strict=True)))]
+    return [
+        (
+            call.dtype(0),
+            tuple(d * r for d, r in zip(call.shape(0), repeats, strict=True)),
+        )
+    ]
 
 
 register(
@@ -338,13 +353,19 @@ def _split(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]
 
 def _shifted(x: Buffer, axis: int, start: int) -> Any:
     def at(*i: Any) -> Expr:
-        return x[tuple(v + start if n == axis and start else v for n, v in enumerate(i))]
+        return x[
+            tuple(v + start if n == axis and start else v for n, v in enumerate(i))
+        ]
 
     return at
 
 
 def _split_arrays(call: OpCall, x: Array, *_: Array) -> list[Array]:
-    values = {v: a for v, a in zip(call.operation.inputs[1:], _, strict=False) if v is not None}
+    values = {
+        v: a
+        for v, a in zip(call.operation.inputs[1:], _, strict=False)
+        if v is not None
+    }
     axis, sizes = _split_sizes(_with_shape(call, x, values))
     return np.split(x, np.cumsum(sizes)[:-1].tolist(), axis)
 
@@ -424,7 +445,9 @@ def _filled(call: OpCall) -> Array:
     return value.reshape(-1)[:1]
 
 
-def _constant_of_shape(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _constant_of_shape(
+    call: OpCall, inputs: Buffers, outputs: Buffers
+) -> list[Computation]:
     value = const(_filled(call)[0], outputs[0].dtype)
     return [map_(call.name, outputs[0], lambda *i: value)]
 
@@ -432,7 +455,9 @@ def _constant_of_shape(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[
 register(
     OpDef(
         "ConstantOfShape",
-        lambda call: [(dtypes.dtype_of(_filled(call).dtype), tuple(call.ints(0) or []))],
+        lambda call: [
+            (dtypes.dtype_of(_filled(call).dtype), tuple(call.ints(0) or []))
+        ],
         since=9,
         compute=_constant_of_shape,
         reference=lambda call, shape: [

@@ -63,7 +63,9 @@ def _top_k(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
         def insert(n: Expr) -> Stmt:
             element = x[whole(n)]
-            sinks = Select(at > 0, _before(element, best[above], largest), const(False, _BOOL))
+            sinks = Select(
+                at > 0, _before(element, best[above], largest), const(False, _BOOL)
+            )
             move = block(
                 Store(best, (at,), best[above]),
                 Store(place, (at,), place[above]),
@@ -76,7 +78,9 @@ def _top_k(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
         def flush(n: Expr) -> Stmt:
             stores = [(outputs[0], best), (outputs[1], place)]
-            return block(*(Store(out, whole(n), b[n]) for out, b in stores if out is not None))
+            return block(
+                *(Store(out, whole(n), b[n]) for out, b in stores if out is not None)
+            )
 
         body = block(nests.loop(extent, insert), nests.loop(k, flush))
         return Alloc(best, Alloc(place, Alloc(hole, body)))

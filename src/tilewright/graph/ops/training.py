@@ -82,14 +82,18 @@ def _optimizer(name: str, states: int, rule: Rule) -> None:
             x = inputs[2 + k]
 
             def results(*i: Expr, k: int = k, x: Buffer = x) -> Sequence[Expr]:
-                rate, steps = (cast(b[(const(0),) * len(b.shape)], x.dtype) for b in inputs[:2])
+                rate, steps = (
+                    cast(b[(const(0),) * len(b.shape)], x.dtype) for b in inputs[:2]
+                )
                 gradient, *kept = (inputs[2 + m * n + k][i] for m in range(1, kinds))
                 return rule(op, rate, steps, x[i], gradient, kept)
 
             for m in range(states + 1):
                 out = outputs[m * n + k]
                 name = f"{op.name}_{m}_{k}"
-                found.append(map_(name, out, lambda *i, m=m, results=results: results(*i)[m]))
+                found.append(
+                    map_(name, out, lambda *i, m=m, results=results: results(*i)[m])
+                )
         return found
 
     register(OpDef(name, infer, domain=DOMAIN, compute=compute))

@@ -80,11 +80,19 @@ class _Builder:
         op = self.op
         leaf = op.attr("nodes_trueleafs")[n] and op.attr("nodes_falseleafs")[n]
         same = op.attr("nodes_truenodeids")[n] == op.attr("nodes_falsenodeids")[n]
-        return self.leaf(op.attr("nodes_truenodeids")[n]) if leaf and same else self.node(n, 0)
+        return (
+            self.leaf(op.attr("nodes_truenodeids")[n])
+            if leaf and same
+            else self.node(n, 0)
+        )
 
     def leaf(self, n: int) -> int:
-        at = self.nodes.add(0, 0.0, self.nodes.mode[0] if self.nodes.mode else _EQUAL, False)
-        self.nodes.weight[at] = float(np.asarray(self.op.attr("leaf_weights")).reshape(-1)[n])
+        at = self.nodes.add(
+            0, 0.0, self.nodes.mode[0] if self.nodes.mode else _EQUAL, False
+        )
+        self.nodes.weight[at] = float(
+            np.asarray(self.op.attr("leaf_weights")).reshape(-1)[n]
+        )
         self.nodes.target[at] = self.op.attr("leaf_targetids")[n]
         return at
 
@@ -98,7 +106,9 @@ class _Builder:
             raise self.op.error(f"node {n} of the trees is in two branches")
         self.seen.add(n)
         if above + len(splits) > MAX_DEPTH:
-            raise UnsupportedError(f"a tree with more than {MAX_DEPTH} comparisons on a way down")
+            raise UnsupportedError(
+                f"a tree with more than {MAX_DEPTH} comparisons on a way down"
+            )
         chain = [nodes.add(feature, s, mode, bool(self.missing[n])) for s in splits]
         self.depth = max(self.depth, above + len(chain))
         yes = self.child("true", n, above + len(chain))
@@ -109,7 +119,11 @@ class _Builder:
 
     def child(self, way: str, n: int, above: int) -> int:
         to = self.op.attr(f"nodes_{way}nodeids")[n]
-        return self.leaf(to) if self.op.attr(f"nodes_{way}leafs")[n] else self.node(to, above)
+        return (
+            self.leaf(to)
+            if self.op.attr(f"nodes_{way}leafs")[n]
+            else self.node(to, above)
+        )
 
 
 def _type(op: OpCall) -> Sequence[Type]:
@@ -127,16 +141,22 @@ def _ensemble(op: OpCall, f: Fragment) -> list[Value]:
 
     def column(entries: Sequence[float]) -> Value:
         kind = np.asarray(entries).dtype.kind
-        return f.op("Gather", f.constant(entries, x.dtype if kind == "f" else int64), at)
+        return f.op(
+            "Gather", f.constant(entries, x.dtype if kind == "f" else int64), at
+        )
 
     for _ in range(builder.depth):
         value = f.op("GatherElements", x, column(nodes.feature), axis=1)
         taken = _compared(f, value, column(nodes.split), nodes, column)
         at = f.op("Where", taken, column(nodes.yes), column(nodes.no))
-    return [_transformed(op, f, _voted(op, f, column(nodes.weight), column(nodes.target)))]
+    return [
+        _transformed(op, f, _voted(op, f, column(nodes.weight), column(nodes.target)))
+    ]
 
 
-def _compared(f: Fragment, value: Value, split: Value, nodes: _Nodes, column: Column) -> Value:
+def _compared(
+    f: Fragment, value: Value, split: Value, nodes: _Nodes, column: Column
+) -> Value:
     """Whether each row takes the true branch at its node."""
     found: Value | None = None
     for mode in sorted(set(nodes.mode)):
@@ -158,7 +178,11 @@ def _compared(f: Fragment, value: Value, split: Value, nodes: _Nodes, column: Co
 def _voted(op: OpCall, f: Fragment, weight: Value, target: Value) -> Value:
     """Per row and target, what the trees say together."""
     how = op.attr("aggregate_function", _SUM)
-    limits = np.finfo(weight.dtype.numpy) if weight.dtype is not None else np.finfo(np.float32)
+    limits = (
+        np.finfo(weight.dtype.numpy)
+        if weight.dtype is not None
+        else np.finfo(np.float32)
+    )
     reducer, start = {
         _AVERAGE: ("ReduceSum", 0.0),
         _SUM: ("ReduceSum", 0.0),
@@ -171,7 +195,9 @@ def _voted(op: OpCall, f: Fragment, weight: Value, target: Value) -> Value:
         f.op("Unsqueeze", target, last),
         f.constant(np.arange(int(op.attr("n_targets"))), int64),
     )
-    votes = f.op("Where", mine, f.op("Unsqueeze", weight, last), f.constant(start, weight.dtype))
+    votes = f.op(
+        "Where", mine, f.op("Unsqueeze", weight, last), f.constant(start, weight.dtype)
+    )
     found = f.op(reducer, votes, f.constant([1], int64), keepdims=0)
     if how == _AVERAGE:
         found = f.op("Div", found, f.constant(len(op.attr("tree_roots")), weight.dtype))
@@ -192,7 +218,11 @@ def _transformed(op: OpCall, f: Fragment, y: Value) -> Value:
     none = f.op("Equal", y, zero)  # zeros stay zeros
     e = f.op("Exp", f.op("Sub", y, f.op("ReduceMax", y, axis, keepdims=1)))
     e = f.op("Where", none, zero, e)
-    return f.op("Where", none, zero, f.op("Div", e, f.op("ReduceSum", e, axis, keepdims=1)))
+    return f.op(
+        "Where", none, zero, f.op("Div", e, f.op("ReduceSum", e, axis, keepdims=1))
+    )
 
 
-register(OpDef("TreeEnsemble", _type, domain="ai.onnx.ml", since=5, decompose=_ensemble))
+register(
+    OpDef("TreeEnsemble", _type, domain="ai.onnx.ml", since=5, decompose=_ensemble)
+)

@@ -33,7 +33,9 @@ def _unpool_type(call: OpCall) -> Sequence[Type]:
     asked = call.ints(2)
     shape = (*call.shape(0)[:2], *_pooled_from(call)) if asked is None else tuple(asked)
     if len(shape) != call.rank(0) or shape[:2] != call.shape(0)[:2]:
-        raise call.error(f"output_shape {list(shape)} does not fit {list(call.shape(0))}")
+        raise call.error(
+            f"output_shape {list(shape)} does not fit {list(call.shape(0))}"
+        )
     return [(call.dtype(0), shape)]
 
 
@@ -80,7 +82,9 @@ def _col2im(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation
     dilations = call.attr("dilations") or [1] * rank
     pads = call.attr("pads") or [0] * 2 * rank
     counts = [
-        (image[a] + pads[a] + pads[a + rank] - dilations[a] * (blocks[a] - 1) - 1) // strides[a] + 1
+        (image[a] + pads[a] + pads[a + rank] - dilations[a] * (blocks[a] - 1) - 1)
+        // strides[a]
+        + 1
         for a in range(rank)
     ]
 

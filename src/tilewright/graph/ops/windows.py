@@ -28,11 +28,15 @@ class Windows:
         for n, (at, offset) in enumerate(zip(o, k, strict=True)):
             step = at if self.strides[n] == 1 else at * self.strides[n]
             if self.kernel[n] > 1:
-                step = step + (offset if self.dilations[n] == 1 else offset * self.dilations[n])
+                step = step + (
+                    offset if self.dilations[n] == 1 else offset * self.dilations[n]
+                )
             found.append(step - self.begin[n] if self.begin[n] else step)
         return tuple(found)
 
-    def read(self, x: Buffer, lead: Sequence[Any], place: Sequence[Expr], outside: Any) -> Expr:
+    def read(
+        self, x: Buffer, lead: Sequence[Any], place: Sequence[Expr], outside: Any
+    ) -> Expr:
         """`x[lead, place]`, and `outside` (a number) where a window reaches into the padding."""
         guards: list[Expr] = []
         for n, at in enumerate(place):
@@ -60,7 +64,9 @@ def windows(call: OpCall, spatial: Sequence[int], kernel: Sequence[int]) -> Wind
     kernel = tuple(kernel)
     lengths = {len(strides), len(dilations), len(kernel), rank}
     if len(lengths) != 1 or len(pads) != 2 * rank:
-        raise call.error(f"strides, dilations, pads or the window do not have {rank} axes")
+        raise call.error(
+            f"strides, dilations, pads or the window do not have {rank} axes"
+        )
     if min((*strides, *dilations, *kernel), default=1) < 1:
         raise call.error("a stride, dilation or window extent is less than 1")
     auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
@@ -71,10 +77,14 @@ def windows(call: OpCall, spatial: Sequence[int], kernel: Sequence[int]) -> Wind
             out = -(-spatial[n] // strides[n])
             total = max((out - 1) * strides[n] + span - spatial[n], 0)
             less = total // 2
-            low, high = (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
+            low, high = (
+                (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
+            )
         else:
             low, high = (0, 0) if auto == "VALID" else (pads[n], pads[n + rank])
-            out = _count(spatial[n] + low + high - span, strides[n], call.attr("ceil_mode", 0))
+            out = _count(
+                spatial[n] + low + high - span, strides[n], call.attr("ceil_mode", 0)
+            )
             if call.attr("ceil_mode", 0) and (out - 1) * strides[n] >= spatial[n] + low:
                 out -= 1  # a window may not start in the padding behind the input
         if out < 0 or (out == 0 and spatial[n] > 0 and span > spatial[n] + low + high):
@@ -85,7 +95,13 @@ def windows(call: OpCall, spatial: Sequence[int], kernel: Sequence[int]) -> Wind
         end.append(high)
         outputs.append(out)
     return Windows(
-        tuple(spatial), kernel, strides, dilations, tuple(begin), tuple(end), tuple(outputs)
+        tuple(spatial),
+        kernel,
+        strides,
+        dilations,
+        tuple(begin),
+        tuple(end),
+        tuple(outputs),
     )
 
 

@@ -34,7 +34,9 @@ def decompose(graph: Graph) -> Graph:
     return graph.with_operations(operations, constants) if changed else graph
 
 
-def _parts(op: Operation, known: dict[Value, Any]) -> tuple[Fragment, list[Operation]] | None:
+def _parts(
+    op: Operation, known: dict[Value, Any]
+) -> tuple[Fragment, list[Operation]] | None:
     definition = definition_of(op)
     if definition is None or definition.decompose is None:
         return None
@@ -58,7 +60,9 @@ def _parts(op: Operation, known: dict[Value, Any]) -> tuple[Fragment, list[Opera
         if new in made and new not in swap:
             swap[new] = old
         else:
-            extra.append(Operation("Identity", (new,), (old,), {}, "", 21, f"{op.label}/out"))
+            extra.append(
+                Operation("Identity", (new,), (old,), {}, "", 21, f"{op.label}/out")
+            )
     operations = [_renamed(o, swap) for o in fragment.operations]
     return fragment, [*operations, *(_renamed(o, swap) for o in extra)]
 
@@ -68,7 +72,13 @@ def _renamed(op: Operation, swap: dict[Value, Value]) -> Operation:
         return tuple(None if v is None else swap.get(v, v) for v in values)
 
     return Operation(
-        op.op_type, one(op.inputs), one(op.outputs), op.attributes, op.domain, op.version, op.name
+        op.op_type,
+        one(op.inputs),
+        one(op.outputs),
+        op.attributes,
+        op.domain,
+        op.version,
+        op.name,
     )
 
 
@@ -86,7 +96,9 @@ def native_program(
     """
     if not all(v in buffers for v in (*op.reads, *op.writes)):
         return None
-    return program_of(op, known, operands(op.inputs, buffers), operands(op.outputs, buffers))
+    return program_of(
+        op, known, operands(op.inputs, buffers), operands(op.outputs, buffers)
+    )
 
 
 def operands(

@@ -34,15 +34,25 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
     for op in graph.operations:
         if has_trait(op, SPATIAL):
             found = [op.inputs[0], op.outputs[0]]
-            _extend(maps, (v for v in found if v is not None and _is_map(v)), pending, graph)
+            _extend(
+                maps, (v for v in found if v is not None and _is_map(v)), pending, graph
+            )
     while pending:
         op = pending.pop()
         if has_trait(op, CHANGES_AXES):
             continue
-        ranks = {len(v.shape) for v in maps & {*op.reads, *op.writes} if v.shape is not None}
-        values = (v for v in (*op.reads, *op.writes) if _is_map(v) and len(v.extents) in ranks)
+        ranks = {
+            len(v.shape) for v in maps & {*op.reads, *op.writes} if v.shape is not None
+        }
+        values = (
+            v for v in (*op.reads, *op.writes) if _is_map(v) and len(v.extents) in ranks
+        )
         _extend(maps, values, pending, graph)
-    return {v: _channel_last(len(v.extents)) for v in maps if v not in keep and not _is_image(v)}
+    return {
+        v: _channel_last(len(v.extents))
+        for v in maps
+        if v not in keep and not _is_image(v)
+    }
 
 
 def _is_image(v: Value) -> bool:
@@ -57,7 +67,9 @@ def _extend(
             continue
         maps.add(v)
         producer = graph.producer(v)
-        pending.extend(graph.users(v) if producer is None else (*graph.users(v), producer))
+        pending.extend(
+            graph.users(v) if producer is None else (*graph.users(v), producer)
+        )
 
 
 def _is_map(v: Value) -> bool:

@@ -19,7 +19,9 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait, native_dtype
 from tilewright.graph.ops.traits import IMPURE
 
-FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as what it was made from
+FOLD_BYTES = (
+    64 << 20
+)  # a folded result may be this large, or as large as what it was made from
 
 
 def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
@@ -53,7 +55,11 @@ def fold_empty(graph: Graph) -> Graph:
     constants = dict(graph.constants)
     operations: list[Operation] = []
     for op in graph.operations:
-        empty = [v for v in op.writes if v.static and native_dtype(v.dtype) and 0 in v.extents]
+        empty = [
+            v
+            for v in op.writes
+            if v.static and native_dtype(v.dtype) and 0 in v.extents
+        ]
         for v in empty:
             assert v.dtype is not None
             constants[v] = np.zeros(v.extents, v.dtype.numpy)
@@ -66,7 +72,9 @@ def fold_empty(graph: Graph) -> Graph:
 
 
 def _foldable(op: Operation, constants: Mapping[Value, Any]) -> bool:
-    if not all(v in constants for v in op.reads) or not all(v.static for v in op.writes):
+    if not all(v in constants for v in op.reads) or not all(
+        v.static for v in op.writes
+    ):
         return False
     made = sum(_nbytes(v) for v in op.writes)
     limit = max(FOLD_BYTES, sum(int(constants[v].nbytes) for v in op.reads))
@@ -89,7 +97,9 @@ def renamed(op: Operation, swap: Mapping[Value, Value]) -> Operation:
     """`op` reading other values; subgraphs keep their own names, so their captures stay."""
     if not any(v in swap for v in op.inputs if v is not None):
         return op
-    return replace(op, inputs=tuple(None if v is None else swap.get(v, v) for v in op.inputs))
+    return replace(
+        op, inputs=tuple(None if v is None else swap.get(v, v) for v in op.inputs)
+    )
 
 
 def merge_repeated(graph: Graph) -> Graph:
@@ -112,7 +122,9 @@ def merge_repeated(graph: Graph) -> Graph:
         key = (op.qualified, op.version, op.inputs, _attributes(op), len(op.outputs))
         twin = seen.get(key)
         pairs = [] if twin is None else list(zip(op.outputs, twin.outputs, strict=True))
-        same = all(a is None or (b is not None and _type(a) == _type(b)) for a, b in pairs)
+        same = all(
+            a is None or (b is not None and _type(a) == _type(b)) for a, b in pairs
+        )
         if twin is None or not same or any(v in inside for v in op.writes):
             seen.setdefault(key, op)
             kept.append(op)

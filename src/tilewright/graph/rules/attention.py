@@ -72,7 +72,9 @@ def _along_rows(softmax: Operation) -> bool:
     return int(axis) in (-1, len(value.shape) - 1)
 
 
-def _paths(graph: Graph, value: Value, scores: Value, steps: int = 0) -> Iterator[list[Operation]]:
+def _paths(
+    graph: Graph, value: Value, scores: Value, steps: int = 0
+) -> Iterator[list[Operation]]:
     """Chains of pointwise operations from `value` back to a product, which comes last."""
     op = graph.producer(value)
     if op is None or steps > MAX_STEPS:
@@ -104,14 +106,20 @@ def _forward(graph: Graph, found: Value) -> list[Operation] | None:
                 queue += op.writes
             else:
                 return None
-    return [*steps, product] if product is not None and product.inputs[0] in reached else None
+    return (
+        [*steps, product]
+        if product is not None and product.inputs[0] in reached
+        else None
+    )
 
 
 def _is_matrix(value: Value | None) -> bool:
     return value is not None and value.static and len(value.extents) >= 2
 
 
-def _scaled_after(product: Operation, constants: dict[Value, Any], graph: Graph) -> list[Operation]:
+def _scaled_after(
+    product: Operation, constants: dict[Value, Any], graph: Graph
+) -> list[Operation]:
     """The product of operands without their scales, and their scales as one factor of it.
 
     (a * s) @ (b * t) = (a @ b) * (s * t) for real numbers: not for integers, whose quotients are
@@ -135,7 +143,9 @@ def _scaled_after(product: Operation, constants: dict[Value, Any], graph: Graph)
     plain = replace(out, name=f"{out.name}/unscaled")
     return [
         replace(product, inputs=tuple(operands), outputs=(plain,)),
-        Operation("Mul", (plain, scale_value), (out,), {}, "", 14, f"{product.label}/scale"),
+        Operation(
+            "Mul", (plain, scale_value), (out,), {}, "", 14, f"{product.label}/scale"
+        ),
     ]
 
 
@@ -148,7 +158,12 @@ def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
     pairs = [op.inputs] if divided else [op.inputs, op.inputs[::-1]]
     for source, other in pairs:
         array = None if other is None else graph.constants.get(other)
-        if source is None or array is None or array.size != 1 or source.shape != value.shape:
+        if (
+            source is None
+            or array is None
+            or array.size != 1
+            or source.shape != value.shape
+        ):
             continue
         scalar = float(array.reshape(()))
         if scalar != 0.0:
@@ -160,7 +175,9 @@ def _as_one(region: Sequence[Operation]) -> Operation:
     """The operation whose body is the region, on parameters of its own."""
     last = region[-1]
     made = {v for op in region for v in op.writes}
-    operands = tuple(dict.fromkeys(v for op in region for v in op.reads if v not in made))
+    operands = tuple(
+        dict.fromkeys(v for op in region for v in op.reads if v not in made)
+    )
     out = last.outputs[0]
     assert out is not None
     fresh = {v: replace(v, name=f"{v.name}/in") for v in operands}
@@ -174,7 +191,9 @@ def _as_one(region: Sequence[Operation]) -> Operation:
         for op in region
     ]
     attributes = {
-        "body": Graph("attention", tuple(fresh[v] for v in operands), (fresh[out],), tuple(body))
+        "body": Graph(
+            "attention", tuple(fresh[v] for v in operands), (fresh[out],), tuple(body)
+        )
     }
     return Operation(ATTENTION, operands, (out,), attributes, DOMAIN, 1, last.name)
 

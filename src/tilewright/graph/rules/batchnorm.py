@@ -70,13 +70,17 @@ def _folded(m: Match) -> tuple[Array, Array] | None:
     if p is None:
         return None
     with np.errstate(all="ignore"):
-        factor = p.scale / np.sqrt(p.var + float(m.root.attributes.get("epsilon", 1e-5)))
+        factor = p.scale / np.sqrt(
+            p.var + float(m.root.attributes.get("epsilon", 1e-5))
+        )
         shift = (p.bias + (p.old - p.mean) * factor).astype(p.weight.dtype)
         new = np.empty_like(p.weight)
         # In float64, but without a copy of the weights in it.
         along = factor.reshape(-1, *[1] * (p.weight.ndim - 1))
         np.multiply(p.weight, along, out=new, casting="same_kind")
-        rows = [np.abs(w.reshape(len(w), -1)).max(1, initial=0) for w in (p.weight, new)]
+        rows = [
+            np.abs(w.reshape(len(w), -1)).max(1, initial=0) for w in (p.weight, new)
+        ]
     finite = np.isfinite(new).all() and np.isfinite(shift).all()
     lost = (rows[1] < np.finfo(_real(new)).tiny) & (rows[0] != 0) & (factor != 0)
     return (new, shift) if finite and not lost.any() else None
@@ -92,7 +96,10 @@ def _convolution(m: Match, f: Fragment) -> Value | None:
     folded = _folded(m)
     if folded is None:
         return None
-    named = [constant(f"{m[w].name}/{what}", a) for what, a in zip(("folded", "bias"), folded)]
+    named = [
+        constant(f"{m[w].name}/{what}", a)
+        for what, a in zip(("folded", "bias"), folded)
+    ]
     f.constants.update(zip(named, folded, strict=True))
     op = m.operation(conv)
     inputs = (m[x], *named)

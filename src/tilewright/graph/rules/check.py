@@ -110,7 +110,9 @@ def _agrees(rule: Rule, graph: Graph | None, rng: np.random.Generator) -> bool:
                 return False
             found = _run(after, feeds)
         except TilewrightError as error:
-            raise _Counterexample(graph, f"it fails on {_shown(graph, feeds)}: {error}") from error
+            raise _Counterexample(
+                graph, f"it fails on {_shown(graph, feeds)}: {error}"
+            ) from error
     for want, got in zip(expected, found, strict=True):
         where = _difference(np.asarray(want), np.asarray(got), rule.exact)
         if where is not None:
@@ -173,7 +175,8 @@ def _instance(rule: Rule, rng: np.random.Generator, mixed: bool) -> Graph | None
         return _read(sample)
     if not isinstance(rule.pattern, Apply):
         raise rule.error(
-            "its pattern is not a formula", "Give samples=, a function that draws graphs"
+            "its pattern is not a formula",
+            "Give samples=, a function that draws graphs",
         )
     maker = _Maker(sample, rng, Fragment("", {}), _types(rule.pattern, rng, mixed))
     try:
@@ -187,7 +190,9 @@ def _instance(rule: Rule, rng: np.random.Generator, mixed: bool) -> Graph | None
         return None
     constants = {**maker.f.constants, **maker.constants}
     inputs = tuple(maker.inputs)
-    return _read(Graph("instance", inputs, (result,), tuple(maker.f.operations), constants))
+    return _read(
+        Graph("instance", inputs, (result,), tuple(maker.f.operations), constants)
+    )
 
 
 def _read(graph: Graph) -> Graph:
@@ -198,7 +203,9 @@ def _read(graph: Graph) -> Graph:
     return graph.with_operations([*graph.operations, last], outputs=[out])
 
 
-def _types(pattern: Apply, rng: np.random.Generator, mixed: bool) -> Mapping[int, DType]:
+def _types(
+    pattern: Apply, rng: np.random.Generator, mixed: bool
+) -> Mapping[int, DType]:
     """The element type of each tensor."""
     used = [part for part in parts(pattern) if isinstance(part, Tensor)]
     types = REALS if any(part.real for part in used) else (*REALS, *INTEGERS)
@@ -236,7 +243,11 @@ class _Maker:
     def _new(self, part: Any) -> Value | None:
         match part:
             case Maybe(part=inner):
-                given = self.sample[inner] is not None if inner in self.sample else self._coin()
+                given = (
+                    self.sample[inner] is not None
+                    if inner in self.sample
+                    else self._coin()
+                )
                 return self.value(inner) if given else None
             case Either(forms=forms):
                 return self.value(forms[int(self.rng.integers(len(forms)))])
@@ -276,7 +287,9 @@ class _Maker:
         if way < 0.8:
             start = int(self.rng.integers(len(self.shape) + 1))
             return tuple(1 if self._coin() else n for n in self.shape[start:])
-        return tuple(int(n) for n in self.rng.integers(1, 4, int(self.rng.integers(0, 5))))
+        return tuple(
+            int(n) for n in self.rng.integers(1, 4, int(self.rng.integers(0, 5)))
+        )
 
     def _applied(self, part: Apply) -> Value:
         given = self.sample.get(part, Given())
@@ -284,7 +297,9 @@ class _Maker:
         if isinstance(operator, AnyOf):
             operator = self._one_of(operator)
         operands = [self.value(x) for x in part.operands]
-        operands += [None if a is None else self.f.constant(np.asarray(a)) for a in given.more]
+        operands += [
+            None if a is None else self.f.constant(np.asarray(a)) for a in given.more
+        ]
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {**given.attributes, **dict(self._attributes(part))}

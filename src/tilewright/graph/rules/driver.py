@@ -89,12 +89,16 @@ def _sweep(
     found: dict[Operation, _Change] = {}
     for op in reversed(graph.operations):
         for rule in index.get(op.qualified, ()):
-            change = None if op in taken else _change(graph, rule, op, fixed, taken, names)
+            change = (
+                None if op in taken else _change(graph, rule, op, fixed, taken, names)
+            )
             if change is not None:
                 names[change.match.root.label] += 1
                 taken |= change.match.operations
                 found[change.match.root] = change
-                events.emit("rule", set="graph", rule=rule.name, node=change.match.root.label)
+                events.emit(
+                    "rule", set="graph", rule=rule.name, node=change.match.root.label
+                )
     return found
 
 
@@ -110,7 +114,9 @@ def _change(
         if not taken.isdisjoint(m.operations):
             continue
         label = m.root.label
-        f = Fragment(f"{label}~{names[label]}" if names[label] else label, graph.constants)
+        f = Fragment(
+            f"{label}~{names[label]}" if names[label] else label, graph.constants
+        )
         try:
             with definition_of_node(m.root, f"rule {rule.name!r} fails", CompileError):
                 result = built(rule.replacement, m, f)
@@ -123,7 +129,9 @@ def _change(
             # Its own value must be written; that is worth it only where other work goes.
             if len(m.operations) == 1:
                 continue
-            f.operations.append(Operation("Identity", (result,), (m.result,), {}, "", 21, "out"))
+            f.operations.append(
+                Operation("Identity", (result,), (m.result,), {}, "", 21, "out")
+            )
             result, made = m.result, True
         return _Change(rule, m, f, result)
     return None

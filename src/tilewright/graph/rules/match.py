@@ -116,12 +116,20 @@ def _given(part: Pattern, graph: Graph, v: Value, bound: Bound) -> Iterator[Boun
                 yield {**bound, part: v}
         case Number():
             array = graph.constants.get(v)
-            if array is not None and array.dtype.kind != "O" and bool(np.all(array == part.value)):
+            if (
+                array is not None
+                and array.dtype.kind != "O"
+                and bool(np.all(array == part.value))
+            ):
                 yield bound
         case Apply():
             made = graph.producer(v)
             first = made is not None and made.outputs[0] is v
-            if made is not None and first and (not part.read_once or _read_once(graph, v)):
+            if (
+                made is not None
+                and first
+                and (not part.read_once or _read_once(graph, v))
+            ):
                 yield from _operation(part, graph, made, bound)
 
 
@@ -135,7 +143,9 @@ def _read_once(graph: Graph, v: Value) -> bool:
     return len(graph.users(v)) == 1 and v not in graph.outputs
 
 
-def _operation(part: Apply, graph: Graph, op: Operation, bound: Bound) -> Iterator[Bound]:
+def _operation(
+    part: Apply, graph: Graph, op: Operation, bound: Bound
+) -> Iterator[Bound]:
     if part in bound:
         if bound[part] is op:
             yield bound

@@ -28,7 +28,9 @@ def _at_inference(m: Match) -> bool:
     """
     op = m.root
     training = op.inputs[2] if len(op.inputs) > 2 else None
-    return training is None and (op.version >= 7 or bool(op.attributes.get("is_test", 0)))
+    return training is None and (
+        op.version >= 7 or bool(op.attributes.get("is_test", 0))
+    )
 
 
 def _one_kind(m: Match) -> bool:
@@ -73,6 +75,13 @@ NO_OPS = (
     Rule("reshape-to-itself", reshape, x, samples=_with(reshape, np.array([2, -1]))),
     Rule("expand-to-itself", expand, x, samples=_with(expand, np.array([1, 3]))),
     Rule("flatten-to-itself", flatten, x, samples=_with(flatten, axis=1)),
-    Rule("squeeze-to-itself", squeeze, x, samples=_with(squeeze, np.zeros(0, np.int64))),
-    Rule("unsqueeze-to-itself", unsqueeze, x, samples=_with(unsqueeze, np.zeros(0, np.int64))),
+    Rule(
+        "squeeze-to-itself", squeeze, x, samples=_with(squeeze, np.zeros(0, np.int64))
+    ),
+    Rule(
+        "unsqueeze-to-itself",
+        unsqueeze,
+        x,
+        samples=_with(unsqueeze, np.zeros(0, np.int64)),
+    ),
 )

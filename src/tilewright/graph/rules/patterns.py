@@ -312,7 +312,8 @@ class Operators:
             where = f"domain {self._domain!r}" if self._domain else "ONNX"
             raise InputError(
                 f"no operator {name!r} of {where} has a definition",
-                hint=did_you_mean(name, known) or "Register it first: see docs/operators.md",
+                hint=did_you_mean(name, known)
+                or "Register it first: see docs/operators.md",
             )
         found = Operator(name, self._domain)
         setattr(self, name, found)  # found at once the next time

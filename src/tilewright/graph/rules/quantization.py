@@ -86,14 +86,20 @@ def _in_range(graph: Graph, p: ByteProduct) -> bool:
 
 def _columns(op: Operation, rank: int) -> int:
     """The axis of the second operand along which the results have columns or channels."""
-    if onnx.Conv.covers(op) or (onnx.Gemm.covers(op) and op.attributes.get("transB", 0)):
+    if onnx.Conv.covers(op) or (
+        onnx.Gemm.covers(op) and op.attributes.get("transB", 0)
+    ):
         return 0
     return rank - 1
 
 
 def _is_plain_gemm(op: Operation, bias: Value | None) -> bool:
     alpha, beta = (op.attributes.get(n, 1.0) for n in ("alpha", "beta"))
-    return alpha == 1.0 and not op.attributes.get("transA", 0) and (bias is None or beta == 1.0)
+    return (
+        alpha == 1.0
+        and not op.attributes.get("transA", 0)
+        and (bias is None or beta == 1.0)
+    )
 
 
 def integer_sum(p: ByteProduct, f: Fragment) -> Value:
@@ -109,7 +115,11 @@ def integer_sum(p: ByteProduct, f: Fragment) -> Value:
 
 def along(p: ByteProduct) -> tuple[int, ...]:
     """How a parameter per column or channel broadcasts against the results."""
-    return (-1, *[1] * (len(p.right.whole.extents) - 2)) if onnx.Conv.covers(p.op) else (-1,)
+    return (
+        (-1, *[1] * (len(p.right.whole.extents) - 2))
+        if onnx.Conv.covers(p.op)
+        else (-1,)
+    )
 
 
 def shaped_along(f: Fragment, x: Value, shape: tuple[int, ...]) -> Value:
@@ -135,7 +145,9 @@ def whole_bias(graph: Graph, p: ByteProduct) -> Value | None:
     if not known or (found.zero is not None and not _is_known(graph, found.zero, 0)):
         return None
     whole = graph.constants.get(found.whole)
-    if whole is None or np.abs(whole.astype(np.int64)).max(initial=0) > _WHOLE - _largest(p):
+    if whole is None or np.abs(whole.astype(np.int64)).max(
+        initial=0
+    ) > _WHOLE - _largest(p):
         return None
     own, left, right = (graph.constants[v].reshape(-1) for v in scales)
     if 1 not in (own.size, right.size) and own.size != right.size:
@@ -158,7 +170,9 @@ def quantizer(op: Operation) -> Quantized | None:
         return None
     if scale.dtype is not float32 or not scale.static or math.prod(scale.extents) != 1:
         return None
-    plain = not op.attributes.get("precision", 0) and not op.attributes.get("block_size", 0)
+    plain = not op.attributes.get("precision", 0) and not op.attributes.get(
+        "block_size", 0
+    )
     return Quantized(out, scale, zero, None) if plain else None
 
 
@@ -188,10 +202,16 @@ def same_quantization(graph: Graph, x: Quantized, q: Quantized) -> bool:
 # ------------------------------------------------------------------------------------ quantities
 
 
-def quantized_by(graph: Graph, value: Value | None, dtypes: tuple[DType, ...]) -> Quantized | None:
+def quantized_by(
+    graph: Graph, value: Value | None, dtypes: tuple[DType, ...]
+) -> Quantized | None:
     """What is dequantized to `value`: integers with one scale, or one along an axis."""
     op = None if value is None else graph.producer(value)
-    if op is None or not onnx.DequantizeLinear.covers(op) or op.attributes.get("block_size"):
+    if (
+        op is None
+        or not onnx.DequantizeLinear.covers(op)
+        or op.attributes.get("block_size")
+    ):
         return None
     if value is None or value.dtype is not float32:  # `output_dtype` may say another
         return None

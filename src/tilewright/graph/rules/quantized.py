@@ -20,7 +20,15 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.integer import requantized
 from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
 from tilewright.graph.rules.match import Match
-from tilewright.graph.rules.patterns import Apply, Tensor, having, maybe, one_of, onnx, tensors
+from tilewright.graph.rules.patterns import (
+    Apply,
+    Tensor,
+    having,
+    maybe,
+    one_of,
+    onnx,
+    tensors,
+)
 from tilewright.graph.rules.quantization import (
     along,
     clip_bounds,
@@ -54,7 +62,11 @@ dequantized = _dequantized(x, x_scale, x_zero)
 selected = having(MOVES_DATA | SELECTS)(dequantized, ...).with_attributes()
 clipped = one_of(onnx.Relu, onnx.Clip)(real, ...).with_attributes().once()
 unclipped = _quantized(clipped)
-factors = (_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero), maybe(bias))
+factors = (
+    _dequantized(a, a_scale, a_zero),
+    _dequantized(b, b_scale, b_zero),
+    maybe(bias),
+)
 product = one_of(onnx.MatMul, onnx.Gemm, onnx.Conv)(*factors).with_attributes()
 inner = product.once()
 
@@ -114,7 +126,9 @@ def _product_in_bytes(m: Match, f: Fragment) -> Value | None:
     bias = None if p.bias is None else whole_bias(graph, p)
     if bias is None and p.bias is not None:
         return None
-    sides = [(s.whole, s.scale, zero_of(f, s, s.whole.dtype)) for s in (p.left, p.right)]
+    sides = [
+        (s.whole, s.scale, zero_of(f, s, s.whole.dtype)) for s in (p.left, p.right)
+    ]
     result = q.scale, zero_of(f, q, q.whole.dtype)
     if onnx.Conv.covers(p.op):
         operands = (*sides[0], *sides[1], *result, bias)
@@ -228,5 +242,11 @@ QUANTIZED = (
     ),
 )
 PRODUCTS = (
-    Rule("product-of-bytes", product, _real_product, exact=False, samples=_product_samples),
+    Rule(
+        "product-of-bytes",
+        product,
+        _real_product,
+        exact=False,
+        samples=_product_samples,
+    ),
 )

@@ -30,7 +30,9 @@ def unregister(name: str) -> None:
     """Apply the rule of that name no more. Raises InputError if there is none."""
     if name not in _registered:
         known = ", ".join(_registered) or "none"
-        raise InputError(f"no rule {name!r} is registered", code="TW-RULE", hint=f"Known: {known}")
+        raise InputError(
+            f"no rule {name!r} is registered", code="TW-RULE", hint=f"Known: {known}"
+        )
     del _registered[name]
 
 

@@ -19,7 +19,15 @@ from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match, matches
-from tilewright.graph.rules.patterns import Apply, Attribute, On, Operator, Pattern, Tensor, parts
+from tilewright.graph.rules.patterns import (
+    Apply,
+    Attribute,
+    On,
+    Operator,
+    Pattern,
+    Tensor,
+    parts,
+)
 
 Condition = Callable[[Match], bool]
 # Adds operators to the fragment and gives the result; None where the rule cannot be applied.
@@ -87,9 +95,13 @@ class Rule:
         bound = set(map(id, parts(self.pattern)))
         for part in parts(self.replacement):
             if isinstance(part, Tensor | Attribute) and id(part) not in bound:
-                raise self.error(f"{part} of its replacement is not in its pattern {self.pattern}")
+                raise self.error(
+                    f"{part} of its replacement is not in its pattern {self.pattern}"
+                )
             if isinstance(part, On) and id(part.pattern) not in bound:
-                raise self.error(f"{part.pattern} of its replacement is not in its pattern")
+                raise self.error(
+                    f"{part.pattern} of its replacement is not in its pattern"
+                )
 
     @property
     def names(self) -> frozenset[str]:
@@ -109,7 +121,9 @@ class Rule:
 
     def error(self, message: str, hint: str = "") -> InputError:
         """The error to raise for a rule that is wrong."""
-        return InputError(message, code="TW-RULE", where=f"rule {self.name!r}", hint=hint)
+        return InputError(
+            message, code="TW-RULE", where=f"rule {self.name!r}", hint=hint
+        )
 
     def __str__(self) -> str:
         right = (

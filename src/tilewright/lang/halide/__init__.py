@@ -21,9 +21,8 @@ from tilewright.lang.halide.absent import FUNCTIONS, refusing
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline
 from tilewright.lang.halide.levels import MemoryType
 from tilewright.lang.halide.plan import TailStrategy
-from tilewright.lang.halide.verbs import Stage
-from tilewright.notation.halide import boundary
-from tilewright.notation.halide.arithmetic import (
+from tilewright.lang.halide.syntax import boundary
+from tilewright.lang.halide.syntax.arithmetic import (
     atan2,
     div_round_to_zero,
     fract,
@@ -57,11 +56,11 @@ from tilewright.notation.halide.arithmetic import (
     widening_mul,
     widening_sub,
 )
-from tilewright.notation.halide.domain import RDom, RVar, Var
-from tilewright.notation.halide.expr import Expr, as_expr, unique
-from tilewright.notation.halide.image import Buffer, Param
-from tilewright.notation.halide.inline_reductions import arg_reduced, reduced
-from tilewright.notation.halide.intrinsics import (
+from tilewright.lang.halide.syntax.domain import RDom, RVar, Var
+from tilewright.lang.halide.syntax.expr import Expr, as_expr, unique
+from tilewright.lang.halide.syntax.image import Buffer, Param
+from tilewright.lang.halide.syntax.inline_reductions import arg_reduced, reduced
+from tilewright.lang.halide.syntax.intrinsics import (
     abs,
     absd,
     acos,
@@ -104,8 +103,9 @@ from tilewright.notation.halide.intrinsics import (
     u32,
     u64,
 )
-from tilewright.notation.halide.types import Bool, Float, Int, Type, UInt
-from tilewright.notation.halide.values import Tuple, undef
+from tilewright.lang.halide.syntax.types import Bool, Float, Int, Type, UInt
+from tilewright.lang.halide.syntax.values import Tuple, undef
+from tilewright.lang.halide.verbs import Stage
 
 BoundaryConditions: Final = SimpleNamespace(
     **{name: partial(f, func=Func) for name, f in boundary.CONDITIONS.items()}
@@ -177,7 +177,9 @@ def argmin(*args: Any, name: str | None = None) -> Tuple:
     return arg_reduced("argmin", *_named(args, name, "argmin"))
 
 
-def _named(args: Sequence[Any], name: str | None, default: str) -> tuple[Any, type[Func], str]:
+def _named(
+    args: Sequence[Any], name: str | None, default: str
+) -> tuple[Any, type[Func], str]:
     """The arguments of a reduction without the name, which may be the last of them."""
     if args and isinstance(args[-1], str):
         args, name = args[:-1], args[-1]

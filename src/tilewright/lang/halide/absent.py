@@ -8,7 +8,9 @@ from typing import Any, Final, NoReturn
 from tilewright.base.errors import UnsupportedError
 
 _GPU: Final = "use parallel and vectorize for a CPU; there is no GPU target"
-_SEE: Final = "print_loop_nest(sizes) shows the loops, print(f.kernel(sizes)) the program"
+_SEE: Final = (
+    "print_loop_nest(sizes) shows the loops, print(f.kernel(sizes)) the program"
+)
 _BUILD: Final = "tilewright.compile(f.kernel(sizes)).save(path) writes an artifact"
 _TEXT: Final = "f.compile_jit(sizes).source('kernel'), 'llvm' or 'asm' is the text"
 _TUNE: Final = "the sketches choose a schedule: cpu.default_schedule of f.kernel(sizes)"
@@ -88,4 +90,6 @@ class Absent:
     def __getattr__(self, name: str) -> Any:
         if name in VERBS:
             return refusing(name, VERBS[name])
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )

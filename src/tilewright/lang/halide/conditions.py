@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr import nodes
-from tilewright.notation.halide.expr import Expr
-from tilewright.notation.halide.image import Symbol
-from tilewright.notation.halide.pipeline import Pipeline
+from tilewright.lang.halide.syntax.expr import Expr
+from tilewright.lang.halide.syntax.image import Symbol
+from tilewright.lang.halide.syntax.pipeline import Pipeline
 
 _SIGNS: dict[type[nodes.Expr], str] = {
     nodes.Lt: "<",

@@ -15,17 +15,17 @@ from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.plan import Plan, Reorder, Split, line, plan_of
 from tilewright.lang.halide.replay import replay
+from tilewright.lang.halide.syntax import factor, lower
+from tilewright.lang.halide.syntax.definition import Definition
+from tilewright.lang.halide.syntax.domain import Var
+from tilewright.lang.halide.syntax.expr import Expr
+from tilewright.lang.halide.syntax.image import Buffer
+from tilewright.lang.halide.syntax.image import ImageParam as Given
+from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
+from tilewright.lang.halide.syntax.pipeline import pipeline
+from tilewright.lang.halide.syntax.wrap import cloned, wrapped
 from tilewright.lang.halide.verbs import Stage, var_name
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.halide import factor, lower
-from tilewright.notation.halide.definition import Definition
-from tilewright.notation.halide.domain import Var
-from tilewright.notation.halide.expr import Expr
-from tilewright.notation.halide.image import Buffer
-from tilewright.notation.halide.image import ImageParam as Given
-from tilewright.notation.halide.pipeline import Pipeline as Stages
-from tilewright.notation.halide.pipeline import pipeline
-from tilewright.notation.halide.wrap import cloned, wrapped
 from tilewright.schedule import Schedule
 
 
@@ -46,7 +46,11 @@ class Runs(Absent):
     def regions(self, sizes: Any) -> Stages:
         """The Funcs behind the outputs and their regions, to compute `sizes`."""
         buffers = _buffers(sizes)
-        wanted = [list(sizes)] * len(self._outputs) if buffers is None else self._sizes(buffers)
+        wanted = (
+            [list(sizes)] * len(self._outputs)
+            if buffers is None
+            else self._sizes(buffers)
+        )
         return pipeline(self._outputs, wanted)
 
     def _sizes(self, buffers: Sequence[Buffer]) -> list[list[tuple[int, int]]]:
@@ -87,11 +91,15 @@ class Runs(Absent):
         """The scheduled loops that compute `sizes`."""
         return self.schedule(sizes).kernel
 
-    def compile_jit(self, sizes: Any, target: str = "cpu", threads: int | None = None) -> Function:
+    def compile_jit(
+        self, sizes: Any, target: str = "cpu", threads: int | None = None
+    ) -> Function:
         """A function on arrays: the images in order of first use, then the outputs."""
         return self._function(sizes, target, threads)[0]
 
-    def _function(self, sizes: Any, target: str, threads: int | None) -> tuple[Function, Stages]:
+    def _function(
+        self, sizes: Any, target: str, threads: int | None
+    ) -> tuple[Function, Stages]:
         """The function and its pipeline, made again only if something new was said."""
         found = self.regions(sizes)
         said = tuple(f.said() if isinstance(f, Scheduled) else f for f in found.funcs)
@@ -101,7 +109,9 @@ class Runs(Absent):
             self._compiled[key] = Function(made, target, threads), found
         return self._compiled[key]
 
-    def realize(self, sizes: Any = (), target: str = "cpu", threads: int | None = None) -> Any:
+    def realize(
+        self, sizes: Any = (), target: str = "cpu", threads: int | None = None
+    ) -> Any:
         """Compute the outputs: a Buffer, or a tuple of them, one per value.
 
         Given Buffers are computed into, and None is returned. Raises InputError where an image has
@@ -111,7 +121,9 @@ class Runs(Absent):
         for image in stages.images:
             if image.data is None:
                 raise InputError(
-                    "it has no data", where=f"image {image.name()}", hint="set(buffer) first"
+                    "it has no data",
+                    where=f"image {image.name()}",
+                    hint="set(buffer) first",
                 )
         inputs = [i.data for i in stages.images]
         given = _buffers(sizes)
@@ -205,7 +217,9 @@ class ImageParam(Given):
 
 def _readers(given: Sequence[Any]) -> tuple[Func, ...] | None:
     """The Funcs of `in_(g)` or `in_([g, h])`; None of `in_()`."""
-    several = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    several = (
+        given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    )
     for reader in several:
         if not isinstance(reader, Func):
             raise InputError(
@@ -214,7 +228,9 @@ def _readers(given: Sequence[Any]) -> tuple[Func, ...] | None:
     return None if not given else tuple(several)
 
 
-def _once(known: dict[Any, Func], make: Any, source: Any, readers: tuple[Func, ...] | None) -> Func:
+def _once(
+    known: dict[Any, Func], make: Any, source: Any, readers: tuple[Func, ...] | None
+) -> Func:
     """The Func made before for these readers, in any order, or a new one."""
     key = None if readers is None else frozenset(readers)
     if key not in known:
@@ -245,7 +261,11 @@ class Update(Stage):
 
 def _pair(given: Any, plan: Plan) -> tuple[str, Var]:
     """An RVar by name and the Var of the partial results. Raises ScheduleError for others."""
-    if not isinstance(given, Sequence) or len(given) != 2 or not isinstance(given[1], Var):
+    if (
+        not isinstance(given, Sequence)
+        or len(given) != 2
+        or not isinstance(given[1], Var)
+    ):
         raise ScheduleError(
             f"rfactor: {given!r} is not an RVar and a Var",
             where=f"{plan.title}, {line()}",
@@ -258,7 +278,11 @@ def _reshaped(plan: Plan) -> Definition:
     """The update with an RDom of the loops that were made of its RVars."""
     definition = plan.func.definitions[plan.stage]
     for directive, said_at in plan.directives:
-        known = set() if definition.domain is None else {v.name() for v in definition.domain.vars}
+        known = (
+            set()
+            if definition.domain is None
+            else {v.name() for v in definition.domain.vars}
+        )
         match directive:
             case Split(old, outer, inner, size, _) if old in known:
                 definition = factor.split(definition, old, (outer, inner), size)

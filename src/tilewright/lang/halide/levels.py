@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.plan import Plan, line, plan_of
+from tilewright.lang.halide.syntax import func as notation
+from tilewright.lang.halide.syntax.expr import Expr, constant
 from tilewright.lang.halide.verbs import Verbs, var_name
-from tilewright.notation.halide import func as notation
-from tilewright.notation.halide.expr import Expr, constant
 
 
 class MemoryType(Enum):

@@ -10,7 +10,12 @@ from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Update
 from tilewright.loops.walk import below
 
-_KINDS = {"serial": "for", "vector": "vectorized", "unroll": "unrolled", "parallel": "parallel"}
+_KINDS = {
+    "serial": "for",
+    "vector": "vectorized",
+    "unroll": "unrolled",
+    "parallel": "parallel",
+}
 
 
 def show(state: Replay) -> str:
@@ -20,7 +25,9 @@ def show(state: Replay) -> str:
 
 class _Text:
     def __init__(self, state: Replay) -> None:
-        self.owner = {b.name: f for f, buffers in state.lowered.buffers.items() for b in buffers}
+        self.owner = {
+            b.name: f for f, buffers in state.lowered.buffers.items() for b in buffers
+        }
         for f, copies in state.buffers.items():
             self.owner |= {name: f for copy in copies for name in copy}
         self.firsts = {copy[0] for copies in state.buffers.values() for copy in copies}
@@ -38,7 +45,9 @@ class _Text:
                 yield f"{'  ' * depth}produce {made}:"
                 yield from self._nest(several, depth + 1, made)
 
-    def _nest(self, parts: Sequence[Stmt], depth: int, producing: str | None) -> Iterator[str]:
+    def _nest(
+        self, parts: Sequence[Stmt], depth: int, producing: str | None
+    ) -> Iterator[str]:
         for s in parts:
             head = self._head(s)
             if head is not None:

@@ -10,13 +10,13 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
 from tilewright.lang.halide.plan import Kind, Plan
+from tilewright.lang.halide.syntax.func import Func
+from tilewright.lang.halide.syntax.lower import Lowered
+from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.loops.analysis.access import accesses
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.walk import below, walk
-from tilewright.notation.halide.func import Func
-from tilewright.notation.halide.lower import Lowered
-from tilewright.notation.halide.pipeline import Pipeline
 from tilewright.schedule import Schedule, tree
 from tilewright.schedule.primitives.fold_storage import live_window
 
@@ -77,7 +77,8 @@ def place(f: Scheduled, state: Replay) -> None:
     if f in state.pipeline.outputs:
         if level is not None and level.func is not None:
             raise ScheduleError(
-                "it is the output, which is computed at root", where=f"{f.name()}, {level.line}"
+                "it is the output, which is computed at root",
+                where=f"{f.name()}, {level.line}",
             )
     elif level is None:
         _place_by_default(f, state)
@@ -111,7 +112,9 @@ def _each(f: Func, loops: list[str], state: Replay) -> Iterator[tuple[str, str]]
         yield loops[0], original
 
 
-def _copied(nests: list[Nest], loops: Sequence[str], buffer: str, state: Replay) -> None:
+def _copied(
+    nests: list[Nest], loops: Sequence[str], buffer: str, state: Replay
+) -> None:
     """Each nest once more: `loops` are the copies of all their loops, in order."""
     inside = [x for nest in nests for x in nest.loops.values()]
     copies = dict(zip(inside, loops, strict=True))
@@ -135,7 +138,9 @@ def _innermost(f: Func, state: Replay) -> list[str]:
     own = {x for n in state.of(f) for x in n.loops.values()}
     needed: dict[tuple[For, ...], set[Expr]] = {}
     for a in accesses(state.schedule.kernel.body):
-        if a.buffer.name in state.buffers[f][0] and not own & {x.var.name for x in a.loops}:
+        if a.buffer.name in state.buffers[f][0] and not own & {
+            x.var.name for x in a.loops
+        }:
             used = needed.setdefault(a.loops, set())
             for used_here in map(variables, a.index):
                 if all(isinstance(v, Var) for v in used_here):
@@ -149,7 +154,9 @@ def _innermost(f: Func, state: Replay) -> list[str]:
     return [x.var.name for x, around in found.items() if not set(around) & set(found)]
 
 
-def _place_copy(f: Scheduled, level: Level, loop: str, buffer: str, state: Replay) -> None:
+def _place_copy(
+    f: Scheduled, level: Level, loop: str, buffer: str, state: Replay
+) -> None:
     store, s = f.store, state.schedule
     if store is None or _same(store, level):
         store = _along(f, level, buffer, state)
@@ -194,7 +201,9 @@ def _along(f: Scheduled, level: Level, buffer: str, state: Replay) -> Level | No
     return None
 
 
-def _slide(f: Scheduled, level: Level, chain: list[str], buffer: str, state: Replay) -> None:
+def _slide(
+    f: Scheduled, level: Level, chain: list[str], buffer: str, state: Replay
+) -> None:
     """Compute `f` in the last loop of the chain, sliding along as many of them as can be."""
     s, slid = state.schedule, False
     main = state.of(f, buffer)[: len(f.definitions)]
@@ -233,7 +242,9 @@ def _between(kernel: Kernel, outer: str | None, inner: str) -> list[str]:
     return path[path.index(outer) + 1 :] if outer in path[:-1] else []
 
 
-def _loops_at(f: Scheduled, level: Level, verb: str, buffer: str, state: Replay) -> list[str]:
+def _loops_at(
+    f: Scheduled, level: Level, verb: str, buffer: str, state: Replay
+) -> list[str]:
     """The loops a level names: of the nests of that Func that use the buffer."""
     assert level.func is not None and level.var is not None
     found = [n.loops[level.var] for n in state.of(level.func) if level.var in n.loops]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import ScheduleError, TilewrightError
-from tilewright.notation.halide.expr import Expr
-from tilewright.notation.halide.func import Func
+from tilewright.lang.halide.syntax.expr import Expr
+from tilewright.lang.halide.syntax.func import Func
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 
@@ -161,7 +161,9 @@ class Special:
 def plan_of(func: Func, stage: int) -> Plan:
     """The plan of a definition nothing was said about."""
     definition = func.definitions[stage]
-    reduced = [] if definition.domain is None else [v.name() for v in definition.domain.vars]
+    reduced = (
+        [] if definition.domain is None else [v.name() for v in definition.domain.vars]
+    )
     pure = [
         v.name()
         for v, arg in zip(func.args, reversed(definition.args), strict=True)

@@ -21,17 +21,30 @@ from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.conditions import condition_text
 from tilewright.lang.halide.levels import MemoryType, Scheduled
 from tilewright.lang.halide.placing import Nest, Replay, place, said
-from tilewright.lang.halide.plan import Fuse, Kind, Plan, Rename, Reorder, Split, TailStrategy
+from tilewright.lang.halide.plan import (
+    Fuse,
+    Kind,
+    Plan,
+    Rename,
+    Reorder,
+    Split,
+    TailStrategy,
+)
+from tilewright.lang.halide.syntax.func import Func
+from tilewright.lang.halide.syntax.lower import kernel
+from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
 from tilewright.loops.nodes import For
-from tilewright.notation.halide.func import Func
-from tilewright.notation.halide.lower import kernel
-from tilewright.notation.halide.pipeline import Pipeline
 from tilewright.schedule import Schedule, tree
 
 # What fits here, inside a loop, goes to the stack.
 STACK_BYTES = 1 << 15
-_METHOD = {"vector": "vectorize", "unroll": "unroll", "parallel": "parallel", "serial": "serial"}
+_METHOD = {
+    "vector": "vectorize",
+    "unroll": "unroll",
+    "parallel": "parallel",
+    "serial": "serial",
+}
 
 
 def replay(pipeline: Pipeline, name: str) -> Replay:
@@ -108,7 +121,10 @@ def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
                     pair = _split(s, plan, loops.pop(directive.old), directive)
                     loops[directive.outer], loops[directive.inner] = pair
                 case Fuse():
-                    outer, inner = loops.pop(directive.outer), loops.pop(directive.inner)
+                    outer, inner = (
+                        loops.pop(directive.outer),
+                        loops.pop(directive.inner),
+                    )
                     loops[directive.fused] = s.fuse(outer, inner)
                 case Reorder():
                     s.reorder(*(loops[v] for v in reversed(directive.vars)))
@@ -133,7 +149,9 @@ def _specialize(nest: Nest, state: Replay) -> None:
             loops = {v: f"{x}.s" for v, x in other.loops.items() if f"{x}.s" in made}
             plan = special.plan if other is nest else other.plan
             done = 0 if other is nest else other.done
-            state.nests.append(Nest(other.func, other.stage, loops, other.buffer, plan, done))
+            state.nests.append(
+                Nest(other.func, other.stage, loops, other.buffer, plan, done)
+            )
 
 
 def _split(s: Schedule, plan: Plan, loop: str, directive: Split) -> tuple[str, str]:
@@ -149,7 +167,10 @@ def _split(s: Schedule, plan: Plan, loop: str, directive: Split) -> tuple[str, s
             except ScheduleError:
                 pass
         tail = TailStrategy.GuardWithIf
-    kind = {TailStrategy.GuardWithIf: "guard", TailStrategy.ShiftInwards: "overlap"}.get(tail)
+    kind = {
+        TailStrategy.GuardWithIf: "guard",
+        TailStrategy.ShiftInwards: "overlap",
+    }.get(tail)
     return _pair(s.split(loop, factor, kind or "exact"))  # type: ignore[arg-type]
 
 
@@ -161,7 +182,9 @@ def _run(nest: Nest, state: Replay) -> None:
     plan = nest.plan
     if plan is None:
         return
-    kinds = {d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, Kind)}
+    kinds = {
+        d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, Kind)
+    }
     for var, (kind, line) in kinds.items():
         loop = nest.loops.get(var)
         if loop is not None:
@@ -180,7 +203,11 @@ def _store(f: Scheduled, state: Replay) -> None:
             state.schedule.transform_layout(buffer, _permuted(f, f.layout))
         found, alloc = tree.find_buffer(state.schedule.kernel, buffer, "store_in")
         scope = f.memory.value
-        if scope is None and alloc is not None and any(isinstance(x, For) for x in alloc.above):
+        if (
+            scope is None
+            and alloc is not None
+            and any(isinstance(x, For) for x in alloc.above)
+        ):
             small = found.size * found.dtype.itemsize <= STACK_BYTES
             scope = MemoryType.Stack.value if small else None
         if scope is not None and scope != found.scope:

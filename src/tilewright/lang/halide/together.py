@@ -17,12 +17,19 @@ def share_loops(nests: Sequence[Nest], state: Replay) -> None:
         if nest.plan is None or nest.plan.together is None:
             continue
         with said(nest.plan.title, nest.plan.together.line):
-            _share(nest, _partner(nest, nest.plan.together, state), nest.plan.together, state)
+            _share(
+                nest,
+                _partner(nest, nest.plan.together, state),
+                nest.plan.together,
+                state,
+            )
 
 
 def _partner(nest: Nest, wanted: Together, state: Replay) -> Nest:
     """The nest of the other definition: the one there is, or that of the same copy."""
-    mine, other = ([n for n in state.nests if n.plan is plan] for plan in (nest.plan, wanted.plan))
+    mine, other = (
+        [n for n in state.nests if n.plan is plan] for plan in (nest.plan, wanted.plan)
+    )
     if len(mine) != len(other):
         raise ScheduleError(
             f"compute_with: {wanted.plan.title} is computed in {len(other)} places, "
@@ -42,7 +49,9 @@ def _share(nest: Nest, other: Nest, wanted: Together, state: Replay) -> None:
             hint="give both the same loops in the same order",
         )
     order = [f.var.name for f in loops_of(s.kernel.body)]
-    first, second = sorted((mine, theirs), key=lambda loops: order.index(loops[wanted.var]))
+    first, second = sorted(
+        (mine, theirs), key=lambda loops: order.index(loops[wanted.var])
+    )
     late = nest if second is mine else other
     for var in mine:
         _expect_one_kind(var, nest.plan, other.plan)
@@ -55,7 +64,8 @@ def _down_to(var: str, nest: Nest, state: Replay) -> dict[str, str]:
     names = {loop: v for v, loop in nest.loops.items()}
     if var not in nest.loops:
         raise ScheduleError(
-            f"compute_with: its loop {var} is shared already", hint="share the loops of both once"
+            f"compute_with: its loop {var} is shared already",
+            hint="share the loops of both once",
         )
     _, place = tree.find_loop(state.schedule.kernel, nest.loops[var], "compute_with")
     path = [*(f.var.name for f in place.loops), nest.loops[var]]

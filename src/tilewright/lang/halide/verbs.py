@@ -23,8 +23,8 @@ from tilewright.lang.halide.plan import (
     Together,
     line,
 )
-from tilewright.notation.halide.domain import RDom, RVar, Var
-from tilewright.notation.halide.expr import as_expr, constant
+from tilewright.lang.halide.syntax.domain import RDom, RVar, Var
+from tilewright.lang.halide.syntax.expr import as_expr, constant
 
 
 def var_name(var: Any) -> str:
@@ -33,7 +33,9 @@ def var_name(var: Any) -> str:
         return var.name()
     if isinstance(var, RDom) and len(var.vars) == 1:
         return var.vars[0].name()
-    raise ScheduleError(f"{var!r} is not a Var", where=line(), hint="loops are named by Vars")
+    raise ScheduleError(
+        f"{var!r} is not a Var", where=line(), hint="loops are named by Vars"
+    )
 
 
 class Verbs:
@@ -47,14 +49,21 @@ class Verbs:
         raise NotImplementedError
 
     def split(
-        self, old: Any, outer: Any, inner: Any, factor: Any, tail: TailStrategy = TailStrategy.Auto
+        self,
+        old: Any,
+        outer: Any,
+        inner: Any,
+        factor: Any,
+        tail: TailStrategy = TailStrategy.Auto,
     ) -> Self:
         """Tiles of `factor` iterations: `outer` over them, `inner` inside; names may be reused."""
         plan, size = self._plan(), constant(factor)
         names = var_name(old), var_name(outer), var_name(inner)
         at = plan.at(names[0], "split")
         if size < 1:
-            raise ScheduleError(f"split: the factor is {size}", where=f"{plan.title}, {line()}")
+            raise ScheduleError(
+                f"split: the factor is {size}", where=f"{plan.title}, {line()}"
+            )
         plan.expect_new(names[1:], "split", names[:1])
         plan.vars[at : at + 1] = [names[2], names[1]]
         plan.add(Split(*names, size, tail))
@@ -83,7 +92,9 @@ class Verbs:
         plan.add(Reorder(names))
         return self
 
-    def tile(self, x: Any, y: Any, *rest: Any, tail: TailStrategy = TailStrategy.Auto) -> Self:
+    def tile(
+        self, x: Any, y: Any, *rest: Any, tail: TailStrategy = TailStrategy.Auto
+    ) -> Self:
         """`tile(x, y, xo, yo, xi, yi, xfactor, yfactor)`; without xo, yo the outer loops keep x, y.
 
         The order afterwards, innermost first: xi, yi, xo, yo.
@@ -108,7 +119,9 @@ class Verbs:
         """The loop as vector lanes; with a factor, the inner loop of a split by it."""
         return self._kind("vector", var, factor, tail)
 
-    def unroll(self, var: Any, factor: Any = None, tail: TailStrategy = TailStrategy.Auto) -> Self:
+    def unroll(
+        self, var: Any, factor: Any = None, tail: TailStrategy = TailStrategy.Auto
+    ) -> Self:
         """The loop written out; with a factor, the inner loop of a split by it."""
         return self._kind("unroll", var, factor, tail)
 
@@ -141,7 +154,9 @@ class Verbs:
         """
         plan = self._plan()
         copy = Plan(plan.func, plan.stage, list(plan.vars))
-        plan.special.append(Special(as_expr(condition), copy, len(plan.directives), line()))
+        plan.special.append(
+            Special(as_expr(condition), copy, len(plan.directives), line())
+        )
         return Stage(copy)
 
     def compute_with(self, other: Any, var: Any) -> Self:

@@ -7,7 +7,7 @@
     s = t.create_schedule(C.op)
     f = t.build(s, [A, B, C])
 
-`docs/te.md` is the tutorial. Every scalar function of `notation/te/functions.py` is here too.
+`docs/te.md` is the tutorial. Every scalar function of `lang/te/syntax/functions.py` is here too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,19 @@ from tilewright.lang.te.intrinsic import (
 )
 from tilewright.lang.te.records import ThreadAxis, thread_axis
 from tilewright.lang.te.schedule import Schedule, create_schedule
-from tilewright.notation.te.build import compute, placeholder, reduce_axis, scan, var
-from tilewright.notation.te.functions import TABLE as _FUNCTIONS
-from tilewright.notation.te.functions import bitcast, cast, const, if_then_else, select
-from tilewright.notation.te.nodes import Axis, Tensor
-from tilewright.notation.te.printer import parse, show
-from tilewright.notation.te.program import computation
-from tilewright.notation.te.reduce import (
+from tilewright.lang.te.syntax.build import compute, placeholder, reduce_axis, scan, var
+from tilewright.lang.te.syntax.functions import TABLE as _FUNCTIONS
+from tilewright.lang.te.syntax.functions import (
+    bitcast,
+    cast,
+    const,
+    if_then_else,
+    select,
+)
+from tilewright.lang.te.syntax.nodes import Axis, Tensor
+from tilewright.lang.te.syntax.printer import parse, show
+from tilewright.lang.te.syntax.program import computation
+from tilewright.lang.te.syntax.reduce import (
     all,
     any,
     argmax,

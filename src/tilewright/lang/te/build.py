@@ -10,15 +10,17 @@ from tilewright.base.errors import InputError, ScheduleError
 from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.function import Function
 from tilewright.lang.te.schedule import Schedule
+from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
+from tilewright.lang.te.syntax.program import Scope
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.te.nodes import Compute, Placeholder, Tensor
-from tilewright.notation.te.program import Scope
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.fuse import fuse
 from tilewright.targets import registry
 
-SPECIALIZED: Final = 64  # functions kept for values of symbolic sizes, least recently used out
+SPECIALIZED: Final = (
+    64  # functions kept for values of symbolic sizes, least recently used out
+)
 
 
 def lower(
@@ -35,7 +37,9 @@ def lower(
     applied.
     """
     if sizes is not None and not isinstance(sizes, Mapping):
-        raise InputError(f"the sizes are {sizes!r}", where="lower", hint="as in sizes={n: 64}")
+        raise InputError(
+            f"the sizes are {sizes!r}", where="lower", hint="as in sizes={n: 64}"
+        )
     return s.replay(_arguments(s, args), sizes, name).schedule.kernel
 
 
@@ -64,7 +68,9 @@ def build(
 
     def make(sizes: Mapping[Var, int]) -> Function:
         if auto:
-            return Function(_by_sketches(s, params, target, name, sizes), target, threads)
+            return Function(
+                _by_sketches(s, params, target, name, sizes), target, threads
+            )
         return Function(lower(s, params, name, sizes=sizes), target, threads)
 
     return Specializing(s, params, make) if s.sizes else make({})
@@ -89,7 +95,9 @@ def _by_sketches(
     if not recurs:
         stages = [FusionGroup(c.name, (c,)) for c in computations]
         steps = fuse(stages, frozenset(plain.outputs))
-        computations = tuple(c for x in steps if isinstance(x, FusionGroup) for c in x.computations)
+        computations = tuple(
+            c for x in steps if isinstance(x, FusionGroup) for c in x.computations
+        )
         plain = plain_nests(plain.name, computations, plain.params, plain.outputs)
     return machine.default_schedule(plain, computations, ()).kernel
 
@@ -97,11 +105,15 @@ def _by_sketches(
 def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     if not isinstance(s, Schedule):
         raise InputError(
-            f"{s!r} is not a schedule", hint="make one with create_schedule(C.op)", where="schedule"
+            f"{s!r} is not a schedule",
+            hint="make one with create_schedule(C.op)",
+            where="schedule",
         )
     if not isinstance(args, Sequence):
         raise InputError(
-            f"the arguments are {args!r}", where="args", hint="a list of tensors: [A, B, C]"
+            f"the arguments are {args!r}",
+            where="args",
+            hint="a list of tensors: [A, B, C]",
         )
     given = tuple(args)
     for t in given:
@@ -181,7 +193,9 @@ class Specializing:
                     sizes.setdefault(e, int(n))
         scope = Scope(sizes)
         for t, a in zip(self.params, arrays, strict=True):
-            expected = tuple(scope.extent(e) if isinstance(e, Expr) else e for e in t.shape)
+            expected = tuple(
+                scope.extent(e) if isinstance(e, Expr) else e for e in t.shape
+            )
             if tuple(a.shape) != expected:
                 values = ", ".join(f"{v.name} = {n}" for v, n in sizes.items())
                 raise InputError(

@@ -12,8 +12,8 @@ from tilewright.expr.nodes import INDEX, Add, Expr, Load, Mod, Mul, Select, as_e
 from tilewright.ir.node import Node, substitute, transform
 from tilewright.lang.te.records import Handle, Line, Split
 from tilewright.lang.te.stage import Stage
-from tilewright.notation.te.nodes import Axis, Compute, Op, Tensor
-from tilewright.notation.te.program import copy
+from tilewright.lang.te.syntax.nodes import Axis, Compute, Op, Tensor
+from tilewright.lang.te.syntax.program import copy
 
 
 def cached(source: Tensor, name: str, scope: str) -> tuple[Tensor, Compute]:
@@ -42,7 +42,10 @@ def split_output(
     keep: whether the axes stay with the operation (what was said about them does), or go to the
     copy.
     """
-    made = tuple(Tensor(n, t.shape, t.dtype, scope) for n, t in zip(names, op.outputs, strict=True))
+    made = tuple(
+        Tensor(n, t.shape, t.dtype, scope)
+        for n, t in zip(names, op.outputs, strict=True)
+    )
     fresh = _fresh_axes(op)
     inner, axis = (op, fresh) if keep else (_over(op, fresh), op.axis)
     inner = replace(inner, name=names[0], outputs=made)
@@ -56,7 +59,9 @@ def _over(op: Compute, axis: tuple[Axis, ...]) -> Compute:
     """The operation over other axes."""
     to: dict[Any, Any] = dict(zip(op.axis, axis, strict=True))
     values = tuple(substitute(v, to) for v in op.values)
-    return replace(op, axis=axis, values=values, scanned=tuple(to[a] for a in op.scanned))
+    return replace(
+        op, axis=axis, values=values, scanned=tuple(to[a] for a in op.scanned)
+    )
 
 
 def _fresh_axes(op: Compute) -> tuple[Axis, ...]:
@@ -80,7 +85,9 @@ def factored(
         )
     if op.reducer is None or not op.reducer.commutative:
         raise ScheduleError(
-            f"{op.reducer} does not commute", where=str(line), hint="keep the reduction in order"
+            f"{op.reducer} does not commute",
+            where=str(line),
+            hint="keep the reduction in order",
         )
     extents = _extents(stage, op, line)
     axes: dict[Handle, Axis] = {
@@ -92,10 +99,16 @@ def factored(
     mapping: dict[Any, Any] = dict(zip(op.axis, free, strict=True))
     values = tuple(substitute(v, mapping) for v in values)
     shape = (extents[loop], *op.outputs[0].shape)
-    labels = [name] if len(values) == 1 else [f"{name}.v{n}" for n in range(len(values))]
-    parts = tuple(Tensor(n, shape, t.dtype) for n, t in zip(labels, op.outputs, strict=True))
+    labels = (
+        [name] if len(values) == 1 else [f"{name}.v{n}" for n in range(len(values))]
+    )
+    parts = tuple(
+        Tensor(n, shape, t.dtype) for n, t in zip(labels, op.outputs, strict=True)
+    )
     rest = tuple(axes[x] for x in reduced if x is not loop)
-    partial = Compute(name, (first, *free), rest, values, op.reducer if rest else None, (), parts)
+    partial = Compute(
+        name, (first, *free), rest, values, op.reducer if rest else None, (), parts
+    )
     for t in parts:
         t.op = partial
     over = Axis(loop.name, INDEX, 0, extents[loop], PW)
@@ -132,7 +145,9 @@ def _through(
     outside: Expr | None = None
     for r in reversed(stage.relations):
         if isinstance(r, Split) and r.outer in at:
-            at[r.parent] = Add(Mul(at[r.outer], as_expr(extents[r.inner], INDEX)), at[r.inner])
+            at[r.parent] = Add(
+                Mul(at[r.outer], as_expr(extents[r.inner], INDEX)), at[r.inner]
+            )
             if extents[r.outer] * extents[r.inner] != extents[r.parent]:
                 inside = at[r.parent] < extents[r.parent]
                 outside = inside if outside is None else outside & inside
@@ -141,7 +156,8 @@ def _through(
             at[r.outer], at[r.inner] = at[r.fused] // inner, Mod(at[r.fused], inner)
     # `low` of an axis is added where a body becomes a Computation; here the axis is gone.
     mapping: dict[Any, Any] = {
-        a: Add(at[a], as_expr(a.low, INDEX)) if a.low != 0 else at[a] for a in op.reduce_axis
+        a: Add(at[a], as_expr(a.low, INDEX)) if a.low != 0 else at[a]
+        for a in op.reduce_axis
     }
     values = tuple(substitute(v, mapping) for v in op.values)
     if outside is None or op.reducer is None:

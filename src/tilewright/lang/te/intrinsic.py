@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.base.errors import InputError
+from tilewright.lang.te.syntax.nodes import Compute, Tensor
+from tilewright.lang.te.syntax.program import computation
 from tilewright.loops import intrinsic
 from tilewright.loops.intrinsic import Lower, TensorIntrinsic
-from tilewright.notation.te.nodes import Compute, Tensor
-from tilewright.notation.te.program import computation
 
 
-def decl_tensor_intrinsic(op: Compute | Tensor, lower: Lower, **options: Any) -> TensorIntrinsic:
+def decl_tensor_intrinsic(
+    op: Compute | Tensor, lower: Lower, **options: Any
+) -> TensorIntrinsic:
     """An intrinsic whose behavior is the operation `op`, as in `decl_tensor_intrinsic(y.op, f)`.
 
     lower(inputs, outputs): the hardware call, or (compute, reset, update). options: as for

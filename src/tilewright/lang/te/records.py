@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.notation.te.nodes import Axis
+from tilewright.lang.te.syntax.nodes import Axis
 from tilewright.schedule.primitives.split import Tail
 
 

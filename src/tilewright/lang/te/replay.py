@@ -26,7 +26,7 @@ from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.records import Handle, Line, Split
 from tilewright.lang.te.stage import Attach, Stage
-from tilewright.notation.te.program import Program
+from tilewright.lang.te.syntax.program import Program
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import find_loop, trips
 
@@ -73,7 +73,9 @@ def replay(stages: Sequence[Stage], program: Program, s: Schedule) -> Replayed:
         for stage in stages:
             for mark in stage.marks:
                 if mark.verb in verbs:
-                    _apply(s, nests[stage], mark.line, (mark.verb, mark.loop, mark.args))
+                    _apply(
+                        s, nests[stage], mark.line, (mark.verb, mark.loop, mark.args)
+                    )
     return Replayed(s, {stage: nest.names for stage, nest in nests.items()})
 
 
@@ -171,11 +173,15 @@ def _fuse(s: Schedule, nest: _Nest, pair: tuple[Handle, Handle], fused: Handle) 
         nest.names[fused] = s.fuse(*names) if len(names) == 2 else names[0]
 
 
-def _permute(s: Schedule, nest: _Nest, before: list[Handle], after: list[Handle]) -> None:
+def _permute(
+    s: Schedule, nest: _Nest, before: list[Handle], after: list[Handle]
+) -> None:
     """Put the loops `before` of a perfect nest in the order `after`, where that is another."""
     queue = iter(after)
     nest.order = [next(queue) if x in before else x for x in nest.order]
-    old, new = ([nest.names[x] for x in row if x in nest.names] for row in (before, after))
+    old, new = (
+        [nest.names[x] for x in row if x in nest.names] for row in (before, after)
+    )
     if old != new:
         s.reorder(*new)
 
@@ -200,7 +206,10 @@ def _order(s: Schedule, nest: _Nest, wanted: list[Handle]) -> None:
 
 
 def _apply(
-    s: Schedule, nest: _Nest, line: Line, mark: tuple[str, Handle | None, tuple[Any, ...]]
+    s: Schedule,
+    nest: _Nest,
+    line: Line,
+    mark: tuple[str, Handle | None, tuple[Any, ...]],
 ) -> None:
     """A primitive on a loop, and on its twins in the nests that start the reduction."""
     verb, loop, args = mark

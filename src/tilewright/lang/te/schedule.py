@@ -12,11 +12,18 @@ from tilewright.lang.te.records import Handle, Line
 from tilewright.lang.te.replay import Replayed, replay
 from tilewright.lang.te.stage import Stage
 from tilewright.lang.te.staging import Cache, begin
+from tilewright.lang.te.syntax.naming import assigned, caller_line
+from tilewright.lang.te.syntax.nodes import Compute, Op, Placeholder, Recurrence, Tensor
+from tilewright.lang.te.syntax.program import (
+    Program,
+    Sizes,
+    check_static,
+    lower,
+    order,
+    sizes_of,
+)
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.scopes import Scope, check_scope
-from tilewright.notation.te.naming import assigned, caller_line
-from tilewright.notation.te.nodes import Compute, Op, Placeholder, Recurrence, Tensor
-from tilewright.notation.te.program import Program, Sizes, check_static, lower, order, sizes_of
 from tilewright.schedule import Schedule as Primitives
 from tilewright.schedule import Trace
 
@@ -39,7 +46,9 @@ class Schedule:
                 self.stages += [Stage(step, step.outputs, op) for step in op.steps]
             if not isinstance(op, Placeholder):
                 self.stages.append(Stage(op, op.outputs))
-        self.inputs = tuple(op.output for op in order(outputs) if isinstance(op, Placeholder))
+        self.inputs = tuple(
+            op.output for op in order(outputs) if isinstance(op, Placeholder)
+        )
         self._plain = self._ops()  # what the steps of a trace begin with
         self._caches: list[Cache] = []
 
@@ -51,7 +60,9 @@ class Schedule:
             if any(t.op is of for t in stage.tensors):
                 return stage
         names = ", ".join(stage.name for stage in self.stages)
-        raise InputError(f"{of!r} is not a stage", where="schedule", hint=f"the stages are {names}")
+        raise InputError(
+            f"{of!r} is not a stage", where="schedule", hint=f"the stages are {names}"
+        )
 
     # -- stages made of stages
 
@@ -67,7 +78,9 @@ class Schedule:
         line = _line("cache_read", tensor, scope, readers)
         if not isinstance(tensor, Tensor):
             raise ScheduleError(
-                f"{tensor!r} is not a tensor", where=str(line), hint="give the tensor itself"
+                f"{tensor!r} is not a tensor",
+                where=str(line),
+                hint="give the tensor itself",
             )
         check_scope(scope, str(line))
         stages = [s for s in self.stages if dataflow.reads(s.op, tensor)]
@@ -107,12 +120,16 @@ class Schedule:
         stage, op = self._compute(tensor, line)
         found = [name] if name else assigned()
         names = (
-            found if len(found) == len(op.outputs) else [f"{t.name}.{scope}" for t in op.outputs]
+            found
+            if len(found) == len(op.outputs)
+            else [f"{t.name}.{scope}" for t in op.outputs]
         )
         inner, made, outer = dataflow.split_output(op, names, scope, keep=stage.touched)
         self.stages.insert(self.stages.index(stage), stage.moved(inner, made))
         stage.restart(outer)
-        self._caches += [Cache("cache_write", t, m) for t, m in zip(op.outputs, made, strict=True)]
+        self._caches += [
+            Cache("cache_write", t, m) for t, m in zip(op.outputs, made, strict=True)
+        ]
         return made[0] if len(made) == 1 else made
 
     def rfactor(
@@ -222,7 +239,9 @@ def create_schedule(ops: Any) -> Schedule:
         outputs |= dict.fromkeys((o,) if isinstance(o, Tensor) else o.outputs)
     if not outputs:
         raise InputError(
-            "there is nothing to compute", where="create_schedule", hint="as create_schedule(C.op)"
+            "there is nothing to compute",
+            where="create_schedule",
+            hint="as create_schedule(C.op)",
         )
     for t in outputs:
         if isinstance(t.op, Placeholder):

@@ -24,11 +24,11 @@ from tilewright.lang.te.records import (
     ThreadAxis,
     consumed,
 )
+from tilewright.lang.te.syntax.naming import caller_line
+from tilewright.lang.te.syntax.nodes import Axis, Op, Recurrence, Tensor
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import AXES
 from tilewright.loops.scopes import Scope, check_scope
-from tilewright.notation.te.naming import caller_line
-from tilewright.notation.te.nodes import Axis, Op, Recurrence, Tensor
 from tilewright.schedule.primitives.split import Tail
 
 
@@ -87,7 +87,9 @@ class Stage:
         self._leaf(parent, line)
         size = whole(factor if nparts is None else nparts, 1)
         if (factor is None) == (nparts is None) or size is None:
-            raise _error(line, "give factor= or nparts=, a positive integer", "as in split(x, 8)")
+            raise _error(
+                line, "give factor= or nparts=, a positive integer", "as in split(x, 8)"
+            )
         factor, nparts = (size, None) if nparts is None else (None, size)
         if tail not in (None, *get_args(Tail)):
             raise _error(line, f"unknown tail {tail!r}", ", ".join(get_args(Tail)))
@@ -105,7 +107,9 @@ class Stage:
         loops, factors = loops_and_factors[:n], loops_and_factors[n:]
         if not n or len(factors) != n or any(whole(f) is None for f in factors):
             line = self._line("tile", *loops_and_factors)
-            raise _error(line, "give n loops and then n factors", "as in tile(y, x, 8, 8)")
+            raise _error(
+                line, "give n loops and then n factors", "as in tile(y, x, 8, 8)"
+            )
         pairs = [self.split(x, f) for x, f in zip(loops, factors, strict=True)]
         made = (*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
         self.reorder(*made)
@@ -122,7 +126,9 @@ class Stage:
             self._leaf(inner, line)
             if self.leaves.index(inner) != self.leaves.index(outer) + 1:
                 hint = "reorder first"
-                raise _error(line, f"{inner} is not the loop directly inside {outer}", hint)
+                raise _error(
+                    line, f"{inner} is not the loop directly inside {outer}", hint
+                )
             if inner.combine != outer.combine:
                 what = f"{outer} and {inner} are combined differently"
                 raise _error(line, what, "fuse loops of one kind")
@@ -172,7 +178,9 @@ class Stage:
 
     def annotate(self, loop: Handle, key: str, value: Any = True) -> None:
         """A note for what reads the kernel later."""
-        self._mark("annotate", loop, key, int(value) if isinstance(value, bool) else value)
+        self._mark(
+            "annotate", loop, key, int(value) if isinstance(value, bool) else value
+        )
 
     def pragma(self, loop: Handle, key: str, value: Any = None) -> None:
         """A note with the key `pragma_<key>`, as TVM has it."""
@@ -189,7 +197,9 @@ class Stage:
         line = self._line("compute_at", stage, loop)
         stage._leaf(loop, line)
         if stage is self:
-            raise _error(line, "a stage cannot be computed inside itself", "name another stage")
+            raise _error(
+                line, "a stage cannot be computed inside itself", "name another stage"
+            )
         self.attach = Attach(line, "at", stage, loop)
 
     def compute_inline(self) -> None:
@@ -209,7 +219,9 @@ class Stage:
         """Rows (the extent of everything inside `axis`) of a length = offset modulo factor."""
         line = self._line("storage_align", axis, factor, offset)
         if axis not in self.op.axis:
-            raise _error(line, f"{axis} is not an axis of {self.name}", "take one of .op.axis")
+            raise _error(
+                line, f"{axis} is not an axis of {self.name}", "take one of .op.axis"
+            )
         assert isinstance(axis, Axis)
         dim = self.op.axis.index(axis)
         self.marks.append(Mark(line, "storage_align", None, (dim, factor, offset)))
@@ -269,7 +281,9 @@ class Stage:
         why = f"{loop!r} is not a loop of {self.name}"
         if made is not None:
             why = f"{loop!r} is no longer a loop since {made.line}"
-        raise _error(line, why, f"its loops are {', '.join(x.name for x in self.leaves)}")
+        raise _error(
+            line, why, f"its loops are {', '.join(x.name for x in self.leaves)}"
+        )
 
     def _replace(self, old: Sequence[Handle], new: Sequence[Handle]) -> None:
         at = self.leaves.index(old[0])

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.base.errors import ScheduleError
+from tilewright.lang.te.syntax.nodes import Tensor
+from tilewright.lang.te.syntax.program import Program
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.walk import walk
-from tilewright.notation.te.nodes import Tensor
-from tilewright.notation.te.program import Program
 from tilewright.schedule import Schedule
 
 
@@ -58,6 +58,12 @@ def _in_order(caches: Sequence[Cache]) -> Iterator[Cache]:
 def _other_names(one: Kernel, other: Kernel) -> list[str]:
     """The loops of `one` that are called otherwise in `other`, each with its name there."""
     here, there = (
-        [p.stmt.var.name for p in walk(k.body) if isinstance(p.stmt, For)] for k in (one, other)
+        [p.stmt.var.name for p in walk(k.body) if isinstance(p.stmt, For)]
+        for k in (one, other)
     )
-    return [name for pair in zip(here, there, strict=False) if pair[0] != pair[1] for name in pair]
+    return [
+        name
+        for pair in zip(here, there, strict=False)
+        if pair[0] != pair[1]
+        for name in pair
+    ]

@@ -70,7 +70,9 @@ def environment(root: Stmt) -> Env:
 @lru_cache(maxsize=64)
 def _environment(root: Stmt) -> Mapping[Any, tuple[int, int]]:
     """As `environment`, which is asked again and again about one program."""
-    return {f.var: (0, max(f.trips - 1, 0)) for f in loops_of(root) if f.trips is not None}
+    return {
+        f.var: (0, max(f.trips - 1, 0)) for f in loops_of(root) if f.trips is not None
+    }
 
 
 def expressions(s: Stmt) -> tuple[Expr, ...]:
@@ -91,7 +93,9 @@ def in_loops(above: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
     What is allocated outside of all loops is made once, as parameters are.
     """
-    first = next((n for n, s in enumerate(above) if isinstance(s, For | While)), len(above))
+    first = next(
+        (n for n, s in enumerate(above) if isinstance(s, For | While)), len(above)
+    )
     return above[first:]
 
 
@@ -120,14 +124,19 @@ def guarded_accesses(root: Stmt, inside: Stmt | None = None) -> Iterator[Access]
 
 
 def _guarded(
-    at: Place, guards: tuple[Guard, ...], ranges: dict[Any, Interval], inside: Stmt | None
+    at: Place,
+    guards: tuple[Guard, ...],
+    ranges: dict[Any, Interval],
+    inside: Stmt | None,
 ) -> Iterator[Access]:
     if inside is None or inside in at.above:
         for r in reads(expressions(at.stmt), ranges, guards):
             yield Access(r.load.buffer, r.load.index, "load", at, r.ranges, r.guards)
         yield from _written(at, in_loops(at.above), ranges, guards)
     for child, more, known in _inner(at.stmt, ranges):
-        yield from _guarded(Place(child, (*at.above, at.stmt)), (*guards, *more), known, inside)
+        yield from _guarded(
+            Place(child, (*at.above, at.stmt)), (*guards, *more), known, inside
+        )
 
 
 def _written(
@@ -162,7 +171,9 @@ def _loop_ranges(s: For, ranges: dict[Any, Interval]) -> dict[Any, Interval]:
     """`ranges` with the loop's variable between 0 and its extent."""
     top = bounds(s.extent, ranges)[1]
     inside = {**ranges, s.var: (0, None if top is None else top - 1)}
-    return inside if s.trips is not None else lasting(refine(inside, Lt(s.var, s.extent)))
+    return (
+        inside if s.trips is not None else lasting(refine(inside, Lt(s.var, s.extent)))
+    )
 
 
 def shared(
@@ -203,4 +214,6 @@ def commute(a: Access, b: Access) -> bool:
     if not a.together or a.together != b.together:
         return False
     assert a.reducer is not None and b.reducer is not None
-    return a.reducer.commutative and b.reducer.commutative and a.reducer.does_as(b.reducer)
+    return (
+        a.reducer.commutative and b.reducer.commutative and a.reducer.does_as(b.reducer)
+    )

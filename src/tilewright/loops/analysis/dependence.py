@@ -69,7 +69,9 @@ def can_parallelize(
         return a.place is b.place if a.writes and b.writes else covered(a.buffer)
 
     at = _find(kernel, loop)
-    return Question(_band(at), _around(at), _differ, ideal=ideal, updates=updates).decide(kernel)
+    return Question(
+        _band(at), _around(at), _differ, ideal=ideal, updates=updates
+    ).decide(kernel)
 
 
 def can_reorder(
@@ -99,7 +101,9 @@ def can_reorder(
     def relation(p: Sequence[str], q: Sequence[str]) -> str:
         return _backwards(p, q) if new is None else _exchanged(p, q, new)
 
-    question = Question(band, _around(places[-1]), relation, settled, ideal=ideal, symmetric=False)
+    question = Question(
+        band, _around(places[-1]), relation, settled, ideal=ideal, symmetric=False
+    )
     return question.decide(kernel)
 
 
@@ -159,7 +163,9 @@ def can_delay(
         return least > 0 and all(f.var in same for f in _band(place))
 
     wanted = _between([first], [second])
-    return Question(_band(place), _around(place), late, settled, wanted=wanted).decide(kernel)
+    return Question(_band(place), _around(place), late, settled, wanted=wanted).decide(
+        kernel
+    )
 
 
 def are_independent(loop: For, env: Env) -> Legal | Unknown:
@@ -171,7 +177,9 @@ def are_independent(loop: For, env: Env) -> Legal | Unknown:
     pair = next(question.open_pairs(env), None)
     if pair is None:
         return LEGAL
-    return Unknown(f"whether iterations of {loop.var.name} meet is left open", "lemma", pair)
+    return Unknown(
+        f"whether iterations of {loop.var.name} meet is left open", "lemma", pair
+    )
 
 
 def covered_in(body: Stmt, env: Env, once: bool = False) -> Covered:

@@ -67,7 +67,9 @@ def ask(
     return Illegal(reason, witness, shown)
 
 
-def iteration(domain: Domain, access: Access, around: dict[Var, str] | None = None) -> Translator:
+def iteration(
+    domain: Domain, access: Access, around: dict[Var, str] | None = None
+) -> Translator:
     """One iteration of the loops around an access, under its guards, added to `domain`.
 
     around: the names of variables that there are already.

@@ -55,7 +55,9 @@ def agreeing(
     without_overlap: read overlapping tiles as if they did not overlap, if they are the same tiles
     in both accesses (the caller knows that this is enough; see `overlap`).
     """
-    system = _System(a.ranges, b.ranges, frozenset(band), _inner(a, band) | _inner(b, band))
+    system = _System(
+        a.ranges, b.ranges, frozenset(band), _inner(a, band) | _inner(b, band)
+    )
     agreed: set[Expr] = {v for v in band if _fixed(a.ranges, v) and _fixed(b.ranges, v)}
     for forms in _readings(a, b, band, without_overlap):
         equations = [system.equation(i, j) for i, j in forms]
@@ -198,7 +200,11 @@ def _completed(agreed: Collection[Expr]) -> list[Expr]:
     """The expressions of which both the quotient and the remainder agree."""
     found = []
     for e in agreed:
-        if not isinstance(e, Mod) or not isinstance(e.rhs, Const) or e.rhs.value.real <= 0:
+        if (
+            not isinstance(e, Mod)
+            or not isinstance(e.rhs, Const)
+            or e.rhs.value.real <= 0
+        ):
             continue
         whole, quotients = e.lhs, [FloorDiv(e.lhs, e.rhs)]
         if isinstance(whole, FloorDiv) and isinstance(whole.rhs, Const):

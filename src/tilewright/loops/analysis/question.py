@@ -68,7 +68,9 @@ class Question:
         """The pairs that the lemmas leave open, guards aside."""
         body, which = self.band[-1].body, self.wanted is not None
         quick = shared(body, env, self.above, repeated=which).values()
-        return (pair for pair in _conflicts(quick, self.updates) if self._is_open(*pair))
+        return (
+            pair for pair in _conflicts(quick, self.updates) if self._is_open(*pair)
+        )
 
     def _orders(self, a: Access, b: Access, both: bool = False) -> list[Pair]:
         """The pairs of an access in p and one in q."""

@@ -80,11 +80,17 @@ class Region:
 
     def local(self, index: Index) -> Index:
         """An index of the whole buffer as an index of the box."""
-        return tuple(to_expr(affine(i) - affine(b)) for i, b in zip(index, self.base, strict=True))
+        return tuple(
+            to_expr(affine(i) - affine(b))
+            for i, b in zip(index, self.base, strict=True)
+        )
 
     def point(self, local: Sequence[Expr]) -> Index:
         """An index of the box as an index of the whole buffer."""
-        return tuple(to_expr(affine(b) + affine(i)) for b, i in zip(self.base, local, strict=True))
+        return tuple(
+            to_expr(affine(b) + affine(i))
+            for b, i in zip(self.base, local, strict=True)
+        )
 
 
 def region(
@@ -149,7 +155,9 @@ def inside(index: Expr, extent: int, env: Ranges) -> Expr | None:
     return condition
 
 
-def uncovered(root: Stmt, buffer: Buffer, env: Env, writes_too: bool = False) -> Access | None:
+def uncovered(
+    root: Stmt, buffer: Buffer, env: Env, writes_too: bool = False
+) -> Access | None:
     """The first access of `buffer` in `root` that an earlier Store of `root` does not cover.
 
     None says: one run of `root` writes everything of `buffer` that it reads, first. The covering
@@ -185,7 +193,9 @@ def _covers(first: Access, later: Access, env: Env) -> bool:
         if common and isinstance(first.place.above[common - 1], If):
             return False  # in the other arm, which does not run then
     own = first.place.above[common:]
-    if any(isinstance(s, If | While) or (isinstance(s, For) and not s.trips) for s in own):
+    if any(
+        isinstance(s, If | While) or (isinstance(s, For) and not s.trips) for s in own
+    ):
         return False
     mine = {s.var for s in own if isinstance(s, For)}
     theirs = {s.var for s in later.place.above[common:] if isinstance(s, For)}

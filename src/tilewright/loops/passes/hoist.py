@@ -47,7 +47,9 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
         body = block(*nests)
         inputs = tuple(sorted(reads(body) - {buffer}, key=lambda b: b.name))
         name = f"{kernel.name}.prepare{len(prepare)}"
-        prepare.append(Kernel(name, (*inputs, buffer), (buffer,), body, _notes(kernel, body)))
+        prepare.append(
+            Kernel(name, (*inputs, buffer), (buffer,), body, _notes(kernel, body))
+        )
         known.add(buffer)
     made = [k.outputs[0] for k in prepare]
     rest = block(*stmts)

@@ -28,7 +28,12 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
     if not all(stored_once(a) for a in guarded_accesses(kernel.body) if a.writes):
         return ()
     own = _loads(store.value)
-    others = {x.buffer for at in walk(kernel.body) for e in _others(at.stmt) for x in _loads(e)}
+    others = {
+        x.buffer
+        for at in walk(kernel.body)
+        for e in _others(at.stmt)
+        for x in _loads(e)
+    }
     return tuple(
         b
         for b in kernel.inputs
@@ -40,7 +45,9 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
 
 
 def _acts(s: Stmt) -> bool:
-    return isinstance(s, Store | Update | While) or (isinstance(s, Unit) and bool(s.intrinsic))
+    return isinstance(s, Store | Update | While) or (
+        isinstance(s, Unit) and bool(s.intrinsic)
+    )
 
 
 def _others(s: Stmt) -> tuple[Expr, ...]:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base import events
-from tilewright.compute.laws import map_loads
 from tilewright.compute.nodes import Computation, Output
+from tilewright.compute.transforms import map_loads
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.simplify import simplify
@@ -86,7 +86,9 @@ def _copied(step: Step) -> tuple[Buffer, Place] | None:
         return None
     extents = {d.var: d.extent for d in c.dims}
     at: list[int] = []
-    for read, written, extent in zip(o.value.index, o.index, o.value.buffer.shape, strict=True):
+    for read, written, extent in zip(
+        o.value.index, o.index, o.value.buffer.shape, strict=True
+    ):
         form = affine(written)
         first = extent == 1 and form.is_const and affine(read).is_const
         along = isinstance(read, Var) and extents.get(read) == extent
@@ -110,7 +112,9 @@ def _run(inner: Buffer, outer: Buffer) -> int:
     return size
 
 
-def _free(flow: DefUse, family: set[Buffer], tensor: Buffer, gone: set[FusionGroup]) -> bool:
+def _free(
+    flow: DefUse, family: set[Buffer], tensor: Buffer, gone: set[FusionGroup]
+) -> bool:
     """Whether Computations alone write and read the family, and no group does both."""
     writers = {s for b in family for s in flow.writers.get(b, ())} - gone
     readers = {s for b in family for s in flow.readers.get(b, ())} - gone
@@ -119,9 +123,13 @@ def _free(flow: DefUse, family: set[Buffer], tensor: Buffer, gone: set[FusionGro
 
 
 def _placed(step: Step, found: dict[Buffer, Place], readers: Readers) -> Step:
-    if isinstance(step, HostFallback) or found.keys().isdisjoint((*step.reads, *step.writes)):
+    if isinstance(step, HostFallback) or found.keys().isdisjoint(
+        (*step.reads, *step.writes)
+    ):
         return step
-    return replace(step, computations=tuple(_moved(c, found, readers) for c in step.computations))
+    return replace(
+        step, computations=tuple(_moved(c, found, readers) for c in step.computations)
+    )
 
 
 def _moved(c: Computation, found: dict[Buffer, Place], readers: Readers) -> Computation:

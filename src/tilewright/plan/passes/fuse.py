@@ -1,6 +1,6 @@
 """Fusion of groups: maps vanish into their consumers, epilogues join their producers.
 
-Three rules, each a law of `compute/laws.py` plus the condition under which it pays:
+Three rules, each a law of `compute/transforms.py` plus the condition under which it pays:
 
 * inline: a map's value takes the place of its result in its consumers. Always for pure index maps
   (reshape, transpose, slice, expand) while the consumers' accesses stay affine; for arithmetic only
@@ -24,16 +24,20 @@ from dataclasses import replace
 
 from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
-from tilewright.compute.laws import follow, identity_dims, inline
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import follow, identity_dims, inline
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, joined, merge
 
-MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
+MAX_NODES = (
+    300  # of one fused value: beyond it code size costs more than memory traffic
+)
 MAX_LOADS = 16
-MAX_WRITTEN = 2000  # the same with shared parts written out: code of guarded reads is not shared
+MAX_WRITTEN = (
+    2000  # the same with shared parts written out: code of guarded reads is not shared
+)
 
 
 Rule = Callable[[FusionGroup, FusionGroup, Buffer], FusionGroup | None]
@@ -64,7 +68,9 @@ def _is_index_map(computation: Computation) -> bool:
     value = computation.outputs[0].value
     if isinstance(value, Select) and isinstance(value.otherwise, Const):
         value = value.then
-    checked = any(isinstance(n, Load) for i in getattr(value, "index", ()) for n in postorder(i))
+    checked = any(
+        isinstance(n, Load) for i in getattr(value, "index", ()) for n in postorder(i)
+    )
     return isinstance(value, Load | Const) and not checked
 
 
@@ -94,7 +100,11 @@ def _written(computation: Computation) -> int:
 
 def _small(computation: Computation) -> bool:
     nodes, loads = _size(computation)
-    return nodes <= MAX_NODES and loads <= MAX_LOADS and _written(computation) <= MAX_WRITTEN
+    return (
+        nodes <= MAX_NODES
+        and loads <= MAX_LOADS
+        and _written(computation) <= MAX_WRITTEN
+    )
 
 
 def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
@@ -132,19 +142,25 @@ def _inline_maps(groups: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
         producer = group.computations[0]
         if any(c.kernel is not None for c in consumers) or not consumers:
             continue
-        if not _is_index_map(producer) and not (len(consumers) == 1 and consumers[0].is_map):
+        if not _is_index_map(producer) and not (
+            len(consumers) == 1 and consumers[0].is_map
+        ):
             continue
         if _recomputes(producer, consumers):
             continue
         merged = [_inlined(producer, c) for c in consumers]
         if any(m is None for m in merged):
             continue
-        events.emit("fuse", rule="inline", producer=group.name, into=[c.name for c in consumers])
+        events.emit(
+            "fuse", rule="inline", producer=group.name, into=[c.name for c in consumers]
+        )
         flow.remove(group)
         slots[n] = None
         for k, (old, new) in enumerate(zip(consumers, merged, strict=True)):
             assert new is not None
-            flops = 0 if k else group.flops  # an operator is counted once, wherever it went
+            flops = (
+                0 if k else group.flops
+            )  # an operator is counted once, wherever it went
             sources = joined(group.sources, new.sources)
             new = replace(new, sources=sources, flops=flops + new.flops)
             flow.remove(old)
@@ -166,7 +182,9 @@ def _recomputes(producer: Computation, consumers: Sequence[FusionGroup]) -> bool
     reads = sum(a.buffer is producer.outputs[0].tensor for a in consumer.accesses)
     if points * reads <= size:
         return False
-    costly = any(isinstance(n, Call | Div) for n in postorder(producer.outputs[0].value))
+    costly = any(
+        isinstance(n, Call | Div) for n in postorder(producer.outputs[0].value)
+    )
     return costly or points > 4 * size
 
 
@@ -187,7 +205,9 @@ def _may_wait(
         return True
     between = out[out.index(producer) + 1 :]
     return all(
-        others.isdisjoint(s.reads) if isinstance(s, FusionGroup) else others.isdisjoint(outputs)
+        others.isdisjoint(s.reads)
+        if isinstance(s, FusionGroup)
+        else others.isdisjoint(outputs)
         for s in between
     )
 
@@ -214,7 +234,9 @@ def _attach(groups: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[
             if step is None:
                 break
             producer, merged = step
-            events.emit("fuse", rule=rule.__name__, producer=producer.name, into=current.name)
+            events.emit(
+                "fuse", rule=rule.__name__, producer=producer.name, into=current.name
+            )
             flow.remove(producer)
             flow.remove(current)
             flow.add(merged)
@@ -224,7 +246,9 @@ def _attach(groups: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[
     return out
 
 
-def _epilogue(producer: FusionGroup, consumer: FusionGroup, tensor: Buffer) -> FusionGroup | None:
+def _epilogue(
+    producer: FusionGroup, consumer: FusionGroup, tensor: Buffer
+) -> FusionGroup | None:
     """reduction ; map  ->  one group, the map re-indexed by the reduction's dimensions."""
     if not consumer.is_map or producer.is_map or producer.kernel is not None:
         return None
@@ -248,7 +272,9 @@ def _epilogue(producer: FusionGroup, consumer: FusionGroup, tensor: Buffer) -> F
     return merge(producer, consumer, (*producer.computations, new))
 
 
-def _prologue(producer: FusionGroup, consumer: FusionGroup, tensor: Buffer) -> FusionGroup | None:
+def _prologue(
+    producer: FusionGroup, consumer: FusionGroup, tensor: Buffer
+) -> FusionGroup | None:
     """map ; row reductions  ->  one group that computes the row once."""
     if not producer.is_map or consumer.is_map or consumer.kernel is not None:
         return None

@@ -15,8 +15,8 @@ from tilewright.base import events
 from tilewright.compute.build import map_
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.guards import read_or_constant
-from tilewright.compute.laws import environment
 from tilewright.compute.nodes import CC, Computation, Output
+from tilewright.compute.transforms import environment
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     INDEX,
@@ -55,14 +55,18 @@ def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
             found[tensor] = halo
     padded = {
         t: Buffer(
-            t.name, tuple(n + a + b for n, (a, b) in zip(t.shape, h.pads, strict=True)), t.dtype
+            t.name,
+            tuple(n + a + b for n, (a, b) in zip(t.shape, h.pads, strict=True)),
+            t.dtype,
         )
         for t, h in found.items()
     }
     out: list[Step] = []
     filled: set[Buffer] = set()
     for step in steps:
-        if isinstance(step, HostFallback) or not ({*step.reads, *step.writes} & found.keys()):
+        if isinstance(step, HostFallback) or not (
+            {*step.reads, *step.writes} & found.keys()
+        ):
             out.append(step)
             continue
         for t in step.writes:
@@ -154,7 +158,9 @@ def _moved(
         for node in postorder(root):
             new: Any = node.map(done.__getitem__)
             if isinstance(new, Load) and new.buffer in found:
-                new = Load(padded[new.buffer], _Shift(found[new.buffer].pads)(new.index))
+                new = Load(
+                    padded[new.buffer], _Shift(found[new.buffer].pads)(new.index)
+                )
             elif node in guards:
                 new = new.then
             done[node] = new
@@ -179,7 +185,9 @@ def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> FusionGroup:
         for size, start in ((before, 0), (after, before + tensor.shape[axis])):
             if not size:
                 continue
-            starts = [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)
+            starts = (
+                [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)
+            )
             extents = [*tensor.shape[:axis], size, *padded.shape[axis + 1 :]]
             parts.append(
                 map_(
@@ -188,7 +196,8 @@ def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> FusionGroup:
                     lambda *i: halo.constant,
                     extents=extents,
                     index=lambda *i, at=tuple(starts): tuple(
-                        v + const(s, INDEX) if s else v for v, s in zip(i, at, strict=True)
+                        v + const(s, INDEX) if s else v
+                        for v, s in zip(i, at, strict=True)
                     ),
                 )
             )

@@ -38,8 +38,12 @@ class Arena:
 
 def assign_offsets(lifetimes: Sequence[Lifetime], alignment: int = 64) -> Arena:
     """Offsets such that no two buffers alive at one step overlap."""
-    order = sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].size, lifetimes[n].first))
-    placed: list[tuple[int, int, Lifetime]] = []  # offset, end, lifetime; sorted by offset
+    order = sorted(
+        range(len(lifetimes)), key=lambda n: (-lifetimes[n].size, lifetimes[n].first)
+    )
+    placed: list[
+        tuple[int, int, Lifetime]
+    ] = []  # offset, end, lifetime; sorted by offset
     offsets = [0] * len(lifetimes)
     total = 0
     for n in order:
@@ -87,7 +91,9 @@ def in_arena(plan: Plan, b: Buffer) -> bool:
 
 
 def _shared(
-    plan: Plan, over: Mapping[FusionGroup, tuple[Buffer, ...]], lives: dict[Buffer, tuple[int, int]]
+    plan: Plan,
+    over: Mapping[FusionGroup, tuple[Buffer, ...]],
+    lives: dict[Buffer, tuple[int, int]],
 ) -> dict[Buffer, Buffer]:
     """Results that take the place of an operand of their kernel that dies there.
 

@@ -21,13 +21,19 @@ def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Ste
     """
     found: list[Step] = []
     for step in steps:
-        groups = _groups(step.computations, is_profitable) if isinstance(step, FusionGroup) else []
+        groups = (
+            _groups(step.computations, is_profitable)
+            if isinstance(step, FusionGroup)
+            else []
+        )
         if len(groups) < 2 or not isinstance(step, FusionGroup):
             found.append(step)
             continue
         for n, group in enumerate(groups):
             name = f"{step.name}.{group[-1].name}"
-            found.append(FusionGroup(name, tuple(group), step.sources, 0 if n else step.flops))
+            found.append(
+                FusionGroup(name, tuple(group), step.sources, 0 if n else step.flops)
+            )
     return found
 
 

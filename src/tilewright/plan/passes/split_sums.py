@@ -21,7 +21,9 @@ from tilewright.plan.questions import Cost
 DEPTH = 256  # products of one sum, at least, that pay for writing it down and reading it again
 
 
-def split_deep_sums(steps: Sequence[Step], constants: Collection[Buffer], cost: Cost) -> list[Step]:
+def split_deep_sums(
+    steps: Sequence[Step], constants: Collection[Buffer], cost: Cost
+) -> list[Step]:
     """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
 
     cost: nanoseconds that the target expects of Computations with constants as one kernel, None
@@ -29,19 +31,27 @@ def split_deep_sums(steps: Sequence[Step], constants: Collection[Buffer], cost: 
     """
     found: list[Step] = []
     for step in steps:
-        parts = _in_parts(step, constants, cost) if isinstance(step, FusionGroup) else None
+        parts = (
+            _in_parts(step, constants, cost) if isinstance(step, FusionGroup) else None
+        )
         found += [step] if parts is None else parts
     return found
 
 
-def _in_parts(group: FusionGroup, constants: Collection[Buffer], cost: Cost) -> list[Step] | None:
+def _in_parts(
+    group: FusionGroup, constants: Collection[Buffer], cost: Cost
+) -> list[Step] | None:
     """A group for the parts and one for their sum and what follows; None where that costs more.
 
     requires: what is behind the sum does not read what the parts write but by their sum, which is
     so because that tensor is new.
     """
     first, *rest = group.computations or (None,)
-    if first is None or not is_contraction(first) or not first.outputs[0].value.dtype.is_float:
+    if (
+        first is None
+        or not is_contraction(first)
+        or not first.outputs[0].value.dtype.is_float
+    ):
         return None
     if any(not c.is_map for c in rest):
         return None
@@ -66,7 +76,11 @@ def _in_parts(group: FusionGroup, constants: Collection[Buffer], cost: Cost) -> 
 
 
 def _best(
-    c: Computation, along: Dim, counts: Sequence[int], constants: Collection[Buffer], cost: Cost
+    c: Computation,
+    along: Dim,
+    counts: Sequence[int],
+    constants: Collection[Buffer],
+    cost: Cost,
 ) -> tuple[float, int] | None:
     """The least cost, and the number of parts."""
     found: list[tuple[float, int]] = []

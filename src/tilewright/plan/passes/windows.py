@@ -7,25 +7,29 @@ from dataclasses import replace
 
 from tilewright.base import events
 from tilewright.compute.reducer import Reducer, reducer
-from tilewright.compute.separate import separate
+from tilewright.compute.separable_windows import separate
 from tilewright.plan.nodes import FusionGroup, HostFallback, Step
 from tilewright.plan.questions import Cost
 
 
 def separate_windows(steps: Sequence[Step], cost: Cost, exact: bool) -> list[Step]:
-    """The steps, reductions of windows by the law of `compute/separate.py` where that pays.
+    """The steps, reductions of windows by `compute/separable_windows.py` where that pays.
 
     cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
     good at them. exact: what rounds, a sum or a product, stays in its order.
     """
-    return [s if isinstance(s, HostFallback) else _separated(s, cost, exact) for s in steps]
+    return [
+        s if isinstance(s, HostFallback) else _separated(s, cost, exact) for s in steps
+    ]
 
 
 def _rounds(op: Reducer) -> bool:
     """Whether the order of terms can be seen: in all of floats but the greatest and the least."""
     t = op.dtypes[0]
     extremes = ("max", "min", "max_number")
-    free = len(op.dtypes) == 1 and any(op.does_as(reducer(name, t)) for name in extremes)
+    free = len(op.dtypes) == 1 and any(
+        op.does_as(reducer(name, t)) for name in extremes
+    )
     return t.is_float and not free
 
 

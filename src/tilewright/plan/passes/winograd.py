@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.base import events
 from tilewright.compute.build import map_
-from tilewright.compute.laws import identity_dims, inline, order_dims, relayout
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import identity_dims, inline, order_dims, relayout
 from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
@@ -43,7 +43,9 @@ def transform_convolutions(
     around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
-        form = _best(step, tiles, cost, around) if isinstance(step, FusionGroup) else None
+        form = (
+            _best(step, tiles, cost, around) if isinstance(step, FusionGroup) else None
+        )
         around.done.add(step)
         if form is None or not isinstance(step, FusionGroup):
             found.append(step)
@@ -53,7 +55,9 @@ def transform_convolutions(
         for c in form.before:
             around.moved[c.inputs[0]] = c.outputs[0].tensor
             found.append(FusionGroup(f"{name}.in", (c,), step.sources))
-        found.append(replace(step, name=name, computations=form.group, flops=_flops(form.group)))
+        found.append(
+            replace(step, name=name, computations=form.group, flops=_flops(form.group))
+        )
         found += [FusionGroup(f"{name}.out", (c,), step.sources) for c in form.behind]
     return found
 
@@ -94,7 +98,9 @@ class _Form:
     behind: Group
 
 
-def _best(stage: FusionGroup, tiles: Sequence[int], cost: Cost, around: _Around) -> _Form | None:
+def _best(
+    stage: FusionGroup, tiles: Sequence[int], cost: Cost, around: _Around
+) -> _Form | None:
     """The form of least cost; None where none pays.
 
     requires: all of the data is there, as copies of it and tiles beyond the windows read it.
@@ -106,7 +112,9 @@ def _best(stage: FusionGroup, tiles: Sequence[int], cost: Cost, around: _Around)
             continue
         form = _Form(tile, *_channels_last(group, around.moved))
         expected = cost(form.group)
-        if expected is None or ((form.before or form.behind) and not _worth_moving(group)):
+        if expected is None or (
+            (form.before or form.behind) and not _worth_moving(group)
+        ):
             continue
         if best is None or expected < best[0]:
             best = expected, form
@@ -129,13 +137,19 @@ def _transformed(stage: FusionGroup, around: _Around, tile: int) -> Group | None
         whole = inline(result, rest[0])
         if not around.is_inner(first.outputs[0].tensor):
             return None
-        if whole is None or not rest[0].is_map or first.outputs[0].tensor in whole.inputs:
+        if (
+            whole is None
+            or not rest[0].is_map
+            or first.outputs[0].tensor in whole.inputs
+        ):
             return None
         result = whole
     return (*before, result)
 
 
-def _channels_last(group: Group, moved: dict[Buffer, Buffer]) -> tuple[Group, Group, Group]:
+def _channels_last(
+    group: Group, moved: dict[Buffer, Buffer]
+) -> tuple[Group, Group, Group]:
     """The group on tensors whose channels are their last axis, with copies before and behind it.
 
     moved: tensors of which such a copy exists.
@@ -174,10 +188,14 @@ def _last(axis: int, rank: int) -> tuple[int, ...]:
 
 
 def _stored(tensor: Buffer, order: Sequence[int]) -> Buffer:
-    return Buffer(f"{tensor.name}.last", tuple(tensor.shape[n] for n in order), tensor.dtype)
+    return Buffer(
+        f"{tensor.name}.last", tuple(tensor.shape[n] for n in order), tensor.dtype
+    )
 
 
-def _copy(tensor: Buffer, last: Buffer, order: Sequence[int], *, into: bool) -> Computation:
+def _copy(
+    tensor: Buffer, last: Buffer, order: Sequence[int], *, into: bool
+) -> Computation:
     """Between a tensor and the one with its axes in `order`; the loops in the written one's."""
 
     def first(*i: Var) -> tuple[Var, ...]:
@@ -185,7 +203,9 @@ def _copy(tensor: Buffer, last: Buffer, order: Sequence[int], *, into: bool) -> 
 
     if into:
         return map_("channels_last", last, lambda *i: Load(tensor, first(*i)))
-    return map_("channels_first", tensor, lambda *i: Load(last, tuple(i[n] for n in order)))
+    return map_(
+        "channels_first", tensor, lambda *i: Load(last, tuple(i[n] for n in order))
+    )
 
 
 def _flops(group: Group) -> int:

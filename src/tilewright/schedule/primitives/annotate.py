@@ -27,7 +27,10 @@ def annotate(
     tree.find_loop(kernel, loop, "annotate")
     if not isinstance(value, int | float | str | None) or not isinstance(key, str):
         raise refuse(
-            "annotate", loop, f"{key!r}: {value!r} cannot be noted", "take a number or text"
+            "annotate",
+            loop,
+            f"{key!r}: {value!r} cannot be noted",
+            "take a number or text",
         )
     said = {**kernel.notes.get(loop, {}), key: value}
     if value is None:

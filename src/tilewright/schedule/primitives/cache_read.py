@@ -73,14 +73,18 @@ def cache_read(
             value = Select(condition, value, outside)
         return Store(new, local, value)
 
-    inner = edit.rewrite(body, env, values, {old: lambda index: (new, box.local(index))})
+    inner = edit.rewrite(
+        body, env, values, {old: lambda index: (new, box.local(index))}
+    )
     copy = sweep(f"{new.name}.r", box.shape, taken, env, stage)
     result = part.put(kernel, Alloc(new, block(copy, inner)))
     _check_around(result, part, old, alloc)
     return result, new.name
 
 
-def _read_part(kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | None) -> Part:
+def _read_part(
+    kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | None
+) -> Part:
     """What is to read the copy: the body of a loop, or all that is left once `old` is final."""
     if loop is None:
         part = after_writes(kernel, old, alloc, "cache_read")
@@ -105,7 +109,9 @@ def _check_around(kernel: Kernel, part: Part, old: Buffer, alloc: Place | None) 
     check_kinds(kernel, around, "cache_read", "stage it before the loop gets its kind")
 
 
-def _guarded_reads(body: Stmt, buffer: Buffer, env: Env) -> tuple[dict[Select, Load], Const | None]:
+def _guarded_reads(
+    body: Stmt, buffer: Buffer, env: Env
+) -> tuple[dict[Select, Load], Const | None]:
     """The reads `Select(inside, buffer[...], c)`, each checked, and their common c."""
     found: dict[Select, Load] = {}
     free: set[Load] = set()
@@ -141,13 +147,21 @@ def _guarded_reads(body: Stmt, buffer: Buffer, env: Env) -> tuple[dict[Select, L
 
 def _is_guarded(node: Select, buffer: Buffer) -> bool:
     inner = node.then
-    return isinstance(inner, Load) and inner.buffer is buffer and isinstance(node.otherwise, Const)
+    return (
+        isinstance(inner, Load)
+        and inner.buffer is buffer
+        and isinstance(node.otherwise, Const)
+    )
 
 
 def _check_guard(condition: Expr, load: Load, env: Env) -> None:
     """The guard must say `inside` for the values that the index takes, no more and no less."""
     # The index may be without the loops of one turn, the guard is then too.
-    still = {v: const(low) for v, (low, high) in env.items() if low is not None and low == high}
+    still = {
+        v: const(low)
+        for v, (low, high) in env.items()
+        if low is not None and low == high
+    }
     load = substitute(load, still)
     parts = {part: _settled(part) for part in conjuncts(substitute(condition, still))}
     if False in parts.values() and _is_outside(load):
@@ -155,15 +169,27 @@ def _check_guard(condition: Expr, load: Load, env: Env) -> None:
     limits = [_limit(part, load) for part, holds in parts.items() if not holds]
     for d, (i, extent) in enumerate(zip(load.index, load.buffer.shape, strict=True)):
         low, high = bounds(i, env)
-        least = [_attained(lo, i, up=True) for n, lo, _ in limits if n == d and lo is not None]
-        most = [_attained(hi, i, up=False) for n, _, hi in limits if n == d and hi is not None]
+        least = [
+            _attained(lo, i, up=True)
+            for n, lo, _ in limits
+            if n == d and lo is not None
+        ]
+        most = [
+            _attained(hi, i, up=False)
+            for n, _, hi in limits
+            if n == d and hi is not None
+        ]
         first, last = _attained(0, i, up=True), _attained(extent - 1, i, up=False)
         # Beyond an end of the buffer the guard must cut there, else nowhere in reach.
         below = low is None or low < first
         beyond = high is None or high > last
         lo, hi = max(least, default=low), min(most, default=high)
-        too_low = lo != first if below else lo is not None and low is not None and lo > low
-        too_high = hi != last if beyond else hi is not None and high is not None and hi < high
+        too_low = (
+            lo != first if below else lo is not None and low is not None and lo > low
+        )
+        too_high = (
+            hi != last if beyond else hi is not None and high is not None and hi < high
+        )
         if too_low or too_high:
             raise refuse_buffer(
                 "cache_read",
@@ -184,14 +210,20 @@ def _settled(part: Expr) -> bool | None:
 def _is_outside(load: Load) -> bool:
     """Whether an index that is constant is not one of its buffer."""
     forms = zip(map(affine, load.index), load.buffer.shape, strict=True)
-    return any(not form.terms and not 0 <= form.const < extent for form, extent in forms)
+    return any(
+        not form.terms and not 0 <= form.const < extent for form, extent in forms
+    )
 
 
 def _attained(limit: int, index: Expr, up: bool) -> int:
     """The nearest value not below (above) `limit` that the index's linear form can take."""
     form = affine(index)
     step = gcd(*(c for _, c in form.terms)) or 1
-    return limit + (form.const - limit) % step if up else limit - (limit - form.const) % step
+    return (
+        limit + (form.const - limit) % step
+        if up
+        else limit - (limit - form.const) % step
+    )
 
 
 def _limit(part: Expr, load: Load) -> tuple[int, int | None, int | None]:

@@ -19,7 +19,10 @@ def body_of(verb: str, f: For, place: Place, buffer: str, alloc: Place | None) -
     """The body of a loop that `buffer` exists around."""
     if alloc is not None and alloc.stmt not in place.above:
         raise refuse_buffer(
-            verb, buffer, f"it does not exist around loop {f.var.name}", "name a loop in its scope"
+            verb,
+            buffer,
+            f"it does not exist around loop {f.var.name}",
+            "name a loop in its scope",
         )
     return Part(Place(f.body, (*place.above, f)))
 
@@ -51,7 +54,9 @@ def cache_write(
     old, alloc = tree.find_buffer(kernel, buffer, "cache_write")
     env = environment(kernel.body)
     if not any(a.buffer is old and a.writes for a in accesses(kernel.body)):
-        raise refuse_buffer("cache_write", buffer, "nothing writes it", "cache_read stages reads")
+        raise refuse_buffer(
+            "cache_write", buffer, "nothing writes it", "cache_read stages reads"
+        )
     if loop is None:
         part = all_writes(kernel, old, alloc)
     else:
@@ -61,7 +66,10 @@ def cache_write(
     touched = [a for a in accesses(body) if a.buffer is old]
     if not any(a.writes for a in touched):
         raise refuse_buffer(
-            "cache_write", buffer, f"loop {loop} does not write it", "cache_read stages reads"
+            "cache_write",
+            buffer,
+            f"loop {loop} does not write it",
+            "cache_read stages reads",
         )
     box = region(old, touched, env, "cache_write")
     taken = tree.names(kernel)
@@ -75,10 +83,14 @@ def cache_write(
     else:
         parts = [inner, _copy(old, new, box, f"{new.name}.w", taken, env, back=True)]
         if uncovered(body, old, env, writes_too=True) is not None:
-            parts.insert(0, _copy(old, new, box, f"{new.name}.r", taken, env, back=False))
+            parts.insert(
+                0, _copy(old, new, box, f"{new.name}.r", taken, env, back=False)
+            )
         result = part.put(kernel, Alloc(new, block(*parts)))
         around = [x.var.name for x in part.place.loops]
-        check_kinds(result, around, "cache_write", "stage it before the loop gets its kind")
+        check_kinds(
+            result, around, "cache_write", "stage it before the loop gets its kind"
+        )
     return result, new.name
 
 
@@ -93,7 +105,11 @@ def _copy(
 ) -> Stmt:
     def body(local: Index) -> Stmt:
         point = box.point(local)
-        move = Store(old, point, Load(new, local)) if back else Store(new, local, Load(old, point))
+        move = (
+            Store(old, point, Load(new, local))
+            if back
+            else Store(new, local, Load(old, point))
+        )
         return guarded(point, old, env, move)
 
     return sweep(prefix, box.shape, taken, env, body)

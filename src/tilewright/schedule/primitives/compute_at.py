@@ -19,7 +19,9 @@ from tilewright.schedule.slice_nest import restrict_to_boxes
 from tilewright.schedule.staging import intermediate
 
 
-def _error(buffer: str, message: str, hint: str, verb: str = "compute_at") -> ScheduleError:
+def _error(
+    buffer: str, message: str, hint: str, verb: str = "compute_at"
+) -> ScheduleError:
     return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
 
 
@@ -61,12 +63,18 @@ def _made_together(
         made = tuple(s for s in stmts if writes(s) & set(group))
         private = {b for s in made for b in allocated(s)}
         written = (a.buffer for s in made for a in accesses(s) if a.writes)
-        others = [b for b in dict.fromkeys(written) if b not in private and b not in group]
+        others = [
+            b for b in dict.fromkeys(written) if b not in private and b not in group
+        ]
         if not others:
             return tuple(group), made
         for b in others:
             if b not in exist or b.shape != buffer.shape:
-                what = "not an intermediate of the loop" if b not in exist else "of another shape"
+                what = (
+                    "not an intermediate of the loop"
+                    if b not in exist
+                    else "of another shape"
+                )
                 raise _error(
                     buffer.name,
                     f"the nest that computes it also writes {b.name}, which is {what}",
@@ -76,7 +84,9 @@ def _made_together(
         group |= dict.fromkeys(others)
 
 
-def _check_movable(group: Sequence[Buffer], made: Sequence[Stmt], run: Sequence[Stmt]) -> None:
+def _check_movable(
+    group: Sequence[Buffer], made: Sequence[Stmt], run: Sequence[Stmt]
+) -> None:
     """The producers may run at the end of `run`: nothing they read is changed in it."""
     private = set(group) | {b for s in made for b in allocated(s)}
     used = {b for s in made for b in reads(s)} - private
@@ -137,7 +147,9 @@ def compute_at(
     f, place = tree.find_loop(kernel, loop, "compute_at")
     target, alloc = intermediate(kernel, buffer, "compute_at")
     if alloc.stmt not in place.above:
-        raise _error(buffer, f"it does not exist at loop {loop}", "name a loop that reads it")
+        raise _error(
+            buffer, f"it does not exist at loop {loop}", "name a loop that reads it"
+        )
     home, group, made, run = producers(target, alloc, place)
     _check_movable(group, made, run)
     needed = _needed(kernel, group, made, f)
@@ -147,13 +159,17 @@ def compute_at(
     parts = {b: Buffer(b.name, box.shape, b.dtype, scope or b.scope) for b in group}
     moves = {b: _into(box, part) for b, part in parts.items()}
     boxes = dict.fromkeys(group, box)
-    nests = [restrict_to_boxes(kernel, s, boxes, "compute_at", moves=moves)[0] for s in made]
+    nests = [
+        restrict_to_boxes(kernel, s, boxes, "compute_at", moves=moves)[0] for s in made
+    ]
     inner: Stmt = block(*nests, edit.rewrite(f.body, env, moves=moves))
     for part in reversed(parts.values()):
         inner = Alloc(part, inner)
     # The loop is replaced first, then the old nests are dropped from the sequence around it.
     new_loop = For(f.var, f.extent, f.kind, inner)
-    replaced = edit.put(Kernel(kernel.name, (), (), home.stmt), _below(place, home), new_loop).body
+    replaced = edit.put(
+        Kernel(kernel.name, (), (), home.stmt), _below(place, home), new_loop
+    ).body
     rest = replaced.stmts if isinstance(replaced, Block) else (replaced,)
     body = edit.put(kernel, home, block(*(s for s in rest if s not in made))).body
     for b in group:
@@ -171,7 +187,9 @@ def _below(place: Place, home: Place) -> Place:
     return Place(place.stmt, place.above[len(home.above) :])
 
 
-def _needed(kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For) -> list[Access]:
+def _needed(
+    kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
+) -> list[Access]:
     """What the loop reads of the buffers; nothing else may use them besides their own nests."""
     needed = [a for a in accesses(f.body) if a.buffer in group]
     own = [a.buffer for s in made for a in accesses(s)]
@@ -179,7 +197,11 @@ def _needed(kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: Fo
     for b in group:
         uses = [a for a in needed if a.buffer is b]
         if any(a.writes for a in uses):
-            raise _error(b.name, f"loop {f.var.name} also writes it", "name a loop that only reads")
+            raise _error(
+                b.name,
+                f"loop {f.var.name} also writes it",
+                "name a loop that only reads",
+            )
         if len(uses) + own.count(b) != every.count(b):
             raise _error(
                 b.name,
@@ -187,5 +209,7 @@ def _needed(kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: Fo
                 "move those uses into the loop first, or name a loop around all of them",
             )
     if not needed:
-        raise _error(group[0].name, f"loop {f.var.name} does not use it", "name a loop that does")
+        raise _error(
+            group[0].name, f"loop {f.var.name} does not use it", "name a loop that does"
+        )
     return needed

@@ -20,7 +20,9 @@ from tilewright.schedule.staging import intermediate
 
 
 def _error(buffer: str, message: str, hint: str) -> ScheduleError:
-    return ScheduleError(f"compute_inline: {message}", where=f"buffer {buffer}", hint=hint)
+    return ScheduleError(
+        f"compute_inline: {message}", where=f"buffer {buffer}", hint=hint
+    )
 
 
 @primitive
@@ -45,7 +47,9 @@ def compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
             "only maps can be inlined",
         )
     store = next(
-        p for p in walk(alloc.stmt) if isinstance(p.stmt, Store) and p.stmt.buffer is target
+        p
+        for p in walk(alloc.stmt)
+        if isinstance(p.stmt, Store) and p.stmt.buffer is target
     )
     home = max(n for n, s in enumerate(store.above) if isinstance(s, Block | Alloc))
     chain = (*store.above, store.stmt)[home + 1 :]
@@ -72,11 +76,15 @@ def compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
             _check_stored(a, store.stmt, loops, env)
 
     def read(load: Load) -> Expr:
-        point = {v: i for v, i in zip(index, load.index, strict=True) if isinstance(v, Var)}
+        point = {
+            v: i for v, i in zip(index, load.index, strict=True) if isinstance(v, Var)
+        }
         result: Expr = edit.rewrite(value, env, point)
         return result
 
-    without = edit.put(kernel, _place_of(kernel, sequence), block(*_others(sequence, chain[0])))
+    without = edit.put(
+        kernel, _place_of(kernel, sequence), block(*_others(sequence, chain[0]))
+    )
     body = _replace_loads(without.body, target, read)
     return kernel.with_body(edit.without_alloc(body, target)), None
 

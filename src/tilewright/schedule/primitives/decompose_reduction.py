@@ -8,7 +8,17 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.analysis.dependence import can_separate
 from tilewright.loops.analysis.verdict import Illegal, Verdict
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    While,
+    block,
+)
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_steady, refuse
 from tilewright.schedule.primitives.fission import check_apart
@@ -16,7 +26,9 @@ from tilewright.schedule.registry import primitive
 
 
 @primitive
-def decompose_reduction(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
+def decompose_reduction(
+    kernel: Kernel, buffer: str, loop: str
+) -> tuple[Kernel, tuple[str, ...]]:
     """Initialize a reduction in a nest of its own before `loop`; returns that nest's loops.
 
     args: the accumulator; the outermost loop to hoist its initialization out of.

@@ -11,7 +11,9 @@ from tilewright.schedule.registry import primitive
 
 
 @primitive
-def double_buffer(kernel: Kernel, buffer: str, loop: str | None = None) -> tuple[Kernel, None]:
+def double_buffer(
+    kernel: Kernel, buffer: str, loop: str | None = None
+) -> tuple[Kernel, None]:
     """Fill a staged buffer for the next iteration before this one uses it, in two copies.
 
     args: a buffer allocated in the body of a loop; the loop (None: the innermost one around).
@@ -30,7 +32,9 @@ def double_buffer(kernel: Kernel, buffer: str, loop: str | None = None) -> tuple
             "double_buffer: it is not allocated in the body of "
             + (f"loop {loop}" if loop is not None else "a loop"),
             where=f"buffer {buffer}",
-            hint=f"double_buffer it by {inner}" if inner else "stage it in a loop with cache_read",
+            hint=f"double_buffer it by {inner}"
+            if inner
+            else "stage it in a loop with cache_read",
         )
     f, place = tree.find_loop(kernel, around[-1].var.name, "double_buffer")
     stmts = sequence(f.body).stmts

@@ -40,7 +40,10 @@ def duplicate(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str
     home, group, made, _ = producers(target, alloc, place, "duplicate")
     _check_uses(kernel, group, made, f)
     taken = tree.names(kernel)
-    copies = {b: Buffer(fresh(taken, f"{b.name}.copy"), b.shape, b.dtype, b.scope) for b in group}
+    copies = {
+        b: Buffer(fresh(taken, f"{b.name}.copy"), b.shape, b.dtype, b.scope)
+        for b in group
+    }
     moves: dict[Buffer, edit.Move] = {b: _to(c) for b, c in copies.items()}
     env = environment(kernel.body)
     again, loops = _copied(made, moves, taken, env)
@@ -74,7 +77,9 @@ def _copied(
     return again, loops
 
 
-def _check_uses(kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For) -> None:
+def _check_uses(
+    kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
+) -> None:
     used = [a for a in accesses(f.body) if a.buffer in group]
     inside = [a for s in made for a in accesses(s) if a.buffer in group and a.writes]
     every = [a for a in accesses(kernel.body) if a.buffer in group and a.writes]

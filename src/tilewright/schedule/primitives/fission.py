@@ -43,7 +43,9 @@ def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
             "fission",
             loop,
             f"its body is {len(parts)} statements, which cannot be parted after {after}",
-            f"take 1 to {len(parts) - 1}" if len(parts) > 1 else "nothing is left to part",
+            f"take 1 to {len(parts) - 1}"
+            if len(parts) > 1
+            else "nothing is left to part",
         )
     first, second = block(*parts[:after]), block(*parts[after:])
     check_steady((f,), first, "fission", loop)

@@ -34,7 +34,9 @@ class _Phase(NamedTuple):
 
 
 @primitive
-def fold_storage(kernel: Kernel, buffer: str, dim: int, factor: int) -> tuple[Kernel, None]:
+def fold_storage(
+    kernel: Kernel, buffer: str, dim: int, factor: int
+) -> tuple[Kernel, None]:
     """Keep only `factor` rows of a buffer, one dimension used as a ring: index mod factor.
 
     args: the buffer; the dimension (0 the outermost); the size of the ring.
@@ -61,7 +63,11 @@ def fold_storage(kernel: Kernel, buffer: str, dim: int, factor: int) -> tuple[Ke
         )
     least, stmt = live_window(kernel, buffer, dim)
     if factor < least:
-        loop = f"loop {stmt.var.name}" if isinstance(stmt, For) else "a statement before the loop"
+        loop = (
+            f"loop {stmt.var.name}"
+            if isinstance(stmt, For)
+            else "a statement before the loop"
+        )
         raise refuse_buffer(
             "fold_storage",
             buffer,
@@ -106,7 +112,11 @@ def _phase(s: Stmt, buffer: Buffer, dim: int, env: Env) -> _Phase | None:
     found = [a for a in accesses(s) if a.buffer is buffer]
     if not found:
         return None
-    moving = _moving(s, found, dim, env) if isinstance(s, For) and s.kind == "serial" else None
+    moving = (
+        _moving(s, found, dim, env)
+        if isinstance(s, For) and s.kind == "serial"
+        else None
+    )
     if moving is not None:
         return moving
     ends = [bounds(a.index[dim], env) for a in found]
@@ -114,7 +124,11 @@ def _phase(s: Stmt, buffer: Buffer, dim: int, env: Env) -> _Phase | None:
         raise refuse_buffer(
             "fold_storage", buffer.name, f"dimension {dim} has no bounds", "clamp it"
         )
-    written = [hi for (_, hi), a in zip(ends, found, strict=True) if a.writes and hi is not None]
+    written = [
+        hi
+        for (_, hi), a in zip(ends, found, strict=True)
+        if a.writes and hi is not None
+    ]
     first = min(lo for lo, _ in ends if lo is not None)
     return _Phase(s, 0, 1, first, max(written, default=None))
 

@@ -27,7 +27,12 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     band, body, place = perfect_nest(kernel, (outer, inner), "fuse")
     check_unmarked(kernel, (outer, inner), "fuse")
     if [f.var.name for f in band] != [outer, inner]:
-        raise refuse("fuse", outer, f"{inner} is not the loop directly inside it", "reorder first")
+        raise refuse(
+            "fuse",
+            outer,
+            f"{inner} is not the loop directly inside it",
+            "reorder first",
+        )
     a, b = band
     if a.kind != b.kind or a.kind not in ("serial", "parallel"):
         kinds = f"the kinds are {a.kind} and {b.kind}"
@@ -36,6 +41,9 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     fused = Var(fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
     env = environment(kernel.body)
     env[fused] = (0, max(m * n - 1, 0))
-    parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}
+    parts: dict[Any, Any] = {
+        a.var: FloorDiv(fused, const(n)),
+        b.var: Mod(fused, const(n)),
+    }
     new = loop(fused, m * n, edit.rewrite(body, env, parts), a.kind)
     return edit.put(kernel, place, new), fused.name

@@ -41,7 +41,11 @@ def parallel(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     after:  parallel i in n: B(i)
     """
     return _with_kind(
-        kernel, loop, "parallel", "parallel", "take a loop of a cc dimension, or rfactor first"
+        kernel,
+        loop,
+        "parallel",
+        "parallel",
+        "take a loop of a cc dimension, or rfactor first",
     ), None
 
 
@@ -80,7 +84,9 @@ def bind(kernel: Kernel, loop: str, axis: str) -> tuple[Kernel, None]:
     after:  blockIdx.x i in n: B(i)
     """
     if axis not in AXES:
-        raise refuse("bind", loop, f"there is no axis {axis!r}", f"known: {', '.join(AXES)}")
+        raise refuse(
+            "bind", loop, f"there is no axis {axis!r}", f"known: {', '.join(AXES)}"
+        )
     f, _ = tree.find_loop(kernel, loop, "bind")
     tree.trips(f, "bind")
     hint = "take a loop of a cc dimension, or rfactor first"

@@ -51,7 +51,10 @@ def _merged(f: For, g: For, env: Env) -> tuple[For, int]:
     for x in (f, g):
         if x.kind != "serial":
             raise refuse(
-                _VERB, x.var.name, f"the loop is {x.kind} already", "merge loops before they are"
+                _VERB,
+                x.var.name,
+                f"the loop is {x.kind} already",
+                "merge loops before they are",
             )
     check_steady((g,), f.body, _VERB, f.var.name)
     extent = f.extent
@@ -111,5 +114,8 @@ def _check_order(merged: Kernel, name: str, first: int) -> None:
 
 def _not_next(name: str, other: str) -> ScheduleError:
     return refuse(
-        _VERB, name, f"loop {other} does not follow it", "merge loops of one sequence, in its order"
+        _VERB,
+        name,
+        f"loop {other} does not follow it",
+        "merge loops of one sequence, in its order",
     )

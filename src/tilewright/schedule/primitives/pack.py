@@ -42,7 +42,12 @@ def pack(
     old, alloc = tree.find_buffer(kernel, buffer, "pack")
     places = [tree.find_loop(kernel, n, "pack") for n in loops]
     if not places:
-        raise refuse("pack", buffer, "it needs the loops that index the read", "name them in order")
+        raise refuse(
+            "pack",
+            buffer,
+            "it needs the loops that index the read",
+            "name them in order",
+        )
     f = _inmost(places)
     vars_ = [g.var for g, _ in places]
     found = {
@@ -60,7 +65,12 @@ def pack(
     part = after_writes(kernel, old, alloc, "pack")
     top = min(places, key=lambda p: len(p[1].above))[0]
     if top not in {p.stmt for p in walk(part.body)}:
-        raise refuse("pack", top.var.name, f"{buffer} is not final before it", "pack an inner loop")
+        raise refuse(
+            "pack",
+            top.var.name,
+            f"{buffer} is not final before it",
+            "pack an inner loop",
+        )
     taken = tree.names(kernel)
     new = Buffer(fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
@@ -72,7 +82,9 @@ def pack(
 
     copy = sweep(f"{new.name}.r", shape, taken, env, stage)
     # A loop's single iteration is number 0, as in the copy.
-    use = Load(new, tuple(v if n != 1 else const(0) for v, n in zip(vars_, shape, strict=True)))
+    use = Load(
+        new, tuple(v if n != 1 else const(0) for v, n in zip(vars_, shape, strict=True))
+    )
     inner = edit.rewrite(part.body, env, {load: use})
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
 
@@ -83,7 +95,10 @@ def _inmost(places: list[tuple[For, Place]]) -> For:
     for g, _ in places:
         if g is not f and g not in inmost.above:
             raise refuse(
-                "pack", g.var.name, f"it is not around loop {f.var.name}", "name loops of one nest"
+                "pack",
+                g.var.name,
+                f"it is not around loop {f.var.name}",
+                "name loops of one nest",
             )
     return f
 
@@ -95,11 +110,15 @@ def _iterations(f: For) -> int:
     """
     count = tree.trips(f, "pack")
     if not count:
-        raise refuse("pack", f.var.name, "it has no iterations", "there is nothing to pack")
+        raise refuse(
+            "pack", f.var.name, "it has no iterations", "there is nothing to pack"
+        )
     return count
 
 
-def _check_single(buffer: str, found: set[Load], vars_: list[Var], inmost: str, env: Env) -> None:
+def _check_single(
+    buffer: str, found: set[Load], vars_: list[Var], inmost: str, env: Env
+) -> None:
     if len(found) != 1:
         raise refuse(
             "pack",

@@ -64,7 +64,9 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
     f, place = tree.find_loop(kernel, loop, "pad")
     n = tree.trips(f, "pad")
     if multiple < 1:
-        raise refuse("pad", loop, f"{multiple} is not a number of iterations", "take 1 or more")
+        raise refuse(
+            "pad", loop, f"{multiple} is not a number of iterations", "take 1 or more"
+        )
     for p in walk(f.body):
         if isinstance(p.stmt, While | Unit):
             what = "a while loop" if isinstance(p.stmt, While) else p.stmt.name
@@ -85,13 +87,17 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
 
 
 def _allocated_around(place: Place) -> set[Buffer]:
-    return {b for s in place.above for b in (getattr(s, "buffer", None),) if b is not None}
+    return {
+        b for s in place.above for b in (getattr(s, "buffer", None),) if b is not None
+    }
 
 
 def _alloc_of(kernel: Kernel, buffer: Buffer) -> Place:
     """Where it is allocated: by itself, for another one may have its name."""
     return next(
-        p for p in walk(kernel.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
+        p
+        for p in walk(kernel.body)
+        if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
     )
 
 
@@ -147,7 +153,9 @@ class _Padded:
                 tops = [[bounds(i, self.all)[1] for i in a.index] for a in found]
                 shape = [
                     max(extent, *((top or 0) + 1 for top in column))
-                    for extent, column in zip(b.shape, zip(*tops, strict=True), strict=True)
+                    for extent, column in zip(
+                        b.shape, zip(*tops, strict=True), strict=True
+                    )
                 ]
                 grown[b] = Buffer(b.name, tuple(shape), b.dtype, b.scope)
         self.roomy = set(grown)
@@ -160,7 +168,9 @@ class _Padded:
             low is not None and low >= extent
             for (low, _), extent in zip(known, a.buffer.shape, strict=True)
         )
-        return new and all(lo is not None and lo >= 0 and hi is not None for _, (lo, hi) in known)
+        return new and all(
+            lo is not None and lo >= 0 and hi is not None for _, (lo, hi) in known
+        )
 
     def _depends(self, e: Expr | Index) -> bool:
         """Whether an added iteration may find another value than all the others did.
@@ -198,7 +208,9 @@ class _Padded:
             return block(*map(self.stmt, s.stmts))
         if isinstance(s, Update) and not self._moves(s) and not self._is_private(s):
             return Update(s.buffers, s.indices, self._neutral(s), s.reducer)
-        new: Stmt = s.map(lambda c: self.stmt(c) if isinstance(c, Stmt) else self._read(c))
+        new: Stmt = s.map(
+            lambda c: self.stmt(c) if isinstance(c, Stmt) else self._read(c)
+        )
         return new
 
     def _is_private(self, s: Store | Update) -> bool:
@@ -215,7 +227,11 @@ class _Padded:
         done: dict[Any, Any] = {}
         for node in postorder(e):
             new = node.map(done.__getitem__)
-            if isinstance(node, Load) and isinstance(new, Load) and self._depends(node.index):
+            if (
+                isinstance(node, Load)
+                and isinstance(new, Load)
+                and self._depends(node.index)
+            ):
                 if neutral or not self._safe(node, self.all):
                     new = Select(self.inside, new, _or_zero(value, node.dtype))
             elif isinstance(node, Select) and isinstance(new, Select):
@@ -248,10 +264,16 @@ class _Padded:
             return tuple(map(self._clipped, s.values))
         for value in (identity[0], None):
             read = [self._added(v, value) for v in s.values]
-            same = (simplify(r) is i for r, i in zip(read, identity, strict=True) if r is not None)
+            same = (
+                simplify(r) is i
+                for r, i in zip(read, identity, strict=True)
+                if r is not None
+            )
             if None not in read and all(same):
                 return tuple(self._read(v, value, neutral=True) for v in s.values)
-        return tuple(Select(self.inside, v, i) for v, i in zip(s.values, identity, strict=True))
+        return tuple(
+            Select(self.inside, v, i) for v, i in zip(s.values, identity, strict=True)
+        )
 
     def _clipped(self, e: Expr, added: bool = False) -> Expr:
         """`e` with what lies outside of a buffer where a read leaves it.
@@ -261,9 +283,17 @@ class _Padded:
         done: dict[Any, Any] = {}
         for node in postorder(e):
             new = node.map(done.__getitem__)
-            if isinstance(node, Load) and isinstance(new, Load) and self._depends(node.index):
+            if (
+                isinstance(node, Load)
+                and isinstance(new, Load)
+                and self._depends(node.index)
+            ):
                 new = self._or_outside(new, None, const(0, new.dtype), added)
-            elif isinstance(node, Select) and isinstance(new, Select) and _is_guarded(node):
+            elif (
+                isinstance(node, Select)
+                and isinstance(new, Select)
+                and _is_guarded(node)
+            ):
                 load = node.then
                 if isinstance(load, Load) and self._depends(load.index):
                     inner = load.map(done.__getitem__)
@@ -272,7 +302,9 @@ class _Padded:
         found: Expr = done[e]
         return found
 
-    def _or_outside(self, load: Load, guard: Expr | None, outside: Expr, added: bool) -> Expr:
+    def _or_outside(
+        self, load: Load, guard: Expr | None, outside: Expr, added: bool
+    ) -> Expr:
         known = self.all if guard is None else refine(self.all, guard)
         inside = within(load.index, load.buffer, known)
         if added and inside is not None and self._leaves(load):

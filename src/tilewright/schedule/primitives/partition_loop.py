@@ -15,7 +15,9 @@ from tilewright.schedule.simplify_guards import changes, simplify_guards
 
 
 @primitive
-def partition_loop(kernel: Kernel, loop: str, *points: int) -> tuple[Kernel, tuple[str, ...]]:
+def partition_loop(
+    kernel: Kernel, loop: str, *points: int
+) -> tuple[Kernel, tuple[str, ...]]:
     """Run a loop in parts, each without the guards that are decided there; the parts' loops.
 
     args: the loop; the iterations at which another part begins. Without any: the longest stretch
@@ -35,7 +37,10 @@ def partition_loop(kernel: Kernel, loop: str, *points: int) -> tuple[Kernel, tup
     check_unmarked(kernel, (loop,), "partition_loop")
     if f.kind in GPU_AXES:
         raise refuse(
-            "partition_loop", loop, f"the loop is bound to {f.kind}", "partition it before bind"
+            "partition_loop",
+            loop,
+            f"the loop is bound to {f.kind}",
+            "partition it before bind",
         )
     env = environment(kernel.body)
     found = points or _steady(f, n, env)

@@ -34,7 +34,9 @@ def sequence(s: Stmt) -> _Body:
         return _Body((s.buffer, *inner.buffers), inner.stmts)
     if isinstance(s, Block):
         parts = [sequence(x) for x in s.stmts]
-        return _Body(sum((p.buffers for p in parts), ()), sum((p.stmts for p in parts), ()))
+        return _Body(
+            sum((p.buffers for p in parts), ()), sum((p.stmts for p in parts), ())
+        )
     return _Body((), (s,))
 
 
@@ -68,7 +70,9 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
     return pipelined(kernel, f, place, stages, "pipeline"), None
 
 
-def pipelined(kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str) -> Kernel:
+def pipelined(
+    kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str
+) -> Kernel:
     """`kernel` with a loop whose statements lag by `stages`; refuses in the name of `verb`."""
     n, body = tree.trips(f, verb), sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
@@ -81,17 +85,29 @@ def pipelined(kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb:
     depth = max(stages)
     times = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]
     times.append(parts.steady(depth, n - depth))
-    times += [parts.end(n + t, f".epi{t}", range(t + 1, depth + 1)) for t in range(depth)]
-    new = _inside([parts.versions[b] for b in body.buffers if copies[b] > 1], block(*times))
+    times += [
+        parts.end(n + t, f".epi{t}", range(t + 1, depth + 1)) for t in range(depth)
+    ]
+    new = _inside(
+        [parts.versions[b] for b in body.buffers if copies[b] > 1], block(*times)
+    )
     return edit.put(kernel, place, new)
 
 
-def _check_stages(f: For, n: int, body: _Body, stages: Sequence[int], verb: str) -> None:
+def _check_stages(
+    f: For, n: int, body: _Body, stages: Sequence[int], verb: str
+) -> None:
     if f.kind != "serial":
         raise refuse(verb, f.var.name, f"the loop is {f.kind}", f"{verb} a serial loop")
     given = ", ".join(map(str, stages)) or "(none)"
-    if len(stages) != len(body.stmts) or min(stages, default=1) != 0 or max(stages) >= n:
-        lines = "; ".join(f"{k}: {repr(s).splitlines()[0]}" for k, s in enumerate(body.stmts))
+    if (
+        len(stages) != len(body.stmts)
+        or min(stages, default=1) != 0
+        or max(stages) >= n
+    ):
+        lines = "; ".join(
+            f"{k}: {repr(s).splitlines()[0]}" for k, s in enumerate(body.stmts)
+        )
         raise refuse(
             verb,
             f.var.name,
@@ -102,11 +118,15 @@ def _check_stages(f: For, n: int, body: _Body, stages: Sequence[int], verb: str)
 
 def _copies(b: Buffer, body: _Body, stages: Sequence[int]) -> int:
     """How many iterations use a buffer of the body at a time."""
-    used = [q for q, s in zip(stages, body.stmts, strict=True) if b in reads(s) | writes(s)]
+    used = [
+        q for q, s in zip(stages, body.stmts, strict=True) if b in reads(s) | writes(s)
+    ]
     return max(used) - min(used) + 1 if used else 1
 
 
-def _check_order(kernel: Kernel, f: For, body: _Body, stages: Sequence[int], verb: str) -> None:
+def _check_order(
+    kernel: Kernel, f: For, body: _Body, stages: Sequence[int], verb: str
+) -> None:
     """Statement a of iteration i and b of j keep their order where they meet, for i <= j.
 
     a runs at i + stages[a], b at j + stages[b]; where a lags behind b by d, that is at fault for
@@ -117,7 +137,9 @@ def _check_order(kernel: Kernel, f: For, body: _Body, stages: Sequence[int], ver
             lag = stages[a] - stages[b]
             if lag <= 0:
                 continue
-            verdict = can_delay(kernel, f, first, second, (int(a > b), lag - int(a < b)))
+            verdict = can_delay(
+                kernel, f, first, second, (int(a > b), lag - int(a < b))
+            )
             own = _own_pair(body, first, second) if a < b else None
             if own is not None:
                 reason = f"one {show_pair(*own)}"
@@ -159,7 +181,9 @@ class _Parts:
         self.loop, self.body, self.stages = f, body, stages
         self.env, self.taken = environment(kernel.body), tree.names(kernel)
         self.versions = {
-            b: Buffer(b.name, (n, *b.shape), b.dtype, b.scope) for b, n in copies.items() if n > 1
+            b: Buffer(b.name, (n, *b.shape), b.dtype, b.scope)
+            for b, n in copies.items()
+            if n > 1
         }
 
     def _at(self, iteration: Expr, stmt: Stmt, env: Env) -> Stmt:

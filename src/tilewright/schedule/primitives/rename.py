@@ -26,7 +26,10 @@ def rename(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
     pairs = dict(zip(names[::2], names[1::2], strict=False))
     if 2 * len(pairs) != len(names):
         raise refuse(
-            "rename", " ".join(names), "these are not pairs", "give each loop once, and its name"
+            "rename",
+            " ".join(names),
+            "these are not pairs",
+            "give each loop once, and its name",
         )
     others = tree.names(kernel) - pairs.keys()
     values: dict[Any, Any] = {}

@@ -44,7 +44,9 @@ def perfect_nest(
                 s = If(condition, s, None)
             return band, s, place
     last = band[-1].var.name
-    between = type(s).__name__ if not isinstance(s, Block) else f"{len(s.stmts)} statements"
+    between = (
+        type(s).__name__ if not isinstance(s, Block) else f"{len(s.stmts)} statements"
+    )
     raise refuse(
         primitive_,
         last,
@@ -66,7 +68,9 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
     after:  for j: for i: B(i, j)
     """
     if len(set(loops)) != len(loops) or len(loops) < 2:
-        raise refuse("reorder", ", ".join(loops), "it takes two or more loops", "name each once")
+        raise refuse(
+            "reorder", ", ".join(loops), "it takes two or more loops", "name each once"
+        )
     band, body, place = perfect_nest(kernel, loops, "reorder")
     by_name = {f.var.name: f for f in band}
     queue = iter(loops)
@@ -87,7 +91,9 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
     for f in reversed(order):
         new = For(f.var, f.extent, f.kind, new)
     result = edit.put(kernel, place, new)
-    check_kinds(result, (f.var.name for f in band), "reorder", "reorder before kinds are set")
+    check_kinds(
+        result, (f.var.name for f in band), "reorder", "reorder before kinds are set"
+    )
     return result, None
 
 
@@ -95,7 +101,9 @@ def _exchanged(
     verdict: Illegal | Unknown, band: Sequence[str], order: Sequence[str]
 ) -> tuple[str, str]:
     """Two loops that change sides, if possible such that the witness is in the wrong order then."""
-    swapped = [(x, y) for x, y in combinations(band, 2) if order.index(x) > order.index(y)]
+    swapped = [
+        (x, y) for x, y in combinations(band, 2) if order.index(x) > order.index(y)
+    ]
     if isinstance(verdict, Illegal):
         first, second = verdict.witness.first, verdict.witness.second
         for x, y in swapped:

@@ -69,9 +69,15 @@ def reverse_compute_at(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, 
     _check_runs(out, loops)
     moving = {x.var for x in loops if x.trips != 1}
     shared = writes(sides.producer) & reads(sides.consumer)
-    boxes = {b: _part(b, f, sides, moving, env) for b in sorted(shared, key=lambda b: b.name)}
-    moved, starts = restrict_to_boxes(kernel, sides.consumer, boxes, _VERB, updates=True)
-    repeats = _check_covered(out, sides.consumer, starts, moving, env | environment(moved))
+    boxes = {
+        b: _part(b, f, sides, moving, env) for b in sorted(shared, key=lambda b: b.name)
+    }
+    moved, starts = restrict_to_boxes(
+        kernel, sides.consumer, boxes, _VERB, updates=True
+    )
+    repeats = _check_covered(
+        out, sides.consumer, starts, moving, env | environment(moved)
+    )
     if repeats:
         _check_repeatable(kernel, boxes, f, repeats, sides.consumer)
 
@@ -103,7 +109,9 @@ def _sides(out: Buffer, f: For, place: Place) -> _Sides:
         for n, s in enumerate(home.stmts[at + 1 :], at + 1):
             if out in writes(s) and reads(s) & made:
                 inside = path[depth + 1 : -1]
-                odd = next((x for x in inside if not isinstance(x, For | Block | Alloc)), None)
+                odd = next(
+                    (x for x in inside if not isinstance(x, For | Block | Alloc)), None
+                )
                 if odd is not None:
                     break
                 between = home.stmts[at + 1 : n]
@@ -191,7 +199,11 @@ def _check_covered(
         vars_ = {v for v in variables(at) if isinstance(v, Var)}
         found = span(at, vars_, env)
         known = found is not None and not found.base.terms and vars_ <= moving | {f.var}
-        if found is None or not known or any(isinstance(v, Load) for v in variables(at)):
+        if (
+            found is None
+            or not known
+            or any(isinstance(v, Load) for v in variables(at))
+        ):
             raise _not_covered(out, f, "is not known to be covered")
         lo, hi = found.lo + found.base.const, found.hi + found.base.const
         if not found.dense or lo > 0 or hi < tree.trips(f, _VERB) - 1:
@@ -219,7 +231,11 @@ def _not_covered(out: Buffer, f: For, what: str) -> ScheduleError:
 
 
 def _check_repeatable(
-    kernel: Kernel, boxes: Mapping[Buffer, Region], f: For, repeats: Sequence[For], consumer: Stmt
+    kernel: Kernel,
+    boxes: Mapping[Buffer, Region],
+    f: For,
+    repeats: Sequence[For],
+    consumer: Stmt,
 ) -> None:
     """Where parts overlap: each is computed wholly in one iteration, and used again harmlessly."""
     env = environment(kernel.body)
@@ -227,7 +243,15 @@ def _check_repeatable(
     for b in boxes:
         found = uncovered(f.body, b, env, writes_too=True)
         if found is not None or used_as_index(consumer, b):
-            what = "it is used as an index" if found is None else f"{found} is not computed there"
-            raise _error(b.name, f"the parts overlap, and {what} before it is final", hint)
+            what = (
+                "it is used as an index"
+                if found is None
+                else f"{found} is not computed there"
+            )
+            raise _error(
+                b.name, f"the parts overlap, and {what} before it is final", hint
+            )
     for x in repeats:
-        check_repeatable(kernel, x, _VERB, "parts overlap, which repeats iterations", hint)
+        check_repeatable(
+            kernel, x, _VERB, "parts overlap, which repeats iterations", hint
+        )

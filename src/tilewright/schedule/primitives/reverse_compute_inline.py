@@ -55,7 +55,9 @@ def reverse_compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
 
     point: dict[Any, Any] = {load: made.stmt.value}
     pairs = zip(load.index, made.stmt.index, strict=True)
-    point |= {i: at for i, at in pairs if isinstance(i, Var) and i in {f.var for f in loops}}
+    point |= {
+        i: at for i, at in pairs if isinstance(i, Var) and i in {f.var for f in loops}
+    }
     index = tuple(edit.tidy(edit.rewrite(i, env, point), env) for i in used.stmt.index)
     new = Store(target, index, edit.rewrite(used.stmt.value, env, point))
     inside = made.above[common:]
@@ -79,9 +81,15 @@ def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, Place, Place]:
             "it is not written by a single Store",
             "cache_write it, so that one Store writes the final value",
         )
-    if len(used) != 1 or not isinstance(used[0].stmt, Store) or used[0].stmt is made[0].stmt:
+    if (
+        len(used) != 1
+        or not isinstance(used[0].stmt, Store)
+        or used[0].stmt is made[0].stmt
+    ):
         raise _error(
-            buffer.name, "it is not read by a single Store", "compute_inline can serve several"
+            buffer.name,
+            "it is not read by a single Store",
+            "compute_inline can serve several",
         )
     common = _common(made[0], used[0])
     home = made[0].above[common - 1] if common else None
@@ -96,7 +104,9 @@ def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, Place, Place]:
         return kernel, made[0], used[0]
     parts = (x.body if (x is later and isinstance(x, Alloc)) else x for x in home.stmts)
     lifted = Alloc(later.buffer, block(*parts))
-    return _beside(edit.put(kernel, Place(home, used[0].above[: common - 1]), lifted), buffer)
+    return _beside(
+        edit.put(kernel, Place(home, used[0].above[: common - 1]), lifted), buffer
+    )
 
 
 def _writes(s: Stmt, buffer: Buffer) -> bool:
@@ -148,7 +158,11 @@ def _checked_read(used: Place, loops: list[For], buffer: Buffer, env: Env) -> _R
     own = {f.var for f in loops}
     vars_ = [i for i in load.index if i in own]
     inner = {v for i in load.index for v in variables(i)} & own
-    if len(set(found)) != 1 or len(vars_) != len(loops) or not own == inner == set(vars_):
+    if (
+        len(set(found)) != 1
+        or len(vars_) != len(loops)
+        or not own == inner == set(vars_)
+    ):
         raise _error(
             buffer.name,
             f"it is read as {', '.join(map(repr, dict.fromkeys(found)))}, which is not each loop "
@@ -167,12 +181,16 @@ def _checked_read(used: Place, loops: list[For], buffer: Buffer, env: Env) -> _R
         raise _error(buffer.name, "its reader uses it as an index", "keep it in memory")
     if s.buffer in {x.buffer for e in (*s.index, s.value) for x in loads(e)}:
         raise _error(
-            buffer.name, f"its reader also reads {s.buffer.name}, which it writes", "keep it apart"
+            buffer.name,
+            f"its reader also reads {s.buffer.name}, which it writes",
+            "keep it apart",
         )
     return _Read(s.buffer, load)
 
 
-def _check_apart(home: Block, producer: Stmt, nest: Stmt, buffer: Buffer, target: Buffer) -> None:
+def _check_apart(
+    home: Block, producer: Stmt, nest: Stmt, buffer: Buffer, target: Buffer
+) -> None:
     start, stop = home.stmts.index(producer), home.stmts.index(nest)
     lost: set[Buffer] = set()
     for s in home.stmts[start:stop]:
@@ -188,7 +206,9 @@ def _check_apart(home: Block, producer: Stmt, nest: Stmt, buffer: Buffer, target
         )
 
 
-def _check_covered(made: Place, common: int, loops: list[For], load: Load, env: Env) -> None:
+def _check_covered(
+    made: Place, common: int, loops: list[For], load: Load, env: Env
+) -> None:
     """The producer must store every element that the consumer's loops read, and only these."""
     store = made.stmt
     assert isinstance(store, Store)
@@ -206,7 +226,9 @@ def _check_covered(made: Place, common: int, loops: list[For], load: Load, env: 
         elif i is at and not variables(at) & inner:
             continue
         raise _not_covered(store, d)
-    if len(used) != len(set(used)) or any(isinstance(s, For) and not s.trips for s in path):
+    if len(used) != len(set(used)) or any(
+        isinstance(s, For) and not s.trips for s in path
+    ):
         raise _not_covered(store, 0)
     inside = within(store.index, store.buffer, {})
     assumed = refine(env, inside) if inside is not None else env

@@ -61,7 +61,10 @@ def rfactor(
     lanes = tree.trips(f, "rfactor")
     if not update.reducer.commutative:
         raise refuse(
-            "rfactor", loop, f"{update.reducer} does not commute", "keep the reduction in order"
+            "rfactor",
+            loop,
+            f"{update.reducer} does not commute",
+            "keep the reduction in order",
         )
     _check_one_place(f, update)
     index = update.indices[0]
@@ -171,11 +174,17 @@ class _Joined(NamedTuple):
     env: Env
 
     def each(
-        self, lane: str, prefix: str, taken: set[str], body: Callable[[Var, Index], Stmt]
+        self,
+        lane: str,
+        prefix: str,
+        taken: set[str],
+        body: Callable[[Var, Index], Stmt],
     ) -> Stmt:
         """The nest over lanes and box that does something to each partial result."""
         v = Var(fresh(taken, lane), INDEX)
-        inner = sweep(prefix, self.box.shape, taken, self.env, lambda local: body(v, local))
+        inner = sweep(
+            prefix, self.box.shape, taken, self.env, lambda local: body(v, local)
+        )
         return loop(v, self.lanes, inner)
 
     def cleared(self, lane: Var, local: Index) -> Stmt:
@@ -195,5 +204,7 @@ class _Joined(NamedTuple):
 def _replaced(root: Stmt, old: Stmt, new: Stmt) -> Stmt:
     if root is old:
         return new
-    rebuilt: Stmt = root.map(lambda c: _replaced(c, old, new) if isinstance(c, Stmt) else c)
+    rebuilt: Stmt = root.map(
+        lambda c: _replaced(c, old, new) if isinstance(c, Stmt) else c
+    )
     return rebuilt

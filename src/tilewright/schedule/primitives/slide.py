@@ -67,7 +67,10 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
     target, alloc = own_buffer(kernel, buffer, "slide")
     if f.kind != "serial":
         raise refuse_buffer(
-            "slide", buffer, f"loop {loop} is {f.kind}: no order to slide in", "keep serial"
+            "slide",
+            buffer,
+            f"loop {loop} is {f.kind}: no order to slide in",
+            "keep serial",
         )
     count = tree.trips(f, "slide")
     home = home_of(target, alloc, place, "slide")
@@ -78,16 +81,23 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
     done = max(window.last + 1 - window.step, before, rows - window.step * count, 0)
     if done >= rows:
         raise refuse_buffer(
-            "slide", buffer, f"all of it is used before loop {loop}", "slide the other uses first"
+            "slide",
+            buffer,
+            f"all of it is used before loop {loop}",
+            "slide the other uses first",
         )
     warm, names = _warm(home, target, window, (done, env, tree.names(kernel)))
     start = affine(const(done)) + Affine(((f.var, window.step),), 0)
     short = done + window.step * count > rows
     new = Slice(start, window.step, rows if short else None)
-    steps = [restrict_to_rows(s, target, window.dim, new, env, "slide") for s in home.made]
+    steps = [
+        restrict_to_rows(s, target, window.dim, new, env, "slide") for s in home.made
+    ]
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, warm, inner)
-    check_kinds(result, [x.var.name for x in place.loops], "slide", "slide before kinds are set")
+    check_kinds(
+        result, [x.var.name for x in place.loops], "slide", "slide before kinds are set"
+    )
     return result, names
 
 
@@ -95,7 +105,9 @@ def _check_direct(buffer: Buffer, home: Home, f: For, place: Place) -> None:
     """The loop runs once per run of the nests: nothing but allocations is around it there."""
     for s in place.above[len(home.place.above) + 1 :]:
         if not isinstance(s, Block | Alloc):
-            name = f"loop {s.var.name}" if isinstance(s, For) else f"a {type(s).__name__}"
+            name = (
+                f"loop {s.var.name}" if isinstance(s, For) else f"a {type(s).__name__}"
+            )
             raise refuse_buffer(
                 "slide",
                 buffer.name,
@@ -150,16 +162,23 @@ def _before(home: Home, place: Place) -> list[Stmt]:
     return found
 
 
-def _rows_before(buffer: Buffer, stmts: Sequence[Stmt], window: _Window, env: Env) -> int:
+def _rows_before(
+    buffer: Buffer, stmts: Sequence[Stmt], window: _Window, env: Env
+) -> int:
     """How many rows are used before the loop."""
     need = 0
     for s in stmts:
         for a in accesses(s):
             if a.buffer is buffer:
-                _, hi = bounds(to_expr(affine(a.index[window.dim]) - window.offset), env)
+                _, hi = bounds(
+                    to_expr(affine(a.index[window.dim]) - window.offset), env
+                )
                 if hi is None:
                     raise refuse_buffer(
-                        "slide", buffer.name, f"{a} has no bounds, before the loop", "clamp it"
+                        "slide",
+                        buffer.name,
+                        f"{a} has no bounds, before the loop",
+                        "clamp it",
                     )
                 need = max(need, hi + 1)
     return need

@@ -41,7 +41,9 @@ def specialize(
     try:
         test = parse_condition(condition, _names(kernel))
     except InputError as error:
-        raise refuse("specialize", shown, error.message, "such as 'mm.i == 0'") from None
+        raise refuse(
+            "specialize", shown, error.message, "such as 'mm.i == 0'"
+        ) from None
     named = {v.name for v in variables(test) if isinstance(v, Var)}
     place = _place(kernel, named, loop)
     env = environment(kernel.body)
@@ -49,7 +51,10 @@ def specialize(
     known = proves(test, env)
     if known is not None:
         raise refuse(
-            "specialize", shown, f"{test!r} is always {known}", "take a condition that may change"
+            "specialize",
+            shown,
+            f"{test!r} is always {known}",
+            "take a condition that may change",
         )
     body = place.stmt
     copy, table = edit.renamed(body, tree.names(kernel), ".s")
@@ -62,7 +67,9 @@ def specialize(
     new = If(test, simplify_guards(copy, inside), simplify_guards(body, outside))
     result = edit.put(kernel, place, new)
     around = [f.var.name for f in place.loops if tested & writes(f)]
-    check_kinds(result, around, "specialize", "specialize before the loop gets its kind")
+    check_kinds(
+        result, around, "specialize", "specialize before the loop gets its kind"
+    )
     made = {f.var.name for f in loops_of(new.then)}
     return result, tuple(n for n in table.values() if n in made)
 
@@ -81,7 +88,10 @@ def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
     """The body to copy: that of the loop, or of the innermost one that the condition names."""
     if not named and loop is None:
         return Place(kernel.body, ())
-    found = [tree.find_loop(kernel, n, "specialize") for n in (named if loop is None else [loop])]
+    found = [
+        tree.find_loop(kernel, n, "specialize")
+        for n in (named if loop is None else [loop])
+    ]
     f, place = max(found, key=lambda x: len(x[1].above))
     around = {x.var.name for x in (*place.loops, f)}
     if not named <= around:
@@ -94,7 +104,9 @@ def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
     return Place(f.body, (*place.above, f))
 
 
-def _check_reads(test: Expr, place: Place, kernel: Kernel, env: Env, shown: str) -> None:
+def _check_reads(
+    test: Expr, place: Place, kernel: Kernel, env: Env, shown: str
+) -> None:
     exist = {s.buffer for s in place.above if isinstance(s, Alloc)} | set(kernel.params)
     for x in postorder(test):
         if isinstance(x, Load) and (

@@ -74,14 +74,22 @@ def split(
 def _check(kernel: Kernel, f: For, n: int, factor: int, tail: Tail) -> None:
     name = f.var.name
     if tail not in ("exact", "guard", "overlap", "cut"):
-        raise refuse("split", name, f"unknown tail {tail!r}", "exact, guard, overlap or cut")
+        raise refuse(
+            "split", name, f"unknown tail {tail!r}", "exact, guard, overlap or cut"
+        )
     if f.kind not in ("serial", "parallel"):
         raise refuse(
-            "split", name, f"the loop is {f.kind} already", "split before vectorize/unroll"
+            "split",
+            name,
+            f"the loop is {f.kind} already",
+            "split before vectorize/unroll",
         )
     if factor < 1 or (factor > n and tail != "guard"):
         raise refuse(
-            "split", name, f"factor {factor} is not in 1..{n}", f"take a factor of at most {n}"
+            "split",
+            name,
+            f"factor {factor} is not in 1..{n}",
+            f"take a factor of at most {n}",
         )
     if n % factor and tail == "exact":
         divisors = [d for d in range(1, n + 1) if n % d == 0 and d <= 4 * factor]
@@ -94,12 +102,19 @@ def _check(kernel: Kernel, f: For, n: int, factor: int, tail: Tail) -> None:
     if n % factor and tail == "overlap":
         if f.kind != "serial":
             raise refuse(
-                "split", name, "repeated iterations may run at once", "split first, then parallel"
+                "split",
+                name,
+                "repeated iterations may run at once",
+                "split first, then parallel",
             )
-        check_repeatable(kernel, f, "split", "overlapping tiles repeat iterations", _OTHER_TAILS)
+        check_repeatable(
+            kernel, f, "split", "overlapping tiles repeat iterations", _OTHER_TAILS
+        )
 
 
-def _remainder(f: For, n: int, factor: int, env: Env, taken: set[str]) -> tuple[Stmt, str]:
+def _remainder(
+    f: For, n: int, factor: int, env: Env, taken: set[str]
+) -> tuple[Stmt, str]:
     copy, table = edit.renamed(f, taken, ".t")
     assert isinstance(copy, For)
     env = env | environment(copy)

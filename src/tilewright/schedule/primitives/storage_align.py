@@ -35,7 +35,9 @@ def storage_align(
             "take one of these and a positive factor",
         )
     step, extent = old.strides[dim + 1], old.shape[dim + 1]
-    wished = (n for n in range(extent, extent + factor) if (n * step - offset) % factor == 0)
+    wished = (
+        n for n in range(extent, extent + factor) if (n * step - offset) % factor == 0
+    )
     size = next(wished, None)
     if size is None:
         raise refuse_buffer(

@@ -31,7 +31,9 @@ from tilewright.schedule.slice_nest import Slice
 
 
 @primitive
-def store_at(kernel: Kernel, buffer: str, loop: str | None, compute: str) -> tuple[Kernel, None]:
+def store_at(
+    kernel: Kernel, buffer: str, loop: str | None, compute: str
+) -> tuple[Kernel, None]:
     """Compute a buffer inside a consumer's loop, its memory allocated further out.
 
     args: the buffer; the loop in whose body to allocate it (None: where it is); the consumer's
@@ -54,7 +56,10 @@ def store_at(kernel: Kernel, buffer: str, loop: str | None, compute: str) -> tup
     late = uncovered(block(*home.made), target, env)
     if late is not None:
         raise refuse_buffer(
-            "store_at", buffer, f"computing it again would find {late} changed", "use compute_at"
+            "store_at",
+            buffer,
+            f"computing it again would find {late} changed",
+            "use compute_at",
         )
     box = region(target, reads_in(target, f, "store_at"), env, "store_at")
     steps = list(home.made)
@@ -68,7 +73,9 @@ def store_at(kernel: Kernel, buffer: str, loop: str | None, compute: str) -> tup
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, (), inner)
     around = [x.var.name for x in (*place.loops, f)]
-    check_kinds(result, around, "store_at", "compute_at gives each iteration memory of its own")
+    check_kinds(
+        result, around, "store_at", "compute_at gives each iteration memory of its own"
+    )
     return result, None
 
 

@@ -79,13 +79,19 @@ def _nest(both: _Both, steps: Sequence[Stmt]) -> Stmt:
     part, home = both
     at = next((n for n, s in enumerate(steps) if home in writes(s)), None)
     if at is None:
-        raise both.refused("is not stored where it exists", "name what is stored at its last use")
+        raise both.refused(
+            "is not stored where it exists", "name what is stored at its last use"
+        )
     if any(home in reads(s) for s in steps[:at]):
-        raise both.refused("is read before it is stored", "it holds something else until then")
+        raise both.refused(
+            "is read before it is stored", "it holds something else until then"
+        )
     if any(part in reads(s) | writes(s) for s in steps[at + 1 :]):
         raise both.refused("is stored before its last use", "name what is stored later")
     if any(isinstance(p.stmt, Unit) for p in walk(steps[at])):
-        raise both.refused("is stored by a Unit", "store it there before tensorize or blockize")
+        raise both.refused(
+            "is stored by a Unit", "store it there before tensorize or blockize"
+        )
     return steps[at]
 
 
@@ -94,7 +100,9 @@ def _box(both: _Both, nest: Stmt, env: Env) -> Region:
     part, home = both
     found = [a for a in accesses(nest, env) if a.buffer is home]
     if len(found) != 1 or found[0].kind != "store":
-        raise both.refused("is not stored there by one Store alone", "fission the nest first")
+        raise both.refused(
+            "is not stored there by one Store alone", "fission the nest first"
+        )
     box = region(home, found, env, _VERB)
     if [n for n in box.shape if n > 1] != [n for n in part.shape if n > 1]:
         raise both.refused(
@@ -103,9 +111,13 @@ def _box(both: _Both, nest: Stmt, env: Env) -> Region:
         )
     clamps = (n for i in box.base for n in postorder(i) if isinstance(n, Min))
     if not stored_once(found[0]) or next(clamps, None) is not None:
-        raise both.refused("is stored by tiles that overlap", "store it there before the split")
+        raise both.refused(
+            "is stored by tiles that overlap", "store it there before the split"
+        )
     if uncovered(nest, home, env, writes_too=True) is not None:
-        raise both.refused("is not wholly stored there", "store it there before there are guards")
+        raise both.refused(
+            "is not wholly stored there", "store it there before there are guards"
+        )
     return box
 
 
@@ -115,7 +127,9 @@ def _into(both: _Both, box: Region) -> edit.Move:
 
     def move(index: Index) -> tuple[Buffer, Index]:
         own = (index[d] for d in wide)
-        return both.home, box.point([next(own) if n > 1 else const(0) for n in box.shape])
+        return both.home, box.point(
+            [next(own) if n > 1 else const(0) for n in box.shape]
+        )
 
     return move
 
@@ -129,7 +143,9 @@ def _check_same_element(both: _Both, nest: Stmt, move: edit.Move) -> None:
             continue
         taken = [x for x in loads(s.value) if x.buffer is part]
         if uses != len(taken):
-            raise both.refused("is stored where it has other uses", "fission the nest first")
+            raise both.refused(
+                "is stored where it has other uses", "fission the nest first"
+            )
         for x in taken:
             pairs = zip(move(x.index)[1], s.index, strict=True)
             if any(affine(i) - affine(j) != Affine((), 0) for i, j in pairs):

@@ -21,7 +21,9 @@ def _name(intrinsic: object) -> object:
 
 
 @primitive_with(as_text={"intrinsic": _name})
-def tensorize(kernel: Kernel, loop: str, intrinsic: str | TensorIntrinsic) -> tuple[Kernel, str]:
+def tensorize(
+    kernel: Kernel, loop: str, intrinsic: str | TensorIntrinsic
+) -> tuple[Kernel, str]:
     """Do the nest at a loop by a tensor intrinsic; returns the name of the hardware call.
 
     args: the loop; a declared intrinsic (`loops/intrinsic.py`), or its name.
@@ -39,7 +41,9 @@ def tensorize(kernel: Kernel, loop: str, intrinsic: str | TensorIntrinsic) -> tu
     """
     f, place = tree.find_loop(kernel, loop, "tensorize")
     try:
-        what = intrinsic if isinstance(intrinsic, TensorIntrinsic) else declared(intrinsic)
+        what = (
+            intrinsic if isinstance(intrinsic, TensorIntrinsic) else declared(intrinsic)
+        )
     except InputError as error:
         raise ScheduleError(
             f"tensorize: {error.message}", where=f"loop {loop}", hint=error.hint

@@ -116,7 +116,9 @@ def _check_one_to_one(
         p.names.update({v: domain.variable(*env[v]) for v in vars_})
     for i in index:
         domain.require(f"{points[0].expr(i)} = {points[1].expr(i)}")
-    different = " or ".join(f"{points[0].names[v]} != {points[1].names[v]}" for v in vars_)
+    different = " or ".join(
+        f"{points[0].names[v]} != {points[1].names[v]}" for v in vars_
+    )
     try:
         found = sample(domain, [different or "false"])
     except TooHard:
@@ -127,8 +129,13 @@ def _check_one_to_one(
     known = domain.exact and values
     one, two = ([values[p.names[v]] for v in vars_] if known else [] for p in points)
     what = (
-        f"{buffer.name}{one} and {buffer.name}{two} would lie" if known else "two elements may lie"
+        f"{buffer.name}{one} and {buffer.name}{two} would lie"
+        if known
+        else "two elements may lie"
     )
     raise refuse_buffer(
-        "transform_layout", buffer.name, f"{what} at one index", "use each digit of the old index"
+        "transform_layout",
+        buffer.name,
+        f"{what} at one index",
+        "use each digit of the old index",
     )

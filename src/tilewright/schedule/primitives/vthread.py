@@ -53,7 +53,9 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     n = tree.trips(f, "vthread")
     check_unmarked(kernel, (loop,), "vthread")
     if f.kind not in ("serial", "parallel", "vthread"):
-        raise refuse("vthread", loop, f"the loop is {f.kind} already", "vthread it before")
+        raise refuse(
+            "vthread", loop, f"the loop is {f.kind} already", "vthread it before"
+        )
     hint = "take a loop of a cc dimension, or rfactor first"
     together = edit.put(kernel, place, For(f.var, f.extent, "unroll", f.body))
     check_kinds(together, (loop,), "vthread", hint)
@@ -61,7 +63,9 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     new = threads.inject(f.body)
     result = edit.put(kernel, place, new)
     inner = [x.var.name for x in loops_of(new) if x.kind != "serial"]
-    check_kinds(result, inner, "vthread", "vthread before the loops inside get their kinds")
+    check_kinds(
+        result, inner, "vthread", "vthread before the loops inside get their kinds"
+    )
     return result, tuple(threads.made)
 
 
@@ -84,7 +88,9 @@ class _Threads:
         run as a whole by each iteration. What an Update leaves in one of its buffers depends on
         what was in all of them.
         """
-        under = under or self._depends(s) or (isinstance(s, While | Unit) and self._acts(s))
+        under = (
+            under or self._depends(s) or (isinstance(s, While | Unit) and self._acts(s))
+        )
         grown = False
         written = {s.buffer} if isinstance(s, Store) else set()
         if isinstance(s, Update):
@@ -110,7 +116,9 @@ class _Threads:
         """Whether `s` or a statement in it must run once per iteration."""
         if self._depends(s):
             return True
-        if isinstance(s, Store) and (s.buffer in self.touched or s.buffer not in self.private):
+        if isinstance(s, Store) and (
+            s.buffer in self.touched or s.buffer not in self.private
+        ):
             return True
         if isinstance(s, Update) and any(
             b in self.touched or b not in self.private for b in s.buffers
@@ -150,7 +158,9 @@ class _Threads:
         moves = {old: _leading(new, var) for old, new in self.moves.items()}
         body = edit.rewrite(s, env, {self.loop.var: var}, moves)
         plain = not loops_of(body) and not isinstance(body, Unit)
-        return for_(var, self.trips, body, "unroll" if plain and self.trips < _FEW else "serial")
+        return for_(
+            var, self.trips, body, "unroll" if plain and self.trips < _FEW else "serial"
+        )
 
 
 def _leading(buffer: Buffer, var: Var) -> edit.Move:

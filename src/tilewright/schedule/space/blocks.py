@@ -46,7 +46,9 @@ class Part:
     @property
     def nested(self) -> list[str]:
         """The blocks with nothing between them, outermost first."""
-        first = next((n for n, x in enumerate(self.blocks) if x in self.holds), len(self.blocks))
+        first = next(
+            (n for n, x in enumerate(self.blocks) if x in self.holds), len(self.blocks)
+        )
         return self.blocks[: first + 1]
 
     def up_to(self, loop: str) -> tuple[str, ...]:
@@ -62,7 +64,11 @@ class Part:
 
 def has_blocks(c: Computation) -> bool:
     """Whether the results of a Computation may be cut: one tensor, and no scan."""
-    return len(c.outputs) == 1 and bool(free_dims(c)) and all(d.combine != PS for d in c.dims)
+    return (
+        len(c.outputs) == 1
+        and bool(free_dims(c))
+        and all(d.combine != PS for d in c.dims)
+    )
 
 
 def in_blocks(
@@ -79,12 +85,16 @@ def in_blocks(
     try:
         _cut(trial, new, levels, stack)
     except ScheduleError as error:
-        events.emit("kept-whole", kernel=s.kernel.name, part=part.last.name, reason=str(error))
+        events.emit(
+            "kept-whole", kernel=s.kernel.name, part=part.last.name, reason=str(error)
+        )
         return s, part
     return trial, new
 
 
-def _cut(s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]], stack: int) -> None:
+def _cut(
+    s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]], stack: int
+) -> None:
     if not part.last.is_map:
         levels = _copied(s, part, levels)
     loops = {d: f"{part.last.name}.{d.var.name}" for d in levels[0]}
@@ -103,7 +113,9 @@ def _cut(s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]], stack: in
         _compute_at(s, c, part.blocks[-1], stack)
 
 
-def _copied(s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]]) -> list[dict[Dim, int]]:
+def _copied(
+    s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]]
+) -> list[dict[Dim, int]]:
     """The results of a reduction in a buffer of their own, and the copy as the last Computation.
 
     Returns the sizes of blocks by the dimensions of the copy.
@@ -112,11 +124,22 @@ def _copied(s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]]) -> lis
     (out,) = r.outputs
     new = s.cache_write(out.tensor.name, None, "global")
     made = buffers(s)[new]
-    index = tuple(Var(f"w{n}", INDEX) if m != 1 else const(0) for n, m in enumerate(made.shape))
-    dims = [Dim(i, m) for i, m in zip(index, made.shape, strict=True) if isinstance(i, Var)]
-    copy = Computation(new, tuple(dims), (Output(out.tensor, index, Load(made, index)),))
+    index = tuple(
+        Var(f"w{n}", INDEX) if m != 1 else const(0) for n, m in enumerate(made.shape)
+    )
+    dims = [
+        Dim(i, m) for i, m in zip(index, made.shape, strict=True) if isinstance(i, Var)
+    ]
+    copy = Computation(
+        new, tuple(dims), (Output(out.tensor, index, Load(made, index)),)
+    )
     part.computations[-1:] = [replace(r, outputs=(replace(out, tensor=made),)), copy]
-    of = {to: d for i, to in zip(out.index, index, strict=True) for d in r.dims if d.var is i}
+    of = {
+        to: d
+        for i, to in zip(out.index, index, strict=True)
+        for d in r.dims
+        if d.var is i
+    }
     return [
         {d: sizes.get(of[d.var], d.extent) if d.var in of else d.extent for d in dims}
         for sizes in levels
@@ -181,7 +204,9 @@ def _local(
             dims.append(Dim(var, extent, d.combine))
 
     def moved(e: Expr) -> Expr:
-        reads: dict[object, object] = {x: Load(now[names[x.buffer]], x.index) for x in loads(e)}
+        reads: dict[object, object] = {
+            x: Load(now[names[x.buffer]], x.index) for x in loads(e)
+        }
         result: Expr = substitute(substitute(e, reads), values)
         return result
 

@@ -68,7 +68,9 @@ def _given(name: str, value: Any, candidates: Sequence[T]) -> T:
     for candidate in candidates:
         if candidate == wanted:
             return candidate
-    shown = ", ".join(map(repr, candidates[:12])) + (", ..." if len(candidates) > 12 else "")
+    shown = ", ".join(map(repr, candidates[:12])) + (
+        ", ..." if len(candidates) > 12 else ""
+    )
     raise ScheduleError(
         f"{value!r} is not possible here",
         code=IMPOSSIBLE,
@@ -131,7 +133,9 @@ class Sketch:
         """Every schedule, by depth-first search over the parameters; each costs one run."""
         prefix: dict[str, int] = {}
         while True:
-            choices = Choices(pick=lambda name, candidates, _: candidates[prefix.get(name, 0)])
+            choices = Choices(
+                pick=lambda name, candidates, _: candidates[prefix.get(name, 0)]
+            )
             yield Point(self.run(choices), tuple(choices.met), self.name)
             while choices.met:
                 last = choices.met.pop()

@@ -19,7 +19,13 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import If, Kernel, Store, Update
 from tilewright.loops.walk import walk
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.space.blocks import Part, buffers, computed_at, has_blocks, in_blocks
+from tilewright.schedule.space.blocks import (
+    Part,
+    buffers,
+    computed_at,
+    has_blocks,
+    in_blocks,
+)
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import existing, place, vectorize_inner
 from tilewright.schedule.space.patterns import free_dims
@@ -81,14 +87,22 @@ def fused(
 
 
 def _at_a_loop(
-    s: Schedule, part: Part, owners: Mapping[str, Part], limits: FusionLimits, choose: Choices
+    s: Schedule,
+    part: Part,
+    owners: Mapping[str, Part],
+    limits: FusionLimits,
+    choose: Choices,
 ) -> Schedule:
     """Inside of one of the blocks of a part that reads it, if any may hold it."""
     trials = {loop: computed_at(s, part, loop, limits.stack) for loop in owners}
     placed = {loop: trial for loop, trial in trials.items() if trial is not None}
     if not placed:
         return s
-    good = [loop for loop, trial in placed.items() if _is_profitable(s, trial, [part], limits)]
+    good = [
+        loop
+        for loop, trial in placed.items()
+        if _is_profitable(s, trial, [part], limits)
+    ]
     name = part.last.outputs[0].tensor.name
     loop = choose(f"at.{name}", [ROOT, *placed], good[-1] if good else ROOT)
     if loop == ROOT:
@@ -99,7 +113,9 @@ def _at_a_loop(
     return _slide(placed[loop], part, owner, limits, choose)
 
 
-def _slide(s: Schedule, part: Part, owner: Part, limits: FusionLimits, choose: Choices) -> Schedule:
+def _slide(
+    s: Schedule, part: Part, owner: Part, limits: FusionLimits, choose: Choices
+) -> Schedule:
     """Only what earlier blocks have not computed, along a loop over blocks further in."""
     (out, *others), name = part.last.outputs, part.last.outputs[0].tensor.name
     if len(part.computations) > 1 or others or not part.last.is_map:
@@ -129,7 +145,10 @@ def _levels(
     """Sizes of the blocks, and of blocks inside of them, which divide them; by default whole."""
     name = f"fuse.{part.last.name}"
     good = _good_sizes(s, part, read, limits)
-    outer = {d: choose(f"{name}.{d.var.name}", _sizes(d.extent), size) for d, size in good.items()}
+    outer = {
+        d: choose(f"{name}.{d.var.name}", _sizes(d.extent), size)
+        for d, size in good.items()
+    }
     if all(size == d.extent for d, size in outer.items()):
         return [outer]
     inner = dict(outer)
@@ -184,11 +203,17 @@ def _uneven(sizes: Mapping[Dim, int], cores: int) -> float:
     return math.prod(size / d.extent for d, size in sizes.items()) * rounds * cores
 
 
-def _together(s: Schedule, part: Part, read: Sequence[Part], stack: int) -> Schedule | None:
+def _together(
+    s: Schedule, part: Part, read: Sequence[Part], stack: int
+) -> Schedule | None:
     """All that a part in blocks reads of others in the innermost of them."""
     after: Schedule | None = s
     for p in reversed(read):
-        after = computed_at(after, p, part.blocks[-1], stack) if after and part.blocks else None
+        after = (
+            computed_at(after, p, part.blocks[-1], stack)
+            if after and part.blocks
+            else None
+        )
     return after
 
 
@@ -229,7 +254,10 @@ def _guards(kernel: Kernel) -> int:
 def _sizes(extent: int) -> list[int]:
     """Sizes of blocks, powers of two and three times these, up to the whole."""
     powers = [1 << n for n in range(extent.bit_length())]
-    return [*sorted(n for n in (*powers, *(3 * p for p in powers)) if n < extent), extent]
+    return [
+        *sorted(n for n in (*powers, *(3 * p for p in powers)) if n < extent),
+        extent,
+    ]
 
 
 def _stage(
@@ -244,7 +272,11 @@ def _stage(
     """Copies of what a block reads of the inputs, in the cache."""
     read = dict.fromkeys(b for p in inside for c in p.computations for b in c.inputs)
     for b in read:
-        if b not in s.kernel.params or b in constants or any(b in p.staged for p in inside):
+        if (
+            b not in s.kernel.params
+            or b in constants
+            or any(b in p.staged for p in inside)
+        ):
             continue
         trial = s.fork()
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.laws import inline
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import inline
 from tilewright.expr.nodes import Buffer
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -47,4 +47,6 @@ def _read_once(reader: Computation, tensor: Buffer) -> bool:
     """Whether the reader needs each element at one of its points only."""
     reads = [a for a in reader.accesses if a.buffer is tensor]
     wide = [d for d in reader.dims if d.extent > 1]
-    return len(reads) == 1 and all(any(uses(i, d.var) for i in reads[0].index) for d in wide)
+    return len(reads) == 1 and all(
+        any(uses(i, d.var) for i in reads[0].index) for d in wide
+    )

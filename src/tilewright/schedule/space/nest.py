@@ -117,7 +117,9 @@ def spread(s: Schedule, names: Sequence[str]) -> None:
         try:
             s.parallel(name)
         except ScheduleError as error:
-            events.emit("kept-serial", kernel=s.kernel.name, loop=name, reason=str(error))
+            events.emit(
+                "kept-serial", kernel=s.kernel.name, loop=name, reason=str(error)
+            )
             break
         done.append(name)
     fuse_all(s, done)
@@ -131,7 +133,9 @@ def start_apart(
     tile: loops over the accumulators in the order wanted. batch: loops that may stand between.
     """
     nest = [name for name in s.loops if name in {*tile, *batch}]
-    nest = nest[min(map(nest.index, tile)) :]  # loops of one iteration may stand between
+    nest = nest[
+        min(map(nest.index, tile)) :
+    ]  # loops of one iteration may stand between
     inside = s.loops[s.loops.index(nest[0]) :]
     starts = dict(zip(inside, s.decompose_reduction(target, nest[0]), strict=False))
     if [name for name in nest if name in tile] != [*tile]:

@@ -87,11 +87,17 @@ def classify(computations: Sequence[Computation]) -> KernelPattern:
     """The pattern of kernel these Computations make, in the order given."""
     group = tuple(computations)
     if any(d.combine == PS for c in computations for d in c.dims):
-        return KernelPattern("scan" if len(group) == 1 and _is_scan(group[0]) else "plain", group)
+        return KernelPattern(
+            "scan" if len(group) == 1 and _is_scan(group[0]) else "plain", group
+        )
     if all(c.is_map for c in computations):
         return KernelPattern("map" if len(computations) == 1 else "plain", group)
     reductions = [c for c in computations if not c.is_map]
-    if len(reductions) == 1 and computations[0] is reductions[0] and len(computations) <= 2:
+    if (
+        len(reductions) == 1
+        and computations[0] is reductions[0]
+        and len(computations) <= 2
+    ):
         tiled = _tiled(reductions[0], group)
         if tiled is not None:
             return tiled
@@ -115,7 +121,9 @@ def parts(computations: Sequence[Computation]) -> Iterator[KernelPattern]:
     while start < len(computations):
         ends = range(len(computations), start, -1)
         patterns = (classify(computations[start:end]) for end in ends)
-        pattern = next(k for k in patterns if k.name != "plain" or len(k.computations) == 1)
+        pattern = next(
+            k for k in patterns if k.name != "plain" or len(k.computations) == 1
+        )
         start += len(pattern.computations)
         yield pattern
 
@@ -145,7 +153,12 @@ def _tiled(r: Computation, group: tuple[Computation, ...]) -> KernelPattern | No
 
 def _windows(group: tuple[Computation, ...]) -> KernelPattern | None:
     """Two reductions along a dimension each, of which the second reads windows of the first's."""
-    if len(group) not in (2, 3) or group[0].is_map or group[1].is_map or len(group[0].outputs) > 1:
+    if (
+        len(group) not in (2, 3)
+        or group[0].is_map
+        or group[1].is_map
+        or len(group[0].outputs) > 1
+    ):
         return None
     first, last, *rest = group
     made, reads = first.outputs[0].tensor, last.accesses
@@ -219,7 +232,9 @@ def _loads(e: Expr) -> set[Load]:
     return {n for n in postorder(e) if isinstance(n, Load)}
 
 
-def _attention(computations: Sequence[Computation], second: Computation) -> KernelPattern | None:
+def _attention(
+    computations: Sequence[Computation], second: Computation
+) -> KernelPattern | None:
     """Scores, rows, output; None where the rows are not one row of scores for one of output."""
     at = computations.index(second)
     head = 2 if computations[1].is_map else 1
@@ -228,7 +243,9 @@ def _attention(computations: Sequence[Computation], second: Computation) -> Kern
     if (scores.name, rows.name, output.name) != ("tiled", "rows", "tiled"):
         return None
     made, used = computations[at - 1], second.outputs[0].value
-    reads = [n for n in postorder(used) if isinstance(n, Load) and n.buffer in _written(made)]
+    reads = [
+        n for n in postorder(used) if isinstance(n, Load) and n.buffer in _written(made)
+    ]
     if len(reads) != 1 or not made.is_map:
         return None
     dims = {d.var: d for d in second.dims}

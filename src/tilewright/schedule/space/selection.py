@@ -31,7 +31,9 @@ def default_point(kernel: str, sketches: Sequence[Sketch]) -> Point:
         try:
             made = sketch.default()
         except ScheduleError as error:
-            events.emit("sketch-refused", kernel=kernel, sketch=sketch.name, reason=str(error))
+            events.emit(
+                "sketch-refused", kernel=kernel, sketch=sketch.name, reason=str(error)
+            )
             continue
         break
     else:

@@ -13,7 +13,7 @@ from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.targets.cpu.emit import emit_module
-from tilewright.targets.cpu.emit_plan import plan_memory
+from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.permitted import Permissions
 
@@ -69,13 +69,19 @@ def llvm_ir(
     """
     try:
         with _deep_recursion():
-            return emit_module(kernel, symbol or kernel.name, machine, contract, permitted)
+            return emit_module(
+                kernel, symbol or kernel.name, machine, contract, permitted
+            )
     except TilewrightError as e:
         raise e.at(f"kernel {kernel.name}") from e.__cause__
 
 
 def assembly(
-    kernel: Kernel, machine: Machine, symbol: str | None = None, *, contract: bool = True
+    kernel: Kernel,
+    machine: Machine,
+    symbol: str | None = None,
+    *,
+    contract: bool = True,
 ) -> str:
     """The kernel as assembler text of the machine; contract: as in `llvm_ir`."""
     text = llvm_ir(kernel, machine, symbol, contract=contract)
@@ -121,9 +127,15 @@ def target_machine(machine: Machine, level: int = LEVEL) -> Any:
     try:
         target = llvm.Target.from_triple(machine.triple)
     except RuntimeError as e:
-        raise CompileError(f"LLVM has no target {machine.triple}: {e}", code="TW-LLVM") from e
+        raise CompileError(
+            f"LLVM has no target {machine.triple}: {e}", code="TW-LLVM"
+        ) from e
     return target.create_target_machine(
-        cpu="", features=machine.feature_string, opt=level, reloc="pic", codemodel="small"
+        cpu="",
+        features=machine.feature_string,
+        opt=level,
+        reloc="pic",
+        codemodel="small",
     )
 
 

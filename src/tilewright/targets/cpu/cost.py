@@ -35,7 +35,9 @@ class Constant:
 
 
 def _constant(value: float, unit: str, meaning: str, source: str) -> Any:
-    return field(default=value, metadata={"unit": unit, "meaning": meaning, "source": source})
+    return field(
+        default=value, metadata={"unit": unit, "meaning": meaning, "source": source}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,19 @@ class CostModel:
         10_000 / 65_536, "ns", "one operation on one element, in vectors", BY_HAND
     )
     row_point_ns: float = _constant(
-        10_000 / 32_768, "ns", "one element of reductions along rows and their maps", BY_HAND
+        10_000 / 32_768,
+        "ns",
+        "one element of reductions along rows and their maps",
+        BY_HAND,
     )
     given_step_ns: float = _constant(
         10_000 / 32_768, "ns", "one step of a kernel that an operator gives", BY_HAND
     )
     given_product_ns: float = _constant(
-        10_000 / (1 << 18), "ns", "a multiply-add there, whose weights are read each time", BY_HAND
+        10_000 / (1 << 18),
+        "ns",
+        "a multiply-add there, whose weights are read each time",
+        BY_HAND,
     )
     given_rows: int = _constant(4, "rows", "of a tile of such a product", BY_HAND)
     given_lanes: int = _constant(16, "elements", "of a vector of such a tile", BY_HAND)
@@ -69,13 +77,19 @@ class CostModel:
         10_000 / 131_072, "ns", "one element of a sum of everything", BY_HAND
     )
     copy_ns: float = _constant(
-        10_000 / 131_072, "ns", "an element that is copied in the order of memory", BY_HAND
+        10_000 / 131_072,
+        "ns",
+        "an element that is copied in the order of memory",
+        BY_HAND,
     )
     transposed_ns: float = _constant(
         10_000 / 32_768, "ns", "an element that is copied in another order", BY_HAND
     )
     byte_ns: float = _constant(
-        10_000 / (1 << 18), "ns", "a byte of data that other cores made or will read", BY_HAND
+        10_000 / (1 << 18),
+        "ns",
+        "a byte of data that other cores made or will read",
+        BY_HAND,
     )
     constant_byte_ns: float = _constant(
         10_000 / (1 << 19), "ns", "a byte of data that nobody writes", BY_HAND
@@ -84,7 +98,10 @@ class CostModel:
         4, "operations", "a division or a function stands for so many more", ASSUMED
     )
     shares: int = _constant(
-        4, "iterations per core", "enough for a number that the cores do not divide", BY_HAND
+        4,
+        "iterations per core",
+        "enough for a number that the cores do not divide",
+        BY_HAND,
     )
     blocks: int = _constant(
         2, "blocks per core", "at least, where results are computed in blocks", BY_HAND
@@ -92,83 +109,138 @@ class CostModel:
     shared_vectors: int = _constant(
         64, "vectors", "a single loop has at least so many if threads share it", BY_HAND
     )
-    chunk_vectors: int = _constant(16, "vectors", "of such a loop in one iteration", BY_HAND)
+    chunk_vectors: int = _constant(
+        16, "vectors", "of such a loop in one iteration", BY_HAND
+    )
 
     # Caches.
     l1_way: int = _constant(
-        4096, "bytes", "a way of the first cache: found by the offset in a page", ASSUMED
+        4096,
+        "bytes",
+        "a way of the first cache: found by the offset in a page",
+        ASSUMED,
     )
     l2_ways: int = _constant(
-        8, "ways", "of the second cache, at least: 8 of Zen's, 16 of Intel's servers", ASSUMED
+        8,
+        "ways",
+        "of the second cache, at least: 8 of Zen's, 16 of Intel's servers",
+        ASSUMED,
     )
     full: float = _constant(
-        0.8, "of a cache", "what one operand may fill of the second cache and stay", BY_HAND
+        0.8,
+        "of a cache",
+        "what one operand may fill of the second cache and stay",
+        BY_HAND,
     )
     l1_full: float = _constant(
-        0.7, "of a cache", "what one operand may fill of the first cache and stay", BY_HAND
+        0.7,
+        "of a cache",
+        "what one operand may fill of the first cache and stay",
+        BY_HAND,
     )
     l2_byte: float = _constant(
         1.0, "weight", "traffic from the second cache, against `far_weight`", BY_HAND
     )
     far_weight: float = _constant(3.0, "weight", "traffic from behind it", BY_HAND)
     half: int = _constant(
-        2, "parts of a cache", "one of them is for what a tile or a row uses again", BY_HAND
+        2,
+        "parts of a cache",
+        "one of them is for what a tile or a row uses again",
+        BY_HAND,
     )
     quarter: int = _constant(
-        4, "parts of the second cache", "one of them is for the results that a block reads", BY_HAND
+        4,
+        "parts of the second cache",
+        "one of them is for the results that a block reads",
+        BY_HAND,
     )
     large: int = _constant(
-        4, "second caches", "data of more comes from behind it, wherever it was made", BY_HAND
+        4,
+        "second caches",
+        "data of more comes from behind it, wherever it was made",
+        BY_HAND,
     )
     in_place: int = _constant(
-        2, "second caches", "lines of a larger result come from memory to be written", BY_HAND
+        2,
+        "second caches",
+        "lines of a larger result come from memory to be written",
+        BY_HAND,
     )
     streamed: int = _constant(
-        32 << 20, "bytes", "a result of more is not worth its place in any cache", BY_HAND
+        32 << 20,
+        "bytes",
+        "a result of more is not worth its place in any cache",
+        BY_HAND,
     )
     stack: int = _constant(
-        16_384, "bytes", "of an intermediate result; larger ones go to the workspace", ASSUMED
+        16_384,
+        "bytes",
+        "of an intermediate result; larger ones go to the workspace",
+        ASSUMED,
     )
     second_bytes: float = _constant(
         32, "bytes per cycle", "that one core reads from the second cache", CALIBRATE
     )
     far_bytes: float = _constant(
-        8, "bytes per cycle", "that one core reads from behind the second cache", CALIBRATE
+        8,
+        "bytes per cycle",
+        "that one core reads from behind the second cache",
+        CALIBRATE,
     )
     # A third of what a core takes that gets 10 bytes per cycle.
     far_byte: float = _constant(
-        1 / 32, "cycles", "a byte of columns from behind it, partly hidden by arithmetic", CALIBRATE
+        1 / 32,
+        "cycles",
+        "a byte of columns from behind it, partly hidden by arithmetic",
+        CALIBRATE,
     )
     # Nothing foresees such a piece, and a page that was not used lately is looked up first: what a
     # dilated convolution of 2048 channels took per channel and row of its window on a Zen 4.
     far_piece: float = _constant(
-        16.0, "cycles", "a piece of memory with a gap before it, from behind it", BY_HAND
+        16.0,
+        "cycles",
+        "a piece of memory with a gap before it, from behind it",
+        BY_HAND,
     )
     # Twice those of `far_byte` alone: read again by what follows.
-    far_uses: int = _constant(2, "times", "that a result is written and then read", BY_HAND)
+    far_uses: int = _constant(
+        2, "times", "that a result is written and then read", BY_HAND
+    )
     far_speed: float = _constant(
         0.9, "of the speed", "is left where columns come from behind it", BY_HAND
     )
 
     # Register tiles: what one step of the reduction takes.
-    multiply_adds: float = _constant(2, "per cycle", "vector multiply-adds that issue", ASSUMED)
-    dot_products: float = _constant(1, "per cycle", "vector dot products that issue", ASSUMED)
+    multiply_adds: float = _constant(
+        2, "per cycle", "vector multiply-adds that issue", ASSUMED
+    )
+    dot_products: float = _constant(
+        1, "per cycle", "vector dot products that issue", ASSUMED
+    )
     loads: float = _constant(2, "per cycle", "vector loads that issue", ASSUMED)
     latency: float = _constant(
         4.0, "cycles", "from a multiply-add to the next one of its accumulator", ASSUMED
     )
     broadcast: float = _constant(
-        0.1, "cycles", "an element of a row from the first cache, beside the arithmetic", BY_HAND
+        0.1,
+        "cycles",
+        "an element of a row from the first cache, beside the arithmetic",
+        BY_HAND,
     )
     far_broadcast: float = _constant(
         0.5, "cycles", "one of rows that displace one another there", BY_HAND
     )
-    row_vector: float = _constant(0.25, "cycles", "a vector that a row loads for itself", BY_HAND)
+    row_vector: float = _constant(
+        0.25, "cycles", "a vector that a row loads for itself", BY_HAND
+    )
     column_vector: float = _constant(
         0.5, "cycles", "a vector of columns, which the second cache keeps", BY_HAND
     )
     exposed: float = _constant(
-        0.25, "of the cycles", "of loads and the loop, that dot products do not hide", BY_HAND
+        0.25,
+        "of the cycles",
+        "of loads and the loop, that dot products do not hide",
+        BY_HAND,
     )
     crossed: float = _constant(
         7.0, "cycles", "a vector of results that leaves its tile transposed", BY_HAND
@@ -177,10 +249,18 @@ class CostModel:
         1.05, "times the speed", "is needed before results are transposed", BY_HAND
     )
     tile_rows: int = _constant(28, "rows", "of a register tile, at most", BY_HAND)
-    tile_vectors: int = _constant(8, "vectors", "of a row of a register tile, at most", BY_HAND)
-    tile_registers: int = _constant(2, "registers", "beside those of a tile's rows", BY_HAND)
-    taps: int = _constant(8, "steps", "of a window that is written out, at most", BY_HAND)
-    orders: int = _constant(4, "loops", "over a reduction whose order is tried, at most", ASSUMED)
+    tile_vectors: int = _constant(
+        8, "vectors", "of a row of a register tile, at most", BY_HAND
+    )
+    tile_registers: int = _constant(
+        2, "registers", "beside those of a tile's rows", BY_HAND
+    )
+    taps: int = _constant(
+        8, "steps", "of a window that is written out, at most", BY_HAND
+    )
+    orders: int = _constant(
+        4, "loops", "over a reduction whose order is tried, at most", ASSUMED
+    )
 
     # Copies, transpositions, sums, rows.
     in_flight: int = _constant(
@@ -196,45 +276,78 @@ class CostModel:
         0.5, "of the work", "of a product of tiles that must be needed", BY_HAND
     )
     recomputed: float = _constant(
-        1.1, "times the work", "that is allowed where neighboring blocks need the same", BY_HAND
+        1.1,
+        "times the work",
+        "that is allowed where neighboring blocks need the same",
+        BY_HAND,
     )
     transpose_side: int = _constant(
-        16, "elements", "of a side of a transposed tile: whole lines of four-byte ones", BY_HAND
+        16,
+        "elements",
+        "of a side of a transposed tile: whole lines of four-byte ones",
+        BY_HAND,
     )
-    strip_rows: int = _constant(256, "rows", "that are transposed before the next columns", BY_HAND)
+    strip_rows: int = _constant(
+        256, "rows", "that are transposed before the next columns", BY_HAND
+    )
     part_rows: int = _constant(
         16, "rows", "of a part of a sum that is worth combining, at least", BY_HAND
     )
     long_sum: int = _constant(
-        32, "terms", "of a sum down columns whose rows go by in order, at least", BY_HAND
+        32,
+        "terms",
+        "of a sum down columns whose rows go by in order, at least",
+        BY_HAND,
     )
     short_row: int = _constant(
-        256, "elements", "of a row whose reductions' ends take as long as the rest", BY_HAND
+        256,
+        "elements",
+        "of a row whose reductions' ends take as long as the rest",
+        BY_HAND,
     )
     many_rows: int = _constant(16, "rows", "that are worth the longer code", BY_HAND)
     interleaved_elements: int = _constant(
         4096, "elements", "of all rows that are interleaved, at most", BY_HAND
     )
     row_blocks: int = _constant(
-        4, "blocks of vectors", "of a row that is worth several in flight, at least", BY_HAND
+        4,
+        "blocks of vectors",
+        "of a row that is worth several in flight, at least",
+        BY_HAND,
     )
     long_row: int = _constant(
-        4, "parts of the first cache", "a row of one takes its own time from memory", BY_HAND
+        4,
+        "parts of the first cache",
+        "a row of one takes its own time from memory",
+        BY_HAND,
     )
 
     # Windows along one axis after another.
     window_rows: int = _constant(4, "rows", "of the first reduction at a time", BY_HAND)
-    window_results: int = _constant(8, "results", "of a tile along the windows, at most", BY_HAND)
-    window_vectors: int = _constant(2, "vectors", "of a tile of windows, at most", BY_HAND)
-    window_registers: int = _constant(3, "registers", "beside those of such a tile", BY_HAND)
+    window_results: int = _constant(
+        8, "results", "of a tile along the windows, at most", BY_HAND
+    )
+    window_vectors: int = _constant(
+        2, "vectors", "of a tile of windows, at most", BY_HAND
+    )
+    window_registers: int = _constant(
+        3, "registers", "beside those of such a tile", BY_HAND
+    )
     window_around: int = _constant(6, "operations", "around such a tile", BY_HAND)
-    window_load: int = _constant(2, "operations", "for each vector that it loads", BY_HAND)
+    window_load: int = _constant(
+        2, "operations", "for each vector that it loads", BY_HAND
+    )
     reread: int = _constant(
-        5, "operations", "a result that is stored and read off the lines' boundaries", BY_HAND
+        5,
+        "operations",
+        "a result that is stored and read off the lines' boundaries",
+        BY_HAND,
     )
 
     # Winograd's convolution.
-    panel_vectors: int = _constant(4, "vectors", "of a panel of channels, at most", BY_HAND)
+    panel_vectors: int = _constant(
+        4, "vectors", "of a panel of channels, at most", BY_HAND
+    )
     exposed_traffic: float = _constant(
         0.5, "of the cycles", "of traffic that arithmetic does not hide", BY_HAND
     )
@@ -242,10 +355,16 @@ class CostModel:
         3, "cycles", "a vector of products: cleared, stored, and the loop", BY_HAND
     )
     moved: float = _constant(
-        0.25, "cycles", "a vector that a transform loads or stores, beside its arithmetic", BY_HAND
+        0.25,
+        "cycles",
+        "a vector that a transform loads or stores, beside its arithmetic",
+        BY_HAND,
     )
     winograd_gain: float = _constant(
-        0.85, "of the cycles", "of the direct convolution: at most so many must be left", BY_HAND
+        0.85,
+        "of the cycles",
+        "of the direct convolution: at most so many must be left",
+        BY_HAND,
     )
 
     def worth_sharing(self, nanoseconds: float) -> bool:
@@ -276,7 +395,11 @@ class CostModel:
         """
         if not pitch:
             return math.inf
-        return self.l1_way // math.gcd(pitch, self.l1_way) * max(1, self.machine.l1 // self.l1_way)
+        return (
+            self.l1_way
+            // math.gcd(pitch, self.l1_way)
+            * max(1, self.machine.l1 // self.l1_way)
+        )
 
     def stays(self, rows: int, pitch: int) -> bool:
         """Whether the second cache keeps one line of each of so many rows, `pitch` bytes apart.

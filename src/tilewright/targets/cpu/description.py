@@ -23,7 +23,13 @@ from tilewright.targets.cpu.cost import constants
 from tilewright.targets.cpu.machine import Machine
 
 # Fields of Machine, and the type of each.
-FACTS: Final[Mapping[str, type]] = {"l1": int, "l2": int, "l3": int, "line": int, "clock": float}
+FACTS: Final[Mapping[str, type]] = {
+    "l1": int,
+    "l2": int,
+    "l3": int,
+    "line": int,
+    "clock": float,
+}
 _FOR_PEOPLE: Final = "processor"
 
 
@@ -34,7 +40,9 @@ def described(machine: Machine, given: Mapping[str, Any]) -> Machine:
     """
     costs = given.get("costs", {})
     if not isinstance(costs, Mapping):
-        raise InputError("costs is not a table", hint="write [costs] and a constant per line")
+        raise InputError(
+            "costs is not a table", hint="write [costs] and a constant per line"
+        )
     facts = {k: v for k, v in given.items() if k not in ("costs", _FOR_PEOPLE)}
     known = {c.name: int if c.whole else float for c in constants()}
     _check(facts, FACTS, "")
@@ -47,11 +55,16 @@ def _check(given: Mapping[str, Any], known: Mapping[str, type], prefix: str) -> 
     for name, value in given.items():
         if name not in known:
             hint = did_you_mean(name, known)
-            raise InputError(f"{prefix}{name} is not a field of a machine description", hint=hint)
+            raise InputError(
+                f"{prefix}{name} is not a field of a machine description", hint=hint
+            )
         whole = known[name] is int
-        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        number = isinstance(value, int if whole else int | float) and not isinstance(
+            value, bool
+        )
         if not number or not 0 < value < math.inf:
             expected = "an integer of at least 1" if whole else "a number above 0"
             raise InputError(
-                f"{prefix}{name} is {value!r}", hint=f"give {expected}, or leave the field out"
+                f"{prefix}{name} is {value!r}",
+                hint=f"give {expected}, or leave the field out",
             )

@@ -11,10 +11,10 @@ from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel
 from tilewright.runtime.abi import CTX_PARALLEL, CTX_STATUS, CTX_THREADS
 from tilewright.targets.cpu.emit_fmod import fmod_function
 from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
-from tilewright.targets.cpu.emit_plan import Plan, plan_memory, written
 from tilewright.targets.cpu.emit_stmt import Statements
 from tilewright.targets.cpu.emit_stream import FENCE, METADATA, streamed, versions
 from tilewright.targets.cpu.emit_text import Value, flatten, integer
+from tilewright.targets.cpu.frame_layout import Plan, plan_memory, written
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.permitted import Permissions
 
@@ -60,7 +60,9 @@ def emit_module(
     Raises UnsupportedError for an operation or dtype without native code, CompileError for a
     memory scope that a processor does not have.
     """
-    module = Module(symbol, machine, plan_memory(kernel, permitted is not None), contract)
+    module = Module(
+        symbol, machine, plan_memory(kernel, permitted is not None), contract
+    )
     module.permitted = permitted
     noted = ((loop, said.get(PREFETCH)) for loop, said in kernel.notes.items())
     module.ahead = {loop: n for loop, n in noted if isinstance(n, int)}
@@ -98,7 +100,9 @@ def attributes(machine: Machine) -> str:
 class Function(Statements):
     """One function of a module: the kernel itself, or the body of a parallel region."""
 
-    def __init__(self, module: Module, params: Sequence[Buffer], region: bool = False) -> None:
+    def __init__(
+        self, module: Module, params: Sequence[Buffer], region: bool = False
+    ) -> None:
         super().__init__(module.machine, module.contract)
         self.module = module
         self.ahead = module.ahead
@@ -122,13 +126,19 @@ class Function(Statements):
             # A parallel loop that runs once, or inside vectors, has no region: the caller runs it.
             thread = Value("%tid", "i64") if self.region else integer(0)
             part = self.binary("mul", thread, integer(plan.thread))
-            offset = self.binary("add", part, integer(plan.offsets[buffer] + plan.shared))
-        self.pointers[buffer] = self.ins(f"getelementptr i8, ptr %ws, {offset.typed}", "ptr")
+            offset = self.binary(
+                "add", part, integer(plan.offsets[buffer] + plan.shared)
+            )
+        self.pointers[buffer] = self.ins(
+            f"getelementptr i8, ptr %ws, {offset.typed}", "ptr"
+        )
         self.out = here
 
     def report(self) -> Value:
         """Where sanitized code writes what it reports."""
-        return self.ins(f"getelementptr i8, ptr %ws, i64 {self.module.plan.report}", "ptr")
+        return self.ins(
+            f"getelementptr i8, ptr %ws, i64 {self.module.plan.report}", "ptr"
+        )
 
     def constant_text(self, text: str) -> str:
         """The address of a text, which ends with 0."""
@@ -136,7 +146,9 @@ class Function(Statements):
         name = f"@{self.module.symbol}.text{self.module.texts}"
         self.module.texts += 1
         size = len(data) // 3
-        self.module.functions.append(f'{name} = internal constant [{size} x i8] c"{data}"')
+        self.module.functions.append(
+            f'{name} = internal constant [{size} x i8] c"{data}"'
+        )
         return name
 
     def finish(self, name: str, extra: list[str], linkage: str) -> str:
@@ -147,12 +159,17 @@ class Function(Statements):
         arguments = ["ptr %ctx"]
         arguments += [f"ptr noalias %p{n}" for n in range(len(self.params))]
         arguments += ["ptr noalias %ws", *extra]
-        lines = [f"define {linkage}void @{name}({', '.join(arguments)}) #0 {{", "entry:"]
+        lines = [
+            f"define {linkage}void @{name}({', '.join(arguments)}) #0 {{",
+            "entry:",
+        ]
         flatten(self.entry, lines)
         tiles = self.uses_tiles if self.region else self.module.uses_tiles
         lines += configure_tiles(self.region) if tiles else []
         flatten(self.out, lines)
-        lines += ["  call void @llvm.x86.tilerelease()"] if tiles and not self.region else []
+        lines += (
+            ["  call void @llvm.x86.tilerelease()"] if tiles and not self.region else []
+        )
         lines += [FENCE] if self.has_streamed else []
         return "\n".join([*lines, "  ret void", "}", ""])
 
@@ -184,7 +201,9 @@ class Function(Statements):
         """Outer loop variables and stack buffers that the region uses."""
         nodes: list[Node] = list(postorder(s))
         inside = {n.buffer for n in nodes if isinstance(n, Alloc)}
-        variables = [n for n in nodes if isinstance(n, Var) and self.lookup(n) is not None]
+        variables = [
+            n for n in nodes if isinstance(n, Var) and self.lookup(n) is not None
+        ]
         used = dict.fromkeys(b for n in nodes for b in _buffers(n))
         buffers = [b for b in used if b not in inside and b not in self.params]
         return variables, buffers
@@ -266,11 +285,16 @@ def _write_region(
 
 def _share(name: str, types: list[str]) -> str:
     """The function the pool calls: unpacks the closure for the region's body."""
-    lines = [f"define internal void @{name}(ptr %closure, i64 %tid, i64 %threads) #0 {{", "entry:"]
+    lines = [
+        f"define internal void @{name}(ptr %closure, i64 %tid, i64 %threads) #0 {{",
+        "entry:",
+    ]
     arguments = []
     for n, type in enumerate(types):
         lines.append(f"  %a{n} = getelementptr i8, ptr %closure, i64 {8 * n}")
         lines.append(f"  %c{n} = load {type}, ptr %a{n}, align 8")
         arguments.append(f"{type} %c{n}")
     inner = ", ".join([*arguments, "i64 %tid", "i64 %threads"])
-    return "\n".join([*lines, f"  call void @{name}.body({inner})", "  ret void", "}", ""])
+    return "\n".join(
+        [*lines, f"  call void @{name}.body({inner})", "  ret void", "}", ""]
+    )

@@ -38,11 +38,17 @@ _LOOPS: Final = REPORT_NUMBERS - 1  # that a report has room for
 
 
 def check(
-    x: Memory, verb: str, buffer: Buffer, index: tuple[Expr, ...], mask: Value | None = None
+    x: Memory,
+    verb: str,
+    buffer: Buffer,
+    index: tuple[Expr, ...],
+    mask: Value | None = None,
 ) -> None:
     """Leave the function with a report where an index is outside, in a lane that `mask` allows."""
     place = f"{verb} {buffer.name}[{', '.join(map(str, index))}]"
-    for axis, (part, span) in enumerate(zip(index, _spans(x, verb, buffer), strict=False)):
+    for axis, (part, span) in enumerate(
+        zip(index, _spans(x, verb, buffer), strict=False)
+    ):
         _check_part(x, place, axis, part, span, mask)
 
 
@@ -143,11 +149,15 @@ def check_unit(x: Memory, s: Unit) -> None:
         if isinstance(n, For):
             if n.trips is None:
                 reason = f"the iterations of {n.var} in {s.name} cannot be counted"
-                raise CompileError(reason, code="TW-INTRINSIC", hint="compile it unsanitized")
+                raise CompileError(
+                    reason, code="TW-INTRINSIC", hint="compile it unsanitized"
+                )
             loops[n.var] = n.trips
     for verb, buffer, index in _accesses(s.body):
         place = f"{verb} {buffer.name}[{', '.join(map(str, index))}] in {s.name}"
-        for axis, (part, span) in enumerate(zip(index, _spans(x, verb, buffer), strict=False)):
+        for axis, (part, span) in enumerate(
+            zip(index, _spans(x, verb, buffer), strict=False)
+        ):
             for value in _values(part, loops, span.dense):
                 _check_part(x, place, axis, value, span)
 
@@ -182,7 +192,10 @@ def _values(index: Expr, loops: Mapping[Var, int], dense: bool) -> list[Expr]:
     for point in product(*(range(loops[v]) for v in every)):
         for last in (False, True):
             env = dict(zip(every, point, strict=True))
-            env |= {v: loops[v] - 1 if (form.coefficient(v) > 0) == last else 0 for v in ends}
+            env |= {
+                v: loops[v] - 1 if (form.coefficient(v) > 0) == last else 0
+                for v in ends
+            }
             numbers: dict[object, object] = {v: const(n) for v, n in env.items()}
             found[substitute(index, numbers)] = None
     return list(found)

@@ -31,12 +31,23 @@ from tilewright.expr.nodes import (
 )
 from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory, weaker
-from tilewright.targets.cpu.emit_rounding import dequantized, rounding, to_float, to_integer
-from tilewright.targets.cpu.emit_scope import Scope
-from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
+from tilewright.targets.cpu.emit_rounding import (
+    dequantized,
+    rounding,
+    to_float,
+    to_integer,
+)
+from tilewright.targets.cpu.emit_text import (
+    Value,
+    int_vector,
+    integer,
+    real,
+    splat_constant,
+)
 from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.expansions import Expansion, expansion
 from tilewright.targets.cpu.machine import AVX512
+from tilewright.targets.cpu.value_numbering import Scope
 
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
@@ -57,7 +68,9 @@ class Expressions(Memory):
         if rule is None:
             if isinstance(e, Var):
                 raise CompileError(f"variable {e.name} is not bound", code="TW-UNBOUND")
-            raise UnsupportedError(f"no native code for {type(e).__name__}", code="TW-OPERATION")
+            raise UnsupportedError(
+                f"no native code for {type(e).__name__}", code="TW-OPERATION"
+            )
         return self.cached(key, info, lambda: rule(self, e))
 
     def _known(self, e: Expr, guard: Expr | None) -> Value | None:
@@ -76,7 +89,9 @@ class Expressions(Memory):
         if v.const is not None:
             return splat_constant(v, lanes)
         guard, info = self.guarded(self.info(e))
-        return self.cached(("splat", e, guard, lanes), info, lambda: self.splat(v, lanes))
+        return self.cached(
+            ("splat", e, guard, lanes), info, lambda: self.splat(v, lanes)
+        )
 
     def together(self, *operands: Expr) -> list[Value]:
         """The operands' values with one number of lanes, constants left scalar."""
@@ -89,7 +104,11 @@ class Expressions(Memory):
 
     def _binary(self, e: Binary) -> Value:
         a, b = self.together(e.lhs, e.rhs)
-        limit = self._limit(e) if isinstance(e, _DIVISIONS) and e.lhs.dtype is INDEX else None
+        limit = (
+            self._limit(e)
+            if isinstance(e, _DIVISIONS) and e.lhs.dtype is INDEX
+            else None
+        )
         return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
 
     def _limit(self, e: Binary) -> int | None:
@@ -111,13 +130,19 @@ class Expressions(Memory):
         form = affine(e.lhs) - affine(e.rhs)
         c = form.coefficient(lane)
         rest = form - Affine(((lane, c),), 0)
-        if not c or abs(c) > 1 << 16 or any(lane in self.info(a).vars for a, _ in rest.terms):
+        if (
+            not c
+            or abs(c) > 1 << 16
+            or any(lane in self.info(a).vars for a, _ in rest.terms)
+        ):
             return self._binary(e)
         uniform = self.value(to_expr(rest))
         if uniform.lanes > 1:
             return self._binary(e)
         edge = 1 << 30
-        uniform = self.pair("smin", self.pair("smax", uniform, integer(-edge)), integer(edge))
+        uniform = self.pair(
+            "smin", self.pair("smax", uniform, integer(-edge)), integer(edge)
+        )
         low = self.splat(self.convert("trunc", uniform, "i32"), lanes)
         op = "slt" if isinstance(e, nodes.Lt) else "sle"
         bound = int_vector([-c * n for n in range(lanes)], "i32")
@@ -135,7 +160,9 @@ class Expressions(Memory):
         lanes = max(condition.lanes, then.lanes, otherwise.lanes)
         if condition.lanes > 1:
             condition = self.wide(e.condition, lanes)
-        return self.select(condition, self.splat(then, lanes), self.splat(otherwise, lanes))
+        return self.select(
+            condition, self.splat(then, lanes), self.splat(otherwise, lanes)
+        )
 
     def _arm(self, arm: Expr, condition: Expr, outside: Value | None = None) -> Value:
         if not self.info(arm).risky:
@@ -143,7 +170,11 @@ class Expressions(Memory):
         outer = self.guard
         self.guard = condition if outer is None else And(outer, condition)
         try:
-            if isinstance(arm, Load) and outside is not None and outside.text not in _ZEROS:
+            if (
+                isinstance(arm, Load)
+                and outside is not None
+                and outside.text not in _ZEROS
+            ):
                 return self.load(arm, outside)
             return self.value(arm)
         finally:
@@ -155,7 +186,11 @@ class Expressions(Memory):
         requires: the arm is not loaded yet. What was loaded under fewer conditions, such as by the
         condition itself, is the element where the condition is false.
         """
-        if not (isinstance(arm, Load) and isinstance(otherwise, Const) and self.info(arm).risky):
+        if not (
+            isinstance(arm, Load)
+            and isinstance(otherwise, Const)
+            and self.info(arm).risky
+        ):
             return None
         if self._known(arm, self.guard) is not None:
             return None
@@ -178,7 +213,12 @@ class Expressions(Memory):
         if real is not None:
             return to_float(self.ops, self.value(real[0].value), *real)
         v, source = self.value(e.value), e.value.dtype
-        if v.lanes > 1 and e.dtype.is_float and source is INDEX and self._is_short(e.value):
+        if (
+            v.lanes > 1
+            and e.dtype.is_float
+            and source is INDEX
+            and self._is_short(e.value)
+        ):
             # Few processors convert vectors of 64 bits.
             v, source = self.ops.cast(v, source, dtypes.int32), dtypes.int32
         return self.ops.cast(v, source, e.dtype)
@@ -186,7 +226,12 @@ class Expressions(Memory):
     def _is_short(self, e: Expr) -> bool:
         """Whether the value of an index fits 32 bits."""
         low, high = bounds(e, self.ranges)
-        return low is not None and high is not None and low >= -(1 << 31) and high < 1 << 31
+        return (
+            low is not None
+            and high is not None
+            and low >= -(1 << 31)
+            and high < 1 << 31
+        )
 
     def _call(self, e: Call) -> Value:
         dtype = e.args[0].dtype
@@ -233,7 +278,9 @@ def _template(
     rewrite: Expansion, arguments: tuple[Const | DType, ...]
 ) -> tuple[tuple[Const | Var, ...], Expr]:
     """An expansion's parameters and its expression of them; constants stand for themselves."""
-    formal = tuple(a if isinstance(a, Const) else Var(f"x{n}", a) for n, a in enumerate(arguments))
+    formal = tuple(
+        a if isinstance(a, Const) else Var(f"x{n}", a) for n, a in enumerate(arguments)
+    )
     return formal, rewrite(*formal)
 
 

@@ -65,7 +65,9 @@ def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
     w = ops.w
     a, b, c = w.match(*args)
     if dtype.is_float and dtype.bits < 32:
-        product = w.binary("fmul", w.convert("fpext", a, "double"), w.convert("fpext", b, "double"))
+        product = w.binary(
+            "fmul", w.convert("fpext", a, "double"), w.convert("fpext", b, "double")
+        )
         total = w.binary("fadd", product, w.convert("fpext", c, "double"))
         return ops.formats.settle(ops.formats.narrow_double(total), dtype)
     if ops.machine.arch != "x86_64" or ops.machine.has("fma"):
@@ -125,7 +127,9 @@ def _two_sum(w: Writer, a: Value, b: Value) -> tuple[Value, Value]:
     total = w.binary("fadd", a, b)
     part = w.binary("fsub", total, a)
     error = w.binary(
-        "fadd", w.binary("fsub", a, w.binary("fsub", total, part)), w.binary("fsub", b, part)
+        "fadd",
+        w.binary("fsub", a, w.binary("fsub", total, part)),
+        w.binary("fsub", b, part),
     )
     return total, error
 
@@ -137,7 +141,9 @@ def _odd_sum(w: Writer, a: Value, b: Value) -> Value:
     even = w.compare("icmp eq", w.binary("and", bits, integer(1)), integer(0))
     inexact = w.binary("and", w.compare("fcmp one", error, real(0.0, "double")), even)
     outward = w.compare(
-        "icmp sge", w.binary("xor", bits, w.convert("bitcast", error, "i64")), integer(0)
+        "icmp sge",
+        w.binary("xor", bits, w.convert("bitcast", error, "i64")),
+        integer(0),
     )
     step = w.select(outward, integer(1), integer(-1))
     odd = w.select(inexact, w.binary("add", bits, step), bits)
@@ -158,7 +164,9 @@ def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
     if ops.machine.has(AVX512):
         return ops.formats.settle(_scaled(w, x, n), dtype)
     # Beyond these powers every float32 is 0 or infinite.
-    power = w.pair("smin", w.convert("fptosi", w.unary("floor", n), "i64"), integer(300))
+    power = w.pair(
+        "smin", w.convert("fptosi", w.unary("floor", n), "i64"), integer(300)
+    )
     power = w.binary("add", w.pair("smax", power, integer(-300)), integer(1023))
     factor = w.convert("bitcast", w.binary("shl", power, integer(52)), "double")
     exact = w.binary("fmul", w.convert("fpext", x, "double"), factor)
@@ -171,11 +179,16 @@ def _scaled(w: Writer, x: Value, n: Value) -> Value:
         half = (x.lanes + 1) // 2
         low = list(range(half))
         high = [lane if lane < x.lanes else -1 for lane in range(half, 2 * half)]
-        parts = [_scaled(w, w.shuffle(x, lanes), w.shuffle(n, lanes)) for lanes in (low, high)]
+        parts = [
+            _scaled(w, w.shuffle(x, lanes), w.shuffle(n, lanes))
+            for lanes in (low, high)
+        ]
         return w.shuffle(parts[0], list(range(x.lanes)), parts[1])
     lanes = max(4, 1 << (x.lanes - 1).bit_length())
     a, b = (_padded(w, v, lanes) for v in (x, n))
-    rest = f"{a.full} zeroinitializer, i{max(8, lanes)} -1" + (", i32 4" if lanes == 16 else "")
+    rest = f"{a.full} zeroinitializer, i{max(8, lanes)} -1" + (
+        ", i32 4" if lanes == 16 else ""
+    )
     name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
     y = w.ins(f"call {a.full} @{name}({a.typed}, {b.typed}, {rest})", "float", lanes)
     return y if lanes == x.lanes else w.shuffle(y, list(range(x.lanes)))
@@ -185,7 +198,12 @@ def _entry(ops: Operations, args: list[Value], dtype: DType) -> Value:
     """One permutation of a register with AVX-512."""
     *table, n = args
     constant = all(v.const is not None for v in table)
-    if not constant or table[0].type != "float" or n.type != "i32" or not ops.machine.has(AVX512):
+    if (
+        not constant
+        or table[0].type != "float"
+        or n.type != "i32"
+        or not ops.machine.has(AVX512)
+    ):
         raise UnsupportedError(
             f"entry has no native code for {dtype} on this processor",
             code="TW-ENTRY",
@@ -201,7 +219,9 @@ def _permuted(w: Writer, table: Value, n: Value) -> Value:
     if n.lanes > 16:
         half = (n.lanes + 1) // 2
         ends = (range(half), range(half, n.lanes))
-        parts = [_padded(w, _permuted(w, table, w.shuffle(n, list(e))), half) for e in ends]
+        parts = [
+            _padded(w, _permuted(w, table, w.shuffle(n, list(e))), half) for e in ends
+        ]
         return w.shuffle(parts[0], list(range(n.lanes)), parts[1])
     places = _padded(w, n, 16)
     name = "llvm.x86.avx512.permvar.sf.512"

@@ -15,10 +15,10 @@ from tilewright.loops.nodes import Operand, Unit
 from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
 from tilewright.targets.cpu.emit_check import check_unit
 from tilewright.targets.cpu.emit_expr import Expressions
-from tilewright.targets.cpu.emit_scope import PURE, Info
 from tilewright.targets.cpu.emit_text import Value, integer
 from tilewright.targets.cpu.emit_transpose import emit_transpose
 from tilewright.targets.cpu.emit_types import memory_type
+from tilewright.targets.cpu.value_numbering import PURE, Info
 
 TILE = 16  # rows of a tile register, and 4-byte columns
 # Palette 1, eight tiles of 16 rows of 64 bytes: Intel's SDM, LDTILECFG.
@@ -39,10 +39,15 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
         reason = f"{of.name} is an intrinsic of {of.target or 'no machine'}, not of a processor"
         hint = "the interpreter runs every kernel"
     elif missing:
-        reason = f"{of.name} needs {', '.join(missing)}, which this processor does not have"
+        reason = (
+            f"{of.name} needs {', '.join(missing)}, which this processor does not have"
+        )
         hint = "compile for another processor, or schedule without it"
     elif of.tolerance and not x.ops.flags:
-        reason, hint = f"{of.name} rounds its own way: {of.rounding}", "compile without exact"
+        reason, hint = (
+            f"{of.name} rounds its own way: {of.rounding}",
+            "compile without exact",
+        )
     elif x.vector is not None:
         reason, hint = "it is inside of a vector loop", "unroll the loop instead"
     elif any(reads_memory(i) for o in s.operands for i in o.index):
@@ -59,7 +64,9 @@ def _pointer(x: Expressions, o: Operand) -> Value:
     return x.access(o.buffer, o.index).pointer
 
 
-def _held(x: Expressions, o: Operand, kind: str, make: Callable[[Value], Value]) -> Value:
+def _held(
+    x: Expressions, o: Operand, kind: str, make: Callable[[Value], Value]
+) -> Value:
     """What `make` loads at an operand, kept while the memory does not change."""
     info = PURE
     for i in o.index:
@@ -84,9 +91,17 @@ class _Dot:
         left = _held(x, a, self.instruction + " a", lambda p: self._broadcast(x, p))
         right = _held(x, b, self.instruction + " b", lambda p: self._vector(x, p))
         place = _pointer(x, out)
-        old = x.ins(f"load <16 x {self.accumulator}>, {place.typed}, align 4", self.accumulator, 16)
-        arguments = f"{old.typed}, {self.operands} {left.text}, {self.operands} {right.text}"
-        new = x.ins(f"call {old.full} @{self.instruction}({arguments})", self.accumulator, 16)
+        old = x.ins(
+            f"load <16 x {self.accumulator}>, {place.typed}, align 4",
+            self.accumulator,
+            16,
+        )
+        arguments = (
+            f"{old.typed}, {self.operands} {left.text}, {self.operands} {right.text}"
+        )
+        new = x.ins(
+            f"call {old.full} @{self.instruction}({arguments})", self.accumulator, 16
+        )
         x.line(f"store {new.typed}, {place.typed}, align 4")
 
     def _broadcast(self, x: Expressions, p: Value) -> Value:
@@ -94,7 +109,9 @@ class _Dot:
         return self._as_operand(x, x.splat(word, 16))
 
     def _vector(self, x: Expressions, p: Value) -> Value:
-        return self._as_operand(x, x.ins(f"load <16 x i32>, {p.typed}, align 1", "i32", 16))
+        return self._as_operand(
+            x, x.ins(f"load <16 x i32>, {p.typed}, align 1", "i32", 16)
+        )
 
     def _as_operand(self, x: Expressions, v: Value) -> Value:
         return x.ins(f"bitcast {v.typed} to {self.operands}", "i32", 16)
@@ -107,16 +124,23 @@ def _interleave(x: Expressions, s: Unit) -> None:
     start, step = _pointer(x, a), size * a.strides[0]
     rows = 4 // size
     places = [_moved(x, start, n * step) for n in range(rows)]
-    parts = [x.ins(f"load <16 x {type}>, {p.typed}, align {size}", type, 16) for p in places]
+    parts = [
+        x.ins(f"load <16 x {type}>, {p.typed}, align {size}", type, 16) for p in places
+    ]
     while len(parts) > 1:  # the first halves' elements, then the second's, take turns
         half = len(parts) // 2
-        parts = [_alternating(x, p, q) for p, q in zip(parts[:half], parts[half:], strict=True)]
+        parts = [
+            _alternating(x, p, q)
+            for p, q in zip(parts[:half], parts[half:], strict=True)
+        ]
     place = _pointer(x, out)
     x.line(f"store {parts[0].typed}, {place.typed}, align {size}")
 
 
 def _alternating(x: Expressions, p: Value, q: Value) -> Value:
-    return x.shuffle(p, [n + side * p.lanes for n in range(p.lanes) for side in (0, 1)], q)
+    return x.shuffle(
+        p, [n + side * p.lanes for n in range(p.lanes) for side in (0, 1)], q
+    )
 
 
 # -- tiles
@@ -138,7 +162,10 @@ class _Tiles:
         rows, columns, steps = (s.intrinsic.sizes[n] for n in (0, 1, 2))
         cells = [(i, j) for i in range(rows // TILE) for j in range(columns // TILE)]
         width = 4 * out.strides[0]
-        places = [_moved(x, _pointer(x, out), TILE * width * i + 4 * TILE * j) for i, j in cells]
+        places = [
+            _moved(x, _pointer(x, out), TILE * width * i + 4 * TILE * j)
+            for i, j in cells
+        ]
         for n, p in enumerate(places):
             _load(x, n, p, width)
         size = a.buffer.dtype.itemsize
@@ -146,12 +173,18 @@ class _Tiles:
         head, after, k, following = _loop_head(x)
         left, right = (
             x.ins(
-                f"getelementptr i8, {p.typed}, i64 {_scaled(x, k, size * o.strides[axis])}", "ptr"
+                f"getelementptr i8, {p.typed}, i64 {_scaled(x, k, size * o.strides[axis])}",
+                "ptr",
             )
             for p, o, axis in zip(starts, (a, b), (1, 0), strict=True)
         )
         for i in range(rows // TILE):
-            _load(x, 4 + i, _moved(x, left, TILE * i * size * a.strides[0]), size * a.strides[0])
+            _load(
+                x,
+                4 + i,
+                _moved(x, left, TILE * i * size * a.strides[0]),
+                size * a.strides[0],
+            )
         for j in range(columns // TILE):
             _load(x, 6 + j, _moved(x, right, 4 * TILE * j), size * b.strides[1])
         for n, (i, j) in enumerate(cells):

@@ -9,11 +9,21 @@ from functools import partial
 from tilewright.base import dtypes
 from tilewright.expr.affine import Affine, affine, rejoined
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import INDEX, And, Buffer, Cast, Expr, Load, Lt, Select, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Buffer,
+    Cast,
+    Expr,
+    Load,
+    Lt,
+    Select,
+    Var,
+    const,
+)
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
 from tilewright.targets.cpu.emit_check import LOAD, STORE, check
 from tilewright.targets.cpu.emit_ops import Operations
-from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
 from tilewright.targets.cpu.emit_stream import STREAMING, on_boundaries
 from tilewright.targets.cpu.emit_text import (
     Value,
@@ -25,6 +35,7 @@ from tilewright.targets.cpu.emit_text import (
 )
 from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.value_numbering import PURE, Info, Scopes
 from tilewright.targets.permitted import Permissions
 
 MAX_LANES = 64
@@ -124,12 +135,16 @@ class Memory(Scopes):
     def _times(self, v: Value, c: int) -> Value:
         return v if c == 1 else self.binary("mul nsw", v, integer(c))
 
-    def _pointer(self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int) -> Value:
+    def _pointer(
+        self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int
+    ) -> Value:
         """Base plus terms, those of outer loops first, so that each loop adds only its own."""
         size = buffer.dtype.itemsize
         levels: dict[int, list[tuple[Expr, int]]] = {}
         for atom, c in terms:
-            levels.setdefault(self._placement(self.info(atom)), []).append((atom, c * size))
+            levels.setdefault(self._placement(self.info(atom)), []).append(
+                (atom, c * size)
+            )
         pointer = self.pointers[buffer]
         done: tuple[tuple[Expr, int], ...] = ()
         info = PURE
@@ -182,7 +197,11 @@ class Memory(Scopes):
         return self.ops.formats.unpack(raw, e.buffer.dtype)
 
     def _load_raw(
-        self, place: Access, buffer: Buffer, mask: Value | None, outside: Value | None = None
+        self,
+        place: Access,
+        buffer: Buffer,
+        mask: Value | None,
+        outside: Value | None = None,
     ) -> Value:
         type, size = memory_type(buffer.dtype), buffer.dtype.itemsize
         if mask is not None and mask.const is not None:
@@ -195,7 +214,9 @@ class Memory(Scopes):
             if mask is not None:
                 pointer = self.select(self.any(mask), pointer, self.safe(outside))
             if mask is None and (wide := self._masked_width(buffer, lanes)):
-                part = self._masked_load(pointer, type, wide, size, _first_lanes(lanes, wide))
+                part = self._masked_load(
+                    pointer, type, wide, size, _first_lanes(lanes, wide)
+                )
                 return self.shuffle(part, list(range(lanes)))
             if buffer.scope == "global" and lanes > 1:
                 self._prefetch(pointer)
@@ -215,14 +236,18 @@ class Memory(Scopes):
         ahead = self.ahead.get(self.vector[0].name) if self.vector is not None else None
         if ahead is not None:
             there = self.ins(f"getelementptr i8, {pointer.typed}, i64 {ahead}", "ptr")
-            self.line(f"call void @llvm.prefetch.p0({there.typed}, i32 0, i32 3, i32 1)")
+            self.line(
+                f"call void @llvm.prefetch.p0({there.typed}, i32 0, i32 3, i32 1)"
+            )
 
     def _masked_width(self, buffer: Buffer, lanes: int) -> int:
         """Lanes of a whole vector, where one with a mask is better than the parts of a vector of
         another size; else 0. What lives in registers has no use for masks."""
         whole = 1 << (lanes - 1).bit_length()
         size = buffer.dtype.itemsize
-        fits = size >= 4 and lanes > 2 and whole != lanes and self.machine.has("avx512vl")
+        fits = (
+            size >= 4 and lanes > 2 and whole != lanes and self.machine.has("avx512vl")
+        )
         return whole if fits and buffer.scope != "register" else 0
 
     def _masked_load(
@@ -247,12 +272,16 @@ class Memory(Scopes):
         width = min(1 << (lanes - 1).bit_length(), span)
         pointer = place.pointer
         if place.stride < 0:
-            pointer = self.ins(f"getelementptr i8, {pointer.typed}, i64 {(1 - span) * size}", "ptr")
+            pointer = self.ins(
+                f"getelementptr i8, {pointer.typed}, i64 {(1 - span) * size}", "ptr"
+            )
         places = [step * n for n in range(lanes)][:: 1 if place.stride > 0 else -1]
         found: Value | None = None
         for first in range(0, span, width):
             start = min(first, span - width)
-            at = self.ins(f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr")
+            at = self.ins(
+                f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr"
+            )
             full = vector_type(type, width)
             part = self.ins(f"load {full}, {at.typed}, align {size}", type, width)
             here = [e - start if first <= e < first + width else -1 for e in places]
@@ -269,13 +298,19 @@ class Memory(Scopes):
         if offsets is None:
             offsets = int_vector([n * place.stride * size for n in range(place.lanes)])
         return self.ins(
-            f"getelementptr i8, {place.pointer.typed}, {offsets.typed}", "ptr", place.lanes
+            f"getelementptr i8, {place.pointer.typed}, {offsets.typed}",
+            "ptr",
+            place.lanes,
         )
 
     # -- stores
 
     def store(
-        self, buffer: Buffer, index: tuple[Expr, ...], v: Value, mask: Value | None = None
+        self,
+        buffer: Buffer,
+        index: tuple[Expr, ...],
+        v: Value,
+        mask: Value | None = None,
     ) -> None:
         """Write a held value at a checked index; `mask` (scalar or per lane) says where."""
         place = self.access(buffer, index)
@@ -292,7 +327,11 @@ class Memory(Scopes):
             # So it stays promotable to registers.
             old = self._load_raw(place, buffer, None)
             raw, mask = self.select(mask, raw, old), None
-        wide = self._masked_width(buffer, place.lanes) if contiguous and mask is None else 0
+        wide = (
+            self._masked_width(buffer, place.lanes)
+            if contiguous and mask is None
+            else 0
+        )
         if wide:
             lanes = [*range(raw.lanes), *[-1] * (wide - raw.lanes)]
             raw, mask = self.shuffle(raw, lanes), _first_lanes(raw.lanes, wide)
@@ -305,18 +344,26 @@ class Memory(Scopes):
             args = f"{raw.typed}, {_aligned(place.pointer, size)}, {mask.typed}"
             self.line(f"call void @{name}({args})")
         else:
-            chosen = self.splat(mask if mask is not None else integer(1, "i1"), place.lanes)
+            chosen = self.splat(
+                mask if mask is not None else integer(1, "i1"), place.lanes
+            )
             pointers = self._lane_pointers(place, size)
             types = f"{mangle(raw.type, raw.lanes)}.{mangle('ptr', raw.lanes)}"
             args = f"{raw.typed}, {_aligned(pointers, size)}, {chosen.typed}"
             self.line(f"call void @llvm.masked.scatter.{types}({args})")
 
-    def storing(self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int) -> str:
+    def storing(
+        self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
+    ) -> str:
         """How a store of so many lanes at a linear form is aligned, and whether it passes the
         caches by: whole registers of such a buffer do."""
         size, register = buffer.dtype.itemsize, self.machine.vector_bits // 8
         whole = lanes * size % register == 0
-        if buffer not in self.streams or not whole or not on_boundaries(form, lane, lanes):
+        if (
+            buffer not in self.streams
+            or not whole
+            or not on_boundaries(form, lane, lanes)
+        ):
             return f"align {size}"
         self.has_streamed = True
         return f"align {register}{STREAMING}"
@@ -452,7 +499,11 @@ def _first_lanes(lanes: int, whole: int) -> Value:
 
 def _else(full: str, lanes: int, outside: Value | None) -> str:
     """The lanes that a masked load leaves out."""
-    return f"{full} zeroinitializer" if outside is None else splat_constant(outside, lanes).typed
+    return (
+        f"{full} zeroinitializer"
+        if outside is None
+        else splat_constant(outside, lanes).typed
+    )
 
 
 def _aligned(pointer: Value, size: int) -> str:

@@ -29,8 +29,14 @@ _FLOAT_OPS: Mapping[type[Expr], str] = {
     nodes.Mul: "fmul",
     nodes.Div: "fdiv",
 }
-_ORDERS: Mapping[type[Expr], tuple[str, str]] = {nodes.Lt: ("lt", "olt"), nodes.Le: ("le", "ole")}
-_EXACT: Mapping[type[Expr], tuple[str, str]] = {nodes.Eq: ("eq", "oeq"), nodes.Ne: ("ne", "une")}
+_ORDERS: Mapping[type[Expr], tuple[str, str]] = {
+    nodes.Lt: ("lt", "olt"),
+    nodes.Le: ("le", "ole"),
+}
+_EXACT: Mapping[type[Expr], tuple[str, str]] = {
+    nodes.Eq: ("eq", "oeq"),
+    nodes.Ne: ("ne", "une"),
+}
 
 
 class Operations:
@@ -46,7 +52,12 @@ class Operations:
     # -- binary
 
     def binary(
-        self, kind: type[Expr], a: Value, b: Value, dtype: DType, limit: int | None = None
+        self,
+        kind: type[Expr],
+        a: Value,
+        b: Value,
+        dtype: DType,
+        limit: int | None = None,
     ) -> Value:
         """`kind(a, b)` on operands of `dtype`; limit: integers known to be in `0 .. limit`."""
         folded = fold(kind, a, b, dtype)
@@ -221,13 +232,17 @@ class Operations:
         rest = self._remainder(a, b)
         quotient = w.binary("fdiv", w.binary("fsub", a, rest), b)
         exact = w.compare("fcmp oeq", rest, zero)
-        differ = w.binary("xor", w.compare("fcmp olt", b, zero), w.compare("fcmp olt", rest, zero))
+        differ = w.binary(
+            "xor", w.compare("fcmp olt", b, zero), w.compare("fcmp olt", rest, zero)
+        )
         adjust = w.select(exact, integer(0, "i1"), differ)
         quotient = w.select(adjust, w.binary("fsub", quotient, one), quotient)
         modulus = w.select(adjust, w.binary("fadd", rest, b), rest)
         modulus = w.select(exact, w.pair("copysign", zero, b), modulus)
         floor = w.unary("floor", quotient)
-        off = w.compare("fcmp ogt", w.binary("fsub", quotient, floor), real(0.5, a.type))
+        off = w.compare(
+            "fcmp ogt", w.binary("fsub", quotient, floor), real(0.5, a.type)
+        )
         floor = w.select(off, w.binary("fadd", floor, one), floor)
         plain = w.binary("fdiv", a, b)
         none = w.compare("fcmp oeq", quotient, zero)
@@ -352,5 +367,7 @@ def _number(v: Value, dtype: DType) -> int:
 
 def _unsupported(what: str, dtype: DType) -> UnsupportedError:
     return UnsupportedError(
-        f"{what} has no native code for dtype {dtype}", code="TW-OPERATION", items=(what,)
+        f"{what} has no native code for dtype {dtype}",
+        code="TW-OPERATION",
+        items=(what,),
     )

@@ -59,7 +59,11 @@ def rounding(e: Expr, machine: Machine) -> Rounding | None:
         if number is None:
             return None
         total, offset = total.lhs, number
-    if not isinstance(total, Call) or total.function != "round_even" or total.dtype is not float32:
+    if (
+        not isinstance(total, Call)
+        or total.function != "round_even"
+        or total.dtype is not float32
+    ):
         return None
     (x,) = total.args
     divisor = _number(x.rhs) if isinstance(x, Div) and machine.has("fma") else None
@@ -94,7 +98,11 @@ def _whole(e: Expr) -> int | None:
 
 def _number(e: Expr) -> float | None:
     """A float32 constant, as it is in a register."""
-    if not isinstance(e, Const) or e.dtype is not float32 or not isinstance(e.value, float):
+    if (
+        not isinstance(e, Const)
+        or e.dtype is not float32
+        or not isinstance(e.value, float)
+    ):
         return None
     return float(np.float32(e.value))
 
@@ -168,7 +176,9 @@ def _packed(ops: Operations, v: Value, r: Rounding) -> Value:
     top = real(most, v.type)
     inside = _quotient(ops, w.select(w.compare("fcmp olt", top, v), top, v), r)
     if signed:
-        inside = w.select(w.compare("fcmp ord", v, v), inside, real(-float(r.offset), v.type))
+        inside = w.select(
+            w.compare("fcmp ord", v, v), inside, real(-float(r.offset), v.type)
+        )
     lanes = PACKED // QUARTERS
     whole = [
         _converted(ops, w.shuffle(inside, list(range(k, k + lanes))))
@@ -176,12 +186,16 @@ def _packed(ops: Operations, v: Value, r: Rounding) -> Value:
     ]
     low, high = (_pair(ops, "packssdw", *whole[n : n + 2], type="i16") for n in (0, 2))
     if r.offset:
-        low, high = (w.pair("sadd.sat", half, integer(r.offset, "i16")) for half in (low, high))
+        low, high = (
+            w.pair("sadd.sat", half, integer(r.offset, "i16")) for half in (low, high)
+        )
     packed = _pair(ops, "packsswb" if signed else "packuswb", low, high, type="i8")
     # Packs stay inside of groups of 16 bytes: word n of group g belongs at word g of group n.
     words = w.ins(f"bitcast {packed.typed} to <{lanes} x i32>", "i32", lanes)
     order = [QUARTERS * (k % QUARTERS) + k // QUARTERS for k in range(lanes)]
-    return w.ins(f"bitcast {w.shuffle(words, order).typed} to {packed.full}", "i8", PACKED)
+    return w.ins(
+        f"bitcast {w.shuffle(words, order).typed} to {packed.full}", "i8", PACKED
+    )
 
 
 def _converted(ops: Operations, v: Value) -> Value:

@@ -38,10 +38,14 @@ from tilewright.loops.nodes import (
 from tilewright.targets.cpu.emit_expr import Expressions
 from tilewright.targets.cpu.emit_intrinsic import emit_intrinsic
 from tilewright.targets.cpu.emit_memory import MAX_LANES
-from tilewright.targets.cpu.emit_plan import has_vector_loop, same_control_flow, written
-from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Chunk, Value, int_vector, integer
 from tilewright.targets.cpu.emit_types import constant
+from tilewright.targets.cpu.frame_layout import (
+    has_vector_loop,
+    same_control_flow,
+    written,
+)
+from tilewright.targets.cpu.value_numbering import Scope
 
 
 class Statements(Expressions):
@@ -103,7 +107,9 @@ class Statements(Expressions):
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
-        before, head, latch, after = (self.fresh(n) for n in ("pre", "head", "latch", "after"))
+        before, head, latch, after = (
+            self.fresh(n) for n in ("pre", "head", "latch", "after")
+        )
         if certain:
             self.line(f"br label {before}")
         else:
@@ -227,7 +233,9 @@ class Statements(Expressions):
                 safe = self.clamped(part, extent)
                 assert isinstance(safe, Select)
                 ok = self.value(safe.condition)
-                mask = ok if mask is None else self.ops.binary(And, mask, ok, dtypes.bool_)
+                mask = (
+                    ok if mask is None else self.ops.binary(And, mask, ok, dtypes.bool_)
+                )
                 part = safe
             parts.append(part)
         return tuple(parts), mask
@@ -292,13 +300,19 @@ class Statements(Expressions):
             self._combine_at(s, values, mask)
         self.changed(s.buffers)
 
-    def _combine_at(self, s: Update, values: Sequence[Value], mask: Value | None) -> None:
+    def _combine_at(
+        self, s: Update, values: Sequence[Value], mask: Value | None
+    ) -> None:
         """`buffers[indices] = reducer(buffers[indices], values)`, lane by lane."""
         old = [self.value(Load(b, index)) for b, index in s.targets]
-        for (buffer, index), new in zip(s.targets, self.combine(s, old, values), strict=True):
+        for (buffer, index), new in zip(
+            s.targets, self.combine(s, old, values), strict=True
+        ):
             self.store(buffer, index, new, mask)
 
-    def combine(self, s: Update, lhs: Sequence[Value], rhs: Sequence[Value]) -> list[Value]:
+    def combine(
+        self, s: Update, lhs: Sequence[Value], rhs: Sequence[Value]
+    ) -> list[Value]:
         """The reducer's components on held values."""
         self.scopes.append(Scope())
         for group, values in ((s.reducer.lhs, lhs), (s.reducer.rhs, rhs)):
@@ -316,7 +330,9 @@ class Statements(Expressions):
         neutral = [constant(i.value, i.dtype) for i in s.reducer.identity]
         if mask is not None:
             chosen = self.splat(mask, self.lanes)
-            held = [self.select(chosen, v, n) for v, n in zip(held, neutral, strict=True)]
+            held = [
+                self.select(chosen, v, n) for v, n in zip(held, neutral, strict=True)
+            ]
         if lanes != self.lanes:
             order = [n if n < self.lanes else self.lanes for n in range(lanes)]
             held = [
@@ -366,7 +382,9 @@ def _in_strips(s: For, lanes: int) -> Stmt:
     trips = s.trips
     assert trips is not None
     count, rest = divmod(trips, lanes)
-    strip, lane, last = (Var(f"{s.var.name}.{n}", s.var.dtype) for n in ("strip", "lane", "rest"))
+    strip, lane, last = (
+        Var(f"{s.var.name}.{n}", s.var.dtype) for n in ("strip", "lane", "rest")
+    )
     full = substitute(s.body, {s.var: Add(Mul(strip, const(lanes)), lane)})
     parts: list[Stmt] = [loop(strip, count, loop(lane, lanes, full, "vector"))]
     if rest:

@@ -37,7 +37,9 @@ def streamed(kernel: Kernel, machine: Machine) -> frozenset[Buffer]:
     if not names:
         return frozenset()
     read = {n.buffer for n in postorder(kernel.body) if isinstance(n, Load)}
-    read |= {b for n in postorder(kernel.body) if isinstance(n, Update) for b in n.buffers}
+    read |= {
+        b for n in postorder(kernel.body) if isinstance(n, Update) for b in n.buffers
+    }
     results = {b.name: b for b in kernel.outputs if b not in read}
     if wrong := sorted(names - set(results)):
         raise CompileError(
@@ -65,7 +67,11 @@ def versions(symbol: str, results: Sequence[int], params: int) -> str:
     begin at boundaries, else `<symbol>.plain`."""
     names = ["%ctx", *(f"%p{n}" for n in range(params)), "%ws"]
     arguments = ", ".join(f"ptr {name}" for name in names)
-    lines = [f"define void @{symbol}({arguments}) #0 {{", "entry:", "  %all0 = add i64 0, 0"]
+    lines = [
+        f"define void @{symbol}({arguments}) #0 {{",
+        "entry:",
+        "  %all0 = add i64 0, 0",
+    ]
     for n, result in enumerate(results):
         lines.append(f"  %at{n} = ptrtoint ptr %p{result} to i64")
         lines.append(f"  %all{n + 1} = or i64 %all{n}, %at{n}")
@@ -75,5 +81,9 @@ def versions(symbol: str, results: Sequence[int], params: int) -> str:
         "  br i1 %good, label %stream, label %plain",
     ]
     for kind in ("stream", "plain"):
-        lines += [f"{kind}:", f"  call void @{symbol}.{kind}({arguments})", "  ret void"]
+        lines += [
+            f"{kind}:",
+            f"  call void @{symbol}.{kind}({arguments})",
+            "  ret void",
+        ]
     return "\n".join([*lines, "}", ""])

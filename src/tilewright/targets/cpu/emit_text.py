@@ -43,7 +43,9 @@ def vector_type(element: str, lanes: int) -> str:
 
 def mangle(element: str, lanes: int) -> str:
     """A type as it appears in an intrinsic's name: `f32`, `v16i8`."""
-    short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(element, element)
+    short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(
+        element, element
+    )
     return short if lanes == 1 else f"v{lanes}{short}"
 
 
@@ -65,7 +67,9 @@ def real(value: float, type: str = "float") -> Value:
             value = struct.unpack("<f", struct.pack("<f", value))[0]
         except OverflowError:
             value = math.copysign(math.inf, value)
-    return Value(f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}", type, 1, value)
+    return Value(
+        f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}", type, 1, value
+    )
 
 
 def splat_constant(value: Value, lanes: int) -> Value:
@@ -131,20 +135,28 @@ class Writer:
         self.out.append(f"  {name} = {text}")
         return Value(name, type, lanes)
 
-    def call(self, name: str, type: str, lanes: int, *args: Value, flags: str = "") -> Value:
+    def call(
+        self, name: str, type: str, lanes: int, *args: Value, flags: str = ""
+    ) -> Value:
         """A call of the intrinsic `llvm.<name>`, whose name already carries its types."""
         inner = ", ".join(a.typed for a in args)
         head = f"call {flags} " if flags else "call "
-        return self.ins(f"{head}{vector_type(type, lanes)} @llvm.{name}({inner})", type, lanes)
+        return self.ins(
+            f"{head}{vector_type(type, lanes)} @llvm.{name}({inner})", type, lanes
+        )
 
     def unary(self, name: str, a: Value, flags: str = "") -> Value:
         """An intrinsic of one operand and a result of its type."""
-        return self.call(f"{name}.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, flags=flags)
+        return self.call(
+            f"{name}.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, flags=flags
+        )
 
     def pair(self, name: str, a: Value, b: Value, flags: str = "") -> Value:
         """An intrinsic of two operands and a result of their type."""
         a, b = self.match(a, b)
-        return self.call(f"{name}.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, flags=flags)
+        return self.call(
+            f"{name}.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, flags=flags
+        )
 
     def splat(self, v: Value, lanes: int) -> Value:
         """`v` in every lane, if it is not a vector already."""
@@ -189,7 +201,9 @@ class Writer:
         """A conversion instruction such as `zext` or `fptrunc`."""
         if v.type == type:
             return v
-        return self.ins(f"{op} {v.typed} to {vector_type(type, v.lanes)}", type, v.lanes)
+        return self.ins(
+            f"{op} {v.typed} to {vector_type(type, v.lanes)}", type, v.lanes
+        )
 
     def lane(self, v: Value, n: int) -> Value:
         """Lane `n` of a vector."""

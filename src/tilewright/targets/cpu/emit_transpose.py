@@ -21,7 +21,9 @@ GROUP = 16  # bytes
 SIDE = 16  # rows of a square at most: as many as there are registers
 LARGEST = 4096  # elements of a tile, which is written out as a whole
 
-Squares = tuple[int, int, int, int]  # side by side: the first row and column, side and number
+Squares = tuple[
+    int, int, int, int
+]  # side by side: the first row and column, side and number
 
 
 def emit_transpose(x: Expressions, s: Unit) -> None:
@@ -43,7 +45,8 @@ def emit_transpose(x: Expressions, s: Unit) -> None:
     group = max(1, GROUP // size)
     for row, column, side, count in _squares(rows, columns, lanes, group):
         lines = [
-            _load(x, _row(x, start, a, row + n, column), size, side * count) for n in range(side)
+            _load(x, _row(x, start, a, row + n, column), size, side * count)
+            for n in range(side)
         ]
         for n, v in enumerate(_columns(x, lines, group)):
             place = _row(x, to, out, column + n, row)
@@ -74,7 +77,11 @@ def _squares(
 
 def _row(x: Expressions, start: Value, o: Operand, row: int, column: int) -> Value:
     offset = (row * o.strides[0] + column) * o.buffer.dtype.itemsize
-    return x.ins(f"getelementptr i8, {start.typed}, i64 {offset}", "ptr") if offset else start
+    return (
+        x.ins(f"getelementptr i8, {start.typed}, i64 {offset}", "ptr")
+        if offset
+        else start
+    )
 
 
 def _load(x: Expressions, place: Value, size: int, lanes: int) -> Value:
@@ -88,7 +95,11 @@ def _columns(x: Expressions, rows: list[Value], group: int) -> list[Value]:
     n, lanes = len(rows), rows[0].lanes
     if lanes > n:
         zipped = _zipped(x, rows, n)
-        return [x.shuffle(v, list(range(k, k + n))) for k in range(0, lanes, n) for v in zipped]
+        return [
+            x.shuffle(v, list(range(k, k + n)))
+            for k in range(0, lanes, n)
+            for v in zipped
+        ]
     group = min(group, n)
     blocks = [_zipped(x, rows[k : k + group], group) for k in range(0, n, group)]
     # Now lanes g*group.. of a block's t-th vector are a piece of column g*group + t.
@@ -100,7 +111,12 @@ def _zipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
     """The square in each group of lanes transposed: the two halves of the rows take turns."""
     lanes, half = rows[0].lanes, group // 2
     moves = [
-        [k + n + side for k in range(at, lanes, group) for n in range(half) for side in (0, lanes)]
+        [
+            k + n + side
+            for k in range(at, lanes, group)
+            for n in range(half)
+            for side in (0, lanes)
+        ]
         for at in (0, half)
     ]
     for _ in range(group.bit_length() - 1):
@@ -113,7 +129,8 @@ def _unzipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
     """The groups of these rows transposed: the even ones of every two rows, then the odd."""
     lanes = rows[0].lanes
     moves = [
-        [k + n for k in range(at, 2 * lanes, 2 * group) for n in range(group)] for at in (0, group)
+        [k + n for k in range(at, 2 * lanes, 2 * group) for n in range(group)]
+        for at in (0, group)
     ]
     for _ in range(len(rows).bit_length() - 1):
         pairs = list(zip(rows[::2], rows[1::2], strict=True))

@@ -110,7 +110,9 @@ class Formats:
             wide = self.w.convert("zext", raw, "i32")
             return self._as_float(self.w.binary("shl", wide, integer(16, "i32")))
         if dtype.name == "float16" and self.native_half:
-            return self.w.convert("fpext", self.w.convert("bitcast", raw, "half"), "float")
+            return self.w.convert(
+                "fpext", self.w.convert("bitcast", raw, "half"), "float"
+            )
         if dtype.name == "float8_e8m0fnu":
             return self._unpack_exponent(raw)
         return self._decode(self.w.convert("zext", raw, "i32"), MINIS[dtype.name])
@@ -125,7 +127,9 @@ class Formats:
             top = self.w.binary("lshr", self._as_bits(v), integer(16, "i32"))
             return self.w.convert("trunc", top, "i16")
         if dtype.name == "float16" and self.native_half:
-            return self.w.convert("bitcast", self.w.convert("fptrunc", v, "half"), "i16")
+            return self.w.convert(
+                "bitcast", self.w.convert("fptrunc", v, "half"), "i16"
+            )
         if dtype.name == "float8_e8m0fnu":  # the held value is a power of two already
             exponent = self.w.binary("lshr", self._as_bits(v), integer(23, "i32"))
             return self.w.convert("trunc", exponent, "i8")
@@ -140,7 +144,9 @@ class Formats:
             if dtype.name == "bfloat16":
                 return self._round_bfloat(v)
             if dtype.name == "float16" and self.native_half:
-                return self.w.convert("fpext", self.w.convert("fptrunc", v, "half"), "float")
+                return self.w.convert(
+                    "fpext", self.w.convert("fptrunc", v, "half"), "float"
+                )
             mini = self._mini(dtype)
             return self._decode(self._encode(v, mini), mini)
         if dtype.is_int and dtype.is_sub_byte:
@@ -182,7 +188,9 @@ class Formats:
     def _round_bfloat(self, v: Value) -> Value:
         w = self.w
         bits = self._as_bits(v)
-        even = w.binary("and", w.binary("lshr", bits, integer(16, "i32")), integer(1, "i32"))
+        even = w.binary(
+            "and", w.binary("lshr", bits, integer(16, "i32")), integer(1, "i32")
+        )
         up = w.binary("add", w.binary("add", bits, even), integer(0x7FFF, "i32"))
         quiet = w.binary("or", bits, integer(0x400000, "i32"))
         kept = w.select(w.compare("fcmp uno", v, v), quiet, up)
@@ -213,7 +221,9 @@ class Formats:
         magnitude = w.binary("and", bits, i32(0x7FFFFFFF))
         shift = 23 - f.mantissa
         odd = w.binary("and", w.binary("lshr", magnitude, i32(shift)), i32(1))
-        up = w.binary("add", w.binary("add", magnitude, odd), i32((1 << (shift - 1)) - 1))
+        up = w.binary(
+            "add", w.binary("add", magnitude, odd), i32((1 << (shift - 1)) - 1)
+        )
         rebias = (127 - f.bias) << f.mantissa
         normal = w.binary("sub", w.binary("lshr", up, i32(shift)), i32(rebias))
         magic_exponent = (1 - f.bias) - f.mantissa + 23
@@ -257,7 +267,9 @@ class Formats:
         if f.nans is not None:
             nan = w.compare("icmp uge", magnitude, i32(f.nans))
             bits = w.select(nan, i32(0x7FC00000), bits)
-        sign = w.binary("shl", w.binary("and", code, i32(1 << f.sign)), i32(31 - f.sign))
+        sign = w.binary(
+            "shl", w.binary("and", code, i32(1 << f.sign)), i32(31 - f.sign)
+        )
         bits = w.binary("or", bits, sign)
         if f.unsigned_zero:
             nan = w.compare("icmp eq", code, i32(f.nan))

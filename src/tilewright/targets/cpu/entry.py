@@ -23,7 +23,9 @@ def compile_entry(symbol: str, calls: Sequence[Call], machine: Machine) -> bytes
     Raises CompileError if LLVM refuses the code.
     """
     kernels = frozenset(c.symbol for c in calls)
-    return compile_text(entry_ir(symbol, calls, machine), machine, symbol, allowed=kernels)
+    return compile_text(
+        entry_ir(symbol, calls, machine), machine, symbol, allowed=kernels
+    )
 
 
 # After kernel `number`: add the number to a failure (the kernel stores it as that of kernel 0) or
@@ -63,7 +65,10 @@ ok:
 def entry_ir(symbol: str, calls: Sequence[Call], machine: Machine) -> str:
     """The segment's function as LLVM assembly."""
     declared = {c.symbol: len(c.arguments) + 2 for c in calls}
-    lines = [f"declare void @{name}({', '.join(['ptr'] * n)})" for name, n in declared.items()]
+    lines = [
+        f"declare void @{name}({', '.join(['ptr'] * n)})"
+        for name, n in declared.items()
+    ]
     lines += [_HELPERS, f"define void @{symbol}(ptr %ctx, ptr %table) #0 {{", "entry:"]
     if calls:
         lines.append(f"  call void @tw.stamp(ptr %ctx, i64 {calls[0].number})")

@@ -31,7 +31,9 @@ _ROUNDING = "denormals count as 0; rounds to nearest even, in an order of its ow
 Call = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 
 
-def _dot(name: str, a: DType, b: DType, out: DType, features: Sequence[str]) -> TensorIntrinsic:
+def _dot(
+    name: str, a: DType, b: DType, out: DType, features: Sequence[str]
+) -> TensorIntrinsic:
     """`out[i] += sum over k of a[k] * b[i, k]` for 16 lanes i."""
     inside = 4 // a.itemsize
     x, w = Buffer("a", (inside,), a), Buffer("b", (LANES, inside), b)
@@ -42,7 +44,9 @@ def _dot(name: str, a: DType, b: DType, out: DType, features: Sequence[str]) -> 
         return None, None, hardware_intrinsic(name, outputs[0].access_ptr("rw"), *reads)
 
     return decl_tensor_intrinsic(
-        reduce_(name, y, (inside,), "add", lambda i, k: cast(x[k], out) * cast(w[i, k], out)),
+        reduce_(
+            name, y, (inside,), "add", lambda i, k: cast(x[k], out) * cast(w[i, k], out)
+        ),
         lower,
         name=f"cpu.{name}",
         target="cpu",
@@ -70,7 +74,9 @@ def _interleave(dtype: DType) -> TensorIntrinsic:
     )
 
 
-def _tiles(name: str, a: DType, b: DType, out: DType, feature: str, side: int) -> TensorIntrinsic:
+def _tiles(
+    name: str, a: DType, b: DType, out: DType, feature: str, side: int
+) -> TensorIntrinsic:
     """`out[i, j] += sum over a[i, kb, k, kk] * b[kb, k, j, kk]` for `side` rows and columns."""
     inside = 4 // a.itemsize
     x = Buffer("a", (side, 1, LANES, inside), a)
@@ -97,7 +103,9 @@ def _tiles(name: str, a: DType, b: DType, out: DType, feature: str, side: int) -
             y,
             (1, LANES, inside),
             "add",
-            lambda i, j, kb, k, kk: cast(x[i, kb, k, kk], out) * cast(w[kb, k, j, kk], out),
+            lambda i, j, kb, k, kk: (
+                cast(x[i, kb, k, kk], out) * cast(w[kb, k, j, kk], out)
+            ),
         ),
         lower,
         name=f"cpu.{name}.{side}",
@@ -117,7 +125,9 @@ def _transpose(dtype: DType) -> TensorIntrinsic:
         (source,), (to,) = inputs, outputs
         pointers = to.access_ptr("w"), source.access_ptr("r")
         strides = to.strides[0], source.strides[0]
-        return hardware_intrinsic("transpose", *pointers, *strides, Extent(0), Extent(1))
+        return hardware_intrinsic(
+            "transpose", *pointers, *strides, Extent(0), Extent(1)
+        )
 
     return decl_tensor_intrinsic(
         map_("transpose", y, lambda i, j: x[j, i]),
@@ -143,4 +153,6 @@ TILES = tuple(
 )
 _WORDS = ("float64", "int64", "uint64", "float32", "int32", "uint32")
 _NARROW = ("float16", "bfloat16", "int16", "uint16", "int8", "uint8", "bool_")
-TRANSPOSES = {d: _transpose(d) for d in (getattr(dtypes, name) for name in (*_WORDS, *_NARROW))}
+TRANSPOSES = {
+    d: _transpose(d) for d in (getattr(dtypes, name) for name in (*_WORDS, *_NARROW))
+}

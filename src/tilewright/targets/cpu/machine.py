@@ -56,7 +56,11 @@ class Machine:
     def products(self, a: DType, b: DType, out: DType) -> tuple[str, ...]:
         """Intrinsics that add products of `a` and `b` to lanes or tiles of `out`, best first."""
         dtypes = (a, b, out)
-        fit = (d for d in (*reversed(TILES), *DOTS) if tuple(t.dtype for t in d.tensors) == dtypes)
+        fit = (
+            d
+            for d in (*reversed(TILES), *DOTS)
+            if tuple(t.dtype for t in d.tensors) == dtypes
+        )
         return tuple(d.name for d in fit if all(map(self.has, d.features)))
 
     def interleave(self, dtype: DType) -> str | None:
@@ -70,7 +74,9 @@ class Machine:
         return ",".join(f"+{f}" for f in self.features)
 
 
-_V2 = "64bit cmov cx8 fxsr mmx sse sse2 cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3".split()
+_V2 = (
+    "64bit cmov cx8 fxsr mmx sse sse2 cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3".split()
+)
 _V3 = [*_V2, *"avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()]
 _V4 = [*_V3, *"avx512f avx512bw avx512cd avx512dq avx512vl".split()]
 _CLX = [*_V4, "avx512vnni"]
@@ -106,7 +112,10 @@ _USED = tuple(
     "vaes vpclmulqdq neon fp-armv8 fullfp16 dotprod i8mm bf16 sve lse rdm".split()
 )
 
-_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+_TRIPLES = {
+    "x86_64": "x86_64-unknown-linux-gnu",
+    "aarch64": "aarch64-unknown-linux-gnu",
+}
 
 
 def machine(mcpu: str = "native") -> Machine:
@@ -124,7 +133,9 @@ def machine(mcpu: str = "native") -> Machine:
             hint=f"known: native, {', '.join(LEVELS)}",
         )
     arch, features = LEVELS[mcpu]
-    return _describe(arch, features, _CACHES.get(mcpu, (32 << 10, 512 << 10, 4 << 20)), 1)
+    return _describe(
+        arch, features, _CACHES.get(mcpu, (32 << 10, 512 << 10, 4 << 20)), 1
+    )
 
 
 @cache
@@ -132,22 +143,30 @@ def host() -> Machine:
     """This machine. Raises UnsupportedError where no code generator exists for it."""
     import llvmlite.binding as llvm
 
-    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(
+        platform.machine(), platform.machine()
+    )
     if arch not in _TRIPLES:
-        raise UnsupportedError(f"no code generator for the architecture {arch}", code="TW-MCPU")
+        raise UnsupportedError(
+            f"no code generator for the architecture {arch}", code="TW-MCPU"
+        )
     found = llvm.get_host_cpu_features().items()
     features = [name for name, on in found if on and name.startswith(_USED)]
     return _describe(arch, sorted(features), _caches(), _physical_cores())
 
 
-def _describe(arch: str, features: list[str], caches: tuple[int, int, int], cores: int) -> Machine:
+def _describe(
+    arch: str, features: list[str], caches: tuple[int, int, int], cores: int
+) -> Machine:
     if "avx512f" in features and "avx512vl" in features:
         bits, registers = 512, 32
     elif arch == "x86_64":
         bits, registers = (256 if "avx2" in features else 128), 16
     else:
         bits, registers = 128, 32
-    return Machine(arch, _TRIPLES[arch], tuple(features), bits, registers, *caches, cores)
+    return Machine(
+        arch, _TRIPLES[arch], tuple(features), bits, registers, *caches, cores
+    )
 
 
 def _caches() -> tuple[int, int, int]:

@@ -32,14 +32,26 @@ _ARCHES = {
         'call void asm sideeffect "pause", "~{memory}"()',
         "call i64 @llvm.readcyclecounter()",
         '"syscall", "={rax},{rax},{rdi},{rsi},{rdx},{r10},~{rcx},~{r11},~{memory}"',
-        {"futex": 202, "gettid": 186, "getcpu": 309, "setaffinity": 203, "getaffinity": 204},
+        {
+            "futex": 202,
+            "gettid": 186,
+            "getcpu": 309,
+            "setaffinity": 203,
+            "getaffinity": 204,
+        },
     ),
     "aarch64": _Arch(
         "aarch64-unknown-linux-gnu",
         'call void asm sideeffect "isb", "~{memory}"()',
         'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
         '"svc #0", "={x0},{x8},{x0},{x1},{x2},{x3},~{memory}"',
-        {"futex": 98, "gettid": 178, "getcpu": 168, "setaffinity": 122, "getaffinity": 123},
+        {
+            "futex": 98,
+            "gettid": 178,
+            "getcpu": 168,
+            "setaffinity": 122,
+            "getaffinity": 123,
+        },
     ),
 }
 
@@ -56,7 +68,9 @@ _CALLER_GRACE_SHIFT = 4
 def ir(arch: str) -> str:
     """The pool's module for "x86_64" or "aarch64". Raises UnsupportedError for any other."""
     if arch not in _ARCHES:
-        raise UnsupportedError(f"no thread pool for the architecture {arch}", code="TW-MCPU")
+        raise UnsupportedError(
+            f"no thread pool for the architecture {arch}", code="TW-MCPU"
+        )
     machine = _ARCHES[arch]
     fields = {name: getattr(abi, name) for name in dir(abi) if name.isupper()}
     return TEXT.format(
@@ -104,7 +118,10 @@ def pool_object(arch: str = "x86_64") -> bytes:
     llvm.initialize_native_asmparser()
     triple = _ARCHES[arch].triple
     machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu="x86-64" if arch == "x86_64" else "generic", opt=2, reloc="pic", codemodel="small"
+        cpu="x86-64" if arch == "x86_64" else "generic",
+        opt=2,
+        reloc="pic",
+        codemodel="small",
     )
     module = llvm.parse_assembly(text)
     module.data_layout = str(machine.target_data)
@@ -114,4 +131,6 @@ def pool_object(arch: str = "x86_64") -> bytes:
 
 
 def _host_arch() -> str:
-    return {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    return {"AMD64": "x86_64", "arm64": "aarch64"}.get(
+        platform.machine(), platform.machine()
+    )

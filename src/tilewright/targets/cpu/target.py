@@ -58,16 +58,26 @@ class CpuTarget:
         return here and not missing_features(self.machine.features)
 
     def default_schedule(
-        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
     ) -> Schedule:
         """The first of `sketches` that no primitive refuses, with its default parameters."""
-        return default(kernel, computations, Context(self.machine, constants, self.exact))
+        return default(
+            kernel, computations, Context(self.machine, constants, self.exact)
+        )
 
     def sketches(
-        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
     ) -> Sequence[Sketch]:
         """The sketches with this machine's numbers."""
-        return sketches(kernel, computations, Context(self.machine, constants, self.exact))
+        return sketches(
+            kernel, computations, Context(self.machine, constants, self.exact)
+        )
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
         """See `Machine.products`."""
@@ -81,16 +91,28 @@ class CpuTarget:
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
         """Expected nanoseconds, of all cores together; None where another form is better."""
-        return estimated_cost(computations, Context(self.machine, constants, self.exact))
+        return estimated_cost(
+            computations, Context(self.machine, constants, self.exact)
+        )
 
-    def emit(self, kernel: Kernel, symbol: str, permitted: Permissions | None = None) -> Artifact:
+    def emit(
+        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
+    ) -> Artifact:
         """Object code of a scheduled kernel; sanitized where `permitted` is given."""
         exact, level = self.exact, self.level
         made = llvm.compile_kernel(
-            kernel, self.machine, symbol, contract=not exact, permitted=permitted, level=level
+            kernel,
+            self.machine,
+            symbol,
+            contract=not exact,
+            permitted=permitted,
+            level=level,
         )
         return Artifact(
-            made.symbol, made.object_bytes, made.workspace_bytes, made.workspace_per_thread
+            made.symbol,
+            made.object_bytes,
+            made.workspace_bytes,
+            made.workspace_per_thread,
         )
 
     def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:

@@ -133,7 +133,9 @@ class Bounded:
             assert b is not None and db is not None
             return self._rounded(v, self._product(op, a, da, b, db))
         with np.errstate(all="ignore"):
-            return self._rounded(v, np.nan_to_num(_ERRORS[op](a, da, b, db), nan=np.inf))
+            return self._rounded(
+                v, np.nan_to_num(_ERRORS[op](a, da, b, db), nan=np.inf)
+            )
 
     def _product(self, op: str, a: Values, da: Values, b: Values, db: Values) -> Values:
         if self.block is not None:
@@ -163,7 +165,9 @@ def _gamma(n: int) -> float:
 
 def _function(slope: float, f: str) -> Callable[..., Values]:
     """A function whose slope is nowhere larger."""
-    return lambda a, da, b, db: slope * da + 4 * _W * (np.abs(_value(f, a, None)) + slope * da)
+    return lambda a, da, b, db: (
+        slope * da + 4 * _W * (np.abs(_value(f, a, None)) + slope * da)
+    )
 
 
 def _exp(a: Values, da: Values, b: Values, db: Values) -> Values:

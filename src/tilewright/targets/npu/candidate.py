@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import inf
 
 from tilewright.expr.nodes import const
-from tilewright.notation.lift.derive import derive, places
-from tilewright.notation.lift.lambdas import key as canonical
-from tilewright.notation.lift.match import device_name
-from tilewright.notation.lift.nodes import DeviceOp, Lambda, Param, apply
+from tilewright.lift.derive import derive, places
+from tilewright.lift.lambdas import key as canonical
+from tilewright.lift.match import device_name
+from tilewright.lift.nodes import DeviceOp, Lambda, Param, apply
 from tilewright.targets.npu.codegen import assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate
@@ -78,7 +78,9 @@ def _way(key: Key, choice: Choice | None) -> Lambda | None:
     name, sizes = key
     schema, lengths = schemas()[name], tuple(map(const, sizes))
     operands = tuple(Param(f"x{i}", t) for i, t in enumerate(schema.operands(*lengths)))
-    op = DeviceOp(device_name(name, sizes), sizes, canonical(schema.at(*lengths).meaning))
+    op = DeviceOp(
+        device_name(name, sizes), sizes, canonical(schema.at(*lengths).meaning)
+    )
     start = derive(Lambda(operands, apply(op, *operands)), rules(0))
     place, *_ = places(start.program)
     return start.at(place, choice.rule, dict(choice.sizes)).program

@@ -55,7 +55,9 @@ BLOCKS = replace(WIDE, name="blocks", block=BlockFloat(16, mantissa=7))
 SMALL = Machine(
     "small",
     operators=(
-        *operators((*BINARY, *UNARY, *REDUCTIONS), (32,), lanes=16, latency=3, energy=0.5),
+        *operators(
+            (*BINARY, *UNARY, *REDUCTIONS), (32,), lanes=16, latency=3, energy=0.5
+        ),
         *operators(("MVMul",), (64,), lanes=256, latency=8, energy=0.4),
     ),
     dram=replace(DRAM, bandwidth=8, energy=10),
@@ -67,7 +69,9 @@ SMALL = Machine(
 BYTES = Machine(
     "bytes",
     operators=(
-        *operators(("VVAdd", "VVMul", "VVMax"), (64, 128), lanes=64, latency=4, energy=0.2),
+        *operators(
+            ("VVAdd", "VVMul", "VVMax"), (64, 128), lanes=64, latency=4, energy=0.2
+        ),
         *operators(UNARY, (64,), lanes=64, latency=6, energy=0.5),
         *operators(REDUCTIONS, (64, 128), lanes=64, latency=8, energy=0.2),
         *operators(("MVMul",), (64, 128), lanes=4096, latency=10, energy=0.1),
@@ -79,4 +83,6 @@ BYTES = Machine(
     number=Float8,
 )
 
-MACHINES: Mapping[str, Machine] = {m.name: m for m in (FULL, WIDE, BLOCKS, SMALL, BYTES)}
+MACHINES: Mapping[str, Machine] = {
+    m.name: m for m in (FULL, WIDE, BLOCKS, SMALL, BYTES)
+}

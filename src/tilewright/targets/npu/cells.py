@@ -11,9 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.ops.recurrent_steps import DOMAIN
-from tilewright.notation.lift.patterns import SCOPE, At, Map, Split, Take, let
+from tilewright.lift.patterns import SCOPE, At, Map, Split, Take, let
 from tilewright.targets.npu import layers
-from tilewright.targets.npu.layers import Join, Term, plus, product, sigmoid, tanh, times
+from tilewright.targets.npu.layers import (
+    Join,
+    Term,
+    plus,
+    product,
+    sigmoid,
+    tanh,
+    times,
+)
 from tilewright.targets.npu.terms import Layer
 
 Then = Callable[[Sequence[Term]], Term]
@@ -75,13 +83,19 @@ def _over_time(
     if layer.call.attr("backwards"):
         order.reverse()
 
-    def run(cell: Cell, n: int, states: Sequence[State], made: Mapping[int, Term]) -> Term:
+    def run(
+        cell: Cell, n: int, states: Sequence[State], made: Mapping[int, Term]
+    ) -> Term:
         if n < count:
             t = order[n]
-            return step(cell, t, states, lambda now: run(cell, n + 1, now, {**made, t: now[0]}))
+            return step(
+                cell, t, states, lambda now: run(cell, n + 1, now, {**made, t: now[0]})
+            )
         every = _CONCAT(*(made[t] for t in range(count))) if count > 1 else made[0]
         last = [layers.reshape(s, (units,), (1, 1, units)) for s in states]
-        return then([layers.reshape(every, (count * units,), (count, 1, 1, units)), *last])
+        return then(
+            [layers.reshape(every, (count * units,), (count, 1, 1, units)), *last]
+        )
 
     return let(layer.x(0), lambda gates: run(Cell(layer, gates, units), 0, states, {}))
 
@@ -98,7 +112,9 @@ def lstm(layer: Layer, then: Then) -> Term:
         kept = [] if c is None else [times(f | Map(sigmoid), c)]
 
         def shown(now: Term) -> Term:
-            return let(times(o | Map(sigmoid), now | Map(tanh)), lambda h1: after([h1, now]))
+            return let(
+                times(o | Map(sigmoid), now | Map(tanh)), lambda h1: after([h1, now])
+            )
 
         return let(plus(*kept, fresh), lambda c1: shown(c1))
 
@@ -108,7 +124,9 @@ def lstm(layer: Layer, then: Then) -> Term:
 def gru(layer: Layer, then: Then) -> Term:
     """Gates in the order of ONNX: update, reset, hidden."""
     states = _cell(layer, 1, ("sigmoid", "tanh"))
-    inside = layer.call.has(3)  # the reset gate is applied behind the product, with its bias
+    inside = layer.call.has(
+        3
+    )  # the reset gate is applied behind the product, with its bias
 
     def hidden(cell: Cell, t: int, h: State) -> Term:
         share, reset = cell.given(t, 2), cell.gate(t, 1, h, 4) | Map(sigmoid)
@@ -126,7 +144,9 @@ def gru(layer: Layer, then: Then) -> Term:
 
         def mixed(z: Term) -> Term:
             fresh = times(z | Map(lambda e: layers.sub(1.0, e)), hidden(cell, t, h))
-            return let(fresh if h is None else plus(times(z, h), fresh), lambda h1: after([h1]))
+            return let(
+                fresh if h is None else plus(times(z, h), fresh), lambda h1: after([h1])
+            )
 
         return let(cell.gate(t, 0, h, 4) | Map(sigmoid), lambda z: mixed(z))
 

@@ -40,7 +40,9 @@ def where(index: int, instruction: Instruction) -> str:
     return f"instruction {index}: {instruction}"
 
 
-def steps(program: Program, machine: Machine, limit: int = STEP_LIMIT) -> Iterator[Step]:
+def steps(
+    program: Program, machine: Machine, limit: int = STEP_LIMIT
+) -> Iterator[Step]:
     """Every instruction with the shape of its chain's value.
 
     Raises NPUError naming the instruction: for an operator or size that the machine does not have,
@@ -51,7 +53,9 @@ def steps(program: Program, machine: Machine, limit: int = STEP_LIMIT) -> Iterat
     phase = "start"
     for index, instruction in enumerate(program.instructions):
         if index >= limit:
-            raise NPUError(f"more than {limit} instructions", where=where(index, instruction))
+            raise NPUError(
+                f"more than {limit} instructions", where=where(index, instruction)
+            )
         try:
             phase = _phase(phase, instruction)
             addresses = _addresses(instruction, machine)
@@ -91,7 +95,9 @@ def _phase(before: str, instruction: Instruction) -> str:
     if before == "start" and phase != "read":
         raise _Fault("a chain begins with what it reads", "begin it with v_rd or m_rd")
     if _ORDER[phase] < _ORDER[before]:
-        raise _Fault(f"{op} cannot follow a {before} in a chain", "end_chain comes first")
+        raise _Fault(
+            f"{op} cannot follow a {before} in a chain", "end_chain comes first"
+        )
     return phase
 
 
@@ -105,7 +111,10 @@ def _addresses(instruction: Instruction, machine: Machine) -> Addresses | None:
     if "n" in i.operands:
         axes = [(i.n, i.step)]
     else:
-        axes = [(i.rows, i.step if i.op == "m_rd" else i.columns), (i.columns, i.across)]
+        axes = [
+            (i.rows, i.step if i.op == "m_rd" else i.columns),
+            (i.columns, i.across),
+        ]
     most = machine.elements(i.memory)
     _check(i, axes, most)
     found = np.array(i.address)
@@ -123,18 +132,25 @@ def _check(i: Instruction, axes: Sequence[tuple[int, int]], most: int) -> None:
     high = i.address + sum(end for end in ends if end > 0)
     if low < 0 or high >= most:
         raise _Fault(
-            f"{i.memory} has {most} elements; {low} to {high} are used", "use smaller addresses"
+            f"{i.memory} has {most} elements; {low} to {high} are used",
+            "use smaller addresses",
         )
     size = prod(count for count, _ in axes)
     if size > most:
-        raise _Fault(f"{size} elements of {i.memory}, which has {most}", "repeat fewer of them")
+        raise _Fault(
+            f"{size} elements of {i.memory}, which has {most}", "repeat fewer of them"
+        )
 
 
 Rule = Callable[[Instruction, Shape, Machine], tuple[Shape, Operator | None]]
 
 
 def _reads_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
-    _require(len(shape) < 2, "a vector cannot follow a matrix", "read both in chains of their own")
+    _require(
+        len(shape) < 2,
+        "a vector cannot follow a matrix",
+        "read both in chains of their own",
+    )
     return ((shape[0] if shape else 0) + i.n,), None
 
 
@@ -147,7 +163,9 @@ def _reads_matrix(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape
     return ((shape[0] if shape else 0) + i.rows, i.columns), None
 
 
-def _pointwise(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+def _pointwise(
+    i: Instruction, shape: Shape, machine: Machine
+) -> tuple[Shape, Operator]:
     if i.memory:
         _expect((i.n,), shape)
     return shape, _operator(i.op, shape, machine, 1)
@@ -168,11 +186,17 @@ def _mv_add(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Oper
 
 
 def _mm_mul(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
-    _require(shape[1:] == (i.rows,), f"a value of {show(shape)} times {i.rows} rows", "they differ")
+    _require(
+        shape[1:] == (i.rows,),
+        f"a value of {show(shape)} times {i.rows} rows",
+        "they differ",
+    )
     return (shape[0], i.columns), _operator(i.op, (*shape, i.columns), machine, 3)
 
 
-def _writes_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+def _writes_vector(
+    i: Instruction, shape: Shape, machine: Machine
+) -> tuple[Shape, None]:
     _require(
         len(shape) == 1 and i.n <= shape[0],
         f"{i.n} elements of a value of {show(shape)} are written",
@@ -181,7 +205,9 @@ def _writes_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shap
     return shape, None
 
 
-def _writes_matrix(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+def _writes_matrix(
+    i: Instruction, shape: Shape, machine: Machine
+) -> tuple[Shape, None]:
     _require(
         len(shape) == 2 and shape[0] <= i.rows and shape[1] <= i.columns,
         f"a value of {show(shape)} is written as {i.rows}x{i.columns}",

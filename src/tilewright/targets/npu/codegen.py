@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import (
     SHIFT,
@@ -116,13 +116,19 @@ class _Generator:
             tuple(self.code),
             tuple(inputs),
             tuple(outputs),
-            tuple((self.base[v.number], v.constant) for v in constants if v.constant is not None),
+            tuple(
+                (self.base[v.number], v.constant)
+                for v in constants
+                if v.constant is not None
+            ),
             tuple(self.notes),
         )
 
     # -- DRAM
 
-    def _region(self, name: str, shape: tuple[int, ...], value: Value | None = None) -> Region:
+    def _region(
+        self, name: str, shape: tuple[int, ...], value: Value | None = None
+    ) -> Region:
         region = Region(name, self.dram, shape)
         self.dram += int(np.prod(shape))
         if value is not None:
@@ -156,7 +162,9 @@ class _Generator:
         wrong = np.flatnonzero(now != to)
         for part in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1):
             if part.size:
-                self._move(out[part], Place("dram", int(to[part[0]])), "copy to the output")
+                self._move(
+                    out[part], Place("dram", int(to[part[0]])), "copy to the output"
+                )
 
     # -- chains
 
@@ -165,9 +173,16 @@ class _Generator:
         title = " ".join(link.task.title for link in chain)
         sides = [self._side(link) for link in chain]
         start = first.task.operands[first.flow]
-        reads = self._read_matrix(start) if is_matrix(first.task) else self._read_vector(start)
+        reads = (
+            self._read_matrix(start)
+            if is_matrix(first.task)
+            else self._read_vector(start)
+        )
         self.notes.append((len(self.code), title))
-        body = [self._operation(link.task, side) for link, side in zip(chain, sides, strict=True)]
+        body = [
+            self._operation(link.task, side)
+            for link, side in zip(chain, sides, strict=True)
+        ]
         self._release([number for link in chain for number in link.task.reads])
         self.code += [*reads, *body, self._write(last.task), Instruction("end_chain")]
         self.vectors.pinned.clear()
@@ -215,7 +230,9 @@ class _Generator:
     # -- operands
 
     def _physical(self, addresses: Addresses) -> Addresses:
-        return np.asarray(self.bases[addresses >> SHIFT] + (addresses & ((1 << SHIFT) - 1)))
+        return np.asarray(
+            self.bases[addresses >> SHIFT] + (addresses & ((1 << SHIFT) - 1))
+        )
 
     def _put(self, value: Value, address: int) -> None:
         """A value is there from now on."""
@@ -279,7 +296,14 @@ class _Generator:
         for i in np.flatnonzero((steps != steps[:, :1]).any(axis=1)):
             straight[i] = self._straightened(operand[i])
         return [
-            _read(b.start, "m_rd", rows=b.rows, columns=b.columns, step=b.step, across=b.across)
+            _read(
+                b.start,
+                "m_rd",
+                rows=b.rows,
+                columns=b.columns,
+                step=b.step,
+                across=b.across,
+            )
             for b in rows(self._physical(straight))
         ]
 
@@ -291,7 +315,10 @@ class _Generator:
         return value.addresses
 
     def _move(self, operand: Addresses, to: Place, note: str) -> None:
-        reads = [_read(r.start, n=r.count, step=r.step) for r in runs(self._physical(operand))]
+        reads = [
+            _read(r.start, n=r.count, step=r.step)
+            for r in runs(self._physical(operand))
+        ]
         write = Instruction("v_wr", to.memory, to.address, n=operand.size)
         self.notes.append((len(self.code), note))
         self.code += [*reads, write, Instruction("end_chain")]
@@ -299,7 +326,9 @@ class _Generator:
 
 def _read(physical: int, op: str = "v_rd", **fields: int) -> Instruction:
     on_chip = physical >= _VRF
-    return Instruction(op, "vrf" if on_chip else "dram", physical - _VRF * on_chip, **fields)
+    return Instruction(
+        op, "vrf" if on_chip else "dram", physical - _VRF * on_chip, **fields
+    )
 
 
 def _key(operand: Addresses) -> bytes:

@@ -110,7 +110,9 @@ def _call(make: Callable[..., Any], table: Any, where: str) -> Any:
         if name in ("names", "sizes") and not isinstance(value, list):
             raise InputError(f"{name} is {value!r}, expected a list", where=where)
     try:
-        return make(**{n: tuple(v) if isinstance(v, list) else v for n, v in table.items()})
+        return make(
+            **{n: tuple(v) if isinstance(v, list) else v for n, v in table.items()}
+        )
     except InputError as error:
         raise error.at(where) from None
 
@@ -120,7 +122,11 @@ def _check_keys(
 ) -> None:
     for name in given:
         if name not in known:
-            raise InputError(f"{where} has no {name!r}", hint=f"it has {', '.join(known)}")
+            raise InputError(
+                f"{where} has no {name!r}", hint=f"it has {', '.join(known)}"
+            )
     missing = [name for name in needed if name not in given]
     if missing:
-        raise InputError(f"{where} has no {', '.join(missing)}, which cannot be left out")
+        raise InputError(
+            f"{where} has no {', '.join(missing)}, which cannot be left out"
+        )

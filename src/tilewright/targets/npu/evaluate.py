@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from tilewright.expr.interp import evaluate as evaluated
 from tilewright.expr.nodes import Expr, const
-from tilewright.notation.lift import indices
-from tilewright.notation.lift import nodes as n
-from tilewright.notation.lift.infer import Typing, arity
-from tilewright.notation.lift.lengths import evaluate as number
-from tilewright.notation.lift.sizes import leaves, specialized
-from tilewright.notation.lift.types import Array, Scalar, TupleType, Type
+from tilewright.lift import indices
+from tilewright.lift import nodes as n
+from tilewright.lift.infer import Typing, arity
+from tilewright.lift.lengths import evaluate as number
+from tilewright.lift.sizes import leaves, specialized
+from tilewright.lift.types import Array, Scalar, TupleType, Type
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.operator import Key, operator_of
 
@@ -91,7 +91,11 @@ class Evaluated:
     outputs: list[Addresses] = field(default_factory=list)
 
     def new(
-        self, name: str, shape: tuple[int, ...], space: str, constant: float | None = None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        space: str,
+        constant: float | None = None,
     ) -> Value:
         """One more value."""
         value = Value(len(self.values), name, shape, space, constant)
@@ -143,7 +147,9 @@ def _nested(t: Type, parts: Any) -> View:
         return tuple(_nested(i, parts) for i in scalar.items)
     if not isinstance(scalar, Scalar):
         raise NPUError(
-            f"{t!r} is not an array of scalars", where="npu", hint="pass arrays of scalars"
+            f"{t!r} is not an array of scalars",
+            where="npu",
+            hint="pass arrays of scalars",
         )
     return next(parts)
 
@@ -156,7 +162,9 @@ def _flat(view: View) -> Sequence[Addresses]:
 
 def _each(f: Callable[[Addresses], Addresses], view: View) -> View:
     """`f` on every array of a view."""
-    return tuple(_each(f, part) for part in view) if isinstance(view, tuple) else f(view)
+    return (
+        tuple(_each(f, part) for part in view) if isinstance(view, tuple) else f(view)
+    )
 
 
 def _stack(views: Sequence[View]) -> View:
@@ -215,7 +223,9 @@ class _Scope:
             case n.Fill(value, length):
                 return _stack([self.value(value)] * _number(length))
             case n.Iota(length):
-                return np.stack([self._constant(float(i)) for i in range(_number(length))])
+                return np.stack(
+                    [self._constant(float(i)) for i in range(_number(length))]
+                )
         raise TypeError(type(term).__name__)
 
     def _constant(self, x: float) -> Addresses:

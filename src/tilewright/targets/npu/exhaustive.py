@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from tilewright.notation.lift.derive import derive
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.derive import derive
+from tilewright.lift.nodes import Lambda
 from tilewright.search import Limits, Stop, exhaustive
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError
@@ -39,7 +39,9 @@ def survey(program: Lambda, machine: Machine, limit: int = 5000) -> Survey:
         cycles.append(candidate.cycles(machine))
         return cycles[-1]
 
-    every = exhaustive(_candidates(program, machine), simulate, limits=Limits(evaluations=limit))
+    every = exhaustive(
+        _candidates(program, machine), simulate, limits=Limits(evaluations=limit)
+    )
     if every.stop is Stop.EVALUATIONS:
         raise NPUError(
             f"there are more than {limit} mappings",
@@ -60,7 +62,9 @@ def _candidates(program: Lambda, machine: Machine) -> Iterator[Candidate]:
 def combinations(machine: Machine, keys: tuple[Key, ...]) -> Iterator[Choices]:
     """Every choice for these operators and for all that they leave."""
 
-    def extend(pending: tuple[Key, ...], made: dict[Key, Choice | None]) -> Iterator[Choices]:
+    def extend(
+        pending: tuple[Key, ...], made: dict[Key, Choice | None]
+    ) -> Iterator[Choices]:
         left = [key for key in pending if key not in made]
         if not left:
             yield made

@@ -24,7 +24,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 MEMORIES = ("dram", "vrf", "mrf")
-_VECTOR, _BLOCK, _TILE = ("n", "step"), ("rows", "columns", "step", "across"), ("rows", "columns")
+_VECTOR, _BLOCK, _TILE = (
+    ("n", "step"),
+    ("rows", "columns", "step", "across"),
+    ("rows", "columns"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ FORMS: Mapping[str, Form] = {
     "mm_mul": Form(("mrf",), _TILE),
     "mv_add": Form(("vrf",), _VECTOR),
     **dict.fromkeys(("vv_add", "vv_sub", "vv_mul", "vv_max"), Form(("vrf",), _VECTOR)),
-    **dict.fromkeys(("v_relu", "v_tanh", "v_sigm", "v_exp", "v_recip", "v_sum", "v_top"), Form()),
+    **dict.fromkeys(
+        ("v_relu", "v_tanh", "v_sigm", "v_exp", "v_recip", "v_sum", "v_top"), Form()
+    ),
     "v_wr": Form(("dram", "vrf"), ("n",)),
     "m_wr": Form(("dram", "vrf", "mrf"), _TILE),
     "end_chain": Form(),

@@ -11,7 +11,17 @@ from itertools import product as product_of
 from typing import Any
 
 from tilewright.graph.ops.windows import Windows
-from tilewright.notation.lift.patterns import SCOPE, At, Fill, Map, Pad, Reduce, Slide, Split, let
+from tilewright.lift.patterns import (
+    SCOPE,
+    At,
+    Fill,
+    Map,
+    Pad,
+    Reduce,
+    Slide,
+    Split,
+    let,
+)
 
 Term = Any
 Shape = Sequence[int]
@@ -75,7 +85,9 @@ def transpose(x: Term, axes: Sequence[int]) -> Term:
 
 def product(matrix: Term, vector: Term) -> Term:
     """A matrix times a vector."""
-    return matrix | Map(lambda row: Zip(row, vector) | Map(mul) | Reduce(add, 0.0)) | Join
+    return (
+        matrix | Map(lambda row: Zip(row, vector) | Map(mul) | Reduce(add, 0.0)) | Join
+    )
 
 
 def matmul(a: Term, b: Term, of: Shape, with_: Shape) -> Term:
@@ -100,7 +112,9 @@ def windows(x: Term, channels: int, of: Windows) -> Term:
     """[places, channels * rows * columns] of an image [channels, rows, columns]."""
     rows = transpose(x, (1, 2, 0))
     bands = _slide(_padded(rows, of, Fill(0.0, channels)), of, 0)
-    places = bands | Map(lambda band: band | Map(lambda row: _slide(row, of, 1)) | Transpose)
+    places = bands | Map(
+        lambda band: band | Map(lambda row: _slide(row, of, 1)) | Transpose
+    )
     return places | Join | Map(lambda w: transpose(w, (2, 0, 1)) | Join | Join)
 
 
@@ -112,7 +126,9 @@ def pooled(x: Term, of: Windows, f: Any, outside: Any) -> Term:
 
         def plane(rows: Term) -> Term:
             bands = _slide(_padded(rows, of, outside), of, 0) | Map(At(offset[0]))
-            return bands | Map(lambda row: _slide(row, of, 1) | Map(At(offset[1]))) | Join
+            return (
+                bands | Map(lambda row: _slide(row, of, 1) | Map(At(offset[1]))) | Join
+            )
 
         return x | Map(plane) | Join
 
@@ -135,7 +151,9 @@ def _slide(x: Term, of: Windows, axis: int) -> Term:
     """The windows along one axis, points between those that they have left out."""
     step = of.dilations[axis]
     found = x | Slide((of.kernel[axis] - 1) * step + 1, of.strides[axis])
-    return found if step == 1 else found | Map(lambda w: w | Slide(1, step) | Map(At(0)))
+    return (
+        found if step == 1 else found | Map(lambda w: w | Slide(1, step) | Map(At(0)))
+    )
 
 
 def softmax(scores: Term) -> Term:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from tilewright.ir.node import postorder
 from tilewright.ir.strategy import Strategy
-from tilewright.notation.lift.derive import Derivation, places
-from tilewright.notation.lift.lambdas import opened
-from tilewright.notation.lift.nodes import (
+from tilewright.lift.derive import Derivation, places
+from tilewright.lift.lambdas import opened
+from tilewright.lift.nodes import (
     AnyMap,
     AnyReduce,
     Apply,
@@ -26,8 +26,8 @@ from tilewright.notation.lift.nodes import (
     Reduce,
     ScalarFun,
 )
-from tilewright.notation.lift.sites import Site, root_site, walk
-from tilewright.notation.lift.strategies import (
+from tilewright.lift.sites import Site, root_site, walk
+from tilewright.lift.strategies import (
     Focus,
     normalize,
     otherwise,
@@ -54,7 +54,14 @@ TIDY = (
     "take-concat", "drop-concat", "take-in-first", "drop-in-first",
     "take-into-second", "drop-into-second", "join-cancel", "split-cancel",
 )  # fmt: skip
-SPACES = ("to-output-1", "to-output-2", "to-chip-1", "to-chip-2", "to-dram-1", "to-dram-2")
+SPACES = (
+    "to-output-1",
+    "to-output-2",
+    "to-chip-1",
+    "to-chip-2",
+    "to-dram-1",
+    "to-dram-2",
+)
 
 
 # -- level 1
@@ -70,7 +77,11 @@ def to_operators(derivation: Derivation) -> list[Derivation]:
     Raises NPUError naming a function that neither brings to an operator.
     """
     ways = (derivation, run(_APART, derivation))
-    found = {done.program: done for way in ways for done in [run(_VECTORS, run(_MATRICES, way))]}
+    found = {
+        done.program: done
+        for way in ways
+        for done in [run(_VECTORS, run(_MATRICES, way))]
+    }
     left = {program: _scalars(done) for program, done in found.items()}
     if all(left.values()):
         function = next(iter(left.values()))[0]
@@ -108,7 +119,9 @@ def _after_reduction(name: str) -> Strategy:
             return None
         _, body = opened(node.fun.f)
         ends = isinstance(body, Apply) and isinstance(body.fun, AnyMap)
-        if ends and any(isinstance(part, AnyReduce) for part in postorder(body.children()[1])):
+        if ends and any(
+            isinstance(part, AnyReduce) for part in postorder(body.children()[1])
+        ):
             return step(focus)
         return None
 

@@ -16,11 +16,15 @@ def show(program: Program) -> str:
     """A line per input, output, constant and instruction; what is in a chain is indented."""
     lines = [_region(".input", r) for r in program.inputs]
     lines += [_region(".output", r) for r in program.outputs]
-    lines += [f".const dram[{address}] {value!r}" for address, value in program.constants]
+    lines += [
+        f".const dram[{address}] {value!r}" for address, value in program.constants
+    ]
     notes = dict(program.notes)
     start = True
     for index, instruction in enumerate(program.instructions):
-        line = ("" if start or instruction.op == "end_chain" else "  ") + str(instruction)
+        line = ("" if start or instruction.op == "end_chain" else "  ") + str(
+            instruction
+        )
         start = instruction.op == "end_chain"
         lines.append(f"{line:<44}# {notes[index]}" if index in notes else line)
     return "\n".join(lines) + "\n"
@@ -68,7 +72,9 @@ def parse_instruction(words: list[str], where: str) -> Instruction:
     op, *rest = words
     form = FORMS.get(op)
     if form is None:
-        raise NPUError(f"unknown opcode {op!r}", where=where, hint=f"known: {', '.join(FORMS)}")
+        raise NPUError(
+            f"unknown opcode {op!r}", where=where, hint=f"known: {', '.join(FORMS)}"
+        )
     memory, address = "", 0
     if form.memories:
         memory, address = _place(rest.pop(0) if rest else "", where)
@@ -83,9 +89,13 @@ def parse_instruction(words: list[str], where: str) -> Instruction:
         found = _FIELD.match(word)
         if found is None or found[1] not in form.fields or found[1] in values:
             known = ", ".join(form.fields) or "none"
-            raise NPUError(f"unexpected {word!r}", where=where, hint=f"fields of {op}: {known}")
+            raise NPUError(
+                f"unexpected {word!r}", where=where, hint=f"fields of {op}: {known}"
+            )
         values[found[1]] = int(found[2])
-    missing = [f for f in form.fields if f not in values and f not in ("step", "across")]
+    missing = [
+        f for f in form.fields if f not in values and f not in ("step", "across")
+    ]
     if missing:
         hint = f"as in {missing[0]}=32"
         raise NPUError(f"{op} needs {' and '.join(missing)}", where=where, hint=hint)
@@ -95,17 +105,23 @@ def parse_instruction(words: list[str], where: str) -> Instruction:
 def _place(word: str, where: str) -> tuple[str, int]:
     found = _PLACE.match(word)
     if found is None:
-        raise NPUError(f"{word!r} is not a place in memory", where=where, hint="as in vrf[128]")
+        raise NPUError(
+            f"{word!r} is not a place in memory", where=where, hint="as in vrf[128]"
+        )
     return found[1], int(found[2])
 
 
 def _parse_region(words: list[str], where: str) -> Region:
     if len(words) != 4:
-        raise NPUError("expected a name, a place, a shape", where=where, hint="x dram[0] 4x32")
+        raise NPUError(
+            "expected a name, a place, a shape", where=where, hint="x dram[0] 4x32"
+        )
     memory, address = _place(words[2], where)
     sizes = words[3].split("x")
     if memory != "dram" or not all(s.isdigit() for s in sizes):
-        raise NPUError("expected a place in dram and a shape", where=where, hint="x dram[0] 4x32")
+        raise NPUError(
+            "expected a place in dram and a shape", where=where, hint="x dram[0] 4x32"
+        )
     return Region(words[1], address, tuple(map(int, sizes)))
 
 
@@ -115,5 +131,7 @@ def _parse_constant(words: list[str], where: str) -> tuple[int, float]:
     except (IndexError, ValueError):
         value = float("nan")
     if isnan(value) or len(words) != 3:
-        raise NPUError("expected a place and a number", where=where, hint=".const dram[64] 0.5")
+        raise NPUError(
+            "expected a place and a number", where=where, hint=".const dram[64] 0.5"
+        )
     return _place(words[1], where)[1], value

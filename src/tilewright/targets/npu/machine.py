@@ -27,7 +27,9 @@ def whole_numbers(least: int, **given: object) -> None:
     """Raises InputError for a value that is not an integer from `least` on."""
     for name, value in given.items():
         if whole(value, least) is None:
-            raise InputError(f"{name} is {value!r}, expected a whole number from {least} on")
+            raise InputError(
+                f"{name} is {value!r}, expected a whole number from {least} on"
+            )
 
 
 def amounts(**given: object) -> None:
@@ -109,12 +111,16 @@ def operators(
     rows = []
     for name in names:
         if name not in NAMES:
-            raise InputError(f"{name!r} is not an operator", hint=f"known: {', '.join(NAMES)}")
+            raise InputError(
+                f"{name!r} is not an operator", hint=f"known: {', '.join(NAMES)}"
+            )
         for size in sizes:
             whole_numbers(1, size=size)
             shape = (size,) * MATRICES.get(name, 1)
             work = prod(shape)
-            rows.append(Operator(name, shape, issue, -(-work // lanes), latency, energy * work))
+            rows.append(
+                Operator(name, shape, issue, -(-work // lanes), latency, energy * work)
+            )
     return tuple(rows)
 
 

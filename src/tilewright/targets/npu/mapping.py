@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from tilewright.notation.lift.derive import Derivation, derive
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.derive import Derivation, derive
+from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.candidate import Candidate, budgets
 from tilewright.targets.npu.codegen import generate
 from tilewright.targets.npu.errors import CAPACITY, NPUError

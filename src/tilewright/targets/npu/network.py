@@ -18,9 +18,9 @@ from tilewright.graph.passes.simplify import remove_unused
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.no_ops import NO_OPS
-from tilewright.notation.lift.nodes import Lambda, Param
-from tilewright.notation.lift.patterns import WORDS, Tuple, let
-from tilewright.notation.lift.types import Type
+from tilewright.lift.nodes import Lambda, Param
+from tilewright.lift.patterns import WORDS, Tuple, let
+from tilewright.lift.types import Type
 from tilewright.targets.npu.cells import CELLS
 from tilewright.targets.npu.description import machine as described
 from tilewright.targets.npu.layers import Term
@@ -64,7 +64,8 @@ class Network:
         given = [known[v] if v in known else inputs[v.name] for v in self.operands]
         outputs = run(self.mapped.program, self.machine, [np.asarray(a) for a in given])
         return [
-            array.reshape(v.extents) for v, array in zip(self.graph.outputs, outputs, strict=True)
+            array.reshape(v.extents)
+            for v, array in zip(self.graph.outputs, outputs, strict=True)
         ]
 
 
@@ -75,7 +76,11 @@ def operands(graph: Graph) -> list[Value]:
         numbers = op.qualified in BROADCAST
         for v in op.reads:
             known = graph.constants.get(v)
-            if known is not None and v.dtype is float32 and not (numbers and known.size == 1):
+            if (
+                known is not None
+                and v.dtype is float32
+                and not (numbers and known.size == 1)
+            ):
                 read[v] = None
     return [*graph.inputs, *read]
 
@@ -95,7 +100,8 @@ def program(graph: Graph) -> Lambda:
         try:
             if op.qualified in CELLS:
                 return CELLS[op.qualified](
-                    layer, lambda made: after(n + 1, {**terms, **dict(_pairs(op, made))})
+                    layer,
+                    lambda made: after(n + 1, {**terms, **dict(_pairs(op, made))}),
                 )
             made = OPERATORS[op.qualified](layer)
         except Refused as why:

@@ -77,7 +77,9 @@ class BlockFloat:
     mantissa: int
 
     def __post_init__(self) -> None:
-        if whole(self.size, 1) is None or self.mantissa not in range(1, Float32.precision + 1):
+        if whole(self.size, 1) is None or self.mantissa not in range(
+            1, Float32.precision + 1
+        ):
             raise InputError(
                 f"blocks of {self.size!r} values of {self.mantissa!r} bits",
                 hint=f"at least one value, and 1 to {Float32.precision} bits",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tilewright.notation.lift.nodes import DeviceOp
+from tilewright.lift.nodes import DeviceOp
 
 Key = tuple[str, tuple[int, ...]]
 

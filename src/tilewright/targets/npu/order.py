@@ -22,7 +22,9 @@ def ordered(made: Evaluated) -> list[Task]:
     """
     makers = {task.result.number: task for task in made.tasks}
     done: dict[int, None] = {}
-    stack = [(v, False) for out in reversed(made.outputs) for v in reversed(values_in(out))]
+    stack = [
+        (v, False) for out in reversed(made.outputs) for v in reversed(values_in(out))
+    ]
     while stack:
         value, ready = stack.pop()
         if value in done or value not in makers:
@@ -84,7 +86,9 @@ def by_level(chains: list[list[Link]]) -> list[list[Link]]:
 
     Independent parts of a program so overlap; more of their results wait in registers.
     """
-    maker = {link.task.result.number: i for i, chain in enumerate(chains) for link in chain}
+    maker = {
+        link.task.result.number: i for i, chain in enumerate(chains) for link in chain
+    }
     level: list[int] = []
     for i, chain in enumerate(chains):
         reads = {maker[v] for link in chain for v in link.task.reads if v in maker}

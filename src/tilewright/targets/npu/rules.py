@@ -13,12 +13,12 @@ from functools import lru_cache
 
 from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Expr, Mul, Sub, const
-from tilewright.notation.lift import rules as lift_rules
-from tilewright.notation.lift.conditions import SideCondition, at_most, number, positive
-from tilewright.notation.lift.device import Schema, operators
-from tilewright.notation.lift.lambdas import applied
-from tilewright.notation.lift.match import size_holes
-from tilewright.notation.lift.nodes import (
+from tilewright.lift import rules as lift_rules
+from tilewright.lift.conditions import SideCondition, at_most, number, positive
+from tilewright.lift.device import Schema, operators
+from tilewright.lift.lambdas import applied
+from tilewright.lift.match import size_holes
+from tilewright.lift.nodes import (
     Apply,
     Builtin,
     Concat,
@@ -36,11 +36,11 @@ from tilewright.notation.lift.nodes import (
     Term,
     Zip,
 )
-from tilewright.notation.lift.rule import Rule
-from tilewright.notation.lift.rules import device as lift_device
-from tilewright.notation.lift.rules.device import q
-from tilewright.notation.lift.rules.vocabulary import fn, k, m, n, p, term
-from tilewright.notation.lift.types import Array, Scalar, Type
+from tilewright.lift.rule import Rule
+from tilewright.lift.rules import device as lift_device
+from tilewright.lift.rules.device import q
+from tilewright.lift.rules.vocabulary import fn, k, m, n, p, term
+from tilewright.lift.types import Array, Scalar, Type
 from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY
 
 (r,) = size_holes("r")
@@ -66,10 +66,14 @@ def schemas() -> Mapping[str, Schema]:
     exp, one = Map(Builtin("exp")), Literal(1.0, float32)
     recip = Map(fn(lambda x: Builtin("div")(one, x)))
     found["VVExp"] = Schema("VVExp", 1, lambda s: (_vector(s),), lambda x: x | exp)
-    found["VVRecip"] = Schema("VVRecip", 1, lambda s: (_vector(s),), lambda x: x | recip)
+    found["VVRecip"] = Schema(
+        "VVRecip", 1, lambda s: (_vector(s),), lambda x: x | recip
+    )
     for name, (f, init) in _REDUCTIONS.items():
         reduce = Reduce(f, init)
-        found[name] = Schema(name, 1, lambda s: (_vector(s),), lambda x, r=reduce: x | r)
+        found[name] = Schema(
+            name, 1, lambda s: (_vector(s),), lambda x, r=reduce: x | r
+        )
     return found
 
 
@@ -128,7 +132,9 @@ def _pad(schema: Schema) -> tuple[Rule, ...]:
 def _reductions(name: str) -> tuple[Rule, ...]:
     """Of p elements and of the others, combined; longer by what does not change it."""
     schema, (_, init) = schemas()[name], _REDUCTIONS[name]
-    combine = schemas()[{"VReduceAdd": "VVAdd", "VReduceMax": "VVMax"}[name]].at(const(1))
+    combine = schemas()[{"VReduceAdd": "VVAdd", "VReduceMax": "VVMax"}[name]].at(
+        const(1)
+    )
     (x,), whole = _whole(schema, n)
     first, others = schema.at(p)(x | Take(p)), schema.at(Sub(n, p))(x | Drop(p))
     reason = "the sum is taken in another order"
@@ -194,7 +200,11 @@ def _pieces() -> tuple[Rule, ...]:
     """Parts of what was put together are parts of its pieces."""
     xs, ys = term("xs", _vector(n)), term("ys", _vector(m))
     both = Concat()(xs, ys)
-    rows, s, row = term("rows", Array(_vector(n), m)), term("s", _F32), term("row", _vector(n))
+    rows, s, row = (
+        term("rows", Array(_vector(n), m)),
+        term("s", _F32),
+        term("row", _vector(n)),
+    )
     return (
         Rule("pad-none", xs | PadConstant(_0, _0, s), xs),
         Rule("pad-none-in-rows", rows | Map(PadConstant(_0, _0, s)), rows),
@@ -222,7 +232,12 @@ def _others() -> tuple[Rule, ...]:
         last, first = _with(op, s, left=False), _with(op, s, left=True)
         found += [
             Rule(f"spread-{name}", xs | Map(last), whole(xs, Fill(s, n)), (number(n),)),
-            Rule(f"spread-{name}-left", xs | Map(first), whole(Fill(s, n), xs), (number(n),)),
+            Rule(
+                f"spread-{name}-left",
+                xs | Map(first),
+                whole(Fill(s, n), xs),
+                (number(n),),
+            ),
         ]
     return tuple(found)
 

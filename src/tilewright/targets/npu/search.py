@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 from typing import NoReturn
 
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.nodes import Lambda
 from tilewright.search import best_first
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError

@@ -53,7 +53,10 @@ def runs(addresses: Addresses) -> Iterator[Run]:
             other = np.flatnonzero(steps[at:] != step)
             count += int(other[0]) if other.size else steps.size - at
         if count == 2 and step not in (0, 1):
-            count, step = 1, 1  # two elements far apart: the second may begin a longer run
+            count, step = (
+                1,
+                1,
+            )  # two elements far apart: the second may begin a longer run
         yield Run(int(addresses[at]), count, step)
         at += count
 
@@ -61,11 +64,17 @@ def runs(addresses: Addresses) -> Iterator[Run]:
 def rows(addresses: Addresses) -> Iterator[Block]:
     """A matrix as blocks of rows, in order. Every row must be one run."""
     _, columns = addresses.shape
-    across = np.diff(addresses[:, :2], axis=1).ravel() if columns > 1 else np.ones(len(addresses))
+    across = (
+        np.diff(addresses[:, :2], axis=1).ravel()
+        if columns > 1
+        else np.ones(len(addresses))
+    )
     at = 0
     while at < len(addresses):
         same = np.flatnonzero(across[at:] != across[at])
         most = int(same[0]) if same.size else len(addresses) - at
         run = next(runs(addresses[at : at + most, 0]))
-        yield Block(int(addresses[at, 0]), run.count, columns, run.step, int(across[at]))
+        yield Block(
+            int(addresses[at, 0]), run.count, columns, run.step, int(across[at])
+        )
         at += run.count

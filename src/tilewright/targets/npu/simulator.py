@@ -21,14 +21,20 @@ Values = NDArray[Any]
 
 
 def run(
-    program: Program, machine: Machine, inputs: Sequence[Values], *, limit: int = STEP_LIMIT
+    program: Program,
+    machine: Machine,
+    inputs: Sequence[Values],
+    *,
+    limit: int = STEP_LIMIT,
 ) -> list[Values]:
     """The outputs, float32, for one array per input.
 
     Raises NPUError naming the instruction for what `chains.steps` refuses and for a read of what
     was never written; InputError for arrays that do not fit.
     """
-    made = execute(program, machine, inputs, Rounded(machine.number, machine.block), limit)
+    made = execute(
+        program, machine, inputs, Rounded(machine.number, machine.block), limit
+    )
     return [value[0] for value in made]
 
 
@@ -100,10 +106,16 @@ class _State:
             self.value = None
         elif op.endswith("_rd"):
             part = self._read(step, at)
-            self.value = part if self.value is None else np.concatenate([self.value, part], axis=1)
+            self.value = (
+                part
+                if self.value is None
+                else np.concatenate([self.value, part], axis=1)
+            )
         elif op.endswith("_wr"):
             assert at is not None and self.value is not None
-            self.memories[step.instruction.memory].write(at, _fitted(self.value, at.shape))
+            self.memories[step.instruction.memory].write(
+                at, _fitted(self.value, at.shape)
+            )
         else:
             assert self.value is not None
             operand = None if at is None else self._read(step, at)
@@ -127,7 +139,9 @@ def _region(region: Region) -> Addresses:
     return region.address + np.arange(count).reshape(region.shape)
 
 
-def _load(program: Program, machine: Machine, inputs: Sequence[Values], state: _State) -> None:
+def _load(
+    program: Program, machine: Machine, inputs: Sequence[Values], state: _State
+) -> None:
     dram, most = state.memories["dram"], machine.elements("dram")
     shapes = [np.shape(x) for x in inputs]
     wanted = [r.shape for r in program.inputs]

@@ -93,12 +93,16 @@ class Sizes:
             yield Choice("rows-MVAdd", (), ((("VVAdd", sizes[1:]), sizes[0]),))
             for p, q in self.machine.sizes(name):
                 if (p, q) != sizes and p >= sizes[0] and q >= sizes[1]:
-                    yield Choice("pad-MVAdd", (("p", p), ("q", q)), _several((name, (p, q))))
+                    yield Choice(
+                        "pad-MVAdd", (("p", p), ("q", q)), _several((name, (p, q)))
+                    )
 
     def _vector(self, name: str, n: int) -> Iterator[Choice]:
         combine: tuple[tuple[Key, int], ...] = ()
         if name in REDUCTIONS:
-            combine = ((({"VReduceAdd": "VVAdd", "VReduceMax": "VVMax"}[name], (1,)), 1),)
+            combine = (
+                (({"VReduceAdd": "VVAdd", "VReduceMax": "VVMax"}[name], (1,)), 1),
+            )
         for (p,) in self.machine.sizes(name):
             if p < n:
                 pieces = _several((name, (p,)), (name, (n - p,)))
@@ -106,7 +110,9 @@ class Sizes:
             elif p > n:
                 yield Choice(f"pad-{name}", (("p", p),), _several((name, (p,))))
         if name == "VVSub":
-            yield Choice("vvsub-as-vvadd", (), _several(("VVAdd", (n,)), ("VVMul", (n,))))
+            yield Choice(
+                "vvsub-as-vvadd", (), _several(("VVAdd", (n,)), ("VVMul", (n,)))
+            )
 
     def _product(self, m: int, n: int) -> Iterator[Choice]:
         for p, q in self.machine.sizes("MVMul"):
@@ -114,17 +120,23 @@ class Sizes:
                 pieces = _several(("MVMul", (p, n)), ("MVMul", (m - p, n)))
                 yield Choice("cut-MVMul-rows", (("p", p),), pieces)
             if q < n:
-                pieces = _several(("MVMul", (m, q)), ("MVMul", (m, n - q)), ("VVAdd", (m,)))
+                pieces = _several(
+                    ("MVMul", (m, q)), ("MVMul", (m, n - q)), ("VVAdd", (m,))
+                )
                 yield Choice("cut-MVMul-columns", (("p", q),), pieces)
             if (p, q) != (m, n) and p >= m and q >= n:
-                yield Choice("pad-MVMul", (("p", p), ("q", q)), _several(("MVMul", (p, q))))
+                yield Choice(
+                    "pad-MVMul", (("p", p), ("q", q)), _several(("MVMul", (p, q)))
+                )
 
     def _matrices(self, m: int, n: int, k: int) -> Iterator[Choice]:
         for p, q, r in self.machine.sizes("MMMul"):
             if p < m:
                 yield _cut("rows", p, (p, n, k), (m - p, n, k))
             if q < n:
-                sums = _several(("MMMul", (m, q, k)), ("MMMul", (m, n - q, k)), ("MMAdd", (m, k)))
+                sums = _several(
+                    ("MMMul", (m, q, k)), ("MMMul", (m, n - q, k)), ("MMAdd", (m, k))
+                )
                 yield Choice("cut-MMMul-inner", (("p", q),), sums)
             if r < k:
                 yield _cut("columns", r, (m, n, r), (m, n, k - r))
@@ -139,7 +151,9 @@ def _several(*keys: Key) -> tuple[tuple[Key, int], ...]:
 
 
 def _cut(side: str, p: int, first: tuple[int, ...], others: tuple[int, ...]) -> Choice:
-    return Choice(f"cut-MMMul-{side}", (("p", p),), _several(("MMMul", first), ("MMMul", others)))
+    return Choice(
+        f"cut-MMMul-{side}", (("p", p),), _several(("MMMul", first), ("MMMul", others))
+    )
 
 
 def cost(machine: Machine, name: str, sizes: tuple[int, ...]) -> float:
@@ -149,7 +163,11 @@ def cost(machine: Machine, name: str, sizes: tuple[int, ...]) -> float:
     """
     op = machine.find(name, sizes)
     assert op is not None
-    moved = {"MVMul": sum(sizes), "MMMul": sizes[0] * sum(sizes[1:]), "MVAdd": 2 * prod(sizes)}
+    moved = {
+        "MVMul": sum(sizes),
+        "MMMul": sizes[0] * sum(sizes[1:]),
+        "MVAdd": 2 * prod(sizes),
+    }
     vectors = moved.get(name, (3 if name in BINARY else 2) * sizes[-1])
     memory = machine.vectors
     transfer = machine.transfer + ceil(vectors * machine.bytes / memory.bandwidth)

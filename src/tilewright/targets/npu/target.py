@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.notation.lift.nodes import Lambda
+from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.catalog import MACHINES
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import Machine
@@ -55,7 +55,9 @@ class Loaded:
         count = len(code.inputs)
         given = [np.reshape(a, r.shape) if np.size(a) == 1 else np.asarray(a)
                  for a, r in zip(arrays, code.inputs, strict=False)]  # fmt: skip
-        for to, value in zip(arrays[count:], run(code, self.machine, given), strict=True):
+        for to, value in zip(
+            arrays[count:], run(code, self.machine, given), strict=True
+        ):
             to[...] = np.reshape(value, np.shape(to))
         return self.mapped.timing
 

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import Windows, windows
-from tilewright.notation.lift.patterns import At, Map, Reduce, Split
+from tilewright.lift.patterns import At, Map, Reduce, Split
 from tilewright.targets.npu import layers
 from tilewright.targets.npu.layers import Join, Term, Transpose, Zip, add
 
@@ -49,13 +49,19 @@ class Layer:
         """Raises Refused for an attribute that is neither left out nor this."""
         for name, value in attributes.items():
             given = self.call.attr(name, value)
-            same = list(given) == list(value) if isinstance(value, list) else given == value
+            same = (
+                list(given) == list(value)
+                if isinstance(value, list)
+                else given == value
+            )
             self.require(same, f"{name} is {given}")
 
     def windows(self, kernel: Sequence[int]) -> Windows:
         """Those of a convolution or pooling. Raises Refused if they are not of images."""
         shape = self.call.shape(0)
-        self.require(len(shape) == 4, f"it has {len(shape) - 2} spatial dimensions, not 2")
+        self.require(
+            len(shape) == 4, f"it has {len(shape) - 2} spatial dimensions, not 2"
+        )
         return windows(self.call, shape[2:], kernel)
 
 
@@ -116,7 +122,9 @@ def _conv(layer: Layer) -> Term:
 
     def product(weights: Term, part: Term) -> Term:
         places = layers.windows(part, k[1], found)
-        return layers.matmul(weights, places | Transpose, (k[0] // groups, depth), (depth, 0))
+        return layers.matmul(
+            weights, places | Transpose, (k[0] // groups, depth), (depth, 0)
+        )
 
     def image(data: Term) -> Term:
         y = product(kernels, data)
@@ -133,24 +141,32 @@ def _conv(layer: Layer) -> Term:
 def _max_pool(layer: Layer) -> Term:
     found = layer.windows(layer.call.attr("kernel_shape"))
     layer.require(len(layer.call.operation.writes) == 1, "it gives indices")
-    return layer.x(0) | Map(lambda x: layers.pooled(x, found, layers.maximum, -layers.inf))
+    return layer.x(0) | Map(
+        lambda x: layers.pooled(x, found, layers.maximum, -layers.inf)
+    )
 
 
 def _average_pool(layer: Layer) -> Term:
     found = layer.windows(layer.call.attr("kernel_shape"))
-    padded = any((*found.begin, *found.end)) and not layer.call.attr("count_include_pad", 0)
+    padded = any((*found.begin, *found.end)) and not layer.call.attr(
+        "count_include_pad", 0
+    )
     layer.require(not padded, "its windows have different counts")
     layer.plain(ceil_mode=0)
     share = 1.0 / prod(found.kernel)
     sums = layer.x(0) | Map(lambda x: layers.pooled(x, found, add, 0.0))
-    return layers.pointwise(sums, layer.call.out(0).extents, lambda e: layers.mul(e, share))
+    return layers.pointwise(
+        sums, layer.call.out(0).extents, lambda e: layers.mul(e, share)
+    )
 
 
 def _global_average_pool(layer: Layer) -> Term:
     shape = layer.call.shape(0)
     count = prod(shape[2:])
     rows = layers.reshape(layer.x(0), shape, (prod(shape[:2]), count))
-    sums = rows | Map(Reduce(add, 0.0)) | Join | Map(lambda e: layers.mul(e, 1.0 / count))
+    sums = (
+        rows | Map(Reduce(add, 0.0)) | Join | Map(lambda e: layers.mul(e, 1.0 / count))
+    )
     return layers.reshape(sums, (prod(shape[:2]),), layer.call.out(0).extents)
 
 

@@ -40,7 +40,9 @@ class Timing:
     utilization: float
 
     def __str__(self) -> str:
-        units = ", ".join(f"{u} {n / max(self.cycles, 1):.0%}" for u, n in self.busy.items())
+        units = ", ".join(
+            f"{u} {n / max(self.cycles, 1):.0%}" for u, n in self.busy.items()
+        )
         return (
             f"{self.cycles} cycles, {self.instructions} instructions in {self.chains} chains; "
             f"busy: {units}; {self.dram_bytes} bytes to and from dram; {self.energy / 1000:.1f} nJ"
@@ -95,7 +97,11 @@ def _pinned(program: Program, chains: list[list[Step]]) -> set[int]:
         writers.update(write.addresses.ravel().tolist())
         if all(_reads_input(step, last) for step in reads):
             loads[index] = write.addresses
-    return {i for i, at in loads.items() if all(writers[a] == 1 for a in at.ravel().tolist())}
+    return {
+        i
+        for i, at in loads.items()
+        if all(writers[a] == 1 for a in at.ravel().tolist())
+    }
 
 
 def _reads_input(step: Step, last: int) -> bool:
@@ -141,7 +147,9 @@ class _Clock:
             self.busy[unit] += takes[unit]
         for step in chain:
             if step.addresses is not None:
-                times = self.written if step.instruction.op.endswith("_wr") else self.read
+                times = (
+                    self.written if step.instruction.op.endswith("_wr") else self.read
+                )
                 memory, at = step.instruction.memory, step.addresses
                 now = self._times(times, memory, at)
                 times[memory][at] = np.maximum(now, end)
@@ -173,10 +181,14 @@ class _Clock:
                 kinds = [self.written]
                 if step.instruction.op.endswith("_wr"):
                     kinds.append(self.read)
-                ready = max(ready, *(int(self._times(k, memory, at).max()) for k in kinds))
+                ready = max(
+                    ready, *(int(self._times(k, memory, at).max()) for k in kinds)
+                )
         return ready
 
-    def _times(self, times: dict[str, np.ndarray], memory: str, at: np.ndarray) -> np.ndarray:
+    def _times(
+        self, times: dict[str, np.ndarray], memory: str, at: np.ndarray
+    ) -> np.ndarray:
         more = int(at.max()) + 1 - times[memory].size
         if more > 0:
             times[memory] = np.pad(times[memory], (0, max(more, times[memory].size)))

@@ -44,8 +44,13 @@ def simplified(made: Evaluated) -> None:
 def extents(made: Evaluated) -> NDArray[np.int64]:
     """For each value: how many of its elements, from the first on, hold all that are read."""
     found = np.zeros(len(made.values), np.int64)
-    for addresses in (*made.outputs, *(x for task in made.tasks for x in task.operands)):
-        np.maximum.at(found, addresses.ravel() >> SHIFT, (addresses.ravel() & _OFFSET) + 1)
+    for addresses in (
+        *made.outputs,
+        *(x for task in made.tasks for x in task.operands),
+    ):
+        np.maximum.at(
+            found, addresses.ravel() >> SHIFT, (addresses.ravel() & _OFFSET) + 1
+        )
     return found
 
 

@@ -75,7 +75,9 @@ def _fill_zero() -> TensorIntrinsic:
     c = Buffer("C", _SHAPE, float32)
     return decl_tensor_intrinsic(
         map_("fill_zero", c, lambda y, x: const(0.0, float32)),
-        lambda inputs, outputs: hardware_intrinsic("fill_zero", outputs[0].access_ptr("w")),
+        lambda inputs, outputs: hardware_intrinsic(
+            "fill_zero", outputs[0].access_ptr("w")
+        ),
         name="vdla.fill_zero",
         scopes=[(ACC_BUFFER,)],
         target="vdla",

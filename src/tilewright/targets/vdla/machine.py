@@ -64,7 +64,9 @@ def _gemm_add(
     out += _tile(a, a_at).T @ _tile(b, b_at)
 
 
-def _gemm(counts: Counts, acc: Memory, at: int, a: Memory, a_at: int, b: Memory, b_at: int) -> None:
+def _gemm(
+    counts: Counts, acc: Memory, at: int, a: Memory, a_at: int, b: Memory, b_at: int
+) -> None:
     _fill_zero(counts, acc, at)
     _gemm_add(counts, acc, at, a, a_at, b, b_at)
 

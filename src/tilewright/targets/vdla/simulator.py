@@ -82,7 +82,9 @@ class _Writer(Writer):
         elif isinstance(s, Unit) and s.intrinsic is not None:
             self.done = {}
             self._instruction(s)
-        elif isinstance(s, For | Block | Unit) or (isinstance(s, If) and _is_address(s.condition)):
+        elif isinstance(s, For | Block | Unit) or (
+            isinstance(s, If) and _is_address(s.condition)
+        ):
             super().stmt(s)
         else:
             line = str(s).splitlines()[0]
@@ -133,8 +135,12 @@ class _Writer(Writer):
             operand = s.operand(a.tensor)
             if any(not _is_address(i) for i in operand.index):
                 place = show_place(operand.buffer, operand.index)
-                raise CompileError(f"the address {place} depends on data", where=self.where)
-            return self.known(operand.buffer), self.position(operand.buffer, operand.index)
+                raise CompileError(
+                    f"the address {place} depends on data", where=self.where
+                )
+            return self.known(operand.buffer), self.position(
+                operand.buffer, operand.index
+            )
         if isinstance(a, Stride):
             return (str(s.operand(a.tensor).strides[a.axis]),)
         return (str(s.intrinsic.sizes[a.dim]) if isinstance(a, Extent) else repr(a),)

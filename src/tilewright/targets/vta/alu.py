@@ -33,7 +33,10 @@ ASSOCIATIVE: Mapping[int, np.ufunc] = {
     AluOp.ADD: np.add,
     AluOp.MUL: np.multiply,
 }
-OPERATIONS: Mapping[int, Callable[[Any, Any], Any]] = {**ASSOCIATIVE, AluOp.SHR: shift_right}
+OPERATIONS: Mapping[int, Callable[[Any, Any], Any]] = {
+    **ASSOCIATIVE,
+    AluOp.SHR: shift_right,
+}
 # The constant that does at once what an immediate does in several steps.
 TOGETHER: Mapping[int, Callable[[int, int], int]] = {
     AluOp.MIN: lambda imm, count: imm,
@@ -44,7 +47,9 @@ TOGETHER: Mapping[int, Callable[[int, int], int]] = {
 }
 
 
-def alu(i: Alu, used: tuple[Index, ...], sram: Sram, one_by_one: Callable[[int], None]) -> None:
+def alu(
+    i: Alu, used: tuple[Index, ...], sram: Sram, one_by_one: Callable[[int], None]
+) -> None:
     """Execute an ALU instruction; its indices have been checked.
 
     one_by_one: called with the number of steps before they are done each by itself.
@@ -71,7 +76,9 @@ def _repeat(i: Alu, acc: Lanes, dst: Indices) -> None:
     """An operation with an immediate; a dst may occur several times."""
     for at in alike(dst):
         here = dst[at[:, 0]]
-        constant = np.array(TOGETHER[i.alu_opcode](i.imm, at.shape[1]), np.int64).astype(np.int32)
+        constant = np.array(
+            TOGETHER[i.alu_opcode](i.imm, at.shape[1]), np.int64
+        ).astype(np.int32)
         acc[here] = OPERATIONS[i.alu_opcode](acc[here], constant)
 
 
@@ -83,7 +90,9 @@ def _reduce(operation: np.ufunc, acc: Lanes, dst: Indices, src: Indices) -> None
         acc[here] = operation(acc[here], together)
 
 
-def _in_order(operation: Callable[[Any, Any], Any], acc: Lanes, dst: Indices, src: Indices) -> None:
+def _in_order(
+    operation: Callable[[Any, Any], Any], acc: Lanes, dst: Indices, src: Indices
+) -> None:
     """Step by step: a step reads what one before it has written."""
     for d, s in zip(dst.tolist(), src.tolist(), strict=True):
         acc[d] = operation(acc[d], acc[s])

@@ -19,7 +19,9 @@ def blocked(
     the one before. axis: the dimension whose neighboring blocks are virtual threads; their number
     divides its blocks. None: no threads.
     """
-    loops = [(at, d) for at, d in enumerate(last.dims) if d.extent > 1]  # the others are not loops
+    loops = [
+        (at, d) for at, d in enumerate(last.dims) if d.extent > 1
+    ]  # the others are not loops
     # One loop around a block there must be, if only of one turn.
     cut = [at for at, d in loops if sizes[at] < d.extent] or [loops[0][0]]
     outer: dict[int, str] = {}

@@ -114,7 +114,9 @@ class Commands:
                 self._append(place.load)
             self.record(kernel.instruction(place.begin))
 
-    def launch_once(self, key: Hashable, generate: Callable[[], Sequence[Kernel]]) -> None:
+    def launch_once(
+        self, key: Hashable, generate: Callable[[], Sequence[Kernel]]
+    ) -> None:
         """`launch` what `generate` gives; it is called the first time that `key` is seen."""
         if key not in self._kernels:
             self._kernels[key] = tuple(generate())
@@ -174,7 +176,9 @@ class Commands:
 
     def _append(self, instruction: Instruction) -> None:
         if self._finished:
-            raise VTAError("recorded after FINISH", where="commands", hint="synchronize first")
+            raise VTAError(
+                "recorded after FINISH", where="commands", hint="synchronize first"
+            )
         self._last[stage(instruction)] = len(self.instructions)
         self.instructions.append(instruction)
         self.threads.append(self._thread)

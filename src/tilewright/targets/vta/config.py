@@ -66,10 +66,19 @@ class VTAConfig:
             most = _LOG_SIZE if f.name.endswith("_SIZE") else _LOG_BLOCK
             number = whole(value, 0)
             if number is None or number > most or number != fixed:
-                expected = fixed if f.name in _FIXED else f"a logarithm from 0 to {most}"
-                raise VTAError(f"{f.name} is {value!r}, expected {expected}", where="VTAConfig")
+                expected = (
+                    fixed if f.name in _FIXED else f"a logarithm from 0 to {most}"
+                )
+                raise VTAError(
+                    f"{f.name} is {value!r}, expected {expected}", where="VTAConfig"
+                )
             object.__setattr__(self, f.name, number)
-        depths = self.LOG_UOP_DEPTH, self.LOG_INP_DEPTH, self.LOG_WGT_DEPTH, self.LOG_ACC_DEPTH
+        depths = (
+            self.LOG_UOP_DEPTH,
+            self.LOG_INP_DEPTH,
+            self.LOG_WGT_DEPTH,
+            self.LOG_ACC_DEPTH,
+        )
         if not 0 <= min(depths) <= max(depths) <= _INDEX_BITS:
             raise VTAError(
                 f"buffers hold 2^{depths} micro-ops and tiles, expected 2^0 to 2^{_INDEX_BITS}",
@@ -101,7 +110,13 @@ class VTAConfig:
     @property
     def LOG_INP_DEPTH(self) -> int:
         """Input tiles that fit on the chip."""
-        return self.LOG_INP_BUFF_SIZE - self.LOG_BATCH - self.LOG_BLOCK - self.LOG_INP_WIDTH + 3
+        return (
+            self.LOG_INP_BUFF_SIZE
+            - self.LOG_BATCH
+            - self.LOG_BLOCK
+            - self.LOG_INP_WIDTH
+            + 3
+        )
 
     @property
     def LOG_WGT_DEPTH(self) -> int:
@@ -111,12 +126,22 @@ class VTAConfig:
     @property
     def LOG_ACC_DEPTH(self) -> int:
         """Accumulator tiles that fit on the chip."""
-        return self.LOG_ACC_BUFF_SIZE - self.LOG_BATCH - self.LOG_BLOCK - self.LOG_ACC_WIDTH + 3
+        return (
+            self.LOG_ACC_BUFF_SIZE
+            - self.LOG_BATCH
+            - self.LOG_BLOCK
+            - self.LOG_ACC_WIDTH
+            + 3
+        )
 
     @property
     def uop_widths(self) -> tuple[int, int, int]:
         """Bits of a micro-op's indices: dst, src, wgt."""
-        return self.LOG_ACC_DEPTH, max(self.LOG_ACC_DEPTH, self.LOG_INP_DEPTH), self.LOG_WGT_DEPTH
+        return (
+            self.LOG_ACC_DEPTH,
+            max(self.LOG_ACC_DEPTH, self.LOG_INP_DEPTH),
+            self.LOG_WGT_DEPTH,
+        )
 
     @cached_property
     def spaces(self) -> dict[Memory, Space]:

@@ -50,12 +50,16 @@ class Buffer:
         if not 0 <= first <= end or (end + 1) * size > self.nbytes:
             count = self.nbytes // size
             name = memory.name
-            raise VTAError(f"elements {first} to {end} of {name}, in a buffer of {count}")
+            raise VTAError(
+                f"elements {first} to {end} of {name}, in a buffer of {count}"
+            )
         return self.address // size + first
 
     def _check(self, size: int) -> None:
         if size > self.nbytes:
-            raise VTAError(f"{size} bytes, in a buffer of {self.nbytes}", where="buffer")
+            raise VTAError(
+                f"{size} bytes, in a buffer of {self.nbytes}", where="buffer"
+            )
 
 
 class Dram:
@@ -86,7 +90,8 @@ class Dram:
         address = len(self.image)
         if address + size > self.limit:
             raise VTAError(
-                f"{nbytes} bytes do not fit: {address} of {self.limit} are in use", where="DRAM"
+                f"{nbytes} bytes do not fit: {address} of {self.limit} are in use",
+                where="DRAM",
             )
         self.image.extend(bytes(size))
         return Buffer(self, address, nbytes, size)
@@ -101,5 +106,7 @@ class Dram:
         """Give a buffer back. Raises VTAError for one that is not a buffer of this DRAM or free."""
         block = buffer.pages, buffer.address
         if buffer.dram is not self or block in self._free:
-            raise VTAError(f"the buffer at {buffer.address:#x} is not allocated", where="DRAM")
+            raise VTAError(
+                f"the buffer at {buffer.address:#x} is not allocated", where="DRAM"
+            )
         self._free.append(block)

@@ -51,14 +51,20 @@ class Field:
     def extract(self, word: int) -> int:
         """This field of an instruction given as a number."""
         value = word >> self.offset & (1 << self.width) - 1
-        return value - (1 << self.width) if self.signed and value >> self.width - 1 else value
+        return (
+            value - (1 << self.width)
+            if self.signed and value >> self.width - 1
+            else value
+        )
 
     def insert(self, value: SupportsIndex) -> int:
         """The field's bits in place. Raises VTAError for what is not a number or does not fit."""
         try:
             number = index(value)
         except TypeError:
-            raise VTAError(f"{self.name} is {value!r}, expected a whole number") from None
+            raise VTAError(
+                f"{self.name} is {value!r}, expected a whole number"
+            ) from None
         low = -(1 << self.width - 1) if self.signed else 0
         if not low <= number < low + (1 << self.width):
             high = low + (1 << self.width) - 1
@@ -75,11 +81,23 @@ def _widths(config: VTAConfig) -> dict[Opcode, dict[str, int]]:
     uop, acc = config.LOG_UOP_DEPTH, config.LOG_ACC_DEPTH
     inp, wgt = config.LOG_INP_DEPTH, config.LOG_WGT_DEPTH
     flags = {"pop_prev": 1, "pop_next": 1, "push_prev": 1, "push_next": 1}
-    rectangle = {"sram_base": 16, "dram_base": 32, "y_size": 16, "x_size": 16, "x_stride": 16}
+    rectangle = {
+        "sram_base": 16,
+        "dram_base": 32,
+        "y_size": 16,
+        "x_size": 16,
+        "x_stride": 16,
+    }
     pads = {"y_pad_0": 4, "y_pad_1": 4, "x_pad_0": 4, "x_pad_1": 4}
     transfer = {**flags, "memory_type": 3, **rectangle, **pads}
     loops = {"uop_bgn": uop, "uop_end": uop + 1, "iter_out": 14, "iter_in": 14}
-    nest = {**flags, "reset_reg": 1, **loops, "dst_factor_out": acc, "dst_factor_in": acc}
+    nest = {
+        **flags,
+        "reset_reg": 1,
+        **loops,
+        "dst_factor_out": acc,
+        "dst_factor_in": acc,
+    }
     return {
         Opcode.LOAD: transfer,
         Opcode.STORE: transfer,

@@ -12,7 +12,15 @@ from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.gemm import gemm
-from tilewright.targets.vta.isa import Alu, Gemm, Instruction, Load, Micro, Store, Transfer
+from tilewright.targets.vta.isa import (
+    Alu,
+    Gemm,
+    Instruction,
+    Load,
+    Micro,
+    Store,
+    Transfer,
+)
 from tilewright.targets.vta.nest import Index, indices
 from tilewright.targets.vta.order import order
 from tilewright.targets.vta.program import Program
@@ -112,7 +120,9 @@ def _image(dram: bytearray) -> Bytes:
     if image is None or not image.flags.writeable:
         if isinstance(dram, bytearray) and not dram:
             return np.zeros(0, np.uint8)
-        raise VTAError(f"DRAM is a {type(dram).__name__}, expected a bytearray", where="dram")
+        raise VTAError(
+            f"DRAM is a {type(dram).__name__}, expected a bytearray", where="dram"
+        )
     return image
 
 

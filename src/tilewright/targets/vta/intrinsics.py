@@ -37,7 +37,11 @@ def _lower_gemm(
 ) -> tuple[None, HardwareCall, HardwareCall]:
     inp, wgt = (t.access_ptr("r") for t in inputs)
     reset = hardware_intrinsic("gemm_reset", outputs[0].access_ptr("w"))
-    return None, reset, hardware_intrinsic("gemm", outputs[0].access_ptr("rw"), inp, wgt)
+    return (
+        None,
+        reset,
+        hardware_intrinsic("gemm", outputs[0].access_ptr("rw"), inp, wgt),
+    )
 
 
 def _gemm() -> TensorIntrinsic:

@@ -13,7 +13,13 @@ from typing import Any, ClassVar
 
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.errors import VTAError
-from tilewright.targets.vta.fields import DEFAULT, INSTRUCTION_BYTES, OPCODE, Opcode, layout
+from tilewright.targets.vta.fields import (
+    DEFAULT,
+    INSTRUCTION_BYTES,
+    OPCODE,
+    Opcode,
+    layout,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +44,16 @@ class Instruction:
         """
         data = _bytes(data)
         if len(data) != INSTRUCTION_BYTES:
-            raise VTAError(f"an instruction has {INSTRUCTION_BYTES} bytes, found {len(data)}")
+            raise VTAError(
+                f"an instruction has {INSTRUCTION_BYTES} bytes, found {len(data)}"
+            )
         word = int.from_bytes(data, "little")
         opcode = OPCODE.extract(word)
         if opcode not in _CLASSES:
             raise VTAError(f"unknown opcode {opcode} in {data.hex()}")
-        values: dict[str, Any] = {f.name: f.extract(word) for f in layout(config)[Opcode(opcode)]}
+        values: dict[str, Any] = {
+            f.name: f.extract(word) for f in layout(config)[Opcode(opcode)]
+        }
         for flag in FLAGS & values.keys():
             values[flag] = bool(values[flag])
         return _CLASSES[Opcode(opcode)](**values)
@@ -79,7 +89,9 @@ class Transfer(Instruction):
     @property
     def elements(self) -> int:
         """Elements on the chip, padding included; none if x_size is 0."""
-        return self.row * (self.y_pad_0 + self.y_size + self.y_pad_1) if self.x_size else 0
+        return (
+            self.row * (self.y_pad_0 + self.y_size + self.y_pad_1) if self.x_size else 0
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +164,9 @@ class Finish(Instruction):
     opcode: ClassVar[Opcode] = Opcode.FINISH
 
 
-FLAGS = frozenset(("pop_prev", "pop_next", "push_prev", "push_next", "reset_reg", "use_imm"))
+FLAGS = frozenset(
+    ("pop_prev", "pop_next", "push_prev", "push_next", "reset_reg", "use_imm")
+)
 _CLASSES: Mapping[Opcode, type[Instruction]] = {
     c.opcode: c for c in (Load, Store, Gemm, Finish, Alu)
 }

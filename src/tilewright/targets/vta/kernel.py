@@ -70,7 +70,9 @@ class Kernel:
 
     def __post_init__(self) -> None:
         if len(self.loops) > 2:
-            raise VTAError(f"{len(self.loops)} loops, and an instruction has two", where="kernel")
+            raise VTAError(
+                f"{len(self.loops)} loops, and an instruction has two", where="kernel"
+            )
         at = hazard(self.uops)
         if self.operation == GEMM and at is not None:
             raise VTAError(
@@ -99,7 +101,9 @@ class Kernel:
         if o.alu is None:
             return Gemm(**factors, reset_reg=o.reset)
         del factors["wgt_factor_out"], factors["wgt_factor_in"]
-        return Alu(**factors, alu_opcode=o.alu, use_imm=o.imm is not None, imm=o.imm or 0)
+        return Alu(
+            **factors, alu_opcode=o.alu, use_imm=o.imm is not None, imm=o.imm or 0
+        )
 
 
 def hazard(uops: Sequence[Indices]) -> int | None:
@@ -154,7 +158,10 @@ def _choices(
 
 
 def _fits(loop: Loop, limits: Mapping[str, int]) -> bool:
-    factors = (0 <= getattr(loop, s) < limits.get(f"{s}_factor_in", loop.wgt + 1) for s in _SIDES)
+    factors = (
+        0 <= getattr(loop, s) < limits.get(f"{s}_factor_in", loop.wgt + 1)
+        for s in _SIDES
+    )
     return loop.extent < limits["iter_in"] and all(factors)
 
 

@@ -15,7 +15,9 @@ from tilewright.targets.vta.intrinsics import ACC, BLOCK, MEMORIES
 from tilewright.targets.vta.tiling import shares
 
 
-def lanes_scheduled(kernel: Kernel, computations: Sequence[Computation], threads: int) -> Schedule:
+def lanes_scheduled(
+    kernel: Kernel, computations: Sequence[Computation], threads: int
+) -> Schedule:
     """A plain kernel in the largest blocks that fit the accumulators, once per virtual thread.
 
     Everything is computed in the blocks of the last Computation. Raises CompileError if not even
@@ -54,8 +56,12 @@ def _apply(
     *before, last = computations
     axis = None
     if threads > 1:
-        counts = [-(-d.extent // size) for d, size in zip(last.dims, sizes, strict=True)]
-        axis = next((at for at, n in enumerate(counts) if n > 1 and n % threads == 0), None)
+        counts = [
+            -(-d.extent // size) for d, size in zip(last.dims, sizes, strict=True)
+        ]
+        axis = next(
+            (at for at, n in enumerate(counts) if n > 1 and n % threads == 0), None
+        )
         if axis is None:
             return None
     block = blocked(s, last, sizes, threads, axis)

@@ -22,7 +22,19 @@ from tilewright.base.dtypes import int8, int32
 from tilewright.base.errors import InputError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import And, Buffer, Cast, Expr, Max, Min, Mul, Select, Shl, Shr, const
+from tilewright.expr.nodes import (
+    And,
+    Buffer,
+    Cast,
+    Expr,
+    Max,
+    Min,
+    Mul,
+    Select,
+    Shl,
+    Shr,
+    const,
+)
 from tilewright.targets.vta.intrinsics import BLOCK
 from tilewright.targets.vta.requantize import FACTORS
 
@@ -46,9 +58,13 @@ class Requantize:
 
     def __post_init__(self) -> None:
         if not (0 <= self.shift < 32 and 0 <= self.before < 32):
-            raise InputError(f"shifts of {self.before} and {self.shift} bits", where="Requantize")
+            raise InputError(
+                f"shifts of {self.before} and {self.shift} bits", where="Requantize"
+            )
         if not 0 <= self.high <= 127:
-            raise InputError(f"bytes up to {self.high}, expected 0 to 127", where="Requantize")
+            raise InputError(
+                f"bytes up to {self.high}, expected 0 to 127", where="Requantize"
+            )
         for factor in (self.factor, self.residual):
             if factor is not None and factor not in FACTORS and not _is_power(factor):
                 raise InputError(
@@ -91,7 +107,9 @@ class Convolution:
         room = (h + p + e for h, p, e in zip(self.size, self.pads, ends, strict=True))
         rows, columns = (
             (n - (k - 1) * d - 1) // s + 1
-            for n, k, d, s in zip(room, self.kernel, self.dilation, self.stride, strict=True)
+            for n, k, d, s in zip(
+                room, self.kernel, self.dilation, self.stride, strict=True
+            )
         )
         return rows, columns
 
@@ -110,7 +128,9 @@ class Convolution:
         """Where a point's window is at an offset, counted from the padding's start."""
         return [
             i * s + o * d
-            for i, s, o, d in zip(point, self.stride, offset, self.dilation, strict=True)
+            for i, s, o, d in zip(
+                point, self.stride, offset, self.dilation, strict=True
+            )
         ]
 
     @property
@@ -148,10 +168,16 @@ def convolution(c: Convolution, q: Requantize, name: str = "conv") -> Layer:
     def product(*v: Expr) -> Expr:
         o, i, j, lane, k, di, dj, depth = v
         row, column = c.place((i, j), (di, dj))
-        left = rows[k, i, column, depth] if skips else _image(x, c, k, (row, column), depth)
+        left = (
+            rows[k, i, column, depth]
+            if skips
+            else _image(x, c, k, (row, column), depth)
+        )
         return Cast(left, int32) * Cast(w[o, k, di, dj, lane, depth], int32)
 
-    before = map_("rows", rows, lambda k, i, j, lane: _image(x, c, k, (i * c.stride[0], j), lane))
+    before = map_(
+        "rows", rows, lambda k, i, j, lane: _image(x, c, k, (i * c.stride[0], j), lane)
+    )
     sums = reduce_(name, acc, (ct, *c.kernel, BLOCK), "add", product)
     after, more, y = requantized(acc, q)
     return Layer(name, (*([before] if skips else []), sums, *after), (x, w, *more, y))

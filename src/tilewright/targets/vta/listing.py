@@ -31,7 +31,11 @@ def listing(
     cannot execute.
     """
     program = decode_stream(stream, config)
-    touched = _touched(program, dram, config) if dram is not None else iter([""] * len(program))
+    touched = (
+        _touched(program, dram, config)
+        if dram is not None
+        else iter([""] * len(program))
+    )
     whose: list[int | None] = [*threads, *[None] * (len(program) - len(threads))]
     lines = []
     for i, thread, ranges in zip(program, whose, touched):
@@ -41,7 +45,9 @@ def listing(
     return "".join(f"{text:<{width}}  {comment}\n" for text, comment in lines)
 
 
-def _touched(program: Sequence[Instruction], dram: bytearray, config: VTAConfig) -> Iterator[str]:
+def _touched(
+    program: Sequence[Instruction], dram: bytearray, config: VTAConfig
+) -> Iterator[str]:
     """The ranges of each instruction's indices; its micro-ops are loaded as it goes."""
     sram, image = Sram.zeroed(config), np.frombuffer(dram, np.uint8)
     for number, i in enumerate(program):

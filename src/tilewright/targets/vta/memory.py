@@ -59,13 +59,17 @@ class Chip:
             firsts[side] += self.places[b]
         return replace(box, firsts=tuple(firsts))
 
-    def touch(self, b: Buffer, box: Tiles, side: int, writes: bool, reads: bool = False) -> Touch:
+    def touch(
+        self, b: Buffer, box: Tiles, side: int, writes: bool, reads: bool = False
+    ) -> Touch:
         """The elements that one access of a piece touches.
 
         writes: it gives them new values (reads: of what they were). Raises CompileError where
         values are read that an operation in place has spent.
         """
-        found = elements(box.firsts[side], [(a.extent, a.steps[side]) for a in box.axes])
+        found = elements(
+            box.firsts[side], [(a.extent, a.steps[side]) for a in box.axes]
+        )
         if (reads or not writes) and self._spent[b.scope][found].any():
             raise CompileError(
                 f"{b.name} is read after a lane operation has computed in its place",

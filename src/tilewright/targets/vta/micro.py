@@ -56,7 +56,11 @@ class Micro:
         return number // lanes
 
     def alu(
-        self, loops: Mapping[Var, int], operation: Operation, accesses: Sequence[Access], once: bool
+        self,
+        loops: Mapping[Var, int],
+        operation: Operation,
+        accesses: Sequence[Access],
+        once: bool,
     ) -> Touch:
         """A lane operation; accesses: the accumulators it changes, and those it reads.
 
@@ -81,7 +85,9 @@ class Micro:
         self._record(operation, box, touched)
         return touched[0]
 
-    def _record(self, operation: Operation, box: Tiles, touched: Sequence[Touch]) -> None:
+    def _record(
+        self, operation: Operation, box: Tiles, touched: Sequence[Touch]
+    ) -> None:
         nest = [Loop(a.extent, **dict(zip(_NAMES, a.steps))) for a in box.axes]
         dst, src, wgt = (*box.firsts, 0, 0)[:3]
         first = dst, src, wgt

@@ -55,7 +55,9 @@ def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
         depth = len(getattr(sram, index.memory))
         if index.last(i) >= depth:
             name = index.memory.upper()
-            raise VTAError(f"element {index.last(i)} of {name} is accessed, which has {depth}")
+            raise VTAError(
+                f"element {index.last(i)} of {name} is accessed, which has {depth}"
+            )
     return tuple(used)
 
 
@@ -70,7 +72,9 @@ def steps(i: Micro, used: tuple[Index, ...]) -> Iterator[tuple[Indices, ...]]:
 
 def alike(index: Indices) -> Iterator[Indices]:
     """Where equal values stand: an array [values, occurrences] for each number of occurrences."""
-    order = np.argsort(index.astype(np.uint16), kind="stable")  # a radix sort for 16 bits
+    order = np.argsort(
+        index.astype(np.uint16), kind="stable"
+    )  # a radix sort for 16 bits
     ordered = index[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     counts = np.diff(starts, append=len(index))

@@ -126,7 +126,9 @@ class Network:
             return Step(part, None, found)
         return Step(part, found, "")
 
-    def __call__(self, inputs: Mapping[str, Array], device: Device | None = None) -> list[Array]:
+    def __call__(
+        self, inputs: Mapping[str, Array], device: Device | None = None
+    ) -> list[Array]:
         """The outputs; device: what does the products, the simulated machine by default.
 
         Raises InputError for a missing input, and for one of another dtype or shape.
@@ -159,17 +161,25 @@ class Network:
     def _on_cpu(self, step: Step, tensors: Tensors) -> None:
         for op in step.part.operations:
             values = {v: tensors[v] for v in op.reads}
-            for v, array in zip(op.outputs, run(op, values, self._fallback), strict=False):
+            for v, array in zip(
+                op.outputs, run(op, values, self._fallback), strict=False
+            ):
                 if v is not None:
                     tensors.real[v] = array
 
-    def _on_machine(self, step: Step, p: Product, tensors: Tensors, device: Device) -> None:
+    def _on_machine(
+        self, step: Step, p: Product, tensors: Tensors, device: Device
+    ) -> None:
         op, more = step.part.main, step.part.residual
         assert op is not None
         assert op.inputs[0] is not None
         x, rows = tensors.whole(op.inputs[0]), op.qualified in MATRIX
         images = _images(x, rows)
-        residuals = _images(tensors.whole(more), rows) if more is not None else [None] * len(images)
+        residuals = (
+            _images(tensors.whole(more), rows)
+            if more is not None
+            else [None] * len(images)
+        )
         step.counters = []
         made = []
         for image, residual in zip(images, residuals, strict=True):
@@ -193,14 +203,18 @@ class Network:
                 c = step.product.window
                 text = f"{c.inputs}->{c.outputs} {c.kernel[0]}x{c.kernel[1]}"
                 text += _arithmetic(step.product)
-            lines.append(f"{where}  {step.part.name:<14} {step.part.result.name:<16} {text}")
+            lines.append(
+                f"{where}  {step.part.name:<14} {step.part.result.name:<16} {text}"
+            )
         return "\n".join(lines)
 
 
 class Tensors:
     """The tensors of one run: as bytes, as the numbers that those stand for, or both."""
 
-    def __init__(self, constants: Mapping[Value, Array], units: Mapping[Value, float]) -> None:
+    def __init__(
+        self, constants: Mapping[Value, Array], units: Mapping[Value, float]
+    ) -> None:
         self.units = units
         self.bytes: dict[Value, Bytes] = {}
         self.real: dict[Value, Any] = {}

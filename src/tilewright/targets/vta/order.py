@@ -104,5 +104,7 @@ class _Waiting:
         giver = next((i for i in left if queue in self.program.pushes[i]), None)
         if giver is None:
             return "none is pushed any more"
-        held = "waits itself" if giver == left[0] else f"comes after instruction {left[0]}"
+        held = (
+            "waits itself" if giver == left[0] else f"comes after instruction {left[0]}"
+        )
         return f"the next is pushed by instruction {giver}, which {held}"

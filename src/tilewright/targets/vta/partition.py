@@ -73,7 +73,10 @@ def partition(graph: Graph) -> list[Part]:
 
 
 def _part(
-    graph: Graph, op: Operation, users: Mapping[Value, Sequence[Operation]], known: set[Value]
+    graph: Graph,
+    op: Operation,
+    users: Mapping[Value, Sequence[Operation]],
+    known: set[Value],
 ) -> Part:
     (result, *_) = op.writes
     why = refused(graph, op)
@@ -106,7 +109,9 @@ def _rectified(graph: Graph, op: Operation) -> float | None:
         return None
     given = [None if v is None else graph.constants[v].item() for v in op.inputs[1:]]
     given += [None] * (2 - len(given))
-    low, most = (op.attributes.get(n, v) for n, v in zip(("min", "max"), given, strict=True))
+    low, most = (
+        op.attributes.get(n, v) for n, v in zip(("min", "max"), given, strict=True)
+    )
     most = math.inf if most is None else float(most)
     return most if low == 0 and most >= 0 else None
 
@@ -137,7 +142,9 @@ def _alike(graph: Graph, op: Operation, v: Value, result: Value) -> bool:
     return v not in graph.constants and same and v.dtype is float32
 
 
-def _only(graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]) -> Operation | None:
+def _only(
+    graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]
+) -> Operation | None:
     """The operation that alone reads a value."""
     found = users.get(v, ())
     return found[0] if len(found) == 1 and v not in graph.outputs else None
@@ -146,10 +153,14 @@ def _only(graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]) ->
 def refused(graph: Graph, op: Operation) -> str:
     """Why the machine does not do an operation; empty if it does."""
     if op.qualified not in (*PRODUCTS, POOLING):
-        return _OTHERS.get(op.qualified, f"{op.qualified} is neither a product nor a pooling")
+        return _OTHERS.get(
+            op.qualified, f"{op.qualified} is neither a product nor a pooling"
+        )
     data = _value(op.inputs[0])
     if data.dtype is not float32 or data in graph.constants:
-        return f"its data is {'constant' if data in graph.constants else data.type_text}"
+        return (
+            f"its data is {'constant' if data in graph.constants else data.type_text}"
+        )
     if not data.static:
         return f"its data's shape is not known: {data.type_text}"
     if op.qualified == POOLING:
@@ -173,10 +184,18 @@ def _gemm_refused(graph: Graph, op: Operation) -> str:
     if not a.get("alpha", 1.0) == a.get("beta", 1.0) == 1.0 or a.get("transA", 0):
         return "its factors are scaled or transposed"
     columns = op.writes[0].extents[-1]
-    shape = graph.constants[op.inputs[2]].shape if len(op.inputs) > 2 and op.inputs[2] else ()
+    shape = (
+        graph.constants[op.inputs[2]].shape
+        if len(op.inputs) > 2 and op.inputs[2]
+        else ()
+    )
     # A bias is a number per column: the same for every row.
     rows = any(n != 1 for n in shape[:-1])
-    return f"its bias is {list(shape)}" if rows or shape[-1:] not in ((), (1,), (columns,)) else ""
+    return (
+        f"its bias is {list(shape)}"
+        if rows or shape[-1:] not in ((), (1,), (columns,))
+        else ""
+    )
 
 
 def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
@@ -188,9 +207,13 @@ def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
     if min(op.attributes.get("pads") or (0,)) < 0:
         return "its padding is negative"
     found = windows(OpCall(op), _value(op.inputs[0]).extents[2:], kernel)
-    points = math.prod((k - 1) * d + 1 for k, d in zip(kernel, found.dilations, strict=True))
+    points = math.prod(
+        (k - 1) * d + 1 for k, d in zip(kernel, found.dilations, strict=True)
+    )
     if points > _MOST_POINTS:
-        return f"a window covers {points} points, and the chip has room for {_MOST_POINTS}"
+        return (
+            f"a window covers {points} points, and the chip has room for {_MOST_POINTS}"
+        )
     if max(found.begin[1], found.end[1]) > MOST_PADS:
         return f"it has more than {MOST_PADS} columns of padding"
     return ""

@@ -64,7 +64,9 @@ class Tiles:
         firsts, axes = list(self.firsts), []
         for a in self.axes:
             low, high = a.inside
-            firsts = [first + low * step for first, step in zip(firsts, a.steps, strict=True)]
+            firsts = [
+                first + low * step for first, step in zip(firsts, a.steps, strict=True)
+            ]
             axes.append(Axis(max(0, high - low), a.steps, (0, max(0, high - low))))
         return Tiles(tuple(firsts), tuple(axes))
 

@@ -41,7 +41,9 @@ class Program:
                 raise VTAError(message, where=program.where(index))
         if not any(isinstance(i, Finish) for i in program.instructions):
             count = len(program.instructions)
-            raise VTAError("the stream ends without FINISH", where=f"after {count} instructions")
+            raise VTAError(
+                "the stream ends without FINISH", where=f"after {count} instructions"
+            )
         return program
 
     def where(self, index: int) -> str:
@@ -88,7 +90,12 @@ def _illegal_transfer(i: Transfer, config: VTAConfig) -> Iterator[str]:
     if isinstance(i, Store) and i.memory_type != Memory.OUT:
         yield f"memory {i.memory_type} cannot be stored, expected {Memory.OUT:d} (OUT)"
         return
-    if isinstance(i, Store) and (i.y_pad_0, i.y_pad_1, i.x_pad_0, i.x_pad_1) != (0, 0, 0, 0):
+    if isinstance(i, Store) and (i.y_pad_0, i.y_pad_1, i.x_pad_0, i.x_pad_1) != (
+        0,
+        0,
+        0,
+        0,
+    ):
         yield "a store has no padding"
     depth = config.spaces[Memory(i.memory_type)].depth
     if i.sram_base + i.elements > depth:

@@ -43,7 +43,9 @@ class Product:
     channels: int
     requantize: Requantize | None = None
 
-    def operands(self, x: NDArray[np.int8], residual: NDArray[np.int8] | None) -> list[Array]:
+    def operands(
+        self, x: NDArray[np.int8], residual: NDArray[np.int8] | None
+    ) -> list[Array]:
         """The layer's inputs, for bytes [C, H, W]."""
         given: list[Array] = [tiled(x), *self.constants]
         return given if residual is None else [*given, tiled(residual)]
@@ -79,7 +81,9 @@ def product(
     if op.qualified == POOLING:
         units[part.result] = units[data]
         window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
-        return Product(pooling(window, outside=_outside(graph, data)), window, (), shape[0])
+        return Product(
+            pooling(window, outside=_outside(graph, data)), window, (), shape[0]
+        )
     return _sums(graph, part, op, shape, units[data], units, by)
 
 
@@ -110,7 +114,9 @@ def _sums(
     high = int(min(_MOST, max(0.0, part.most / out + 0.5)))
     one = steps[0]
     factor = None if by == "channel" else one.factor
-    to_bytes = Requantize(one.shift, part.relu, True, one.residual, factor, one.before, high)
+    to_bytes = Requantize(
+        one.shift, part.relu, True, one.residual, factor, one.before, high
+    )
     constants = [_per_channel(rounded + [s.half for s in steps], window)]
     if factor is None:
         constants.append(_per_channel([s.factor for s in steps], window))
@@ -154,7 +160,8 @@ def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convo
         return Convolution(inputs, outputs, (rows, columns))
     found = windows(OpCall(op), (rows, columns), kernel)
     kernel, stride, pads, dilation = (
-        (a[0], a[1]) for a in (found.kernel, found.strides, found.begin, found.dilations)
+        (a[0], a[1])
+        for a in (found.kernel, found.strides, found.begin, found.dilations)
     )
     ends = (
         (n - 1) * s + (k - 1) * d + 1 - h - p
@@ -164,14 +171,23 @@ def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convo
     )
     above, behind = ends
     return Convolution(
-        inputs, outputs, (rows, columns), kernel, stride, pads, (above, behind), dilation
+        inputs,
+        outputs,
+        (rows, columns),
+        kernel,
+        stride,
+        pads,
+        (above, behind),
+        dilation,
     )
 
 
 def _channel_weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:
     full = np.zeros((c.outputs, *c.kernel), np.int8)
     full[: len(w)] = w[:, 0]
-    return np.ascontiguousarray(full.reshape(-1, BLOCK, *c.kernel).transpose(0, 2, 3, 1))
+    return np.ascontiguousarray(
+        full.reshape(-1, BLOCK, *c.kernel).transpose(0, 2, 3, 1)
+    )
 
 
 def _weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:

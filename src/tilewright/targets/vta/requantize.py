@@ -48,7 +48,9 @@ class Steps:
 
     def largest(self, bound: int) -> int:
         """The largest number that sums of at most `bound` can become before the last shift."""
-        shifted = ((bound + self.half) >> self.before) + 1  # a negative one is rounded down
+        shifted = (
+            (bound + self.half) >> self.before
+        ) + 1  # a negative one is rounded down
         return shifted * self.factor + _BYTE * (self.residual or 0)
 
 
@@ -86,7 +88,12 @@ def _candidates(ratio: float, residual: float | None) -> Iterator[Steps]:
 
 
 def _error(
-    ratio: float, residual: float | None, before: int, factor: int, shift: int, scaled: int | None
+    ratio: float,
+    residual: float | None,
+    before: int,
+    factor: int,
+    shift: int,
+    scaled: int | None,
 ) -> float:
     """What rounding the factors makes of a byte, and the bits that `before` cuts off."""
     found = _BYTE * abs(math.ldexp(factor, -before - shift) / ratio - 1)
@@ -96,12 +103,16 @@ def _error(
     return found + cut + ratio / 2  # half is a whole number, too
 
 
-def by_channel(ratios: Reals, residual: float | None, bounds: Wholes) -> Sequence[Steps] | None:
+def by_channel(
+    ratios: Reals, residual: float | None, bounds: Wholes
+) -> Sequence[Steps] | None:
     """The numbers for sums with a unit for each channel, alike in all but `factor` and `half`.
 
     Those whose worst channel is nearest to the real one; None where none are safe.
     """
-    found = (_of_channels(ratios, residual, bounds, *n) for n in product(_BEFORE, _SHIFTS))
+    found = (
+        _of_channels(ratios, residual, bounds, *n) for n in product(_BEFORE, _SHIFTS)
+    )
     safe = [steps for steps in found if steps is not None]
     return min(safe, key=lambda steps: max(s.error for s in steps), default=None)
 
@@ -133,7 +144,9 @@ def _of_channels(
 def _of_all(find: Callable[[float, float | None, int], Steps | None]) -> Find:
     """The same numbers for all channels, whose sums have one unit."""
 
-    def found(ratios: Reals, residual: float | None, bounds: Wholes) -> Sequence[Steps] | None:
+    def found(
+        ratios: Reals, residual: float | None, bounds: Wholes
+    ) -> Sequence[Steps] | None:
         steps = find(float(ratios[0]), residual, int(bounds.max()))
         return None if steps is None else [steps] * len(ratios)
 

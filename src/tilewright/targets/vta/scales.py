@@ -57,7 +57,9 @@ UNITS: Mapping[str, Unit] = {
 def unit_by(name: str) -> Unit:
     """How units are chosen. Raises InputError for an unknown name."""
     if name not in UNITS:
-        raise InputError(f"sums do not become bytes by {name!r}", hint=f"one of {', '.join(UNITS)}")
+        raise InputError(
+            f"sums do not become bytes by {name!r}", hint=f"one of {', '.join(UNITS)}"
+        )
     return UNITS[name]
 
 
@@ -81,11 +83,15 @@ def calibrate(
     none = True
     for sample in samples:
         none = False
-        found = evaluate(graph, sample, keep=lambda v: v.dtype is float32, fallback=fallback)
+        found = evaluate(
+            graph, sample, keep=lambda v: v.dtype is float32, fallback=fallback
+        )
         for name, array in found.items():
             if isinstance(array, np.ndarray) and array.dtype == np.float32:
                 finite = np.abs(array[np.isfinite(array)])
-                largest[name] = max(largest.get(name, 0.0), float(finite.max(initial=0)))
+                largest[name] = max(
+                    largest.get(name, 0.0), float(finite.max(initial=0))
+                )
     if none:
         raise InputError("there are no samples", where=f"graph {graph.name}")
     return {v: unit(largest[v.name]) for v in computed(graph) if v.name in largest}
@@ -106,7 +112,9 @@ def known(graph: Graph, scales: Mapping[str, float], by: str) -> dict[Value, flo
             hint="quantize this one",
         )
     for v, u in found.items():
-        if not (math.isfinite(u) and u > 0) or (by == "shift" and math.frexp(u)[0] != 0.5):
+        if not (math.isfinite(u) and u > 0) or (
+            by == "shift" and math.frexp(u)[0] != 0.5
+        ):
             expected = "a power of two" if by == "shift" else "a positive number"
             message = f"the scale of {v.name} is {u}, expected {expected}"
             raise InputError(message, where=f"graph {graph.name}")

@@ -23,22 +23,31 @@ from tilewright.targets.vta.timing import TimingParameters
 PUBLISHED = TimingParameters()
 
 
-def schedule(layer: Layer, threads: int = 2, timing: TimingParameters = PUBLISHED) -> Schedule:
+def schedule(
+    layer: Layer, threads: int = 2, timing: TimingParameters = PUBLISHED
+) -> Schedule:
     """The layer's kernel, scheduled; threads: virtual threads, which hide latency.
 
     Raises CompileError for Computations that are not a product of tiles with maps behind it.
     """
-    made = lower(layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:])
+    made = lower(
+        layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:]
+    )
     return scheduled(made, layer.computations, threads, timing)
 
 
 def scheduled(
-    kernel: Kernel, computations: Sequence[Computation], threads: int, timing: TimingParameters
+    kernel: Kernel,
+    computations: Sequence[Computation],
+    threads: int,
+    timing: TimingParameters,
 ) -> Schedule:
     """The same for a plain kernel of these Computations."""
     first, *others = computations
     copies = first.reducer is None and first.outputs[0].tensor.dtype is int8
-    rows, (sums, *between, last) = (first, others) if copies and others else (None, computations)
+    rows, (sums, *between, last) = (
+        (first, others) if copies and others else (None, computations)
+    )
     if sums.reducer is None:
         return lanes_scheduled(kernel, computations, threads)
     if last.reducer is not None or last.outputs[0].tensor.dtype is not int8:
@@ -113,7 +122,11 @@ class _Product:
         """The kernel in these blocks."""
         parallel = [d for d in self.sums.dims if d.combine != PW]
         sizes = [*(best.tile[d.var] for d in parallel[:-1]), parallel[-1].extent]
-        axis = [d.var for d in parallel].index(best.thread) if best.thread is not None else None
+        axis = (
+            [d.var for d in parallel].index(best.thread)
+            if best.thread is not None
+            else None
+        )
         block = blocked(s, self.last, sizes, threads, axis)
         for c in (*self.between, self.sums):
             s.compute_at(c.outputs[0].tensor.name, block, scope=ACC)
@@ -130,7 +143,9 @@ class _Product:
 
 
 def _renamed(x: Load, names: dict[Var, Var]) -> Load:
-    return Load(x.buffer, tuple(names.get(i, i) if isinstance(i, Var) else i for i in x.index))
+    return Load(
+        x.buffer, tuple(names.get(i, i) if isinstance(i, Var) else i for i in x.index)
+    )
 
 
 def _stepped(s: Schedule, sums: Computation, best: Choice) -> str | None:

@@ -105,7 +105,9 @@ def store(i: Store, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     element = config.spaces[Memory.OUT].dram_bytes
     tiles = sram.acc[i.sram_base : i.sram_base + i.elements].astype(np.uint8)
     rows = tiles.reshape(i.y_size, i.x_size, element)
-    _elements(dram, element)[addresses(i)] = rows  # where rows overlap, the last one stays
+    _elements(dram, element)[addresses(i)] = (
+        rows  # where rows overlap, the last one stays
+    )
 
 
 def _elements(dram: NDArray[T], size: int) -> NDArray[T]:

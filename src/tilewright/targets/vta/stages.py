@@ -45,7 +45,10 @@ def stage(instruction: Instruction) -> Stage:
     """The module that executes an instruction."""
     if isinstance(instruction, Store):
         return Stage.STORE
-    if isinstance(instruction, Load) and instruction.memory_type in (Memory.INP, Memory.WGT):
+    if isinstance(instruction, Load) and instruction.memory_type in (
+        Memory.INP,
+        Memory.WGT,
+    ):
         return Stage.LOAD
     return Stage.COMPUTE
 
@@ -66,6 +69,8 @@ def pushes(instruction: Instruction) -> tuple[str, ...]:
     return _queues(instruction, PUSHES)
 
 
-def _queues(instruction: Instruction, table: Mapping[Stage, Mapping[str, str]]) -> tuple[str, ...]:
+def _queues(
+    instruction: Instruction, table: Mapping[Stage, Mapping[str, str]]
+) -> tuple[str, ...]:
     flags = table[stage(instruction)]
     return tuple(queue for flag, queue in flags.items() if getattr(instruction, flag))

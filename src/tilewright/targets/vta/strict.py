@@ -90,7 +90,12 @@ class Watcher:
 
     def micro(self, i: Micro, used: tuple[Index, ...], sram: Sram) -> None:
         """The elements that a GEMM or ALU instruction accesses; its indices have been checked."""
-        if isinstance(i, Alu) and i.alu_opcode == AluOp.SHR and i.use_imm and abs(i.imm) >= 32:
+        if (
+            isinstance(i, Alu)
+            and i.alu_opcode == AluOp.SHR
+            and i.use_imm
+            and abs(i.imm) >= 32
+        ):
             raise VTAError(f"a shift by {i.imm}, which is undefined beyond 31")
         self._access("uop", np.arange(i.uop_bgn, i.uop_end), _READ)
         touched = [np.zeros(len(getattr(sram, u.memory)), bool) for u in used]
@@ -127,7 +132,9 @@ class Watcher:
                     yield s, _READ
 
     def _check_written(self, memory: str, at: NDArray[Any]) -> None:
-        written = sum((self.last[memory, s, _WRITE][at] for s in Stage), np.zeros(len(at), int))
+        written = sum(
+            (self.last[memory, s, _WRITE][at] for s in Stage), np.zeros(len(at), int)
+        )
         missing = np.flatnonzero(written == 0)
         if len(missing):
             raise VTAError(

@@ -48,7 +48,8 @@ class Program:
         self.kernel = kernel
         self._dram = Dram()
         self._buffers = {
-            b: self._dram.allocate(max(1, b.size * b.dtype.itemsize)) for b in kernel.params
+            b: self._dram.allocate(max(1, b.size * b.dtype.itemsize))
+            for b in kernel.params
         }
         self._commands = Commands(self._dram)
         translate(kernel, self._commands, self._buffers)
@@ -58,9 +59,13 @@ class Program:
         """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
         return self._run(FunctionalSimulator(), arrays)
 
-    def time(self, arrays: Sequence[Any], parameters: TimingParameters | None = None) -> Timing:
+    def time(
+        self, arrays: Sequence[Any], parameters: TimingParameters | None = None
+    ) -> Timing:
         """The same, and how long it takes."""
-        return self._run(TimingSimulator(timing=parameters or TimingParameters()), arrays)
+        return self._run(
+            TimingSimulator(timing=parameters or TimingParameters()), arrays
+        )
 
     def check(self, arrays: Sequence[Any]) -> Counters:
         """The same, refusing whatever another timing could change. Raises VTAError."""
@@ -79,7 +84,9 @@ class Program:
             check_array(self.kernel, b, a)
             self._buffers[b].write(a)
 
-    def _run(self, simulator: run_time.Simulator[Result], arrays: Sequence[Any]) -> Result:
+    def _run(
+        self, simulator: run_time.Simulator[Result], arrays: Sequence[Any]
+    ) -> Result:
         kernel = self.kernel
         self._write(arrays)
         result = simulator.run(self.stream, self._dram.image)

@@ -119,7 +119,11 @@ def _words(i: Instruction) -> Iterator[str]:
 
 
 def _member(kind: type[Memory] | type[AluOp], value: int, otherwise: str) -> str:
-    return kind(value).name if value in kind.__members__.values() else f"{otherwise}{value}"
+    return (
+        kind(value).name
+        if value in kind.__members__.values()
+        else f"{otherwise}{value}"
+    )
 
 
 def _range(first: int, count: int) -> str:
@@ -147,9 +151,13 @@ def _parse(words: list[str]) -> Instruction:
     head = _HEAD.fullmatch(words[0])
     cls = _NAMES.get(head[1]) if head else None
     if head is None or cls is None:
-        raise VTAError(f"{words[0]!r} is not an instruction", hint=f"known: {', '.join(_NAMES)}")
+        raise VTAError(
+            f"{words[0]!r} is not an instruction", hint=f"known: {', '.join(_NAMES)}"
+        )
     if (head[2] is not None) != (cls is Alu):
-        raise VTAError(f"{words[0]!r}: an operation is given for ALU, as in ALU.ADD, only")
+        raise VTAError(
+            f"{words[0]!r}: an operation is given for ALU, as in ALU.ADD, only"
+        )
     values: dict[str, Any] = {}
     rest = words[1:]
     if cls is Alu:
@@ -176,7 +184,9 @@ def _parse(words: list[str]) -> Instruction:
     return found
 
 
-def _place(cls: type[Instruction], place: re.Match[str], values: dict[str, int]) -> None:
+def _place(
+    cls: type[Instruction], place: re.Match[str], values: dict[str, int]
+) -> None:
     """The fields that a range gives."""
     first = int(place[2])
     if issubclass(cls, Transfer):
@@ -202,7 +212,9 @@ def _part(cls: type[Instruction], word: str, values: dict[str, int]) -> None:
         return
     if part is None or part[1] not in parts:
         known = ", ".join((*parts, "pop(...)", "push(...)"))
-        raise VTAError(f"{word!r} is not a part of {cls.__name__.upper()}", hint=f"known: {known}")
+        raise VTAError(
+            f"{word!r} is not a part of {cls.__name__.upper()}", hint=f"known: {known}"
+        )
     names, numbers = parts[part[1]], part[2].split(",")
     if len(names) != len(numbers):
         raise VTAError(f"{word!r}: expected {len(names)} numbers, found {len(numbers)}")
@@ -220,9 +232,14 @@ def _number(text: str, word: str) -> int:
 
 
 def _number_of(kind: type[Memory] | type[AluOp], name: str, otherwise: str) -> int:
-    known = {**{m.name: int(m) for m in kind}, **{f"{otherwise}{n}": n for n in range(8)}}
+    known = {
+        **{m.name: int(m) for m in kind},
+        **{f"{otherwise}{n}": n for n in range(8)},
+    }
     if name not in known:
-        raise VTAError(f"{name!r} is unknown", hint=f"known: {', '.join(kind.__members__)}")
+        raise VTAError(
+            f"{name!r} is unknown", hint=f"known: {', '.join(kind.__members__)}"
+        )
     return known[name]
 
 

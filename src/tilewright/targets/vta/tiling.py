@@ -175,7 +175,13 @@ def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
 
 
 def _again(
-    threads: int, steps: int, load: float, gemm: float, lane: float, after: float, store: float
+    threads: int,
+    steps: int,
+    load: float,
+    gemm: float,
+    lane: float,
+    after: float,
+    store: float,
 ) -> float:
     """Cycles of a round behind another one: its first loads and the last stores overlap."""
     if steps == 1:
@@ -196,4 +202,6 @@ def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float
         side, extent, gaps = rest.pop()
         taken = 2 if gaps else taken + (side != extent)
     requests = prod(side for side, _, _ in rest)
-    return requests * (t.start + t.dram_latency), prod(sides) * o.bytes / t.dram_bytes_per_cycle
+    return requests * (t.start + t.dram_latency), prod(
+        sides
+    ) * o.bytes / t.dram_bytes_per_cycle

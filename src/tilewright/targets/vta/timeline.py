@@ -88,10 +88,16 @@ class Timing:
 
     def __str__(self) -> str:
         """A table of the modules: busy cycles and their parts, stalls and their causes."""
-        lines = [f"{self.cycles} cycles, {self.macs} MACs, {self.utilization:.1%} of the peak"]
+        lines = [
+            f"{self.cycles} cycles, {self.macs} MACs, {self.utilization:.1%} of the peak"
+        ]
         for stage, m in self.modules.items():
-            busy = ", ".join(f"{name} {cycles}" for name, cycles in m.parts.items() if cycles)
-            idle = ", ".join(f"{name} {cycles}" for name, cycles in m.stalls.items() if cycles)
+            busy = ", ".join(
+                f"{name} {cycles}" for name, cycles in m.parts.items() if cycles
+            )
+            idle = ", ".join(
+                f"{name} {cycles}" for name, cycles in m.stalls.items() if cycles
+            )
             lines.append(f"{stage.name:<8}{m.utilization:>7.1%} busy: {busy or '-'}")
             lines.append(f"{'':<15} idle: {idle or '-'}")
         return "\n".join(lines)
@@ -110,7 +116,11 @@ class Timing:
         for span in self.spans:
             common = {"ph": "X", "pid": 0, "tid": threads[span.stage]}
             if span.waited_for:
-                waiting = {"name": f"wait {span.waited_for}", "cat": "stall", "dur": span.waited}
+                waiting = {
+                    "name": f"wait {span.waited_for}",
+                    "cat": "stall",
+                    "dur": span.waited,
+                }
                 yield {**common, **waiting, "ts": span.start - span.waited}
             text = show(self.instructions[span.index])
             parts = {name: cycles for name, cycles in span.parts.items() if cycles}

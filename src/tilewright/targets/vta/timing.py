@@ -25,7 +25,9 @@ from tilewright.targets.vta.sram import dram_bytes
 from tilewright.targets.vta.stages import QUEUES, Stage
 from tilewright.targets.vta.timeline import Span, Timing
 
-_SHARES = lcm(1, 2, 3)  # of a byte, so that two or three transfers get whole numbers of them
+_SHARES = lcm(
+    1, 2, 3
+)  # of a byte, so that two or three transfers get whole numbers of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,10 @@ class TimingParameters:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value, least = getattr(self, f.name), 0 if f.name in ("start", "dram_latency") else 1
+            value, least = (
+                getattr(self, f.name),
+                0 if f.name in ("start", "dram_latency") else 1,
+            )
             number = whole(value, least)
             if number is None:
                 raise VTAError(
@@ -70,7 +75,9 @@ class TimingSimulator:
         self.timing = TimingParameters() if timing is None else timing
         if not isinstance(self.timing, TimingParameters):
             raise VTAError(f"{timing!r} is not TimingParameters", where="simulator")
-        self._functional = FunctionalSimulator(config, strict=strict, step_limit=step_limit)
+        self._functional = FunctionalSimulator(
+            config, strict=strict, step_limit=step_limit
+        )
 
     def run(self, instructions: bytes, dram: bytearray) -> Timing:
         """Execute a stream in place on `dram`; its counters, cycles and timeline.
@@ -108,7 +115,9 @@ class _Running:
 class _Clock:
     """Time goes on from event to event."""
 
-    def __init__(self, program: Program, config: VTAConfig, timing: TimingParameters) -> None:
+    def __init__(
+        self, program: Program, config: VTAConfig, timing: TimingParameters
+    ) -> None:
         self.program = program
         self.config = config
         self.timing = timing
@@ -130,7 +139,9 @@ class _Clock:
         moving = [r for r in self.running.values() if r.until <= self.now and r.left]
         rate = self.timing.dram_bytes_per_cycle * _SHARES // max(1, len(moving))
         ends = [-(-r.left // rate) for r in moving]
-        ends += [r.until - self.now for r in self.running.values() if r.until > self.now]
+        ends += [
+            r.until - self.now for r in self.running.values() if r.until > self.now
+        ]
         step = min(ends, default=0)
         for r in moving:
             r.left = max(0, r.left - step * rate)
@@ -150,9 +161,15 @@ class _Clock:
         last = max(came, key=lambda q: came[q], default=None)
         working, latency, left = 0, 0, 0
         if isinstance(instruction, Micro):
-            interval = t.gemm_interval if isinstance(instruction, Gemm) else t.alu_interval
+            interval = (
+                t.gemm_interval if isinstance(instruction, Gemm) else t.alu_interval
+            )
             working = instruction.steps * interval
-        elif isinstance(instruction, Transfer) and instruction.x_size and instruction.y_size:
+        elif (
+            isinstance(instruction, Transfer)
+            and instruction.x_size
+            and instruction.y_size
+        ):
             latency = t.dram_latency
             left = dram_bytes(instruction, self.config)
         span = Span(

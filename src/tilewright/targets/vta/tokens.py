@@ -48,7 +48,9 @@ class Tokens:
         self._known: dict[Stage, Clock] = dict.fromkeys(Stage, _START)
         self._clocks: dict[int, Clock] = {}
 
-    def record(self, at: Stage, touched: Sequence[Touch], emit: Callable[[], None]) -> None:
+    def record(
+        self, at: Stage, touched: Sequence[Touch], emit: Callable[[], None]
+    ) -> None:
         """`emit` records one or more instructions of a stage, which touch these elements."""
         for giver in Stage:
             if giver is not at:
@@ -77,7 +79,10 @@ class Tokens:
             # Load and store are not neighbors: an empty instruction passes the token on.
             self._wait(Stage.COMPUTE, giver, index)
             between = self.commands.nothing(Stage.COMPUTE)
-            self._clocks[between] = {**self._known[Stage.COMPUTE], Stage.COMPUTE: between}
+            self._clocks[between] = {
+                **self._known[Stage.COMPUTE],
+                Stage.COMPUTE: between,
+            }
             giver, index = Stage.COMPUTE, between
         self.commands.wait(taker, index)
         other = self._clocks[index]

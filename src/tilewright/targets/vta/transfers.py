@@ -36,7 +36,9 @@ def load(c: Commands, memory: Memory, source: Buffer, box: Tiles, where: str) ->
         _load(c, memory, source, r, where)
 
 
-def _load(c: Commands, memory: Memory, source: Buffer, r: _Rectangle, where: str) -> None:
+def _load(
+    c: Commands, memory: Memory, source: Buffer, r: _Rectangle, where: str
+) -> None:
     (top, bottom), (left, right) = r.rows.inside, r.columns.inside
     if r.filled or top >= bottom or left >= right:
         _fill(c, memory, source, r.chip, r.rows.extent * r.columns.extent)
@@ -84,9 +86,12 @@ def _rectangles(box: Tiles) -> Iterator[_Rectangle]:
     chip, dram = box.firsts
     for turns in product(*(range(a.extent) for a in axes)):
         moved = [
-            sum(a.steps[side] * n for a, n in zip(axes, turns, strict=True)) for side in (0, 1)
+            sum(a.steps[side] * n for a, n in zip(axes, turns, strict=True))
+            for side in (0, 1)
         ]
-        filled = any(not a.inside[0] <= n < a.inside[1] for a, n in zip(axes, turns, strict=True))
+        filled = any(
+            not a.inside[0] <= n < a.inside[1] for a, n in zip(axes, turns, strict=True)
+        )
         yield _Rectangle(chip + moved[0], dram + moved[1], rows, columns, filled)
 
 

@@ -18,7 +18,17 @@ from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer as Tensor
 from tilewright.expr.nodes import Cast, Const, Expr, Load, Select, Var
 from tilewright.expr.reads import reads_memory
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+)
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import Memory
 from tilewright.targets.vta.dram import Buffer
@@ -33,7 +43,9 @@ from tilewright.targets.vta.tokens import Tokens, Touch
 from tilewright.targets.vta.transfers import load, store
 
 
-def translate(kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, Buffer]) -> None:
+def translate(
+    kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, Buffer]
+) -> None:
     """Record a kernel, whose parameters are in these buffers of DRAM.
 
     Raises CompileError for what the machine cannot do, and for more than its memories hold.
@@ -45,7 +57,9 @@ def translate(kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, Buffe
 
 def _single(s: Stmt) -> bool:
     """Whether a statement is done by instructions without loops of the program around them."""
-    return isinstance(s, Store | Update) or (isinstance(s, Unit) and s.intrinsic is not None)
+    return isinstance(s, Store | Update) or (
+        isinstance(s, Unit) and s.intrinsic is not None
+    )
 
 
 _NOTHING: Mapping[Var, int] = {}
@@ -55,7 +69,9 @@ def _stage(s: Stmt) -> Stage:
     """The module at the end of what a statement takes."""
     if isinstance(s, Store) and s.buffer.scope in (INP, WGT):
         return Stage.LOAD
-    return Stage.STORE if isinstance(s, Store) and s.buffer.scope != ACC else Stage.COMPUTE
+    return (
+        Stage.STORE if isinstance(s, Store) and s.buffer.scope != ACC else Stage.COMPUTE
+    )
 
 
 @dataclass(slots=True)
@@ -71,7 +87,9 @@ class _Thread:
         first = (self.number or 0) * extent
         return [self.copy(first + turn, {var: turn}) for turn in range(extent)]
 
-    def copy(self, number: int | None = None, values: Mapping[Var, int] = _NOTHING) -> _Thread:
+    def copy(
+        self, number: int | None = None, values: Mapping[Var, int] = _NOTHING
+    ) -> _Thread:
         """The thread as it is now, under another number if one is given."""
         at = self.number if number is None else number
         return _Thread(at, {**self.values, **values}, dict(self.places))
@@ -139,7 +157,9 @@ class _Walk:
         if f.trips is None:
             raise self.refused(f)
         if f.kind == "vthread":
-            self.walk(f.body, [part for t in threads for part in t.split(f.var, f.trips)])
+            self.walk(
+                f.body, [part for t in threads for part in t.split(f.var, f.trips)]
+            )
             return
         for turn in range(f.trips):
             for thread in threads:
@@ -209,9 +229,15 @@ class _Walk:
     def update(self, p: _Piece, s: Update) -> None:
         result = s.reducer.result[0]
         target = Load(s.buffers[0], s.indices[0])
-        if len(s.buffers) > 1 or target.buffer.scope != ACC or not isinstance(result, n.Binary):
+        if (
+            len(s.buffers) > 1
+            or target.buffer.scope != ACC
+            or not isinstance(result, n.Binary)
+        ):
             raise self.refused(s)
-        self.lanes(p, update(type(result), target, s.values[0], self.where), target, once=False)
+        self.lanes(
+            p, update(type(result), target, s.values[0], self.where), target, once=False
+        )
 
     def store(self, p: _Piece, s: Store) -> None:
         target = Load(s.buffer, s.index)
@@ -265,10 +291,17 @@ class _Walk:
         return source, condition, outside
 
     def load(
-        self, p: _Piece, target: Load, source: Load, condition: Expr | None, outside: Const
+        self,
+        p: _Piece,
+        target: Load,
+        source: Load,
+        condition: Expr | None,
+        outside: Const,
     ) -> None:
         scope = target.buffer.scope
-        both = [access(x.buffer, x.index, self.values, self.where) for x in (target, source)]
+        both = [
+            access(x.buffer, x.index, self.values, self.where) for x in (target, source)
+        ]
         inside = box_of(condition, p.loops, self.values, self.where)
         found = tiles(p.loops, both, inside or {}, LANES[scope], self.where)
         if inside is None:
@@ -283,7 +316,9 @@ class _Walk:
         memory = MEMORIES[scope]
         touched = self.chip.touch(target.buffer, box, 0, writes=True)
         at = Stage.COMPUTE if memory is Memory.ACC else Stage.LOAD
-        kind = Memory.ACC_8BIT if memory is Memory.ACC and source.dtype is int8 else memory
+        kind = (
+            Memory.ACC_8BIT if memory is Memory.ACC and source.dtype is int8 else memory
+        )
         dram = self.dram[source.buffer]
         self.tokens.record(
             at,
@@ -292,8 +327,12 @@ class _Walk:
         )
 
     def save(self, p: _Piece, target: Load, home: Load) -> None:
-        both = [access(x.buffer, x.index, self.values, self.where) for x in (home, target)]
-        box = self.chip.moved(tiles(p.loops, both, {}, LANES[ACC], self.where), {0: home.buffer})
+        both = [
+            access(x.buffer, x.index, self.values, self.where) for x in (home, target)
+        ]
+        box = self.chip.moved(
+            tiles(p.loops, both, {}, LANES[ACC], self.where), {0: home.buffer}
+        )
         touched = self.chip.touch(home.buffer, box, 0, writes=False)
         dram = self.dram[target.buffer]
         self.tokens.record(

@@ -11,10 +11,14 @@ from tilewright.targets.vta.errors import VTAError
 Indices = NDArray[np.int64]
 
 
-def pack_uops(dst: Indices, src: Indices, wgt: Indices, config: VTAConfig) -> NDArray[np.uint32]:
+def pack_uops(
+    dst: Indices, src: Indices, wgt: Indices, config: VTAConfig
+) -> NDArray[np.uint32]:
     """Micro-ops of arrays of indices. Raises VTAError for an index beyond its bits."""
     word, at = np.zeros(len(dst), np.int64), 0
-    for name, index, width in zip(("dst", "src", "wgt"), (dst, src, wgt), config.uop_widths):
+    for name, index, width in zip(
+        ("dst", "src", "wgt"), (dst, src, wgt), config.uop_widths
+    ):
         wrong = np.flatnonzero((index < 0) | (index >> width))
         if len(wrong):
             found = index[wrong[0]]
@@ -24,7 +28,9 @@ def pack_uops(dst: Indices, src: Indices, wgt: Indices, config: VTAConfig) -> ND
     return word.astype("<u4")
 
 
-def unpack_uops(uops: NDArray[np.uint32], config: VTAConfig) -> tuple[Indices, Indices, Indices]:
+def unpack_uops(
+    uops: NDArray[np.uint32], config: VTAConfig
+) -> tuple[Indices, Indices, Indices]:
     """The indices (dst, src, wgt) of micro-ops."""
     word, parts, at = uops.astype(np.int64), [], 0
     for width in config.uop_widths:

@@ -14,7 +14,9 @@ from tilewright.testing.fuzz.generators import GENERATORS
 FOLDER: Final = Path(__file__).resolve().parents[4] / "tests" / "fuzz"
 
 
-@click.command(epilog="Example: python -m tilewright.testing.fuzz --generators graphs --jobs 1")
+@click.command(
+    epilog="Example: python -m tilewright.testing.fuzz --generators graphs --jobs 1"
+)
 @click.option("--generators", default=",".join(GENERATORS), show_default=True,
               help="Commas between them.")  # fmt: skip
 @click.option("--seconds", default=600.0, show_default=True, help="How long to run.")
@@ -23,12 +25,16 @@ FOLDER: Final = Path(__file__).resolve().parents[4] / "tests" / "fuzz"
               help="Processes at a time.")  # fmt: skip
 @click.option("--folder", default=FOLDER, type=click.Path(path_type=Path),
               help="Where the counts and the tests are.")  # fmt: skip
-def main(generators: str, seconds: float, programs: int | None, jobs: int, folder: Path) -> None:
+def main(
+    generators: str, seconds: float, programs: int | None, jobs: int, folder: Path
+) -> None:
     """Run random programs; each failure becomes a test that fails. Ctrl-C ends it early."""
     names = generators.split(",")
     unknown = [n for n in names if n not in GENERATORS]
     if unknown:
-        raise click.BadParameter(f"no {', '.join(unknown)}; there are {', '.join(GENERATORS)}")
+        raise click.BadParameter(
+            f"no {', '.join(unknown)}; there are {', '.join(GENERATORS)}"
+        )
     campaign = Campaign([GENERATORS[n] for n in names], folder)
     campaign.run(seconds, jobs, programs)
     for line in campaign.summary():

@@ -49,7 +49,9 @@ def read_met(path: Path) -> dict[str, Met]:
         return {}
     rows: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return {
-        name: Counter({(a, b): int(n) for a, others in pairs.items() for b, n in others.items()})
+        name: Counter(
+            {(a, b): int(n) for a, others in pairs.items() for b, n in others.items()}
+        )
         for name, pairs in rows.items()
     }
 
@@ -116,7 +118,9 @@ class Campaign:
                 worker.close()
             self._save()
 
-    def _rounds(self, workers: Sequence[Worker], end: float, programs: int | None) -> None:
+    def _rounds(
+        self, workers: Sequence[Worker], end: float, programs: int | None
+    ) -> None:
         turns: dict[Worker, _Turn] = {}
         order = islice(cycle(self._turns), programs)
         idle, saved = list(workers), time.monotonic()
@@ -162,7 +166,9 @@ class Campaign:
         rows = {name: asdict(self._counts[name]) for name in sorted(self._counts)}
         text = json.dumps(rows, indent=2) + "\n"
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._folder / "counts.json", lambda file: file.write(text.encode()))
+        write_whole(
+            self._folder / "counts.json", lambda file: file.write(text.encode())
+        )
         if self._met:
             met = met_text(self._met).encode()
             write_whole(self._folder / "met.json", lambda file: file.write(met))
@@ -200,5 +206,7 @@ def source_of_test(name: str, seed: int, result: Found | Lost) -> str:
     told = result.told if isinstance(result, Lost) else ""
     body = result.test if isinstance(result, Found) else ""
     text = body or ALONE.format(name=name, seed=seed, told=told)
-    said = "\n".join(f"# {line}".rstrip() for line in result.reason.strip().splitlines()[-30:])
+    said = "\n".join(
+        f"# {line}".rstrip() for line in result.reason.strip().splitlines()[-30:]
+    )
     return f'"""Found by make fuzz: {name}, seed {seed}."""\n\n{said}\n\n{text}'

@@ -40,7 +40,9 @@ from tilewright.base.dtypes import dtype_of
 
 # --------------------------------------------------------------------------------- schedules
 
-_MET: Coverage = Counter()  # of this process: steers to pairs of primitives that never met
+_MET: Coverage = (
+    Counter()
+)  # of this process: steers to pairs of primitives that never met
 
 SCHEDULE: Final = """\
 import hashlib
@@ -122,7 +124,9 @@ def test_stages_{seed}():
 """
 
 
-_STEERING: Final = Steering()  # of this process: to rules, passes and sketches that never met
+_STEERING: Final = (
+    Steering()
+)  # of this process: to rules, passes and sketches that never met
 
 
 def _graph(seed: int, tell: Tell) -> Found | None:
@@ -137,9 +141,15 @@ def _met_by_graphs() -> Coverage:
 
 
 def _written(case: Case) -> str:
-    others = [written.arrays(f"other{n}", inputs) for n, inputs in enumerate(case.others)]
+    others = [
+        written.arrays(f"other{n}", inputs) for n, inputs in enumerate(case.others)
+    ]
     names = ", ".join(f"other{n}" for n in range(len(others)))
-    return written.case(case.graph, case.inputs) + "".join(others) + f"others = [{names}]\n"
+    return (
+        written.case(case.graph, case.inputs)
+        + "".join(others)
+        + f"others = [{names}]\n"
+    )
 
 
 def _graph_again(seed: int, told: str) -> Found | None:
@@ -164,7 +174,9 @@ def _stages(seed: int, tell: Tell) -> Found | None:
         return None
 
     def fails(graph: Graph, inputs: Mapping[str, Any]) -> bool:
-        return random_stages.run_case(seed, Case(graph, inputs), native=native) is not None
+        return (
+            random_stages.run_case(seed, Case(graph, inputs), native=native) is not None
+        )
 
     small = reduce_case(case, fails)
     made = written.case(small.graph, small.inputs)
@@ -194,7 +206,9 @@ def _operator(seed: int, tell: Tell) -> Found | None:
     t = failure.trial
     case = written.model(t.model) + written.arrays("inputs", t.inputs)
     test = OPERATOR.format(case=case, seed=seed, special=t.special, native=native)
-    return Found(f"{failure}\n{failure.kind} {t.model.graph.node[0].op_type}", HEADER + test)
+    return Found(
+        f"{failure}\n{failure.kind} {t.model.graph.node[0].op_type}", HEADER + test
+    )
 
 
 # ------------------------------------------------------------------------------- damaged files

@@ -77,7 +77,11 @@ class Worker:
         return pipe
 
     def start(
-        self, generator: Generator, seed: int, told: str | None = None, met: Met | None = None
+        self,
+        generator: Generator,
+        seed: int,
+        told: str | None = None,
+        met: Met | None = None,
     ) -> None:
         """Begin a program; `told`: again, as an earlier one told it. met: what the generator's
         programs met so far, for a process that has not seen it."""
@@ -157,7 +161,9 @@ def alone(generator: Generator, seed: int, told: str | None = None) -> str:
 
 def _serve(pipe: Connection) -> None:
     """Programs in, what is wrong with them out, until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the campaign ends its processes itself
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the campaign ends its processes itself
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("ignore")

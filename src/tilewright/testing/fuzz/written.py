@@ -36,7 +36,9 @@ def model(proto: onnx.ModelProto) -> str:
     if weights:
         lines.append(arrays("weights", weights))
         lines.append("model.graph.initializer.extend(\n")
-        lines.append("    numpy_helper.from_array(a, name) for name, a in weights.items()\n)\n")
+        lines.append(
+            "    numpy_helper.from_array(a, name) for name, a in weights.items()\n)\n"
+        )
     return "".join(lines)
 
 

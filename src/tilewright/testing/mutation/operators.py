@@ -122,8 +122,14 @@ def _count(node: ast.AST) -> Iterator[ast.AST]:
 
 def _call(node: ast.AST) -> Iterator[ast.AST]:
     """any for all, min for max, and the reverse."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
-        yield ast.Call(ast.Name(_CALLS[node.func.id], ast.Load()), node.args, node.keywords)
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in _CALLS
+    ):
+        yield ast.Call(
+            ast.Name(_CALLS[node.func.id], ast.Load()), node.args, node.keywords
+        )
 
 
 def _drop_guard(node: ast.AST) -> Iterator[ast.AST]:
@@ -179,7 +185,9 @@ def mutants(file: str, source: str) -> Iterator[Mutant]:
                     continue
                 label = f"{file}|{place.function}|{operator}|{before}|{n}"
                 seen[label] = seen.get(label, 0) + 1
-                name = hashlib.sha256(f"{label}|{seen[label]}".encode()).hexdigest()[:12]
+                name = hashlib.sha256(f"{label}|{seen[label]}".encode()).hexdigest()[
+                    :12
+                ]
                 line = getattr(place.node, "lineno", 0)
                 yield Mutant(
                     file, place.function, line, place.lines, operator, _brief(before),
@@ -196,7 +204,9 @@ class _Place:
 
 
 # Fields of nodes whose texts are for people or for type checkers.
-_ANNOTATIONS: Final = frozenset({"annotation", "returns", "decorator_list", "type_params"})
+_ANNOTATIONS: Final = frozenset(
+    {"annotation", "returns", "decorator_list", "type_params"}
+)
 _LEFT_ALONE: Final = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
 

@@ -44,10 +44,16 @@ class Reach:
         The quickest come first. All are taken if none is known to run one of them.
         """
         known = self.lines.get(file, {})
-        found = frozenset[str]().union(*(known.get(line, frozenset()) for line in lines))
-        wanted: Collection[str] = self.tests if not found or "" in found else found | self.starts
+        found = frozenset[str]().union(
+            *(known.get(line, frozenset()) for line in lines)
+        )
+        wanted: Collection[str] = (
+            self.tests if not found or "" in found else found | self.starts
+        )
         near = (name for name in wanted if name.startswith(tuple(within)))
-        return sorted(near, key=lambda name: (name in self.starts, self.tests.get(name, 0.0)))
+        return sorted(
+            near, key=lambda name: (name in self.starts, self.tests.get(name, 0.0))
+        )
 
     def seconds(self, tests: Iterable[str]) -> float:
         """How long tests take together."""
@@ -59,7 +65,10 @@ def read(path: Path) -> Reach:
     rows = json.loads(path.read_text(encoding="utf-8"))
     names = rows["names"]
     lines = {
-        file: {int(line): frozenset(names[n] for n in tests) for line, tests in of_file.items()}
+        file: {
+            int(line): frozenset(names[n] for n in tests)
+            for line, tests in of_file.items()
+        }
         for file, of_file in rows["lines"].items()
     }
     return Reach(rows["digest"], rows["tests"], frozenset(rows["starts"]), lines)
@@ -73,7 +82,9 @@ class _Recorder:
         self._tests: dict[str, float] = {}
         self._starts: set[str] = set()
         self._now = ""
-        self._coverage = coverage.Coverage(data_file=None, include=files, config_file=False)
+        self._coverage = coverage.Coverage(
+            data_file=None, include=files, config_file=False
+        )
         self._coverage.start()
         sys.addaudithook(self._heard)
 

@@ -45,13 +45,14 @@ ROOMS: Final[dict[str, Room]] = {
         always=("loops/passes/in_place.py:overwritable",),
     ),
     "keys": Room(
-        ("driver/kernels.py", "compute/canonical.py", "driver/whole.py", "driver/contents.py"),
-        ("tests/driver/test_whole.py", "tests/driver/test_contents.py", "tests/driver"),
+        ("driver/kernels.py", "compute/canonical.py",
+         "driver/model_cache.py", "driver/file_digest.py"),
+        ("tests/driver/test_model_cache.py", "tests/driver/test_file_digest.py", "tests/driver"),
         always=("driver/kernels.py:KernelCompiler._key",),
     ),
     "passes": Room(
         ("graph/passes/*.py", "graph/rules/*.py", "plan/passes/*.py", "compute/merge.py",
-         "compute/digits.py", "compute/joined.py", "compute/separate.py"),
+         "compute/split_axes.py", "compute/join_axes.py", "compute/separable_windows.py"),
         ("tests/graph", "tests/plan", "tests/compute", "tests/driver"),
     ),
     "texts": Room(

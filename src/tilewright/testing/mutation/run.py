@@ -57,7 +57,9 @@ def drawn(room: Room, count: int, seed: int = 0) -> list[Mutant]:
         shares.append(others)
     total = sum(map(len, shares))
     fraction = min(1.0, count / max(1, total))
-    return found + [m for share in shares for m in share[: math.ceil(fraction * len(share))]]
+    return found + [
+        m for share in shares for m in share[: math.ceil(fraction * len(share))]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,12 @@ class Copy:
 
         Raises ClickException if one of them fails.
         """
-        files = {p for room in rooms for pattern in room.files for p in self.sources.glob(pattern)}
+        files = {
+            p
+            for room in rooms
+            for pattern in room.files
+            for p in self.sources.glob(pattern)
+        }
         told = {"path": str(path.resolve()), "root": str(self.sources), "digest": digest,
                 "files": sorted(map(str, files))}  # fmt: skip
         tests = dict.fromkeys(test for room in rooms for test in room.tests)
@@ -106,7 +113,9 @@ class Copy:
         """Whether all tests, by their names, pass; else which fails first; seconds."""
         path = self.root / "wanted.json"
         path.write_text(json.dumps(tests), encoding="utf-8")
-        return self._run(sorted({name.split("::")[0] for name in tests}), limit, {WANTED: path})
+        return self._run(
+            sorted({name.split("::")[0] for name in tests}), limit, {WANTED: path}
+        )
 
     def _run(
         self, paths: Iterable[str], limit: float | None, variables: Mapping[str, object]
@@ -173,7 +182,9 @@ def results(path: Path) -> dict[str, Result]:
 def _reach(copy: Copy, rooms: Sequence[Room], path: Path) -> Reach:
     """Which tests of the rooms reach which lines; kept in a file for the same sources and tests."""
     digest = hashlib.sha256(repr(rooms).encode())
-    for file in sorted(p for name in ("src", "tests") for p in (ROOT / name).rglob("*.py")):
+    for file in sorted(
+        p for name in ("src", "tests") for p in (ROOT / name).rglob("*.py")
+    ):
         digest.update(file.read_bytes())
     if not path.exists() or (known := read(path)).digest != digest.hexdigest():
         copy.record(rooms, digest.hexdigest(), path)
@@ -182,7 +193,11 @@ def _reach(copy: Copy, rooms: Sequence[Room], path: Path) -> Reach:
 
 
 def _tried(
-    room: str, tests: Sequence[str], wanted: Iterable[Mutant], copies: Queue[Copy], known: Reach
+    room: str,
+    tests: Sequence[str],
+    wanted: Iterable[Mutant],
+    copies: Queue[Copy],
+    known: Reach,
 ) -> Iterator[Result]:
     """Each fault with the tests that reach it, as many at a time as there are copies."""
 
@@ -190,7 +205,9 @@ def _tried(
         copy = copies.get()
         try:
             near = known.of(m.file, m.lines, tests)
-            passed, by, took = copy.try_one(m, near, PATIENCE * known.seconds(near) + START)
+            passed, by, took = copy.try_one(
+                m, near, PATIENCE * known.seconds(near) + START
+            )
         finally:
             copies.put(copy)
         by = "" if passed else by
@@ -228,31 +245,50 @@ def summary(found: Iterable[Result]) -> list[dict[str, Any]]:
 @click.command(
     epilog="Example: python -m tilewright.testing.mutation.run --rooms memory --count 20"
 )
-@click.option("--rooms", default=",".join(ROOMS), show_default=True, help="Commas between them.")
+@click.option(
+    "--rooms", default=",".join(ROOMS), show_default=True, help="Commas between them."
+)
 @click.option("--count", default=40, show_default=True, help="Faults per room.")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1))
 @click.option("--seed", default=0, show_default=True, help="Other faults.")
-@click.option("--bar", default=0.95, show_default=True, help="The share that must be caught.")
+@click.option(
+    "--bar", default=0.95, show_default=True, help="The share that must be caught."
+)
 @click.option("--faults", default="", help="Only these, by their names, tried again.")
 @click.option("--tests", default="", help="Instead of the tests of the rooms.")
 @click.option("--out", default="out/mutants.jsonl", show_default=True,
               type=click.Path(path_type=Path))  # fmt: skip
 def main(
-    rooms: str, count: int, jobs: int, seed: int, bar: float, faults: str, tests: str, out: Path
+    rooms: str,
+    count: int,
+    jobs: int,
+    seed: int,
+    bar: float,
+    faults: str,
+    tests: str,
+    out: Path,
 ) -> None:
     """Seed faults into the sources, run the tests of their room, and say which were not caught."""
     unknown = [r for r in rooms.split(",") if r not in ROOMS]
     if unknown:
-        raise click.BadParameter(f"no room {', '.join(unknown)}; there are {', '.join(ROOMS)}")
+        raise click.BadParameter(
+            f"no room {', '.join(unknown)}; there are {', '.join(ROOMS)}"
+        )
     chosen = {name: _with_tests(ROOMS[name], tests) for name in rooms.split(",")}
     out.parent.mkdir(parents=True, exist_ok=True)
     known = results(out)
     wanted = {name: drawn(room, count, seed) for name, room in chosen.items()}
     if faults:
         named = faults.split(",")
-        wanted = {room: [m for m in every if m.name in named] for room, every in wanted.items()}
+        wanted = {
+            room: [m for m in every if m.name in named]
+            for room, every in wanted.items()
+        }
         known = {name: result for name, result in known.items() if name not in named}
-    missing = {room: [m for m in every if m.name not in known] for room, every in wanted.items()}
+    missing = {
+        room: [m for m in every if m.name not in known]
+        for room, every in wanted.items()
+    }
     if any(missing.values()):
         _try(missing, chosen, jobs, out)
     known = results(out)
@@ -264,10 +300,16 @@ def _with_tests(room: Room, tests: str) -> Room:
 
 
 def _try(
-    missing: Mapping[str, Sequence[Mutant]], rooms: Mapping[str, Room], jobs: int, out: Path
+    missing: Mapping[str, Sequence[Mutant]],
+    rooms: Mapping[str, Room],
+    jobs: int,
+    out: Path,
 ) -> None:
     """Try what is missing, and write each result as it comes."""
-    with tempfile.TemporaryDirectory() as scratch, out.open("a", encoding="utf-8") as file:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        out.open("a", encoding="utf-8") as file,
+    ):
         copies: Queue[Copy] = Queue()
         for n in range(jobs):
             copies.put(Copy(Path(scratch) / str(n)))

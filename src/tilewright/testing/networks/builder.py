@@ -108,13 +108,17 @@ class Net:
         (made,) = self.many(op_type, 1, *inputs, **attributes)
         return made
 
-    def many(self, op_type: str, count: int, *inputs: Operand, **attributes: Any) -> list[Tensor]:
+    def many(
+        self, op_type: str, count: int, *inputs: Operand, **attributes: Any
+    ) -> list[Tensor]:
         """Add an operator of the default domain; `count` of its results."""
         schema = schema_of(op_type, "", OPSET)
         assert schema is not None, op_type
         operands = tuple(self._operand(x) for x in inputs)
         drafts = tuple(Value(self._fresh(op_type.lower())) for _ in range(count))
-        draft = Operation(op_type, operands, drafts, attributes, "", schema.since_version, "")
+        draft = Operation(
+            op_type, operands, drafts, attributes, "", schema.since_version, ""
+        )
         return [Tensor(self, v) for v in self._typer.apply(draft) if v is not None]
 
     def cat(self, *parts: Tensor, axis: int = 1) -> Tensor:
@@ -264,7 +268,9 @@ class Tensor:
         """BatchNormalization with statistics of its own."""
         c, n = self.shape[1], self.net
         variance = n.uniform(0.5, 1.5, c)
-        return self.BatchNormalization(n.near(1, c), n.near(0, c), n.near(0, c), variance)
+        return self.BatchNormalization(
+            n.near(1, c), n.near(0, c), n.near(0, c), variance
+        )
 
     def layer_norm(self, epsilon: float = 1e-5) -> Tensor:
         """LayerNormalization over the last axis."""
@@ -310,14 +316,21 @@ class Tensor:
     # -- windows and shapes
 
     def max_pool(
-        self, size: int = 3, stride: int = 2, pad: int = 0, kind: str = "MaxPool", **more: Any
+        self,
+        size: int = 3,
+        stride: int = 2,
+        pad: int = 0,
+        kind: str = "MaxPool",
+        **more: Any,
     ) -> Tensor:
         """A pooling over all axes behind the channels."""
         rank = len(self.shape) - 2
         windows = {"kernel_shape": [size] * rank, "strides": [stride] * rank}
         return self.net(kind, self, **windows, pads=[pad] * 2 * rank, **more)
 
-    def average_pool(self, size: int = 3, stride: int = 2, pad: int = 0, **more: Any) -> Tensor:
+    def average_pool(
+        self, size: int = 3, stride: int = 2, pad: int = 0, **more: Any
+    ) -> Tensor:
         """The mean of each window."""
         return self.max_pool(size, stride, pad, "AveragePool", **more)
 
@@ -347,7 +360,10 @@ class Tensor:
         """Other extents of the last axes, interpolated."""
         lead = self.shape[: len(self.shape) - len(sizes)]
         if mode == "nearest":
-            floor = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+            floor = {
+                "coordinate_transformation_mode": "asymmetric",
+                "nearest_mode": "floor",
+            }
             more = {**floor, **more}
         return self.Resize(None, None, [*lead, *sizes], mode=mode, **more)
 

@@ -74,7 +74,9 @@ def adain_decoder(n: Net) -> Tensor:
 def style_transfer(n: Net) -> Tensor:
     """Johnson et al. 2016: reflected borders, instance normalization, residual blocks."""
 
-    def layer(x: Tensor, out: int, size: int, stride: int = 1, act: str = "Relu") -> Tensor:
+    def layer(
+        x: Tensor, out: int, size: int, stride: int = 1, act: str = "Relu"
+    ) -> Tensor:
         p = size // 2
         x = x.Pad([0, 0, p, p, 0, 0, p, p], mode="reflect")
         x = x.project(out, size, stride, pads=0)

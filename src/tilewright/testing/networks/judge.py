@@ -27,7 +27,9 @@ FAST = 16.0
 UNIT = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 # A rounding to bytes may go either way at a tie; the next layers pass on a step of 1/127.
 STEP = 1.5 / 127
-QUANTIZERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"})
+QUANTIZERS = frozenset(
+    {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+)
 
 
 class Judge:
@@ -36,7 +38,9 @@ class Judge:
     Raises whatever the interpreter raises.
     """
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, Array], math: str = "default") -> None:
+    def __init__(
+        self, graph: Graph, inputs: Mapping[str, Array], math: str = "default"
+    ) -> None:
         found = interp.evaluate(graph, inputs, float64=True, fallback=OnnxFallback())
         self.outputs = graph.outputs
         self.expected = {v: np.asarray(found[v.name]) for v in graph.outputs}
@@ -77,7 +81,12 @@ class Judge:
 
 def every_value(graph: Graph) -> Graph:
     """The graph with all tensors that it computes as outputs."""
-    made = [v for op in graph.operations for v in op.writes if v.kind == "tensor" and v.static]
+    made = [
+        v
+        for op in graph.operations
+        for v in op.writes
+        if v.kind == "tensor" and v.static
+    ]
     return replace(graph, outputs=tuple(dict.fromkeys((*made, *graph.outputs))))
 
 
@@ -103,7 +112,11 @@ def _terms(op: Operation) -> int:
     sizes = [v.extents for v in op.inputs if v is not None and v.static]
     match op.qualified:
         case "Conv" | "ConvInteger" | "ConvTranspose":
-            return math.prod(sizes[1][1:]) if op.qualified != "ConvTranspose" else _lifted(sizes[1])
+            return (
+                math.prod(sizes[1][1:])
+                if op.qualified != "ConvTranspose"
+                else _lifted(sizes[1])
+            )
         case "MatMul" | "MatMulInteger" | "Gemm":
             return sizes[0][0 if op.attributes.get("transA") else -1]
         case "LSTM" | "GRU" | "RNN":

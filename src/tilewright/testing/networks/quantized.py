@@ -42,7 +42,9 @@ def _conv(
     gain: float = 2.0,
 ) -> Tensor:
     w = _bytes(n, out, x.shape[1] // groups, size, size, gain=gain)
-    y = x.Conv(w, n.near(0, out), pads=[size // 2] * 4, strides=[stride] * 2, group=groups)
+    y = x.Conv(
+        w, n.near(0, out), pads=[size // 2] * 4, strides=[stride] * 2, group=groups
+    )
     return _qdq(n, y.act(act), 0.03, 0 if act.startswith("Relu") else 128)
 
 

@@ -11,7 +11,12 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def _recurrent(
-    n: Net, kind: str, x: Tensor, hidden: int, direction: str = "forward", **more: object
+    n: Net,
+    kind: str,
+    x: Tensor,
+    hidden: int,
+    direction: str = "forward",
+    **more: object,
 ) -> list[Tensor]:
     """[t, b, c] -> [t, b, directions * hidden], and the last states."""
     t, b, c = x.shape
@@ -63,7 +68,9 @@ def seq2seq(n: Net) -> Tensor:
     """Bahdanau et al. 2015: a decoder whose states attend to an encoder's."""
     y, h = _recurrent(n, "GRU", n.input(11, 2, 12), 16)
     x, w = n.input(6, 2, 10), n.weight(1, 48, 10, fan=10)
-    z, _ = n.many("GRU", 2, x, w, n.weight(1, 48, 16, fan=16), None, None, h, hidden_size=16)
+    z, _ = n.many(
+        "GRU", 2, x, w, n.weight(1, 48, 16, fan=16), None, None, h, hidden_size=16
+    )
     keys, query = y.transpose(1, 0, 2), z.Squeeze([1]).transpose(1, 0, 2)
     context = attend(query, keys, keys)
     x = n.cat(query, context, axis=-1)

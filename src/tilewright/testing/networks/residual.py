@@ -63,7 +63,9 @@ def resnet_d(n: Net) -> Tensor:
     """Three 3x3 convolutions for a stem; the shortcut averages before it projects."""
 
     def block(x: Tensor, out: int, stride: int) -> Tensor:
-        side = x.average_pool(2, 2, ceil_mode=1, count_include_pad=0) if stride == 2 else x
+        side = (
+            x.average_pool(2, 2, ceil_mode=1, count_include_pad=0) if stride == 2 else x
+        )
         y = x.conv(out, 3, stride)
         y = y.conv(out, 3, act="", gain=0.3)
         return (y + side.conv(out, 1, act="")).Relu()

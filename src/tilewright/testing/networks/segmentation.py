@@ -32,7 +32,9 @@ def fcn(n: Net) -> Tensor:
     """Long et al. 2015: scores of several strides, lifted by transposed convolutions and added."""
     fine, coarse = _backbone(n, 33, (14, 22))
     scores = coarse.project(5, 1)
-    lifted = scores.ConvTranspose(n.weight(5, 5, 3, 3, gain=2.0), strides=[2, 2], pads=[1] * 4)
+    lifted = scores.ConvTranspose(
+        n.weight(5, 5, 3, 3, gain=2.0), strides=[2, 2], pads=[1] * 4
+    )
     y = lifted + fine.project(5, 1)
     w = n.weight(5, 5, 4, 4, gain=2.0)
     return y.ConvTranspose(w, strides=[2, 2], pads=[1, 1, 2, 2], output_padding=[1, 1])

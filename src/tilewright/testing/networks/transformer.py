@@ -49,7 +49,9 @@ def mlp(x: Tensor, act: str = "Gelu", grow: int = 3) -> Tensor:
     return x.linear(width)
 
 
-def _block(x: Tensor, heads: int, mask: Tensor | None = None, act: str = "Gelu") -> Tensor:
+def _block(
+    x: Tensor, heads: int, mask: Tensor | None = None, act: str = "Gelu"
+) -> Tensor:
     """Normalized first."""
     x = x + attention(x.layer_norm(), heads, mask)
     return x + mlp(x.layer_norm(), act)

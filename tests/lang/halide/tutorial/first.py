@@ -49,8 +49,12 @@ def fast(g, x, y, xo, yo, xi, yi, t, xio, yio, xv, yp):
 
 PROGRAMS |= {
     "lesson_5_columns": gradient_with(lambda g, x, y, *_: g.reorder(y, x)),
-    "lesson_5_split": gradient_with(lambda g, x, y, xo, yo, xi, *_: g.split(x, xo, xi, 2)),
-    "lesson_5_fuse": gradient_with(lambda g, x, y, xo, yo, xi, yi, t, *_: g.fuse(x, y, t)),
+    "lesson_5_split": gradient_with(
+        lambda g, x, y, xo, yo, xi, *_: g.split(x, xo, xi, 2)
+    ),
+    "lesson_5_fuse": gradient_with(
+        lambda g, x, y, xo, yo, xi, yi, t, *_: g.fuse(x, y, t)
+    ),
     "lesson_5_tiles": gradient_with(
         lambda g, x, y, xo, yo, xi, yi, *_: (
             g.split(x, xo, xi, 4).split(y, yo, yi, 4).reorder(xi, yi, xo, yo)
@@ -104,7 +108,9 @@ def lesson_7_blur(m):
     wide, blur_x, blur_y, out = (m.Func(n) for n in ("wide", "blur_x", "blur_y", "out"))
     wide[x, y, c] = m.cast(m.UInt(16), image[x, y, c])
     blur_x[x, y, c] = (wide[x - 1, y, c] + 2 * wide[x, y, c] + wide[x + 1, y, c]) / 4
-    blur_y[x, y, c] = (blur_x[x, y - 1, c] + 2 * blur_x[x, y, c] + blur_x[x, y + 1, c]) / 4
+    blur_y[x, y, c] = (
+        blur_x[x, y - 1, c] + 2 * blur_x[x, y, c] + blur_x[x, y + 1, c]
+    ) / 4
     out[x, y, c] = m.cast(m.UInt(8), blur_y[x, y, c])
     result = m.Buffer(m.UInt(8), [image.width() - 2, image.height() - 2, 3])
     result.set_min([1, 1])
@@ -116,13 +122,17 @@ def lesson_7_blur(m):
 def lesson_7_blur_with_clamped_edges(m):
     x, y, c = variables(m, "x y c")
     image = m.Buffer(COLOR)
-    clamped, wide, blur_x, blur_y = (m.Func(n) for n in ("clamped", "wide", "blur_x", "blur_y"))
+    clamped, wide, blur_x, blur_y = (
+        m.Func(n) for n in ("clamped", "wide", "blur_x", "blur_y")
+    )
     clamped_x = m.clamp(x, 0, image.width() - 1)
     clamped_y = m.clamp(y, 0, image.height() - 1)
     clamped[x, y, c] = image[clamped_x, clamped_y, c]
     wide[x, y, c] = m.cast(m.UInt(16), clamped[x, y, c])
     blur_x[x, y, c] = (wide[x - 1, y, c] + 2 * wide[x, y, c] + wide[x + 1, y, c]) / 4
-    blur_y[x, y, c] = (blur_x[x, y - 1, c] + 2 * blur_x[x, y, c] + blur_x[x, y + 1, c]) / 4
+    blur_y[x, y, c] = (
+        blur_x[x, y - 1, c] + 2 * blur_x[x, y, c] + blur_x[x, y + 1, c]
+    ) / 4
     return blur_y.realize([image.width(), image.height(), 3])
 
 
@@ -136,7 +146,10 @@ def two_stages(schedule, width=24, height=20):
         producer, consumer = m.Func("producer"), m.Func("consumer")
         producer[x, y] = m.sin(x * y)
         consumer[x, y] = (
-            producer[x, y] + producer[x, y + 1] + producer[x + 1, y] + producer[x + 1, y + 1]
+            producer[x, y]
+            + producer[x, y + 1]
+            + producer[x + 1, y]
+            + producer[x + 1, y + 1]
         ) / 4
         schedule(producer, consumer, *v.values())
         return consumer.realize([width, height])
@@ -153,8 +166,12 @@ PROGRAMS |= {
     "lesson_8_inline": two_stages(lambda p, c, *_: None),
     "lesson_8_root": two_stages(lambda p, c, *_: p.compute_root()),
     "lesson_8_at_y": two_stages(lambda p, c, x, y, *_: p.compute_at(c, y)),
-    "lesson_8_slide": two_stages(lambda p, c, x, y, *_: p.store_root().compute_at(c, y)),
-    "lesson_8_slide_both_ways": two_stages(lambda p, c, x, *_: p.store_root().compute_at(c, x)),
+    "lesson_8_slide": two_stages(
+        lambda p, c, x, y, *_: p.store_root().compute_at(c, y)
+    ),
+    "lesson_8_slide_both_ways": two_stages(
+        lambda p, c, x, *_: p.store_root().compute_at(c, x)
+    ),
     "lesson_8_tiles": two_stages(
         lambda p, c, x, y, xo, yo, xi, yi: (
             c.tile(x, y, xo, yo, xi, yi, 4, 4),
@@ -337,7 +354,11 @@ def lesson_9_spread(m):
     clamped = m.Func("clamped")
     clamped[x, y] = image[m.clamp(x, 0, 47), m.clamp(y, 0, 35)]
     r = m.RDom([(-2, 5), (-2, 5)])
-    local_max, local_min, spread = m.Func("local_max"), m.Func("local_min"), m.Func("spread")
+    local_max, local_min, spread = (
+        m.Func("local_max"),
+        m.Func("local_min"),
+        m.Func("spread"),
+    )
     local_max[x, y] = m.maximum(clamped[x + r.x, y + r.y])
     local_min[x, y] = m.minimum(clamped[x + r.x, y + r.y])
     spread[x, y] = local_max[x, y] - local_min[x, y]

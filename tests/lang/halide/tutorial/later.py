@@ -180,7 +180,9 @@ def lesson_18_tiled_partial_sums(m):
     histogram, r = m.Func("histogram"), m.RDom([(0, 48), (0, 36)])
     histogram[i] = 0
     histogram[image[r.x, r.y] / 32] += 1
-    rx_outer, rx_inner, ry_outer, ry_inner = (m.RVar(n) for n in ("rxo", "rxi", "ryo", "ryi"))
+    rx_outer, rx_inner, ry_outer, ry_inner = (
+        m.RVar(n) for n in ("rxo", "rxi", "ryo", "ryi")
+    )
     histogram.update().tile(r.x, r.y, rx_outer, ry_outer, rx_inner, ry_inner, 16, 12)
     intermediate = histogram.update().rfactor([(rx_outer, u), (ry_outer, v)])
     intermediate.compute_root().update().parallel(u)
@@ -194,7 +196,9 @@ def lesson_18_tiles_that_do_not_divide(m):
     histogram, r = m.Func("histogram"), m.RDom([(0, 48), (0, 36)])
     histogram[i] = 0
     histogram[image[r.x, r.y] / 32] += 1
-    rx_outer, rx_inner, ry_outer, ry_inner = (m.RVar(n) for n in ("rxo", "rxi", "ryo", "ryi"))
+    rx_outer, rx_inner, ry_outer, ry_inner = (
+        m.RVar(n) for n in ("rxo", "rxi", "ryo", "ryi")
+    )
     histogram.update().tile(r.x, r.y, rx_outer, ry_outer, rx_inner, ry_inner, 7, 10)
     intermediate = histogram.update().rfactor([(rx_outer, u), (ry_outer, v)])
     intermediate.compute_root().update().parallel(u)

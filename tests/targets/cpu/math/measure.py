@@ -37,7 +37,9 @@ def compiled(
     arguments = (*(b[index] for b in inputs), *(const(c, dtype) for c in constants))
     store = Store(output, (index,), Call(function, arguments))
     body = loop(i, n // lanes, loop(lane, lanes, store, "vector"))
-    run = prepare(Kernel(f"{function}_{dtype}", (*inputs, output), (output,), body), machine)
+    run = prepare(
+        Kernel(f"{function}_{dtype}", (*inputs, output), (output,), body), machine
+    )
 
     def call(*arrays: Array) -> Array:
         result = np.empty(n, dtype.numpy)
@@ -61,11 +63,17 @@ def errors(got: Array, high: Array, low: Array | float = 0.0) -> Array:
         distance = np.abs((wide - high) - low)
         ulps = np.ldexp(np.ldexp(distance, -exponent // 2), -exponent - -exponent // 2)
         infinite = np.isinf(got) | np.isinf(rounded)
-        ulps = np.where(infinite, np.where(_next_to_infinity(got, rounded), 1.0, np.inf), ulps)
-        ulps = np.where(got == rounded, np.where(infinite, 0.0, np.minimum(ulps, 1.0)), ulps)
+        ulps = np.where(
+            infinite, np.where(_next_to_infinity(got, rounded), 1.0, np.inf), ulps
+        )
+        ulps = np.where(
+            got == rounded, np.where(infinite, 0.0, np.minimum(ulps, 1.0)), ulps
+        )
         ulps = np.where(np.signbit(got) != np.signbit(rounded), np.inf, ulps)
     both = np.isnan(got) & np.isnan(rounded)
-    return np.where(both, 0.0, np.where(np.isnan(got) | np.isnan(rounded), np.inf, ulps))
+    return np.where(
+        both, 0.0, np.where(np.isnan(got) | np.isnan(rounded), np.inf, ulps)
+    )
 
 
 def _next_to_infinity(a: Array, b: Array) -> Any:
@@ -82,13 +90,48 @@ def strata(dtype: DType, each: int, seed: int = 0) -> Array:
     exponents = np.arange(1 << (dtype.bits - mantissa), dtype=unsigned).repeat(each)
     fraction = rng.integers(0, 1 << mantissa, exponents.size, unsigned)
     every = ((exponents << unsigned(mantissa)) | fraction).view(t)
-    ranges = [rng.uniform(-a, a, 40 * each) for a in (0.01, 0.5, 1.0, 2.0, 5.0, 20.0, 100.0, 750.0)]
-    near_one = 1 + rng.uniform(-1, 1, 40 * each) * 10.0 ** rng.uniform(-16, -1, 40 * each)
+    ranges = [
+        rng.uniform(-a, a, 40 * each)
+        for a in (0.01, 0.5, 1.0, 2.0, 5.0, 20.0, 100.0, 750.0)
+    ]
+    near_one = 1 + rng.uniform(-1, 1, 40 * each) * 10.0 ** rng.uniform(
+        -16, -1, 40 * each
+    )
     tiny, largest = np.finfo(t).smallest_subnormal, np.finfo(t).max
-    values = [0.0, 1.0, 0.5, 2.0, np.inf, np.nan, tiny, largest, np.finfo(t).tiny, 0.25, 3.0, 10.0]
-    limits = [88.7, 88.73, 89.0, 103.9, 104.1, 127.0, 128.0, 149.0, 709.7, 709.79, 710.5, 745.1]
+    values = [
+        0.0,
+        1.0,
+        0.5,
+        2.0,
+        np.inf,
+        np.nan,
+        tiny,
+        largest,
+        np.finfo(t).tiny,
+        0.25,
+        3.0,
+        10.0,
+    ]
+    limits = [
+        88.7,
+        88.73,
+        89.0,
+        103.9,
+        104.1,
+        127.0,
+        128.0,
+        149.0,
+        709.7,
+        709.79,
+        710.5,
+        745.1,
+    ]
     halves = np.arange(1, 80) * (np.pi / 4)
     with np.errstate(over="ignore"):
-        special = np.concatenate([values, limits, halves, 2.0 ** np.arange(-60, 60)]).astype(t)
-        x = np.concatenate([every, *ranges, near_one, special, -special], dtype=t, casting="unsafe")
+        special = np.concatenate(
+            [values, limits, halves, 2.0 ** np.arange(-60, 60)]
+        ).astype(t)
+        x = np.concatenate(
+            [every, *ranges, near_one, special, -special], dtype=t, casting="unsafe"
+        )
     return np.resize(x, -(-x.size // LANES) * LANES)

@@ -29,7 +29,9 @@ def _erf(x: Array) -> Any:
 
 
 SPECIAL: dict[str, Callable[[Array], Any]] = {"sigmoid": _sigmoid, "erf": _erf}
-UNARY = sorted(f for f, d in EXPANSIONS if d == "float32" and f not in ("pow", "arctan2"))
+UNARY = sorted(
+    f for f, d in EXPANSIONS if d == "float32" and f not in ("pow", "arctan2")
+)
 # Checked on all 2**32 inputs; the others on a sixteenth of them.
 EXHAUSTIVE = ("cos", "erf", "exp", "log", "sigmoid", "sin", "tanh")
 
@@ -57,7 +59,9 @@ def test_strata(function: str) -> None:
 
 @pytest.mark.parametrize("function", sorted(f for f, _ in AVX512))
 def test_strata_without_avx512(function: str) -> None:
-    machine = replace(host(), features=tuple(f for f in host().features if "avx512" not in f))
+    machine = replace(
+        host(), features=tuple(f for f in host().features if "avx512" not in f)
+    )
     x = strata(float32, 100)
     got = compiled(function, float32, 1, x.size, machine=machine)(x)
     check(function, x, got=got, want=reference(function, x))
@@ -138,5 +142,7 @@ def test_bounded_by_one() -> None:
     x = x[~np.isnan(x)]
     x = x[: x.size // 16 * 16]
     for function in ("erf", "tanh", "sigmoid", "sin", "cos"):
-        finite = np.where(np.isinf(x), np.float32(1), x) if function in ("sin", "cos") else x
+        finite = (
+            np.where(np.isinf(x), np.float32(1), x) if function in ("sin", "cos") else x
+        )
         assert np.abs(compiled(function, float32, 1, x.size)(finite)).max() <= 1

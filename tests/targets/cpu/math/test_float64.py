@@ -31,7 +31,9 @@ SPECIAL: dict[str, Exact] = {
     "log2": lambda x: mpmath.log(x, 2),
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
 }
-UNARY = sorted(f for f, d in EXPANSIONS if d == "float64" and f not in ("pow", "arctan2"))
+UNARY = sorted(
+    f for f, d in EXPANSIONS if d == "float64" and f not in ("pow", "arctan2")
+)
 
 
 def reference(function: str, *inputs: Array) -> tuple[Array, Array]:
@@ -42,7 +44,9 @@ def reference(function: str, *inputs: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         high = np.array(rough(*inputs))
     low = np.zeros_like(high)
-    ordinary = np.logical_and.reduce([np.isfinite(x) & (x != 0) for x in (high, *inputs)])
+    ordinary = np.logical_and.reduce(
+        [np.isfinite(x) & (x != 0) for x in (high, *inputs)]
+    )
     with mpmath.workprec(300):
         for i in np.flatnonzero(ordinary):
             value = mpmath.re(exact(*(mpmath.mpf(float(x[i])) for x in inputs)))

@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.base.dtypes import float32, int32
 from tilewright.compute.nodes import Computation
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import Var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import For
@@ -27,7 +27,9 @@ from tilewright.targets.registry import target
 SMALL = replace(host(), l2=2048, cores=2)  # so that small data is large
 
 
-def reduced(shape: Sequence[int], axes: Sequence[int], op: str = "add") -> list[Computation]:
+def reduced(
+    shape: Sequence[int], axes: Sequence[int], op: str = "add"
+) -> list[Computation]:
     """The reduction of `x` over some axes, and a map behind it where it is a sum of floats."""
     x = Buffer("x", tuple(shape), float32 if op == "add" else int32)
     kept = [n for n in range(len(shape)) if n not in axes]
@@ -87,7 +89,9 @@ def test_sums(case: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     for exact in (False, True):
         p = choose(reduced(shape, axes), Context(SMALL, exact=exact))
-        np.testing.assert_allclose(run(p, x), 2 * x.sum(axes, np.float64), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            run(p, x), 2 * x.sum(axes, np.float64), rtol=1e-4, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))

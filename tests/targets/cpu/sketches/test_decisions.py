@@ -80,7 +80,9 @@ def test_products_stay_within_what_the_machine_gives(name: str, size: int) -> No
 def test_the_count_sees_panels_that_displace_themselves() -> None:
     """What was decided before: 1024 rows 4 kB apart, never copied."""
     point, machine = decided("cascadelake", 1024, 1024, 1024)
-    sketch = sketches(plain(product(1024, 1024, 1024)), product(1024, 1024, 1024), Context(machine))
+    sketch = sketches(
+        plain(product(1024, 1024, 1024)), product(1024, 1024, 1024), Context(machine)
+    )
     before = sketch[0].at({**point.values, "pack.B": False})
     assert far_bytes(before, machine, 1024, 1024, 1024) > FAR
 
@@ -102,12 +104,17 @@ def test_rows_a_power_of_two_apart_share_few_places(
 
 def dilated(channels: int, out: int, size: int, dilation: int) -> Computation:
     """A 3x3 convolution with padding of one image."""
-    x, w = Buffer("x", (channels, size, size), float32), Buffer("w", (out, channels, 3, 3), float32)
+    x, w = (
+        Buffer("x", (channels, size, size), float32),
+        Buffer("w", (out, channels, 3, 3), float32),
+    )
     y = Buffer("y", (out, size, size), float32)
 
     def value(o, i, j, c, m, n):  # type: ignore[no-untyped-def]
         a, b = i + m * dilation - dilation, j + n * dilation - dilation
-        inside = (const(0) <= a) & (a < const(size)) & (const(0) <= b) & (b < const(size))
+        inside = (
+            (const(0) <= a) & (a < const(size)) & (const(0) <= b) & (b < const(size))
+        )
         return Select(inside, x[c, a, b], const(0.0, float32)) * w[o, c, m, n]
 
     return reduce_("conv", y, (channels, 3, 3), "add", value)

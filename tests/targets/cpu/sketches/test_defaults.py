@@ -11,9 +11,9 @@ import pytest
 from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_, padded, reduce_
-from tilewright.compute.laws import follow, order_dims
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import follow, order_dims
 from tilewright.expr.nodes import Buffer, Max, call, const
 from tilewright.loops import interp
 from tilewright.loops.lower import lower
@@ -44,7 +44,9 @@ def matmul(m: int, n: int, k: int, epilogue: bool = True) -> Case:
     product = reduce_("mm", t, (k,), "add", lambda i, j, r: a[i, r] * b[r, j])
     if not epilogue:
         return [product], [a, b], t, [b]
-    relu = follow(product, map_("relu", out, lambda i, j: Max(t[i, j] + c[j], const(0, float32))))
+    relu = follow(
+        product, map_("relu", out, lambda i, j: Max(t[i, j] + c[j], const(0, float32)))
+    )
     assert relu is not None
     return [product, relu], [a, b, c], out, [b, c]
 
@@ -63,20 +65,27 @@ def conv(size: int, cin: int, cout: int, kernel: int, stride: int) -> Case:
         (cin, kernel, kernel),
         "add",
         lambda n, h, v, q, c, i, j: (
-            padded(x, (n, h * stride + i - pad, v * stride + j - pad, c), 0.0) * w[q, c, i, j]
+            padded(x, (n, h * stride + i - pad, v * stride + j - pad, c), 0.0)
+            * w[q, c, i, j]
         ),
     )
     return [c], [x, w], y, [w]
 
 
 def depthwise() -> Case:
-    x, w, y = buffer("x", 1, 6, 6, 40), buffer("w", 40, 1, 3, 3), buffer("y", 1, 6, 6, 40)
+    x, w, y = (
+        buffer("x", 1, 6, 6, 40),
+        buffer("w", 40, 1, 3, 3),
+        buffer("y", 1, 6, 6, 40),
+    )
     c = reduce_(
         "dw",
         y,
         (3, 3),
         "add",
-        lambda n, h, v, q, i, j: padded(x, (n, h + i - 1, v + j - 1, q), 0.0) * w[q, 0, i, j],
+        lambda n, h, v, q, i, j: (
+            padded(x, (n, h + i - 1, v + j - 1, q), 0.0) * w[q, 0, i, j]
+        ),
     )
     return [c], [x, w], y, [w]
 
@@ -88,7 +97,9 @@ def max_pool() -> Case:
         y,
         (3, 3),
         "max",
-        lambda n, h, v, q, i, j: padded(x, (n, 2 * h + i - 1, 2 * v + j - 1, q), float("-inf")),
+        lambda n, h, v, q, i, j: padded(
+            x, (n, 2 * h + i - 1, 2 * v + j - 1, q), float("-inf")
+        ),
     )
     return [c], [x], y, []
 
@@ -103,7 +114,9 @@ def softmax(rows: int, columns: int) -> Case:
     return (
         [
             reduce_("max", m, (columns,), "max", lambda i, k: x[i, k]),
-            reduce_("sum", s, (columns,), "add", lambda i, k: call("exp", x[i, k] - m[i])),
+            reduce_(
+                "sum", s, (columns,), "add", lambda i, k: call("exp", x[i, k] - m[i])
+            ),
             map_("div", y, lambda i, j: call("exp", x[i, j] - m[i]) / s[i]),
         ],
         [x],
@@ -119,7 +132,9 @@ def attention(rows: int, keys: int, size: int, scaled: bool) -> Case:
     top, total = buffer("top", 2, rows), buffer("total", 2, rows)
     rated = x if scaled else s
     steps = [
-        reduce_("scores", s, (size,), "add", lambda b, i, j, r: q[b, i, r] * k[b, j, r]),
+        reduce_(
+            "scores", s, (size,), "add", lambda b, i, j, r: q[b, i, r] * k[b, j, r]
+        ),
         map_("scaled", x, lambda b, i, j: s[b, i, j] * 0.25),
         reduce_("max", top, (keys,), "max", lambda b, i, j: rated[b, i, j]),
         map_("exp", e, lambda b, i, j: call("exp", rated[b, i, j] - top[b, i])),
@@ -150,7 +165,10 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
     "softmax": ("rows", lambda: softmax(5, 150)),
     "softmax of a short row": ("rows", lambda: softmax(4, 10)),
     "attention": ("attention", lambda: attention(9, 20, 5, scaled=True)),
-    "attention without a scale": ("attention", lambda: attention(5, 33, 17, scaled=False)),
+    "attention without a scale": (
+        "attention",
+        lambda: attention(5, 33, 17, scaled=False),
+    ),
     "transpose": ("map", transposed),
 }
 
@@ -177,11 +195,15 @@ def test_a_sketch_applies_and_keeps_the_result(name: str, level: str) -> None:
     seen: Sequence[Buffer] = [views.get(b, b) for b in (*inputs, out)]
     plain = lower("k", group, seen, seen[-1:])
     with events.record() as log:
-        s = default(plain, group, Context(machine(level), {views.get(b, b) for b in weights}))
+        s = default(
+            plain, group, Context(machine(level), {views.get(b, b) for b in weights})
+        )
     assert not [e for e in log if e.kind == "sketch-refused"]
     verify(s.kernel)
     expected = results(plain, seen[-1])
-    np.testing.assert_allclose(results(s.kernel, seen[-1]), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        results(s.kernel, seen[-1]), expected, rtol=1e-4, atol=1e-5
+    )
     assert str(replay(plain, s.trace)) == str(s.kernel)
 
 

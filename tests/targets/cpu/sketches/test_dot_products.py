@@ -16,8 +16,8 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import reducer
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.driver.compile import text
-from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel
@@ -35,7 +35,9 @@ NEW = replace(machine("sapphirerapids"), cores=2)
 
 def needs(feature: str) -> pytest.MarkDecorator:
     """Skip where this processor lacks a feature."""
-    return pytest.mark.skipif(not host().has(feature), reason=f"this processor has no {feature}")
+    return pytest.mark.skipif(
+        not host().has(feature), reason=f"this processor has no {feature}"
+    )
 
 
 def product(
@@ -48,12 +50,20 @@ def product(
         )
     )
     return [
-        reduce_("mm", t, (k,), "add", lambda i, j, k: cast(x[i, k], out) * cast(w[k, j], out)),
+        reduce_(
+            "mm",
+            t,
+            (k,),
+            "add",
+            lambda i, j, k: cast(x[i, k], out) * cast(w[k, j], out),
+        ),
         map_("more", y, lambda i, j: t[i, j] + t[i, j]),
     ]
 
 
-def convolution(height: int, channels: int, out: int, first: bool, outside: int) -> Computation:
+def convolution(
+    height: int, channels: int, out: int, first: bool, outside: int
+) -> Computation:
     """3x1 windows over padded uint8 maps, channels first or last."""
     shape = (channels, height) if first else (height, channels)
     x, w = Buffer("x", shape, uint8), Buffer("w", (out, channels, 3), int8)
@@ -64,7 +74,9 @@ def convolution(height: int, channels: int, out: int, first: bool, outside: int)
         at = h + r - 1
         read = x[c, at] if first else x[at, c]
         inside = (const(0) <= at) & (at < const(height))
-        return cast(Select(inside, read, const(outside, uint8)), int32) * cast(w[o, c, r], int32)
+        return cast(Select(inside, read, const(outside, uint8)), int32) * cast(
+            w[o, c, r], int32
+        )
 
     return reduce_("conv", y, (channels, 3), "add", value)
 
@@ -92,7 +104,9 @@ def native(kernel: Kernel) -> np.ndarray:
 
 
 def default(computations: list[Computation], at: Context | None = None):
-    return sketches(plain(computations), computations, at or Context(host()))[0].default()
+    return sketches(plain(computations), computations, at or Context(host()))[
+        0
+    ].default()
 
 
 @needs("avx512vnni")
@@ -114,8 +128,14 @@ def test_products_of_bytes_are_exact_at_any_size(size):
 
 @needs("avx512vnni")
 def test_a_row_times_a_matrix_is_exact():
-    x, w, y = Buffer("x", (13,), uint8), Buffer("w", (13, 40), int8), Buffer("y", (40,), int32)
-    c = reduce_("mm", y, (13,), "add", lambda j, k: cast(x[k], int32) * cast(w[k, j], int32))
+    x, w, y = (
+        Buffer("x", (13,), uint8),
+        Buffer("w", (13, 40), int8),
+        Buffer("y", (40,), int32),
+    )
+    c = reduce_(
+        "mm", y, (13,), "add", lambda j, k: cast(x[k], int32) * cast(w[k, j], int32)
+    )
     point = default([c], Context(host(), {w}))
     assert "vpdpbusd(" in str(point.schedule)
     np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))
@@ -123,7 +143,9 @@ def test_a_row_times_a_matrix_is_exact():
 
 @needs("avx512vnni")
 @pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
-@pytest.mark.parametrize(("channels", "outside"), [(8, 3), (6, 0), (3, 0), (3, 7)], ids=str)
+@pytest.mark.parametrize(
+    ("channels", "outside"), [(8, 3), (6, 0), (3, 0), (3, 7)], ids=str
+)
 def test_convolutions_with_padding_are_exact(first, channels, outside):
     c = convolution(9, channels, 20, first, outside)
     point = default([c])
@@ -163,7 +185,11 @@ def test_floats_outside_need_whole_words():
     x, w = Buffer("x", (31,), bfloat16), Buffer("w", (20, 3), bfloat16)
     y = Buffer("y", (29, 20), float32)
     f = reduce_(
-        "conv", y, (3,), "add", lambda i, o, k: cast(x[i + k], float32) * cast(w[o, k], float32)
+        "conv",
+        y,
+        (3,),
+        "add",
+        lambda i, o, k: cast(x[i + k], float32) * cast(w[o, k], float32),
     )
     assert "conv.intrinsic" not in default([f], Context(NEW)).values
 
@@ -182,7 +208,9 @@ def test_random_points_are_exact():
                 continue
             seen.add(point.values.get(f"{computations[0].name}.intrinsic"))
             verify(point.schedule.kernel)
-            np.testing.assert_array_equal(native(point.schedule.kernel), want, str(point.values))
+            np.testing.assert_array_equal(
+                native(point.schedule.kernel), want, str(point.values)
+            )
         assert seen == {"cpu.vpdpbusd", None}
 
 
@@ -192,7 +220,9 @@ def test_bfloat16_is_within_its_tolerance():
     point = default(computations)
     assert "vdpbf16ps(" in str(point.schedule)
     want = native(plain(computations))
-    np.testing.assert_allclose(native(point.schedule.kernel), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        native(point.schedule.kernel), want, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_exact_code_takes_exact_intrinsics_only():
@@ -221,8 +251,18 @@ def test_the_parameter_can_be_turned_off():
 
 
 def test_factors_in_either_order_and_weights_by_rows():
-    x, w, y = Buffer("x", (6, 8), uint8), Buffer("w", (32, 8), int8), Buffer("y", (6, 32), int32)
-    c = reduce_("mm", y, (8,), "add", lambda i, j, k: cast(w[j, k], int32) * cast(x[i, k], int32))
+    x, w, y = (
+        Buffer("x", (6, 8), uint8),
+        Buffer("w", (32, 8), int8),
+        Buffer("y", (6, 32), int32),
+    )
+    c = reduce_(
+        "mm",
+        y,
+        (8,),
+        "add",
+        lambda i, j, k: cast(w[j, k], int32) * cast(x[i, k], int32),
+    )
     point = default([c], Context(NEW))
     verify(point.schedule.kernel)
     assert "vpdpbusd(" in str(point.schedule)
@@ -255,7 +295,9 @@ def on_tiles(kernel: Kernel, seed: int = 0) -> tuple[np.ndarray, ...]:
     """The arrays of a kernel after a run with simulated tiles."""
     rng = np.random.default_rng(seed)
     arrays = [
-        rng.integers(int(b.dtype.min), int(b.dtype.max) + 1, b.shape).astype(b.dtype.numpy)
+        rng.integers(int(b.dtype.min), int(b.dtype.max) + 1, b.shape).astype(
+            b.dtype.numpy
+        )
         if b.dtype.is_int
         else rng.integers(-8, 9, b.shape).astype(b.dtype.numpy)
         for b in kernel.params
@@ -271,7 +313,11 @@ def on_tiles(kernel: Kernel, seed: int = 0) -> tuple[np.ndarray, ...]:
 )
 @pytest.mark.parametrize(
     ("dtypes", "name"),
-    [((uint8, int8), "tdpbusd"), ((int8, int8), "tdpbssd"), ((bfloat16, bfloat16), "tdpbf16ps")],
+    [
+        ((uint8, int8), "tdpbusd"),
+        ((int8, int8), "tdpbssd"),
+        ((bfloat16, bfloat16), "tdpbf16ps"),
+    ],
     ids=["u8s8", "s8s8", "bf16"],
 )
 def test_processors_with_tiles_use_them(size, side, dtypes, name):
@@ -312,7 +358,12 @@ def test_tiles_are_the_default_where_little_of_them_is_padding():
         default(product(*size), Context(NEW)).values["mm.intrinsic"]
         for size in [(64, 64, 64), (40, 40, 64), (64, 64, 30), (15, 64, 64)]
     ]
-    assert values == ["cpu.tdpbusd.32", "cpu.tdpbusd.16", "cpu.vpdpbusd", "cpu.vpdpbusd"]
+    assert values == [
+        "cpu.tdpbusd.32",
+        "cpu.tdpbusd.16",
+        "cpu.vpdpbusd",
+        "cpu.vpdpbusd",
+    ]
 
 
 @pytest.mark.parametrize("side", [16, 32])
@@ -322,7 +373,9 @@ def test_random_points_with_tiles(side):
     sketch = sketches(kernel, computations, Context(NEW))[0]
     r = random.Random(side)
     for _ in range(5):
-        drawn = Choices({"mm.intrinsic": f"cpu.tdpbusd.{side}"}, lambda _, some, __: r.choice(some))
+        drawn = Choices(
+            {"mm.intrinsic": f"cpu.tdpbusd.{side}"}, lambda _, some, __: r.choice(some)
+        )
         after = sketch.run(drawn).kernel
         verify(after)
         x, w, y = (a.astype(np.int64) for a in on_tiles(after))

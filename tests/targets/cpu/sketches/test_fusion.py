@@ -14,7 +14,7 @@ from tilewright.base import dtypes, events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.nodes import PS, Computation
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import Buffer, Max, const
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
@@ -53,10 +53,12 @@ def blur(h: int, w: int) -> list[Computation]:
 def perceptron(m: int, k: int, h: int, n: int) -> list[Computation]:
     """Product, bias, ReLU, product."""
     x, w, b, v = (
-        Buffer(name, s, f32) for name, s in zip("XWBV", [(m, k), (k, h), (h,), (h, n)], strict=True)
+        Buffer(name, s, f32)
+        for name, s in zip("XWBV", [(m, k), (k, h), (h,), (h, n)], strict=True)
     )
     t, u, y = (
-        Buffer(name, s, f32) for name, s in zip("TUY", [(m, h), (m, h), (m, n)], strict=True)
+        Buffer(name, s, f32)
+        for name, s in zip("TUY", [(m, h), (m, h), (m, n)], strict=True)
     )
     return [
         reduce_("mm1", t, (k,), "add", lambda i, j, k: x[i, k] * w[k, j]),
@@ -72,7 +74,9 @@ def pooled(n: int, c: int, o: int) -> list[Computation]:
     f = lambda i, j, o, p, q, k: x[i + p, j + q, k] * w[p, q, k, o]  # noqa: E731
     return [
         reduce_("conv", t, (3, 3, c), "add", f),
-        reduce_("pool", y, (2, 2), "max", lambda i, j, o, p, q: t[2 * i + p, 2 * j + q, o]),
+        reduce_(
+            "pool", y, (2, 2), "max", lambda i, j, o, p, q: t[2 * i + p, 2 * j + q, o]
+        ),
     ]
 
 
@@ -99,7 +103,9 @@ def same(point: Point, results) -> None:
     verify(after)
     for run in (results, native):
         for want, got in zip(run(before), run(after), strict=True):
-            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=str(point.values))
+            np.testing.assert_allclose(
+                got, want, rtol=2e-5, atol=2e-5, err_msg=str(point.values)
+            )
     again = replay(before, Trace.from_json(point.schedule.trace.to_json()))
     assert repr(again) == repr(after)
 
@@ -110,24 +116,40 @@ def candidates(point: Point, name: str) -> tuple[object, ...]:
 
 def places(point: Point) -> list[object]:
     """Where intermediate results are computed that are not at the root."""
-    return [v for name, v in point.values.items() if name.startswith("at.") and v != "root"]
+    return [
+        v for name, v in point.values.items() if name.startswith("at.") and v != "root"
+    ]
 
 
 CASES = {
-    "blur in tiles": (blur(12, 20), {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.j.o"}),
+    "blur in tiles": (
+        blur(12, 20),
+        {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.j.o"},
+    ),
     "blur in rows": (blur(12, 20), {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.i.o"}),
-    "blur in odd tiles": (blur(11, 13), {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.j.o"}),
+    "blur in odd tiles": (
+        blur(11, 13),
+        {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.j.o"},
+    ),
     "blur in two levels": (
         blur(12, 20),
         {"fuse.by.i": 6, "fuse.by.j": 8, "fuse.by.i.inner": 2, "at.BX": "by.i.i.o"},
     ),
     "blur in a sliding window": (
         blur(12, 20),
-        {"fuse.by.i": 6, "fuse.by.i.inner": 1, "at.BX": "by.i.o", "slide.BX": "by.i.i.o"},
+        {
+            "fuse.by.i": 6,
+            "fuse.by.i.inner": 1,
+            "at.BX": "by.i.o",
+            "slide.BX": "by.i.i.o",
+        },
     ),
     "two products": (perceptron(12, 6, 8, 8), {"fuse.mm2.i": 4, "at.U": "Y.acc.w0.o"}),
     "odd products": (perceptron(9, 5, 7, 6), {"fuse.mm2.i": 4, "at.U": "Y.acc.w0.o"}),
-    "convolution and pooling": (pooled(8, 3, 8), {"fuse.pool.i": 2, "at.T": "Y.acc.w0.o"}),
+    "convolution and pooling": (
+        pooled(8, 3, 8),
+        {"fuse.pool.i": 2, "at.T": "Y.acc.w0.o"},
+    ),
 }
 
 
@@ -142,7 +164,9 @@ def test_producers_in_blocks_of_their_consumers(case, results):
 def test_the_blur_with_its_first_stage_in_each_tile(golden):
     sketch = sketch_of(blur(64, 128), Context(V3))
     assert sketch is not None
-    point = sketch.at({"fuse.by.i": 16, "fuse.by.j": 64, "at.BX": "by.j.o", "bx.vectors": 1})
+    point = sketch.at(
+        {"fuse.by.i": 16, "fuse.by.j": 64, "at.BX": "by.j.o", "bx.vectors": 1}
+    )
     assert candidates(point, "inline.BX") == (True, False)
     assert candidates(point, "at.BX") == ("root", "by.i.o", "by.j.o")
     golden("fused_blur", str(point.schedule))
@@ -154,7 +178,9 @@ def test_a_sliding_window_computes_each_row_of_a_block_once():
     place = {"fuse.by.i": 6, "fuse.by.i.inner": 1, "at.BX": "by.i.o"}
     point = sketch.at(place | {"slide.BX": "by.i.i.o"})
     assert candidates(point, "slide.BX") == (None, "by.i.i.o")
-    assert "for bx.i.warm in 2" in str(point.schedule) and "for bx.i in 1" in str(point.schedule)
+    assert "for bx.i.warm in 2" in str(point.schedule) and "for bx.i in 1" in str(
+        point.schedule
+    )
     assert "slide.BX" not in sketch.at(place | {"at.BX": "by.i.i.o"}).values
 
 
@@ -180,7 +206,9 @@ def test_parts_of_two_readers_stay_where_both_find_them():
     point = sketch.at({"fuse.y.i": 4})
     assert "at.T" not in point.values
     assert candidates(point, "at.R") == ("root", "Y.acc.w0.o")
-    with pytest.raises(ScheduleError, match=r"parameter at\.R: 'y\.i' is not possible here"):
+    with pytest.raises(
+        ScheduleError, match=r"parameter at\.R: 'y\.i' is not possible here"
+    ):
         sketch.at({"fuse.y.i": 4, "at.R": "y.i"})
 
 
@@ -189,7 +217,16 @@ def test_scans_have_no_blocks():
     read = lambda i, j: t[i, j]  # noqa: E731
     computations = [
         reduce_("t", t, (8,), "add", lambda i, j, k: x[i, k] * x[k, j]),
-        reduce_("y", y, (8,), "add", read, extents=(8,), combine=PS, index=lambda i, j: (i, j)),
+        reduce_(
+            "y",
+            y,
+            (8,),
+            "add",
+            read,
+            extents=(8,),
+            combine=PS,
+            index=lambda i, j: (i, j),
+        ),
     ]
     sketch = sketch_of(computations, Context(Plain()))
     assert sketch is not None
@@ -217,7 +254,13 @@ def test_by_default_no_guard_is_in_the_way_of_tiles():
     t, y = Buffer("T", (224, 32, 32), f32), Buffer("Y", (112, 32, 32), f32)
     computations = [
         reduce_("t", t, (3,), "add", lambda i, j, c, k: x[i, j, k] * w[k, c]),
-        reduce_("y", y, (3,), "max", lambda i, j, c, k: padded(t, (2 * i + k - 1, j, c), 0.0)),
+        reduce_(
+            "y",
+            y,
+            (3,),
+            "max",
+            lambda i, j, c, k: padded(t, (2 * i + k - 1, j, c), 0.0),
+        ),
     ]
     sketch = sketch_of(computations, Context(V3))
     assert sketch is not None
@@ -226,11 +269,17 @@ def test_by_default_no_guard_is_in_the_way_of_tiles():
 
 def test_a_rule_that_is_refused_leaves_the_other_parts_alone(results):
     """A block at the border needs rows that do not exist: the guard is in the way of tiles."""
-    x, t, y = Buffer("X", (7, 4), f32), Buffer("T", (7, 8), f32), Buffer("Y", (4, 8), f32)
+    x, t, y = (
+        Buffer("X", (7, 4), f32),
+        Buffer("T", (7, 8), f32),
+        Buffer("Y", (4, 8), f32),
+    )
     w = Buffer("W", (4, 8), f32)
     computations = [
         reduce_("t", t, (4,), "add", lambda i, j, k: x[i, k] * w[k, j]),
-        reduce_("y", y, (2,), "max", lambda i, j, k: padded(t, (2 * i + k - 1, j), 0.0)),
+        reduce_(
+            "y", y, (2,), "max", lambda i, j, k: padded(t, (2 * i + k - 1, j), 0.0)
+        ),
     ]
     sketch = sketch_of(computations, Context(Plain()))
     assert sketch is not None
@@ -260,4 +309,7 @@ def test_no_random_point_is_refused_and_all_compute_the_same(results):
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(8))
 def test_many_random_points(batch, results):
-    assert sum(random_points(seed, 4, results) for seed in range(100 + batch, 500, 8)) >= 25
+    assert (
+        sum(random_points(seed, 4, results) for seed in range(100 + batch, 500, 8))
+        >= 25
+    )

@@ -11,8 +11,8 @@ from tests.targets.cpu.sketches.machines import Small
 from tests.targets.cpu.sketches.test_sketches import native
 from tilewright.base.dtypes import DType, bfloat16, float32
 from tilewright.compute.build import cast, map_, reduce_
-from tilewright.compute.laws import follow
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import follow
 from tilewright.expr.nodes import Add, Buffer, const
 from tilewright.ir.node import substitute
 from tilewright.loops.interp import run
@@ -36,12 +36,25 @@ class Caches(Small):
 
 
 def grouped(
-    rows: int, groups: int, width: int, depth: int, shuffled: bool = True, dtype: DType = float32
+    rows: int,
+    groups: int,
+    width: int,
+    depth: int,
+    shuffled: bool = True,
+    dtype: DType = float32,
 ) -> tuple[list[Computation], Buffer]:
     """A product per group, and a map that stores the groups' results shuffled or not; weights."""
-    x, w = Buffer("X", (rows, groups, depth), float32), Buffer("W", (groups, width, depth), float32)
-    t, b = Buffer("T", (rows, groups, width), float32), Buffer("B", (groups, width), float32)
-    total = reduce_("mm", t, (depth,), "add", lambda r, g, j, k: x[r, g, k] * w[g, j, k])
+    x, w = (
+        Buffer("X", (rows, groups, depth), float32),
+        Buffer("W", (groups, width, depth), float32),
+    )
+    t, b = (
+        Buffer("T", (rows, groups, width), float32),
+        Buffer("B", (groups, width), float32),
+    )
+    total = reduce_(
+        "mm", t, (depth,), "add", lambda r, g, j, k: x[r, g, k] * w[g, j, k]
+    )
     value = lambda r, g, j: cast(t[r, g, j] + b[g, j], dtype)  # noqa: E731
     if shuffled:
         y = Buffer("Y", (rows, width, groups), dtype)
@@ -100,17 +113,23 @@ def test_both_choices_agree(whole, groups, dtype, results):
     assert (schedule.loops.index("y.g") > schedule.loops.index("y.j.o")) == whole
     for a, *both in zip(results(kernel), results(after), native(after), strict=True):
         for b in both:
-            np.testing.assert_allclose(b, a, rtol=2e-2 if dtype is bfloat16 else 2e-5, atol=2e-5)
+            np.testing.assert_allclose(
+                b, a, rtol=2e-2 if dtype is bfloat16 else 2e-5, atol=2e-5
+            )
 
 
 def test_groups_within_rows_leave_the_rows_to_the_threads():
     computations, w = grouped(64, 4, 40, 6, shuffled=False)
     point = sketch(computations, w, Caches()).at({"mm.parallel": True})
     assert "mm.interleaved" not in point.values
-    outer = next(f for f in loops_of(point.schedule.kernel.body) if f.kind == "parallel")
+    outer = next(
+        f for f in loops_of(point.schedule.kernel.body) if f.kind == "parallel"
+    )
     assert outer.var.name.startswith("y.r.o")
     first, second = (lines(point.schedule.kernel, n) for n in (0, 1))
-    assert len(first & second) <= 40 * 4 // (LINE // 4) + 2  # of the row where the threads meet
+    assert (
+        len(first & second) <= 40 * 4 // (LINE // 4) + 2
+    )  # of the row where the threads meet
 
 
 def test_what_does_not_fit_the_caches_stays_as_it_was():
@@ -122,14 +141,23 @@ def test_what_does_not_fit_the_caches_stays_as_it_was():
 def test_phases_leave_their_tiles_in_rows_of_results(channels, results):
     """As in a transposed convolution stored channel-first: `y[c, i, 2 * j + q]`."""
     x, w = Buffer("X", (6, 9, 23), float32), Buffer("W", (2, channels, 6), float32)
-    t, y = Buffer("T", (9, 23, 2, channels), float32), Buffer("Y", (channels, 9, 23, 2), float32)
+    t, y = (
+        Buffer("T", (9, 23, 2, channels), float32),
+        Buffer("Y", (channels, 9, 23, 2), float32),
+    )
     total = reduce_("mm", t, (6,), "add", lambda i, j, q, c, k: x[k, i, j] * w[q, c, k])
     behind = follow(total, map_("y", y, lambda c, i, j, q: t[i, j, q, c] + 1.0))
     assert behind is not None
     kernel = plain([total, behind])
-    after = sketch([total, behind], w, Caches()).at({"mm.interleaved": True}).schedule.kernel
+    after = (
+        sketch([total, behind], w, Caches())
+        .at({"mm.interleaved": True})
+        .schedule.kernel
+    )
     verify(after)
     (unit,) = (found.stmt for found in walk(after.body) if isinstance(found.stmt, Unit))
-    assert all(size > 2 for size in unit.intrinsic.sizes)  # rows are not of two phases only
+    assert all(
+        size > 2 for size in unit.intrinsic.sizes
+    )  # rows are not of two phases only
     for a, b in zip(results(kernel), native(after), strict=True):
         np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.base.dtypes import float32
 from tilewright.compute.nodes import Computation
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import call
 from tilewright.graph.ops.norm import exponentials
 from tilewright.loops.lower import lower
@@ -63,7 +63,10 @@ def test_the_next_row_is_fetched_where_functions_of_large_data_are_computed() ->
 
 
 def test_nothing_is_fetched_of_small_data_or_where_memory_is_never_idle() -> None:
-    for kernel in (scheduled(softmax(), Context(host())), scheduled(centered(), Context(SMALL))):
+    for kernel in (
+        scheduled(softmax(), Context(host())),
+        scheduled(centered(), Context(SMALL)),
+    ):
         assert prefetches(kernel) == []
         assert "prefetch" not in target("cpu").text(kernel, "k", "llvm")
 

@@ -11,7 +11,7 @@ import pytest
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int64
 from tilewright.compute.build import cast, padded
 from tilewright.compute.nodes import Computation
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import Load, Var, call
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel, Unit
@@ -25,9 +25,14 @@ from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.targets.registry import target
 
 
-def permuted(shape: Sequence[int], axes: Sequence[int], dtype: DType = float32) -> Computation:
+def permuted(
+    shape: Sequence[int], axes: Sequence[int], dtype: DType = float32
+) -> Computation:
     """`y = x.transpose(axes)`."""
-    x, y = Buffer("x", tuple(shape), dtype), Buffer("y", tuple(shape[n] for n in axes), dtype)
+    x, y = (
+        Buffer("x", tuple(shape), dtype),
+        Buffer("y", tuple(shape[n] for n in axes), dtype),
+    )
 
     def read(*index: Var) -> Load:
         return x[tuple(index[list(axes).index(n)] for n in range(len(axes)))]
@@ -52,7 +57,9 @@ def units(p: Point) -> int:
 
 
 def run(p: Point, *arrays: np.ndarray, threads: int = 2) -> np.ndarray:
-    result = Executable(build_kernel(p.schedule.kernel, target("cpu")), threads=threads)(*arrays)
+    result = Executable(
+        build_kernel(p.schedule.kernel, target("cpu")), threads=threads
+    )(*arrays)
     assert isinstance(result, np.ndarray)
     return result
 
@@ -78,7 +85,9 @@ def numbers(shape: Sequence[int], dtype: DType) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [float32, bfloat16, int8, int64], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_permutations(case: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType) -> None:
+def test_permutations(
+    case: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType
+) -> None:
     shape, axes = case
     x = numbers(shape, dtype)
     p = point(permuted(shape, axes, dtype))
@@ -112,14 +121,26 @@ def test_a_map_that_computes_reads_transposed_tiles() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 70, 45), (1, 3, 300), (2, 16, 64)], ids=str)
-def test_narrow_results_leave_their_tiles_transposed(shape: tuple[int, int, int]) -> None:
+def test_narrow_results_leave_their_tiles_transposed(
+    shape: tuple[int, int, int],
+) -> None:
     n, c, k = shape
-    x, b, y = Buffer("x", shape, float32), Buffer("b", (c,), float32), Buffer("y", (n, k, c), int8)
-    p = point(map_("t", y, lambda n, i, j: cast(call("round_even", x[n, j, i] * b[j]), int8)))
+    x, b, y = (
+        Buffer("x", shape, float32),
+        Buffer("b", (c,), float32),
+        Buffer("y", (n, k, c), int8),
+    )
+    p = point(
+        map_("t", y, lambda n, i, j: cast(call("round_even", x[n, j, i] * b[j]), int8))
+    )
     assert units(p) == 1 and "transpose(y[" in str(p.schedule)
     a = np.random.default_rng(0).standard_normal(shape).astype("float32")
     scale = np.linspace(5, 90, c, dtype=np.float32)
-    want = np.clip(np.rint(a * scale[:, None]), -128, 127).astype(np.int8).transpose(0, 2, 1)
+    want = (
+        np.clip(np.rint(a * scale[:, None]), -128, 127)
+        .astype(np.int8)
+        .transpose(0, 2, 1)
+    )
     np.testing.assert_array_equal(run(p, a, scale), want)
 
 
@@ -134,7 +155,8 @@ def test_narrow_results_of_what_lies_both_ways_read_transposed_tiles() -> None:
 
 def test_two_operands_read_across() -> None:
     x, w, y = (
-        Buffer(n, s, float32) for n, s in [("x", (40, 33)), ("w", (40, 33)), ("y", (33, 40))]
+        Buffer(n, s, float32)
+        for n, s in [("x", (40, 33)), ("w", (40, 33)), ("y", (33, 40))]
     )
     p = point(map_("t", y, lambda i, j: x[j, i] * w[j, i]))
     assert units(p) == 2

@@ -12,8 +12,8 @@ from tests.targets.cpu.sketches.test_sketches import native
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_, padded, reduce_
-from tilewright.compute.laws import follow
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import follow
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.verify import verify
 from tilewright.targets.cpu.cost import cost_model
@@ -29,7 +29,10 @@ def convolution(
     depth: int, size: tuple[int, int], width: int, residual: bool = False
 ) -> tuple[list[Computation], Buffer]:
     """3x3 with channels first, a map behind it; the weights."""
-    x, w = Buffer("X", (depth, *size), float32), Buffer("W", (width, depth, 3, 3), float32)
+    x, w = (
+        Buffer("X", (depth, *size), float32),
+        Buffer("W", (width, depth, 3, 3), float32),
+    )
     t, y = (Buffer(n, (width, *size), float32) for n in "TY")
     b = Buffer("B", (width, *size) if residual else (width,), float32)
 
@@ -37,7 +40,9 @@ def convolution(
         return padded(x, (c, h + i - 1, v + j - 1), 0.0) * w[m, c, i, j]
 
     total = reduce_("conv", t, (depth, 3, 3), "add", value)
-    behind = map_("y", y, lambda m, h, v: t[m, h, v] + (b[m, h, v] if residual else b[m]))
+    behind = map_(
+        "y", y, lambda m, h, v: t[m, h, v] + (b[m, h, v] if residual else b[m])
+    )
     aligned = follow(total, behind)
     assert aligned is not None
     return [total, aligned], w
@@ -92,15 +97,22 @@ def test_columns_from_behind_the_cache_are_read_by_fewer_tiles():
         assert sketch.default().values["conv.vector"] == chosen
 
 
-def depthwise(channels: int, size: tuple[int, int], taps: int, stride: int) -> list[Computation]:
+def depthwise(
+    channels: int, size: tuple[int, int], taps: int, stride: int
+) -> list[Computation]:
     """Channels first, with padding that keeps the size."""
     pad = taps // 2
     places = tuple((n + 2 * pad - taps) // stride + 1 for n in size)
-    x, w = Buffer("X", (channels, *size), float32), Buffer("W", (channels, taps, taps), float32)
+    x, w = (
+        Buffer("X", (channels, *size), float32),
+        Buffer("W", (channels, taps, taps), float32),
+    )
     y = Buffer("Y", (channels, *places), float32)
 
     def value(c, h, v, i, j):
-        return padded(x, (c, h * stride + i - pad, v * stride + j - pad), 0.0) * w[c, i, j]
+        return (
+            padded(x, (c, h * stride + i - pad, v * stride + j - pad), 0.0) * w[c, i, j]
+        )
 
     return [reduce_("dw", y, (taps, taps), "add", value)]
 
@@ -108,7 +120,9 @@ def depthwise(channels: int, size: tuple[int, int], taps: int, stride: int) -> l
 @pytest.mark.parametrize("channels", [3, 9])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("taps", [3, 5])
-def test_rows_of_a_depthwise_convolution_share_what_they_read(channels, stride, taps, results):
+def test_rows_of_a_depthwise_convolution_share_what_they_read(
+    channels, stride, taps, results
+):
     computations = depthwise(channels, (11, 13), taps, stride)
     kernel = plain(computations)
     point = sketches(kernel, computations, Context(Small()))[0].default()
@@ -149,7 +163,9 @@ def test_pooling_with_channels_first_is_tiled_along_rows(taps, stride, results):
     computations = [reduce_("pool", y, (taps, taps), "max", value)]
     kernel = plain(computations)
     found = sketches(kernel, computations, Context(Small()))[0]
-    assert (found.name == "tiled") == (stride < 5)  # further apart, rows of the window are read
+    assert (found.name == "tiled") == (
+        stride < 5
+    )  # further apart, rows of the window are read
     after = found.default().schedule.kernel
     verify(after)
     assert ("alloc X.pad" in repr(after)) == (stride in (2, 4))  # lanes that lie apart
@@ -166,5 +182,7 @@ def test_windows_that_do_not_overlap_are_tiled_too(results):
     kernel = plain(computations)
     found = sketches(kernel, computations, Context(Small()))[0]
     assert found.name == "tiled"
-    for a, b in zip(results(kernel), native(found.default().schedule.kernel), strict=True):
+    for a, b in zip(
+        results(kernel), native(found.default().schedule.kernel), strict=True
+    ):
         np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)

@@ -8,7 +8,7 @@ import pytest
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.graph.ops.norm import exponentials
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
@@ -43,7 +43,11 @@ def test_a_sum_runs_with_its_terms_in_the_memory_of_the_result(
     e = exponentials("e", x, [len(shape) - 1], float32)
     total = lambda i: e.total[(*i[:-1], 0)]  # noqa: E731
     steps = [*e.steps, map_("div", y, lambda *i: e.terms[i] / total(i))]
-    values = {"e_sum.joins": joins, "e_exp.in_place": in_place, "e_sum.vectors": vectors}
+    values = {
+        "e_sum.joins": joins,
+        "e_exp.in_place": in_place,
+        "e_sum.vectors": vectors,
+    }
     kernel = best(steps, Context(host())).at(values).schedule.kernel
     verify(kernel)
     assert ("alloc e_exp" in str(kernel)) == (not in_place)
@@ -72,10 +76,14 @@ def test_what_is_added_before_a_norm_runs_with_its_sum() -> None:
         map_("t", t, lambda i, j: x[i, j] + r[i, j]),
         reduce_("s", total, (100,), "add", lambda i, k: t[i, k]),
         reduce_("q", square, (100,), "add", lambda i, k: t[i, k] * t[i, k]),
-        map_("y", y, lambda i, j: (t[i, j] - total[i] / 100.0) / call("sqrt", square[i])),
+        map_(
+            "y", y, lambda i, j: (t[i, j] - total[i] / 100.0) / call("sqrt", square[i])
+        ),
     ]
     plain = lower("k", steps, params=[x, r, y], outputs=[y])
-    schedule = sketches(plain, steps, Context(host()))[0].at({"t.in_place": True}).schedule
+    schedule = (
+        sketches(plain, steps, Context(host()))[0].at({"t.in_place": True}).schedule
+    )
     loops = [name.split(".")[0] for name in schedule.loops]
     assert "s" not in loops and "q" not in loops and "alloc t" not in str(schedule)
     schedule.verify()
@@ -86,7 +94,9 @@ def test_what_is_added_before_a_norm_runs_with_its_sum() -> None:
 def test_any_number_of_rows_at_a_time(shape: tuple[int, int], rows: int) -> None:
     if rows > (most := host().registers // (2 * cost_model(host()).in_flight)):
         pytest.skip(f"this processor's registers hold {most} rows")
-    kernel = best(softmax(*shape), Context(host())).at({"div.rows": rows}).schedule.kernel
+    kernel = (
+        best(softmax(*shape), Context(host())).at({"div.rows": rows}).schedule.kernel
+    )
     verify(kernel)
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     terms = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))

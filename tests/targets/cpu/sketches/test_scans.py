@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.base.dtypes import float32, int32
 from tilewright.compute.nodes import Computation
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import Var
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
@@ -86,12 +86,17 @@ def test_any_parameters_and_threads_give_the_same_maximum(axis: int, seed: int) 
     x = np.random.default_rng(seed).integers(-999, 999, (13, 70, 21)).astype(np.int32)
     p = point(running(x.shape, axis, "max"), Context(host()), seed)
     for threads in (1, 2):
-        np.testing.assert_array_equal(run(p, x, threads), np.maximum.accumulate(x, axis))
+        np.testing.assert_array_equal(
+            run(p, x, threads), np.maximum.accumulate(x, axis)
+        )
 
 
 def test_scans_side_by_side_are_lanes_and_rows_are_interleaved() -> None:
     at = Context(host())
-    assert point(running((50, 256), 0), at).values.keys() == {"run.vectors", "run.parallel"}
+    assert point(running((50, 256), 0), at).values.keys() == {
+        "run.vectors",
+        "run.parallel",
+    }
     rows = point(running((256, 50), 1), at)
     assert rows.values["run.rows"] == 8
     assert "float32[8, 1] in register" in repr(rows.schedule.kernel)

@@ -13,7 +13,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import PS, Computation
-from tilewright.driver.single import build_kernel
+from tilewright.driver.build_kernel import build_kernel
 from tilewright.expr.nodes import Buffer, call
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
@@ -70,7 +70,9 @@ def native(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
     return list(results) if isinstance(results, tuple) else [results]
 
 
-def check(computations: Sequence[Computation], results, r: random.Random, draws: int) -> int:
+def check(
+    computations: Sequence[Computation], results, r: random.Random, draws: int
+) -> int:
     """Compare points of every sketch with the plain nests; the number of those compared."""
     kernel = plain(computations)
     want, want_native = results(kernel), native(kernel)
@@ -82,8 +84,12 @@ def check(computations: Sequence[Computation], results, r: random.Random, draws:
             count += 1
             after = point.schedule.kernel
             verify(after)
-            for a, b in zip((*want, *want_native), (*results(after), *native(after)), strict=True):
-                np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5, err_msg=str(point.values))
+            for a, b in zip(
+                (*want, *want_native), (*results(after), *native(after)), strict=True
+            ):
+                np.testing.assert_allclose(
+                    b, a, rtol=2e-5, atol=2e-5, err_msg=str(point.values)
+                )
             assert repr(sketch.at(point.values).schedule.kernel) == repr(after)
     return count
 
@@ -114,8 +120,12 @@ def test_the_parameters_of_a_product():
     names = [p.name for p in best.default().parameters]
     assert names == ["mm.tile", "mm.block", "pack.B", "mm.parallel"]
     point = best.at({"mm.tile": (4, 2), "mm.block": 1, "pack.B": True})
-    assert "b.pack" in str(point.schedule).lower() and "for relu.i.o in 3" in str(point.schedule)
-    with pytest.raises(ScheduleError, match=r"parameter mm\.block: 2 is not possible here"):
+    assert "b.pack" in str(point.schedule).lower() and "for relu.i.o in 3" in str(
+        point.schedule
+    )
+    with pytest.raises(
+        ScheduleError, match=r"parameter mm\.block: 2 is not possible here"
+    ):
         best.at({"mm.tile": (4, 2), "mm.block": 2})
 
 
@@ -137,7 +147,9 @@ def test_a_sequence_of_no_kind_is_cut_into_parts():
             index=lambda i, j: (i, j),
         ),
     ]
-    found = [s.name for s in sketches(plain(computations), computations, Context(Small()))]
+    found = [
+        s.name for s in sketches(plain(computations), computations, Context(Small()))
+    ]
     assert found == ["parts", "plain"]
     assert [k.name for k in parts(computations)] == ["tiled", "rows", "scan"]
 
@@ -152,7 +164,9 @@ def test_a_map_that_is_read_once_is_computed_there(results):
         reduce_("y", y, (8,), "add", lambda i, j, k: u[i, k] * x[k % 6, j]),
     ]
     kernel = plain(computations)
-    cut = next(s for s in sketches(kernel, computations, Context(Small())) if s.name == "parts")
+    cut = next(
+        s for s in sketches(kernel, computations, Context(Small())) if s.name == "parts"
+    )
     point = cut.default()
     assert point.values["inline.T"] and not point.values["inline.U"]
     assert "alloc T" not in str(point.schedule) and "U: " in str(point.schedule)
@@ -171,7 +185,10 @@ def test_a_matrix_that_is_read_once_is_read_in_its_rows():
 
 
 def test_vectors_go_along_what_is_contiguous_in_operand_and_result(results):
-    a, b, c = (Buffer(n, s, f32) for n, s in zip("ABC", [(8, 6), (16, 8), (16, 6)], strict=True))
+    a, b, c = (
+        Buffer(n, s, f32)
+        for n, s in zip("ABC", [(8, 6), (16, 8), (16, 6)], strict=True)
+    )
     computations = [
         reduce_(
             "mm", c, (8,), "add", lambda i, j, k: a[k, i] * b[j, k],
@@ -193,14 +210,18 @@ def test_a_batch_dimension_may_stand_between_rows_and_columns(results):
     kernel = plain(computations)
     best = sketches(kernel, computations, Context(Small(), {w}))[0]
     assert best.name == "tiled"
-    for want, got in zip(results(kernel), results(best.default().schedule.kernel), strict=True):
+    for want, got in zip(
+        results(kernel), results(best.default().schedule.kernel), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
 def test_exact_arithmetic_has_no_sketch_that_regroups():
     computations = softmax(4, 8)
     kernel = plain(computations)
-    found = [s.name for s in sketches(kernel, computations, Context(Small(), exact=True))]
+    found = [
+        s.name for s in sketches(kernel, computations, Context(Small(), exact=True))
+    ]
     assert found == ["parts", "plain"]
     exact = sketches(kernel, computations, Context(Small(), exact=True))[0].default()
     assert "rfactor" not in str(exact.schedule.trace)
@@ -231,7 +252,9 @@ def test_a_total_is_made_of_parts(shape, results):
     assert "parallel" in str(point.schedule)
     verify(point.schedule.kernel)
     for run in (results, native):
-        np.testing.assert_allclose(run(point.schedule.kernel), run(kernel), rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(
+            run(point.schedule.kernel), run(kernel), rtol=2e-5, atol=2e-5
+        )
 
 
 def test_large_totals_use_all_cores_by_default():

@@ -41,7 +41,9 @@ def multiplied(m: int, n: int, k: int, machine: Small) -> Point:
 
 def shared(point: Point) -> str:
     """The loop whose iterations the threads divide."""
-    return next(f.var.name for f in loops_of(point.schedule.kernel.body) if f.kind == "parallel")
+    return next(
+        f.var.name for f in loops_of(point.schedule.kernel.body) if f.kind == "parallel"
+    )
 
 
 def test_each_thread_has_rows_of_its_own_where_they_are_larger_than_the_weights():
@@ -65,17 +67,24 @@ def test_all_agree(size, machine, results):
     computations = product(*size)
     after = multiplied(*size, machine()).schedule.kernel
     verify(after)
-    for a, *both in zip(results(plain(computations)), results(after), native(after), strict=True):
+    for a, *both in zip(
+        results(plain(computations)), results(after), native(after), strict=True
+    ):
         for b in both:
             np.testing.assert_allclose(b, a, rtol=2e-4, atol=2e-4)
 
 
 def test_a_batch_of_products_with_one_row_each(results):
-    x, w, y = (Buffer(n, s, float32) for n, s in [("X", (5, 9)), ("W", (5, 9, 12)), ("Y", (5, 12))])
+    x, w, y = (
+        Buffer(n, s, float32)
+        for n, s in [("X", (5, 9)), ("W", (5, 9, 12)), ("Y", (5, 12))]
+    )
     c = reduce_("mv", y, (9,), "add", lambda b, j, k: x[b, k] * w[b, k, j])
     after = sketches(plain([c]), [c], Context(Small()))[0].default().schedule.kernel
     verify(after)
-    for a, *both in zip(results(plain([c])), results(after), native(after), strict=True):
+    for a, *both in zip(
+        results(plain([c])), results(after), native(after), strict=True
+    ):
         for b in both:
             np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
 
@@ -84,7 +93,11 @@ def test_a_batch_of_products_with_one_row_each(results):
 def test_large_data_is_shared_even_where_there_is_little_to_compute(channels, worth):
     x, w, y = (
         Buffer(n, s, float32)
-        for n, s in [("X", (16, 16, channels)), ("W", (3, 3, channels)), ("Y", (14, 14, channels))]
+        for n, s in [
+            ("X", (16, 16, channels)),
+            ("W", (3, 3, channels)),
+            ("Y", (14, 14, channels)),
+        ]
     )
     depthwise = reduce_(
         "dw", y, (3, 3), "add", lambda i, j, c, h, v: x[i + h, j + v, c] * w[h, v, c]

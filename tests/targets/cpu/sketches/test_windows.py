@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.compute.nodes import Computation
-from tilewright.compute.separate import separate
+from tilewright.compute.separable_windows import separate
 from tilewright.loops.lower import lower
 from tilewright.operators import Buffer, map_, padded, reduce_
 from tilewright.schedule.space import Sketch
@@ -33,7 +33,9 @@ def parts(last: bool, op: str, stride: int, extent: int = 9) -> list[Computation
         *at, m, n = i
         c, p, q = (at[2], at[0], at[1]) if last else (at[0], at[1], at[2])
         place = (p * stride + m - 1, q * stride + n - 1)  # type: ignore[operator]
-        return padded(x, (*place, c) if last else (c, *place), -1.0 if op == "max" else 0.0)
+        return padded(
+            x, (*place, c) if last else (c, *place), -1.0 if op == "max" else 0.0
+        )
 
     found = separate(reduce_("pool", t if op == "add" else y, (3, 3), op, value))
     assert found is not None

@@ -11,9 +11,9 @@ import pytest
 from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_, padded, reduce_
-from tilewright.compute.laws import follow, inline
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import follow, inline
 from tilewright.compute.winograd import winograd
 from tilewright.expr.nodes import Buffer, Max, const
 from tilewright.loops import interp
@@ -25,7 +25,10 @@ from tilewright.schedule.space.patterns import classify
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.sketches import Context, default, sketches
-from tilewright.targets.cpu.sketches.winograd import winograd_cycles, winograd_is_profitable
+from tilewright.targets.cpu.sketches.winograd import (
+    winograd_cycles,
+    winograd_is_profitable,
+)
 
 Program = tuple[list[Computation], list[Buffer], Buffer, Buffer]
 
@@ -42,15 +45,26 @@ def layer(n: int, h: int, w: int, depth: int, width: int, m: int = 2) -> Program
         t,
         (depth, 3, 3),
         "add",
-        lambda b, p, q, m, c, i, j: padded(x, (b, p + i - 1, q + j - 1, c), 0.0) * g[m, c, i, j],
+        lambda b, p, q, m, c, i, j: (
+            padded(x, (b, p + i - 1, q + j - 1, c), 0.0) * g[m, c, i, j]
+        ),
     )
-    relu = map_("relu", y, lambda b, p, q, m: Max(t[b, p, q, m] + x[b, p, q, 0], const(0, float32)))
+    relu = map_(
+        "relu",
+        y,
+        lambda b, p, q, m: Max(t[b, p, q, m] + x[b, p, q, 0], const(0, float32)),
+    )
     behind, parts = follow(conv, relu), winograd(conv, m)
     assert behind is not None and parts is not None
     result = inline(parts[-1], behind)
     assert result is not None
     group, views = merge_dims([*parts[:-1], result])
-    return list(group), [views.get(b, b) for b in (x, g)], views.get(y, y), views.get(g, g)
+    return (
+        list(group),
+        [views.get(b, b) for b in (x, g)],
+        views.get(y, y),
+        views.get(g, g),
+    )
 
 
 def run(kernel: Kernel, out: Buffer) -> Any:
@@ -85,7 +99,9 @@ def test_it_keeps_the_result(shape: tuple[int, ...], level: str) -> None:
         s = default(plain, group, at)
     assert not [e for e in log if e.kind == "sketch-refused"]
     verify(s.kernel)
-    np.testing.assert_allclose(run(s.kernel, out), run(plain, out), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        run(s.kernel, out), run(plain, out), rtol=1e-4, atol=1e-4
+    )
     assert str(replay(plain, s.trace)) == str(s.kernel)
 
 
@@ -97,13 +113,18 @@ def test_every_point_keeps_the_result(seed: int) -> None:
     sketch = sketches(plain, group, Context(machine("x86-64-v3"), {weights}))[0]
     s = sketch.random(r).schedule
     verify(s.kernel)
-    np.testing.assert_allclose(run(s.kernel, out), run(plain, out), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        run(s.kernel, out), run(plain, out), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_exact_arithmetic_forbids_it() -> None:
     group, inputs, out, weights = layer(*SHAPES[0])
     plain = lower("k", group, [*inputs, out], [out])
-    names = [s.name for s in sketches(plain, group, Context(machine("x86-64-v4"), {weights}, True))]
+    names = [
+        s.name
+        for s in sketches(plain, group, Context(machine("x86-64-v4"), {weights}, True))
+    ]
     assert not any("winograd" in n for n in names)
 
 

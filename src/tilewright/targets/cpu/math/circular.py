@@ -139,7 +139,9 @@ def _turned(n: Expr, sin: Expr, cos: Expr) -> Expr:
 Formula = Callable[[Callable[[Expr], Quadrant], Expr], Expr]
 
 
-def _versions(formula: Formula) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
+def _versions(
+    formula: Formula,
+) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
     def for_float32(x: Expr) -> Expr:
         wide = formula(_quadrant32, Cast(x, dtypes.float64))
         return Cast(wide, dtypes.float32)

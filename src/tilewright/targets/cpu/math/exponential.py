@@ -8,7 +8,13 @@ results near overflow need: both factors are always normal numbers.
 from __future__ import annotations
 
 from tilewright.expr.nodes import Call, Expr, Select
-from tilewright.targets.cpu.math.coefficients import EXP, EXP2, EXP_SHORT, EXPM1, SIXTEENTHS
+from tilewright.targets.cpu.math.coefficients import (
+    EXP,
+    EXP2,
+    EXP_SHORT,
+    EXPM1,
+    SIXTEENTHS,
+)
 from tilewright.targets.cpu.math.parts import (
     at_least,
     at_most,
@@ -66,7 +72,9 @@ def exp_by_scaling(x: Expr) -> Expr:
     n = shifted - shifter
     r = fma(n, -low, fma(n, -high, y))
     power = entry(SIXTEENTHS, signed_bits(shifted))
-    return Call("ldexp", (fma(fma(polynomial(r, EXP_SHORT), r * r, r), power, power), n))
+    return Call(
+        "ldexp", (fma(fma(polynomial(r, EXP_SHORT), r * r, r), power, power), n)
+    )
 
 
 EXP2_LIMITS = {"float32": (-151.0, 129.0), "float64": (-1076.0, 1025.0)}

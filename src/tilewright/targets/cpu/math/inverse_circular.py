@@ -47,7 +47,9 @@ def arccos(x: Expr) -> Expr:
     high, low = HALF_PI[x.dtype.name]
     sign = sign_mask(x)
     # What is added to +-(s + t) once or twice: 0, pi or pi/2.
-    count = Select(large, Select(x < 0.0, number(2.0, x), number(0.0, x)), number(1.0, x))
+    count = Select(
+        large, Select(x < 0.0, number(2.0, x), number(0.0, x)), number(1.0, x)
+    )
     twice = Select(large, number(2.0, x), number(-1.0, x))
     factor = xor_sign(twice, sign)
     return fma(factor, s, count * high) + fma(factor, t, count * low)

@@ -57,7 +57,9 @@ def fma(a: Expr, b: Number, c: Number) -> Expr:
     return Call("fma", (a, number(b, a), number(c, a)))
 
 
-def polynomial(x: Expr, coefficients: Sequence[float], last: Number | None = None) -> Expr:
+def polynomial(
+    x: Expr, coefficients: Sequence[float], last: Number | None = None
+) -> Expr:
     """Horner's rule; coefficients from the constant term upwards, after `last` if it is given."""
     terms: list[Number] = list(coefficients) if last is None else [last, *coefficients]
     total = number(terms[-1], x)

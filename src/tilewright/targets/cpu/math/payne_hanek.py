@@ -61,7 +61,8 @@ def _window(position: Expr) -> list[Expr]:
         chosen = And(index, _word(step)).ne(0)
         padded = words + [zero] * step
         words = [
-            Select(chosen, padded[i + step], padded[i]) for i in range(min(len(words), step + 3))
+            Select(chosen, padded[i + step], padded[i])
+            for i in range(min(len(words), step + 3))
         ]
     shift = And(position, _word(63))
     back = shift ^ 63

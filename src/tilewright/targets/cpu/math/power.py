@@ -84,7 +84,9 @@ def _with_special(x: Expr, y: Expr, power: Callable[[Expr, Expr], Expr]) -> Expr
     whole = _floor(finite).eq(finite)
     half = finite * 0.5
     odd = whole & _floor(half).ne(half)
-    signed = xor_sign(size, Select(odd, sign_mask(x), Const(0, format_of(x.dtype).unsigned)))
+    signed = xor_sign(
+        size, Select(odd, sign_mask(x), Const(0, format_of(x.dtype).unsigned))
+    )
     imaginary = And(And(x < zero, -number(INFINITY, x) < x), ~whole)
     value = Select(imaginary, nan, signed)
     return Select(x.eq(1.0) | y.eq(0.0), one, value)

@@ -40,7 +40,9 @@ class _Product:
     loops: dict[Dim, str]
 
 
-def attention(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def attention(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """See the module's docstring.
 
     parameters: `<output>.rows`, rows of a block; per product those of `tiled.plan`, its tile again
@@ -50,7 +52,8 @@ def attention(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices)
     good = block_rows(pattern, at.costs)
     if not good:
         raise ScheduleError(
-            "a block of rows of scores does not fit the cache", where=f"kernel {s.kernel.name}"
+            "a block of rows of scores does not fit the cache",
+            where=f"kernel {s.kernel.name}",
         )
     first, middle, second = pattern.parts
     scores, output = _product(s, first, at, choose), _product(s, second, at, choose)
@@ -74,8 +77,12 @@ def attention(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices)
         shape = [min(block, rows)], p.plan.vector.extent, p.plan.tile.lanes, at.costs
         tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
         _contract(s, p, loops, tile, outer, at, choose)
-    work = 2 * math.prod(d.extent for d in first.reduction.dims) if first.reduction else 0
-    if at.threads(choose, output.name, at.costs.worth_sharing(work * at.costs.product_ns)):
+    work = (
+        2 * math.prod(d.extent for d in first.reduction.dims) if first.reduction else 0
+    )
+    if at.threads(
+        choose, output.name, at.costs.worth_sharing(work * at.costs.product_ns)
+    ):
         spread(s, outer)
     return s
 
@@ -87,11 +94,17 @@ def block_rows(pattern: KernelPattern, costs: CostModel) -> int:
     """
     assert pattern.parts is not None
     machine = costs.machine
-    scores, output = (plan(pattern.parts[n], Context(machine), Choices()) for n in (0, 2))
+    scores, output = (
+        plan(pattern.parts[n], Context(machine), Choices()) for n in (0, 2)
+    )
     if not scores.rows or not output.rows:
         return 0
     rows, step = output.rows[-1].extent, output.tile.rows[-1]
-    row_bytes = 2 * scores.vector.extent * pattern.computations[0].outputs[0].tensor.dtype.itemsize
+    row_bytes = (
+        2
+        * scores.vector.extent
+        * pattern.computations[0].outputs[0].tensor.dtype.itemsize
+    )
     most = machine.l2 // costs.quarter // row_bytes
     batch = math.prod(d.extent for d in (*output.batch, *output.rows[:-1]))
     most = min(most, max(step, rows * batch // (costs.blocks * machine.cores)))
@@ -101,7 +114,9 @@ def block_rows(pattern: KernelPattern, costs: CostModel) -> int:
     return max(fitting, key=lambda n: (-math.ceil(rows / n) * n, n), default=0)
 
 
-def _product(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> _Product:
+def _product(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> _Product:
     assert pattern.reduction is not None
     target, loops = results(s, pattern)
     return _Product(pattern.reduction.name, plan(pattern, at, choose), target, loops)
@@ -128,7 +143,10 @@ def _contract(
     )
     s.reorder(column_o, row_o, row, column)
     s.compute_at(p.target, row_o, scope="register")
-    loops = {d: f"{p.name}.{d.var.name}" for d in (*p.plan.rows, p.plan.vector, *p.plan.reduction)}
+    loops = {
+        d: f"{p.name}.{d.var.name}"
+        for d in (*p.plan.rows, p.plan.vector, *p.plan.reduction)
+    }
     reduce_in_registers(s, p.plan, p.target, loops)
     s.unroll(row)
     register_vectors(s, column, tile.lanes)

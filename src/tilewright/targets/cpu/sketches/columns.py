@@ -70,7 +70,9 @@ def memory_order(pattern: KernelPattern, costs: CostModel) -> Order | None:
     return Order(tuple(dims[:first]), tuple(dims[first:]))
 
 
-def columns(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def columns(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """See the module's docstring.
 
     parameters: `<reduction>.vectors`, in flight at a time; `<reduction>.parts`, results of some of
@@ -79,7 +81,9 @@ def columns(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -
     r, order = pattern.reduction, memory_order(pattern, at.costs)
     assert r is not None and r.reducer is not None and order is not None
     lanes = at.machine.lanes(r.reducer.dtypes[0])
-    batch, rows = ([f"{r.name}.{d.var.name}" for d in x] for x in (order.batch, order.rows))
+    batch, rows = (
+        [f"{r.name}.{d.var.name}" for d in x] for x in (order.batch, order.rows)
+    )
     _start(s, r.outputs[0].tensor.name, [*batch, *rows], lanes)
     spread(s, batch)
     count = extents(s.kernel)[rows[0]]
@@ -112,7 +116,9 @@ def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
 
 def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:
     """Results of so many rows each, on threads of their own, and combined."""
-    part, *_ = s.split(loop, rows, "exact" if extents(s.kernel)[loop] % rows == 0 else "cut")
+    part, *_ = s.split(
+        loop, rows, "exact" if extents(s.kernel)[loop] % rows == 0 else "cut"
+    )
     (new,) = s.rfactor(part, "global")
     s.parallel(part)
     for nest in ("c", "m"):

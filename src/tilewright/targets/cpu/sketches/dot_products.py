@@ -83,15 +83,25 @@ def dot(pattern: KernelPattern, at: Context, choose: Choices) -> Dot | None:
                 continue
             extent = _rows(r, vector, column)
             if rows is None or extent >= rows:
-                steps = (extent, rows or 1), (vector.extent, lanes), (depth.extent, inside)
+                steps = (
+                    (extent, rows or 1),
+                    (vector.extent, lanes),
+                    (depth.extent, inside),
+                )
                 useful = math.prod(n / (-(-n // step) * step) for n, step in steps)
-                d = Dot(name, row, column, vector, depth, inside, word, lanes, rows, useful)
+                d = Dot(
+                    name, row, column, vector, depth, inside, word, lanes, rows, useful
+                )
                 found.setdefault(name, d)
     if not found:
         return None
     names: list[str | None] = [*found, None]
     dots = [name for name, d in found.items() if d.rows is None]
-    good = [name for name, d in found.items() if d.rows is not None and d.useful >= at.costs.useful]
+    good = [
+        name
+        for name, d in found.items()
+        if d.rows is not None and d.useful >= at.costs.useful
+    ]
     taken = choose(f"{r.name}.intrinsic", names, (*good, *dots, None)[0])
     return None if taken is None else found[taken]
 
@@ -103,10 +113,13 @@ def _rows(r: Computation, vector: Dim, column: Load) -> int:
     return rows[-1] if rows else 1
 
 
-def _vector(pattern: KernelPattern, r: Computation, row: Load, column: Load) -> Dim | None:
+def _vector(
+    pattern: KernelPattern, r: Computation, row: Load, column: Load
+) -> Dim | None:
     """The columns: a dimension of the column operand only; the pattern's, or the longest."""
     mine, shared = (
-        {d for d in free_dims(r) if any(uses(i, d.var) for i in x.index)} for x in (column, row)
+        {d for d in free_dims(r) if any(uses(i, d.var) for i in x.index)}
+        for x in (column, row)
     )
     own = [d for d in free_dims(r) if d in mine - shared]
     if pattern.vector in own:
@@ -126,7 +139,11 @@ def _factors(r: Computation) -> tuple[Expr, Expr] | None:
 
 
 def _inside(side: Expr) -> Expr:
-    return side.then if isinstance(side, Select) and isinstance(side.otherwise, Const) else side
+    return (
+        side.then
+        if isinstance(side, Select) and isinstance(side.otherwise, Const)
+        else side
+    )
 
 
 def _read(side: Expr) -> Load:
@@ -144,7 +161,9 @@ def _shape(name: str) -> tuple[int | None, int, int, int]:
     return rows[0] if rows else None, lanes, math.prod(summed), summed[-1]
 
 
-def _depth(r: Computation, row: Load, column: Load, inside: int, side: Expr) -> Dim | None:
+def _depth(
+    r: Computation, row: Load, column: Load, inside: int, side: Expr
+) -> Dim | None:
     """The dimension whose neighbors make words: of those that waste least, a contiguous one.
 
     It is an axis of the column operand (overlapping windows would grow in packing). One that does
@@ -167,7 +186,9 @@ def _depth(r: Computation, row: Load, column: Load, inside: int, side: Expr) -> 
     return None if found is None else found[2]
 
 
-def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context, choose: Choices) -> str:
+def stage_operands(
+    s: Schedule, r: Computation, d: Dot, at: Context, choose: Choices
+) -> str:
     """Whole words: the depth padded, and copies of the operands that hold their padding.
 
     Returns the name of the buffer that holds the column operand.
@@ -191,7 +212,12 @@ def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context, choose: Cho
 
 
 def _copy(
-    s: Schedule, new: str, load: Load, at: Context, choose: Choices, last: int | None = None
+    s: Schedule,
+    new: str,
+    load: Load,
+    at: Context,
+    choose: Choices,
+    last: int | None = None,
 ) -> None:
     """The nest of a copy, its loops in the order in which it writes: one axis last."""
     axes = sorted(range(len(load.index)), key=lambda n: n == last)

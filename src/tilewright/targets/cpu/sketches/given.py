@@ -16,7 +16,13 @@ from tilewright.expr.reads import variables
 from tilewright.loops.nodes import PRODUCTS, STEPS, For, Kernel, Update
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.space.nest import existing, extents, register_vectors, spread, start_apart
+from tilewright.schedule.space.nest import (
+    existing,
+    extents,
+    register_vectors,
+    spread,
+    start_apart,
+)
 from tilewright.schedule.tree import Place, loads, walk
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.streaming import streamed
@@ -46,7 +52,9 @@ def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
     """
     s, costs = Schedule(kernel), at.costs
     for loop, said in kernel.notes.items():
-        steps, products = (n if isinstance(n := said.get(k), int) else 0 for k in (STEPS, PRODUCTS))
+        steps, products = (
+            n if isinstance(n := said.get(k), int) else 0 for k in (STEPS, PRODUCTS)
+        )
         shared = [loop]
         product = _product(kernel, loop) if products else None
         if product is not None:
@@ -59,13 +67,17 @@ def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
 
 def _product(kernel: Kernel, loop: str) -> _Product | None:
     """The product whose outermost loop this is; None where no step of a sum is inside."""
-    places = [p for p in walk(kernel.body) if isinstance(p.stmt, Update) and _around(p, loop)]
+    places = [
+        p for p in walk(kernel.body) if isinstance(p.stmt, Update) and _around(p, loop)
+    ]
     if not places or not isinstance(update := places[0].stmt, Update):
         return None
     place, names = places[0], [f.var.name for f in places[0].loops]
     nest = place.loops[names.index(loop) :]
     *others, column = [f for f in nest if _uses(update.indices[0], f)]
-    weights = [a.index for v in update.values for a in loads(v) if _uses(a.index, column)]
+    weights = [
+        a.index for v in update.values for a in loads(v) if _uses(a.index, column)
+    ]
     panels = [f.var.name for f in others if any(_uses(index, f) for index in weights)]
     rows = [f.var.name for f in others if f.var.name not in panels]
     depth = [f.var.name for f in nest if not _uses(update.indices[0], f)]
@@ -80,7 +92,9 @@ def _uses(index: Sequence[Expr], f: For) -> bool:
     return any(f.var in variables(i) for i in index)
 
 
-def _tiles(s: Schedule, name: str, p: _Product, at: Context, choose: Choices) -> Schedule:
+def _tiles(
+    s: Schedule, name: str, p: _Product, at: Context, choose: Choices
+) -> Schedule:
     """A product in register tiles; as it is where a primitive refuses.
 
     parameters: `<name>.rows` of a tile, `<name>.lanes` of its vectors.
@@ -91,7 +105,9 @@ def _tiles(s: Schedule, name: str, p: _Product, at: Context, choose: Choices) ->
     best = max((n for n in possible if n <= at.costs.given_lanes), default=possible[0])
     lanes = choose(f"{name}.lanes", possible, best)
     good = min(height, at.costs.given_rows)
-    size = choose(f"{name}.rows", sorted({good, *(n for n in ROWS if n <= height)}), good)
+    size = choose(
+        f"{name}.rows", sorted({good, *(n for n in ROWS if n <= height)}), good
+    )
     trial = s.fork()
     try:
         if not p.panels:
@@ -104,10 +120,16 @@ def _tiles(s: Schedule, name: str, p: _Product, at: Context, choose: Choices) ->
     return trial
 
 
-def _blocks(s: Schedule, p: _Product, size: int) -> Iterator[tuple[str, str | None, str]]:
+def _blocks(
+    s: Schedule, p: _Product, size: int
+) -> Iterator[tuple[str, str | None, str]]:
     """The loop around each tile, the one over its rows, and what names of its loops end with."""
     if not p.rows:
-        around = p.panels[-1] if p.panels else s.split(p.column, extents(s.kernel)[p.column])[0]
+        around = (
+            p.panels[-1]
+            if p.panels
+            else s.split(p.column, extents(s.kernel)[p.column])[0]
+        )
         yield around, None, ""
         return
     (row,) = p.rows
@@ -119,7 +141,9 @@ def _blocks(s: Schedule, p: _Product, size: int) -> Iterator[tuple[str, str | No
         yield around, inner, left.removeprefix(row)
 
 
-def _tile(s: Schedule, p: _Product, around: str, row: str | None, end: str, lanes: int) -> None:
+def _tile(
+    s: Schedule, p: _Product, around: str, row: str | None, end: str, lanes: int
+) -> None:
     """One tile: its accumulators in registers, cleared and stored by nests of their own."""
     (target,) = p.update.buffers
     acc = s.cache_write(target.name, around, "register")

@@ -18,7 +18,9 @@ from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.roles import TilePlan, result_of
 
 
-def interleaved(p: TilePlan, pattern: KernelPattern, at: Context, choose: Choices) -> TilePlan:
+def interleaved(
+    p: TilePlan, pattern: KernelPattern, at: Context, choose: Choices
+) -> TilePlan:
     """The plan with those dimensions of its batch as `close`.
 
     parameter: `<reduction>.interleaved`, whether a tile goes by all of their steps, where there
@@ -29,7 +31,9 @@ def interleaved(p: TilePlan, pattern: KernelPattern, at: Context, choose: Choice
     out, of = result_of(pattern)
     steps = {d: stride(address(out), of[d].var) for d in p.batch}
     line = at.machine.line // out.dtype.itemsize
-    close = tuple(d for d, step in steps.items() if step is not None and abs(step) < line)
+    close = tuple(
+        d for d, step in steps.items() if step is not None and abs(step) < line
+    )
     if not close:
         return p
     far = tuple(d for d in p.batch if d not in close)

@@ -19,7 +19,11 @@ from tilewright.schedule.space.nest import (
 )
 from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_transpose import shares, transpose, transposed_nest
+from tilewright.targets.cpu.sketches.register_transpose import (
+    shares,
+    transpose,
+    transposed_nest,
+)
 
 
 def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
@@ -43,8 +47,12 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
         trial = s.fork()
         try:
             outer = transpose(trial, crossed, costs, choose, c.name)
-        except ScheduleError as error:  # what is guarded cannot be staged: element by element
-            events.emit("kept-across", kernel=s.kernel.name, map=c.name, reason=str(error))
+        except (
+            ScheduleError
+        ) as error:  # what is guarded cannot be staged: element by element
+            events.emit(
+                "kept-across", kernel=s.kernel.name, map=c.name, reason=str(error)
+            )
         else:
             if threads:
                 spread(trial, shares(trial, outer, costs))
@@ -53,7 +61,9 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     inner = loops.pop()
     extent = dims[-1].extent
     depth = len(dims) - 1
-    while loops and all(_contiguous(f, dims[depth - 1], dims[depth], extent) for f in forms):
+    while loops and all(
+        _contiguous(f, dims[depth - 1], dims[depth], extent) for f in forms
+    ):
         inner = s.fuse(loops.pop(), inner)
         depth -= 1
         extent *= dims[depth].extent

@@ -14,7 +14,9 @@ from tilewright.schedule.space.patterns import KernelPattern, free_dims
 from tilewright.targets.cpu.sketches.context import Context
 
 
-def plain(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def plain(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """Each nest on its own: its last free dimension in vectors, its first on all threads.
 
     parameters: `<computation>.parallel`, `<computation>.vectors` in flight at a time.
@@ -30,7 +32,9 @@ def plain(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> 
         if c.is_map:
             lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
             unrolled = choose(f"{c.name}.vectors", VECTORS, 1)
-            inner = partial(vectorize_inner, name=loops[-1], lanes=lanes, unrolled=unrolled)
+            inner = partial(
+                vectorize_inner, name=loops[-1], lanes=lanes, unrolled=unrolled
+            )
             s = _attempt(s, inner)
     return s
 

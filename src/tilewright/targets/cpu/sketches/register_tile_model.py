@@ -48,11 +48,15 @@ def _row_choices(extents: Sequence[int], limit: int) -> list[tuple[int, ...]]:
     choices = [(*lead, f) for f in range(1, min(last, limit) + 1)]
     if len(extents) > 1 and last <= limit // 2:
         head = (1,) * (len(extents) - 2)
-        choices += [(*head, r, last) for r in range(2, min(extents[-2], limit // last) + 1)]
+        choices += [
+            (*head, r, last) for r in range(2, min(extents[-2], limit // last) + 1)
+        ]
     return choices
 
 
-def candidates(rows: Sequence[int], columns: int, lanes: int, costs: CostModel) -> list[Tile]:
+def candidates(
+    rows: Sequence[int], columns: int, lanes: int, costs: CostModel
+) -> list[Tile]:
     """The tiles for row extents and a column extent whose accumulators fit the registers."""
     lanes = min(lanes, columns)
     found: list[Tile] = []
@@ -74,7 +78,11 @@ class Window:
 
     def distinct(self, rows: int) -> int:
         """Vectors that so many rows read."""
-        places = {r * self.step + t * self.dilation for r in range(rows) for t in range(self.taps)}
+        places = {
+            r * self.step + t * self.dilation
+            for r in range(rows)
+            for t in range(self.taps)
+        }
         return len(places)
 
 
@@ -102,7 +110,9 @@ class RowData:
 
     def far(self, rows: Sequence[int], tile: Tile) -> bool:
         """Whether each tile of rows fetches its columns anew from behind the second cache."""
-        again = any(extent > factor for extent, factor in zip(rows, tile.rows, strict=True))
+        again = any(
+            extent > factor for extent, factor in zip(rows, tile.rows, strict=True)
+        )
         return again and self.column * tile.width > self.panel
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
@@ -130,14 +140,22 @@ class RowData:
 
 
 def best(
-    rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData = RowData()
+    rows: Sequence[int],
+    columns: int,
+    lanes: int,
+    costs: CostModel,
+    data: RowData = RowData(),
 ) -> Tile:
     """The best of `candidates` by the model."""
     return _best(rows, columns, lanes, costs, data)[1]
 
 
 def gain(
-    rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData = RowData()
+    rows: Sequence[int],
+    columns: int,
+    lanes: int,
+    costs: CostModel,
+    data: RowData = RowData(),
 ) -> float:
     """What part of the multiply-adds that could issue are useful ones, with the best tile."""
     return _best(rows, columns, lanes, costs, data)[0]
@@ -155,7 +173,9 @@ def _best(
     return found
 
 
-def _score(rows: Sequence[int], columns: int, tile: Tile, costs: CostModel, data: RowData) -> float:
+def _score(
+    rows: Sequence[int], columns: int, tile: Tile, costs: CostModel, data: RowData
+) -> float:
     m = math.prod(tile.rows)
     v = tile.vectors
     if m * v + max(v, data.held(tile.rows, v)) + 1 > costs.machine.registers - 1:
@@ -222,6 +242,8 @@ def columns_outermost(t: Traffic, costs: CostModel) -> bool:
     """
     level = costs.traffic
     outer_columns = t.column_steps * t.rows * level(t.rows + t.panel)
-    outer_columns += t.columns * level(t.columns) + t.row_steps * t.columns * level(t.panel)
+    outer_columns += t.columns * level(t.columns) + t.row_steps * t.columns * level(
+        t.panel
+    )
     outer_rows = t.rows * level(t.rows) + t.row_steps * t.columns * level(t.columns)
     return outer_columns <= outer_rows

@@ -26,7 +26,11 @@ from tilewright.schedule.space.patterns import address, stride
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.machine import Machine
 
-STRIPS = (64, 256, 1024)  # rows of a strip: what is read of one column stays in the cache
+STRIPS = (
+    64,
+    256,
+    1024,
+)  # rows of a strip: what is read of one column stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,9 @@ class TransposedNest:
     narrows: bool
 
 
-def transposed_nest(s: Schedule, loops: Sequence[str], machine: Machine) -> TransposedNest | None:
+def transposed_nest(
+    s: Schedule, loops: Sequence[str], machine: Machine
+) -> TransposedNest | None:
     """How a perfect nest reads across, with an intrinsic for it; None where it does not."""
     known = _loops(s)
     nest = [known[name] for name in loops if name in known and known[name].trips != 1]
@@ -64,16 +70,24 @@ def transposed_nest(s: Schedule, loops: Sequence[str], machine: Machine) -> Tran
         column = next((f for f in nest if stride(form, f.var) == 1), None)
         if stride(form, rows.var) and column is not None and column is not rows:
             found[load] = column
-    reads = tuple(x for x in found if _apart(x, rows.var, found[x].var, loads, store.buffer))
+    reads = tuple(
+        x for x in found if _apart(x, rows.var, found[x].var, loads, store.buffer)
+    )
     columns = {found[x] for x in reads}
-    if not reads or len(columns) > 1 or any(machine.transpose(x.dtype) is None for x in reads):
+    if (
+        not reads
+        or len(columns) > 1
+        or any(machine.transpose(x.dtype) is None for x in reads)
+    ):
         return None
     column = columns.pop()
     along = all(stride(address(x), column.var) in (0, 1) for x in loads)
     narrow = all(place.dtype.itemsize < x.dtype.itemsize for x in reads)
     narrows = along and narrow and _axes_apart(place, rows.var, column.var)
     names = tuple(f.var.name for f in nest)
-    return TransposedNest(names, rows, column, place, reads, store.value in reads, narrows)
+    return TransposedNest(
+        names, rows, column, place, reads, store.value in reads, narrows
+    )
 
 
 def _loops(s: Schedule) -> dict[str, For]:
@@ -116,7 +130,9 @@ def transpose(
     strips, strip = _strips(s, row, costs, choose, name)
     narrows = a.narrows and machine.transpose(a.place.dtype) is not None
     row_o, row_i = _tiles(s, strip, side)
-    column_o, column_i = _tiles(s, column, machine.lanes(a.place.dtype) if narrows else side)
+    column_o, column_i = _tiles(
+        s, column, machine.lanes(a.place.dtype) if narrows else side
+    )
     for loop in a.loops:
         if loop == column:
             outer += [*strips, *column_o]
@@ -183,7 +199,12 @@ def _stage(
 
 
 def _leave(
-    s: Schedule, a: TransposedNest, row: str, column: str, around: str | None, machine: Machine
+    s: Schedule,
+    a: TransposedNest,
+    row: str,
+    column: str,
+    around: str | None,
+    machine: Machine,
 ) -> None:
     """A tile is made in vectors along its columns, and leaves its buffer transposed."""
     new = s.cache_write(a.place.buffer.name, around, "stack")
@@ -193,15 +214,20 @@ def _leave(
     s.tensorize(nest[0], _intrinsic(machine, a.place))
 
 
-def _exchanged(s: Schedule, new: str, copy: str, load: Load, a: TransposedNest) -> list[str]:
+def _exchanged(
+    s: Schedule, new: str, copy: str, load: Load, a: TransposedNest
+) -> list[str]:
     """Swap the axes of rows and columns in a staged buffer; the loops of its copy."""
     axes = list(range(len(load.index)))
     row, column = (
-        next(n for n in axes if f.var in variables(load.index[n])) for f in (a.rows, a.columns)
+        next(n for n in axes if f.var in variables(load.index[n]))
+        for f in (a.rows, a.columns)
     )
     axes[row], axes[column] = axes[column], axes[row]
     names = [f"i{n}" for n in range(len(axes))]
-    s.transform_layout(new, f"lambda {', '.join(names)}: ({', '.join(names[n] for n in axes)})")
+    s.transform_layout(
+        new, f"lambda {', '.join(names)}: ({', '.join(names[n] for n in axes)})"
+    )
     return existing(s, [f"{new}.{copy}{n}" for n in range(len(axes))])
 
 
@@ -232,7 +258,9 @@ def lanes_last(s: Schedule, r: Computation, vector: Dim, target: str) -> None:
         move_last(s, target, axis, rank)
 
 
-def write_across(s: Schedule, out: Load, column: Dim, around: str, machine: Machine) -> Schedule:
+def write_across(
+    s: Schedule, out: Load, column: Dim, around: str, machine: Machine
+) -> Schedule:
     """Results whose rows are not those of the tile (channels first) leave it transposed.
 
     out: where they go; column: its dimension along the tile's columns. around: the innermost loop

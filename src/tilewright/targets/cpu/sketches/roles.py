@@ -90,9 +90,13 @@ def plan(
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
     reduction, window = reduction_dims(r), _sliding(r, roles, at)
     if not at.exact:
-        reduction = _ordered(r, reduction, roles.across[0], window, at.costs.orders, choose)
+        reduction = _ordered(
+            r, reduction, roles.across[0], window, at.costs.orders, choose
+        )
     shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
-    return TilePlan(roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared)
+    return TilePlan(
+        roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared
+    )
 
 
 def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:
@@ -129,7 +133,9 @@ def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
     r = pattern.reduction
     assert r is not None
     o = (pattern.epilogue or r).outputs[0]
-    dims = {d: d for d in free_dims(r)} if pattern.epilogue is None else dict(pattern.dims)
+    dims = (
+        {d: d for d in free_dims(r)} if pattern.epilogue is None else dict(pattern.dims)
+    )
     return Load(o.tensor, o.index), dims
 
 
@@ -142,12 +148,22 @@ def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
     loads = _data_loads(r)
     along = [a for a in loads if _depends(a, d)]
     packed = bool(along) and all(a.buffer in at.constants for a in along)
-    if not packed or len(along) == len(loads) or at.machine.transpose(out.dtype) is None:
+    if (
+        not packed
+        or len(along) == len(loads)
+        or at.machine.transpose(out.dtype) is None
+    ):
         return False
     accumulated = r.outputs[0].tensor
-    after = [a for a in e.accesses if a.buffer is not accumulated] if e is not None else []
+    after = (
+        [a for a in e.accesses if a.buffer is not accumulated] if e is not None else []
+    )
     near = all(stride(address(a), dims[d].var) in (0, 1) for a in after)
-    return near and axis_of(out, dims[d]) is not None and stride(address(out), dims[d].var) != 1
+    return (
+        near
+        and axis_of(out, dims[d]) is not None
+        and stride(address(out), dims[d].var) != 1
+    )
 
 
 def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
@@ -155,7 +171,10 @@ def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
     depth = math.prod(d.extent for d in reduction_dims(r))
     data = _data(r, roles, at, at.costs.crossed / depth if crossed else 0.0)
     part = min(lanes, v.extent) / lanes
-    if any(a.buffer not in at.constants and _bytes(a) > at.machine.l2 for a in roles.columns):
+    if any(
+        a.buffer not in at.constants and _bytes(a) > at.machine.l2
+        for a in roles.columns
+    ):
         part *= at.costs.far_speed
     return part * gain([d.extent for d in roles.rows], v.extent, lanes, at.costs, data)
 
@@ -192,7 +211,11 @@ def _sliding(r: Computation, roles: Roles, at: Context) -> Dim | None:
     row = roles.rows[-1]
     for index in roles.across[0].index:
         found = [d for d in reduction_dims(r) if uses(index, d.var)]
-        if uses(index, row.var) and len(found) == 1 and found[0].extent <= at.costs.taps:
+        if (
+            uses(index, row.var)
+            and len(found) == 1
+            and found[0].extent <= at.costs.taps
+        ):
             return found[0]
     return None
 
@@ -201,7 +224,9 @@ def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> R
     first = roles.across[0]
     pitch = stride(address(first), roles.rows[-1].var) if roles.rows else 0
     resident = at.costs.resident_rows((pitch or 0) * first.dtype.itemsize)
-    size = first.dtype.itemsize if not roles.columns else roles.columns[0].dtype.itemsize
+    size = (
+        first.dtype.itemsize if not roles.columns else roles.columns[0].dtype.itemsize
+    )
     depth = math.prod(d.extent for d in reduction_dims(r)) if roles.columns else 0
     found = RowData(
         roles.streams, resident, crossing, column=depth * size, itemsize=size,
@@ -215,13 +240,20 @@ def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> R
 
 
 def _ordered(
-    r: Computation, dims: list[Dim], across: Load, window: Dim | None, most: int, choose: Choices
+    r: Computation,
+    dims: list[Dim],
+    across: Load,
+    window: Dim | None,
+    most: int,
+    choose: Choices,
 ) -> list[Dim]:
     """The loops over the reduction, longest strides of the row operand outermost by default.
 
     window: the innermost one by default, if there is one. most: loops whose orders are offered.
     """
-    good = sorted(dims, key=lambda d: (d is window, -abs(stride(address(across), d.var) or 0)))
+    good = sorted(
+        dims, key=lambda d: (d is window, -abs(stride(address(across), d.var) or 0))
+    )
     orders = [tuple(d.var.name for d in p) for p in permutations(dims[:most])]
     if len(dims) > most or len(orders) < 2:
         return good
@@ -230,7 +262,11 @@ def _ordered(
 
 
 def _data_loads(r: Computation) -> list[Load]:
-    return [a for a in r.accesses if a.dtype.is_float or len(r.accesses) < 3 or a.buffer.size > 1]
+    return [
+        a
+        for a in r.accesses
+        if a.dtype.is_float or len(r.accesses) < 3 or a.buffer.size > 1
+    ]
 
 
 def _depends(a: Load, d: Dim) -> bool:

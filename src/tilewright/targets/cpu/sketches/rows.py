@@ -59,7 +59,9 @@ def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     return s
 
 
-def _total(s: Schedule, c: Computation, points: int, at: Context, choose: Choices) -> Schedule:
+def _total(
+    s: Schedule, c: Computation, points: int, at: Context, choose: Choices
+) -> Schedule:
     """One result of everything: parts on threads of their own, each in vectors."""
     loops = [f"{c.name}.{d.var.name}" for d in reduction_dims(c)]
     lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
@@ -77,7 +79,11 @@ def _total(s: Schedule, c: Computation, points: int, at: Context, choose: Choice
 
 
 def in_rows(
-    s: Schedule, computations: Sequence[Computation], at: Context, choose: Choices, near: bool
+    s: Schedule,
+    computations: Sequence[Computation],
+    at: Context,
+    choose: Choices,
+    near: bool,
 ) -> list[str]:
     """Everything of one row together, in vectors; the loops over rows, outermost first.
 
@@ -147,7 +153,9 @@ def _vectors(
     extent = extents(s.kernel).get(loop, 1)
     if extent == 1:
         return None
-    vectors = choose(f"{first.name}.vectors", VECTORS, _in_flight(first, extent, lanes, at))
+    vectors = choose(
+        f"{first.name}.vectors", VECTORS, _in_flight(first, extent, lanes, at)
+    )
     once = any(o.tensor in overwritten for c in p.computations for o in c.outputs)
     return vectorize_inner(s, loop, lanes, vectors, "guard" if once else "overlap")
 
@@ -158,7 +166,9 @@ def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
     costs = at.costs
     block = costs.in_flight * lanes
     itemsize = c.outputs[0].tensor.dtype.itemsize
-    fits = costs.row_blocks * block <= extent < at.machine.l1 // itemsize // costs.long_row
+    fits = (
+        costs.row_blocks * block <= extent < at.machine.l1 // itemsize // costs.long_row
+    )
     return costs.in_flight if fits and extent % block == 0 and not arguments(c) else 1
 
 
@@ -177,7 +187,11 @@ def _fetches(
             itemsize = a.dtype.itemsize
             pitch = (stride(address(a), dims[-1].var) or 0) * itemsize if dims else 0
             large = a.buffer.size * itemsize >= costs.large * costs.machine.l2
-            if a.buffer in seen and large and pitch * costs.long_row >= costs.machine.l1:
+            if (
+                a.buffer in seen
+                and large
+                and pitch * costs.long_row >= costs.machine.l1
+            ):
                 found[c] = pitch
         seen |= set(c.inputs)
     return found
@@ -221,11 +235,15 @@ def _partial_vectors(
     busy = len(p.computations) > 1 and any(arguments(c) for c in p.computations)
     few = busy or extent < 2 * costs.in_flight * lanes
     possible = [v for v in VECTORS if extent >= v * lanes]
-    count = choose(f"{p.reductions[0].name}.vectors", possible, 1 if few else costs.in_flight)
+    count = choose(
+        f"{p.reductions[0].name}.vectors", possible, 1 if few else costs.in_flight
+    )
     outer, inner = s.split(name, count * lanes, "guard")
     for c in p.reductions:
         before = set(s.loops)
-        s.rfactor(inner, buffer=c.outputs[0].tensor.name if len(p.reductions) > 1 else None)
+        s.rfactor(
+            inner, buffer=c.outputs[0].tensor.name if len(p.reductions) > 1 else None
+        )
         clear, combine = (loop for loop in s.loops if loop not in before)
         tile_vectors(s, clear, lanes)
         s.vectorize(combine)

@@ -22,7 +22,12 @@ from tilewright.schedule.space.choices import IMPOSSIBLE, Choices, Sketch
 from tilewright.schedule.space.fusion import FusionLimits, fused
 from tilewright.schedule.space.inlining import inlined
 from tilewright.schedule.space.nest import spread
-from tilewright.schedule.space.patterns import KernelPattern, classify, parts, streams_rows
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    classify,
+    parts,
+    streams_rows,
+)
 from tilewright.schedule.space.selection import default_point
 from tilewright.targets.cpu.sketches.attention import attention, block_rows
 from tilewright.targets.cpu.sketches.columns import columns, memory_order
@@ -35,7 +40,11 @@ from tilewright.targets.cpu.sketches.scans import scans
 from tilewright.targets.cpu.sketches.streaming import streamed
 from tilewright.targets.cpu.sketches.tiled_reduction import tiled
 from tilewright.targets.cpu.sketches.traffic import products
-from tilewright.targets.cpu.sketches.windows import combined, windows, windows_are_profitable
+from tilewright.targets.cpu.sketches.windows import (
+    combined,
+    windows,
+    windows_are_profitable,
+)
 from tilewright.targets.cpu.sketches.winograd import (
     winograd,
     winograd_cycles,
@@ -53,7 +62,9 @@ def _always(pattern: KernelPattern, at: Context) -> bool:
 def _points(pattern: KernelPattern, at: Context) -> float:
     """Cycles of each point once."""
     return _issued(
-        sum(math.prod(d.extent for d in c.dims) for c in pattern.computations), pattern, at
+        sum(math.prod(d.extent for d in c.dims) for c in pattern.computations),
+        pattern,
+        at,
     )
 
 
@@ -64,7 +75,9 @@ def _combined(pattern: KernelPattern, at: Context) -> float:
 def _issued(operations: float, pattern: KernelPattern, at: Context) -> float:
     """Cycles of operations on elements that are done in vectors, two per cycle as products are."""
     last = pattern.reduction or pattern.computations[-1]
-    return operations / (at.costs.multiply_adds * at.machine.lanes(last.outputs[0].value.dtype))
+    return operations / (
+        at.costs.multiply_adds * at.machine.lanes(last.outputs[0].value.dtype)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +97,17 @@ class Rule:
 
 RULES: Mapping[str, Rule] = {
     "map": Rule(maps),
-    "tiled": Rule(tiled, cycles=lambda pattern, at: products(pattern, at) or _points(pattern, at)),
+    "tiled": Rule(
+        tiled, cycles=lambda pattern, at: products(pattern, at) or _points(pattern, at)
+    ),
     "rows": Rule(rows, regroups=True),
     "columns": Rule(columns),
     "attention": Rule(
         attention,
         regroups=True,
-        is_profitable=lambda pattern, at: not at.exact and block_rows(pattern, at.costs) > 0,
+        is_profitable=lambda pattern, at: (
+            not at.exact and block_rows(pattern, at.costs) > 0
+        ),
     ),
     "scan": Rule(scans),
     "windows": Rule(
@@ -107,7 +124,8 @@ RULES: Mapping[str, Rule] = {
         cycles=lambda pattern, at: winograd_cycles(pattern, at.costs),
     ),
     "plain": Rule(
-        plain, is_profitable=lambda pattern, at: all(c.is_map for c in pattern.computations)
+        plain,
+        is_profitable=lambda pattern, at: all(c.is_map for c in pattern.computations),
     ),
 }
 
@@ -126,10 +144,16 @@ def estimated_cost(computations: Sequence[Computation], at: Context) -> float | 
     """
     pattern = classify(computations)
     rule = RULES[pattern.name]
-    return rule.cycles(pattern, at) / at.machine.clock if rule.is_profitable(pattern, at) else None
+    return (
+        rule.cycles(pattern, at) / at.machine.clock
+        if rule.is_profitable(pattern, at)
+        else None
+    )
 
 
-def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:
+def sketches(
+    kernel: Kernel, computations: Sequence[Computation], at: Context
+) -> list[Sketch]:
     """The sketches of a kernel that is the plain nest of `computations`, best first.
 
     Without Computations the kernel is one that an operator gives: it has the sketch `kernel`.
@@ -154,12 +178,16 @@ def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -
     return [*whole, cut, plainly]
 
 
-def default(kernel: Kernel, computations: Sequence[Computation], at: Context) -> Schedule:
+def default(
+    kernel: Kernel, computations: Sequence[Computation], at: Context
+) -> Schedule:
     """The schedule of a kernel without tuning: the first sketch that no primitive refuses."""
     return default_point(kernel.name, sketches(kernel, computations, at)).schedule
 
 
-def _run(kernel: Kernel, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def _run(
+    kernel: Kernel, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     s = RULES[pattern.name].schedule(Schedule(kernel), pattern, at, choose)
     return streamed(s, at, choose)
 
@@ -179,7 +207,11 @@ def _run_parts(
     for part in found:
         if part.blocks:
             inside = [p for p in found if set(p.around) & set(part.blocks)]
-            work = sum(math.prod(d.extent for d in c.dims) for p in inside for c in p.computations)
+            work = sum(
+                math.prod(d.extent for d in c.dims)
+                for p in inside
+                for c in p.computations
+            )
             good = at.costs.worth_sharing(work * at.costs.product_ns)
             if at.threads(choose, part.last.name, good):
                 spread(s, part.nested)
@@ -189,10 +221,14 @@ def _run_parts(
 def _fusion_limits(at: Context) -> FusionLimits:
     m, costs = at.machine, at.costs
     block = m.l2 // costs.quarter
-    return FusionLimits(m.l2, block, m.cores, costs.blocks, costs.recomputed, costs.stack, m.lanes)
+    return FusionLimits(
+        m.l2, block, m.cores, costs.blocks, costs.recomputed, costs.stack, m.lanes
+    )
 
 
-def _by_rule(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def _by_rule(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """The rule of a pattern; `plain` where a primitive refuses: the event `kept-plain` says why."""
     if not (at.exact and RULES[pattern.name].regroups):
         trial = s.fork()
@@ -202,5 +238,7 @@ def _by_rule(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) 
             if error.code == IMPOSSIBLE:
                 raise
             name = pattern.computations[-1].name
-            events.emit("kept-plain", kernel=s.kernel.name, part=name, reason=str(error))
+            events.emit(
+                "kept-plain", kernel=s.kernel.name, part=name, reason=str(error)
+            )
     return RULES["plain"].schedule(s, pattern, at, choose)

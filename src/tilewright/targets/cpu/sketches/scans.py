@@ -19,7 +19,9 @@ VECTORS = (1, 2, 4)  # of scans side by side, in flight at a time
 ROWS = (1, 2, 4, 8)  # interleaved at a time
 
 
-def scans(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def scans(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """See the module's docstring.
 
     parameters: `<computation>.vectors` or `<computation>.rows` at a time; `<computation>.parallel`.

@@ -48,5 +48,9 @@ def _read(kernel: Kernel) -> set[Buffer]:
 def _nests(kernel: Kernel, buffer: Buffer) -> Iterator[str]:
     """The outermost loops around stores to a buffer."""
     for place in walk(kernel.body):
-        if isinstance(place.stmt, Store) and place.stmt.buffer is buffer and place.loops:
+        if (
+            isinstance(place.stmt, Store)
+            and place.stmt.buffer is buffer
+            and place.loops
+        ):
             yield place.loops[0].var.name

@@ -21,7 +21,10 @@ from tilewright.schedule.space.patterns import KernelPattern, address, stride
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_tile_model import Traffic, columns_outermost
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    Traffic,
+    columns_outermost,
+)
 from tilewright.targets.cpu.sketches.roles import TilePlan, result_of
 
 
@@ -53,7 +56,9 @@ def split_tiles(
     if first and columns.outer:
         steps = extents(s.kernel)[first[0]]
         block = choose(
-            f"{r.name}.block", divisors(steps), _block(p, pattern, steps, within, at.costs)
+            f"{r.name}.block",
+            divisors(steps),
+            _block(p, pattern, steps, within, at.costs),
         )
         if block == steps:
             first, rest = [], rows.outer
@@ -92,7 +97,11 @@ def _columns(s: Schedule, p: TilePlan, names: dict[Dim, str]) -> _Loops:
 
 
 def _block(
-    p: TilePlan, pattern: KernelPattern, steps: int, within: Sequence[Dim], costs: CostModel
+    p: TilePlan,
+    pattern: KernelPattern,
+    steps: int,
+    within: Sequence[Dim],
+    costs: CostModel,
 ) -> int:
     """Steps of rows per panel of columns: all of them where that is less traffic.
 
@@ -105,7 +114,11 @@ def _block(
     out, of = result_of(pattern)
     made = math.prod(d.extent for d in of) * out.dtype.itemsize
     groups = math.prod(d.extent for d in within)
-    if machine.cores == 1 or len(p.batch) > len(within) or groups * (t.columns - t.rows) >= made:
+    if (
+        machine.cores == 1
+        or len(p.batch) > len(within)
+        or groups * (t.columns - t.rows) >= made
+    ):
         return steps
     even = [n for n in divisors(steps) if steps // n % machine.cores == 0]
     if even:
@@ -118,12 +131,19 @@ def _traffic(p: TilePlan, pattern: KernelPattern) -> Traffic:
     """Of one step of the batch."""
     r = pattern.reduction
     assert r is not None
-    itemsize = p.columns[0].dtype.itemsize if p.columns else r.outputs[0].tensor.dtype.itemsize
+    itemsize = (
+        p.columns[0].dtype.itemsize if p.columns else r.outputs[0].tensor.dtype.itemsize
+    )
     depth = math.prod(d.extent for d in p.reduction)
     columns = depth * p.vector.extent * itemsize
     batch = math.prod(d.extent for d in (*p.batch, *p.close))
-    rows = sum(b.size // batch for b in {a.buffer for a in _row_reads(p, pattern)}) * itemsize
-    row_steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
+    rows = (
+        sum(b.size // batch for b in {a.buffer for a in _row_reads(p, pattern)})
+        * itemsize
+    )
+    row_steps = math.prod(
+        -(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True)
+    )
     steps = -(-p.vector.extent // p.tile.width)
     return Traffic(rows, columns, depth * p.tile.width * itemsize, row_steps, steps)
 
@@ -141,8 +161,13 @@ def _within_rows(p: TilePlan, pattern: KernelPattern, machine: Machine) -> list[
     places = [(address(a), {d: d for d in of}) for a in reads] + [(address(out), of)]
 
     def inside(d: Dim) -> bool:
-        pairs = [(stride(form, to[d].var), stride(form, to[p.rows[0]].var)) for form, to in places]
-        return all(a is not None and b is not None and abs(a) < abs(b) for a, b in pairs)
+        pairs = [
+            (stride(form, to[d].var), stride(form, to[p.rows[0]].var))
+            for form, to in places
+        ]
+        return all(
+            a is not None and b is not None and abs(a) < abs(b) for a, b in pairs
+        )
 
     found = [d for d in p.batch if inside(d)]
     columns = _traffic(p, pattern).columns * math.prod(d.extent for d in found)

@@ -27,10 +27,21 @@ from tilewright.schedule.space.nest import (
     start_apart,
     vectorize_inner,
 )
-from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride, uses
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    address,
+    free_dims,
+    stride,
+    uses,
+)
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.dot_products import accumulate, dot, multiply, stage_operands
+from tilewright.targets.cpu.sketches.dot_products import (
+    accumulate,
+    dot,
+    multiply,
+    stage_operands,
+)
 from tilewright.targets.cpu.sketches.interleaved import interleaved
 from tilewright.targets.cpu.sketches.register_transpose import (
     axis_of,
@@ -44,7 +55,9 @@ from tilewright.targets.cpu.sketches.roles import TilePlan, plan, result_of, vec
 from tilewright.targets.cpu.sketches.tile_loops import split_tiles
 
 
-def tiled(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def tiled(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """See the module's docstring.
 
     parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
@@ -54,7 +67,9 @@ def tiled(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> 
     r = pattern.reduction
     assert r is not None
     d = dot(pattern, at, choose)
-    pattern = replace(pattern, vector=vector(pattern, at, choose) if d is None else d.vector)
+    pattern = replace(
+        pattern, vector=vector(pattern, at, choose) if d is None else d.vector
+    )
     in_tiles = d is not None and d.rows is not None
     fixed = None if d is None or d.rows is None else (d.rows, d.lanes)
     p = plan(pattern, at, choose, fixed, dots=d is not None)
@@ -84,7 +99,9 @@ def tiled(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> 
         inside = [loops[x] for x in p.reduction]
         between = [loops[x] for x in (*p.batch, *p.close)]
         lanes = p.tile.lanes
-        order, around = accumulate(s, d, target, rows, loops[p.vector], inside, between, lanes)
+        order, around = accumulate(
+            s, d, target, rows, loops[p.vector], inside, between, lanes
+        )
         multiply(s, d, column, [*outer, *order], around, at)
     outer = outer[: len(outer) - len(p.close)] or outer
     if outer:
@@ -119,7 +136,9 @@ def _guarded(r: Computation, p: TilePlan) -> list[Load]:
     """The guarded reads that are worth a copy with the values outside: those of a contraction, and
     those whose lanes lie apart, which would be tested and read one by one."""
     values = (n for o in r.outputs for n in postorder(o.value))
-    reads = [n.then for n in values if isinstance(n, Select) and isinstance(n.then, Load)]
+    reads = [
+        n.then for n in values if isinstance(n, Select) and isinstance(n.then, Load)
+    ]
     found = [a for a in reads if a.buffer.size > 1]
     if is_contraction(r):
         return found
@@ -127,7 +146,12 @@ def _guarded(r: Computation, p: TilePlan) -> list[Load]:
 
 
 def _stage_padding(
-    s: Schedule, r: Computation, p: TilePlan, anchor: str | None, at: Context, choose: Choices
+    s: Schedule,
+    r: Computation,
+    p: TilePlan,
+    anchor: str | None,
+    at: Context,
+    choose: Choices,
 ) -> Schedule:
     """Copy guarded inputs with their padding, where they are read often enough to pay for it.
 
@@ -170,7 +194,9 @@ def results(s: Schedule, pattern: KernelPattern) -> tuple[str, dict[Dim, str]]:
     return name, loops
 
 
-def reduce_in_registers(s: Schedule, p: TilePlan, target: str, loops: dict[Dim, str]) -> None:
+def reduce_in_registers(
+    s: Schedule, p: TilePlan, target: str, loops: dict[Dim, str]
+) -> None:
     """The accumulators' nests: initialized apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
@@ -194,7 +220,9 @@ def _worth_copying(a: Load, p: TilePlan, at: Context) -> bool:
     Those of a large one, whose rows are many pages; and those whose rows lie so far apart, by a
     power of two, that they displace one another in the cache that should keep the panel.
     """
-    steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
+    steps = math.prod(
+        -(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True)
+    )
     size = a.dtype.itemsize
     if steps < at.costs.panel_uses:
         return False
@@ -232,10 +260,14 @@ def pack_columns(
         if names:
             new = s.pack(a.buffer.name, *names)
             if a.buffer not in at.constants:
-                _copy_fast(s, [f"{new}.r{n}" for n in range(len(names))], a.buffer, at, choose)
+                _copy_fast(
+                    s, [f"{new}.r{n}" for n in range(len(names))], a.buffer, at, choose
+                )
 
 
-def _copy_fast(s: Schedule, nest: list[str], buffer: Buffer, at: Context, choose: Choices) -> None:
+def _copy_fast(
+    s: Schedule, nest: list[str], buffer: Buffer, at: Context, choose: Choices
+) -> None:
     """The nest that packs an operand of every run: its tiles in registers, on all threads."""
     name = f"pack.{buffer.name}"
     crossed = transposed_nest(s, nest, at.machine)

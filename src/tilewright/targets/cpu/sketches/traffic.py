@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from tilewright.compute.contraction import is_contraction
-from tilewright.compute.laws import environment
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import environment
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Load, Var
 from tilewright.schedule.space.patterns import (
@@ -33,15 +33,23 @@ def products(pattern: KernelPattern, at: Context) -> float | None:
         return None
     roles, tile, gain = default_tile(pattern, at)
     work = math.prod(d.extent for d in r.dims) / max(gain, 1e-6)
-    tiles = math.prod(d.extent for d in roles.batch) * -(-roles.vector.extent // tile.width)
-    tiles *= math.prod(-(-d.extent // f) for d, f in zip(roles.rows, tile.rows, strict=True))
+    tiles = math.prod(d.extent for d in roles.batch) * -(
+        -roles.vector.extent // tile.width
+    )
+    tiles *= math.prod(
+        -(-d.extent // f) for d, f in zip(roles.rows, tile.rows, strict=True)
+    )
     costs, line = at.costs, at.machine.line
     far = [a for a in roles.across if _reach(r, a) > costs.full * at.machine.l2]
     pieces = sum(_pieces(r, a, line) for a in far)
     out = r.outputs[0].tensor
     made = math.prod(d.extent for d in free_dims(r)) * out.dtype.itemsize
     written = costs.far_uses * made * costs.far_byte
-    return work / (costs.multiply_adds * tile.lanes) + tiles * pieces * costs.far_piece + written
+    return (
+        work / (costs.multiply_adds * tile.lanes)
+        + tiles * pieces * costs.far_piece
+        + written
+    )
 
 
 def _reach(r: Computation, a: Load) -> int:
@@ -59,7 +67,9 @@ def _alone(r: Computation, a: Load, v: Var) -> bool:
     """Whether a dimension of the batch, outermost by default, indexes the read: it goes by last."""
     free = free_dims(r)
     others = [x for x in r.accesses if x is not a]
-    return any(d.var is v for d in free) and all(stride(address(x), v) for x in (a, *others))
+    return any(d.var is v for d in free) and all(
+        stride(address(x), v) for x in (a, *others)
+    )
 
 
 def _pieces(r: Computation, a: Load, line: int) -> int:

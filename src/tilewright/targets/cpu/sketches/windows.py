@@ -1,4 +1,4 @@
-"""Windows reduced along one axis after another (`compute/separate.py`): pooling.
+"""Windows reduced along one axis after another (`compute/separable_windows.py`): pooling.
 
 Vectors along another dimension (channels): a tile of neighboring results needs what its windows
 cover, once each, and keeps that in registers. Vectors along the windows themselves: a row of what
@@ -11,7 +11,7 @@ import math
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
-from tilewright.compute.separate import applications
+from tilewright.compute.separable_windows import applications
 from tilewright.expr.nodes import Select
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
@@ -61,7 +61,9 @@ def windows_are_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     return m.lanes(dtype) * dtype.itemsize < m.line or saved >= costs.reread
 
 
-def windows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def windows(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """See the module's docstring.
 
     parameters: `<reduction>.tile`, results of a tile along the windows and its vectors;
@@ -78,7 +80,9 @@ def windows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -
     return s
 
 
-def _by_tiles(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> list[str]:
+def _by_tiles(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> list[str]:
     """Tiles of results in registers; the loops around them."""
     first, last, v = pattern.computations[0], pattern.reduction, pattern.vector
     assert last is not None and v is not None
@@ -125,7 +129,9 @@ def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
     rest = [d for d in free_dims(last) if d is not place]
     over = _over(first)
     if over is None:
-        raise ScheduleError("windows: one row of results", where=f"kernel {s.kernel.name}")
+        raise ScheduleError(
+            "windows: one row of results", where=f"kernel {s.kernel.name}"
+        )
     outer = [names[d] for d in rest]
     s.reorder(*outer, names[place])
     block, column = s.split(names[place], lanes, "overlap")
@@ -150,7 +156,9 @@ def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
     return outer
 
 
-def _first_rows(s: Schedule, first: Computation, down: Dim, along: Dim, costs: CostModel) -> None:
+def _first_rows(
+    s: Schedule, first: Computation, down: Dim, along: Dim, costs: CostModel
+) -> None:
     """The first reduction in vectors along its rows, some rows at a time, which share what they
     read; those that reach into the padding apart."""
     made, (lead,) = first.outputs[0], reduction_dims(first)

@@ -89,20 +89,27 @@ class _Nest:
     channels: str
 
 
-def winograd(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+def winograd(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
     """See the module's docstring.
 
     parameters: `<product>.panel`, vectors of a panel of channels; `<product>.rows`, rows of tiles
     of a block; `<product>.tile`, rows of the register tile and its vectors; `<result>.parallel`.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
-    inputs, product, result = pattern.computations[1], pattern.reduction, pattern.epilogue
+    inputs, product, result = (
+        pattern.computations[1],
+        pattern.reduction,
+        pattern.epilogue,
+    )
     costs = at.costs
     shape, lanes = shape_of(pattern), at.machine.lanes(product.outputs[0].tensor.dtype)
     panels = _panels(shape, lanes, costs)
     if not panels:
         raise ScheduleError(
-            f"{shape.width} channels are not whole vectors", where=f"kernel {s.kernel.name}"
+            f"{shape.width} channels are not whole vectors",
+            where=f"kernel {s.kernel.name}",
         )
     panel = lanes * choose(f"{product.name}.panel", panels, panels[-1])
     blocks = divisors(shape.rows)
@@ -145,7 +152,10 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs, result = pattern.computations[1], pattern.epilogue
-    shape, lanes = shape_of(pattern), costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype)
+    shape, lanes = (
+        shape_of(pattern),
+        costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype),
+    )
     panels = _panels(shape, lanes, costs)
     if not panels or min(shape.rows, shape.columns) < 2 or shape.depth < lanes:
         return False
@@ -161,7 +171,10 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
 def winograd_cycles(pattern: KernelPattern, costs: CostModel) -> float:
     """Those of all threads together, by the model, where the channels are whole vectors."""
     assert pattern.reduction is not None
-    shape, lanes = shape_of(pattern), costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype)
+    shape, lanes = (
+        shape_of(pattern),
+        costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype),
+    )
     panel = lanes * _panels(shape, lanes, costs)[-1]
     return _cycles(shape, _best(shape, panel, lanes, costs), panel, lanes, costs)
 
@@ -174,7 +187,9 @@ def shape_of(pattern: KernelPattern) -> Shape:
     batch = math.prod(d.extent for d in roles.batch)
     depth = math.prod(d.extent for d in reduction_dims(pattern.reduction))
     results = batch * math.prod(d.extent for d in roles.space)
-    return Shape(roles.tile, batch, rows, columns, depth, roles.channels.extent, results)
+    return Shape(
+        roles.tile, batch, rows, columns, depth, roles.channels.extent, results
+    )
 
 
 def _roles(product: Computation, result: Computation) -> _Roles:
@@ -184,22 +199,32 @@ def _roles(product: Computation, result: Computation) -> _Roles:
     by_var: dict[Expr, Dim] = {d.var: d for d in result.dims}
     places = [i for i in read.index if isinstance(i, FloorDiv)]
     h, v = (by_var[i.lhs] for i in places)
-    (tile,) = {m for i in places if isinstance(i.rhs, Const) and isinstance(m := i.rhs.value, int)}
+    (tile,) = {
+        m
+        for i in places
+        if isinstance(i.rhs, Const) and isinstance(m := i.rhs.value, int)
+    }
     plain = [by_var[i] for i in read.index if isinstance(i, Var)]
     return _Roles(tile, tuple(plain[:-1]), (h, v), plain[-1])
 
 
 def _panels(shape: Shape, lanes: int, costs: CostModel) -> list[int]:
     """Numbers of vectors that are whole panels, least first."""
-    return [n for n in range(1, costs.panel_vectors + 1) if shape.width % (n * lanes) == 0]
+    return [
+        n for n in range(1, costs.panel_vectors + 1) if shape.width % (n * lanes) == 0
+    ]
 
 
 def _best(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int:
     """Rows of tiles of a block."""
-    return min(divisors(shape.rows), key=lambda n: _cycles(shape, n, panel, lanes, costs))
+    return min(
+        divisors(shape.rows), key=lambda n: _cycles(shape, n, panel, lanes, costs)
+    )
 
 
-def _cycles(shape: Shape, block: int, panel: int, lanes: int, costs: CostModel) -> float:
+def _cycles(
+    shape: Shape, block: int, panel: int, lanes: int, costs: CostModel
+) -> float:
     """Cycles of all threads together, with blocks of so many rows of tiles."""
     machine = costs.machine
     blocks, panels = shape.batch * shape.rows // block, shape.width // panel
@@ -207,7 +232,10 @@ def _cycles(shape: Shape, block: int, panel: int, lanes: int, costs: CostModel) 
     itemsize = float32.itemsize
     uneven = math.ceil(units / machine.cores) * machine.cores / units
     products = shape.points * (shape.depth + costs.cleared) * shape.width
-    transforms = _input_cost(shape, costs) * shape.depth + _result_cost(shape, costs) * shape.width
+    transforms = (
+        _input_cost(shape, costs) * shape.depth
+        + _result_cost(shape, costs) * shape.width
+    )
     arithmetic = (products + transforms) * shape.tiles / lanes
     held = shape.points * block * shape.columns * (shape.depth + panel) * itemsize
     cache = costs.full * machine.l2
@@ -229,7 +257,9 @@ def _input_cost(shape: Shape, costs: CostModel) -> float:
 def _result_cost(shape: Shape, costs: CostModel) -> float:
     """Cycles of A^T p A, per tile and vector of channels."""
     f = filtering(shape.tile)
-    return (f.size + f.tile) * f.results.operations + costs.moved * (f.size**2 + f.tile**2)
+    return (f.size + f.tile) * f.results.operations + costs.moved * (
+        f.size**2 + f.tile**2
+    )
 
 
 def _loop(c: Computation, d: Dim) -> str:
@@ -241,7 +271,9 @@ def _nest(
 ) -> _Nest:
     """The loops over the results: blocks, panels, tiles, and the results of a tile."""
     batch = existing(s, [_loop(result, d) for d in roles.batch])
-    (h, a), (v, b) = (s.split(_loop(result, d), roles.tile, "guard") for d in roles.space)
+    (h, a), (v, b) = (
+        s.split(_loop(result, d), roles.tile, "guard") for d in roles.space
+    )
     channels, panels = _loop(result, roles.channels), []
     if panel < roles.channels.extent:
         outer, channels = s.split(channels, panel)
@@ -293,7 +325,9 @@ def _stage_padding(
     for name in guarded:
         trial = s.fork()
         try:
-            new = trial.cache_read(name, blocks[-1] if blocks else None, "global", pad=True)
+            new = trial.cache_read(
+                name, blocks[-1] if blocks else None, "global", pad=True
+            )
         except ScheduleError:
             break  # it is read in another way as well: the reads keep their guards
         loops = existing(trial, [f"{new}.r{d}" for d in range(4)])
@@ -302,7 +336,9 @@ def _stage_padding(
     return s, []
 
 
-def _products(s: Schedule, pattern: KernelPattern, tile: Tile, panels: Sequence[str]) -> None:
+def _products(
+    s: Schedule, pattern: KernelPattern, tile: Tile, panels: Sequence[str]
+) -> None:
     """A block's products in register tiles: per point and panel, all tiles go by."""
     product = pattern.reduction
     assert product is not None

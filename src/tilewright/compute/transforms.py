@@ -1,0 +1,315 @@
+"""Transformations of Computations: rewrites that preserve the result and need no schedule.
+
+* `inline`: a map followed by anything is one Computation (MDH's fusion rule: compose the scalar
+  functions and the index maps). Reshape, Transpose, Slice, Expand vanish this way.
+* `relayout`: a tensor stored in another order of its dimensions; only index maps change.
+* `order_dims`: the cc dimensions in another order.
+* `follow`: a map over a producer's result, re-indexed by the producer's own dimensions, so that it
+  can run as its epilogue.
+* `widen`: a reduction that rounds its result is a reduction and a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Mod,
+    Var,
+    const,
+)
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import Node, postorder, substitute
+
+
+def environment(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
+    """The least and the greatest value of each dimension; of an empty one 0."""
+    return {d.var: (0, max(d.extent - 1, 0)) for d in dims}
+
+
+def map_loads(root: Expr, rewrite: Mapping[Buffer, Callable[[Load], Expr]]) -> Expr:
+    """Rebuild `root` with `rewrite[buffer](load)` in place of each `Load` of such a buffer."""
+    done: dict[Node, Any] = {}
+    for node in postorder(root):
+        new: Any = node.map(done.__getitem__)
+        if isinstance(new, Load) and new.buffer in rewrite:
+            new = rewrite[new.buffer](new)
+        done[node] = new
+    result: Expr = done[root]
+    return result
+
+
+def rewrite_loads(
+    computation: Computation, rewrite: Mapping[Buffer, Callable[[Load], Expr]]
+) -> Computation:
+    """Replace each `Load` of the given buffers by `rewrite[buffer](load)`, then simplify."""
+    env = environment(computation.dims)
+
+    def one(e: Expr) -> Expr:
+        return simplify(map_loads(e, rewrite), env)
+
+    outputs = tuple(
+        Output(o.tensor, tuple(one(i) for i in o.index), one(o.value))
+        for o in computation.outputs
+    )
+    return replace(computation, outputs=outputs)
+
+
+def identity_dims(computation: Computation) -> tuple[Dim | None, ...] | None:
+    """The dimension that indexes each axis of the only output, or None if some axis has no such.
+
+    An axis of extent 1 indexed by the constant 0 counts, with no dimension (None in its place).
+    """
+    if len(computation.outputs) != 1:
+        return None
+    out = computation.outputs[0]
+    by_var = {d.var: d for d in computation.dims}
+    found: list[Dim | None] = []
+    for i, extent in zip(out.index, out.tensor.shape, strict=True):
+        if isinstance(i, Const) and i.value == 0 and extent == 1:
+            found.append(None)
+        elif isinstance(i, Var) and i in by_var and by_var[i].extent == extent:
+            found.append(by_var[i])
+        else:
+            return None
+    named = [d for d in found if d is not None]
+    if len(set(named)) != len(named):
+        return None
+    return tuple(found)
+
+
+def inline(producer: Computation, consumer: Computation) -> Computation | None:
+    """`consumer` with the producer's scalar function in place of its reads of the result.
+
+    None where the law does not apply: the producer has an operator (with nothing to reduce, too: it
+    combines the value with its identity, and rounds), has several outputs, or covers its tensor by
+    anything else than one dimension per axis.
+    """
+    axes = identity_dims(producer)
+    if axes is None or producer.reducer is not None:
+        return None
+    covered = {d for d in axes if d is not None}
+    if any(d not in covered and d.extent != 1 for d in producer.dims):
+        return None
+    value = producer.outputs[0].value
+    rest: dict[object, object] = {
+        d.var: const(0) for d in producer.dims if d not in covered
+    }
+
+    def read(load: Load) -> Expr:
+        env = dict(rest)
+        env |= {
+            d.var: i for d, i in zip(axes, load.index, strict=True) if d is not None
+        }
+        result: Expr = substitute(value, env)
+        return result
+
+    return rewrite_loads(consumer, {producer.outputs[0].tensor: read})
+
+
+def relayout(
+    computation: Computation, layouts: Mapping[Buffer, tuple[Buffer, tuple[int, ...]]]
+) -> Computation:
+    """The same Computation on tensors stored with permuted dimensions.
+
+    layouts: for each logical tensor its physical buffer and the order of the logical axes in it.
+    """
+
+    def moved(load: Load) -> Expr:
+        physical, order = layouts[load.buffer]
+        return Load(physical, tuple(load.index[axis] for axis in order))
+
+    changed = rewrite_loads(computation, dict.fromkeys(layouts, moved))
+    outputs = []
+    for o in changed.outputs:
+        if o.tensor in layouts:
+            physical, order = layouts[o.tensor]
+            o = Output(physical, tuple(o.index[axis] for axis in order), o.value)
+        outputs.append(o)
+    return replace(changed, outputs=tuple(outputs))
+
+
+def order_dims(computation: Computation) -> Computation:
+    """cc dimensions in the storage order of the first output, all others behind, order kept."""
+    out = computation.outputs[0]
+    strides = out.tensor.strides
+    address: dict[Expr, int] = {}
+    for i, s in zip(out.index, strides, strict=True):
+        for atom, coefficient in affine(i).terms:
+            address[atom] = address.get(atom, 0) + coefficient * s
+    place = {d: n for n, d in enumerate(computation.dims)}
+    free = [d for d in computation.dims if d.combine == CC]
+    bound = [d for d in computation.dims if d.combine != CC]
+    free.sort(key=lambda d: (-abs(address.get(d.var, 0)), place[d]))
+    return replace(computation, dims=(*free, *bound))
+
+
+def widen(computation: Computation) -> tuple[Computation, ...]:
+    """A reduction that rounds its result (a float16 sum kept in float32), as reduction and map.
+
+    Its accumulators are a tensor of their own then, which schedules can place.
+    """
+    reducer = computation.reducer
+    if reducer is None or len(computation.outputs) != 1:
+        return (computation,)
+    out = computation.outputs[0]
+    dtype = reducer.dtypes[0]
+    if out.tensor.dtype is dtype or any(d.combine == PS for d in computation.dims):
+        return (computation,)
+    free = tuple(d for d in computation.dims if d.combine == CC)
+    wide = Buffer(f"{out.tensor.name}_wide", tuple(d.extent for d in free), dtype)
+    point = tuple(d.var for d in free)
+    rounded = Output(out.tensor, out.index, Cast(Load(wide, point), out.tensor.dtype))
+    return (
+        replace(computation, outputs=(Output(wide, point, out.value),)),
+        Computation(f"{computation.name}_round", free, (rounded,)),
+    )
+
+
+def split_dims(computation: Computation, factors: Mapping[Var, int]) -> Computation:
+    """Each named dimension d of extent n as two, d = outer * factor + inner (factor divides n)."""
+    env: dict[object, object] = {}
+    dims: list[Dim] = []
+    for d in computation.dims:
+        factor = factors.get(d.var)
+        if factor is None:
+            dims.append(d)
+            continue
+        if d.extent % factor:
+            raise ValueError(f"{d.var.name}: {factor} does not divide {d.extent}")
+        outer, inner = Var(f"{d.var.name}o", INDEX), Var(f"{d.var.name}i", INDEX)
+        dims += [
+            Dim(outer, d.extent // factor, d.combine),
+            Dim(inner, factor, d.combine),
+        ]
+        env[d.var] = outer * factor + inner
+    bounds = environment(dims)
+
+    def one(e: Expr) -> Expr:
+        return simplify(substitute(e, env), bounds)
+
+    outputs = tuple(
+        Output(o.tensor, tuple(one(i) for i in o.index), one(o.value))
+        for o in computation.outputs
+    )
+    return replace(computation, dims=tuple(dims), outputs=outputs)
+
+
+def split_digits(computation: Computation) -> Computation:
+    """Dimensions whose digits (`d // c`, `d % c`, c a divisor of the extent) index a tensor, split.
+
+    What is left of a merging Reshape after `inline` becomes linear this way.
+    """
+    for _ in range(8):
+        extents = {d.var: d.extent for d in computation.dims}
+        factors: dict[Var, int] = {}
+        for index in _indices(computation):
+            for node in postorder(index):
+                if not isinstance(node, FloorDiv | Mod) or not isinstance(
+                    node.rhs, Const
+                ):
+                    continue
+                factor = int(node.rhs.value.real)
+                v = node.lhs
+                if isinstance(v, Var) and v in extents and 1 < factor < extents[v]:
+                    if extents[v] % factor == 0:
+                        factors.setdefault(v, factor)
+        if not factors:
+            break
+        computation = split_dims(computation, factors)
+    return computation
+
+
+def _indices(computation: Computation) -> list[Expr]:
+    found = [i for access in computation.accesses for i in access.index]
+    return found + [i for o in computation.outputs for i in o.index]
+
+
+def follow(producer: Computation, consumer: Computation) -> Computation | None:
+    """`consumer`, a map that reads the producer's result, over the producer's cc dimensions.
+
+    Applies when every read of the result has one index map that is a bijection between the two
+    domains: each axis of the result is one dimension of the consumer, or a mixed-radix sum of
+    several (a reshape or transpose in between). None where it does not apply.
+    """
+    axes = identity_dims(producer)
+    if axes is None or not consumer.is_map:
+        return None
+    if any(
+        d is not None and d.combine != CC for d in axes
+    ):  # a scan: no dimension to follow
+        return None
+    tensor = producer.outputs[0].tensor
+    consumer = split_digits(consumer)
+    reads = {a.index for a in consumer.accesses if a.buffer is tensor}
+    if len(reads) != 1:
+        return None
+    index = next(iter(reads))
+    extents = {d.var: d.extent for d in consumer.dims}
+    env: dict[object, object] = {
+        d.var: const(0) for d in consumer.dims if d.extent == 1
+    }
+    seen: set[Expr] = set()
+    for axis, i in zip(axes, index, strict=True):
+        if axis is None:
+            continue
+        if not _digits(i, axis, extents, env, seen):
+            return None
+    free_axes = {d.var for d in axes if d is not None}
+    if any(
+        d.combine == CC and d.extent != 1 and d.var not in free_axes
+        for d in producer.dims
+    ):
+        return None
+    if any(d.var not in env for d in consumer.dims):
+        return None
+    free = tuple(d for d in producer.dims if d.combine == CC)
+    bounds = environment(free)
+
+    def one(e: Expr) -> Expr:
+        return simplify(substitute(e, env), bounds)
+
+    outputs = tuple(
+        Output(o.tensor, tuple(one(i) for i in o.index), one(o.value))
+        for o in consumer.outputs
+    )
+    return replace(consumer, dims=free, outputs=outputs)
+
+
+def _digits(
+    index: Expr,
+    axis: Dim,
+    extents: Mapping[Var, int],
+    env: dict[object, object],
+    seen: set[Expr],
+) -> bool:
+    """Solve `index == axis.var` for the consumer's variables as digits of a mixed-radix number."""
+    form = affine(index)
+    if form.const != 0:
+        return False
+    weight = 1
+    for atom, coefficient in sorted(form.terms, key=lambda t: t[1]):
+        if not isinstance(atom, Var) or atom not in extents or atom in seen:
+            return False
+        if extents[atom] == 1:
+            continue
+        if coefficient != weight:
+            return False
+        seen.add(atom)
+        digit: Expr = axis.var if weight == 1 else axis.var // weight
+        if weight * extents[atom] != axis.extent:
+            digit = digit % extents[atom]
+        env[atom] = digit
+        weight *= extents[atom]
+    return weight == axis.extent

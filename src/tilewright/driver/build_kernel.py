@@ -1,0 +1,84 @@
+"""One Kernel as a whole model, run as scheduled: for hand-written schedules."""
+
+from __future__ import annotations
+
+from tilewright.base import flags
+from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.guard import validate
+from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.planning import place_buffers
+from tilewright.expr.nodes import Binary, Call, Compare, Expr, Neg
+from tilewright.graph.nodes import Graph, Value
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+)
+from tilewright.loops.verify import verify
+from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.normalize import kernel_signature
+from tilewright.runtime.model import CompiledModel
+from tilewright.targets.base import Target
+
+
+def build_kernel(
+    kernel: Kernel, target: Target, sanitize: bool = False
+) -> CompiledModel:
+    """The compiled model that calls `kernel` once; its parameters are the inputs and outputs.
+
+    sanitize: check every access while it runs. Raises VerifyError for a broken invariant, such as
+    an index that leaves its buffer, and UnsupportedError for what has no native code.
+    """
+    verify(kernel)
+    return unverified(kernel, target, sanitize)
+
+
+def unverified(kernel: Kernel, target: Target, sanitize: bool = False) -> CompiledModel:
+    """The compiled model of a kernel as it is, right or wrong; sanitize as for `build_kernel`.
+
+    Raises UnsupportedError for what has no native code.
+    """
+    values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
+    inputs = tuple(values[b] for b in kernel.inputs)
+    outputs = tuple(values[b] for b in kernel.outputs)
+    stage = FusionGroup(kernel.name, (), (kernel.name,), _flops(kernel.body), kernel)
+    graph = Graph(kernel.name, inputs, outputs, ())
+    plan = Plan(graph, (stage,), {v: b for b, v in values.items()})
+    signature = kernel_signature(stage, kernel.outputs)
+    code = KernelCompiler(target, target, None, sanitize).compile(signature, ())
+    if flags.CHECK.get():
+        validate(signature, code, [False] * len(signature.values)).require()
+    steps = [Built(stage, signature, code)]
+    assembler = Assembler(place_buffers(plan, steps), steps, target, None)
+    return assembler.model({"target": target.name})
+
+
+def _flops(s: Stmt) -> int:
+    """Floating-point operations of one run; loops of unknown extent and conditions count once."""
+    match s:
+        case For():
+            return (1 if s.trips is None else s.trips) * _flops(s.body)
+        case Block():
+            return sum(map(_flops, s.stmts))
+        case Alloc() | Unit():
+            return _flops(s.body)
+        case If():
+            return _flops(s.then) + (0 if s.otherwise is None else _flops(s.otherwise))
+        case Store():
+            return _arithmetic(s.value)
+        case Update():
+            return sum(_arithmetic(v) + v.dtype.is_float for v in s.values)
+    return 0
+
+
+def _arithmetic(e: Expr) -> int:
+    """Nodes that compute a float, each once."""
+    counted = (n for n in postorder(e) if isinstance(n, Binary | Neg | Call))
+    return sum(n.dtype.is_float for n in counted if not isinstance(n, Compare))

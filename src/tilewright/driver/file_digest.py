@@ -1,0 +1,92 @@
+"""Digests of files, remembered with the state of the file.
+
+The digest is remembered in the cache together with the state that the file had. The same state
+later means the same bytes, as `make`, Git and ccache have it, under these rules:
+
+- a state has the boot, device, inode, size, and the times of the last change of contents (mtime)
+  and of anything (ctime, which no program can set back);
+- a digest is remembered only where both times lay SETTLED seconds back when reading began, so that
+  a later change cannot leave them as they are, however coarse the file system's clock is;
+- and where the state was the same when reading had ended.
+
+What is not remembered, or was remembered in another state, is read again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tilewright.base.store import Store
+from tilewright.runtime import digest
+
+SETTLED: Final = 2.0
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the system says of a file without reading it; times in nanoseconds of the epoch."""
+
+    boot: str
+    device: int
+    inode: int
+    size: int
+    changed: int
+    touched: int
+
+    @staticmethod
+    def of(path: Path) -> State:
+        """The state of the file now. Raises OSError."""
+        s = path.stat()
+        return State(
+            _boot(), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+        )
+
+    def settled(self, at: int) -> bool:
+        """Whether nothing had changed for a while at that time, in nanoseconds of the epoch."""
+        return bool(self.boot) and max(self.changed, self.touched) < at - int(
+            SETTLED * 1e9
+        )
+
+
+def of_file(path: Path, store: Store) -> str:
+    """The digest of the file's contents: as remembered in `store`, or read now. Raises OSError."""
+    now = time.time_ns()
+    state = State.of(path)
+    key = f"contents-{state.device:x}-{state.inode:x}"
+    found = _remembered(store.get(key), state)
+    if found is not None:
+        return found
+    read = _read(path, state.size)
+    if state.settled(now) and State.of(path) == state:
+        store.put(key, json.dumps([astuple(state), read]).encode())
+    return read
+
+
+def _remembered(entry: bytes | None, state: State) -> str | None:
+    if entry is not None:
+        with suppress(ValueError, TypeError, RecursionError):
+            before, kept = json.loads(entry)
+            if before == list(astuple(state)) and isinstance(kept, str):
+                return kept
+    return None
+
+
+def _read(path: Path, size: int) -> str:
+    with path.open("rb", buffering=0) as file:
+        return digest.of_file(file.fileno(), 0, size)
+
+
+@cache
+def _boot() -> str:
+    """Which start of the system this is; empty where it does not say, and nothing is remembered."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,202 @@
+"""The cache of whole models: a model that was compiled before is not even parsed.
+
+The key is what the result depends on: the contents of the model's file and of the files that its
+weights lie in, the options, the processor's features, this compiler's own sources, and the Python
+packages it calls. Which other files a model names is kept beside it when it was compiled, so that
+they are known without reading it as a model. Not kept: models with operators of the user's own, or
+with host fallbacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+from tilewright.base import events
+from tilewright.base.errors import ArtifactError, ModelError
+from tilewright.base.store import Store
+from tilewright.driver import file_digest
+from tilewright.driver.file_digest import State
+from tilewright.driver.version import compiler
+from tilewright.frontends import torch
+from tilewright.runtime import bundle, digest
+from tilewright.runtime.machine import architecture, cpu_flags
+from tilewright.runtime.model import CompiledModel, HostFallbackStep
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A model as the cache knows it, before anything is parsed.
+
+    stem: all that the result depends on but the files that the model names. path: its file, which
+    was in `state`; None where it was given as bytes. began: nanoseconds of the epoch. roots:
+    folders besides its own that its weights may lie in.
+    """
+
+    stem: str
+    path: Path | None
+    state: State | None
+    began: int
+    roots: tuple[str | Path, ...] = ()
+
+
+def known(
+    store: Store,
+    source: Any,
+    dims: Mapping[str, int] | None,
+    options: Mapping[str, Any],
+    limit: int,
+    roots: Sequence[str | Path] = (),
+) -> Known | None:
+    """What is known of a model given as a path or bytes; None for what is not kept whole.
+
+    A file that has more than `limit` bytes, or is not a regular one, is not read: the importer
+    refuses it.
+    """
+    # Who registers an operator or a rule has loaded the registry; loading it to see that costs a
+    # third of a second.
+    registry = sys.modules.get("tilewright.graph.ops.registry")
+    if registry is not None and registry.user_defined():
+        return None
+    rules = sys.modules.get("tilewright.graph.rules.registry")
+    if rules is not None and rules.registered():
+        return None
+    began = time.time_ns()
+    path = state = None
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        try:
+            if not path.is_file() or (state := State.of(path)).size > limit:
+                return None
+            held = file_digest.of_file(path, store)
+        except (OSError, ValueError):
+            return None
+    elif isinstance(source, bytes) and len(source) <= limit:
+        held = digest.of_bytes(source)
+    else:
+        return None
+    machine = [architecture(), sorted(cpu_flags())]
+    try:
+        made_by = compiler(
+            *(torch.PACKAGES if path and path.suffix == torch.SUFFIX else ())
+        )
+    except PackageNotFoundError:
+        return None
+    rest = (
+        held,
+        sorted((dims or {}).items()),
+        sorted(options.items()),
+        machine,
+        made_by,
+    )
+    return Known(_digest(rest), path, state, began, tuple(roots))
+
+
+def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel | None:
+    """The model kept for it, verified; a damaged one is deleted.
+
+    None also for one that needs more than `limit` bytes: compiling says so properly.
+    """
+    key = _key(store, asked, _named(store, asked), limit)
+    path = None if key is None else store.find(key)
+    if key is None or path is None:
+        return None
+    try:
+        sealed = store.get(f"seal-{key}") == _seal(path)
+        model = bundle.load(path, verify=not sealed)
+        if not sealed:
+            store.put(f"seal-{key}", _seal(path))
+    except (ArtifactError, OSError):
+        store.discard(key)
+        return None
+    if model.memory(threads) + len(model.constants) > limit:
+        return None
+    events.emit("model-cached", key=key, sealed=sealed)
+    return model
+
+
+def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
+    """Keep a compiled model, unless it runs host fallbacks, which have to be reported anew.
+
+    Nor is it kept where a file that it was made from may have changed meanwhile.
+    """
+    if any(isinstance(s, HostFallbackStep) for s in model.steps):
+        return
+    names = model.meta.get("files", [])
+    key = _key(store, asked, names, limit)
+    if key is None or _changed(asked, names):
+        return
+    size = len(model.constants) + sum(map(len, model.objects))
+    path = store.adopt(key, size, lambda path: bundle.write(model, path, private=True))
+    if path is not None:
+        with suppress(OSError):  # another process evicted it at this very moment
+            store.put(f"seal-{key}", _seal(path))
+        if names:
+            store.put(f"files-{asked.stem}", json.dumps(names).encode())
+
+
+def _named(store: Store, asked: Known) -> list[str]:
+    """The files that the model names, as noted when it was last kept."""
+    entry = store.get(f"files-{asked.stem}")
+    try:
+        return [] if entry is None else list(map(str, json.loads(entry)))
+    except (ValueError, TypeError, RecursionError):
+        return []
+
+
+def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | None:
+    """The key in the store; None where a file is missing, too large, or must not be read."""
+    if not names:
+        return f"model-{asked.stem}"
+    try:
+        files = _files(asked, names)
+        if sum(f.stat().st_size for f in files) > limit:
+            return None
+        return f"model-{_digest((asked.stem, [file_digest.of_file(f, store) for f in files]))}"
+    except (OSError, ModelError):
+        return None
+
+
+def _changed(asked: Known, names: Sequence[str]) -> bool:
+    """Whether a file may have changed since the compilation began."""
+    try:
+        same = asked.path is None or State.of(asked.path) == asked.state
+        return not (
+            same and all(State.of(f).settled(asked.began) for f in _files(asked, names))
+        )
+    except (OSError, ModelError):
+        return True
+
+
+def _files(asked: Known, names: Sequence[str]) -> list[Path]:
+    """Where the named files are. Raises ModelError for one that the model must not read."""
+    if not names:
+        return []
+    from tilewright.frontends.onnx.external import ExternalData
+
+    rules = ExternalData.of(asked.path, asked.roots)
+    return [rules.find(name, "the model") for name in names]
+
+
+def _seal(path: Path) -> bytes:
+    """The state of an artifact that was whole, as long as this start of the system lasts.
+
+    Not `touched`, which each use changes: nobody but the store writes here.
+    """
+    s = State.of(path)
+    return repr(
+        (s.boot or time.time_ns(), s.device, s.inode, s.size, s.changed)
+    ).encode()
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

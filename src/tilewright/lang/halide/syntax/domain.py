@@ -1,0 +1,134 @@
+"""Var, RVar, RDom: the coordinates of Funcs and of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from tilewright.base import dtypes
+from tilewright.base.errors import InputError
+from tilewright.expr import nodes
+from tilewright.expr.nodes import INDEX
+from tilewright.lang.halide.syntax.expr import Expr, constant, unique
+
+_VARS: WeakValueDictionary[str, nodes.Var] = WeakValueDictionary()
+_DOMAINS: WeakKeyDictionary[nodes.Var, RDom] = WeakKeyDictionary()
+
+
+class Var(Expr):
+    """A coordinate. Two Vars of one name are the same, as in Halide."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name or unique("v")
+        node = _VARS.get(self._name)
+        if node is None:
+            node = _VARS[self._name] = nodes.Var(self._name, INDEX)
+        super().__init__(node, dtypes.int32)
+
+    def name(self) -> str:
+        """The name."""
+        return self._name
+
+
+class RVar(Expr):
+    """A coordinate of a reduction domain: runs over `min .. min + extent - 1`.
+
+    `RVar("ro")`, without a range, names a loop that a split or fuse makes.
+    """
+
+    __slots__ = ("_name", "extent", "min")
+
+    def __init__(self, name: str | None = None, min: int = 0, extent: int = 0) -> None:
+        self._name, self.min, self.extent = name or unique("r"), min, extent
+        super().__init__(nodes.Var(self._name, INDEX), dtypes.int32)
+
+    def name(self) -> str:
+        """The name: `<domain>.x` and so on."""
+        return self._name
+
+
+_AXES = "xyzw"
+
+
+class RDom(Expr):
+    """A box to reduce over, in the order of its dimensions, the first innermost.
+
+    ranges: a list of (min, extent) of constants, or something with `dimensions()` and `dim(n)`
+    (an image or Buffer of a known size); names: of its variables (default: `<name>.x`, `.y`, ...).
+    `where(condition)` leaves points out. An RDom of one dimension may stand for its variable.
+    """
+
+    def __init__(
+        self, ranges: Any, name: str | None = None, names: Sequence[str] | None = None
+    ) -> None:
+        self.name = name or unique("r")
+        pairs = _ranges(ranges)
+        names = names or [f"{self.name}.{_axis(n)}" for n in range(len(pairs))]
+        if not pairs:
+            raise InputError(
+                "an RDom has at least one dimension", where=f"RDom {self.name}"
+            )
+        self.vars = tuple(
+            RVar(name, low, extent)
+            for name, (low, extent) in zip(names, pairs, strict=True)
+        )
+        self.conditions: tuple[Expr, ...] = ()
+        self._type = dtypes.int32
+        for v in self.vars:
+            assert isinstance(v.node, nodes.Var)
+            _DOMAINS[v.node] = self
+
+    @property
+    def node(self) -> nodes.Expr:
+        """The variable of an RDom of one dimension. Raises InputError for more."""
+        if len(self.vars) > 1:
+            raise InputError(
+                f"it has {len(self.vars)} dimensions",
+                where=f"RDom {self.name}",
+                hint="r.x, r.y",
+            )
+        return self.vars[0].node
+
+    def where(self, condition: Expr) -> None:
+        """Only the points where `condition` holds; several conditions all must."""
+        self.conditions += (condition,)
+
+    def under(self, conditions: Sequence[Expr]) -> RDom:
+        """The same variables under these conditions instead."""
+        made = copy(self)
+        made.conditions = tuple(conditions)
+        return made
+
+    def dimensions(self) -> int:
+        """Number of dimensions."""
+        return len(self.vars)
+
+    def __getitem__(self, n: int) -> RVar:
+        return self.vars[n]
+
+    def __getattr__(self, name: str) -> RVar:
+        at = _AXES.find(name) if len(name) == 1 else -1
+        if at < 0 or at >= len(self.__dict__.get("vars", ())):
+            raise AttributeError(f"an RDom of this size has no {name!r}")
+        found: RVar = self.vars[at]
+        return found
+
+
+def _axis(n: int) -> str:
+    return _AXES[n] if n < len(_AXES) else f"d{n}"
+
+
+def _ranges(ranges: Any) -> list[tuple[int, int]]:
+    if hasattr(ranges, "dimensions"):
+        dims = [ranges.dim(n) for n in range(ranges.dimensions())]
+        return [(constant(d.min()), constant(d.extent())) for d in dims]
+    return [(constant(low), constant(extent)) for low, extent in ranges]
+
+
+def domain_of(node: nodes.Var) -> RDom | None:
+    """The RDom a variable belongs to; None for a Var."""
+    return _DOMAINS.get(node)

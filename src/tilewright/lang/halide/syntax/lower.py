@@ -1,0 +1,285 @@
+"""A pipeline as Computations, or as the Kernel in which each definition is a nest of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.expr import nodes
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
+from tilewright.ir.node import Node, postorder, transform
+from tilewright.lang.halide.syntax.definition import Definition
+from tilewright.lang.halide.syntax.func import Func
+from tilewright.lang.halide.syntax.image import Symbol
+from tilewright.lang.halide.syntax.pipeline import Pipeline
+from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stage:
+    """One definition as a nest. loops: from the user's name of a coordinate to its loop's name."""
+
+    func: Func
+    definition: Definition
+    loops: dict[str, str]
+    nest: Stmt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lowered:
+    """A pipeline as a kernel. stages: of each Func, the pure one first; buffers: of each Func."""
+
+    kernel: Kernel
+    stages: dict[Func, tuple[Stage, ...]]
+    buffers: dict[Any, tuple[Buffer, ...]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Coordinate:
+    """A loop of a definition: the user's variable is `var + min`."""
+
+    name: str
+    user: Expr
+    var: Var
+    min: int
+    extent: int
+    combine: str
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The buffers of a pipeline, and what its expressions become in them."""
+
+    pipeline: Pipeline
+    buffers: dict[Any, tuple[Buffer, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for owner, box in self.pipeline.boxes.items():
+            shape = tuple(extent for _, extent in box)
+            name = self.pipeline.names[owner]
+            symbols = owner.symbols if isinstance(owner, Func) else (owner.symbol,)
+            names = (
+                [name]
+                if len(symbols) == 1
+                else [f"{name}.{n}" for n in range(len(symbols))]
+            )
+            self.buffers[owner] = tuple(
+                Buffer(n, shape, s.dtype) for n, s in zip(names, symbols, strict=True)
+            )
+
+    def real(self, symbol: Symbol) -> Buffer:
+        """The buffer a symbol stands for."""
+        owner = symbol.owner
+        at = owner.symbols.index(symbol) if isinstance(owner, Func) else 0
+        return self.buffers[owner][at]
+
+    def place(self, owner: Any, index: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Coordinates of a Func or image as an index of its buffer."""
+        box = self.pipeline.boxes[owner]
+        return tuple(
+            to_expr(affine(i) - affine(const(low)))
+            for i, (low, _) in zip(index, box, strict=True)
+        )
+
+    def rewritten(self, root: Expr, env: dict[Node, Expr]) -> Expr:
+        """An expression over loops and buffers."""
+
+        def step(node: Node) -> Node:
+            if isinstance(node, Var):
+                return env.get(node, node)
+            if isinstance(node, Load) and isinstance(node.buffer, Symbol):
+                symbol = node.buffer
+                return Load(self.real(symbol), self.place(symbol.owner, node.index))
+            return node
+
+        result: Expr = transform(root, step)
+        return to_expr(affine(result)) if result.dtype is INDEX else result
+
+
+def _coordinates(
+    f: Func, definition: Definition, pipeline: Pipeline, prefix: str
+) -> list[_Coordinate]:
+    """Outermost first: the pure ones as in NumPy, then those of the RDom, its first innermost."""
+    found: list[_Coordinate] = []
+
+    def add(name: str, user: Expr, low: int, extent: int, combine: str) -> None:
+        var = Var(f"{prefix}.{name}", INDEX)
+        found.append(_Coordinate(name, user, var, low, extent, combine))
+
+    for arg, v, (low, extent) in zip(
+        definition.args, reversed(f.args), pipeline.boxes[f]
+    ):
+        if arg is v.node:
+            add(v.name(), arg, low, extent, CC)
+    if definition.domain is not None:
+        for r in reversed(definition.domain.vars):
+            add(r.name(), r.node, r.min, r.extent, PW)
+    return found
+
+
+def _stages(f: Func, scope: _Scope, apart: bool) -> tuple[Stage, ...]:
+    if apart and len(f.symbols) > 1:
+        return tuple(_stage(f, 0, scope, only) for only in range(len(f.symbols)))
+    return tuple(_stage(f, n, scope) for n in range(len(f.definitions)))
+
+
+def _stage(f: Func, n: int, scope: _Scope, only: int | None = None) -> Stage:
+    """Definition n of `f` as a nest; loops `<f>.x`, of updates `<f>.update.x`, `<f>.update1.x`."""
+    definition = f.definitions[n]
+    name = scope.pipeline.names[f]
+    prefix = name if n == 0 else f"{name}.update" if n == 1 else f"{name}.update{n - 1}"
+    if only is not None:
+        prefix = f"{name}.{only}"
+    coordinates = _coordinates(f, definition, scope.pipeline, prefix)
+    env: dict[Node, Expr] = {c.user: _shifted(c) for c in coordinates}
+    place = scope.place(f, [scope.rewritten(a, env) for a in definition.args])
+    values = tuple(scope.rewritten(v, env) for v in definition.values)
+    buffers = scope.buffers[f]
+    if only is not None:
+        values, buffers = (values[only],), (buffers[only],)
+    body: Stmt
+    if definition.reducer is not None:
+        body = Update(buffers, (place,) * len(buffers), values, definition.reducer)
+    else:
+        _check_place(f, n, place, buffers)
+        body = _stored(buffers, place, values, prefix)
+    if definition.domain is not None:
+        for condition in reversed(definition.domain.conditions):
+            body = If(scope.rewritten(condition.node, env), body, None)
+    for c in reversed(coordinates):
+        body = loop(c.var, c.extent, body)
+    return Stage(f, definition, {c.name: c.var.name for c in coordinates}, body)
+
+
+def _shifted(c: _Coordinate) -> Expr:
+    return c.var if c.min == 0 else nodes.Add(c.var, const(c.min))
+
+
+def _check_place(
+    f: Func, n: int, place: Sequence[Expr], buffers: Sequence[Buffer]
+) -> None:
+    """Values are stored one by one, all at the place that it was before the first."""
+    if len(buffers) > 1 and _read(place) & set(buffers):
+        raise UnsupportedError(
+            "an update of several values whose place they decide",
+            where=f"update {n - 1} of Func {f.name()}",
+            hint="one Func per value",
+        )
+
+
+def _read(roots: Sequence[Expr]) -> set[Buffer]:
+    return {x.buffer for e in roots for x in postorder(e) if isinstance(x, Load)}
+
+
+def _stored(
+    buffers: Sequence[Buffer],
+    place: tuple[Expr, ...],
+    values: Sequence[Expr],
+    prefix: str,
+) -> Stmt:
+    """All values are computed before the first is stored, where one reads what another one is."""
+    if not any(_read([v]) & set(buffers[:n]) for n, v in enumerate(values)):
+        return block(
+            *(Store(b, place, v) for b, v in zip(buffers, values, strict=True))
+        )
+    at = (const(0),)
+    parts = [
+        Buffer(f"{prefix}.{n}", (1,), b.dtype, "register")
+        for n, b in enumerate(buffers)
+    ]
+    first = [Store(part, at, v) for part, v in zip(parts, values, strict=True)]
+    then = [
+        Store(b, place, Load(part, at)) for b, part in zip(buffers, parts, strict=True)
+    ]
+    body = block(*first, *then)
+    for part in reversed(parts):
+        body = Alloc(part, body)
+    return body
+
+
+def kernel(pipeline: Pipeline, name: str, apart: Collection[Func] = ()) -> Lowered:
+    """Each definition as a nest, producers first; parameters: the images, then the outputs.
+
+    Every Func but the outputs is allocated around all that follows its first nest. Of the Funcs
+    `apart`, which have one definition, each value has a nest of its own.
+    """
+    scope = _Scope(pipeline)
+    stages = {f: _stages(f, scope, f in apart) for f in pipeline.funcs}
+    body = block()
+    for f in reversed(pipeline.funcs):
+        body = block(*(s.nest for s in stages[f]), body)
+        if f not in pipeline.outputs:
+            for buffer in reversed(scope.buffers[f]):
+                body = Alloc(buffer, body)
+    params, outputs = _interface(pipeline, scope)
+    return Lowered(Kernel(name, params, outputs, body), stages, scope.buffers)
+
+
+def _interface(
+    pipeline: Pipeline, scope: _Scope
+) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+    images = tuple(scope.buffers[i][0] for i in pipeline.images)
+    outputs = tuple(b for f in pipeline.outputs for b in scope.buffers[f])
+    return images + outputs, outputs
+
+
+def computations(pipeline: Pipeline) -> tuple[list[Computation], tuple[Buffer, ...]]:
+    """One Computation per Func, producers first, and the parameters: images, then outputs.
+
+    A reduction is a pure definition by the neutral element and one update over all of its Vars.
+    Raises UnsupportedError for a Func that is not a homomorphism: `kernel` has a nest for it.
+    """
+    scope = _Scope(pipeline)
+    found = [_computation(f, scope) for f in pipeline.funcs]
+    return found, _interface(pipeline, scope)[0]
+
+
+def _computation(f: Func, scope: _Scope) -> Computation:
+    definition = f.definitions[-1]
+    if len(f.definitions) > 1:
+        _check_reduction(f)
+    coordinates = _coordinates(f, definition, scope.pipeline, scope.pipeline.names[f])
+    dims = tuple(Dim(Var(c.name, INDEX), c.extent, c.combine) for c in coordinates)
+    env: dict[Node, Expr] = {
+        c.user: d.var if c.min == 0 else nodes.Add(d.var, const(c.min))
+        for c, d in zip(coordinates, dims, strict=True)
+    }
+    place = scope.place(f, [scope.rewritten(a, env) for a in definition.args])
+    values = [scope.rewritten(v, env) for v in definition.values]
+    if definition.domain is not None and definition.reducer is not None:
+        for condition in definition.domain.conditions:
+            test = scope.rewritten(condition.node, env)
+            neutral = definition.reducer.identity
+            values = [
+                nodes.Select(test, v, i) for v, i in zip(values, neutral, strict=True)
+            ]
+    outputs = zip(scope.buffers[f], values, strict=True)
+    return Computation(
+        scope.pipeline.names[f],
+        dims,
+        tuple(Output(b, place, v) for b, v in outputs),
+        definition.reducer,
+    )
+
+
+def _check_reduction(f: Func) -> None:
+    first, last = f.definitions[0], f.definitions[-1]
+    reasons = {
+        f"it has {len(f.definitions) - 1} updates": len(f.definitions) != 2,
+        "its update is not a step of an associative operator": last.reducer is None,
+        "its update writes other places than its pure definition": last.args
+        != first.args,
+        "it does not start with the neutral element": last.reducer is not None
+        and first.values != last.reducer.identity,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UnsupportedError(
+                f"{reason}, so it is not a Computation",
+                where=f"Func {f.name()}",
+                hint="its kernel has a nest of the loop IR for it",
+            )

@@ -1,0 +1,243 @@
+"""Pipeline: the Funcs an output needs, in order, and the region of each that is needed.
+
+Bounds inference goes from the outputs to the inputs: a Func is needed wherever its consumers read
+it, over all values of their own coordinates (intervals; what a select's condition says counts in
+its arms). Sizes are constants, so regions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.errors import InputError
+from tilewright.base.names import fresh
+from tilewright.expr import nodes
+from tilewright.expr.bounds import bounds, refine
+from tilewright.ir.node import postorder
+from tilewright.lang.halide.syntax.definition import Definition
+from tilewright.lang.halide.syntax.domain import domain_of
+from tilewright.lang.halide.syntax.expr import (
+    constant,
+)
+from tilewright.lang.halide.syntax.func import Func
+from tilewright.lang.halide.syntax.image import Image, Symbol
+
+# (min, extent) per dimension, in NumPy's order.
+Box = tuple[tuple[int, int], ...]
+Ranges = dict[Any, tuple[int | None, int | None]]
+
+# A region larger than this is known by its dtype only (a UInt(16) as an index is still a bound).
+_FARTHEST = (1 << 31) - 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pipeline:
+    """funcs: producers first; boxes: the region of each Func and image; names: unique ones."""
+
+    outputs: tuple[Func, ...]
+    funcs: tuple[Func, ...]
+    images: tuple[Image, ...]
+    boxes: dict[Any, Box]
+    names: dict[Any, str]
+
+
+def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[Any]]) -> Pipeline:
+    """What computes `outputs`, each of a size: x first, an extent or a (min, extent) each.
+
+    Raises InputError where a region has no bounds, or leaves an image or a promise.
+    """
+    funcs, images = ordered(outputs)
+    asked = {f: _asked(f, size) for f, size in zip(outputs, sizes, strict=True)}
+    needed: dict[Any, list[list[int]]] = {f: [list(r) for r in asked[f]] for f in asked}
+    for f in reversed(funcs):
+        if f in needed:
+            _infer(f, needed)
+    for f, region in asked.items():
+        if needed[f] != region:
+            raise InputError(
+                f"it is needed over {_shown(needed[f])}, but only {_shown(region)} is realized",
+                where=f"Func {f.name()}",
+                hint="realize that size, keep its RDoms inside, or bound it",
+            )
+    boxes: dict[Any, Box] = {f: _box(needed[f]) for f in funcs}
+    boxes |= {image: _image_box(image, needed[image]) for image in images}
+    return Pipeline(tuple(outputs), funcs, images, boxes, _names([*images, *funcs]))
+
+
+def _asked(f: Func, size: Sequence[Any]) -> list[list[int]]:
+    """The (first, last) of each dimension to realize, in NumPy's order."""
+    if len(size) != f.dimensions():
+        raise InputError(
+            f"it has {f.dimensions()} dimensions, and {len(size)} sizes are given",
+            where=f"Func {f.name()}",
+        )
+    pairs = [n if isinstance(n, tuple | list) and len(n) == 2 else (0, n) for n in size]
+    box = [(constant(low), constant(extent)) for low, extent in reversed(pairs)]
+    if any(extent < 0 for _, extent in box):
+        raise InputError(f"a size of {list(size)}", hint="extents are not negative")
+    return [[low, low + extent - 1] for low, extent in box]
+
+
+def _box(region: Sequence[Sequence[int]]) -> Box:
+    return tuple((lo, hi - lo + 1) for lo, hi in region)
+
+
+def _names(owners: Sequence[Any]) -> dict[Any, str]:
+    taken: set[str] = set()
+    return {owner: fresh(taken, owner.name()) for owner in owners}
+
+
+def ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...]]:
+    """All Funcs, producers first, and all images, in order of first use."""
+    done: dict[Any, None] = {}
+    stack: list[tuple[Any, bool]] = [(f, False) for f in reversed(outputs)]
+    while stack:
+        owner, ready = stack.pop()
+        if owner in done:
+            continue
+        if ready or isinstance(owner, Image):
+            done[owner] = None
+            continue
+        if not owner.defined():
+            raise InputError("it is not defined", where=f"Func {owner.name()}")
+        stack.append((owner, True))
+        used = dict.fromkeys(s.owner for d in owner.definitions for s in d.symbols())
+        stack += [
+            (o, False) for o in reversed(used) if o is not owner and o not in done
+        ]
+    funcs = tuple(o for o in done if isinstance(o, Func))
+    return funcs, tuple(o for o in done if isinstance(o, Image))
+
+
+def _infer(f: Func, needed: dict[Any, list[list[int]]]) -> None:
+    """Complete the region of `f`, then add what it reads to the regions of others."""
+    region = needed[f]
+    for _ in range(len(f.definitions) + 1):
+        before = [list(r) for r in region]
+        for definition in f.definitions[1:]:
+            for load, env in _touched(f, definition, region):
+                if load.buffer in f.symbols:
+                    _extend(region, load, env, f)
+        if region == before:
+            break
+    for d, (var, r) in enumerate(zip(reversed(f.args), region, strict=True)):
+        if var.name() in f.promised:
+            low, extent = f.promised[var.name()]
+            if not low <= r[0] <= r[1] < low + extent:
+                raise InputError(
+                    f"{var.name()} is needed over {r[0]}..{r[1]}, which leaves the bound "
+                    f"{low}..{low + extent - 1}",
+                    where=f"Func {f.name()}",
+                )
+            region[d] = [low, low + extent - 1]
+    for definition in f.definitions:
+        for load, env in _touched(f, definition, region):
+            owner = load.buffer.owner if isinstance(load.buffer, Symbol) else None
+            if owner is not None and owner is not f:
+                _extend(needed.setdefault(owner, []), load, env, f)
+
+
+def environment(
+    f: Func, definition: Definition, region: Sequence[Sequence[int]]
+) -> Ranges:
+    """The range of each coordinate of a definition, `region` having (first, last) each."""
+    env: Ranges = {}
+    for arg, var, (lo, hi) in zip(
+        definition.args, reversed(f.args), region, strict=True
+    ):
+        if arg is var.node:
+            env[arg] = (lo, hi)
+    if definition.domain is not None:
+        for r in definition.domain.vars:
+            env[r.node] = (r.min, r.min + r.extent - 1)
+        for condition in definition.domain.conditions:
+            env = refine(env, condition.node)
+    return env
+
+
+def _touched(
+    f: Func, definition: Definition, region: Sequence[Sequence[int]]
+) -> Iterator[tuple[nodes.Load, Ranges]]:
+    """Every element a definition reads or writes, with what is known of the coordinates there."""
+    env = environment(f, definition, region)
+    for root in definition.roots:
+        for node in postorder(root):
+            if isinstance(node, nodes.Var) and node not in env:
+                kind = (
+                    "of an RDom"
+                    if domain_of(node) is not None
+                    else "no argument on the left"
+                )
+                raise InputError(
+                    f"{node.name} is {kind} here", where=f"Func {f.name()}"
+                )
+        yield from _loads(root, env)
+    if definition is not f.definitions[0]:
+        yield nodes.Load(f.symbols[0], definition.args), env
+
+
+def _loads(root: nodes.Expr, env: Ranges) -> Iterator[tuple[nodes.Load, Ranges]]:
+    seen: set[tuple[nodes.Expr, int]] = set()
+    envs = [env]
+    stack: list[tuple[Any, int]] = [(root, 0)]
+    while stack:
+        node, at = stack.pop()
+        if (node, at) in seen:
+            continue
+        seen.add((node, at))
+        if isinstance(node, nodes.Load):
+            yield node, envs[at]
+        if isinstance(node, nodes.Select):
+            envs += [
+                refine(envs[at], node.condition),
+                refine(envs[at], node.condition, False),
+            ]
+            stack += [(node.then, len(envs) - 2), (node.otherwise, len(envs) - 1)]
+            stack.append((node.condition, at))
+        else:
+            stack += [(c, at) for c in node.children() if isinstance(c, nodes.Expr)]
+
+
+def _extend(region: list[list[int]], load: nodes.Load, env: Ranges, f: Func) -> None:
+    found = []
+    for d, i in enumerate(load.index):
+        lo, hi = bounds(i, env)
+        if lo is None or hi is None or hi - lo > _FARTHEST:
+            raise InputError(
+                f"{load.buffer.name} is read at {i!r} in dimension {len(load.index) - 1 - d}, "
+                "which has no bounds",
+                where=f"Func {f.name()}",
+                hint="clamp the index",
+            )
+        found.append([lo, hi])
+    if any(lo > hi for lo, hi in found):
+        return  # a place that is never reached
+    if not region:
+        region += found
+        return
+    for r, (lo, hi) in zip(region, found, strict=True):
+        r[0], r[1] = min(r[0], lo), max(r[1], hi)
+
+
+def _shown(region: Sequence[Sequence[int]]) -> str:
+    return "[" + ", ".join(f"{lo}..{hi}" for lo, hi in reversed(region)) + "]"
+
+
+def _image_box(image: Image, region: list[list[int]]) -> Box:
+    """The bounds of an image: those it has, else what is read of it."""
+    rank = image.dimensions()
+    known = [image.bounds[rank - 1 - d] for d in range(rank)]
+    box = []
+    for d, (bound, (lo, hi)) in enumerate(zip(known, region, strict=True)):
+        low, extent = bound or (lo, hi - lo + 1)
+        if lo < low or hi >= low + extent:
+            has = f"{low}..{low + extent - 1}"
+            raise InputError(
+                f"dimension {rank - 1 - d} is read at {lo}..{hi}, but has {has}",
+                where=f"image {image.name()}",
+                hint="use BoundaryConditions, clamp the index, or set_min",
+            )
+        box.append((low, extent))
+    return tuple(box)

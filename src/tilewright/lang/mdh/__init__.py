@@ -1,0 +1,191 @@
+"""MDH for users: the notation, and functions built from expressions.
+
+    from tilewright import mdh
+    from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
+
+Beside the notation's own words: `add mul max min and_ or_ xor argmax argmin` (combine operators and
+scalar functions), the dtypes, and the scalar functions of expressions (`exp`, `select`, ...).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import inline
+from tilewright.expr.nodes import Buffer
+from tilewright.lang.function import Function
+from tilewright.lang.mdh.syntax import (
+    SCOPE,
+    Expression,
+    buffer,
+    cc,
+    inp_view,
+    md_hom,
+    mdh,
+    out_view,
+    parse,
+    ps,
+    pw,
+    pw_custom_func,
+    show,
+)
+from tilewright.loops.lower import lower as lower_computations
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+from tilewright.targets.registry import supplies
+from tilewright.targets.registry import target as find_target
+
+
+def lower(*expressions: Computation, name: str | None = None) -> Kernel:
+    """The plain loop nests of expressions that run in order, as one kernel.
+
+    Its parameters are the tensors that none of them makes, then those that none of them reads. The
+    name is that of the last, if none is given.
+    """
+    params, results = _interface(expressions)
+    label = name or expressions[-1].name
+    return lower_computations(label, _named(expressions), [*params, *results], results)
+
+
+def schedule(*expressions: Computation, target: str | None = None) -> Schedule:
+    """A schedule to go on with: nothing done yet, or (target given) that target's default."""
+    plain = lower(*expressions)
+    if target is None:
+        return Schedule(plain)
+    return find_target(target).default_schedule(plain, _named(expressions), ())
+
+
+def fuse(*expressions: Computation, name: str | None = None) -> Computation:
+    """Expressions that run in order as one, the last: each map goes into what reads it.
+
+    The law is MDH's: compose the scalar functions and the index functions
+    (`compute/transforms.py`).
+    Raises UnsupportedError for one that is not a map over its whole result.
+    """
+    _interface(expressions)
+    *rest, last = expressions
+    for producer in reversed(rest):
+        made = inline(producer, last)
+        if made is None:
+            raise UnsupportedError(
+                f"{producer.name} does not go into {last.name}",
+                where="fuse",
+                hint="only a map (cc dimensions alone) that covers its result does",
+            )
+        last = made
+    return last if name is None else replace(last, name=name)
+
+
+def equal(one: Computation, other: Computation) -> bool:
+    """Whether two expressions are one program, whatever tensors and dimensions are called."""
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(c: Computation) -> str:
+    _expect_computations((c,))
+    results = dict.fromkeys(o.tensor for o in c.outputs)
+    return canonical([c], [*c.inputs, *results])
+
+
+def build(
+    *expressions: Computation | Schedule | Kernel,
+    target: str = "cpu",
+    threads: int | None = None,
+) -> Function:
+    """A function on arrays: inputs first, outputs last, written in place.
+
+    expressions: one or several that run in order, scheduled by the target's default; or one
+    Schedule or Kernel, as it is. target: a target's name; "interp" for the interpreter, or a
+    simulated machine, which have no default and run the plain nests.
+    """
+    first = expressions[0] if expressions else None
+    if isinstance(first, Schedule | Kernel):
+        if len(expressions) > 1:
+            raise InputError(
+                "one schedule makes one function",
+                where="build",
+                hint="build each by itself",
+            )
+        return Function(
+            first.kernel if isinstance(first, Schedule) else first, target, threads
+        )
+    _expect_computations(expressions)
+    computations = [c for c in expressions if isinstance(c, Computation)]
+    plain = target == "interp" or supplies(target, "simulator")
+    made = schedule(*computations, target=None if plain else target)
+    return Function(made.kernel, target, threads)
+
+
+def _expect_computations(expressions: tuple[object, ...]) -> None:
+    for c in expressions:
+        if not isinstance(c, Computation):
+            raise InputError(
+                f"{c!r} is not an expression",
+                where="mdh",
+                hint="as in out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
+            )
+
+
+def _interface(
+    expressions: tuple[Computation, ...],
+) -> tuple[list[Buffer], list[Buffer]]:
+    if not expressions:
+        raise InputError(
+            "no expression was given", where="mdh", hint="give at least one expression"
+        )
+    _expect_computations(expressions)
+    made = dict.fromkeys(o.tensor for c in expressions for o in c.outputs)
+    read = dict.fromkeys(b for c in expressions for b in c.inputs)
+    seen: dict[str, Buffer] = {}
+    for b in (*read, *made):
+        if seen.setdefault(b.name, b) is not b:
+            raise InputError(
+                f"two tensors are called {b.name}",
+                hint="name one differently",
+                where="mdh",
+            )
+    return [b for b in read if b not in made], [b for b in made if b not in read]
+
+
+def _named(expressions: tuple[Computation, ...]) -> list[Computation]:
+    """The expressions under names of their own, which their loops are called by."""
+    counts: dict[str, int] = {}
+    found: list[Computation] = []
+    for c in expressions:
+        n = counts[c.name] = counts.get(c.name, 0) + 1
+        found.append(c if n == 1 else replace(c, name=f"{c.name}{n}"))
+    return found
+
+
+__all__ = [
+    "Expression",
+    "Function",
+    "buffer",
+    "build",
+    "cc",
+    "equal",
+    "fuse",
+    "inp_view",
+    "lower",
+    "md_hom",
+    "mdh",
+    "out_view",
+    "parse",
+    "ps",
+    "pw",
+    "pw_custom_func",
+    "schedule",
+    "show",
+]
+_WORDS: Final = {name: value for name, value in SCOPE.items() if name not in __all__}
+__all__.extend(_WORDS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WORDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _WORDS[name]

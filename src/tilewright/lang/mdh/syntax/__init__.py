@@ -1,0 +1,32 @@
+"""MDH: multi-dimensional homomorphisms in the notation of Rasch (TOPLAS 2024).
+
+    out_view[float32](w=[lambda i, k: (i)]) @
+    md_hom[I, K](mul, (cc, pw(add))) @
+    inp_view[float32, float32](M=[lambda i, k: (i, k)], v=[lambda i, k: (k)])
+
+is a Computation. `show` prints any Computation like this, `parse` reads it back.
+"""
+
+from __future__ import annotations
+
+from tilewright.lang.mdh.syntax.operators import cc, ps, pw, pw_custom_func
+from tilewright.lang.mdh.syntax.parts import buffer
+from tilewright.lang.mdh.syntax.printer import SCOPE, parse, show
+from tilewright.lang.mdh.syntax.program import Expression
+from tilewright.lang.mdh.syntax.views import inp_view, md_hom, mdh, out_view
+
+__all__ = [
+    "Expression",
+    "SCOPE",
+    "buffer",
+    "cc",
+    "inp_view",
+    "md_hom",
+    "mdh",
+    "out_view",
+    "parse",
+    "ps",
+    "pw",
+    "pw_custom_func",
+    "show",
+]

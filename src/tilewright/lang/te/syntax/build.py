@@ -1,0 +1,363 @@
+"""placeholder, var, reduce_axis, compute, scan: the constructors of tensor expressions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import InputError
+from tilewright.base.names import fresh
+from tilewright.base.numbers import whole
+from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.nodes import CC, PW
+from tilewright.expr.nodes import INDEX, Expr, Load, Var
+from tilewright.expr.reads import reads
+from tilewright.ir.node import postorder
+from tilewright.lang.te.syntax.functions import const
+from tilewright.lang.te.syntax.naming import assigned
+from tilewright.lang.te.syntax.nodes import (
+    Axis,
+    Compute,
+    Extent,
+    Placeholder,
+    Recurrence,
+    Tensor,
+    TensorBuffer,
+)
+from tilewright.lang.te.syntax.program import check_static, order
+from tilewright.lang.te.syntax.reduce import Reduction
+
+
+def var(name: str | None = None, dtype: Any = "int64") -> Var:
+    """A size that is known when a built function is called."""
+    label, of = _name("n", name), dtype_of(dtype)
+    if not of.is_int:
+        raise InputError(
+            f"a size of {of}", where=f"var {label}", hint="sizes are integers"
+        )
+    return Var(label, of)
+
+
+def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> Tensor:
+    """A tensor that the caller gives. Raises InputError for a shape that is none."""
+    label = _name("placeholder", name)
+    tensor = Tensor(label, _shape(shape, label), dtype_of(dtype))
+    tensor.op = Placeholder(tensor)
+    return tensor
+
+
+def reduce_axis(domain: Any, name: str | None = None) -> Axis:
+    """An axis to reduce over, `low <= axis < high` for the domain `(low, high)`."""
+    label = _name("k", name)
+    if not isinstance(domain, tuple | list) or len(domain) != 2:
+        raise InputError(
+            f"the domain is {domain!r}",
+            where=f"reduce_axis {label}",
+            hint="give (low, high)",
+        )
+    low, high = domain
+    for end in domain:
+        if not isinstance(end, Expr) and whole(end) is None:
+            raise InputError(
+                f"an end of the domain is {end!r}",
+                where=f"reduce_axis {label}",
+                hint="give integers, or expressions of var('n')",
+            )
+    extent = high if isinstance(low, int) and low == 0 else high - low
+    return Axis(label, INDEX, low, _shape(extent, label)[0], PW)
+
+
+def compute(
+    shape: Any, fcompute: Callable[..., Any], name: str | Sequence[str] | None = None
+) -> Any:
+    """A tensor by its value at each index: `compute((m, n), lambda i, j: A[i, j] + 1)`.
+
+    fcompute gets one axis per dimension and returns an expression, a reduction, or a tuple of
+    expressions for several tensors; a reduction on tuples makes several tensors too. Several come
+    as a tuple. name: one, or one per tensor.
+    Raises InputError for a wrong number of arguments, mixed dtypes, an access outside of a tensor.
+    """
+    names = _given_names(name) or assigned() or ["compute"]
+    where = f"compute {names[0]}"
+    extents = _shape(shape, where)
+    if not callable(fcompute):
+        raise InputError(
+            f"the body is {fcompute!r}, no function",
+            where=where,
+            hint="as in compute((4,), lambda i: A[i] + 1)",
+        )
+    axis = _axes(extents, fcompute, where)
+    try:
+        body = fcompute(*axis)
+    except InputError as error:
+        raise error.at(where) from None
+    except (
+        TypeError
+    ) as error:  # raised where an expression is built of parts that do not fit
+        raise InputError(
+            str(error),
+            where=where,
+            hint="build one expression, of operands of one dtype",
+        ) from error
+    reduction = body if isinstance(body, Reduction) else None
+    values = _values(body, reduction, where)
+    labels = _labels(names, len(values))
+    _check_bound(values, {*axis, *(reduction.axes if reduction else ())}, where)
+    outputs = tuple(
+        Tensor(n, extents, v.dtype) for n, v in zip(labels, values, strict=True)
+    )
+    op = Compute(
+        labels[0] if len(labels) == len(names) else names[0],
+        axis,
+        reduction.axes if reduction else (),
+        values,
+        reduction.op if reduction else None,
+        reduction.scanned if reduction else (),
+        outputs,
+    )
+    for t in outputs:
+        t.op = op
+    check_static(op, bounds=False)
+    return outputs if isinstance(body, tuple) or len(outputs) > 1 else outputs[0]
+
+
+def _check_bound(values: tuple[Expr, ...], axes: set[Axis], where: str) -> None:
+    for value in values:
+        for node in postorder(value):
+            if isinstance(node, Axis) and node not in axes:
+                raise InputError(
+                    f"{node.name} is neither an axis of the tensor nor reduced over",
+                    where=where,
+                    hint=f"as in sum(..., axis={node.name})",
+                )
+
+
+def scan(
+    init: Tensor | Sequence[Tensor],
+    update: Tensor | Sequence[Tensor],
+    state: Tensor | Sequence[Tensor],
+    inputs: Sequence[Tensor] = (),
+    name: str | None = None,
+) -> Any:
+    """A recurrence along dimension 0: slices `init` first, each later one by `update`.
+
+    state: placeholders of the whole shape that the updates read at earlier steps, `state[t-1, i]`.
+    inputs: the other tensors that the updates read (as TVM has it; they are found anyway).
+    Every tensor between state and update has the time as its dimension 0 and is read there only at
+    the current step. Raises InputError where shapes, dtypes or these conditions do not fit.
+    """
+    inits, updates, states = _tensors(init), _tensors(update), _tensors(state)
+    names = [name] if name else assigned() or ["scan"]
+    where = f"scan {names[0]}"
+    if not len(inits) == len(updates) == len(states):
+        raise InputError(
+            f"{len(inits)} inits, {len(updates)} updates and {len(states)} states",
+            where=where,
+            hint="give one init, one update and one state per tensor",
+        )
+    for i, u, s in zip(inits, updates, states, strict=True):
+        _check_state(i, u, s, where)
+    steps = _steps(updates, states, where)
+    first, whole = inits[0].shape[0], states[0].shape[0]
+    for step in steps:
+        _check_earlier(step, states, first, whole, where)
+    time = Axis(steps[-1].axis[0].name, INDEX, first, whole - first, CC)
+    labels = _labels(names, len(states))
+    outputs = tuple(
+        Tensor(n, s.shape, s.dtype) for n, s in zip(labels, states, strict=True)
+    )
+    op = Recurrence(names[0], time, inits, steps, updates, states, outputs)
+    for t in outputs:
+        t.op = op
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
+def _check_state(init: Tensor, update: Tensor, state: Tensor, where: str) -> None:
+    if not isinstance(state.op, Placeholder):
+        raise InputError(
+            f"the state {state!r} is not a placeholder",
+            where=where,
+            hint="make it with placeholder(...), of the whole shape",
+        )
+    if update.shape != state.shape or init.shape[1:] != state.shape[1:]:
+        raise InputError(
+            f"init {init!r}, update {update!r} and state {state!r} have different shapes",
+            where=where,
+            hint="state and update have the whole shape, init the first slices of it",
+        )
+    if not init.dtype is update.dtype is state.dtype:
+        raise InputError(
+            f"init is {init.dtype}, update {update.dtype}, state {state.dtype}",
+            where=where,
+            hint="convert one, as by .astype('float32')",
+        )
+
+
+def _steps(
+    updates: tuple[Tensor, ...], states: tuple[Tensor, ...], where: str
+) -> tuple[Compute, ...]:
+    """The operations of one step: those between the states and the updates."""
+    changing: set[Tensor] = set(states)
+    steps: list[Compute] = []
+    for op in order(updates):
+        if isinstance(op, Placeholder) or not (
+            changing & set(op.inputs) or any(t in updates for t in op.outputs)
+        ):
+            continue
+        if not isinstance(op, Compute) or not op.axis or op.scanned[:1] == op.axis[:1]:
+            raise InputError(
+                f"{op.name} is not a step along dimension 0",
+                where=where,
+                hint="a step is a compute whose dimension 0 is the time, and which scans none",
+            )
+        steps.append(op)
+        changing.update(op.outputs)
+    made = {t for s in steps for t in s.outputs}
+    for s in steps:
+        for load in _loads(s):
+            source = load.buffer
+            if not isinstance(source, TensorBuffer) or source.tensor not in made:
+                continue
+            if load.index[0] is not s.axis[0]:
+                raise InputError(
+                    f"{s.name} reads {load!r} at another step than its own",
+                    where=where,
+                    hint="only a state may be read at earlier steps",
+                )
+    return tuple(steps)
+
+
+def _check_earlier(
+    step: Compute, states: Collection[Tensor], first: Extent, whole: Extent, where: str
+) -> None:
+    """Every read of a state is of an earlier step: `index < time` wherever it is performed."""
+    time = step.axis[0]
+    ranges: dict[Var, tuple[int | None, int | None]] = {
+        a: _range(a.low, a.extent) for a in (*step.axis, *step.reduce_axis)
+    }
+    ranges[time] = (_range(first, 0)[0], _range(0, whole)[1])
+    for read in reads(step.values, ranges):
+        source = read.load.buffer
+        if not isinstance(source, TensorBuffer) or source.tensor not in states:
+            continue
+        domain = Domain()
+        names: dict[Var, str] = {
+            a: domain.variable(*span) for a, span in ranges.items()
+        }
+        translate = Translator(domain, names, read.ranges)
+        for condition, holds in read.guards:
+            domain.require(translate.condition(condition, holds))
+        text = translate.expr(read.load.index[0])
+        try:
+            earlier = sample(domain, [f"{text} >= {names[time]}"]) is None
+        except TooHard:
+            earlier = False
+        if not earlier:
+            raise InputError(
+                f"{step.name} reads {read.load!r}, which is not proven to be of an earlier step",
+                where=where,
+                hint=f"a step reads a state at earlier steps only, as at {time.name} - 1",
+            )
+
+
+def _range(low: object, extent: object) -> tuple[int | None, int | None]:
+    """First and last value of an axis; None for what depends on a symbolic size."""
+    if not isinstance(low, int):
+        return None, None
+    return low, low + extent - 1 if isinstance(extent, int) else None
+
+
+def _loads(op: Compute) -> list[Load]:
+    return [n for v in op.values for n in postorder(v) if isinstance(n, Load)]
+
+
+def _tensors(given: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    parts = given if isinstance(given, list | tuple) else (given,)
+    for t in parts:
+        if not isinstance(t, Tensor):
+            raise InputError(
+                f"{t!r} is not a tensor",
+                where="scan",
+                hint="give a tensor, or a list of them",
+            )
+    return tuple(parts)
+
+
+def _name(default: str, given: object) -> str:
+    """The name given, else that of the variable assigned to, else the default."""
+    if given is None or given == "":
+        return (assigned() or [default])[0]
+    if not isinstance(given, str):
+        raise InputError(
+            f"the name is {given!r}", where=default, hint="give it as text"
+        )
+    return given
+
+
+def _given_names(name: str | Sequence[str] | None) -> list[str]:
+    return [name] if isinstance(name, str) else list(name or ())
+
+
+def _labels(names: list[str], count: int) -> list[str]:
+    """One name per output: those given, or `<name>.v0`, `<name>.v1`."""
+    if len(names) == count:
+        return names
+    return [f"{names[0]}.v{n}" for n in range(count)] if count > 1 else names[:1]
+
+
+def _shape(shape: Any, where: str) -> tuple[Extent, ...]:
+    parts = shape if isinstance(shape, tuple | list) else (shape,)
+    for n in parts:
+        sized = isinstance(n, Expr) and n.dtype is INDEX
+        if not sized and whole(n, 0) is None:
+            raise InputError(
+                f"the extent {n!r} is not a size",
+                where=where,
+                hint="an integer, or var('n')",
+            )
+    return tuple(n if isinstance(n, Expr) else int(n) for n in parts)
+
+
+def _axes(
+    shape: tuple[Extent, ...], f: Callable[..., Any], where: str
+) -> tuple[Axis, ...]:
+    """One axis per dimension, with the lambda's own names where it has them."""
+    kinds = inspect.Parameter
+    parameters = list(inspect.signature(f).parameters.values())
+    indices = [
+        p for p in parameters if p.default is kinds.empty
+    ]  # `lambda i, A=A: ...`
+    named = [p.name for p in indices if p.kind is kinds.POSITIONAL_OR_KEYWORD]
+    rest = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), None)
+    if len(named) > len(shape) or (len(named) < len(shape) and rest is None):
+        raise InputError(
+            f"the function takes {len(named)} indices, the shape has {len(shape)} dimensions",
+            where=where,
+            hint="give it one parameter per dimension, or *i",
+        )
+    taken: set[str] = set()
+    names = named + [f"{rest}{n}" for n in range(len(shape) - len(named))]
+    labels = [fresh(taken, n.strip("_") or "i") for n in names]
+    return tuple(Axis(n, INDEX, 0, e, CC) for n, e in zip(labels, shape, strict=True))
+
+
+def _values(body: Any, reduction: Reduction | None, where: str) -> tuple[Expr, ...]:
+    if reduction is not None:
+        return reduction.values
+    parts = body if isinstance(body, tuple) else (body,)
+    if any(isinstance(p, Reduction) for p in parts):
+        raise InputError(
+            "several reductions in one body",
+            where=where,
+            hint="comm_reducer reduces tuples by one operator; or give each its own compute",
+        )
+    for p in parts:
+        if not isinstance(p, Expr | bool | int | float):
+            raise InputError(
+                f"the body is {p!r}, no expression",
+                where=where,
+                hint="return an expression, a number, or a tuple of them",
+            )
+    return tuple(p if isinstance(p, Expr) else const(p) for p in parts)

@@ -1,0 +1,386 @@
+"""A Computation as a Lift program: each dimension maps over the arrays it indexes.
+
+Dimensions are taken outermost first. A tensor whose axis is indexed by one is transposed until that
+axis is the first; a stride or a sum of dimensions is a Slide, an offset a Drop, a guard with a
+constant outside a Pad. Whether the program says exactly the Computation is not argued but tried:
+`show` normalizes it again and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
+from tilewright.compute.reducer import reducer
+from tilewright.expr import nodes as e
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Select, Var, const
+from tilewright.expr.printer import short
+from tilewright.expr.reads import variables
+from tilewright.ir.node import postorder
+from tilewright.lift import nodes as n
+from tilewright.lift.nodes import apply, lambda_
+from tilewright.lift.normalize import normalize
+from tilewright.lift.patterns import parse as parse_program
+from tilewright.lift.pending import OPERATORS
+from tilewright.lift.printer import show_lines
+from tilewright.lift.tidy import tidy
+from tilewright.lift.types import Scalar, array
+
+_FUNCTIONS: Mapping[type[Expr], str] = {
+    e.Add: "add",
+    e.Sub: "sub",
+    e.Mul: "mul",
+    e.Div: "div",
+    e.FloorDiv: "floordiv",
+    e.Mod: "mod",
+    e.Rem: "rem",
+    e.Min: "min",
+    e.Max: "max",
+    e.And: "and_",
+    e.Or: "or_",
+    e.Xor: "xor",
+    e.Shl: "shl",
+    e.Shr: "shr",
+    e.Lt: "lt",
+    e.Le: "le",
+    e.Eq: "eq",
+    e.Ne: "ne",
+    e.Neg: "neg",
+    e.Not: "not_",
+    e.Select: "select",
+}
+
+
+def show(c: Computation) -> str:
+    """The Computation as a Lift program; `parse` of the text gives an equal one.
+
+    Equal up to the normal form of index arithmetic (`tidy`), which a program always has.
+    Raises UnsupportedError, with the reason, for one that has no such form.
+    """
+    if c.tags:
+        raise _no_form(c, f"it carries the tags {', '.join(c.tags)}")
+    if sum(d.combine == PS for d in c.dims) > 1:
+        raise _no_form(c, "it scans along several dimensions at once")
+    program = program_of(c)
+    again = normalize(program, {})
+    mine = canonical([tidied(c)], [*c.inputs, *(o.tensor for o in c.outputs)])
+    if canonical(again.computations, [*again.inputs, *again.outputs]) != mine:
+        raise _no_form(
+            c, "no patterns produce its results or the order of its dimensions"
+        )
+    return show_lines(program)
+
+
+def parse(text: str) -> Computation:
+    """The Computation of a program that `show` printed.
+
+    Raises InputError for other text, UnsupportedError for a program of several Computations.
+    """
+    program = parse_program(text)
+    if not isinstance(program, n.Lambda):
+        raise UnsupportedError(
+            "this is not a program: its parameters have no types",
+            where="printed form",
+            hint="as in fun(lambda x: ..., f32[8])",
+        )
+    found = normalize(program, {}).computations
+    if len(found) != 1:
+        raise UnsupportedError(
+            f"this program is {len(found)} Computations, not one",
+            where="printed form",
+            hint="normalize gives all of them",
+        )
+    return found[0]
+
+
+def program_of(c: Computation) -> n.Lambda:
+    """A program for the Computation, if patterns can follow its index maps.
+
+    Raises UnsupportedError, with the reason, if not.
+    """
+    params = {b: n.Param(b.name, array(Scalar(b.dtype), *b.shape)) for b in c.inputs}
+    body = _Expression(c, params).program()
+    return n.Lambda(tuple(params.values()), body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is left of an access: a nested array and the indices of its axes."""
+
+    term: n.Term
+    axes: tuple[Expr, ...]
+    lengths: tuple[int, ...]
+
+    def mapped(self, depth: int, f: n.Fun) -> n.Term:
+        """`f` at every element `depth` levels down."""
+        for _ in range(depth):
+            f = n.Map(f)
+        return apply(f, self.term)
+
+    def without(self, axis: int, term: n.Term) -> _Source:
+        """`term`, which has that axis no more."""
+        axes, lengths = [*self.axes], [*self.lengths]
+        del axes[axis], lengths[axis]
+        return _Source(term, tuple(axes), tuple(lengths))
+
+    def fronted(self, axis: int) -> _Source:
+        """With that axis first."""
+        source = self
+        for a in range(axis - 1, -1, -1):
+            axes, lengths = [*source.axes], [*source.lengths]
+            axes[a : a + 2], lengths[a : a + 2] = (
+                axes[a : a + 2][::-1],
+                lengths[a : a + 2][::-1],
+            )
+            term = source.mapped(a, n.Transpose())
+            source = _Source(term, tuple(axes), tuple(lengths))
+        return source
+
+
+class _Expression:
+    def __init__(self, c: Computation, params: Mapping[Buffer, n.Param]) -> None:
+        self.c = c
+        self.params = params
+        self.env = {d.var: (0, d.extent - 1) for d in c.dims}
+        self.accesses = tuple(
+            dict.fromkeys(a for o in c.outputs for a in _accesses(o.value))
+        )
+        values = [_without(o.value, set(self.accesses)) for o in c.outputs]
+        self.counted = {v for found in values for v in found}
+
+    def program(self) -> n.Term:
+        sources = tuple(map(self.source, self.accesses))
+        return self.over(self.c.dims, sources, {})
+
+    def source(self, access: Expr) -> _Source:
+        """An access before any dimension is taken: padded, constant indices done."""
+        load = access.then if isinstance(access, Select) else access
+        assert isinstance(load, Load)
+        source = _Source(self.params[load.buffer], load.index, load.buffer.shape)
+        if isinstance(access, Select):
+            assert isinstance(access.otherwise, Const)
+            source = self.padded(source, access.otherwise)
+        axis = 0
+        while axis < len(source.axes):
+            form = affine(source.axes[axis])
+            if form.is_const:
+                at = n.At(const(form.const))
+                source = source.without(axis, source.mapped(axis, at))
+            else:
+                axis += 1
+        return source
+
+    def padded(self, source: _Source, outside: Const) -> _Source:
+        for axis in range(len(source.axes) - 1, -1, -1):
+            index = source.axes[axis]
+            lo, hi = self.bounds(index)
+            left, right = max(0, -lo), max(0, hi - source.lengths[axis] + 1)
+            if not left and not right:
+                continue
+            value: n.Term = n.Literal(outside.value, outside.type)  # type: ignore[arg-type]
+            for length in reversed(source.lengths[axis + 1 :]):
+                value = n.Fill(value, const(length))
+            pad = n.PadConstant(const(left), const(right), value)
+            axes, lengths = [*source.axes], [*source.lengths]
+            axes[axis], lengths[axis] = index + left, lengths[axis] + left + right
+            source = _Source(source.mapped(axis, pad), tuple(axes), tuple(lengths))
+        return source
+
+    def bounds(self, index: Expr) -> tuple[int, int]:
+        lo, hi = bounds(index, self.env)
+        if lo is None or hi is None:
+            raise _no_form(self.c, f"the index {index!r} has no bounds")
+        return lo, hi
+
+    # -- dimensions
+
+    def over(
+        self,
+        dims: Sequence[Dim],
+        sources: tuple[_Source, ...],
+        values: Mapping[Var, n.Term],
+    ) -> n.Term:
+        """The program over the dimensions that are left."""
+        if not dims or dims[0].combine == PW:
+            return self.reduced(tuple(dims), sources, values)
+        d, rest = dims[0], dims[1:]
+        mapped = self.map_over(d, sources, values, lambda s, v: self.over(rest, s, v))
+        if d.combine == CC:
+            return mapped
+        f, init = self.operator()
+        return apply(n.Scan(f, init), mapped)
+
+    def reduced(
+        self,
+        dims: tuple[Dim, ...],
+        sources: tuple[_Source, ...],
+        values: Mapping[Var, n.Term],
+    ) -> n.Term:
+        if not dims:
+            return self.element(sources, values)
+
+        def inner(
+            rest: tuple[Dim, ...], s: tuple[_Source, ...], v: Mapping[Var, n.Term]
+        ) -> n.Term:
+            if not rest:
+                return self.element(s, v)
+            return self.map_over(rest[0], s, v, lambda s, v: inner(rest[1:], s, v))
+
+        term = inner(dims, sources, values)
+        for _ in dims[1:]:
+            term = apply(n.Join(), term)
+        return apply(n.At(const(0)), apply(n.Reduce(*self.operator()), term))
+
+    def map_over(
+        self,
+        d: Dim,
+        sources: tuple[_Source, ...],
+        values: Mapping[Var, n.Term],
+        body: Any,
+    ) -> n.Term:
+        """Map over the arrays that `d` indexes, zipped; over 0, 1, ... where it is a value."""
+        taken = [
+            k
+            for k, s in enumerate(sources)
+            if any(d.var in variables(i) for i in s.axes)
+        ]
+        front = {k: self.taken(sources[k], d) for k in taken}
+        items: list[n.Term] = [front[k].term for k in taken]
+        if d.var in self.counted or not items:
+            items.append(n.Iota(const(d.extent)))
+        p = n.Param(d.var.name, None)
+        parts = [p] if len(items) == 1 else [p[k] for k in range(len(items))]
+        inner = list(sources)
+        for k, part in zip(taken, parts, strict=False):
+            inner[k] = replace(front[k], term=part)
+        known = {**values, d.var: parts[-1]} if d.var in self.counted else values
+        over = items[0] if len(items) == 1 else apply(n.Zip(), *items)
+        value = body(tuple(inner), known)
+        return over if value is p else apply(n.Map(lambda_((p,), value)), over)
+
+    def taken(self, source: _Source, d: Dim) -> _Source:
+        """The array whose elements `d` counts; its element's axes and indices."""
+        found = [k for k, i in enumerate(source.axes) if d.var in variables(i)]
+        form = affine(source.axes[found[0]])
+        step = form.coefficient(d.var)
+        if len(found) > 1 or not step:
+            raise _no_form(self.c, f"{d.var.name} indexes in a way that no pattern has")
+        source = source.fronted(found[0])
+        length, rest = source.lengths[0], form - Affine(((d.var, step),), 0)
+        term = source.term
+        if step < 0:
+            term = apply(n.Gather(n.IndexFun("reverse", ())), term)
+            step, rest = -step, Affine((), length - 1) - rest
+        left = to_expr(rest)
+        lo, hi = self.bounds(left)
+        need = step * (d.extent - 1) + hi - lo + 1
+        if lo < 0 or lo + need > length:
+            raise _no_form(self.c, f"{d.var.name} leaves the tensor")
+        if lo:
+            term = apply(n.Drop(const(lo)), term)
+        if lo + need < length:
+            term = apply(n.Take(const(need)), term)
+        if rest.is_const:
+            if step > 1:
+                one = apply(n.Slide(const(1), const(step)), term)
+                term = apply(n.Map(n.At(const(0))), one)
+            return source.without(0, term)
+        window = apply(n.Slide(const(hi - lo + 1), const(step)), term)
+        axes = (to_expr(rest - Affine((), lo)), *source.axes[1:])
+        return _Source(window, axes, (hi - lo + 1, *source.lengths[1:]))
+
+    # -- values
+
+    def element(
+        self, sources: tuple[_Source, ...], values: Mapping[Var, n.Term]
+    ) -> n.Term:
+        if any(s.axes for s in sources):
+            raise _no_form(self.c, "an index stands for no dimension")
+        env: dict[Any, n.Term] = {
+            a: s.term for a, s in zip(self.accesses, sources, strict=True)
+        }
+        found = [self.term(o.value, {**env, **values}) for o in self.c.outputs]
+        return found[0] if len(found) == 1 else n.Tuple(tuple(found))
+
+    def term(self, root: Expr, env: Mapping[Any, n.Term]) -> n.Term:
+        """A scalar expression as calls of functions."""
+        if root in env:
+            return env[root]
+        args = [self.term(x, env) for x in root.children() if isinstance(x, Expr)]
+        match root:
+            case Const(value, dtype):
+                return n.Literal(value, dtype)  # type: ignore[arg-type]
+            case e.Call(name, _):
+                return n.Builtin(name)(*args)
+            case e.Cast(_, dtype):
+                return n.Builtin(short(dtype))(*args)
+        if type(root) not in _FUNCTIONS:
+            raise _no_form(self.c, f"there is no function {type(root).__name__}")
+        return n.Builtin(_FUNCTIONS[type(root)])(*args)
+
+    def operator(self) -> tuple[n.Fun, n.Term]:
+        """The combine operator as a function, and its neutral element."""
+        op = self.c.reducer
+        assert op is not None
+        neutral = tuple(n.Literal(i.value, i.type) for i in op.identity)  # type: ignore[arg-type]
+        a, b = n.Param("a", None), n.Param("b", None)
+        if len(op.dtypes) == 1:
+            env: dict[Any, n.Term] = {op.lhs[0]: a, op.rhs[0]: b}
+            for node, name in OPERATORS.items():
+                if op is reducer(name, op.dtypes[0]):
+                    return n.Builtin(_FUNCTIONS[node]), neutral[0]
+            return lambda_((a, b), self.term(op.result[0], env)), neutral[0]
+        env = {v: a[k] for k, v in enumerate(op.lhs)} | {
+            v: b[k] for k, v in enumerate(op.rhs)
+        }
+        return lambda_(
+            (a, b), n.Tuple(tuple(self.term(r, env) for r in op.result))
+        ), n.Tuple(neutral)
+
+
+def _accesses(root: Expr) -> list[Expr]:
+    """The loads in order, each with the Select that pads it."""
+    nodes = [*postorder(root)]
+    pads = {
+        x.then: x
+        for x in nodes
+        if isinstance(x, Select)
+        and isinstance(x.then, Load)
+        and isinstance(x.otherwise, Const)
+    }
+    return [pads.get(x, x) for x in nodes if isinstance(x, Load)]
+
+
+def tidied(c: Computation) -> Computation:
+    """The Computation with its index arithmetic in normal form."""
+    env = {d.var: (0, d.extent - 1) for d in c.dims}
+    outputs = tuple(
+        Output(o.tensor, tuple(tidy(i, env) for i in o.index), tidy(o.value, env))
+        for o in c.outputs
+    )
+    return replace(c, outputs=outputs)
+
+
+def _without(root: Expr, stop: set[Expr]) -> set[Var]:
+    """The variables of an expression outside the accesses."""
+    if root in stop:
+        return set()
+    if isinstance(root, Var):
+        return {root}
+    return {
+        v for x in root.children() if isinstance(x, Expr) for v in _without(x, stop)
+    }
+
+
+def _no_form(c: Computation, reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"no Lift program: {reason}",
+        where=f"computation {c.name}",
+        hint="print it with repr, or in another notation",
+    )

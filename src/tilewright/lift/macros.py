@@ -1,0 +1,37 @@
+"""Macro rules: strategies that combine rules which belong together."""
+
+from __future__ import annotations
+
+from tilewright.ir.strategy import Strategy
+from tilewright.lift.strategies import at, rule, then
+
+
+def tile_map_map(rows: int, columns: int) -> Strategy:
+    """`xs | Map(lambda x: ys | Map(f x))` in tiles of rows by columns (Steuwer et al., 2016).
+
+        xs | Split(rows) | Map(lambda X:
+          ys | Split(columns) | Map(lambda Y: X | Map(lambda x: Y | Map(f x)) | Transpose)
+          | Join | Transpose) | Join
+
+    Where `ys` does not depend on x, and both lengths are divided.
+    """
+    inner = at((1, 0, 0), rule("interchange"))
+    across = at((1, 0, 0, 1, 1), rule("split-join", m=columns))
+    back = at((1, 0, 0, 1, 1, 1, 0, 0), rule("interchange"))
+    return then(rule("split-join", m=rows), inner, across, back)
+
+
+def register_block() -> Strategy:
+    """`xs | Map(lambda x: ys | Map(lambda y: e(x, y) | Reduce(f, z) | g))` in one reduction.
+
+    Its accumulator is the whole block of results, so that an element that is read serves a row or
+    a column of it; `g` is applied to the results, `At(0)` say. In a tile of `tile_map_map` the
+    accumulators are few enough for registers (Steuwer et al., 2016).
+    """
+    fission, exchange = rule("map-fission"), rule("map-reduce")
+    row = then(
+        at((0, 0, 1), fission), at((0, 0, 1, 1), fission), at((0, 0, 1, 1), exchange)
+    )  # fmt: skip
+    return then(
+        row, fission, at((1,), fission), at((1, 1), fission), at((1, 1), exchange)
+    )

@@ -1,0 +1,180 @@
+"""Lift as text: Python over the words of `patterns.SCOPE`; `patterns.parse` reads it back.
+
+A | Map(lambda row: Zip(row, v) | Map(mul) | Reduce(add, 0.0)) | Join
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+from tilewright.base.dtypes import bool_, float32, int64
+from tilewright.expr import python
+from tilewright.expr.nodes import Expr
+from tilewright.expr.printer import short
+from tilewright.expr.printer import show as show_expr
+from tilewright.lift import nodes as n
+from tilewright.lift.layout import Call, Chain, Doc, Scoped, Text
+from tilewright.lift.patterns import SCOPE
+from tilewright.lift.sizes import length_variables
+from tilewright.lift.types import show_type
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Names of the parameters in sight, each once, none of them a word or a length."""
+
+    names: Mapping[n.Param, str]
+    taken: frozenset[str]
+
+    def inner(self, params: tuple[n.Param, ...]) -> Scope:
+        """With more parameters, renamed where their names are taken."""
+        names = dict(self.names)
+        for p in params:
+            plain = name = re.sub(r"\W", "_", p.name)
+            count = 1
+            while (
+                name in names.values() or name in self.taken or not name.isidentifier()
+            ):
+                count += 1
+                name = f"{plain}{count}" if plain.isidentifier() else f"x{plain}"
+            names[p] = name
+        return Scope(names, self.taken)
+
+
+# Patterns whose word is not the name of their class.
+_WORDS: Mapping[type[n.Part], str] = {
+    n.PadConstant: "Pad",
+    n.AsVector: "asVector",
+    n.AsScalar: "asScalar",
+}
+_INFIX: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+
+
+def show_part(part: n.Part) -> str:
+    """A term or a function on one line."""
+    return _doc(part, _outermost(part)).flat()
+
+
+def show_lines(part: n.Part, width: int = 100) -> str:
+    """A term or a function in lines of at most `width` columns, where that can be."""
+    doc = _doc(part, _outermost(part))
+    if isinstance(doc, Chain) and len(doc.flat()) > width:
+        doc = Call("", (doc,))
+    return "\n".join(doc.lines(width))
+
+
+def _outermost(part: n.Part) -> Scope:
+    taken = {*SCOPE, *keyword.kwlist, *(v.name for v in length_variables(part))}
+    free = tuple(sorted(n.free_params(part), key=lambda p: p.name))
+    return Scope({}, frozenset(taken)).inner(free)
+
+
+def _doc(part: n.Part, scope: Scope) -> Doc:
+    match part:
+        case n.Param():
+            return Text(scope.names[part])
+        case n.Literal():
+            return Text(_literal(part))
+        case n.Apply():
+            return _apply(part, scope)
+        case n.Tuple(items):
+            return Call("Tuple", _docs(items, scope))
+        case n.Lambda(params, _):
+            types = tuple(Text(show_type(p.type)) for p in params if p.type is not None)
+            return Call("fun", (_lambda(part, scope), *types))
+        case n.Compose(funs):
+            return Chain(">>", _docs(funs, scope))
+        case n.UserFun():
+            return _user_fun(part)
+        case n.Builtin(name) | n.DeviceOp(name):
+            return Text(name)
+        case n.To(space, f):
+            return Call(f"to{space.capitalize()}", (_field(f, scope),))
+    word = _WORDS.get(type(part), type(part).__name__)
+    fields = tuple(_field(getattr(part, f), scope) for f in part._fields)
+    if isinstance(part, n.Gather | n.Scatter):
+        fields = (
+            Text(repr(part.index.name)),
+            *(_field(a, scope) for a in part.index.args),
+        )
+    return Call(word, fields) if fields else Text(word)
+
+
+def _literal(part: n.Literal) -> str:
+    text = (
+        "nan"
+        if isinstance(part.value, float) and isnan(part.value)
+        else repr(part.value)
+    )
+    return (
+        text
+        if part.dtype in (float32, int64, bool_)
+        else f"{short(part.dtype)}({text})"
+    )
+
+
+def _apply(term: n.Apply, scope: Scope) -> Doc:
+    f, args = term.fun, term.args
+    if isinstance(f, n.Compose):
+        return _doc(n.apply(f, *args), scope)
+    if isinstance(f, n.Get):
+        operand = _doc(args[0], scope)
+        if not isinstance(operand, Chain):
+            return Text(f"{operand.flat()}[{f.position}]")
+    if isinstance(f, n.Builtin) and f.name in _INFIX and len(args) == 2:
+        if not all(isinstance(a, n.Literal) for a in args):
+            return Text(f" {_INFIX[f.name]} ".join(_operand(a, scope) for a in args))
+    if isinstance(f, n.Lambda) and len(args) == len(f.params) == 1:
+        return Call("let", (_doc(args[0], scope), _lambda(f, scope)))
+    if len(args) == 1 and not isinstance(f, n.Lambda | n.ScalarFun):
+        before = _doc(args[0], scope)
+        first = before.parts if isinstance(before, Chain) else (before,)
+        return Chain("|", (*first, _doc(f, scope)))
+    return Call(_tight(f, scope), _docs(args, scope))
+
+
+def _lambda(f: n.Lambda, scope: Scope) -> Doc:
+    inner = scope.inner(f.params)
+    names = ", ".join(inner.names[p] for p in f.params)
+    return Scoped(f"lambda {names}:" if names else "lambda:", _doc(f.body, inner))
+
+
+def _user_fun(f: n.UserFun) -> Doc:
+    params = [n.argument(i, t) for i, t in enumerate(f.dtypes)]
+    names = ", ".join(p.name for p in params)
+    body = python.show(f.body, {p: p.name for p in params})
+    types = (Text(short(t)) for t in f.dtypes)
+    return Call(
+        "userfun", (Text(repr(f.name)), Text(f"lambda {names}: {body}"), *types)
+    )
+
+
+def _tight(part: n.Part, scope: Scope) -> str:
+    """In parentheses where it would fall apart as an operand."""
+    doc = _doc(part, scope)
+    return f"({doc.flat()})" if isinstance(doc, Chain) else doc.flat()
+
+
+def _operand(part: n.Part, scope: Scope) -> str:
+    """In parentheses where it is an operation itself."""
+    match part:
+        case n.Apply(n.Builtin(name), (_, _)) if name in _INFIX:
+            return f"({_doc(part, scope).flat()})"
+    return _tight(part, scope)
+
+
+def _docs(parts: tuple[n.Part, ...], scope: Scope) -> tuple[Doc, ...]:
+    return tuple(_doc(p, scope) for p in parts)
+
+
+def _field(value: Any, scope: Scope) -> Doc:
+    if isinstance(value, n.Lambda):
+        return _lambda(value, scope)
+    if isinstance(value, n.Part):
+        return _doc(value, scope)
+    return Text(show_expr(value) if isinstance(value, Expr) else repr(value))

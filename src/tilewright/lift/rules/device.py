@@ -1,0 +1,177 @@
+"""The rules of an accelerator: operators recognized, split to the sizes it has, kept on the chip.
+
+Made for one Machine, from the table of operators in `device`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType, float32
+from tilewright.expr.nodes import Expr, Sub, const
+from tilewright.lift.conditions import (
+    at_most,
+    divides,
+    fits,
+    holds,
+    instruction,
+    number,
+    read,
+    result,
+)
+from tilewright.lift.device import BINARY, UNARY, Schema, operators
+from tilewright.lift.lambdas import applied
+from tilewright.lift.match import size_holes
+from tilewright.lift.nodes import (
+    Apply,
+    At,
+    DeviceOp,
+    Fill,
+    Join,
+    Literal,
+    Map,
+    MapSeq,
+    PadConstant,
+    Param,
+    Reduce,
+    Split,
+    Take,
+    Term,
+    To,
+    Transpose,
+    Zip,
+)
+from tilewright.lift.rule import Rule
+from tilewright.lift.rules.vocabulary import a, b, c, fn, fun, k, m, n, p, term
+from tilewright.lift.types import Array
+
+(q,) = size_holes("q")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An accelerator: the dtype of its operators, their sizes, the bytes of its memory.
+
+    vector: the length of vector operators. rows, columns: the tile of the matrix-vector product.
+    """
+
+    vector: int
+    rows: int
+    columns: int
+    chip: int
+    dtype: DType = float32
+
+    def has(self, op: DeviceOp) -> bool:
+        """Whether it is one of its instructions."""
+        if op.name.startswith(("VV",)):
+            return op.sizes == (self.vector,)
+        return op.name.startswith("MVMul") and op.sizes == (self.rows, self.columns)
+
+
+def rules(machine: Machine) -> Mapping[str, Rule]:
+    """All rules for the machine, by name."""
+    table = operators(machine.dtype)
+    zero = Literal(0.0 if machine.dtype.is_float else 0, machine.dtype)
+    vectors = [table[name] for name in (*BINARY, *UNARY) if name in table]
+    found = [
+        *(rule for schema in table.values() for rule in _meaning(schema)),
+        *(rule for schema in vectors for rule in _vectors(schema, zero)),
+        *_matrix_vector(table, zero),
+        *_matrices(table),
+        *_memories(machine.chip),
+    ]
+    return {rule.name: rule for rule in found}
+
+
+def _meaning(schema: Schema) -> tuple[Rule, Rule]:
+    """An operator is what it means."""
+    sizes = (m, n, k)[: schema.sizes]
+    operands, whole = _whole(schema, *sizes)
+    meaning = applied(schema.meaning(*operands))
+    return (
+        Rule(f"expand-{schema.name}", whole, meaning),
+        Rule(
+            f"recognize-{schema.name}", meaning, whole, tuple(number(s) for s in sizes)
+        ),
+    )
+
+
+def _vectors(schema: Schema, zero: Term) -> tuple[Rule, Rule]:
+    """Pieces of p elements; a vector of another length is made longer first."""
+    operands, whole = _whole(schema, n)
+    rows = tuple(x | Split(p) for x in operands)
+    longer = tuple(x | PadConstant(_0, Sub(p, n), zero) for x in operands)
+    return (
+        Rule(f"tile-{schema.name}", whole,
+             (Zip()(*rows) if len(rows) > 1 else rows[0]) | Map(schema.at(p)) | Join(),
+             (divides(p, n),)),
+        Rule(f"pad-{schema.name}", whole, Apply(schema.at(p), longer) | Take(n), (at_most(n, p),)),
+    )  # fmt: skip
+
+
+def _matrix_vector(table: Mapping[str, Schema], zero: Term) -> tuple[Rule, ...]:
+    """Tiles of p rows and q columns; the products of columns are partial sums."""
+    product, add = table["MVMul"], table["VVAdd"]
+    (matrix, v), whole = _whole(product, m, n)
+    columns = Zip()(matrix | Map(Split(q)) | Transpose(), v | Split(q))
+    return (
+        Rule("tile-MVMul-rows", whole,
+             matrix | Split(p) | Map(fn(lambda rows: product.at(p, n)(rows, v))) | Join(),
+             (divides(p, m),)),
+        Rule("tile-MVMul-columns", whole,
+             columns | Map(fn(lambda tile, part: product.at(m, q)(tile, part)))
+             | Reduce(add.at(m), Fill(zero, m)) | At(_0), (divides(q, n),)),
+        Rule("pad-MVMul-rows", whole,
+             product.at(p, n)(matrix | PadConstant(_0, Sub(p, m), Fill(zero, n)), v) | Take(m),
+             (at_most(m, p),)),
+        Rule("pad-MVMul-columns", whole,
+             product.at(m, q)(matrix | Map(PadConstant(_0, Sub(q, n), zero)),
+                              v | PadConstant(_0, Sub(q, n), zero)),
+             (at_most(n, q),)),
+    )  # fmt: skip
+
+
+def _matrices(table: Mapping[str, Schema]) -> tuple[Rule, ...]:
+    """Operators on matrices as ones on their rows."""
+    (x, y), product = _whole(table["MMMul"], m, n, k)
+    (u, v), sums = _whole(table["MMAdd"], m, n)
+    (w, bias), biased = _whole(table["MVAdd"], m, n)
+    vector, add = table["MVMul"].at(k, n), table["VVAdd"].at(n)
+    return (
+        Rule(
+            "rows-MMMul", product, x | Map(fn(lambda row: vector(y | Transpose(), row)))
+        ),
+        Rule("rows-MMAdd", sums, Zip()(u, v) | Map(add)),
+        Rule("rows-MVAdd", biased, w | Map(fn(lambda row: add(row, bias)))),
+    )
+
+
+def _memories(chip: int) -> tuple[Rule, ...]:
+    """Where the result of an instruction goes."""
+    x, y, xs, z = term("x", a), term("y", b), term("xs", Array(a, n)), term("z", b)
+    then = fun("g", b, c)
+    one, two, fold = fun("f", a, b), fun("f", a, b, c), fun("f", b, a, b)
+    on_chip = (read("chip"), fits("chip", chip))
+    return (
+        Rule("chain", xs | Map(one) | Map(then), xs | Map(fn(lambda x: then(one(x)))),
+             (holds(one, (DeviceOp,)), holds(then, (DeviceOp,)))),
+        Rule("issue", xs | Map(one), xs | MapSeq(one), (holds(one, (DeviceOp,)), result())),
+        Rule("to-chip-1", one(x), To("chip", one)(x), (instruction(one), *on_chip)),
+        Rule("to-chip-2", two(x, y), To("chip", two)(x, y), (instruction(two), *on_chip)),
+        Rule("to-chip-reduce", xs | Reduce(fold, z), xs | To("chip", Reduce(fold, z)),
+             (instruction(fold), *on_chip)),
+        Rule("to-dram-1", one(x), To("dram", one)(x), (instruction(one),)),
+        Rule("to-dram-2", two(x, y), To("dram", two)(x, y), (instruction(two),)),
+        Rule("to-output-1", one(x), To("output", one)(x), (instruction(one), result())),
+        Rule("to-output-2", two(x, y), To("output", two)(x, y), (instruction(two), result())),
+    )  # fmt: skip
+
+
+_0 = const(0)
+
+
+def _whole(schema: Schema, *sizes: Expr) -> tuple[tuple[Param, ...], Term]:
+    """Holes for the operands, and the operator on them."""
+    operands = tuple(term(f"x{i}", t) for i, t in enumerate(schema.operands(*sizes)))
+    return operands, Apply(schema.at(*sizes), operands)

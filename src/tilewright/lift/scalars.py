@@ -1,0 +1,134 @@
+"""Scalar functions: the built-in ones, and the body of any function as an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType, dtype_of
+from tilewright.base.errors import InputError
+from tilewright.expr import nodes as e
+from tilewright.expr.functions import FUNCTIONS
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.printer import short
+from tilewright.ir.node import Node, substitute
+from tilewright.lift.nodes import Builtin, ScalarFun, UserFun, argument
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A built-in function: its number of arguments, and its value on expressions."""
+
+    arity: int
+    value: Callable[..., Expr]
+
+
+def _call(name: str) -> Callable[..., Expr]:
+    return lambda *args: e.Call(name, args)
+
+
+def _cast(dtype: DType) -> Callable[[Expr], Expr]:
+    return lambda x: x if x.dtype is dtype else e.Cast(x, dtype)
+
+
+BUILTINS: Mapping[str, Row] = {
+    **{name: Row(f.arity, _call(name)) for name, f in FUNCTIONS.items()},
+    "add": Row(2, e.Add),
+    "sub": Row(2, e.Sub),
+    "mul": Row(2, e.Mul),
+    "div": Row(2, e.Div),
+    "floordiv": Row(2, e.FloorDiv),
+    "mod": Row(2, e.Mod),
+    "rem": Row(2, e.Rem),
+    "xor": Row(2, e.Xor),
+    "shl": Row(2, e.Shl),
+    "shr": Row(2, e.Shr),
+    "max": Row(2, e.Max),
+    "min": Row(2, e.Min),
+    "lt": Row(2, e.Lt),
+    "le": Row(2, e.Le),
+    "eq": Row(2, e.Eq),
+    "ne": Row(2, e.Ne),
+    "and_": Row(2, e.And),
+    "or_": Row(2, e.Or),
+    "neg": Row(1, e.Neg),
+    "not_": Row(1, e.Not),
+    "relu": Row(1, lambda x: e.Max(x, const(0, x.dtype))),
+    "select": Row(3, e.Select),
+    "id": Row(1, lambda x: x),
+    **{short(t): Row(1, _cast(t)) for t in dtypes.ALL if not t.is_string},
+}
+
+
+def user_fun(name: str, f: Callable[..., Expr], *of: object) -> UserFun:
+    """The scalar function `f`, given as Python on expressions, for arguments of the dtypes `of`.
+
+    `user_fun("mish", lambda x: x * call("tanh", ...), "float32")`. Raises InputError where `f`
+    gives no expression or the dtypes inside do not agree.
+    """
+    types = tuple(dtype_of(t) for t in of)  # type: ignore[arg-type]
+    try:
+        body = f(*(argument(n, t) for n, t in enumerate(types)))
+    except InputError as error:
+        raise error.at(f"user function {name}") from None
+    except TypeError as error:
+        raise InputError(
+            str(error),
+            code="TW-LIFT-TYPE",
+            where=f"user function {name}",
+            hint="build one expression, of operands of one dtype",
+        ) from None
+    if not isinstance(body, Expr):
+        raise InputError(
+            f"it gives {body!r}, not an expression",
+            code="TW-LIFT-TYPE",
+            where=f"user function {name}",
+            hint="return an expression of its parameters",
+        )
+    return UserFun(name, types, body)
+
+
+def body(f: ScalarFun, args: Sequence[Expr]) -> Expr:
+    """The value of `f` at `args`. Raises InputError (TW-LIFT-TYPE) for wrong dtypes or counts."""
+    expected = arity(f)
+    if len(args) != expected:
+        raise _wrong(f, f"it takes {expected} arguments, not {len(args)}")
+    if isinstance(f, UserFun):
+        for n, (t, a) in enumerate(zip(f.dtypes, args, strict=True)):
+            if a.dtype is not t:
+                raise _wrong(f, f"argument {n + 1} is {a.dtype}, expected {t}")
+        env: dict[Node, Node] = {
+            argument(n, t): a
+            for n, (t, a) in enumerate(zip(f.dtypes, args, strict=True))
+        }
+        return substitute(f.body, env)  # type: ignore[no-any-return]
+    assert isinstance(f, Builtin)
+    try:
+        return BUILTINS[f.name].value(*args)
+    except TypeError as error:
+        raise _wrong(f, str(error)) from None
+
+
+def arity(f: ScalarFun) -> int:
+    """The number of arguments. Raises InputError for a built-in function that does not exist."""
+    if isinstance(f, UserFun):
+        return len(f.dtypes)
+    assert isinstance(f, Builtin)
+    if f.name not in BUILTINS:
+        known = ", ".join(sorted(BUILTINS))
+        raise InputError(
+            f"there is no function {f.name!r}",
+            hint=f"known: {known}",
+            where="scalar function",
+        )
+    return BUILTINS[f.name].arity
+
+
+def _wrong(f: ScalarFun, message: str) -> InputError:
+    return InputError(
+        message,
+        code="TW-LIFT-TYPE",
+        where=f"function {f!r}",
+        hint="A literal's dtype is float32 or int64; write f64(0.0) for another",
+    )

@@ -1,0 +1,123 @@
+"""Where each allocation of a kernel lives: the function's stack, or an offset in the workspace.
+
+The workspace holds what all threads share first, then one part per thread. Allocations that are
+never alive together share their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.ir.node import Node, postorder
+from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, While
+from tilewright.runtime.abi import ALIGNMENT, REPORT_SIZE
+
+STACK_LIMIT = 64 << 10
+
+
+@dataclass(slots=True)
+class Plan:
+    """Offsets in bytes of the buffers in the workspace; those on the stack have none.
+
+    shared: bytes of the common part. thread: bytes of each thread's part. report: the offset of
+    the report of sanitized code.
+    """
+
+    offsets: dict[Buffer, int] = field(default_factory=dict)
+    of_thread: set[Buffer] = field(default_factory=set)
+    shared: int = 0
+    thread: int = 0
+    stack: int = 0
+    report: int | None = None
+
+
+def plan_memory(kernel: Kernel, reports: bool = False) -> Plan:
+    """Place every Alloc, and the report that sanitized code writes.
+
+    Raises CompileError for a memory scope this target does not have.
+    """
+    plan = Plan()
+    _place(kernel.body, plan, 0, False, 1)
+    if reports:
+        plan.report = plan.shared
+        plan.shared += REPORT_SIZE
+    return plan
+
+
+def _place(node: Node, plan: Plan, offset: int, parallel: bool, lanes: int) -> None:
+    if isinstance(node, For):
+        if node.kind == "vector" and not has_vector_loop(node.body):
+            lanes = node.trips or 1
+        if node.kind == "parallel" and not parallel:
+            offset, parallel = 0, True
+    elif isinstance(node, Alloc):
+        offset = _allocate(node.buffer, plan, offset, parallel, lanes)
+    for child in node.children():
+        if isinstance(child, Stmt):
+            _place(child, plan, offset, parallel, lanes)
+
+
+def _allocate(
+    buffer: Buffer, plan: Plan, offset: int, parallel: bool, lanes: int
+) -> int:
+    if buffer.scope not in ("global", "stack", "register"):
+        raise CompileError(
+            f"the memory scope {buffer.scope!r} does not exist on a processor",
+            code="TW-SCOPE",
+            where=f"buffer {buffer.name}",
+            hint="use global, stack or register",
+        )
+    size = buffer.size * buffer.dtype.itemsize * lanes
+    size = -(-size // ALIGNMENT) * ALIGNMENT
+    if buffer.scope != "global" and plan.stack + size <= STACK_LIMIT:
+        plan.stack += size
+        return offset
+    plan.offsets[buffer] = offset
+    if parallel:
+        plan.of_thread.add(buffer)
+        plan.thread = max(plan.thread, offset + size)
+    else:
+        plan.shared = max(plan.shared, offset + size)
+    return offset + size
+
+
+def statements(stmt: Stmt) -> Iterator[Stmt]:
+    """`stmt` and the statements in it; expressions are not looked at."""
+    waiting = [stmt]
+    while waiting:
+        s = waiting.pop()
+        yield s
+        waiting += [c for c in s.children() if isinstance(c, Stmt)]
+
+
+def has_vector_loop(stmt: Stmt) -> bool:
+    """Whether a vector loop is in `stmt`."""
+    return any(isinstance(s, For) and s.kind == "vector" for s in statements(stmt))
+
+
+def written(stmt: Stmt) -> frozenset[Buffer]:
+    """Buffers that a statement may change."""
+    found: set[Buffer] = set()
+    for s in statements(stmt):
+        if isinstance(s, Store):
+            found.add(s.buffer)
+        elif isinstance(s, Update):
+            found.update(s.buffers)
+    return frozenset(found)
+
+
+def same_control_flow(loop: For) -> bool:
+    """Whether all iterations run the same statements, but for branches, which can be masked."""
+    inside = list(statements(loop.body))
+    own = {loop.var, *(s.buffer for s in inside if isinstance(s, Alloc))}
+    for s in inside:
+        if isinstance(s, While):
+            return False
+        if isinstance(s, For) and s.trips is None:
+            for part in postorder(s.extent):
+                if part in own or (isinstance(part, Load) and part.buffer in own):
+                    return False
+    return True

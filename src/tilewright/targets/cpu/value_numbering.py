@@ -1,0 +1,172 @@
+"""Where a value is computed: once, before the outermost loop in which it does not change.
+
+A function is emitted as nested scopes: loops, and branches that may not run. A value is looked up
+in the scopes around the current place; a new one goes before the outermost loop whose variable,
+memory and branches it does not depend on. That is common subexpression elimination and the
+hoisting of loop invariants, by identity of interned expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from tilewright.expr.bounds import Interval, bounds
+from tilewright.expr.nodes import Expr, Load, Var
+from tilewright.ir.node import Node
+from tilewright.targets.cpu.emit_text import Chunk, Value, Writer
+from tilewright.targets.cpu.machine import Machine
+
+_NOTHING: frozenset[object] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What a value depends on: variables, memory, and whether computing it needs permission.
+
+    risky: it reads memory at an index not proven to be inside the buffer by the loops alone.
+    """
+
+    vars: frozenset[object] = _NOTHING
+    reads: frozenset[object] = _NOTHING
+    risky: bool = False
+
+    def __or__(self, other: Info) -> Info:
+        if (
+            other.vars <= self.vars
+            and other.reads <= self.reads
+            and self.risky >= other.risky
+        ):
+            return self
+        return Info(
+            self.vars | other.vars, self.reads | other.reads, self.risky or other.risky
+        )
+
+
+PURE = Info()
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """One loop (`pre` is the place before it) or branch (`pre` is None).
+
+    bound: variables given a value here. writes: buffers that change while the scope runs.
+    certain: a loop whose body runs at least once.
+    """
+
+    pre: Chunk | None = None
+    bound: set[object] = field(default_factory=set)
+    writes: frozenset[object] = _NOTHING
+    certain: bool = True
+    values: dict[Hashable, Value] = field(default_factory=dict)
+
+
+class Scopes(Writer):
+    """The scope stack of one function, with the cache of values."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+        self.scopes: list[Scope] = [Scope()]
+        self.ranges: dict[object, Interval] = {}
+        self._infos: dict[Node, Info] = {}
+        self._readers: dict[object, list[tuple[dict[Hashable, Value], Hashable]]] = {}
+
+    # -- what expressions depend on
+
+    def info(self, e: Expr) -> Info:
+        """Dependences of an expression; remembered, because variables are bound only once."""
+        found = self._infos.get(e)
+        if found is not None:
+            return found
+        waiting: list[Node] = [e]
+        while waiting:
+            node = waiting[-1]
+            unknown = [c for c in node.children() if c not in self._infos]
+            if unknown:
+                waiting += unknown
+            else:
+                waiting.pop()
+                self._infos[node] = self._info(node)
+        return self._infos[e]
+
+    def _info(self, e: Node) -> Info:
+        if isinstance(e, Var):
+            return Info(frozenset((e,)))
+        total = PURE
+        for child in e.children():
+            total = total | self._infos[child]
+        if isinstance(e, Load):
+            total = total | Info(reads=frozenset((e.buffer,)), risky=not self.proven(e))
+        return total
+
+    def proven(self, load: Load) -> bool:
+        """Whether the loops' ranges alone keep every index inside the buffer."""
+        for index, extent in zip(load.index, load.buffer.shape, strict=True):
+            low, high = bounds(index, self.ranges)
+            if low is None or high is None or low < 0 or high >= extent:
+                return False
+        return True
+
+    # -- the cache
+
+    def lookup(self, key: Hashable) -> Value | None:
+        """The value kept under `key` in a scope around the current place."""
+        for scope in reversed(self.scopes):
+            found = scope.values.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def cached(self, key: Hashable, info: Info, make: Callable[[], Value]) -> Value:
+        """The value kept under `key`; else `make()` emitted where `info` allows."""
+        found = self.lookup(key)
+        if found is not None:
+            return found
+        depth = self._placement(info)
+        if depth == len(self.scopes):
+            made = make()
+            self._keep(self.scopes[-1], key, made, info)
+            return made
+        inner, out = self.scopes, self.out
+        pre = inner[depth].pre
+        assert pre is not None
+        self.scopes, self.out = inner[:depth], pre
+        try:
+            made = make()
+            self._keep(self.scopes[-1], key, made, info)
+        finally:
+            self.scopes, self.out = inner, out
+        return made
+
+    def _placement(self, info: Info) -> int:
+        """How many scopes stay around the value: all of them, or those outside some loop."""
+        best = len(self.scopes)
+        for n in range(len(self.scopes) - 1, 0, -1):
+            scope = self.scopes[n]
+            if info.vars & scope.bound or info.reads & scope.writes:
+                break
+            if info.risky and (scope.pre is None or not scope.certain):
+                break
+            if scope.pre is not None:
+                best = n
+        return best
+
+    def _keep(self, scope: Scope, key: Hashable, value: Value, info: Info) -> None:
+        scope.values[key] = value
+        for buffer in info.reads:
+            self._readers.setdefault(buffer, []).append((scope.values, key))
+
+    def changed(self, buffers: Iterable[object]) -> None:
+        """Forget what was read from buffers that change now."""
+        for buffer in buffers:
+            for values, key in self._readers.pop(buffer, ()):
+                values.pop(key, None)
+
+    def bind(self, var: Var, value: Value, interval: Interval | None = None) -> None:
+        """Give a variable its value in the innermost scope, and its range for proofs."""
+        scope = self.scopes[-1]
+        scope.bound.add(var)
+        scope.values[var] = value
+        if interval is not None:
+            self.ranges[var] = interval

@@ -1,0 +1,189 @@
+"""Digests of files: of all their bytes, and remembered only while nothing can have changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tilewright.base import events
+from tilewright.base.errors import TilewrightWarning
+from tilewright.base.store import Store
+from tilewright.driver import file_digest
+from tilewright.driver.file_digest import State, of_file
+from tilewright.runtime import digest
+from tilewright.runtime.digest import CHUNK, of_bytes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store", 1 << 20)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"contents")
+    return path
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files read so far; every file counts as settled."""
+    seen: list[Path] = []
+    read = file_digest._read
+
+    def noting(path: Path, size: int) -> str:
+        seen.append(path)
+        return read(path, size)
+
+    monkeypatch.setattr(file_digest, "_read", noting)
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    return seen
+
+
+def entry(store: Store) -> Path:
+    (found,) = store.entries()
+    return found.path
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 7])
+def test_a_file_has_the_digest_of_its_bytes(
+    tmp_path: Path, store: Store, size: int
+) -> None:
+    data = os.urandom(size)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert of_file(path, store) == of_bytes(data)
+    assert of_bytes(data) != of_bytes(data + b"\0")
+    if size:
+        assert of_bytes(data) != of_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+
+def test_part_of_a_file_has_the_digest_of_those_bytes(file: Path) -> None:
+    data = os.urandom(3 * CHUNK)
+    file.write_bytes(data)
+    with file.open("rb") as opened:
+        number = opened.fileno()
+        for start, size in (
+            (0, 5),
+            (7, CHUNK),
+            (CHUNK - 1, CHUNK + 2),
+            (CHUNK + 9, 2 * CHUNK),
+        ):
+            assert digest.of_file(number, start, size) == of_bytes(
+                data[start : start + size]
+            )
+
+
+def test_the_order_of_chunks_counts() -> None:
+    a, b = bytes(CHUNK), b"\1" * CHUNK
+    assert of_bytes(a + b) != of_bytes(b + a)
+
+
+def test_a_file_is_read_once(file: Path, store: Store, reads: list[Path]) -> None:
+    first = of_file(file, store)
+    link = file.with_name("link")
+    link.symlink_to(file)
+    assert of_file(file, store) == of_file(link, Store(store.root, 1 << 20)) == first
+    assert len(reads) == 1
+
+
+def write_again(path: Path) -> None:
+    path.write_bytes(b"CONTENTS")
+
+
+def write_with_old_times(path: Path) -> None:
+    before = path.stat()
+    path.write_bytes(b"CONTENTS")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace_with_old_times(path: Path) -> None:
+    before, other = path.stat(), path.with_name("other")
+    other.write_bytes(b"CONTENTS")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    "change", [write_again, write_with_old_times, replace_with_old_times]
+)
+def test_a_changed_file_is_read_again(
+    file: Path, store: Store, reads: list[Path], change: object
+) -> None:
+    of_file(file, store)
+    assert callable(change)
+    change(file)
+    assert of_file(file, store) == of_bytes(b"CONTENTS")
+    assert len(reads) == 2
+
+
+def test_a_file_that_was_just_written_is_not_remembered(
+    file: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_digest, "SETTLED", 3600.0)  # however slow this machine is
+    assert of_file(file, store) == of_bytes(b"contents")
+    assert not store.entries()
+
+
+def test_a_file_that_changes_meanwhile_is_not_remembered(
+    file: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = file_digest._read
+
+    def changing(path: Path, size: int) -> str:
+        found = read(path, size)
+        path.write_bytes(b"CONTENTS")
+        return found
+
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    monkeypatch.setattr(file_digest, "_read", changing)
+    of_file(file, store)
+    assert not store.entries()
+
+
+def test_nothing_is_remembered_where_a_start_of_the_system_has_no_name(
+    file: Path, store: Store, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_digest, "_boot", lambda: "")
+    of_file(file, store)
+    of_file(file, store)
+    assert len(reads) == 2
+
+
+def test_a_damaged_memory_is_said_and_read_again(
+    file: Path, store: Store, reads: list[Path]
+) -> None:
+    first = of_file(file, store)
+    path = entry(store)
+    path.write_bytes(path.read_bytes()[:-3])
+    with events.record() as log, pytest.warns(TilewrightWarning, match="damaged"):
+        assert of_file(file, store) == first
+    assert [e.kind for e in log] == ["store-corrupted"]
+    assert len(reads) == 2
+    assert of_file(file, store) == first
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("text", ["", "7", "[]", "[[], 7]", "{}", '["x", "y", "z"]'])
+def test_a_memory_of_another_form_counts_as_none(
+    file: Path, store: Store, reads: list[Path], text: str
+) -> None:
+    first = of_file(file, store)
+    store.put(entry(store).name, text.encode())
+    assert of_file(file, store) == first
+    assert len(reads) == 2
+
+
+def test_a_memory_of_another_state_counts_as_none(
+    file: Path, store: Store, reads: list[Path]
+) -> None:
+    first = of_file(file, store)
+    name = entry(store).name
+    state, _ = json.loads(store.get(name) or b"")
+    store.put(name, json.dumps([[*state[:-1], state[-1] + 1], "wrong"]).encode())
+    assert of_file(file, store) == first
+    assert State.of(file).size == 8

@@ -1,0 +1,262 @@
+"""Whole models in the cache: found by their bytes, repaired when damaged, kept only if safe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+from tilewright.base import events
+from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
+from tilewright.driver import file_digest
+from tilewright.runtime import bundle
+
+W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
+X = np.random.default_rng(1).standard_normal((5, 40)).astype(np.float32)
+
+
+def model(op: str = "Relu", shape: Any = (5, 40)) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node(op, ["h"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(W, "w")],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def found(source: Any, **options: Any) -> tuple[Any, bool]:
+    """The executable, and whether the whole model came from the cache."""
+    with events.record() as log:
+        exe = tw.compile(source, **options)
+    return exe, any(e.kind == "model-cached" for e in log)
+
+
+def entries(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("model-*") if p.is_file()]
+
+
+def test_the_same_bytes_are_not_compiled_twice(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    first, again = found(path)
+    assert not again
+    second, again = found(str(path))
+    assert again
+    np.testing.assert_array_equal(first(X), second(X))
+    assert found(model().SerializeToString())[1]
+    assert not found(path, math="exact")[1]
+    assert not found(path, cache=False)[1]
+    onnx.save(model("Neg"), path)
+    other, again = found(path)
+    assert not again
+    np.testing.assert_allclose(other(X), -(X @ W), rtol=1e-4, atol=1e-4)
+
+
+def test_a_damaged_entry_is_made_again(folder: Path) -> None:
+    source = model().SerializeToString()
+    found(source)
+    (entry,) = entries(folder)
+    data = bytearray(entry.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    entry.write_bytes(data)
+    with pytest.warns(TilewrightWarning, match="damaged"):
+        exe, again = found(source)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    assert found(source)[1]
+
+
+def test_values_of_dimensions_are_part_of_the_key() -> None:
+    source = model(shape=("N", 40)).SerializeToString()
+    assert not found(source, dims={"N": 5})[1]
+    assert not found(source, dims={"N": 6})[1]
+    exe, again = found(source, dims={"N": 6})
+    assert again
+    assert exe.inputs[0].shape == (6, 40)
+
+
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose weights lie in another file; what was just written counts as settled."""
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    return saved_apart(tmp_path / "m.onnx")
+
+
+def saved_apart(path: Path, **options: Any) -> Path:
+    external = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(model(**options), path, **external)
+    return path
+
+
+def test_weights_in_another_file_are_part_of_the_key(apart: Path, folder: Path) -> None:
+    assert not found(apart)[1]
+    exe, again = found(apart)
+    assert again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    (apart.parent / "w.bin").write_bytes((2 * W).tobytes())
+    exe, again = found(apart)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0) * 2, rtol=1e-4, atol=1e-4)
+    assert found(apart)[1]
+    (apart.parent / "w.bin").write_bytes(W.tobytes())
+    assert found(apart)[1]
+    assert len(entries(folder)) == 2
+
+
+def test_the_same_model_elsewhere_has_weights_of_its_own(apart: Path) -> None:
+    found(apart)
+    other = apart.parent / "other"
+    other.mkdir()
+    path = other / "n.onnx"
+    path.write_bytes(apart.read_bytes())
+    with pytest.raises(ModelError, match="does not exist"):
+        tw.compile(path)
+    (other / "w.bin").write_bytes((3 * W).tobytes())
+    exe, again = found(path)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0) * 3, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_outside_the_folder_are_refused_from_the_cache_too(apart: Path) -> None:
+    found(apart)
+    weights = apart.parent / "w.bin"
+    outside = apart.parent.parent / f"{apart.parent.name}-outside.bin"
+    weights.rename(outside)
+    weights.symlink_to(outside)
+    with pytest.raises(ModelError, match="outside"):
+        tw.compile(apart)
+
+
+def test_a_model_given_as_bytes_has_no_other_files(apart: Path) -> None:
+    found(apart)
+    with pytest.raises(ModelError, match="given as bytes"):
+        tw.compile(apart.read_bytes())
+
+
+def test_values_of_dimensions_keep_the_files_in_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_digest, "SETTLED", -60.0)
+    path = saved_apart(tmp_path / "m.onnx", shape=("N", 40))
+    found(path, dims={"N": 5})
+    assert found(path, dims={"N": 5})[1]
+    (tmp_path / "w.bin").write_bytes((2 * W).tobytes())
+    assert not found(path, dims={"N": 5})[1]
+
+
+def test_weights_that_were_just_written_keep_a_model_out(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_digest, "SETTLED", 3600.0)  # however slow this machine is
+    found(saved_apart(tmp_path / "m.onnx"))
+    assert not entries(folder)
+
+
+def test_a_model_that_changes_meanwhile_is_not_kept(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tilewright.driver import steps
+
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    executable = steps.executable
+
+    def changing(*arguments: Any) -> Any:
+        onnx.save(model("Neg"), path)
+        return executable(*arguments)
+
+    monkeypatch.setattr(steps, "executable", changing)
+    found(path)
+    assert not entries(folder)
+
+
+def test_constants_are_verified_unless_nobody_wrote_since(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "_VERIFY_LIMIT", 0)
+    source = model().SerializeToString()
+    found(source)
+    asked = []
+    load = bundle.load
+
+    def noting(path: Path, *, verify: bool) -> Any:
+        asked.append(verify)
+        return load(path, verify=verify)
+
+    monkeypatch.setattr(bundle, "load", noting)
+    assert found(source)[1]
+    (entry,) = entries(folder)
+    data = bytearray(entry.read_bytes())
+    entry.write_bytes(data)
+    assert found(source)[1]
+    assert found(source)[1]
+    monkeypatch.setattr(file_digest, "_boot", lambda: "another")
+    assert found(source)[1]
+    assert asked == [False, True, False, True]
+    at = data.index(W.tobytes()[:16])
+    data[at] ^= 1
+    entry.write_bytes(data)
+    with pytest.warns(TilewrightWarning, match="damaged"):
+        assert not found(source)[1]
+
+
+def test_a_truncated_entry_is_made_again_with_an_event(folder: Path) -> None:
+    source = model().SerializeToString()
+    found(source)
+    (entry,) = entries(folder)
+    os.truncate(entry, entry.stat().st_size // 2)
+    with events.record() as log, pytest.warns(TilewrightWarning, match="damaged"):
+        exe = tw.compile(source)
+    assert [e.fields["key"] for e in log if e.kind == "store-corrupted"] == [entry.name]
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    assert found(source)[1]
+
+
+def test_reference_kernels_are_reported_each_time(folder: Path) -> None:
+    source = model("NonZero").SerializeToString()
+    for _ in range(2):
+        with pytest.warns(TilewrightWarning, match="NonZero"):
+            assert not found(source)[1]
+    assert not entries(folder)
+
+
+def test_the_memory_limit_holds_for_kept_models_too() -> None:
+    source = model().SerializeToString()
+    found(source)
+    with pytest.raises(MemoryLimitError):
+        tw.compile(source, memory_limit=5000)
+
+
+def test_a_file_over_the_limit_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "huge.onnx"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+    def refuse(self: Path) -> bytes:
+        raise AssertionError("read whole")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(MemoryLimitError):
+        tw.compile(path)

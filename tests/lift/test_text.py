@@ -1,0 +1,172 @@
+"""Programs and Computations as text, and back."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.base.dtypes import float32, float64, int64
+from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import Computation
+from tilewright.compute.reducer import arg_reducer
+from tilewright.expr.nodes import Buffer, Cast, Max, call, const
+from tilewright.lift import express
+from tilewright.lift.express import tidied
+from tilewright.lift.infer import infer
+from tilewright.lift.patterns import parse
+from tilewright.lift.printer import show_lines, show_part
+from tilewright.testing.computations import computations
+from tilewright.testing.lift_programs import lowered, random_program
+
+A, B, V = (Buffer(*row, float32) for row in (("A", (4, 6)), ("B", (6, 5)), ("v", (7,))))
+X, W = Buffer("X", (2, 3, 8, 8), float32), Buffer("W", (4, 3, 3, 3), float32)
+
+
+def out(*shape: int, dtype=float32) -> Buffer:
+    return Buffer("o", shape, dtype)
+
+
+COMPUTATIONS = [
+    map_("relu", out(4, 6), lambda i, j: Max(A[i, j], const(0.0, float32))),
+    map_("transpose", out(6, 4), lambda i, j: A[j, i]),
+    map_("reverse", out(7), lambda i: V[const(6) - i]),
+    map_("every_other", out(4), lambda i: V[i * 2]),
+    map_("middle", out(3), lambda i: V[i + 2]),
+    map_("row", out(6), lambda j: A[2, j]),
+    map_("broadcast", out(4, 7), lambda i, j: V[j] * 2.0),
+    map_("numbers", out(7, dtype=int64), lambda i: i * 2),
+    map_("shifted", out(7), lambda i: padded(V, (i - 2,), 0.0)),
+    map_("outer", out(4, 6, 7), lambda i, j, k: call("exp", A[i, j]) - V[k]),
+    reduce_("product", out(4, 5), (6,), "add", lambda i, j, k: A[i, k] * B[k, j]),
+    reduce_("dot", out(1), (7,), "add", lambda i, k: V[k] * V[k]),
+    reduce_(
+        "wide_sum",
+        out(4, dtype=float64),
+        (6,),
+        "add",
+        lambda i, k: Cast(A[i, k], float64),
+    ),
+    reduce_(
+        "prefix",
+        out(7),
+        (7,),
+        "max",
+        lambda i: V[i],
+        extents=(),
+        index=lambda i: (i,),
+        combine="ps",
+    ),
+    reduce_(
+        "convolution",
+        out(2, 4, 3, 3),
+        (3, 3, 3),
+        "add",
+        lambda n, k, y, x, c, r, s: X[n, c, y * 2 + r, x * 2 + s] * W[k, c, r, s],
+    ),
+    reduce_(
+        "padded_convolution",
+        out(2, 4, 8, 8),
+        (3, 3, 3),
+        "add",
+        lambda n, k, y, x, c, r, s: (
+            padded(X, (n, c, y + r - 1, x + s - 1), 0.0) * W[k, c, r, s]
+        ),
+    ),
+    reduce_(
+        "argmax",
+        (out(4), out(4, dtype=int64)),
+        (6,),
+        arg_reducer("argmax", float32, int64),
+        lambda i, k: (A[i, k], k),
+    ),
+]
+
+
+def text(c: Computation) -> str:
+    return canonical([c], [*c.inputs, *(o.tensor for o in c.outputs)])
+
+
+@pytest.mark.parametrize("c", COMPUTATIONS, ids=lambda c: c.name)
+def test_a_computation_reads_back_equal(c: Computation) -> None:
+    assert text(express.parse(express.show(c))) == text(tidied(c))
+
+
+def test_some_computations_as_programs(golden) -> None:
+    golden("lift_text", "\n\n".join(express.show(c) for c in COMPUTATIONS[:-3]))
+
+
+@pytest.mark.parametrize(
+    ("c", "reason"),
+    [
+        (
+            map_("diagonal", out(4), lambda i: A[i, i]),
+            "i indexes in a way that no pattern has",
+        ),
+        (map_("wrapped", out(9), lambda i: V[i % 7]), "indexes in a way"),
+        (
+            map_("scattered", out(7), lambda i: V[i], index=lambda i: (const(6) - i,)),
+            "the order of its dimensions",
+        ),
+    ],
+    ids=lambda c: getattr(c, "name", ""),
+)
+def test_what_no_pattern_says(c: Computation, reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        express.show(c)
+
+
+@settings(max_examples=60, deadline=None)
+@given(computations())
+def test_any_computation_reads_back_equal_or_is_refused(c: Computation) -> None:
+    with contextlib.suppress(UnsupportedError):
+        assert text(express.parse(express.show(c))) == text(tidied(c))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_programs_read_back_equal(seed: int) -> None:
+    rng = Random(seed)
+    program = random_program(rng, rng.randint(1, 4))
+    for p in (program, lowered(program, rng)):
+        again = parse(show_lines(p, 60))
+        assert show_part(again) == show_part(p)
+        assert infer(again).result is infer(p).result
+
+
+def test_names_that_are_taken_are_changed() -> None:
+    program = parse("fun(lambda n: n | Map(lambda x: x + x), f32[m])")
+    assert show_part(program) == "fun(lambda n: n | Map(lambda x: x + x), f32[m])"
+    shadow = parse(
+        "fun(lambda x: x | Map(lambda y: y | Map(lambda x: x + 1.0)), f32[m, m])"
+    )
+    assert "lambda x:" in show_part(shadow)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "__import__('os').system('true')",
+        "(lambda: 1).__class__",
+        "[x for x in (1, 2)]",
+        "Map(",
+        "Map(3)",
+        "x | 3",
+        "9 ** 9 ** 9",
+    ],
+)
+def test_other_text_is_refused(bad: str) -> None:
+    with pytest.raises(TilewrightError):
+        parse(bad)
+
+
+def test_a_program_of_several_computations_is_not_one() -> None:
+    with pytest.raises(UnsupportedError, match="2 Computations"):
+        express.parse("fun(lambda x: x | Reduce(add, 1.0), f32[8])")
+    with pytest.raises(InputError):
+        express.parse("fun(lambda x: x | Reduce(add, 1), f32[8])")
