@@ -141,25 +141,19 @@ class Computation:
     value: Expr
 
     def __str__(self) -> str:
-        free, summed = (
-            ", ".join(f"{v} < {n}" for v, n in d) for d in (self.free, self.summed)
-        )
+        free, summed = (", ".join(f"{v} < {n}" for v, n in d) for d in (self.free, self.summed))
         return f"{self.out.name}[{free}] = {f'sum({summed}) ' * bool(summed)}{show(self.value)}"
 
 
 def product(name: str, a: Buffer, b: Buffer) -> Computation:
     (m, k), (_, n) = a.shape, b.shape
     i, j, r = Var("i"), Var("j"), Var("k")
-    return Computation(
-        Buffer(name, (m, n)), (("i", m), ("j", n)), (("k", k),), a[i, r] * b[r, j]
-    )
+    return Computation(Buffer(name, (m, n)), (("i", m), ("j", n)), (("k", k),), a[i, r] * b[r, j])
 
 
 def pointwise(name: str, a: Buffer, value: Callable[[Expr, Var], Expr]) -> Computation:
     free = tuple(zip("ij", a.shape, strict=True))
-    return Computation(
-        Buffer(name, a.shape), free, (), value(a[Var("i"), Var("j")], Var("j"))
-    )
+    return Computation(Buffer(name, a.shape), free, (), value(a[Var("i"), Var("j")], Var("j")))
 
 
 # ------------------------------------------------------------------------------ 3. the graph
@@ -175,9 +169,7 @@ OPERATORS: dict[str, Callable[..., Computation]] = {
 
 
 # Weights are operands like any other here.
-PERCEPTRON = (
-    "t1 = MatMul x w1; t2 = Add t1 b1; h = Relu t2; t3 = MatMul h w2; y = Add t3 b2"
-)
+PERCEPTRON = "t1 = MatMul x w1; t2 = Add t1 b1; h = Relu t2; t3 = MatMul h w2; y = Add t3 b2"
 
 
 def computations(inputs: dict[str, np.ndarray]) -> Iterator[Computation]:
@@ -197,20 +189,14 @@ def computations(inputs: dict[str, np.ndarray]) -> Iterator[Computation]:
 
 def fuse(found: list[Computation]) -> list[Computation]:
     for producer in found:
-        readers = [
-            c for c in found for load in loads(c.value) if load.buffer == producer.out
-        ]
+        readers = [c for c in found for load in loads(c.value) if load.buffer == producer.out]
         if producer.summed or len(readers) != 1 or readers[0].summed:
             continue
-        [read] = [
-            load for load in loads(readers[0].value) if load.buffer == producer.out
-        ]
+        [read] = [load for load in loads(readers[0].value) if load.buffer == producer.out]
         point = {Var(v): i for (v, _), i in zip(producer.free, read.index, strict=True)}
         here = {read: substitute(producer.value, point)}
         merged = replace(readers[0], value=substitute(readers[0].value, here))
-        return fuse(
-            [merged if c is readers[0] else c for c in found if c is not producer]
-        )
+        return fuse([merged if c is readers[0] else c for c in found if c is not producer])
     return found
 
 
@@ -322,11 +308,7 @@ def on_loop(body: Body, names: tuple[str, ...], change: Callable[[For], Stmt]) -
     def one(s: Stmt) -> Stmt:
         if not isinstance(s, For):
             return s
-        return (
-            change(s)
-            if s.var in names
-            else replace(s, body=on_loop(s.body, names, change))
-        )
+        return change(s) if s.var in names else replace(s, body=on_loop(s.body, names, change))
 
     return tuple(map(one, body))
 
@@ -351,9 +333,7 @@ def split(kernel: Kernel, name: str, factor: int) -> Kernel:
 
     def change(loop: For) -> Stmt:
         if loop.extent % factor:
-            raise Refused(
-                f"{factor} does not divide the {loop.extent} iterations of {name}"
-            )
+            raise Refused(f"{factor} does not divide the {loop.extent} iterations of {name}")
         inner = For(f"{name}.i", factor, tuple(map(tiled, loop.body)))
         return For(f"{name}.o", loop.extent // factor, (inner,))
 
@@ -369,19 +349,11 @@ def reorder(kernel: Kernel, *names: str) -> Kernel:
         band: dict[str, For] = {}
         body: Body = (top,)
         while len(band) < len(names):
-            if (
-                len(body) != 1
-                or not isinstance(body[0], For)
-                or body[0].var not in names
-            ):
+            if len(body) != 1 or not isinstance(body[0], For) or body[0].var not in names:
                 raise Refused(f"{names} are not directly nested")
             band[body[0].var], body = body[0], body[0].body
         for s in stores(body):
-            if any(
-                load.buffer == t.at.buffer
-                for load in loads(s.value)
-                for t in stores(body)
-            ):
+            if any(load.buffer == t.at.buffer for load in loads(s.value) for t in stores(body)):
                 raise Refused(f"the nest reads what it writes: {show(s.at)}")
             if not s.adds and not all(v in address(s.at) for v in names):
                 raise Refused(f"iterations overwrite each other: {show(s.at)}")
@@ -401,18 +373,12 @@ def vectorize(kernel: Kernel, name: str) -> Kernel:
     def change(loop: For) -> Stmt:
         for s in stores(loop.body):
             if address(s.at).get(name, 0) != 1:
-                raise Refused(
-                    f"lanes of {name} do not write neighboring elements: {show(s.at)}"
-                )
+                raise Refused(f"lanes of {name} do not write neighboring elements: {show(s.at)}")
             for load in loads(s.value):
                 if address(load).get(name, 0) not in (0, 1):
-                    raise Refused(
-                        f"lanes of {name} read elements far apart: {show(load)}"
-                    )
+                    raise Refused(f"lanes of {name} read elements far apart: {show(load)}")
                 if any(load.buffer == t.at.buffer for t in stores(loop.body)):
-                    raise Refused(
-                        f"lanes of {name} read what lanes write: {show(load)}"
-                    )
+                    raise Refused(f"lanes of {name} read what lanes write: {show(load)}")
         return replace(loop, kind="vector")
 
     return replace(kernel, body=on_loop(kernel.body, (name,), change))
@@ -420,9 +386,7 @@ def vectorize(kernel: Kernel, name: str) -> Kernel:
 
 def unroll(kernel: Kernel, name: str) -> Kernel:
     """Write the iterations out, in order: always legal."""
-    return replace(
-        kernel, body=on_loop(kernel.body, (name,), lambda s: replace(s, kind="unroll"))
-    )
+    return replace(kernel, body=on_loop(kernel.body, (name,), lambda s: replace(s, kind="unroll")))
 
 
 # Good for a matrix product on a CPU: a tile of the result, a few rows by two vectors, stays in
@@ -502,11 +466,7 @@ class Emitter:
         return self.value(f"getelementptr float, ptr %{at.buffer.name}, i64 {total}")
 
     def store(self, s: Store, env: dict[str, str], lanes: tuple[str, str]) -> None:
-        value, at, kind = (
-            self.expr(s.value, env, lanes),
-            self.pointer(s.at, env),
-            lanes[1],
-        )
+        value, at, kind = self.expr(s.value, env, lanes), self.pointer(s.at, env), lanes[1]
         if s.adds:
             old = self.value(f"load {kind}, ptr {at}, align 4")
             value = self.value(f"fadd contract {kind} {old}, {value}")
@@ -522,20 +482,14 @@ class Emitter:
                 at = self.pointer(e, env)
                 if var in address(e) or not var:
                     return self.value(f"load {kind}, ptr {at}, align 4")
-                return self.splat(
-                    f"float {self.value(f'load float, ptr {at}, align 4')}", kind
-                )
+                return self.splat(f"float {self.value(f'load float, ptr {at}, align 4')}", kind)
             case Op(op, lhs, rhs):
                 a, b = self.expr(lhs, env, lanes), self.expr(rhs, env, lanes)
                 if op == "max":
                     greater = self.value(f"fcmp ugt {kind} {a}, {b}")
                     bools = kind.replace("float", "i1")
-                    return self.value(
-                        f"select {bools} {greater}, {kind} {a}, {kind} {b}"
-                    )
-                return self.value(
-                    f"{ {'+': 'fadd', '*': 'fmul'}[op] } contract {kind} {a}, {b}"
-                )
+                    return self.value(f"select {bools} {greater}, {kind} {a}, {kind} {b}")
+                return self.value(f"{ {'+': 'fadd', '*': 'fmul'}[op] } contract {kind} {a}, {b}")
         raise TypeError(f"{show(e)} is an index, not a value")
 
     def splat(self, scalar: str, kind: str) -> str:
@@ -561,24 +515,15 @@ class Program:
         self.result = kernels[-1].params[-1].name
         self.shapes = {b.name: b.shape for k in kernels for b in k.params}
         table = {k.name: pointers(b.name for b in k.params) for k in kernels}
-        calls = [
-            f"  call void @{name}({arguments})" for name, arguments in table.items()
-        ]
-        main = [
-            f"define void @main({pointers(self.shapes)}) {{",
-            *calls,
-            "  ret void",
-            "}",
-        ]
+        calls = [f"  call void @{name}({arguments})" for name, arguments in table.items()]
+        main = [f"define void @main({pointers(self.shapes)}) {{", *calls, "  ret void", "}"]
         self.llvm = "\n".join([*map(Emitter().kernel, kernels), *main])
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         module = llvm.parse_assembly(self.llvm)
         module.verify()
         machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
-            opt=3,
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
         )
         # Registers for the tiles, the usual cleaning; no vectorizer: the kernels say it already.
         options = llvm.create_pipeline_tuning_options(speed_level=3)
@@ -588,16 +533,10 @@ class Program:
         self.assembly = machine.emit_assembly(module)
         self._engine = llvm.create_mcjit_compiler(module, machine)
         kinds = [ctypes.c_void_p] * len(self.shapes)
-        self._call = ctypes.CFUNCTYPE(None, *kinds)(
-            self._engine.get_function_address("main")
-        )
+        self._call = ctypes.CFUNCTYPE(None, *kinds)(self._engine.get_function_address("main"))
 
     def __call__(self, **inputs: np.ndarray) -> np.ndarray:
-        memory = {
-            n: np.empty(s, np.float32)
-            for n, s in self.shapes.items()
-            if n not in inputs
-        }
+        memory = {n: np.empty(s, np.float32) for n, s in self.shapes.items() if n not in inputs}
         memory |= {n: np.ascontiguousarray(a, np.float32) for n, a in inputs.items()}
         if wrong := [n for n, shape in self.shapes.items() if memory[n].shape != shape]:
             raise ValueError(f"{wrong}: expected {[self.shapes[n] for n in wrong]}")
@@ -613,17 +552,12 @@ def compile_model(inputs: dict, how: Callable[[Kernel], Kernel] = schedule) -> P
 # ----------------------------------------------------------------------------- 8. let us see
 
 
-def setting(
-    rng: np.random.Generator, *sizes: int
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def setting(rng: np.random.Generator, *sizes: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Inputs of a perceptron, and what NumPy says."""
     batch, width, hidden, classes = sizes
     shapes = {"x": (batch, width), "w1": (width, hidden), "w2": (hidden, classes)}
     shapes |= {"b1": (hidden,), "b2": (classes,)}
-    v = {
-        name: rng.standard_normal(shape, dtype=np.float32)
-        for name, shape in shapes.items()
-    }
+    v = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     return v, np.maximum(v["x"] @ v["w1"] + v["b1"], 0) @ v["w2"] + v["b2"]
 
 
@@ -636,9 +570,7 @@ def main() -> None:
     fused = fuse(found)
     plain = lower(fused[0])
     print("Computations, one per operator:", *found, "\nFused:", *fused, sep="\n")
-    print(
-        "\nThe first as a plain nest, and scheduled:", plain, schedule(plain), sep="\n"
-    )
+    print("\nThe first as a plain nest, and scheduled:", plain, schedule(plain), sep="\n")
     for how in (lambda kernel: kernel, schedule):
         memory = inputs | {c.out.name: np.empty(c.out.shape, np.float32) for c in fused}
         for c in fused:
@@ -654,17 +586,11 @@ def main() -> None:
     flops = 2 * 64 * (256 * 512 + 512 * 64)
     for title, how in (("plain", lambda kernel: kernel), ("scheduled", schedule)):
         program = compile_model(inputs, how)
-        np.testing.assert_allclose(
-            program(**inputs), want, atol=1e-5 * np.abs(want).max()
-        )
+        np.testing.assert_allclose(program(**inputs), want, atol=1e-5 * np.abs(want).max())
         took = min(timeit.repeat(lambda run=program: run(**inputs), number=1, repeat=5))
         speed = f"{took * 1e3:.2f} ms, {flops / took / 1e9:.1f} GFLOP/s"
         print(f"\nMachine code, {title}: {speed}")
-    inner = [
-        line
-        for line in program.assembly.splitlines()
-        if "fma" in line or "fmla" in line
-    ]
+    inner = [line for line in program.assembly.splitlines() if "fma" in line or "fmla" in line]
     print("\nA few lines of it:", *inner[:4], sep="\n")
 
 

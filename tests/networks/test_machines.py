@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.networks.elsewhere import HERE, Validation, faces, interpreted
+from tests.networks.elsewhere import HERE, Validation, interpreted, signatures
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
@@ -68,7 +68,7 @@ def test_a_schedule_without_its_instructions_here_is_interpreted() -> None:
     graph = NETWORKS["siamese"]().graph
     plan = make_plan(optimize(graph, Options(), decides), decides)
     compiler = KernelCompiler(decides, HERE, None)
-    for face, fixed in list(faces(plan))[-3:]:
+    for face, fixed in list(signatures(plan))[-3:]:
         assert not interpreted(face, compiler.schedule(face, fixed).kernel)
 
 
@@ -91,6 +91,6 @@ def test_a_schedule_that_is_wrong_is_found_natively_and_interpreted() -> None:
     found = Validation()
     found.network(graph, Idle(real))
     assert len(found.wrong) == found.judged["native"] > 3
-    face, _ = next(faces(make_plan(optimize(graph, Options(), real), real)))
+    face, _ = next(signatures(make_plan(optimize(graph, Options(), real), real)))
     (line,) = interpreted(face, replace(face.plain(), body=Block(())))
     assert "differ" in line

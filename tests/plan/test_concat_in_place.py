@@ -136,9 +136,9 @@ def test_parts_of_one_tensor_are_written_by_one_kernel() -> None:
         c = map_("part", y, lambda i, j: x[i, j] * 2.0, extents=(4, 32), index=at)
         return FusionGroup("part", (c,))
 
-    faces = [kernel_signature(part(n), {y}) for n in (1, 2, 3)]
-    assert [f.offsets for f in faces] == [(0, 128 * n) for n in (1, 2, 3)]
-    assert len({str(f.computations[0]) for f in faces}) == 1
+    signatures = [kernel_signature(part(n), {y}) for n in (1, 2, 3)]
+    assert [f.offsets for f in signatures] == [(0, 128 * n) for n in (1, 2, 3)]
+    assert len({str(f.computations[0]) for f in signatures}) == 1
     (c,) = part(1).computations
     kept, offsets = from_zero([c, map_("again", x, lambda i, j: y[i, j])], [y])
     assert kept[0] is c and not offsets

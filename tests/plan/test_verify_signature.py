@@ -50,14 +50,14 @@ def test_a_reduction_straight_into_part_of_a_tensor() -> None:
         kernel_signature(stage, {Y}), computations=stage.computations, params=(X, Y)
     )
     signature = replace(signature, offsets=(0, 0))
-    broken("TW-FACE-RESULT", "does not fill it alone", stage, signature)
+    broken("TW-SIGNATURE-RESULT", "does not fill it alone", stage, signature)
 
 
 def test_another_place() -> None:
     stage = pooled()
     signature = kernel_signature(stage, {Y})
     text = "the kernel writes 24 elements from 0 to 29 of y: float32[6, 8]"
-    broken("TW-FACE-WRITES", text, stage, replace(signature, offsets=(0, 0)))
+    broken("TW-SIGNATURE-WRITES", text, stage, replace(signature, offsets=(0, 0)))
 
 
 def test_a_larger_part() -> None:
@@ -66,7 +66,7 @@ def test_a_larger_part() -> None:
     (out,) = signature.outputs
     more = map_("more", out, lambda i: X[0, 0, 0], extents=(6,), index=lambda i: (5, i))
     signature = replace(signature, computations=(*signature.computations, more))
-    broken("TW-FACE-WRITES", "writes 30 elements", stage, signature)
+    broken("TW-SIGNATURE-WRITES", "writes 30 elements", stage, signature)
 
 
 def test_other_elements_read() -> None:
@@ -86,4 +86,4 @@ def test_other_elements_read() -> None:
     signature = replace(
         signature, computations=tuple(map(other, signature.computations))
     )
-    broken("TW-FACE-READS", "the kernel reads 24 elements", stage, signature)
+    broken("TW-SIGNATURE-READS", "the kernel reads 24 elements", stage, signature)

@@ -24,10 +24,10 @@ def verify_signature(group: FusionGroup, signature: KernelSignature) -> None:
 
     That is one where, with M(b) the elements of a value b from the first in memory,
 
-        TW-FACE-WRITES   what the Computations write of M(b), from the offset on, is not what the
-                         group writes of it, or not as often
-        TW-FACE-READS    they read of M(b) what the group does not read, or not all of it
-        TW-FACE-RESULT   a reduction writes a tensor that it does not fill, or not alone
+        TW-SIGNATURE-WRITES   what the Computations write of M(b), from the offset on, is not what the
+                              group writes of it, or not as often
+        TW-SIGNATURE-READS    they read of M(b) what the group does not read, or not all of it
+        TW-SIGNATURE-RESULT   a reduction writes a tensor that it does not fill, or not alone
 
     or a Computation is not well formed (`compute/check.py`).
     """
@@ -39,7 +39,7 @@ def verify_signature(group: FusionGroup, signature: KernelSignature) -> None:
         if not c.is_map and not owns_results(c, shared):
             raise VerifyError(
                 f"{c.outputs[0].tensor!r} is the result of a reduction that does not fill it alone",
-                code="TW-FACE-RESULT",
+                code="TW-SIGNATURE-RESULT",
                 where=f"group {group.name}, computation {c.name}",
             )
     for value, param, offset in zip(
@@ -47,8 +47,8 @@ def verify_signature(group: FusionGroup, signature: KernelSignature) -> None:
     ):
         start = offset // value.dtype.itemsize
         for code, verb, found in (
-            ("TW-FACE-WRITES", "write", _written),
-            ("TW-FACE-READS", "read", _read),
+            ("TW-SIGNATURE-WRITES", "write", _written),
+            ("TW-SIGNATURE-READS", "read", _read),
         ):
             before = found(group.computations, value)
             after = found(signature.computations, param) + start
