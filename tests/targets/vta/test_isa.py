@@ -213,18 +213,61 @@ def test_another_configuration_moves_the_fields():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "case"),
     {
-        "width": ({"LOG_INP_WIDTH": 4}, "LOG_INP_WIDTH is 4, expected 3"),
-        "micro-op": ({"LOG_WGT_BUFF_SIZE": 17}, "make micro-ops of 31, expected 32"),
-        "too small": ({"LOG_INP_BUFF_SIZE": 3}, "buffers hold"),
+        "width": ({"LOG_INP_WIDTH": 4}, "LOG_INP_WIDTH is 4, .* from 1 to 3"),
+        "sums": ({"LOG_ACC_WIDTH": 4}, "LOG_ACC_WIDTH is 4, .* from 5 to 5"),
+        "no tile": ({"LOG_BLOCK": 0}, "LOG_BLOCK is 0, .* from 1 to 10"),
+        "micro-op": ({"LOG_WGT_BUFF_SIZE": 19}, "make micro-ops of 33, .* most 32"),
+        "too small": ({"LOG_INP_BUFF_SIZE": 3}, r"the INP buffer holds 2\^-1 elements"),
+        "too many accumulators": (
+            {"LOG_BLOCK": 3, "LOG_WGT_BUFF_SIZE": 14},
+            r"the ACC buffer holds 2\^12 elements, expected 2\^0 to 2\^11",
+        ),
+        "too many micro-ops": ({"LOG_UOP_BUFF_SIZE": 16}, r"UOP buffer holds 2\^14"),
+        "half a byte": (
+            {
+                "LOG_BLOCK": 1,
+                "LOG_INP_WIDTH": 1,
+                "LOG_INP_BUFF_SIZE": 10,
+                "LOG_WGT_BUFF_SIZE": 10,
+                "LOG_ACC_BUFF_SIZE": 10,
+            },
+            "an element of INP has 4 bits, expected whole bytes",
+        ),
         "no number": ({"LOG_BATCH": "1"}, "LOG_BATCH is '1', expected a logarithm"),
-    }.values(),
-    ids=["width", "micro-op", "too small", "no number"],
+    }.items(),
+    ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_impossible_configurations(change, message):
+def test_impossible_configurations(name, case):
+    change, message = case
     with pytest.raises(VTAError, match=message):
         VTAConfig(**change)
+
+
+@pytest.mark.parametrize(
+    "config", [VTAConfig(LOG_WGT_BUFF_SIZE=17), VTAConfig(LOG_BLOCK=5)]
+)
+def test_micro_ops_may_have_bits_to_spare(config):
+    """The published run time asks for 32 bits altogether, which narrower indices leave in part."""
+    assert sum(config.uop_widths) < 32
+    indices = np.array([[(1 << bits) - 1, 1] for bits in config.uop_widths])
+    words = pack_uops(*indices, config)
+    assert words.nbytes == 8
+    assert np.array_equal(unpack_uops(words, config), indices)
+
+
+@pytest.mark.parametrize(
+    ("name", "log"), [("LOG_UOP_BUFF_SIZE", 15), ("LOG_ACC_BUFF_SIZE", 17)]
+)
+def test_the_largest_depths_are_those_that_instructions_have_fields_for(
+    monkeypatch, name, log
+):
+    smaller = {"LOG_WGT_BUFF_SIZE": 15}  # so that micro-ops have bits to spare
+    layout(VTAConfig(**smaller, **{name: log}))
+    monkeypatch.setattr("tilewright.targets.vta.config._DEPTHS", {})
+    with pytest.raises(VTAError, match="bits, of 128"):
+        layout(VTAConfig(**smaller, **{name: log + 1}))
 
 
 @pytest.mark.parametrize(

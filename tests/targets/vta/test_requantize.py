@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tilewright.targets.vta.compiled import Program
 from tilewright.targets.vta.layers import Convolution, Requantize, convolution
 from tilewright.targets.vta.requantize import (
     FACTORS,
@@ -19,7 +20,6 @@ from tilewright.targets.vta.requantize import (
     by_shift,
 )
 from tilewright.targets.vta.schedules import schedule
-from tilewright.targets.vta.target import Program
 
 RATIOS = st.floats(2.0**-24, 2.0**8)
 BOUNDS = st.integers(1, SUMS)

@@ -18,6 +18,7 @@ from tilewright.loops.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.targets.vta import schedules
 from tilewright.targets.vta.blocks import blocked
+from tilewright.targets.vta.compiled import Program
 from tilewright.targets.vta.intrinsics import ACC, INP
 from tilewright.targets.vta.layers import (
     Convolution,
@@ -28,7 +29,6 @@ from tilewright.targets.vta.layers import (
     pooling,
 )
 from tilewright.targets.vta.schedules import schedule
-from tilewright.targets.vta.target import Program
 from tilewright.targets.vta.tiling import choose
 
 Bytes = NDArray[np.int8]
@@ -221,8 +221,8 @@ def test_rows_that_a_stride_passes_over_are_not_loaded() -> None:
 
 
 def test_layers_that_are_none() -> None:
-    with pytest.raises(InputError, match="multiples of 16"):
-        Convolution(3, 16, (8, 8))
+    with pytest.raises(InputError, match="3 channels are not whole tiles of 16"):
+        convolution(Convolution(3, 16, (8, 8)), Requantize(7))
     with pytest.raises(InputError, match="points"):
         Convolution(16, 16, (2, 2), (3, 3))
     with pytest.raises(InputError, match="below 1"):

@@ -7,6 +7,7 @@ store module run side by side and are ordered by tokens alone.
 from __future__ import annotations
 
 from tilewright.targets.vta.commands import Commands
+from tilewright.targets.vta.compiled import Program
 from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.dram import Buffer, Dram
 from tilewright.targets.vta.errors import DeadlockError, VTAError
@@ -27,7 +28,6 @@ from tilewright.targets.vta.listing import listing
 from tilewright.targets.vta.network import Network, Simulated
 from tilewright.targets.vta.schedules import schedule
 from tilewright.targets.vta.stages import Stage
-from tilewright.targets.vta.target import Program
 from tilewright.targets.vta.text import assemble, disassemble
 from tilewright.targets.vta.timeline import Timing
 from tilewright.targets.vta.timing import TimingParameters, TimingSimulator

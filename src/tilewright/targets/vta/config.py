@@ -6,9 +6,11 @@ the base 2, widths in bits, sizes in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
+from math import prod
 
 from tilewright.base.numbers import whole
 from tilewright.targets.vta.errors import VTAError
@@ -29,20 +31,44 @@ class Memory(IntEnum):
 class Space:
     """One memory. Addresses are in elements.
 
-    depth: how many elements there are on the chip. dram_bytes: of an element in DRAM.
-    sram_bytes: of an element on the chip (what the profiling counters count).
+    shape: the numbers of an element. bits, sram_bits: the width of each in DRAM and on the chip.
+    depth: how many elements there are on the chip.
     """
 
+    shape: tuple[int, ...]
+    bits: int
+    sram_bits: int
     depth: int
-    dram_bytes: int
-    sram_bytes: int
+
+    @property
+    def lanes(self) -> int:
+        """How many numbers an element has."""
+        return prod(self.shape)
+
+    @property
+    def dram_bytes(self) -> int:
+        """Bytes of an element in DRAM."""
+        return self.lanes * self.bits // 8
+
+    @property
+    def sram_bytes(self) -> int:
+        """Bytes of an element on the chip: what the counters count."""
+        return self.lanes * self.sram_bits // 8
 
 
-# What the arithmetic units compute in: bytes times bytes, summed in 32 bits.
-_FIXED = {"LOG_INP_WIDTH": 3, "LOG_WGT_WIDTH": 3, "LOG_ACC_WIDTH": 5}
-_UOP_BYTES = 4
-# sram_base has 16 bits; sums of 2^10 products of bytes are exact in float32; 64 MiB for a buffer.
-_INDEX_BITS, _LOG_BLOCK, _LOG_SIZE = 16, 10, 26
+_UOP_BITS, _ACC_BITS = 32, 32
+# The logarithms that a parameter may have. Operands are of 2, 4 or 8 bits, summed in 32; sums of
+# 2^10 products of bytes are exact in float32, and a buffer has 64 MiB at most.
+_OPERAND_WIDTHS, _ACC_WIDTHS = range(1, 4), range(5, 6)
+_BATCHES, _BLOCKS, _SIZES = range(11), range(1, 11), range(27)
+# Logarithms of depths. sram_base has 16 bits. Half an instruction is a word of 64: GEMM's first has
+# two micro-op indices beside two counters, ALU's second four accumulator indices and a constant.
+_DEPTHS: Mapping[str, range] = {
+    "UOP": range(14),
+    "INP": range(17),
+    "WGT": range(17),
+    "ACC": range(12),
+}
 
 
 @dataclass(frozen=True)
@@ -62,35 +88,43 @@ class VTAConfig:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            fixed = _FIXED.get(f.name, value)
-            most = _LOG_SIZE if f.name.endswith("_SIZE") else _LOG_BLOCK
-            number = whole(value, 0)
-            if number is None or number > most or number != fixed:
-                expected = (
-                    fixed if f.name in _FIXED else f"a logarithm from 0 to {most}"
-                )
+            number, able = whole(value, 0), _logarithms(f.name)
+            if number is None or number not in able:
+                expected = f"a logarithm from {able[0]} to {able[-1]}"
                 raise VTAError(
                     f"{f.name} is {value!r}, expected {expected}", where="VTAConfig"
                 )
             object.__setattr__(self, f.name, number)
-        depths = (
-            self.LOG_UOP_DEPTH,
-            self.LOG_INP_DEPTH,
-            self.LOG_WGT_DEPTH,
-            self.LOG_ACC_DEPTH,
-        )
-        if not 0 <= min(depths) <= max(depths) <= _INDEX_BITS:
-            raise VTAError(
-                f"buffers hold 2^{depths} micro-ops and tiles, expected 2^0 to 2^{_INDEX_BITS}",
-                where="VTAConfig",
-            )
+        for name, able in _DEPTHS.items():
+            log = getattr(self, f"LOG_{name}_DEPTH")
+            if log not in able:
+                raise VTAError(
+                    f"the {name} buffer holds 2^{log} elements, expected 2^{able[0]} to "
+                    f"2^{able[-1]}",
+                    where="VTAConfig",
+                    hint=f"choose another LOG_{name}_BUFF_SIZE",
+                )
         bits = sum(self.uop_widths)
-        if bits != 32:
+        if bits > _UOP_BITS:
             raise VTAError(
-                f"indices of {self.uop_widths} bits make micro-ops of {bits}, expected 32",
+                f"indices of {self.uop_widths} bits make micro-ops of {bits}, expected at most "
+                f"{_UOP_BITS}",
                 where="VTAConfig",
-                hint="the depths of ACC, INP and WGT follow of the sizes and the block",
+                hint="make a buffer smaller: the depths of ACC, INP and WGT follow from the "
+                "sizes and the block",
             )
+        self._check_elements()
+
+    def _check_elements(self) -> None:
+        """DRAM is addressed in bytes."""
+        for memory, space in self.spaces.items():
+            bits = space.lanes * space.bits
+            if bits % 8:
+                raise VTAError(
+                    f"an element of {memory.name} has {bits} bits, expected whole bytes",
+                    where="VTAConfig",
+                    hint="make LOG_BLOCK, LOG_BATCH or the width larger",
+                )
 
     @property
     def BATCH(self) -> int:
@@ -101,6 +135,21 @@ class VTAConfig:
     def BLOCK(self) -> int:
         """Columns of an input tile (BLOCK_IN) and of an output tile (BLOCK_OUT)."""
         return 1 << self.LOG_BLOCK
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The shape of a tile of data or accumulators; one of a single row is a vector."""
+        return (self.BATCH, self.BLOCK) if self.BATCH > 1 else (self.BLOCK,)
+
+    @property
+    def operand_bits(self) -> tuple[int, int]:
+        """Widths of a number of the data (and of what is stored), and of the weights."""
+        return 1 << self.LOG_INP_WIDTH, 1 << self.LOG_WGT_WIDTH
+
+    @property
+    def loads_bytes(self) -> bool:
+        """Whether 8-bit values can be loaded to accumulators (ACC_8BIT): if the data has 8 bits."""
+        return self.operand_bits[0] == 8
 
     @property
     def LOG_UOP_DEPTH(self) -> int:
@@ -146,14 +195,24 @@ class VTAConfig:
     @cached_property
     def spaces(self) -> dict[Memory, Space]:
         """The memories of this machine; OUT and ACC_8BIT are other views of ACC."""
-        tile = self.BATCH * self.BLOCK
-        weights = self.BLOCK * self.BLOCK
-        acc = 1 << self.LOG_ACC_DEPTH
+        data, weights = self.operand_bits
+        square, acc = (self.BLOCK, self.BLOCK), 1 << self.LOG_ACC_DEPTH
         return {
-            Memory.UOP: Space(1 << self.LOG_UOP_DEPTH, _UOP_BYTES, _UOP_BYTES),
-            Memory.WGT: Space(1 << self.LOG_WGT_DEPTH, weights, weights),
-            Memory.INP: Space(1 << self.LOG_INP_DEPTH, tile, tile),
-            Memory.ACC: Space(acc, 4 * tile, 4 * tile),
-            Memory.OUT: Space(acc, tile, tile),
-            Memory.ACC_8BIT: Space(acc, tile, 4 * tile),
+            Memory.UOP: Space((), _UOP_BITS, _UOP_BITS, 1 << self.LOG_UOP_DEPTH),
+            Memory.WGT: Space(square, weights, weights, 1 << self.LOG_WGT_DEPTH),
+            Memory.INP: Space(self.tile, data, data, 1 << self.LOG_INP_DEPTH),
+            Memory.ACC: Space(self.tile, _ACC_BITS, _ACC_BITS, acc),
+            Memory.OUT: Space(self.tile, data, data, acc),
+            Memory.ACC_8BIT: Space(self.tile, 8, _ACC_BITS, acc),
         }
+
+
+def _logarithms(name: str) -> range:
+    """What a parameter may be."""
+    if name == "LOG_ACC_WIDTH":
+        return _ACC_WIDTHS
+    if name.endswith("_WIDTH"):
+        return _OPERAND_WIDTHS
+    if name.endswith("_SIZE"):
+        return _SIZES
+    return _BLOCKS if name == "LOG_BLOCK" else _BATCHES

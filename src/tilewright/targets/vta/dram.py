@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.packing import byte_count, from_bytes, to_bytes
 
 PAGE = 4096
 # Physical addresses have 32 bits; an image of that size is refused long before.
@@ -29,16 +30,17 @@ class Buffer:
 
     def write(self, array: NDArray[Any]) -> None:
         """Copy an array's bytes to the buffer's start. Raises VTAError if it does not fit."""
-        data = np.ascontiguousarray(array).tobytes()
+        data = to_bytes(array)
         self._check(len(data))
         self.dram.image[self.address : self.address + len(data)] = data
 
     def read(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """A copy of the buffer's start as an array. Raises VTAError for more than there is."""
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        count = int(np.prod(shape))
+        size = byte_count(count, dtype)
         self._check(size)
         data = bytes(self.dram.image[self.address : self.address + size])
-        return np.frombuffer(data, dtype).reshape(shape).copy()
+        return from_bytes(data, count, dtype).reshape(shape)
 
     def element(self, memory: Memory, first: int = 0, last: int | None = None) -> int:
         """The address of the buffer's element `first`, in elements of a memory.
@@ -98,7 +100,7 @@ class Dram:
 
     def upload(self, array: NDArray[Any]) -> Buffer:
         """A buffer with an array's bytes. Raises VTAError if it does not fit."""
-        buffer = self.allocate(max(1, array.nbytes))
+        buffer = self.allocate(max(1, byte_count(array.size, array.dtype)))
         buffer.write(array)
         return buffer
 

@@ -6,11 +6,13 @@ nests, as VTA's own lowering does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 
-from tilewright.base.dtypes import int8, int32
+from tilewright.base.dtypes import DType, dtype_of
 from tilewright.compute.build import reduce_
-from tilewright.expr.nodes import Buffer, Cast
+from tilewright.expr.nodes import Buffer, Cast, Expr
 from tilewright.loops.intrinsic import (
     Formal,
     HardwareCall,
@@ -19,17 +21,33 @@ from tilewright.loops.intrinsic import (
     hardware_intrinsic,
 )
 from tilewright.loops.scopes import declare_scopes
-from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.fields import DEFAULT
 
 INP, WGT, ACC = "vta.inp", "vta.wgt", "vta.acc"
-# Where a scope's buffers lie, and how many numbers an element of that memory has.
-MEMORIES = {INP: Memory.INP, WGT: Memory.WGT, ACC: Memory.ACC}
-BLOCK = DEFAULT.BLOCK
-LANES = {INP: BLOCK, WGT: BLOCK * BLOCK, ACC: BLOCK}
-DTYPES = {INP: int8, WGT: int8, ACC: int32}
+MEMORIES = {INP: Memory.INP, WGT: Memory.WGT, ACC: Memory.ACC}  # where buffers lie
 
 declare_scopes(*MEMORIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """What a scope's memory consists of: elements of this shape and dtype, `depth` of them."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    lanes: int
+    depth: int
+
+
+@cache
+def elements(config: VTAConfig = DEFAULT) -> Mapping[str, Element]:
+    """The elements of each scope."""
+    found = {scope: config.spaces[memory] for scope, memory in MEMORIES.items()}
+    return {
+        scope: Element(s.shape, dtype_of(f"int{s.bits}"), s.lanes, s.depth)
+        for scope, s in found.items()
+    }
 
 
 def _lower_gemm(
@@ -44,20 +62,42 @@ def _lower_gemm(
     )
 
 
-def _gemm() -> TensorIntrinsic:
-    """`acc[o] += sum over k of inp[k] * wgt[o, k]`: a tile of bytes, weights by output."""
-    inp, wgt = Buffer("inp", (BLOCK,), int8), Buffer("wgt", (BLOCK, BLOCK), int8)
-    acc = Buffer("acc", (BLOCK,), int32)
-    meaning = reduce_(
-        "gemm",
-        acc,
-        (BLOCK,),
-        "add",
-        lambda o, k: Cast(inp[k], int32) * Cast(wgt[o, k], int32),
+def gemm_name(config: VTAConfig) -> str:
+    """The intrinsic's name: `vta.gemm` for the default tiles, else with shape and widths behind it.
+
+    As in the names of VTA's bitstreams, `1x16_i8w4` has tiles of one row of 16 numbers of 8 bits,
+    and weights of 4.
+    """
+    data, weights = config.operand_bits
+    kind = f"{config.BATCH}x{config.BLOCK}_i{data}w{weights}"
+    return "vta.gemm" if kind == "1x16_i8w8" else f"vta.gemm_{kind}"
+
+
+@cache
+def gemm(config: VTAConfig = DEFAULT) -> TensorIntrinsic:
+    """`acc[row, o] += sum over k of inp[row, k] * wgt[o, k]`: a tile of data by one of weights.
+
+    Tiles of one row have no dimension for it. A schedule's trace names the intrinsic, which is
+    declared here on first use.
+    """
+    of = elements(config)
+    inp, wgt, acc = (
+        Buffer(scope.removeprefix("vta."), of[scope].shape, of[scope].dtype)
+        for scope in (INP, WGT, ACC)
     )
+
+    def term(*v: Expr) -> Expr:
+        *rows, o, k = v
+        return Cast(inp[(*rows, k)], acc.dtype) * Cast(wgt[o, k], acc.dtype)
+
     return decl_tensor_intrinsic(
-        meaning, _lower_gemm, name="vta.gemm", scopes=[(INP, WGT, ACC)], target="vta"
+        reduce_("gemm", acc, (config.BLOCK,), "add", term),
+        _lower_gemm,
+        name=gemm_name(config),
+        scopes=[(INP, WGT, ACC)],
+        target="vta",
     )
 
 
-gemm = _gemm()
+gemm()
+BLOCK = DEFAULT.BLOCK

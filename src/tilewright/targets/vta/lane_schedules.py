@@ -4,49 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import CC, Computation
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Alloc, Kernel
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 from tilewright.targets.vta.blocks import blocked, load_parameters
-from tilewright.targets.vta.fields import DEFAULT
-from tilewright.targets.vta.intrinsics import ACC, BLOCK, MEMORIES
-from tilewright.targets.vta.tiling import shares
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.intrinsics import ACC, Element, elements
+from tilewright.targets.vta.tiling import shares, too_large
 
 
 def lanes_scheduled(
-    kernel: Kernel, computations: Sequence[Computation], threads: int
+    kernel: Kernel, computations: Sequence[Computation], threads: int, config: VTAConfig
 ) -> Schedule:
     """A plain kernel in the largest blocks that fit the accumulators, once per virtual thread.
 
-    Everything is computed in the blocks of the last Computation. Raises CompileError if not even
-    the smallest fits.
+    Everything is computed in the blocks of the last Computation. Raises CompileError, with what the
+    accumulators would have to hold, if not even the smallest fits.
     """
-    room = DEFAULT.spaces[MEMORIES[ACC]].depth
+    of = elements(config)[ACC]
+    held: list[Buffer] = []
     for count in dict.fromkeys((threads, 1)):
         for sizes in _blocks(computations[-1]):
             made = _apply(Schedule(kernel), computations, sizes, count)
-            if made is not None and _accumulators(made.kernel) * count <= room:
+            if made is None:
+                continue
+            held = _allocated(made.kernel)
+            if _size(held, of) * count <= of.depth:
                 return made
-    raise CompileError(
-        "not even the smallest block fits the accumulators",
-        code="TW-VTA-MEMORY",
-        where=f"kernel {kernel.name}",
-    )
+    names = [b.name for b in held]
+    raise too_large(names, _size(held, of), ACC, of.depth).at(f"kernel {kernel.name}")
 
 
 def _blocks(last: Computation) -> Iterator[tuple[int, ...]]:
-    """Extents of a block: a tile of channels, then as many rows as possible, then columns."""
-    _, rows, columns, lanes = (d.extent for d in last.dims)
+    """Extents of a block: a tile of channels, then as many rows as possible, then columns.
+
+    The smallest comes last.
+    """
+    _, rows, columns, *tile = (d.extent for d in last.dims)
     for wide in reversed(shares(columns)):
         for high in reversed(shares(rows)):
-            yield 1, high, wide, lanes
+            yield 1, high, wide, *tile
 
 
-def _accumulators(kernel: Kernel) -> int:
-    found = [p.stmt.buffer for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
-    return sum(b.size for b in found) // BLOCK
+def _allocated(kernel: Kernel) -> list[Buffer]:
+    return [p.stmt.buffer for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
+
+
+def _size(buffers: Sequence[Buffer], of: Element) -> int:
+    """How many elements they are."""
+    return sum(b.size for b in buffers) // of.lanes
 
 
 def _apply(

@@ -1,15 +1,20 @@
 """Layers of quantized networks as Computations in the machine's layout, channels in tiles.
 
-    data    int8 [C/16, H, W, 16]        a matrix product: [1, M, 1, ...], or dense with M = 1
-    weights int8 [O/16, C/16, KH, KW, 16 out, 16 in]
-    bias    int32 [O/16, 16]
+    data    int8 [C/B, H, W, B]        a matrix product: [K/B, M, 1, B], or dense with M = 1
+    weights int8 [O/B, C/B, KH, KW, B out, B in]
+    bias    int32 [O/B, B]
+
+B is the machine's BLOCK, 16 by default. Where its tiles have several rows, BATCH images are
+computed together: the last dimensions of data and bias are [BATCH, B], the rows of a bias alike.
+Where its data or weights have fewer bits, so do their dtypes here, and the result is one of data.
 
 A layer is exact in integers:
 
     y = clip((((sum + bias) >> before) * factor + residual * r) >> shift, low, high)
 
-where low is 0 with ReLU, else -128, high is 127 without a bound, and the bias holds the half that
-rounds to nearest. The factor is a constant, or as the bias int32 [O/16, 16].
+where low is 0 with ReLU, else the least number of the result's dtype, high is the largest one
+without a bound, and the bias holds the half that rounds to nearest. The factor is a constant, or a
+tensor like the bias.
 """
 
 from __future__ import annotations
@@ -35,14 +40,17 @@ from tilewright.expr.nodes import (
     Shr,
     const,
 )
-from tilewright.targets.vta.intrinsics import BLOCK
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.intrinsics import INP, WGT, elements
 from tilewright.targets.vta.requantize import FACTORS
 
 
 @dataclass(frozen=True, slots=True)
 class Requantize:
     """From sums to bytes. residual: the factor of a second operand, None without one. factor: that
-    of the sums, None for one per channel. high: the largest byte.
+    of the sums, None for one per channel. high: the largest result; what the machine cannot store
+    is cut off at its own largest number.
 
     Raises InputError for shifts of more than 31 bits, and for factors that are neither a constant
     of the machine nor a power of two.
@@ -75,7 +83,7 @@ class Requantize:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution or the windows of pooling; channels are multiples of 16 (pad with zeros).
+    """A convolution or the windows of pooling; channels are whole tiles (pad with zeros).
 
     size: height and width of the image. kernel, stride, dilation, pads: the same, for both. ends:
     padding behind the image if it is not `pads`; negative for rows that no window reaches.
@@ -93,11 +101,11 @@ class Convolution:
     def __post_init__(self) -> None:
         if min(*self.stride, *self.kernel, *self.dilation) < 1 or min(self.pads) < 0:
             raise InputError(f"{self} has extents below 1", where="Convolution")
-        if self.inputs % BLOCK or self.outputs % BLOCK or min(self.out_size) < 1:
+        if min(self.inputs, self.outputs, *self.out_size) < 1:
             raise InputError(
                 f"{self} has {self.inputs} and {self.outputs} channels and {self.out_size} points",
                 where="Convolution",
-                hint=f"fill up channels to multiples of {BLOCK} with zeros",
+                hint="let the window fit into the padded image",
             )
 
     @property
@@ -142,45 +150,68 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Computations in order, and the buffers that a caller gives: inputs first, then the output."""
+    """Computations in order, and the buffers that a caller gives: inputs first, then the output.
+
+    config: the machine whose layout and dtypes they have.
+    """
 
     name: str
     computations: tuple[Computation, ...]
     params: tuple[Buffer, ...]
+    config: VTAConfig = DEFAULT
 
 
-def convolution(c: Convolution, q: Requantize, name: str = "conv") -> Layer:
+def convolution(
+    c: Convolution, q: Requantize, name: str = "conv", config: VTAConfig = DEFAULT
+) -> Layer:
     """The Computations of a convolution with what follows it.
 
-    params: x, w, then bias, factors and residual as far as there are any, and y.
+    params: x, w, then bias, factors and residual as far as there are any, and y. Raises InputError
+    for channels that are not whole tiles, as the other layers.
     """
-    ct, ot = c.inputs // BLOCK, c.outputs // BLOCK
-    x = Buffer("x", (ct, *c.size, BLOCK), int8)
-    w = Buffer("w", (ot, ct, *c.kernel, BLOCK, BLOCK), int8)
-    acc = Buffer("acc", (ot, *c.out_size, BLOCK), int32)
+    of, tile = elements(config), config.tile
+    ct, ot = _tiles(c.inputs, config), _tiles(c.outputs, config)
+    x = Buffer("x", (ct, *c.size, *tile), of[INP].dtype)
+    w = Buffer("w", (ot, ct, *c.kernel, *of[WGT].shape), of[WGT].dtype)
+    acc = Buffer("acc", (ot, *c.out_size, *tile), int32)
 
     high, _ = c.out_size
     _, wide = c.reach
-    rows = Buffer("rows", (ct, high, wide, BLOCK), int8)
+    rows = Buffer("rows", (ct, high, wide, *tile), x.dtype)
     # Rows that windows of one point pass over are not loaded.
     skips = c.kernel == (1, 1) and c.stride[0] > 1
 
     def product(*v: Expr) -> Expr:
-        o, i, j, lane, k, di, dj, depth = v
+        o, i, j, *batch, lane, k, di, dj, depth = v
         row, column = c.place((i, j), (di, dj))
         left = (
-            rows[k, i, column, depth]
+            rows[(k, i, column, *batch, depth)]
             if skips
-            else _image(x, c, k, (row, column), depth)
+            else _image(x, c, k, (row, column), (*batch, depth))
         )
         return Cast(left, int32) * Cast(w[o, k, di, dj, lane, depth], int32)
 
     before = map_(
-        "rows", rows, lambda k, i, j, lane: _image(x, c, k, (i * c.stride[0], j), lane)
+        "rows",
+        rows,
+        lambda k, i, j, *lanes: _image(x, c, k, (i * c.stride[0], j), lanes),
     )
-    sums = reduce_(name, acc, (ct, *c.kernel, BLOCK), "add", product)
-    after, more, y = requantized(acc, q)
-    return Layer(name, (*([before] if skips else []), sums, *after), (x, w, *more, y))
+    sums = reduce_(name, acc, (ct, *c.kernel, config.BLOCK), "add", product)
+    after, more, y = requantized(acc, q, config)
+    made = (*([before] if skips else []), sums, *after)
+    return Layer(name, made, (x, w, *more, y), config)
+
+
+def _tiles(channels: int, config: VTAConfig) -> int:
+    """How many tiles a number of channels are."""
+    count, rest = divmod(channels, config.BLOCK)
+    if rest:
+        raise InputError(
+            f"{channels} channels are not whole tiles of {config.BLOCK}",
+            where="layer",
+            hint=f"fill up channels to multiples of {config.BLOCK} with zeros",
+        )
+    return count
 
 
 def _image(
@@ -188,7 +219,7 @@ def _image(
     c: Convolution,
     channel: Expr,
     point: Sequence[Expr],
-    lane: Expr,
+    lanes: Sequence[Expr],
     wide: bool = False,
     outside: int = 0,
 ) -> Expr:
@@ -201,21 +232,27 @@ def _image(
             guards.append(const(0) <= place[-1])
         if reach - pad > extent:
             guards.append(place[-1] < const(extent))
-    load: Expr = x[channel, place[0], place[1], lane]
+    load: Expr = x[(channel, *place, *lanes)]
     load = Cast(load, int32) if wide else load
     if not guards:
         return load
     return Select(reduce(And, guards), load, const(outside, load.dtype))
 
 
-def pooling(c: Convolution, name: str = "pool", outside: int = -128) -> Layer:
+def pooling(
+    c: Convolution,
+    name: str = "pool",
+    outside: int = -128,
+    config: VTAConfig = DEFAULT,
+) -> Layer:
     """The largest of every window. params: x and y.
 
     outside: what stands around the image; 0, which is faster, for bytes that are not negative.
     """
-    ct = c.inputs // BLOCK
-    x = Buffer("x", (ct, *c.size, BLOCK), int8)
-    y = Buffer("y", (ct, *c.out_size, BLOCK), int8)
+    ct, tile = _tiles(c.inputs, config), config.tile
+    data = elements(config)[INP].dtype
+    x = Buffer("x", (ct, *c.size, *tile), data)
+    y = Buffer("y", (ct, *c.out_size, *tile), data)
     pooled = Buffer("pooled", y.shape, int32)
     wide, widen = _widened(x, c, outside)
     most = reduce_(
@@ -223,27 +260,34 @@ def pooling(c: Convolution, name: str = "pool", outside: int = -128) -> Layer:
         pooled,
         c.kernel,
         "max",
-        lambda k, i, j, lane, di, dj: wide[(k, *c.place((i, j), (di, dj)), lane)],
+        lambda k, i, j, *v: wide[(k, *c.place((i, j), v[-2:]), *v[:-2])],
     )
-    narrow = map_("narrow", y, lambda *v: Cast(pooled[v], int8))
-    return Layer(name, (widen, most, narrow), (x, y))
+    narrow = map_("narrow", y, lambda *v: Cast(pooled[v], data))
+    return Layer(name, (widen, most, narrow), (x, y), config)
 
 
-def depthwise(c: Convolution, q: Requantize, name: str = "depthwise") -> Layer:
-    """A convolution of each channel by itself, on the ALU; weights int8 [C/16, KH, KW, 16].
+def depthwise(
+    c: Convolution,
+    q: Requantize,
+    name: str = "depthwise",
+    config: VTAConfig = DEFAULT,
+) -> Layer:
+    """A convolution of each channel by itself, on the ALU; weights int8 [C/B, KH, KW, B].
 
-    params: x, w, then bias, factors and residual as far as there are any, and y.
+    params: x, w, then bias, factors and residual as far as there are any, and y. The rows of the
+    weights' tiles are alike.
     """
-    ct = c.inputs // BLOCK
-    x = Buffer("x", (ct, *c.size, BLOCK), int8)
-    w = Buffer("w", (ct, *c.kernel, BLOCK), int8)
+    ct, tile = _tiles(c.inputs, config), config.tile
+    x = Buffer("x", (ct, *c.size, *tile), elements(config)[INP].dtype)
+    w = Buffer("w", (ct, *c.kernel, *tile), int8)
     weights = Buffer("weights", w.shape, int32)
-    terms = Buffer("terms", (ct, *c.out_size, *c.kernel, BLOCK), int32)
-    acc = Buffer("acc", (ct, *c.out_size, BLOCK), int32)
+    terms = Buffer("terms", (ct, *c.out_size, *c.kernel, *tile), int32)
+    acc = Buffer("acc", (ct, *c.out_size, *tile), int32)
     wide, widen = _widened(x, c)
 
-    def term(k: Expr, i: Expr, j: Expr, di: Expr, dj: Expr, lane: Expr) -> Expr:
-        return wide[(k, *c.place((i, j), (di, dj)), lane)] * weights[k, di, dj, lane]
+    def term(k: Expr, i: Expr, j: Expr, di: Expr, dj: Expr, *lanes: Expr) -> Expr:
+        factor = weights[(k, di, dj, *lanes)]
+        return wide[(k, *c.place((i, j), (di, dj)), *lanes)] * factor
 
     made = (
         widen,
@@ -254,30 +298,31 @@ def depthwise(c: Convolution, q: Requantize, name: str = "depthwise") -> Layer:
             acc,
             c.kernel,
             "add",
-            lambda k, i, j, lane, di, dj: terms[k, i, j, di, dj, lane],
+            lambda k, i, j, *v: terms[(k, i, j, *v[-2:], *v[:-2])],
         ),
     )
-    after, more, y = requantized(acc, q)
-    return Layer(name, (*made, *after), (x, w, *more, y))
+    after, more, y = requantized(acc, q, config)
+    return Layer(name, (*made, *after), (x, w, *more, y), config)
 
 
 def _widened(x: Buffer, c: Convolution, outside: int = 0) -> tuple[Buffer, Computation]:
     """An image as accumulators, with the padding around."""
-    wide = Buffer("image", (x.shape[0], *c.reach, BLOCK), int32)
+    wide = Buffer("image", (x.shape[0], *c.reach, *x.shape[3:]), int32)
     return wide, map_(
         "image",
         wide,
-        lambda k, i, j, lane: _image(x, c, k, (i, j), lane, wide=True, outside=outside),
+        lambda k, i, j, *lanes: _image(x, c, k, (i, j), lanes, True, outside),
     )
 
 
 def requantized(
-    acc: Buffer, q: Requantize
+    acc: Buffer, q: Requantize, config: VTAConfig
 ) -> tuple[tuple[Computation, ...], tuple[Buffer, ...], Buffer]:
     """What follows sums: the Computations, their further inputs, and the result."""
-    y = Buffer("y", acc.shape, int8)
-    bias = Buffer("bias", (acc.shape[0], BLOCK), int32)
-    residual = Buffer("residual", acc.shape, int8)
+    stored = elements(config)[INP].dtype
+    y = Buffer("y", acc.shape, stored)
+    bias = Buffer("bias", (acc.shape[0], *config.tile), int32)
+    residual = Buffer("residual", acc.shape, stored)
     factors = Buffer("factors", bias.shape, int32)
     wide = Buffer("wide", acc.shape, int32)
     made: list[Computation] = []
@@ -288,15 +333,17 @@ def requantized(
 
     def value(*v: Expr) -> Expr:
         e: Expr = acc[v]
+        channel = v[0], *v[3:]
         if q.bias:
-            e = e + bias[v[0], v[-1]]
+            e = e + bias[channel]
         e = Shr(e, const(q.before, int32)) if q.before else e
-        e = Mul(e, factors[v[0], v[-1]]) if q.factor is None else _times(e, q.factor)
+        e = Mul(e, factors[channel]) if q.factor is None else _times(e, q.factor)
         if q.residual is not None:
             e = e + _times(wide[v], q.residual)
         e = Shr(e, const(q.shift, int32))
-        low = const(0 if q.relu else -128, int32)
-        return Cast(Min(Max(e, low), const(q.high, int32)), int8)
+        low = const(0 if q.relu else int(stored.min), int32)
+        high = const(min(q.high, int(stored.max)), int32)
+        return Cast(Min(Max(e, low), high), stored)
 
     made.append(map_("requantize", y, value))
     return tuple(made), more, y

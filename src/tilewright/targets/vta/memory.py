@@ -11,8 +11,8 @@ import numpy as np
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Buffer
 from tilewright.targets.vta.config import VTAConfig
-from tilewright.targets.vta.intrinsics import ACC, DTYPES, LANES, MEMORIES
-from tilewright.targets.vta.pieces import Tiles, elements
+from tilewright.targets.vta.intrinsics import ACC, MEMORIES, elements
+from tilewright.targets.vta.pieces import Tiles, touched
 from tilewright.targets.vta.tokens import Touch
 
 
@@ -21,27 +21,30 @@ class Chip:
 
     def __init__(self, config: VTAConfig, where: str) -> None:
         self.where = where
-        self._depth = {scope: config.spaces[m].depth for scope, m in MEMORIES.items()}
+        self.elements = elements(config)
         self._used = dict.fromkeys(MEMORIES, 0)
         # Where the buffers of the virtual thread at work begin.
         self.places: dict[Buffer, int] = {}
-        self._spent = {scope: np.zeros(n, np.bool_) for scope, n in self._depth.items()}
+        self._spent = {
+            scope: np.zeros(e.depth, np.bool_) for scope, e in self.elements.items()
+        }
 
     @contextmanager
     def room(self, b: Buffer, owners: Sequence[dict[Buffer, int]]) -> Iterator[None]:
         """A buffer has a place inside, for each of its owners. Raises CompileError if not."""
-        lanes, used, depth = LANES[b.scope], self._used[b.scope], self._depth[b.scope]
-        if b.dtype is not DTYPES[b.scope] or b.size % lanes:
+        of, used = self.elements[b.scope], self._used[b.scope]
+        if b.dtype is not of.dtype or b.size % of.lanes:
             raise CompileError(
-                f"{b!r} is not made of elements of {lanes} {DTYPES[b.scope]}",
+                f"{b!r} is not made of elements of {of.lanes} {of.dtype}",
                 code="TW-VTA-TILE",
                 where=self.where,
             )
-        size = b.size // lanes
+        size = b.size // of.lanes
         count = size * len(owners)
-        if used + count > depth:
+        if used + count > of.depth:
             raise CompileError(
-                f"{b.name} needs {count} elements of {b.scope}, where {used} of {depth} are in use",
+                f"{b.name} needs {count} elements of {b.scope}, where {used} of {of.depth} are in "
+                "use",
                 code="TW-VTA-MEMORY",
                 where=self.where,
                 hint="compute it further in, so that a smaller part is held at a time",
@@ -67,9 +70,7 @@ class Chip:
         writes: it gives them new values (reads: of what they were). Raises CompileError where
         values are read that an operation in place has spent.
         """
-        found = elements(
-            box.firsts[side], [(a.extent, a.steps[side]) for a in box.axes]
-        )
+        found = touched(box.firsts[side], [(a.extent, a.steps[side]) for a in box.axes])
         if (reads or not writes) and self._spent[b.scope][found].any():
             raise CompileError(
                 f"{b.name} is read after a lane operation has computed in its place",

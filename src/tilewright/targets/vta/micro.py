@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Var
-from tilewright.targets.vta.intrinsics import ACC, LANES
+from tilewright.targets.vta.intrinsics import ACC
 from tilewright.targets.vta.kernel import GEMM, RESET, Loop, Operation, kernels
 from tilewright.targets.vta.memory import Chip
 from tilewright.targets.vta.pieces import Access, Axis, Tiles, apart, tiles
@@ -46,7 +46,7 @@ class Micro:
         self._record(operation, box, touched)
 
     def _element(self, a: Access, number: int) -> int:
-        lanes = LANES[a.buffer.scope]
+        lanes = self.chip.elements[a.buffer.scope].lanes
         if number % lanes:
             raise CompileError(
                 f"{a.buffer.name} is not accessed by whole elements of {lanes}",
@@ -67,7 +67,8 @@ class Micro:
         once: every turn of the loops has accumulators of its own. Raises CompileError if it has
         not, for then the operation would be repeated.
         """
-        box = tiles(loops, accesses, {}, LANES[ACC], self.where)
+        lanes = self.chip.elements[ACC].lanes
+        box = tiles(loops, accesses, {}, lanes, self.where)
         moves = [(a.extent, a.steps[0]) for a in box.axes]
         if once and not apart(box.firsts[0], moves):
             raise CompileError(

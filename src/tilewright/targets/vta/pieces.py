@@ -170,7 +170,7 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(done)
 
 
-def elements(first: int, moves: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+def touched(first: int, moves: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     """All elements that an access touches; moves: an extent and a step per axis."""
     return first + _offsets(tuple(m for m in moves if m[1]))
 
@@ -185,4 +185,4 @@ def _offsets(moves: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
 
 def apart(first: int, moves: Sequence[tuple[int, int]]) -> bool:
     """Whether no two turns touch the same element."""
-    return len(elements(first, moves)) == prod(extent for extent, _ in moves)
+    return len(touched(first, moves)) == prod(extent for extent, _ in moves)

@@ -87,6 +87,8 @@ def _illegal_transfer(i: Transfer, config: VTAConfig) -> Iterator[str]:
         yield "OUT can be stored only"
     if not i.x_size:
         return  # does nothing: the run time uses it to pass tokens on, with any memory
+    if i.memory_type == Memory.ACC_8BIT and not config.loads_bytes:
+        yield f"ACC_8BIT needs data of 8 bits, and this machine's has {config.operand_bits[0]}"
     if isinstance(i, Store) and i.memory_type != Memory.OUT:
         yield f"memory {i.memory_type} cannot be stored, expected {Memory.OUT:d} (OUT)"
         return

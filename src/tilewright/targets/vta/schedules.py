@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.base.dtypes import int8
 from tilewright.base.errors import CompileError
-from tilewright.compute.nodes import PW, Computation
+from tilewright.compute.nodes import PW, Computation, Dim
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Load, Var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets.vta.blocks import blocked, load_parameters
-from tilewright.targets.vta.intrinsics import ACC, INP, WGT
+from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.intrinsics import ACC, INP, WGT, elements, gemm
 from tilewright.targets.vta.lane_schedules import lanes_scheduled
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.tiling import Choice, Operand, Problem, choose
 from tilewright.targets.vta.timing import TimingParameters
 
 PUBLISHED = TimingParameters()
+# Where the elements of a memory lie on the chip.
+SCOPES: Mapping[Memory, str] = {
+    Memory.INP: INP,
+    Memory.WGT: WGT,
+    Memory.ACC: ACC,
+    Memory.OUT: ACC,
+    Memory.ACC_8BIT: ACC,
+}
 
 
 def schedule(
@@ -28,12 +37,13 @@ def schedule(
 ) -> Schedule:
     """The layer's kernel, scheduled; threads: virtual threads, which hide latency.
 
-    Raises CompileError for Computations that are not a product of tiles with maps behind it.
+    Raises CompileError for Computations that are not a product of tiles with maps behind it, and
+    where not even the smallest block fits the memories.
     """
     made = lower(
         layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:]
     )
-    return scheduled(made, layer.computations, threads, timing)
+    return scheduled(made, layer.computations, threads, timing, layer.config)
 
 
 def scheduled(
@@ -41,23 +51,28 @@ def scheduled(
     computations: Sequence[Computation],
     threads: int,
     timing: TimingParameters,
+    config: VTAConfig = DEFAULT,
 ) -> Schedule:
-    """The same for a plain kernel of these Computations."""
+    """The same for a plain kernel of these Computations, in the layout of a machine."""
     first, *others = computations
-    copies = first.reducer is None and first.outputs[0].tensor.dtype is int8
+    data = elements(config)[INP].dtype
+    copies = first.reducer is None and first.outputs[0].tensor.dtype is data
     rows, (sums, *between, last) = (
         (first, others) if copies and others else (None, computations)
     )
     if sums.reducer is None:
-        return lanes_scheduled(kernel, computations, threads)
-    if last.reducer is not None or last.outputs[0].tensor.dtype is not int8:
+        return lanes_scheduled(kernel, computations, threads, config)
+    if last.reducer is not None or last.outputs[0].tensor.dtype is not data:
         raise CompileError(
-            f"{sums.name} to {last.name}: expected a sum of products and maps to bytes",
+            f"{sums.name} to {last.name}: expected a sum of products and maps to {data}",
             code="TW-VTA-LAYER",
             where=f"kernel {kernel.name}",
         )
-    product = _Product(rows, sums, between, last)
-    best = choose(product.problem(), threads, timing)
+    product = _Product(rows, sums, between, last, config)
+    try:
+        best = choose(product.problem(), threads, timing)
+    except CompileError as error:
+        raise error.at(f"kernel {kernel.name}") from None
     return product.schedule(Schedule(kernel), best, threads)
 
 
@@ -66,19 +81,27 @@ class _Product:
     """A sum of products of tiles, and what is around it.
 
     rows: the rows of the data that are taken, if they are not all. between: bytes of other tensors
-    as accumulators. last: what makes bytes of the sums.
+    as accumulators. last: what makes bytes of the sums. config: the machine.
     """
 
     rows: Computation | None
     sums: Computation
     between: Sequence[Computation]
     last: Computation
+    config: VTAConfig
+
+    @property
+    def parallel(self) -> tuple[Sequence[Dim], Sequence[Dim]]:
+        """The dimensions of the sums: those over tiles, and those of a tile."""
+        dims = [d for d in self.sums.dims if d.combine != PW]
+        inner = len(self.config.tile)
+        return dims[:-inner], dims[-inner:]
 
     @property
     def operands(self) -> tuple[Load, Load]:
         """The accesses of the data and of the weights, which have the lanes of the result."""
         sums = self.sums
-        lane = [d.var for d in sums.dims if d.combine != PW][-1]
+        lane = self.parallel[1][-1].var
         found = {any(i is lane for i in x.index): x for x in sums.accesses}
         if len(sums.accesses) != 2 or len(found) != 2:
             raise CompileError(
@@ -91,21 +114,29 @@ class _Product:
     def problem(self) -> Problem:
         """What blocks are chosen for."""
         data, weights = self.operands
-        *parallel, _ = (d for d in self.sums.dims if d.combine != PW)
+        parallel, _ = self.parallel
         *reduced, _ = (d for d in self.sums.dims if d.combine == PW)
         out = self.sums.outputs[0]
         renamed = {d.var: p.var for d, p in zip(self.last.dims, parallel)}
         widened = {c.outputs[0].tensor for c in self.between}  # loaded as bytes
-        extras = [
-            Operand(_renamed(x, renamed), ACC, 16 if x.buffer in widened else 64)
-            for x in self.last.accesses
-            if x.buffer is not out.tensor
-        ]
+        spaces = self.config.spaces
+
+        def operand(x: Load, memory: Memory, apart: Sequence[bool] = ()) -> Operand:
+            space, scope = spaces[memory], SCOPES[memory]
+            index = x.index[: -len(space.shape)]
+            return Operand(x.buffer, index, scope, space.depth, space.dram_bytes, apart)
+
+        def extra(x: Load) -> Operand:
+            wide = x.buffer in widened
+            memory = Memory.ACC_8BIT if wide else Memory.ACC
+            return operand(_renamed(x, renamed), memory)
+
+        extras = [extra(x) for x in self.last.accesses if x.buffer is not out.tensor]
         return Problem(
             {d.var: d.extent for d in parallel},
             {d.var: d.extent for d in reduced},
-            (Operand(data, INP, 16, self._apart()), Operand(weights, WGT, 256)),
-            Operand(Load(out.tensor, out.index), ACC, 16),
+            (operand(data, Memory.INP, self._apart()), operand(weights, Memory.WGT)),
+            operand(Load(out.tensor, out.index), Memory.OUT),
             extras,
             4 + len(extras),
         )
@@ -120,8 +151,8 @@ class _Product:
 
     def schedule(self, s: Schedule, best: Choice, threads: int) -> Schedule:
         """The kernel in these blocks."""
-        parallel = [d for d in self.sums.dims if d.combine != PW]
-        sizes = [*(best.tile[d.var] for d in parallel[:-1]), parallel[-1].extent]
+        parallel, tile = self.parallel
+        sizes = [*(best.tile[d.var] for d in parallel), *(d.extent for d in tile)]
         axis = (
             [d.var for d in parallel].index(best.thread)
             if best.thread is not None
@@ -130,7 +161,7 @@ class _Product:
         block = blocked(s, self.last, sizes, threads, axis)
         for c in (*self.between, self.sums):
             s.compute_at(c.outputs[0].tensor.name, block, scope=ACC)
-        step = _stepped(s, self.sums, best) or block
+        step = _stepped(s, self.sums, best, len(tile)) or block
         data, weights = self.operands
         s.cache_read(weights.buffer.name, step, WGT)
         if self.rows is None:
@@ -138,7 +169,7 @@ class _Product:
         else:
             s.compute_at(data.buffer.name, step, scope=INP)
         load_parameters(s, self.last, block)
-        s.tensorize(f"{self.sums.name}.{parallel[-1].var.name}", "vta.gemm")
+        s.tensorize(f"{self.sums.name}.{tile[0].var.name}", gemm(self.config))
         return s
 
 
@@ -148,8 +179,11 @@ def _renamed(x: Load, names: dict[Var, Var]) -> Load:
     )
 
 
-def _stepped(s: Schedule, sums: Computation, best: Choice) -> str | None:
-    """Steps of the sum outside; the loop whose body is one step, if there are several."""
+def _stepped(s: Schedule, sums: Computation, best: Choice, inner: int) -> str | None:
+    """Steps of the sum outside; the loop whose body is one step, if there are several.
+
+    inner: how many loops of the result are those of a tile.
+    """
     name = sums.name
     dims = [d for d in sums.dims if d.extent > 1]
     parallel = [f"{name}.{d.var.name}" for d in dims if d.combine != PW]
@@ -162,5 +196,6 @@ def _stepped(s: Schedule, sums: Computation, best: Choice) -> str | None:
             step, loop = s.split(loop, best.tile[d.var])
             steps.append(step)
         parts.append(loop)
-    s.reorder(*steps, *parallel[:-1], *parts, parallel[-1], f"{name}.{depth.var.name}")
+    around, tile = parallel[:-inner], parallel[-inner:]
+    s.reorder(*steps, *around, *parts, *tile, f"{name}.{depth.var.name}")
     return steps[-1] if steps else None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.isa import Load, Store, Transfer
+from tilewright.targets.vta.packing import pack, unpack
 
 Bytes = NDArray[np.uint8]
 T = TypeVar("T", bound=np.generic)
@@ -20,9 +21,9 @@ T = TypeVar("T", bound=np.generic)
 class Sram:
     """The memories: micro-ops, weight tiles [in, out], input and accumulator tiles [batch, lane].
 
-    The bytes of `inp` and `wgt` are held as float32, which is exact for them and for the sums of a
-    tile's products (at most BLOCK * 2^14, of 2^24). A weight tile is transposed as it is loaded, so
-    that a product needs no copy.
+    The operands in `inp` and `wgt` are held as float32, which is exact for them and for the sums of
+    a tile's products (at most BLOCK * 2^14, of 2^24). A weight tile is transposed as it is loaded,
+    so that a product needs no copy.
     """
 
     uop: NDArray[np.uint32]
@@ -54,14 +55,8 @@ class Sram:
         return by_number[memory]
 
 
-# What the bytes of an element in DRAM are.
-_DRAM_TYPE: dict[int, str] = {
-    Memory.UOP: "<u4",
-    Memory.WGT: "i1",
-    Memory.INP: "i1",
-    Memory.ACC: "<i4",
-    Memory.ACC_8BIT: "i1",
-}
+# The numbers of 32 bits in DRAM; all others are signed and of at most 8.
+_WORDS: dict[int, str] = {Memory.UOP: "<u4", Memory.ACC: "<i4"}
 
 
 def dram_bytes(i: Transfer, config: VTAConfig) -> int:
@@ -87,12 +82,14 @@ def load(i: Load, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     if not i.elements:
         return
     to = sram.of(i.memory_type)
-    element = config.spaces[Memory(i.memory_type)].dram_bytes
+    space = config.spaces[Memory(i.memory_type)]
     tile = to.shape[1:]
     rows = np.zeros((i.y_pad_0 + i.y_size + i.y_pad_1, i.row, *tile), to.dtype)
     if i.y_size:
-        raw = _elements(dram, element)[addresses(i)]
-        values = raw.view(_DRAM_TYPE[i.memory_type]).reshape(i.y_size, i.x_size, *tile)
+        raw = _elements(dram, space.dram_bytes)[addresses(i)]
+        word = _WORDS.get(i.memory_type)
+        numbers = unpack(raw, space.bits) if word is None else raw.view(word)
+        values = numbers.reshape(i.y_size, i.x_size, *tile)
         here = rows[i.y_pad_0 : i.y_pad_0 + i.y_size, i.x_pad_0 : i.x_pad_0 + i.x_size]
         here[...] = values.swapaxes(2, 3) if i.memory_type == Memory.WGT else values
     to[i.sram_base : i.sram_base + i.elements] = rows.reshape(i.elements, *tile)
@@ -102,10 +99,11 @@ def store(i: Store, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     """Execute a store; its ranges have been checked."""
     if not i.elements:
         return
-    element = config.spaces[Memory.OUT].dram_bytes
-    tiles = sram.acc[i.sram_base : i.sram_base + i.elements].astype(np.uint8)
-    rows = tiles.reshape(i.y_size, i.x_size, element)
-    _elements(dram, element)[addresses(i)] = (
+    space = config.spaces[Memory.OUT]
+    tiles = sram.acc[i.sram_base : i.sram_base + i.elements]
+    lanes = tiles.reshape(i.y_size, i.x_size, space.lanes)
+    rows = pack(lanes, space.bits)
+    _elements(dram, space.dram_bytes)[addresses(i)] = (
         rows  # where rows overlap, the last one stays
     )
 

@@ -15,26 +15,26 @@ from math import prod
 
 from tilewright.base.errors import CompileError
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.search import exhaustive
-from tilewright.targets.vta.fields import DEFAULT
-from tilewright.targets.vta.intrinsics import LANES, MEMORIES
 from tilewright.targets.vta.timing import TimingParameters
 
 Tile = Mapping[Var, int]
-_DEPTHS = {scope: DEFAULT.spaces[m].depth for scope, m in MEMORIES.items()}
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor on the chip: the index of its elements (lanes left out), and its scope.
+    """A tensor on the chip: its buffer, the index of its elements, and the scope.
 
+    depth: how many elements the scope holds. bytes: of an element in DRAM.
     apart: along which dimensions its elements have others between them in DRAM, if there are any.
     """
 
-    load: Load
+    buffer: Buffer
+    index: Sequence[Expr]
     scope: str
-    bytes: int  # of an element in DRAM
+    depth: int
+    bytes: int
     apart: Sequence[bool] = ()
 
     @cached_property
@@ -42,7 +42,7 @@ class Operand:
         """By how much each loop moves along each dimension."""
         return [
             [(v, abs(c)) for v, c in affine(i).terms if isinstance(v, Var)]
-            for i in self.load.index[: -_lane_dims(self.scope)]
+            for i in self.index
         ]
 
     def sides(self, tile: Tile) -> list[int]:
@@ -54,10 +54,6 @@ class Operand:
                 side += step * (tile[v] - 1)
             sides.append(side)
         return sides
-
-
-def _lane_dims(scope: str) -> int:
-    return 2 if LANES[scope] > DEFAULT.BLOCK else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +70,11 @@ class Problem:
     result: Operand
     extras: Sequence[Operand]
     lane_steps: int
+
+    @property
+    def tensors(self) -> Sequence[Operand]:
+        """All that is on the chip."""
+        return *self.operands, self.result, *self.extras
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +98,39 @@ class _Blocks:
 def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
     """The fastest by the model: tiles, and `threads` virtual threads or one.
 
-    Raises CompileError where nothing fits the chip.
+    Raises CompileError, with the memory that is too small, where nothing fits the chip.
     """
     counts = dict.fromkeys((1, threads))
     fit = [blocks for tile in _tiles(p) for blocks in _fitting(p, tile, counts)]
     if not fit:
-        message = "not even the smallest block fits the chip's memories"
-        raise CompileError(message, code="TW-VTA-MEMORY")
+        raise _too_large(p, next(_tiles(p)))
     # All of them: a bound that excludes some takes longer to compute than their time.
     found = exhaustive(fit, lambda b: _cycles(p, b.tile, b.threads, timing))
     return Choice(found.state.tile, found.state.thread, found.cost)
 
 
+def _too_large(p: Problem, smallest: Tile) -> CompileError:
+    """What the smallest block needs of the first memory that does not have it."""
+    used = _used(p, smallest)
+    full = next(o for o in p.tensors if used[o.scope] > o.depth)
+    names = [o.buffer.name for o in p.tensors if o.scope == full.scope]
+    return too_large(names, used[full.scope], full.scope, full.depth)
+
+
+def too_large(
+    names: Sequence[str], needed: int, scope: str, depth: int
+) -> CompileError:
+    """The error for a smallest block whose tensors of these names do not fit a memory."""
+    return CompileError(
+        f"the smallest block needs {needed} elements of {scope} for {', '.join(names)}, and the "
+        f"machine has {depth}",
+        code="TW-VTA-MEMORY",
+        hint=f"a machine with a larger {scope} buffer, or a smaller window",
+    )
+
+
 def _tiles(p: Problem) -> Iterator[Tile]:
-    """Tiles of every loop: equal ones of the sum, a window's loops whole."""
+    """Tiles of every loop, the smallest first: equal ones of the sum, a window's loops whole."""
     windows = {v for v in p.reduced if any(_in_window(v, o) for o in p.operands)}
     loops = {**p.parallel, **p.reduced}
     options = [
@@ -123,7 +143,7 @@ def _tiles(p: Problem) -> Iterator[Tile]:
 
 def _in_window(v: Var, o: Operand) -> bool:
     """Whether a loop of the sum moves along with one of the result."""
-    forms = [affine(i).terms for i in o.load.index]
+    forms = [affine(i).terms for i in o.index]
     return any(len(t) > 1 and any(atom is v for atom, _ in t) for t in forms)
 
 
@@ -139,15 +159,21 @@ def divisors(n: int) -> tuple[int, ...]:
 
 def _fitting(p: Problem, tile: Tile, counts: Iterable[int]) -> Iterator[_Blocks]:
     """A tile with each of these numbers of virtual threads, as far as they fit the chip."""
-    used: dict[str, int] = {}
-    for o in (*p.operands, p.result, *p.extras):
-        used[o.scope] = used.get(o.scope, 0) + prod(o.sides(tile))
-    room = min(_DEPTHS[scope] // size for scope, size in used.items())
+    used = _used(p, tile)
+    room = min(o.depth // used[o.scope] for o in p.tensors)
     for threads in counts:
         around = (v for v, n in p.parallel.items() if -(-n // tile[v]) % threads == 0)
         thread = next(around, None) if threads > 1 else None
         if threads <= room and (threads == 1 or thread is not None):
             yield _Blocks(tile, threads, thread)
+
+
+def _used(p: Problem, tile: Tile) -> Mapping[str, int]:
+    """Elements of each scope that a block takes."""
+    used: dict[str, int] = {}
+    for o in p.tensors:
+        used[o.scope] = used.get(o.scope, 0) + prod(o.sides(tile))
+    return used
 
 
 def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
@@ -197,7 +223,7 @@ def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float
     sides = o.sides(tile)
     # A request is a rectangle; dimensions that are there wholly make longer rows.
     apart = o.apart or (False,) * len(sides)
-    rest, taken = list(zip(sides, o.load.buffer.shape, apart)), 0
+    rest, taken = list(zip(sides, o.buffer.shape, apart)), 0
     while rest and taken < 2:
         side, extent, gaps = rest.pop()
         taken = 2 if gaps else taken + (side != extent)

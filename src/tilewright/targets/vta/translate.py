@@ -33,7 +33,7 @@ from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import Memory
 from tilewright.targets.vta.dram import Buffer
 from tilewright.targets.vta.guards import box_of
-from tilewright.targets.vta.intrinsics import ACC, DTYPES, INP, LANES, MEMORIES, WGT
+from tilewright.targets.vta.intrinsics import ACC, INP, MEMORIES, WGT, gemm
 from tilewright.targets.vta.lanes import Step, chain, loads, update
 from tilewright.targets.vta.memory import Chip
 from tilewright.targets.vta.micro import Micro
@@ -215,13 +215,13 @@ class _Walk:
 
     def unit(self, p: _Piece, s: Unit) -> None:
         assert s.intrinsic is not None
-        of = s.intrinsic.intrinsic
-        if of.name != "vta.gemm":
+        of, own = s.intrinsic.intrinsic, gemm(self.commands.config)
+        if of.name != own.name:
             raise CompileError(
-                f"{s!r}: {of.name} is declared for {of.target or 'no machine'}",
+                f"{s!r}: {of.name} is not this machine's matrix unit",
                 code="TW-VTA-INSTRUCTION",
                 where=self.where,
-                hint="tensorize with vta.gemm",
+                hint=f"tensorize with {own.name}",
             )
         found = [access(o.buffer, o.index, self.values, self.where) for o in s.operands]
         self.micro.gemm(p.loops, found)
@@ -248,7 +248,7 @@ class _Walk:
             steps, _ = chain(s.value, target, self.where)
             for touch in self.lanes(p, steps, target):
                 self.chip.spend(touch)
-        elif s.buffer in self.dram and s.buffer.dtype is int8 and _lanes_of(s.value):
+        elif s.buffer in self.dram and self.stores(s):
             value = s.value.value if isinstance(s.value, Cast) else s.value
             steps, home = chain(value, None, self.where)
             spent = self.lanes(p, steps, target)
@@ -257,6 +257,13 @@ class _Walk:
                 self.chip.spend(touch)
         else:
             raise self.refused(s)
+
+    def stores(self, s: Store) -> bool:
+        """Whether a statement gives the low bits of accumulators to DRAM."""
+        stored = self.chip.elements[INP].dtype  # results are data of another layer
+        read = loads(s.value)
+        on_chip = all(x.buffer.scope == ACC for x in read)
+        return s.buffer.dtype is stored and bool(read) and on_chip
 
     def lanes(
         self, p: _Piece, steps: Sequence[Step], target: Load, once: bool = True
@@ -280,15 +287,28 @@ class _Walk:
         outside = n.const(0, s.buffer.dtype)
         if isinstance(value, Select) and isinstance(value.otherwise, Const):
             condition, outside, value = value.condition, value.otherwise, value.then
-        wide = isinstance(value, Cast) and s.buffer.dtype is not int8
-        source = value.value if wide and isinstance(value, Cast) else value
+        wide = isinstance(value, Cast) and s.buffer.scope == ACC
+        source = value.value if isinstance(value, Cast) and wide else value
         if not isinstance(source, Load) or source.buffer not in self.dram:
             return None
-        if source.dtype is not (int8 if wide else DTYPES[s.buffer.scope]):
+        if wide and not self.commands.config.loads_bytes:
+            raise self.narrow(source)
+        own = int8 if wide else self.chip.elements[s.buffer.scope].dtype
+        if source.dtype is not own:
             return None
         if outside.value != 0 and s.buffer.scope != ACC:
             return None
         return source, condition, outside
+
+    def narrow(self, source: Load) -> CompileError:
+        data = self.chip.elements[INP].dtype
+        return CompileError(
+            f"{source.buffer.name} is widened to accumulators, which a machine of {data} data "
+            "does not do",
+            code="TW-VTA-WIDEN",
+            where=self.where,
+            hint="give it as int32, or compute it on the CPU",
+        )
 
     def load(
         self,
@@ -303,7 +323,8 @@ class _Walk:
             access(x.buffer, x.index, self.values, self.where) for x in (target, source)
         ]
         inside = box_of(condition, p.loops, self.values, self.where)
-        found = tiles(p.loops, both, inside or {}, LANES[scope], self.where)
+        lanes = self.chip.elements[scope].lanes
+        found = tiles(p.loops, both, inside or {}, lanes, self.where)
         if inside is None:
             found = found.outer
         if outside.value != 0 and any(a.padded for a in found.axes):
@@ -330,8 +351,9 @@ class _Walk:
         both = [
             access(x.buffer, x.index, self.values, self.where) for x in (home, target)
         ]
+        lanes = self.chip.elements[ACC].lanes
         box = self.chip.moved(
-            tiles(p.loops, both, {}, LANES[ACC], self.where), {0: home.buffer}
+            tiles(p.loops, both, {}, lanes, self.where), {0: home.buffer}
         )
         touched = self.chip.touch(home.buffer, box, 0, writes=False)
         dram = self.dram[target.buffer]
@@ -340,9 +362,3 @@ class _Walk:
             [touched, Touch.of_dram(dram, True)],
             lambda: store(self.commands, dram, box),
         )
-
-
-def _lanes_of(value: Expr) -> bool:
-    """Whether an expression reads accumulators, and nothing else."""
-    found = loads(value)
-    return bool(found) and all(x.buffer.scope == ACC for x in found)

@@ -1,0 +1,95 @@
+"""A kernel compiled for a configuration of the machine: translated once, then run on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tilewright.loops.interp import check_array
+from tilewright.loops.nodes import Kernel
+from tilewright.targets.vta import commands as run_time
+from tilewright.targets.vta.commands import Commands
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.dram import Dram
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.functional import Counters, FunctionalSimulator
+from tilewright.targets.vta.isa import Instruction
+from tilewright.targets.vta.listing import listing
+from tilewright.targets.vta.packing import byte_count
+from tilewright.targets.vta.timeline import Timing
+from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
+from tilewright.targets.vta.translate import translate
+
+Result = TypeVar("Result")
+
+
+class Program:
+    """A kernel as instructions; called with one array per parameter, it runs them.
+
+    config: the machine. Raises CompileError for what it cannot do, or has no memory for.
+    """
+
+    def __init__(self, kernel: Kernel, config: VTAConfig = DEFAULT) -> None:
+        self.kernel = kernel
+        self.config = config
+        self._dram = Dram(config)
+        self._buffers = {
+            b: self._dram.allocate(max(1, byte_count(b.size, b.dtype.numpy)))
+            for b in kernel.params
+        }
+        self._commands = Commands(self._dram)
+        translate(kernel, self._commands, self._buffers)
+        self.stream = self._commands.finish()
+
+    def __call__(self, arrays: Sequence[Any]) -> Counters:
+        """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
+        return self._run(FunctionalSimulator(self.config), arrays)
+
+    def time(
+        self, arrays: Sequence[Any], parameters: TimingParameters | None = None
+    ) -> Timing:
+        """The same, and how long it takes."""
+        timing = parameters or TimingParameters()
+        return self._run(TimingSimulator(self.config, timing), arrays)
+
+    def check(self, arrays: Sequence[Any]) -> Counters:
+        """The same, refusing whatever another timing could change. Raises VTAError."""
+        return self._run(FunctionalSimulator(self.config, strict=True), arrays)
+
+    def images(self, arrays: Sequence[Any]) -> tuple[bytes, bytes]:
+        """DRAM before and after a run: with `stream`, all that another simulator needs."""
+        self._write(arrays)
+        before = bytes(self._dram.image)
+        after = bytearray(before)
+        FunctionalSimulator(self.config).run(self.stream, after)
+        return before, bytes(after)
+
+    def _write(self, arrays: Sequence[Any]) -> None:
+        for b, a in zip(self.kernel.params, arrays, strict=True):
+            check_array(self.kernel, b, a)
+            self._buffers[b].write(a)
+
+    def _run(
+        self, simulator: run_time.Simulator[Result], arrays: Sequence[Any]
+    ) -> Result:
+        kernel = self.kernel
+        self._write(arrays)
+        result = simulator.run(self.stream, self._dram.image)
+        for b, a in zip(kernel.params, arrays, strict=True):
+            if b in kernel.outputs:
+                np.copyto(a, self._buffers[b].read(b.shape, b.dtype.numpy))
+        return result
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """The stream, decoded."""
+        return tuple(self._commands.instructions)
+
+    @property
+    def text(self) -> str:
+        """The listing, with the stage and the virtual thread of each instruction."""
+        return listing(
+            self.stream, self._dram.image, self._commands.threads, self.config
+        )
