@@ -9,135 +9,22 @@ other work on the machine changes little; `share_ns` needs all cores at once, an
 
 from __future__ import annotations
 
-import ctypes
-import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import numpy as np
 
+from benchmarks.native_loops import Loops, best, clock, loops, read_rate
 from tilewright.base.dtypes import float32
 from tilewright.cli.doctor import processor_name
 
-SECONDS = 0.3  # of each measurement
-BATCH = 1e-4  # seconds that can be told from those of reading the clock
-STEPS = 4000  # of the chain of dependent operations, per call
-CHAIN = 32  # pairs of them, a cycle each, that are written out
 HIDDEN = 3  # of three cycles of columns that come late, arithmetic hides two
 FAR = 3  # second caches: data of so many comes from behind one
 SIZES = tuple(range(16, 260, 8))  # sides of the products by which threads are judged
 GAIN = 1.05  # of the speed of one thread: threads are worth it
-
-CODE = """
-define i64 @chain(i64 %count, i64 %x0, i64 %y, i64 %z) {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %v0 = phi i64 [ %x0, %entry ], [ %v{last}, %loop ]
-{chain}
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %loop, label %exit
-exit:
-  ret i64 %v{last}
-}}
-define void @read(ptr %from, i64 %count, i64 %repeats) {{
-entry:
-  br label %again
-again:
-  %r = phi i64 [ 0, %entry ], [ %rnext, %finished ]
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %again ], [ %next, %loop ]
-  %at = getelementptr {vector}, ptr %from, i64 %i
-{loads}
-  %next = add i64 %i, 8
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %loop, label %finished
-finished:
-  %rnext = add i64 %r, 1
-  %rmore = icmp slt i64 %rnext, %repeats
-  br i1 %rmore, label %again, label %exit
-exit:
-  ret void
-}}
-"""
-
-
-@dataclass(frozen=True)
-class Probes:
-    """Native loops: see CODE."""
-
-    chain: Callable[..., int]
-    read: Callable[..., None]
-    width: int  # bytes of a vector
-    image: object  # keeps the code alive
-
-
-def probes() -> Probes:
-    """The loops, compiled for this processor."""
-    from tilewright.runtime.loader import link
-    from tilewright.targets.cpu.compile import compile_text
-    from tilewright.targets.cpu.machine import host
-
-    lanes = host().vector_bits // 64
-    vector = f"<{lanes} x i64>"
-    chain = "\n".join(
-        f"  %u{n} = add i64 %v{n}, %y\n  %v{n + 1} = xor i64 %u{n}, %z"
-        for n in range(CHAIN)
-    )
-    loads = "\n".join(
-        f"  %p{n} = getelementptr {vector}, ptr %at, i64 {n}\n"
-        f"  %w{n} = load volatile {vector}, ptr %p{n}, align 8"
-        for n in range(8)
-    )
-    text = CODE.format(chain=chain, last=CHAIN, loads=loads, vector=vector)
-    image = link([compile_text(text, host(), "probes")])
-    number, pointer = ctypes.c_int64, ctypes.c_void_p
-    return Probes(
-        ctypes.CFUNCTYPE(number, *[number] * 4)(image.address("chain")),
-        ctypes.CFUNCTYPE(None, pointer, number, number)(image.address("read")),
-        lanes * 8,
-        image,
-    )
-
-
-def best(work: Callable[[], object]) -> float:
-    """Seconds of one call: the least of many batches, each as short as the clock allows.
-
-    Short ones, because other work on the machine interrupts few of them.
-    """
-    calls, found = 1, math.inf
-    until = time.perf_counter() + SECONDS
-    while found is math.inf or time.perf_counter() < until:
-        start = time.perf_counter()
-        for _ in range(calls):
-            work()
-        taken = time.perf_counter() - start
-        if taken < BATCH:
-            calls *= 2
-        else:
-            found = min(found, taken / calls)
-    return found
-
-
-def clock(p: Probes) -> float:
-    """Cycles per nanosecond: additions and exclusive ors, each of what the one before gives."""
-    return STEPS * 2 * CHAIN / best(lambda: p.chain(STEPS, 1, 3, 5)) / 1e9
-
-
-def bandwidth(p: Probes, size: int) -> float:
-    """Bytes per nanosecond that one core reads of so many bytes, again and again."""
-    data = np.ones(size, np.uint8)
-    count = size // (8 * p.width) * 8
-    repeats = max(1, (1 << 24) // size)
-    seconds = best(lambda: p.read(data.ctypes.data, count, repeats))
-    return repeats * count * p.width / seconds / 1e9
 
 
 def product(
@@ -178,7 +65,7 @@ def break_even(threads: int) -> float | None:
     return found
 
 
-def facts(p: Probes) -> dict[str, float]:
+def facts(p: Loops) -> dict[str, float]:
     """What the processor is: sizes as the system says them, the clock as measured."""
     from tilewright.targets.cpu.machine import host
 
@@ -194,12 +81,12 @@ def facts(p: Probes) -> dict[str, float]:
     }
 
 
-def costs(p: Probes, given: Mapping[str, float], threads: int) -> dict[str, float]:
+def costs(p: Loops, given: Mapping[str, float], threads: int) -> dict[str, float]:
     """Constants of cost (`targets/cpu/cost.py`), from a processor's facts."""
     near, far = int(given["l2"]) // 2, FAR * int(given["l2"])
-    far_bytes = bandwidth(p, far) / given["clock"]
+    far_bytes = read_rate(p, far) / given["clock"]
     found = {
-        "second_bytes": bandwidth(p, near) / given["clock"],
+        "second_bytes": read_rate(p, near) / given["clock"],
         "far_bytes": far_bytes,
         "far_byte": 1 / (HIDDEN * far_bytes),
     }
@@ -213,7 +100,7 @@ def costs(p: Probes, given: Mapping[str, float], threads: int) -> dict[str, floa
 
 def description(threads: int) -> str:
     """The description of this processor, as TOML."""
-    p = probes()
+    p = loops()
     known = facts(p)
     measured = costs(p, known, threads)
     lines = [f"# python -m benchmarks.calibrate, {time.strftime('%Y-%m-%d')}"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks import calibrate
+from benchmarks import calibrate, native_loops
 from tilewright.targets.cpu.cost import CALIBRATE, constants, cost_model
 from tilewright.targets.cpu.description import FACTS, described
 from tilewright.targets.cpu.machine import host
@@ -15,7 +15,7 @@ from tilewright.targets.cpu.machine import host
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "SECONDS", 0.004)
+    monkeypatch.setattr(native_loops, "SECONDS", 0.004)
     monkeypatch.setattr(calibrate, "SIZES", (16, 96))
 
 
@@ -30,10 +30,9 @@ def test_the_description_has_all_that_calibration_is_for() -> None:
 
 
 def test_memory_further_away_is_slower() -> None:
-    p = calibrate.probes()
-    assert calibrate.bandwidth(p, host().l1 // 2) > calibrate.bandwidth(
-        p, 4 * host().l2
-    )
+    p = native_loops.loops()
+    near, far = host().l1 // 2, 4 * host().l2
+    assert native_loops.read_rate(p, near) > native_loops.read_rate(p, far)
 
 
 def test_threads_pay_from_the_least_work_on_from_which_they_always_do(
