@@ -79,6 +79,15 @@ def test_each_public_name_can_be_had(name):
     assert getattr(tilewright, name) is not None
 
 
+def test_a_public_name_is_not_replaced_by_a_subpackage_of_the_same_name():
+    code = (
+        "import tilewright.lift.nodes, tilewright.lang.lift as language;"
+        "from tilewright import lift; import tilewright.lift.rules;"
+        "print(lift is language, tilewright.lift is language, language.Map.__name__)"
+    )
+    assert _python(code) == "True True Map"
+
+
 def test_no_file_is_longer_than_one_can_read():
     lengths = {path: len(path.read_text().splitlines()) for path in _tracked("*.py")}
     assert {

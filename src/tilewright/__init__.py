@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -59,3 +61,19 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """A public name stays what `_PUBLIC` says when a subpackage of the same name is imported.
+
+    `lift` is the language, and `tilewright.lift` is also the package of its nodes and rules.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_subpackage = isinstance(value, ModuleType)
+        if is_subpackage and _PUBLIC.get(name, value.__name__) != value.__name__:
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

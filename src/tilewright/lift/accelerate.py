@@ -19,10 +19,21 @@ from tilewright.lift.search import Cost, Found, Move, move, search
 from tilewright.lift.strategies import normalize, otherwise, rule, run
 
 SIMPLER = (
-    "map-identity", "map-join", "map-join-one", "zip-first", "zip-second", "zip-flatten-left",
-    "zip-drop-first", "zip-drop-second", "zip-drop-third", "join-cancel", "split-cancel", "chain",
-    "zip-map-left", "zip-map-right",
-)  # fmt: skip
+    "map-identity",
+    "map-join",
+    "map-join-one",
+    "zip-first",
+    "zip-second",
+    "zip-flatten-left",
+    "zip-drop-first",
+    "zip-drop-second",
+    "zip-drop-third",
+    "join-cancel",
+    "split-cancel",
+    "chain",
+    "zip-map-left",
+    "zip-map-right",
+)
 ALGEBRA = ("zip-commute", "reduce-init", "map-fission", "map-fission-capture")
 
 
@@ -38,7 +49,8 @@ def accelerate(program: Lambda, machine: Machine, cost: Cost | None = None) -> F
     seen = 0
     for moves, width, depth in _stages(machine):
         found = search(derivation, moves, cost, width=width, depth=depth, tidy=simplify)
-        derivation, seen = found.derivation, seen + found.seen
+        derivation = found.derivation
+        seen += found.seen
     derivation = run(normalize(rule("issue")), derivation)
     return Found(derivation, cost(derivation.program), seen)
 

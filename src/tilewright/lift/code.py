@@ -53,7 +53,12 @@ class Code:
         finally:
             self.frames.pop()
 
-    def loop(self, length: int, kind: str, body: Callable[[Expr], None]) -> None:
+    def loop(
+        self,
+        length: int,
+        kind: str,
+        body: Callable[[Expr], None],
+    ) -> None:
         """`body` at every index; one iteration makes no loop, and none nothing."""
         if length == 0:
             return
@@ -103,12 +108,18 @@ class Code:
             self.into(Typed(part, t), shifted(to, start, part.length))
             start += part.length
 
-    def _copy(self, view: Array, item: Type, to: Array) -> Callable[[Expr], None]:
+    def _copy(
+        self,
+        view: Array,
+        item: Type,
+        to: Array,
+    ) -> Callable[[Expr], None]:
         return lambda i: self.into(Typed(view.at(i), item), to.at(i))
 
     def store(self, to: Load, value: Expr) -> None:
         """`to = value`; a step of a declared reduction where it says `to = to + v`."""
-        place, value = self.tidy(to), self.tidy(value)
+        place = self.tidy(to)
+        value = self.tidy(value)
         assert isinstance(place, Load)
         if value is place:
             return

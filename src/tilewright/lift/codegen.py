@@ -84,19 +84,25 @@ def lower(
     return Kernel(name, (*inputs, *outputs), tuple(outputs), code.frames[0].close())
 
 
-_STATEMENTS = (
-    *(n.AnyReduce, n.AnyScan, n.PartRed, n.MapSeqSlide, n.To, n.DeviceOp, n.Concat),
-    *(n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl),
+_STATEMENTS: tuple[type[n.Fun], ...] = (
+    n.AnyReduce,
+    n.AnyScan,
+    n.PartRed,
+    n.MapSeqSlide,
+    n.To,
+    n.DeviceOp,
+    n.Concat,
+    *_LOOPS,
 )
 
 
-def _makes(f: n.Fun) -> bool:
+def _takes_statements(f: n.Fun) -> bool:
     """Whether the function may take statements: it reduces, loops, names or joins values."""
-    return any(
-        isinstance(p, _STATEMENTS)
-        or (isinstance(p, n.Apply) and isinstance(p.fun, n.Lambda))
-        for p in postorder(f)
-    )
+    for part in postorder(f):
+        names_value = isinstance(part, n.Apply) and isinstance(part.fun, n.Lambda)
+        if names_value or isinstance(part, _STATEMENTS):
+            return True
+    return False
 
 
 # -- patterns
@@ -105,9 +111,8 @@ def _makes(f: n.Fun) -> bool:
 def _lambda(u: Use) -> View:
     types = u.scope.types.inner(u.f.params, tuple(a.type for a in u.args))
     bound = zip(u.f.params, (a.view for a in u.args), strict=True)
-    return u.translator.value(
-        u.f.body, Scope({**u.scope.env, **dict(bound)}, types)
-    ).view
+    inner = Scope({**u.scope.env, **dict(bound)}, types)
+    return u.translator.value(u.f.body, inner).view
 
 
 def _compose(u: Use) -> View:
@@ -125,9 +130,12 @@ def _scalar(u: Use) -> View:
 
 
 def _map(u: Use) -> View:
-    plain = min(u.x.reads, Reads.EXPRESSION)
+    if _takes_statements(u.f.f):
+        reads = Reads.STATEMENTS
+    else:
+        reads = min(u.x.reads, Reads.EXPRESSION)
     lazy = views.mapped(lambda e: u.body(e).view, u.x)
-    lazy = replace(lazy, reads=Reads.STATEMENTS if _makes(u.f.f) else plain)
+    lazy = replace(lazy, reads=reads)
     made = u.produced(lambda to: u.code.into(Typed(lazy, u.type), to))
     made.lazy = lazy
     return made
@@ -137,9 +145,8 @@ def _map_loop(u: Use) -> View:
     kind = _LOOPS[type(u.f)]
     if isinstance(u.f, n.MapGlb | n.MapWrg | n.MapLcl):
         kind = f"{kind}.{'xyz'[u.f.dim]}"
-    if isinstance(u.f, n.MapLcl) and not any(
-        k.startswith("blockIdx") for k in u.code.kinds
-    ):
+    in_work_group = any(k.startswith("blockIdx") for k in u.code.kinds)
+    if isinstance(u.f, n.MapLcl) and not in_work_group:
         raise InputError(
             "MapLcl is not inside MapWrg",
             code="TW-LIFT-NEST",
@@ -151,14 +158,19 @@ def _map_loop(u: Use) -> View:
 
 def _loop(u: Use, kind: str, x: Array) -> View:
     def write(to: View) -> None:
-        u.code.loop(u.length, kind, lambda i: u.code.into(u.body(x.at(i)), to.at(i)))
+        def element(i: Expr) -> None:
+            u.code.into(u.body(x.at(i)), to.at(i))
+
+        u.code.loop(u.length, kind, element)
 
     return u.produced(write)
 
 
 def _map_seq_slide(u: Use) -> View:
-    size, step = number(u.f.size), number(u.f.step)
-    keep, code = size - step, u.code
+    size = number(u.f.size)
+    step = number(u.f.step)
+    keep = size - step
+    code = u.code
     if keep <= 0:
         return _loop(u, "serial", views.slide(u.x, size, step))
     (window,) = u.body_types()
@@ -212,13 +224,17 @@ def _pad_constant(u: Use) -> View:
 
 
 def _vectorize(u: Use) -> View:
-    return Array(u.f.width, lambda i: u.body(*(a.view.at(i) for a in u.args)).view)
+    def lane(i: Expr) -> View:
+        return u.body(*(a.view.at(i) for a in u.args)).view
+
+    return Array(u.f.width, lane)
 
 
 def _to(u: Use) -> View:
     value = u.call(u.f.f, *u.args)
     view = value.view
-    if isinstance(view, Produced) and view.made is None and view.space is None:
+    unplaced = isinstance(view, Produced) and view.made is None
+    if unplaced and view.space is None:
         return Produced(u.type, view.write, view.frame, u.code, u.f.space)
     made = u.produced(lambda to: u.code.into(value, to))
     made.space = u.f.space
@@ -245,9 +261,12 @@ _PATTERNS: Mapping[type[n.Fun], Callable[[Use], View]] = {
     n.Map: _map,
     **dict.fromkeys(_LOOPS, _map_loop),
     n.MapSeqSlide: _map_seq_slide,
-    **dict.fromkeys((n.Reduce, n.ReduceSeq, n.ReduceSeqUnroll), folds.reduce),
+    n.Reduce: folds.reduce,
+    n.ReduceSeq: folds.reduce,
+    n.ReduceSeqUnroll: folds.reduce,
     n.PartRed: folds.part_red,
-    **dict.fromkeys((n.Scan, n.ScanSeq), folds.scan),
+    n.Scan: folds.scan,
+    n.ScanSeq: folds.scan,
     n.Iterate: _iterate,
     n.Concat: _concat,
     n.PadConstant: _pad_constant,

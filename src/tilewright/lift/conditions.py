@@ -63,7 +63,9 @@ def _text(arg: Any) -> str:
         return ", ".join(map(_text, arg))
     if isinstance(arg, type):
         return arg.__name__
-    return arg if isinstance(arg, str) else repr(arg)
+    if isinstance(arg, str):
+        return arg
+    return repr(arg)
 
 
 def _make(kind: str) -> Callable[..., SideCondition]:
@@ -73,7 +75,12 @@ def _make(kind: str) -> Callable[..., SideCondition]:
 # -- lengths
 
 
-def _decided(at: Place, kind: Any, left: Expr, right: Expr) -> str | None:
+def _decided(
+    at: Place,
+    kind: Any,
+    left: Expr,
+    right: Expr,
+) -> str | None:
     condition = lengths.Condition(kind, at.found.size(left), at.found.size(right), "")
     found = lengths.decide(condition)
     if found or (found is None and _is_given(condition, at.given)):
@@ -84,7 +91,8 @@ def _decided(at: Place, kind: Any, left: Expr, right: Expr) -> str | None:
 
 
 def _is_given(c: lengths.Condition, given: tuple[lengths.Condition, ...]) -> bool:
-    return any((g.kind, g.left, g.right) == (c.kind, c.left, c.right) for g in given)
+    wanted = (c.kind, c.left, c.right)
+    return any((g.kind, g.left, g.right) == wanted for g in given)
 
 
 def _divides(at: Place, m: Expr, n: Expr) -> str | None:
@@ -102,7 +110,8 @@ def _positive(at: Place, n: Expr) -> str | None:
 
 
 def _equal(at: Place, a: Expr, b: Expr) -> str | None:
-    left, right = at.found.size(a), at.found.size(b)
+    left = at.found.size(a)
+    right = at.found.size(b)
     if left is right or lengths.normal(Sub(left, right)) is const(0):
         return None
     return f"{left!r} is not {right!r}"
@@ -135,13 +144,24 @@ def _commutative(at: Place, f: FunHole, t: Type) -> str | None:
     return None if held else f"{op!r} is not known to be commutative"
 
 
-def _neutral(at: Place, z: Term, f: FunHole, t: Type) -> str | None:
-    value, op = fill(z, at.found), fill(f, at.found)
+def _neutral(
+    at: Place,
+    z: Term,
+    f: FunHole,
+    t: Type,
+) -> str | None:
+    value = fill(z, at.found)
+    op = fill(f, at.found)
     held = laws.neutral(value, op, fill_type(t, at.found))
     return None if held else f"{value!r} is not known to be neutral for {op!r}"
 
 
-def _neutral_of(at: Place, w: TermHole, f: FunHole, t: Type) -> str | None:
+def _neutral_of(
+    at: Place,
+    w: TermHole,
+    f: FunHole,
+    t: Type,
+) -> str | None:
     """Finds the neutral element, for the right side to use."""
     op = fill(f, at.found)
     value = laws.neutral_of(op, fill_type(t, at.found))
@@ -191,7 +211,8 @@ def _dim(at: Place, dim: Expr | None) -> int | None:
 def _holds_no(
     at: Place, f: FunHole, kinds: tuple[type[Fun], ...], dim: Expr | None = None
 ) -> str | None:
-    body, d = fill(f, at.found), _dim(at, dim)
+    body = fill(f, at.found)
+    d = _dim(at, dim)
     return f"{body!r} holds a {_names(kinds, d)}" if _contains(body, kinds, d) else None
 
 
@@ -213,20 +234,18 @@ def _outside(
     at: Place, kinds: tuple[type[Fun], ...], dim: Expr | None = None
 ) -> str | None:
     d = _dim(at, dim)
-    return (
-        f"the place is inside a {_names(kinds, d)}" if _around(at, kinds, d) else None
-    )
+    if _around(at, kinds, d):
+        return f"the place is inside a {_names(kinds, d)}"
+    return None
 
 
 def _inside(
     at: Place, kinds: tuple[type[Fun], ...], dim: Expr | None = None
 ) -> str | None:
     d = _dim(at, dim)
-    return (
-        None
-        if _around(at, kinds, d)
-        else f"the place is not inside a {_names(kinds, d)}"
-    )
+    if _around(at, kinds, d):
+        return None
+    return f"the place is not inside a {_names(kinds, d)}"
 
 
 # -- memory

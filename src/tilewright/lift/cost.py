@@ -75,12 +75,16 @@ class Cycles:
         return self._operator(op) + self._traffic(at, op)
 
     def _operator(self, op: DeviceOp) -> float:
-        work = prod(op.sizes) * (2 if len(op.sizes) > 1 else 1)
-        return self.issue + work / self.lanes if self.has(op) else self.split * work
+        operations_per_point = 2 if len(op.sizes) > 1 else 1
+        work = prod(op.sizes) * operations_per_point
+        if self.has(op):
+            return self.issue + work / self.lanes
+        return self.split * work
 
     def _traffic(self, at: Site, op: DeviceOp) -> float:
         """Writing a result that does not stay on the chip, and reading it unless it is output."""
         assert at.args is not None
         spaces = [p.space for p in at.above[-2:] if isinstance(p, To)]
-        ways = {"chip": 0, "output": 1}.get(spaces[-1] if spaces else "dram", 2)
+        space = spaces[-1] if spaces else "dram"
+        ways = {"chip": 0, "output": 1}.get(space, 2)
         return ways * self.memory * nbytes(at.result_of(op, at.args))

@@ -25,15 +25,17 @@ def custom_reducer(
     """
     start = tuple(map(scalar, init))
     identity = tuple(c for c in start if isinstance(c, Const))
-    if len(identity) != len(start) or [c.dtype for c in start] != [
-        x.dtype for x in element
-    ]:
+    constant = len(identity) == len(start)
+    same_types = [c.dtype for c in start] == [x.dtype for x in element]
+    if not constant or not same_types:
         raise no_operator()
     lhs = tuple(Var(f"a{k}", c.dtype) for k, c in enumerate(start))
     rhs = tuple(Var(f"b{k}", c.dtype) for k, c in enumerate(start))
-    single = len(start) == 1
-    found = f(lhs[0] if single else lhs, rhs[0] if single else rhs)
-    result = tuple(map(scalar, (found,) if single else found))
+    if len(start) == 1:
+        combined = (f(lhs[0], rhs[0]),)
+    else:
+        combined = f(lhs, rhs)
+    result = tuple(map(scalar, combined))
     op = Reducer("of a reduction", lhs, rhs, result, identity)
     return replace(checked(op, hint=_FOLD), name="op")
 

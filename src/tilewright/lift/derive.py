@@ -84,7 +84,12 @@ class Derivation:
             f"no place has the form {self._rule(rule).cells[1]}", where=f"rule {rule}"
         )
 
-    def at(self, place: Site, rule: str, sizes: Mapping[str, int]) -> Derivation:
+    def at(
+        self,
+        place: Site,
+        rule: str,
+        sizes: Mapping[str, int],
+    ) -> Derivation:
         """After `rule` at a site of the program. Raises RuleError if it is refused."""
         return self._after(
             self._rule(rule).apply(place, sizes, self.given), place, rule, sizes
@@ -95,7 +100,9 @@ class Derivation:
     ) -> Derivation | None:
         """As `at`, None where the rule does not apply."""
         after = self._rule(rule).attempt(place, sizes, self.given)
-        return None if after is None else self._after(after, place, rule, sizes)
+        if after is None:
+            return None
+        return self._after(after, place, rule, sizes)
 
     def _after(
         self, program: Fun, place: Site, rule: str, sizes: Mapping[str, int]

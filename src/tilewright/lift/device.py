@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
@@ -100,38 +99,80 @@ def operators(dtype: DType) -> Mapping[str, Schema]:
     zero = Literal(0.0 if dtype.is_float else 0, dtype)
     unary = {name: f for name, f in UNARY.items() if dtype.is_float or f == "relu"}
     found = [
-        *(_pointwise(name, f, vec, 2) for name, f in BINARY.items()),
-        *(_pointwise(name, f, vec, 1) for name, f in unary.items()),
-        Schema("MMAdd", 2, lambda m, n: (mat(m, n), mat(m, n)),
-               lambda a, b: Zip()(a, b) | Map(as_fun(lambda r, s: Zip()(r, s) | Map(_ADD)))),
-        Schema("MVAdd", 2, lambda m, n: (mat(m, n), vec(n)),
-               lambda a, v: a | Map(as_fun(lambda r: Zip()(r, v) | Map(_ADD)))),
-        Schema("MVMul", 2, lambda m, n: (mat(m, n), vec(n)),
-               lambda a, v: a | Map(as_fun(lambda r: _dot(r, v, zero))) | Join()),
-        Schema("MMMul", 3, lambda m, n, k: (mat(m, n), mat(n, k)),
-               lambda a, b: _product(a, b, zero)),
-    ]  # fmt: skip
+        *(_pointwise(name, f, vec, count=2) for name, f in BINARY.items()),
+        *(_pointwise(name, f, vec, count=1) for name, f in unary.items()),
+        Schema(
+            "MMAdd",
+            sizes=2,
+            operands=lambda m, n: (mat(m, n), mat(m, n)),
+            meaning=_matrix_sum,
+        ),
+        Schema(
+            "MVAdd",
+            sizes=2,
+            operands=lambda m, n: (mat(m, n), vec(n)),
+            meaning=lambda matrix, v: _over(matrix, lambda row: _sum(row, v)),
+        ),
+        Schema(
+            "MVMul",
+            sizes=2,
+            operands=lambda m, n: (mat(m, n), vec(n)),
+            meaning=lambda matrix, v: _matrix_vector(matrix, v, zero),
+        ),
+        Schema(
+            "MMMul",
+            sizes=3,
+            operands=lambda m, n, k: (mat(m, n), mat(n, k)),
+            meaning=lambda a, b: _matrix_product(a, b, zero),
+        ),
+    ]
     return {schema.name: schema for schema in found}
 
 
-_ADD, _MUL = Builtin("add"), Builtin("mul")
+_ADD = Builtin("add")
+_MUL = Builtin("mul")
 
 
-def _pointwise(name: str, f: str, vec: Callable[[Expr], Type], count: int) -> Schema:
+def _pointwise(
+    name: str,
+    f: str,
+    vec: Callable[[Expr], Type],
+    count: int,
+) -> Schema:
     op = Map(Builtin(f))
 
-    def meaning(*operands: Any) -> Term:
-        return Zip()(*operands) | op if count > 1 else operands[0] | op
+    def meaning(*operands: Term) -> Term:
+        if count == 1:
+            return operands[0] | op
+        return Zip()(*operands) | op
 
     return Schema(name, 1, lambda n: (vec(n),) * count, meaning)
+
+
+def _over(array: Term, f: Callable[..., Term]) -> Term:
+    return array | Map(as_fun(f))
+
+
+def _sum(u: Term, v: Term) -> Term:
+    return Zip()(u, v) | Map(_ADD)
+
+
+def _matrix_sum(a: Term, b: Term) -> Term:
+    return _over(Zip()(a, b), _sum)
 
 
 def _dot(row: Term, v: Term, zero: Term) -> Term:
     return Zip()(row, v) | Map(_MUL) | Reduce(_ADD, zero)
 
 
-def _product(a: Term, b: Term, zero: Term) -> Term:
+def _matrix_vector(matrix: Term, v: Term, zero: Term) -> Term:
+    return _over(matrix, lambda r: _dot(r, v, zero)) | Join()
+
+
+def _matrix_product(a: Term, b: Term, zero: Term) -> Term:
     columns = b | Transpose()
-    return a | Map(
-        as_fun(lambda row: columns | Map(as_fun(lambda c: _dot(c, row, zero))) | Join())
-    )
+
+    def row_times_columns(row: Term) -> Term:
+        return _over(columns, lambda c: _dot(c, row, zero)) | Join()
+
+    return _over(a, row_times_columns)

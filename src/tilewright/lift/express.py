@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError
@@ -117,6 +118,10 @@ class _Source:
     axes: tuple[Expr, ...]
     lengths: tuple[int, ...]
 
+    def uses(self, v: Var) -> bool:
+        """Whether the variable is in an index."""
+        return any(v in variables(index) for index in self.axes)
+
     def mapped(self, depth: int, f: n.Fun) -> n.Term:
         """`f` at every element `depth` levels down."""
         for _ in range(depth):
@@ -125,7 +130,8 @@ class _Source:
 
     def without(self, axis: int, term: n.Term) -> _Source:
         """`term`, which has that axis no more."""
-        axes, lengths = [*self.axes], [*self.lengths]
+        axes = [*self.axes]
+        lengths = [*self.lengths]
         del axes[axis], lengths[axis]
         return _Source(term, tuple(axes), tuple(lengths))
 
@@ -133,11 +139,10 @@ class _Source:
         """With that axis first."""
         source = self
         for a in range(axis - 1, -1, -1):
-            axes, lengths = [*source.axes], [*source.lengths]
-            axes[a : a + 2], lengths[a : a + 2] = (
-                axes[a : a + 2][::-1],
-                lengths[a : a + 2][::-1],
-            )
+            axes = [*source.axes]
+            lengths = [*source.lengths]
+            axes[a], axes[a + 1] = axes[a + 1], axes[a]
+            lengths[a], lengths[a + 1] = lengths[a + 1], lengths[a]
             term = source.mapped(a, n.Transpose())
             source = _Source(term, tuple(axes), tuple(lengths))
         return source
@@ -148,11 +153,12 @@ class _Expression:
         self.c = c
         self.params = params
         self.env = {d.var: (0, d.extent - 1) for d in c.dims}
-        self.accesses = tuple(
-            dict.fromkeys(a for o in c.outputs for a in _accesses(o.value))
-        )
-        values = [_without(o.value, set(self.accesses)) for o in c.outputs]
-        self.counted = {v for found in values for v in found}
+        accesses = [_accesses(o.value) for o in c.outputs]
+        self.accesses = tuple(dict.fromkeys(chain.from_iterable(accesses)))
+        # Dimensions that are values themselves, outside of every index.
+        self.counted: set[Var] = set()
+        for output in c.outputs:
+            self.counted |= _without(output.value, set(self.accesses))
 
     def program(self) -> n.Term:
         sources = tuple(map(self.source, self.accesses))
@@ -180,14 +186,16 @@ class _Expression:
         for axis in range(len(source.axes) - 1, -1, -1):
             index = source.axes[axis]
             lo, hi = self.bounds(index)
-            left, right = max(0, -lo), max(0, hi - source.lengths[axis] + 1)
+            left = max(0, -lo)
+            right = max(0, hi - source.lengths[axis] + 1)
             if not left and not right:
                 continue
             value: n.Term = n.Literal(outside.value, outside.type)  # type: ignore[arg-type]
             for length in reversed(source.lengths[axis + 1 :]):
                 value = n.Fill(value, const(length))
             pad = n.PadConstant(const(left), const(right), value)
-            axes, lengths = [*source.axes], [*source.lengths]
+            axes = [*source.axes]
+            lengths = [*source.lengths]
             axes[axis], lengths[axis] = index + left, lengths[axis] + left + right
             source = _Source(source.mapped(axis, pad), tuple(axes), tuple(lengths))
         return source
@@ -209,7 +217,8 @@ class _Expression:
         """The program over the dimensions that are left."""
         if not dims or dims[0].combine == PW:
             return self.reduced(tuple(dims), sources, values)
-        d, rest = dims[0], dims[1:]
+        d = dims[0]
+        rest = dims[1:]
         mapped = self.map_over(d, sources, values, lambda s, v: self.over(rest, s, v))
         if d.combine == CC:
             return mapped
@@ -245,24 +254,32 @@ class _Expression:
         body: Any,
     ) -> n.Term:
         """Map over the arrays that `d` indexes, zipped; over 0, 1, ... where it is a value."""
-        taken = [
-            k
-            for k, s in enumerate(sources)
-            if any(d.var in variables(i) for i in s.axes)
-        ]
-        front = {k: self.taken(sources[k], d) for k in taken}
-        items: list[n.Term] = [front[k].term for k in taken]
-        if d.var in self.counted or not items:
+        fronts = {
+            k: self.taken(source, d)
+            for k, source in enumerate(sources)
+            if source.uses(d.var)
+        }
+        items = [front.term for front in fronts.values()]
+        is_value = d.var in self.counted
+        if is_value or not items:
             items.append(n.Iota(const(d.extent)))
         p = n.Param(d.var.name, None)
-        parts = [p] if len(items) == 1 else [p[k] for k in range(len(items))]
+        parts: list[n.Term]
+        if len(items) == 1:
+            over = items[0]
+            parts = [p]
+        else:
+            over = apply(n.Zip(), *items)
+            parts = [p[k] for k in range(len(items))]
         inner = list(sources)
-        for k, part in zip(taken, parts, strict=False):
-            inner[k] = replace(front[k], term=part)
-        known = {**values, d.var: parts[-1]} if d.var in self.counted else values
-        over = items[0] if len(items) == 1 else apply(n.Zip(), *items)
-        value = body(tuple(inner), known)
-        return over if value is p else apply(n.Map(lambda_((p,), value)), over)
+        for (k, front), part in zip(fronts.items(), parts, strict=False):
+            inner[k] = replace(front, term=part)
+        if is_value:
+            values = {**values, d.var: parts[-1]}
+        value = body(tuple(inner), values)
+        if value is p:
+            return over
+        return apply(n.Map(lambda_((p,), value)), over)
 
     def taken(self, source: _Source, d: Dim) -> _Source:
         """The array whose elements `d` counts; its element's axes and indices."""
@@ -272,14 +289,16 @@ class _Expression:
         if len(found) > 1 or not step:
             raise _no_form(self.c, f"{d.var.name} indexes in a way that no pattern has")
         source = source.fronted(found[0])
-        length, rest = source.lengths[0], form - Affine(((d.var, step),), 0)
+        length = source.lengths[0]
+        rest = form - Affine(((d.var, step),), 0)
         term = source.term
         if step < 0:
             term = apply(n.Gather(n.IndexFun("reverse", ())), term)
-            step, rest = -step, Affine((), length - 1) - rest
-        left = to_expr(rest)
-        lo, hi = self.bounds(left)
-        need = step * (d.extent - 1) + hi - lo + 1
+            step = -step
+            rest = Affine((), length - 1) - rest
+        lo, hi = self.bounds(to_expr(rest))
+        size = hi - lo + 1
+        need = step * (d.extent - 1) + size
         if lo < 0 or lo + need > length:
             raise _no_form(self.c, f"{d.var.name} leaves the tensor")
         if lo:
@@ -288,12 +307,16 @@ class _Expression:
             term = apply(n.Take(const(need)), term)
         if rest.is_const:
             if step > 1:
-                one = apply(n.Slide(const(1), const(step)), term)
-                term = apply(n.Map(n.At(const(0))), one)
+                single = apply(n.Slide(const(1), const(step)), term)
+                term = apply(n.Map(n.At(const(0))), single)
             return source.without(0, term)
-        window = apply(n.Slide(const(hi - lo + 1), const(step)), term)
-        axes = (to_expr(rest - Affine((), lo)), *source.axes[1:])
-        return _Source(window, axes, (hi - lo + 1, *source.lengths[1:]))
+        windows = apply(n.Slide(const(size), const(step)), term)
+        axis = to_expr(rest - Affine((), lo))
+        return _Source(
+            windows,
+            axes=(axis, *source.axes[1:]),
+            lengths=(size, *source.lengths[1:]),
+        )
 
     # -- values
 
@@ -306,7 +329,9 @@ class _Expression:
             a: s.term for a, s in zip(self.accesses, sources, strict=True)
         }
         found = [self.term(o.value, {**env, **values}) for o in self.c.outputs]
-        return found[0] if len(found) == 1 else n.Tuple(tuple(found))
+        if len(found) == 1:
+            return found[0]
+        return n.Tuple(tuple(found))
 
     def term(self, root: Expr, env: Mapping[Any, n.Term]) -> n.Term:
         """A scalar expression as calls of functions."""
@@ -329,42 +354,39 @@ class _Expression:
         op = self.c.reducer
         assert op is not None
         neutral = tuple(n.Literal(i.value, i.type) for i in op.identity)  # type: ignore[arg-type]
-        a, b = n.Param("a", None), n.Param("b", None)
+        a = n.Param("a", None)
+        b = n.Param("b", None)
         if len(op.dtypes) == 1:
             env: dict[Any, n.Term] = {op.lhs[0]: a, op.rhs[0]: b}
             for node, name in OPERATORS.items():
                 if op is reducer(name, op.dtypes[0]):
                     return n.Builtin(_FUNCTIONS[node]), neutral[0]
             return lambda_((a, b), self.term(op.result[0], env)), neutral[0]
-        env = {v: a[k] for k, v in enumerate(op.lhs)} | {
-            v: b[k] for k, v in enumerate(op.rhs)
-        }
-        return lambda_(
-            (a, b), n.Tuple(tuple(self.term(r, env) for r in op.result))
-        ), n.Tuple(neutral)
+        env = {v: a[k] for k, v in enumerate(op.lhs)}
+        env |= {v: b[k] for k, v in enumerate(op.rhs)}
+        result = n.Tuple(tuple(self.term(r, env) for r in op.result))
+        return lambda_((a, b), result), n.Tuple(neutral)
 
 
 def _accesses(root: Expr) -> list[Expr]:
     """The loads in order, each with the Select that pads it."""
     nodes = [*postorder(root)]
-    pads = {
-        x.then: x
-        for x in nodes
-        if isinstance(x, Select)
-        and isinstance(x.then, Load)
-        and isinstance(x.otherwise, Const)
-    }
+    pads: dict[Expr, Expr] = {}
+    for x in nodes:
+        match x:
+            case Select(_, Load() as load, Const()):
+                pads[load] = x
     return [pads.get(x, x) for x in nodes if isinstance(x, Load)]
 
 
 def tidied(c: Computation) -> Computation:
     """The Computation with its index arithmetic in normal form."""
     env = {d.var: (0, d.extent - 1) for d in c.dims}
-    outputs = tuple(
-        Output(o.tensor, tuple(tidy(i, env) for i in o.index), tidy(o.value, env))
-        for o in c.outputs
-    )
-    return replace(c, outputs=outputs)
+    outputs = []
+    for o in c.outputs:
+        index = tuple(tidy(i, env) for i in o.index)
+        outputs.append(Output(o.tensor, index, tidy(o.value, env)))
+    return replace(c, outputs=tuple(outputs))
 
 
 def _without(root: Expr, stop: set[Expr]) -> set[Var]:
@@ -373,9 +395,11 @@ def _without(root: Expr, stop: set[Expr]) -> set[Var]:
         return set()
     if isinstance(root, Var):
         return {root}
-    return {
-        v for x in root.children() if isinstance(x, Expr) for v in _without(x, stop)
-    }
+    found: set[Var] = set()
+    for x in root.children():
+        if isinstance(x, Expr):
+            found |= _without(x, stop)
+    return found
 
 
 def _no_form(c: Computation, reason: str) -> UnsupportedError:

@@ -24,7 +24,10 @@ def part_red(u: Use) -> View:
     runs = views.split(u.x, u.x.length // u.length)
 
     def write(to: View) -> None:
-        u.code.loop(u.length, "serial", lambda i: _fold(u, runs.at(i), to.at(i)))
+        def fold_run(i: Expr) -> None:
+            _fold(u, runs.at(i), to.at(i))
+
+        u.code.loop(u.length, "serial", fold_run)
 
     return u.produced(write)
 
@@ -95,23 +98,30 @@ def _keeps(body: Stmt, acc: set[Buffer]) -> bool:
     """Whether each element of acc is read only by the statement that writes it."""
     for s in postorder(body):
         if isinstance(s, Store | Update):
-            if any(x.buffer in acc and not _own(s, x) for x in _loads(s)):
+            reads = [x for x in _loads(s) if x.buffer in acc]
+            if not all(_own(s, x) for x in reads):
                 return False
     return True
 
 
 def _loads(s: Store | Update) -> Iterator[Load]:
     for root in s.children():
-        yield from (x for x in postorder(root) if isinstance(x, Load))
+        for x in postorder(root):
+            if isinstance(x, Load):
+                yield x
 
 
 def _own(s: Store | Update, x: Load) -> bool:
-    return isinstance(s, Store) and x.buffer is s.buffer and x.index == s.index
+    """Whether the load is of the very element that the statement writes."""
+    if not isinstance(s, Store):
+        return False
+    return x.buffer is s.buffer and x.index == s.index
 
 
 def _buffers(view: View) -> set[Buffer]:
     if isinstance(view, tuple):
-        return set().union(*map(_buffers, view))
+        components = map(_buffers, view)
+        return set().union(*components)
     if isinstance(view, Array):
         return _buffers(view.at(const(0)))
     return {view.buffer}

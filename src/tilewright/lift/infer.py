@@ -226,7 +226,8 @@ def _iterate(f: n.Iterate, args: Types, scope: Scope) -> Type:
     if whole(f.times, 0) is None:
         raise error(brief(f), f"expected a number of times, found {f.times!r}")
     for _ in range(f.times):
-        before, t = t, result(f.f, (t,), scope)
+        before = t
+        t = result(f.f, (t,), scope)
         if t is before:
             break
     return t

@@ -6,6 +6,7 @@ An array is a list of its elements, a vector too, a tuple a Python tuple, a scal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tilewright.lift import nodes as n
 from tilewright.lift.infer import arity
 from tilewright.lift.lengths import evaluate as number
 from tilewright.lift.sizes import leaves, sizes_of, specialized
-from tilewright.lift.types import Array, Scalar, TupleType, Type, Vector
+from tilewright.lift.types import Array, Length, Scalar, TupleType, Type, Vector
 
 Value = Any
 
@@ -63,13 +64,21 @@ def _nested(t: Type, arrays: Sequence[Any]) -> Value:
         case Vector(_, width):
             return [arrays[0][i] for i in range(width)]
         case Array(item, length):
-            return [
-                _nested(item, [a[i] for a in arrays]) for i in range(number(length, {}))
-            ]
+            count = _number(length)
+            return [_nested(item, [a[i] for a in arrays]) for i in range(count)]
         case TupleType(items):
             rest = iter(arrays)
-            return tuple(_nested(i, [next(rest) for _ in leaves(i)]) for i in items)
+            components = []
+            for component in items:
+                own = [next(rest) for _ in leaves(component)]
+                components.append(_nested(component, own))
+            return tuple(components)
     raise TypeError(type(t).__name__)
+
+
+def _number(length: Length) -> int:
+    """A length of a specialized program."""
+    return number(length, {})
 
 
 def _flat(t: Type, value: Value) -> tuple[Any, ...]:
@@ -84,7 +93,8 @@ def _flat(t: Type, value: Value) -> tuple[Any, ...]:
 
 def _element(value: Value, index: list[int], path: list[int]) -> Value:
     while isinstance(value, list | tuple):
-        value = value[path.pop(0) if isinstance(value, tuple) else index.pop(0)]
+        steps = path if isinstance(value, tuple) else index
+        value = value[steps.pop(0)]
     return value
 
 
@@ -111,9 +121,9 @@ class _Scope:
             case n.Tuple(items):
                 return tuple(map(self.value, items))
             case n.Fill(value, length):
-                return [self.value(value)] * number(length, {})
+                return [self.value(value)] * _number(length)
             case n.Iota(length):
-                return [np.int64(i) for i in range(number(length, {}))]
+                return [np.int64(i) for i in range(_number(length))]
         raise TypeError(type(term).__name__)
 
     def call(self, f: n.Fun, args: Sequence[Value]) -> Value:
@@ -127,7 +137,8 @@ class _Scope:
 
 
 def _lambda(f: n.Lambda, s: _Scope, *args: Value) -> Value:
-    return _Scope({**s.env, **dict(zip(f.params, args, strict=True))}).value(f.body)
+    bound = dict(zip(f.params, args, strict=True))
+    return _Scope({**s.env, **bound}).value(f.body)
 
 
 def _compose(f: n.Compose, s: _Scope, *args: Value) -> Value:
@@ -141,7 +152,8 @@ def _scalar(f: n.ScalarFun, s: _Scope, *args: Value) -> Value:
     if isinstance(f, n.Builtin) and f.name == "id":
         return args[0]
     params = [n.argument(i, dtype_of(a.dtype)) for i, a in enumerate(args)]
-    return evaluate(scalars.body(f, params), dict(zip(params, args, strict=True)))[()]
+    env = dict(zip(params, args, strict=True))
+    return evaluate(scalars.body(f, params), env)[()]
 
 
 def _map(f: n.AnyMap, s: _Scope, x: Value) -> Value:
@@ -164,12 +176,15 @@ def _reduce(f: n.AnyReduce, s: _Scope, x: Value) -> Value:
 
 
 def _part_red(f: n.PartRed, s: _Scope, x: Value) -> Value:
-    run = len(x) // number(f.count, {})
-    return [_fold(f, s, x[i * run : (i + 1) * run]) for i in range(number(f.count, {}))]
+    count = _number(f.count)
+    run = len(x) // count
+    starts = [i * run for i in range(count)]
+    return [_fold(f, s, x[start : start + run]) for start in starts]
 
 
 def _scan(f: n.AnyScan, s: _Scope, x: Value) -> Value:
-    acc, out = s.value(f.init), []
+    acc = s.value(f.init)
+    out = []
     for e in x:
         acc = s.call(f.f, [acc, e])
         out.append(acc)
@@ -183,39 +198,53 @@ def _iterate(f: n.Iterate, s: _Scope, x: Value) -> Value:
 
 
 def _slide(f: n.Slide | n.MapSeqSlide, s: _Scope, x: Value) -> Value:
-    size, step = number(f.size, {}), number(f.step, {})
-    return [x[i : i + size] for i in range(0, len(x) - size + 1, step)]
+    size = _number(f.size)
+    starts = range(0, len(x) - size + 1, _number(f.step))
+    return [x[start : start + size] for start in starts]
 
 
 def _split(f: n.Split, s: _Scope, x: Value) -> Value:
-    size = number(f.size, {})
-    return [x[i : i + size] for i in range(0, len(x), size)]
+    return _runs(x, _number(f.size))
+
+
+def _runs(x: Value, size: int) -> Value:
+    return [x[start : start + size] for start in range(0, len(x), size)]
 
 
 def _pad(f: n.Pad, s: _Scope, x: Value) -> Value:
     at = indices.BOUNDARY[f.boundary]
-    left, right = number(f.left, {}), number(f.right, {})
-    return [x[_index(at, i, len(x))] for i in range(-left, len(x) + right)]
+    padded = range(-_number(f.left), len(x) + _number(f.right))
+    return [x[_index(at, i, len(x))] for i in padded]
 
 
 def _pad_constant(f: n.PadConstant, s: _Scope, x: Value) -> Value:
     outside = s.value(f.value)
-    return [outside] * number(f.left, {}) + x + [outside] * number(f.right, {})
+    before = [outside] * _number(f.left)
+    after = [outside] * _number(f.right)
+    return before + x + after
 
 
 def _gather(f: n.Gather, s: _Scope, x: Value) -> Value:
     at = indices.row(f.index).at
-    return [x[_index(at, i, len(x), *f.index.args)] for i in range(len(x))]
+    sources = [_index(at, i, len(x), *f.index.args) for i in range(len(x))]
+    return [x[source] for source in sources]
 
 
 def _scatter(f: n.Scatter, s: _Scope, x: Value) -> Value:
-    at, out = indices.row(f.index).at, list(x)
+    at = indices.row(f.index).at
+    out = list(x)
     for i, e in enumerate(x):
-        out[_index(at, i, len(x), *f.index.args)] = e
+        target = _index(at, i, len(x), *f.index.args)
+        out[target] = e
     return out
 
 
-def _index(at: Callable[..., Any], i: int, length: int, *args: Any) -> int:
+def _index(
+    at: Callable[..., Any],
+    i: int,
+    length: int,
+    *args: Any,
+) -> int:
     """An index function at one index."""
     return int(evaluate(at(const(i), const(length), *args), {}))
 
@@ -224,36 +253,49 @@ def _vectorize(f: n.Vectorize, s: _Scope, *args: Value) -> Value:
     return [s.call(f.f, lane) for lane in zip(*args, strict=True)]
 
 
+def _unzip(f: n.Unzip, s: _Scope, x: Value) -> Value:
+    return tuple(map(list, zip(*x, strict=True)))
+
+
+def _join(f: n.Join | n.AsScalar, s: _Scope, x: Value) -> Value:
+    return list(chain.from_iterable(x))
+
+
+def _transpose(f: n.Transpose, s: _Scope, x: Value) -> Value:
+    return [list(column) for column in zip(*x, strict=True)]
+
+
 _CALL: Mapping[type[n.Fun], Callable[..., Value]] = {
     n.Lambda: _lambda,
     n.Compose: _compose,
     n.UserFun: _scalar,
     n.Builtin: _scalar,
-    **dict.fromkeys(
-        (n.Map, n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl), _map
-    ),
+    **dict.fromkeys(n.MAPS, _map),
     n.MapSeqSlide: _map_seq_slide,
-    **dict.fromkeys((n.Reduce, n.ReduceSeq, n.ReduceSeqUnroll), _reduce),
+    n.Reduce: _reduce,
+    n.ReduceSeq: _reduce,
+    n.ReduceSeqUnroll: _reduce,
     n.PartRed: _part_red,
-    **dict.fromkeys((n.Scan, n.ScanSeq), _scan),
+    n.Scan: _scan,
+    n.ScanSeq: _scan,
     n.Iterate: _iterate,
     n.Zip: lambda f, s, *xs: [*zip(*xs, strict=True)],
-    n.Unzip: lambda f, s, x: tuple(map(list, zip(*x, strict=True))),
+    n.Unzip: _unzip,
     n.Get: lambda f, s, x: x[f.position],
-    n.At: lambda f, s, x: x[number(f.index, {})],
+    n.At: lambda f, s, x: x[_number(f.index)],
     n.Split: _split,
-    n.Join: lambda f, s, x: [e for row in x for e in row],
+    n.Join: _join,
     n.Slide: _slide,
-    n.Transpose: lambda f, s, x: [list(column) for column in zip(*x, strict=True)],
-    n.Concat: lambda f, s, *xs: [e for x in xs for e in x],
-    n.Take: lambda f, s, x: x[: number(f.size, {})],
-    n.Drop: lambda f, s, x: x[number(f.size, {}) :],
+    n.Transpose: _transpose,
+    n.Concat: lambda f, s, *xs: list(chain(*xs)),
+    n.Take: lambda f, s, x: x[: _number(f.size)],
+    n.Drop: lambda f, s, x: x[_number(f.size) :],
     n.Pad: _pad,
     n.PadConstant: _pad_constant,
     n.Gather: _gather,
     n.Scatter: _scatter,
-    n.AsVector: lambda f, s, x: [x[i : i + f.width] for i in range(0, len(x), f.width)],
-    n.AsScalar: lambda f, s, x: [e for v in x for e in v],
+    n.AsVector: lambda f, s, x: _runs(x, f.width),
+    n.AsScalar: _join,
     n.Vectorize: _vectorize,
     n.To: lambda f, s, *args: s.call(f.f, args),
     n.DeviceOp: lambda f, s, *args: s.call(f.meaning, args),

@@ -48,11 +48,9 @@ def opened(fun: Fun, count: int = 1) -> tuple[tuple[Param, ...], Term]:
             return params, _component(apply(fun, Tuple(params)))
         return params, apply(fun, *params)
     if count == 1:
-        params = (Param("_".join(p.name for p in fun.params), None),)
-        parts: tuple[Term, ...] = tuple(
-            Get(n)(params[0]) for n in range(len(fun.params))
-        )
-        return params, put(fun.body, dict(zip(fun.params, parts, strict=True)))
+        pair = Param("_".join(p.name for p in fun.params), None)
+        components = {p: Get(n)(pair) for n, p in enumerate(fun.params)}
+        return (pair,), put(fun.body, components)
     name = fun.params[0].name
     params = tuple(Param(f"{name}_{n}", None) for n in range(count))
     return params, put(fun.body, {fun.params[0]: Tuple(params)})
@@ -113,18 +111,17 @@ def beta(fun: Fun, args: tuple[Term, ...]) -> Term:
     elif len(fun.params) != len(args):
         (param,), body = opened(fun)
         fun = Lambda((param,), body)
-    cheap = {
-        p: a
-        for p, a in zip(fun.params, args, strict=True)
-        if is_cheap(a)
-        or _uses(fun.body, p) == 0
-        or (_uses(fun.body, p) == 1 and _outside(fun.body, p))
-    }
-    body = put(fun.body, cheap)
-    rest = [(p, a) for p, a in zip(fun.params, args, strict=True) if p not in cheap]
-    if not rest:
+    inlined: dict[Param, Term] = {}
+    named: dict[Param, Term] = {}
+    for p, a in zip(fun.params, args, strict=True):
+        uses = _uses(fun.body, p)
+        used_once = uses == 1 and _outside(fun.body, p)
+        where = inlined if uses == 0 or used_once or is_cheap(a) else named
+        where[p] = a
+    body = put(fun.body, inlined)
+    if not named:
         return body  # type: ignore[no-any-return]
-    return Apply(Lambda(tuple(p for p, _ in rest), body), tuple(a for _, a in rest))
+    return Apply(Lambda(tuple(named), body), tuple(named.values()))
 
 
 def is_cheap(term: Term) -> bool:
@@ -194,7 +191,9 @@ def applied(part: Any, count: int = 1) -> Any:
             return part.replace(f=applied(f, 2), init=applied(init))
         case To(_, f):
             return part.replace(f=applied(f, count))
-    return part.map(applied) if isinstance(part, Part) else part
+    if isinstance(part, Part):
+        return part.map(applied)
+    return part
 
 
 def pointfree(part: Any) -> Any:
@@ -234,7 +233,9 @@ def _key(part: Any, depth: int) -> Any:
             for n, p in enumerate(part.params)
         }
         return _key_below(substitute(part, names), depth + len(names))
-    return part.map(lambda c: _key(c, depth)) if isinstance(part, Part) else part
+    if isinstance(part, Part):
+        return part.map(lambda c: _key(c, depth))
+    return part
 
 
 def _key_below(fun: Lambda, depth: int) -> Lambda:

@@ -63,7 +63,12 @@ def associative(f: Fun, t: Type) -> bool:
     if _builtin(op) in REDUCERS:
         return True
 
-    def test(a: Value, b: Value, c: Value, call: Callable[..., Value]) -> bool:
+    def test(
+        a: Value,
+        b: Value,
+        c: Value,
+        call: Callable[..., Value],
+    ) -> bool:
         return bool(call(call(a, b), c) == call(a, call(b, c)))
 
     return _proved(op, on, test)
@@ -107,7 +112,9 @@ def neutral_of(f: Fun, t: Type) -> Term | None:
     if isinstance(t, Array):
         g = pointwise(f)
         item = None if g is None else neutral_of(g, t.item)
-        return None if item is None else Fill(item, t.length)
+        if item is None:
+            return None
+        return Fill(item, t.length)
     name = _builtin(f)
     if name in REDUCERS and isinstance(t, Scalar):
         value = reducer(REDUCERS[name], t.dtype).identity[0].value
@@ -127,7 +134,9 @@ def pointwise(f: Fun) -> Fun | None:
         case Apply(DeviceOp() | To() as g, args) if args == (a, b):
             return pointwise(g)
         case Apply(AnyMap(g), (Apply(Zip(), args),)) if args == (a, b):
-            return None if free_params(g) & {a, b} else g
+            if free_params(g) & {a, b}:
+                return None
+            return g
     return None
 
 
@@ -137,12 +146,15 @@ def _element_wise(f: Fun, t: Type) -> tuple[Fun, Type] | None:
         g = pointwise(f)
         if g is None:
             return None
-        f, t = g, t.item
+        f = g
+        t = t.item
     return f, t
 
 
 def _depth(t: Type) -> int:
-    return 1 + _depth(t.item) if isinstance(t, Array) else 0
+    if isinstance(t, Array):
+        return 1 + _depth(t.item)
+    return 0
 
 
 def _builtin(f: Fun) -> str:
@@ -174,7 +186,9 @@ def _variables(t: Type, name: str) -> Value:
 def _call(f: Fun, args: Sequence[Value]) -> Value:
     match f:
         case Builtin(name) if name in _RING:
-            return lengths.normal(scalars.body(f, args)) if name != "id" else args[0]
+            if name != "id":
+                return lengths.normal(scalars.body(f, args))
+            return args[0]
         case UserFun(_, dtypes, body):
             params = [argument(n, t) for n, t in enumerate(dtypes)]
             return lengths.normal(

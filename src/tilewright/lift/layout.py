@@ -22,7 +22,9 @@ class Doc:
     def lines(self, width: int = WIDTH) -> list[str]:
         """One line if it fits."""
         text = self.flat()
-        return [text] if len(text) <= width else list(self.broken(width))
+        if len(text) <= width:
+            return [text]
+        return list(self.broken(width))
 
 
 @dataclass(frozen=True, slots=True)

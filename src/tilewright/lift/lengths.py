@@ -17,8 +17,8 @@ from tilewright.base.errors import InputError
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Sub, Var
 from tilewright.expr.printer import show
 from tilewright.ir.node import postorder
+from tilewright.lift.polynomials import Monomial, polynomial
 from tilewright.lift.polynomials import normal as normal
-from tilewright.lift.polynomials import polynomial
 from tilewright.lift.types import Length
 from tilewright.lift.types import array as array
 from tilewright.lift.types import length as length
@@ -54,8 +54,10 @@ def decide(c: Condition) -> bool | None:
     if all(k == () for k in rest):
         return all(v >= 0 for v in rest.values())
     # Lengths are never negative.
-    whole = all(e > 0 for k in rest for _, e in k)
-    return True if whole and all(v >= 0 for v in rest.values()) else None
+    no_divisors = all(map(_has_no_divisor, rest))
+    if no_divisors and all(v >= 0 for v in rest.values()):
+        return True
+    return None
 
 
 def _decide_divides(m: Length, n: Length) -> bool | None:
@@ -63,11 +65,16 @@ def _decide_divides(m: Length, n: Length) -> bool | None:
     if isinstance(m, Const) and m.value.real < 0:
         return False
     quotient = polynomial(FloorDiv(n, m))
-    if all(
-        v.denominator == 1 and all(e > 0 for _, e in k) for k, v in quotient.items()
-    ):
+    integral = all(v.denominator == 1 for v in quotient.values())
+    if integral and all(map(_has_no_divisor, quotient)):
         return True
-    return False if all(k == () for k in quotient) else None
+    if all(k == () for k in quotient):
+        return False
+    return None
+
+
+def _has_no_divisor(k: Monomial) -> bool:
+    return all(power > 0 for _, power in k)
 
 
 def evaluate(n: Length, sizes: Sizes) -> int:
@@ -110,8 +117,11 @@ def _atom(atom: Expr, n: Length, sizes: Sizes) -> int:
 
 def holds(c: Condition, sizes: Sizes) -> bool:
     """Whether the condition holds at these sizes."""
-    left, right = evaluate(c.left, sizes), evaluate(c.right, sizes)
-    return left <= right if c.kind == "at most" else left > 0 and right % left == 0
+    left = evaluate(c.left, sizes)
+    right = evaluate(c.right, sizes)
+    if c.kind == "at most":
+        return left <= right
+    return left > 0 and right % left == 0
 
 
 def variables(lengths: Iterable[Length]) -> tuple[Var, ...]:

@@ -28,10 +28,17 @@ def register_block() -> Strategy:
     a column of it; `g` is applied to the results, `At(0)` say. In a tile of `tile_map_map` the
     accumulators are few enough for registers (Steuwer et al., 2016).
     """
-    fission, exchange = rule("map-fission"), rule("map-reduce")
+    fission = rule("map-fission")
+    exchange = rule("map-reduce")
     row = then(
-        at((0, 0, 1), fission), at((0, 0, 1, 1), fission), at((0, 0, 1, 1), exchange)
-    )  # fmt: skip
+        at((0, 0, 1), fission),
+        at((0, 0, 1, 1), fission),
+        at((0, 0, 1, 1), exchange),
+    )
     return then(
-        row, fission, at((1,), fission), at((1, 1), fission), at((1, 1), exchange)
+        row,
+        fission,
+        at((1,), fission),
+        at((1, 1), fission),
+        at((1, 1), exchange),
     )

@@ -168,10 +168,9 @@ class _Matcher:
                 _require(isinstance(part, Fun), pattern, part)
                 own, inner = opened(part, len(params))
                 outer = dict(self.scope)
-                self.scope |= dict(zip(params, own, strict=True))
-                self.found.names |= {
-                    p.name: o.name for p, o in zip(params, own, strict=True)
-                }
+                for p, o in zip(params, own, strict=True):
+                    self.scope[p] = o
+                    self.found.names[p.name] = o.name
                 self.part(body, inner)
                 self.scope = outer
             case Apply(FunHole() as hole, args) if self._bound(args):
@@ -216,12 +215,10 @@ class _Matcher:
     def finish(self) -> None:
         """Lengths over several holes, once these are known."""
         for pattern, actual in self.later:
-            if not any(
-                v not in self.found.sizes for v in postorder(pattern) if type(v) is Var
-            ):
-                _require(
-                    self.found.size(pattern) is lengths.normal(actual), pattern, actual
-                )
+            holes = [v for v in postorder(pattern) if type(v) is Var]
+            if all(v in self.found.sizes for v in holes):
+                same_size = self.found.size(pattern) is lengths.normal(actual)
+                _require(same_size, pattern, actual)
 
     def _bind(self, hole: Part, part: Part) -> None:
         _require(isinstance(part, Term) == isinstance(hole, Term), hole, part)
@@ -238,12 +235,16 @@ class _Matcher:
     def _bound(self, args: tuple[Term, ...]) -> bool:
         return all(a in self.scope for a in args) and len(set(args)) == len(args)
 
-    def _abstract(self, hole: FunHole, args: tuple[Any, ...], part: Part) -> None:
+    def _abstract(
+        self,
+        hole: FunHole,
+        args: tuple[Any, ...],
+        part: Part,
+    ) -> None:
         own = tuple(self.scope[a] for a in args)
         fresh = tuple(Param(p.name, p.type) for p in own)
-        self._bind(
-            hole, abstraction(fresh, put(part, dict(zip(own, fresh, strict=True))))
-        )
+        body = put(part, dict(zip(own, fresh, strict=True)))
+        self._bind(hole, abstraction(fresh, body))
 
     def _field(self, pattern: Any, value: Any, at: object) -> None:
         if isinstance(pattern, tuple):
@@ -286,7 +287,9 @@ def show(pattern: Part) -> str:
 
 
 def _show(value: object) -> str:
-    return show(value) if isinstance(value, Part) else repr(value)
+    if isinstance(value, Part):
+        return show(value)
+    return repr(value)
 
 
 # -- filling
@@ -343,24 +346,25 @@ class _Filler:
             case Apply(FunHole() as hole, args):
                 return beta(self._taken(hole), tuple(self.part(a, scope) for a in args))
             case Lambda(params, body):
-                names = self.found.names
-                fresh = {
-                    p: Param(names.get(p.name, p.name), self._type(p.type))
-                    for p in params
-                }
-                return abstraction(
-                    tuple(fresh.values()), self.part(body, {**scope, **fresh})
-                )
+                fresh = {}
+                for p in params:
+                    name = self.found.names.get(p.name, p.name)
+                    fresh[p] = Param(name, self._type(p.type))
+                inner = self.part(body, {**scope, **fresh})
+                return abstraction(tuple(fresh.values()), inner)
             case DeviceOp(name, sizes, meaning):
                 numbers = tuple(self._one(n, "int", scope) for n in sizes)
-                return DeviceOp(
-                    device_name(name, numbers), numbers, key(self.part(meaning, {}))
-                )
+                filled = key(self.part(meaning, {}))
+                return DeviceOp(device_name(name, numbers), numbers, filled)
         made = type(t)(*(self._value(t, name, scope) for name in t._fields))
-        return spread(made) if isinstance(made, Term) else made
+        if isinstance(made, Term):
+            return spread(made)
+        return made
 
     def _type(self, t: Type | None) -> Type | None:
-        return None if t is None else fill_type(t, self.found)
+        if t is None:
+            return None
+        return fill_type(t, self.found)
 
     def _taken(self, hole: Part) -> Any:
         """What the hole took; its second use gets bound variables of its own."""
@@ -372,13 +376,23 @@ class _Filler:
         self.used.add(hole)
         return part
 
-    def _value(self, t: Node, name: str, scope: Mapping[Param, Param]) -> Any:
+    def _value(
+        self,
+        t: Node,
+        name: str,
+        scope: Mapping[Param, Param],
+    ) -> Any:
         value = getattr(t, name)
         if isinstance(value, tuple):
             return tuple(self._one(v, t._fields[name], scope) for v in value)
         return self._one(value, t._fields[name], scope)
 
-    def _one(self, value: Any, kind: str, scope: Mapping[Param, Param]) -> Any:
+    def _one(
+        self,
+        value: Any,
+        kind: str,
+        scope: Mapping[Param, Param],
+    ) -> Any:
         if isinstance(value, Part):
             return self.part(value, scope)
         if isinstance(value, IndexFun):

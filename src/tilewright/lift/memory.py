@@ -75,25 +75,34 @@ def _peak(at: Site, space: str) -> tuple[int, int]:
 
     A map is run where its result is read, element by element, and so keeps one element.
     """
-    node, below = at.node, at.children
+    node = at.node
+    below = at.children
     match node:
         case To():
             assert at.args is not None
-            inner = _peak(below[0], space)[0]
-            own = nbytes(at.result_of(node, at.args)) if node.space == space else 0
+            inner, _ = _peak(below[0], space)
+            if node.space == space:
+                own = nbytes(at.result_of(node, at.args))
+            else:
+                own = 0
             return inner + own, own
         case Apply():
             most, held = _together(below[1:], space)
             inner, kept = _peak(below[0], space)
             # What these read is free once they are done; others are views of their operands.
             done = isinstance(node.fun, To | DeviceOp | AnyReduce | AnyScan | PartRed)
-            return max(most, held + inner), kept if done else held + kept
+            peak = max(most, held + inner)
+            return peak, kept if done else held + kept
         case Tuple():
             return _together(below, space)
         case AnyReduce() | AnyScan() | PartRed():
-            return max((_peak(child, space)[0] for child in below), default=0), 0
+            peaks = [_peak(child, space)[0] for child in below]
+            return max(peaks, default=0), 0
+    if not below:
+        return 0, 0
     found = [_peak(child, space) for child in below]
-    return max((peak for peak, _ in found), default=0), found[-1][1] if found else 0
+    _, last_kept = found[-1]
+    return max(peak for peak, _ in found), last_kept
 
 
 def _together(sites: Sequence[Site], space: str) -> tuple[int, int]:
@@ -101,7 +110,8 @@ def _together(sites: Sequence[Site], space: str) -> tuple[int, int]:
     most = held = 0
     for at in sites:
         peak, kept = _peak(at, space)
-        most, held = max(most, held + peak), held + kept
+        most = max(most, held + peak)
+        held = held + kept
     return most, held
 
 
@@ -129,7 +139,8 @@ def _moved(term: Term, params: frozenset[Term]) -> bool:
 def is_result(at: Site) -> bool:
     """Whether the value at a site is the program's result, or a part of it."""
     for n in range(len(at.above) - 1, -1, -1):
-        node, step = at.above[n], at.path[n]
+        node = at.above[n]
+        step = at.path[n]
         match node:
             case Apply(f, _) if step > 0 and not moves_only(f):
                 return False

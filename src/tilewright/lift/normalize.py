@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.compute.nodes import PS, PW, Computation, Dim
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import Buffer, Load, const
+from tilewright.expr.nodes import Buffer, Expr, Load, const
 from tilewright.lift import nodes as n
 from tilewright.lift import scalars
 from tilewright.lift.custom import custom_reducer, no_operator
@@ -102,14 +102,10 @@ class _Work:
                 return const(value, dtype)
             case n.Apply(n.Lambda(params, _) as f, args):
                 values = [self.value(a, scope) for a in args]
-                named = (
-                    zip(params, values, strict=True)
-                    if len(values) == len(params)
-                    else ()
-                )
-                return self.call(
-                    f, [self.stages.stage(p.name, v) for p, v in named] or values, scope
-                )
+                if len(values) == len(params):
+                    named = zip(params, values, strict=True)
+                    values = [self.stages.stage(p.name, v) for p, v in named]
+                return self.call(f, values, scope)
             case n.Apply(f, args):
                 return self.call(f, [self.value(a, scope) for a in args], scope)
             case n.Tuple(items):
@@ -121,7 +117,12 @@ class _Work:
                 return Array(number(length), lambda i: i)
         raise TypeError(type(term).__name__)
 
-    def call(self, f: n.Fun, args: Sequence[View], scope: _Scope) -> View:
+    def call(
+        self,
+        f: n.Fun,
+        args: Sequence[View],
+        scope: _Scope,
+    ) -> View:
         expected = arity(f)
         if expected != 1 and len(args) == 1 and isinstance(args[0], tuple):
             args = args[0]
@@ -130,19 +131,24 @@ class _Work:
         return _CALL[type(f)](self, f, scope, *args)
 
     def mapped(self, f: Callable[[View], View], x: Array) -> Array:
-        rows = x.rows
+        rows = None
+        if (before := x.rows) is not None:
+            rows = Array(before.length, lambda i: self.mapped(f, before.at(i)))
         return Array(
             x.length,
             self.stages.generic(x.length, lambda i: f(x.at(i))),
-            None
-            if rows is None
-            else Array(rows.length, lambda i: self.mapped(f, rows.at(i))),
-            tuple(self.mapped(f, p) for p in x.parts),
+            rows,
+            parts=tuple(self.mapped(f, part) for part in x.parts),
         )
 
     # -- reductions
 
-    def reduced(self, f: Callable[..., View], init: View, x: Array) -> View:
+    def reduced(
+        self,
+        f: Callable[..., View],
+        init: View,
+        x: Array,
+    ) -> View:
         dims, element = self.elements(x)
         return self.combined(f, init, dims, element)
 
@@ -171,24 +177,30 @@ class _Work:
         step = _Step(f, t, dims, element, frozenset(buffers))
         return self._leafwise(step, t, (acc, f(acc, element), init))
 
-    def _leafwise(self, step: _Step, t: Type, views: tuple[View, View, View]) -> View:
+    def _leafwise(
+        self,
+        step: _Step,
+        t: Type,
+        views: tuple[View, View, View],
+    ) -> View:
         acc, result, init = views
         if isinstance(t, ArrayType):
-            at = self.stages.generic(
-                number(t.length),
-                lambda i: self._leafwise(
-                    step, t.item, (acc.at(i), result.at(i), init.at(i))
-                ),
-            )
-            return Array(number(t.length), at)
+            item = t.item
+            length = number(t.length)
+
+            def element(i: Expr) -> View:
+                return self._leafwise(step, item, (acc.at(i), result.at(i), init.at(i)))
+
+            return Array(length, self.stages.generic(length, element))
         if isinstance(t, TupleType):
             parts = [*zip(acc, result, strict=True)]
             scalars_only = all(isinstance(a, Load) for a, _ in parts)
             if scalars_only and any(step.of(r, a) is None for a, r in parts):
                 return self._custom(step, t, init)
+            components = zip(acc, result, init, strict=True)
             return tuple(
-                self._leafwise(step, item, (a, r, i))
-                for item, (a, r), i in zip(t.items, parts, init, strict=True)
+                self._leafwise(step, item, views)
+                for item, views in zip(t.items, components, strict=True)
             )
         found = step.of(result, acc)
         if found is None:
@@ -196,15 +208,11 @@ class _Work:
         reducer, operand = found
         dims = step.dims
         if isinstance(operand, Pending) and _merges(operand.core, dims, reducer):
-            core = Reduction(
-                (*dims, *operand.core.dims),
-                reducer,
-                operand.values(),
-                self.stages.force,
-            )
+            dims = (*dims, *operand.core.dims)
+            values = operand.values()
         else:
-            core = Reduction(dims, reducer, (scalar(operand),), self.stages.force)
-        value = Pending(core, {})
+            values = (scalar(operand),)
+        value = Pending(Reduction(dims, reducer, values, self.stages.force), {})
         start = scalar(init)
         if start is reducer.identity[0]:
             return value
@@ -249,76 +257,143 @@ class _Step:
 
 
 def _merges(core: Reduction, dims: Sequence[Dim], reducer: Any) -> bool:
-    every = (*dims, *core.dims)
-    return core.reducer is reducer and all(d.combine == PW for d in every)
+    """Whether a reduction of a reduction is one over all the dimensions."""
+    only_reduced = all(d.combine == PW for d in (*dims, *core.dims))
+    return core.reducer is reducer and only_reduced
 
 
 # -- functions: (work, pattern, scope, views) -> view
 
 
-def _lambda(w: _Work, f: n.Lambda, s: _Scope, *args: View) -> View:
-    return w.value(f.body, _Scope({**s.env, **dict(zip(f.params, args, strict=True))}))
+def _lambda(
+    w: _Work,
+    f: n.Lambda,
+    s: _Scope,
+    *args: View,
+) -> View:
+    bound = dict(zip(f.params, args, strict=True))
+    return w.value(f.body, _Scope({**s.env, **bound}))
 
 
-def _compose(w: _Work, f: n.Compose, s: _Scope, *args: View) -> View:
+def _compose(
+    w: _Work,
+    f: n.Compose,
+    s: _Scope,
+    *args: View,
+) -> View:
     value = w.call(f.funs[0], args, s)
     for g in f.funs[1:]:
         value = w.call(g, [value], s)
     return value
 
 
-def _scalar(w: _Work, f: n.ScalarFun, s: _Scope, *args: View) -> View:
+def _scalar(
+    w: _Work,
+    f: n.ScalarFun,
+    s: _Scope,
+    *args: View,
+) -> View:
     if isinstance(f, n.Builtin):
         if f.name == "id":
             return args[0]
         node: Any = scalars.BUILTINS[f.name].value
-        if node in OPERATORS and any(isinstance(a, Pending) for a in args):
+        pending = any(isinstance(a, Pending) for a in args)
+        if pending and node in OPERATORS:
             return Deferred(node, args)
     return scalars.body(f, tuple(map(scalar, args)))
 
 
-def _map(w: _Work, f: n.AnyMap, s: _Scope, x: Array) -> View:
-    return w.mapped(lambda e: w.call(f.f, [e], s), x)
+def _called(w: _Work, f: n.Fun, s: _Scope) -> Callable[..., View]:
+    """A function of Lift as one of Python, on views."""
+    return lambda *args: w.call(f, args, s)
 
 
-def _reduce(w: _Work, f: n.AnyReduce, s: _Scope, x: Array) -> View:
+def _map(
+    w: _Work,
+    f: n.AnyMap,
+    s: _Scope,
+    x: Array,
+) -> View:
+    return w.mapped(_called(w, f.f, s), x)
+
+
+def _reduce(
+    w: _Work,
+    f: n.AnyReduce,
+    s: _Scope,
+    x: Array,
+) -> View:
     init = w.value(f.init, s)
-    value = w.reduced(lambda acc, e: w.call(f.f, [acc, e], s), init, x)
+    value = w.reduced(_called(w, f.f, s), init, x)
     return Array(1, lambda i: value)
 
 
-def _part_red(w: _Work, f: n.PartRed, s: _Scope, x: Array) -> View:
+def _part_red(
+    w: _Work,
+    f: n.PartRed,
+    s: _Scope,
+    x: Array,
+) -> View:
     init = w.value(f.init, s)
-    rows = split(x, x.length // number(f.count))
-    return w.mapped(
-        lambda r: w.reduced(lambda acc, e: w.call(f.f, [acc, e], s), init, r), rows
-    )
+    runs = split(x, x.length // number(f.count))
+    fold = _called(w, f.f, s)
+    return w.mapped(lambda run: w.reduced(fold, init, run), runs)
 
 
-def _scan(w: _Work, f: n.AnyScan, s: _Scope, x: Array) -> View:
+def _scan(
+    w: _Work,
+    f: n.AnyScan,
+    s: _Scope,
+    x: Array,
+) -> View:
     k = w.stages.fresh(x.length, "s")
     init = w.value(f.init, s)
     dims = (Dim(k, x.length, PS),)
-    value = w.combined(lambda acc, e: w.call(f.f, [acc, e], s), init, dims, x.at(k))
+    value = w.combined(_called(w, f.f, s), init, dims, x.at(k))
     return Array(x.length, lambda i: moved(value, {k: i}))
 
 
-def _map_seq_slide(w: _Work, f: n.MapSeqSlide, s: _Scope, x: Array) -> View:
-    return _map(w, n.Map(f.f), s, LAYOUT[n.Slide](n.Slide(f.size, f.step), x))
+def _map_seq_slide(
+    w: _Work,
+    f: n.MapSeqSlide,
+    s: _Scope,
+    x: Array,
+) -> View:
+    windows = LAYOUT[n.Slide](n.Slide(f.size, f.step), x)
+    return _map(w, n.Map(f.f), s, windows)
 
 
-def _iterate(w: _Work, f: n.Iterate, s: _Scope, x: View) -> View:
+def _iterate(
+    w: _Work,
+    f: n.Iterate,
+    s: _Scope,
+    x: View,
+) -> View:
     for _ in range(f.times):
         x = w.call(f.f, [x], s)
     return x
 
 
-def _pad_constant(w: _Work, f: n.PadConstant, s: _Scope, x: Array) -> View:
-    return pad_constant(x, number(f.left), number(f.right), w.value(f.value, s))
+def _pad_constant(
+    w: _Work,
+    f: n.PadConstant,
+    s: _Scope,
+    x: Array,
+) -> View:
+    outside = w.value(f.value, s)
+    return pad_constant(x, number(f.left), number(f.right), outside)
 
 
-def _vectorize(w: _Work, f: n.Vectorize, s: _Scope, *args: Array) -> View:
-    return Array(f.width, lambda i: w.call(f.f, [a.at(i) for a in args], s))
+def _vectorize(
+    w: _Work,
+    f: n.Vectorize,
+    s: _Scope,
+    *args: Array,
+) -> View:
+    def lane(i: Expr) -> View:
+        return w.call(f.f, [a.at(i) for a in args], s)
+
+    return Array(f.width, lane)
 
 
 _CALL: Mapping[type[n.Fun], Callable[..., View]] = {
@@ -326,13 +401,14 @@ _CALL: Mapping[type[n.Fun], Callable[..., View]] = {
     n.Compose: _compose,
     n.UserFun: _scalar,
     n.Builtin: _scalar,
-    **dict.fromkeys(
-        (n.Map, n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl), _map
-    ),
+    **dict.fromkeys(n.MAPS, _map),
     n.MapSeqSlide: _map_seq_slide,
-    **dict.fromkeys((n.Reduce, n.ReduceSeq, n.ReduceSeqUnroll), _reduce),
+    n.Reduce: _reduce,
+    n.ReduceSeq: _reduce,
+    n.ReduceSeqUnroll: _reduce,
     n.PartRed: _part_red,
-    **dict.fromkeys((n.Scan, n.ScanSeq), _scan),
+    n.Scan: _scan,
+    n.ScanSeq: _scan,
     n.Iterate: _iterate,
     n.PadConstant: _pad_constant,
     n.Vectorize: _vectorize,

@@ -324,8 +324,12 @@ def userfun(name: str, f: Any, *of: Any) -> n.Fun:
     return scalars.user_fun(name, f, *types)
 
 
-Zip, Unzip, Join, Transpose = n.Zip(), n.Unzip(), n.Join(), n.Transpose()
-Concat, asScalar = n.Concat(), n.AsScalar()
+Zip = n.Zip()
+Unzip = n.Unzip()
+Join = n.Join()
+Transpose = n.Transpose()
+Concat = n.Concat()
+asScalar = n.AsScalar()
 
 WORDS: Final[Mapping[str, Word]] = {
     short(t): Word(t) for t in dtypes.ALL if not (t.is_string or t.is_sub_byte)
@@ -376,7 +380,9 @@ def parse(text: str, more: Mapping[str, Any] | None = None) -> n.Part:
     found = python.evaluate(text, {**known, **_lengths_in(python.as_text(text), known)})
     if isinstance(found, Word):
         return found.fun
-    return found if isinstance(found, n.Part) else as_term(found)
+    if isinstance(found, n.Part):
+        return found
+    return as_term(found)
 
 
 def _lengths_in(text: str, known: Mapping[str, Any]) -> dict[str, Expr]:

@@ -109,9 +109,12 @@ def step_of(
     reduction of reductions is one.
     """
     if isinstance(result, Deferred):
-        node, (lhs, rhs) = result.node, result.args
+        node = result.node
+        lhs, rhs = result.args
     elif isinstance(result, e.Binary):
-        node, lhs, rhs = type(result), result.lhs, result.rhs
+        node = type(result)
+        lhs = result.lhs
+        rhs = result.rhs
     else:
         return None
     if rhs is acc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import lcm
@@ -18,7 +19,9 @@ Polynomial = dict[Monomial, Fraction]
 @lru_cache(maxsize=4096)
 def normal(e: Expr) -> Expr:
     """The one expression of its value; two lengths are equal if their normal forms are one."""
-    return e if isinstance(e, Const | Var) else _to_expr(polynomial(e))
+    if isinstance(e, Const | Var):
+        return e
+    return _to_expr(polynomial(e))
 
 
 def polynomial(e: Expr) -> Polynomial:
@@ -63,7 +66,12 @@ def _times(j: Monomial, k: Monomial, sign: int) -> Monomial:
     powers = dict(j)
     for atom, power in k:
         powers[atom] = powers.get(atom, 0) + sign * power
-    return tuple(sorted(((a, e) for a, e in powers.items() if e), key=_name))
+    return _monomial(powers)
+
+
+def _monomial(powers: Mapping[Expr, int]) -> Monomial:
+    nonzero = [(atom, power) for atom, power in powers.items() if power]
+    return tuple(sorted(nonzero, key=_name))
 
 
 def _name(power: tuple[Expr, int]) -> tuple[str, int]:
@@ -96,28 +104,33 @@ def _long_division(p: Polynomial, q: Polynomial) -> Polynomial | None:
         if not p:
             return quotient
         top = max(p, key=_degree)
-        step = {_times(top, lead, -1): p[top] / q[lead]}
-        if any(e < 0 for k in step for _, e in k):
+        ratio = _times(top, lead, -1)
+        if any(power < 0 for _, power in ratio):
             return None
+        step = {ratio: p[top] / q[lead]}
         quotient = _sum(quotient, step, 1)
         p = _sum(p, _product(step, q), -1)
     return None
 
 
 def _degree(k: Monomial) -> tuple[int, list[str]]:
-    return sum(e for _, e in k), [f"{show(a)}^{e}" for a, e in k]
+    total = sum(power for _, power in k)
+    names = [f"{show(atom)}^{power}" for atom, power in k]
+    return total, names
 
 
 def _reduced(p: Polynomial) -> Polynomial:
     """Sums in denominators canceled where the terms over them allow it."""
-    sums = {a for k in p for a, e in k if e < 0 and not isinstance(a, Var)}
+    sums: set[Expr] = set()
+    for k in p:
+        sums.update(a for a, e in k if e < 0 and not isinstance(a, Var))
     for atom in sums:
         over = {k: v for k, v in p.items() if dict(k).get(atom, 0) < 0}
-        exact = _long_division(
-            _product(over, {((atom, 1),): Fraction(1)}), polynomial(atom)
-        )
+        numerator = _product(over, {((atom, 1),): Fraction(1)})
+        exact = _long_division(numerator, polynomial(atom))
         if exact is not None:
-            p = _sum({k: v for k, v in p.items() if k not in over}, exact, 1)
+            others = {k: v for k, v in p.items() if k not in over}
+            p = _sum(others, exact, 1)
     return p
 
 
@@ -128,12 +141,10 @@ def _to_expr(p: Polynomial) -> Expr:
     for k in p:
         for atom, e in k:
             powers[atom] = max(powers.get(atom, 0), -e)
-    below: Monomial = tuple(sorted(((a, e) for a, e in powers.items() if e), key=_name))
-    terms = sorted(
-        ((_times(k, below, 1), v * number) for k, v in p.items()), key=_order
-    )
+    below = _monomial(powers)
+    numerator = [(_times(k, below, 1), v * number) for k, v in p.items()]
     total: Expr | None = None
-    for k, v in terms:
+    for k, v in sorted(numerator, key=_order):
         term = _term(k, abs(int(v)))
         if total is None:
             total = term if v > 0 else _term(k, int(v))
@@ -141,7 +152,9 @@ def _to_expr(p: Polynomial) -> Expr:
             total = Add(total, term) if v > 0 else Sub(total, term)
     if total is None:
         return const(0)
-    return total if number == 1 and not below else FloorDiv(total, _term(below, number))
+    if number == 1 and not below:
+        return total
+    return FloorDiv(total, _term(below, number))
 
 
 def _order(term: tuple[Monomial, Fraction]) -> tuple[bool, int, list[str]]:

@@ -102,24 +102,24 @@ def _doc(part: n.Part, scope: Scope) -> Doc:
             Text(repr(part.index.name)),
             *(_field(a, scope) for a in part.index.args),
         )
-    return Call(word, fields) if fields else Text(word)
+    if fields:
+        return Call(word, fields)
+    return Text(word)
 
 
 def _literal(part: n.Literal) -> str:
-    text = (
-        "nan"
-        if isinstance(part.value, float) and isnan(part.value)
-        else repr(part.value)
-    )
-    return (
-        text
-        if part.dtype in (float32, int64, bool_)
-        else f"{short(part.dtype)}({text})"
-    )
+    if isinstance(part.value, float) and isnan(part.value):
+        text = "nan"
+    else:
+        text = repr(part.value)
+    if part.dtype in (float32, int64, bool_):
+        return text
+    return f"{short(part.dtype)}({text})"
 
 
 def _apply(term: n.Apply, scope: Scope) -> Doc:
-    f, args = term.fun, term.args
+    f = term.fun
+    args = term.args
     if isinstance(f, n.Compose):
         return _doc(n.apply(f, *args), scope)
     if isinstance(f, n.Get):
@@ -127,10 +127,13 @@ def _apply(term: n.Apply, scope: Scope) -> Doc:
         if not isinstance(operand, Chain):
             return Text(f"{operand.flat()}[{f.position}]")
     if isinstance(f, n.Builtin) and f.name in _INFIX and len(args) == 2:
+        # Python would fold an operator between two literals.
         if not all(isinstance(a, n.Literal) for a in args):
-            return Text(f" {_INFIX[f.name]} ".join(_operand(a, scope) for a in args))
+            sign = f" {_INFIX[f.name]} "
+            return Text(sign.join(_operand(a, scope) for a in args))
     if isinstance(f, n.Lambda) and len(args) == len(f.params) == 1:
-        return Call("let", (_doc(args[0], scope), _lambda(f, scope)))
+        value = _doc(args[0], scope)
+        return Call("let", (value, _lambda(f, scope)))
     if len(args) == 1 and not isinstance(f, n.Lambda | n.ScalarFun):
         before = _doc(args[0], scope)
         first = before.parts if isinstance(before, Chain) else (before,)
@@ -157,7 +160,9 @@ def _user_fun(f: n.UserFun) -> Doc:
 def _tight(part: n.Part, scope: Scope) -> str:
     """In parentheses where it would fall apart as an operand."""
     doc = _doc(part, scope)
-    return f"({doc.flat()})" if isinstance(doc, Chain) else doc.flat()
+    if isinstance(doc, Chain):
+        return f"({doc.flat()})"
+    return doc.flat()
 
 
 def _operand(part: n.Part, scope: Scope) -> str:

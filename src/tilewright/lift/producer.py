@@ -67,7 +67,9 @@ class Produced:
 
     def read(self) -> View:
         """The elements: where they are needed, or in memory."""
-        return self.place() if self.lazy is None else self.lazy
+        if self.lazy is None:
+            return self.place()
+        return self.lazy
 
     def place(self) -> View:
         """The value in memory."""
@@ -100,7 +102,9 @@ class Produced:
     @property
     def reads(self) -> Reads:
         """As `Array.reads`; memory of its own is written in its own block."""
-        return Reads.EXPRESSION if self.lazy is None else self.lazy.reads
+        if self.lazy is None:
+            return Reads.EXPRESSION
+        return self.lazy.reads
 
     @property
     def parts(self) -> tuple[Array, ...]:
@@ -114,7 +118,9 @@ def inverse(f: n.Fun, t: Type, destination: View) -> View | None:
     None if `f` cannot be turned around.
     """
     found = INVERSE.get(type(f))
-    return None if found is None else found(f, t, destination)
+    if found is None:
+        return None
+    return found(f, t, destination)
 
 
 def _rows_of(f: n.Fun, t: Any, d: Array) -> View:

@@ -78,7 +78,12 @@ class Rule:
         name, left, right, when = self.cells
         return f"{name}: {left} => {right}{f'  when {when}' if when else ''}"
 
-    def apply(self, site: Site, sizes: Sizes | None = None, given: Given = ()) -> Fun:
+    def apply(
+        self,
+        site: Site,
+        sizes: Sizes | None = None,
+        given: Given = (),
+    ) -> Fun:
         """The site's program after the rule.
 
         sizes: a number or length per parameter. given: conditions on lengths taken as known.
@@ -91,7 +96,12 @@ class Rule:
         except Mismatch as error:
             raise self._error(site, str(error), matched=False) from None
 
-    def attempt(self, site: Site, sizes: Sizes, given: Given = ()) -> Fun | None:
+    def attempt(
+        self,
+        site: Site,
+        sizes: Sizes,
+        given: Given = (),
+    ) -> Fun | None:
         """As `apply`, None where the rule does not apply."""
         at = site.opened
         assert isinstance(at.node, Term)
@@ -102,7 +112,13 @@ class Rule:
         except (Mismatch, RuleError):
             return None
 
-    def _rewrite(self, site: Site, term: Term, sizes: Sizes, given: Given) -> Term:
+    def _rewrite(
+        self,
+        site: Site,
+        term: Term,
+        sizes: Sizes,
+        given: Given,
+    ) -> Term:
         found = Bindings()
         if not may_match(self.left, term):
             raise Mismatch(term, " does not match ", self.left)

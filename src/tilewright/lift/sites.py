@@ -73,7 +73,8 @@ class Site:
     def _child(self, n: int) -> Site:
         parts = self.node.children()
         part: Any = parts[n]
-        scope, args = self.scope, None
+        scope = self.scope
+        args = None
         if isinstance(self.node, Lambda) and n == len(parts) - 1:
             types = infer.unpacked(self.node, self.args or ())
             scope = scope.inner(self.node.params, types)
@@ -164,7 +165,9 @@ def show_path(path: Path) -> str:
 
 def parse_path(text: str) -> Path:
     """The path that `show_path` shows."""
-    return () if text == "top" else tuple(map(int, text.split(".")))
+    if text == "top":
+        return ()
+    return tuple(map(int, text.split(".")))
 
 
 def _put(node: Any, path: Path, part: Part) -> Any:

@@ -32,10 +32,11 @@ class _Entry:
 
 def leaf_buffers(name: str, t: Type, scope: str = "global") -> list[Buffer]:
     """A buffer per leaf of a value: `name`, or `name.0`, `name.1` for components."""
-    return [
-        Buffer(".".join((name, *map(str, leaf.path))), leaf.shape, leaf.dtype, scope)
-        for leaf in leaves(t)
-    ]
+    buffers = []
+    for leaf in leaves(t):
+        full_name = ".".join((name, *map(str, leaf.path)))
+        buffers.append(Buffer(full_name, leaf.shape, leaf.dtype, scope))
+    return buffers
 
 
 @dataclass(eq=False, slots=True)
@@ -77,15 +78,14 @@ class Stages:
         stage = f"{self.name}.{len(self.done)}"
         shape = tuple(self.extents[v] for v in free)
         count = len(core.reducer.dtypes)
-        buffers = tuple(
-            Buffer(stage if count == 1 else f"{stage}.{k}", shape, t)
-            for k, t in enumerate(core.reducer.dtypes)
-        )
-        pending = [Pending(core, {}, k) for k in range(count)]
-        self.write(
-            [_Entry(free, b, free, p) for b, p in zip(buffers, pending, strict=True)]
-        )
-        return free, buffers
+        buffers = []
+        entries = []
+        for k, dtype in enumerate(core.reducer.dtypes):
+            buffer = Buffer(stage if count == 1 else f"{stage}.{k}", shape, dtype)
+            buffers.append(buffer)
+            entries.append(_Entry(free, buffer, free, Pending(core, {}, k)))
+        self.write(entries)
+        return free, tuple(buffers)
 
     def free(self, roots: Sequence[Expr], bound: set[Var]) -> tuple[Var, ...]:
         """The variables in `roots`, outer ones first."""
@@ -98,26 +98,35 @@ class Stages:
         if not isinstance(t, ArrayType | TupleType):
             return value
         entries = self._entries(value, t, leaf_buffers(name, t))
-        if all(isinstance(x.view, Load | Const) or _is_index(x.view) for x in entries):
+        if all(_only_moves(x.view) for x in entries):
             return value
-        bound = {v for x in entries for v in (*x.dims, *_reduced(x.view))}
-        free = self.free([r for x in entries for r in _roots(x)], bound)
+        bound: set[Var] = set()
+        roots: list[Expr] = []
+        for x in entries:
+            bound |= {*x.dims, *_reduced(x.view)}
+            roots += _roots(x)
+        free = self.free(roots, bound)
         shape = tuple(self.extents[v] for v in free)
-        buffers = {
-            x.buffer: Buffer(x.buffer.name, (*shape, *x.buffer.shape), x.buffer.dtype)
-            for x in entries
-        }
-        self.write(
-            [
-                _Entry((*free, *x.dims), buffers[x.buffer], (*free, *x.index), x.view)
-                for x in entries
-            ]
-        )
+        buffers: dict[Buffer, Buffer] = {}
+        copies = []
+        for x in entries:
+            leaf = x.buffer
+            if leaf not in buffers:
+                buffers[leaf] = Buffer(leaf.name, (*shape, *leaf.shape), leaf.dtype)
+            dims = (*free, *x.dims)
+            index = (*free, *x.index)
+            copies.append(_Entry(dims, buffers[leaf], index, x.view))
+        self.write(copies)
         return of_buffers(t, list(buffers.values()), free)
 
     # -- results
 
-    def emit(self, view: View, t: Type, buffers: Sequence[Buffer]) -> None:
+    def emit(
+        self,
+        view: View,
+        t: Type,
+        buffers: Sequence[Buffer],
+    ) -> None:
         """Computations that write the view into one buffer per leaf."""
         self.write(self._entries(view, t, buffers))
 
@@ -135,7 +144,10 @@ class Stages:
             for part in view.parts or (view,):
                 v = self.fresh(part.length)
                 inner = ((*dims, v), (*index, v + start if start else v))
-                item = t.item if isinstance(t, ArrayType) else Scalar(buffers[0].dtype)
+                if isinstance(t, ArrayType):
+                    item = t.item
+                else:
+                    item = Scalar(buffers[0].dtype)
                 found += self._entries(part.at(v), item, buffers, inner)
                 start += part.length
             return found
@@ -143,9 +155,8 @@ class Stages:
             assert isinstance(t, TupleType)
             rest = iter(buffers)
             for v, item in zip(view, t.items, strict=True):
-                found += self._entries(
-                    v, item, [next(rest) for _ in leaves(item)], place
-                )
+                own = [next(rest) for _ in leaves(item)]
+                found += self._entries(v, item, own, place)
             return found
         if isinstance(view, Deferred):
             view = view.expr()
@@ -179,9 +190,14 @@ class Stages:
         core = pending.core
         values = pending.values()
         scans = {pending.env.get(d.var, d.var) for d in core.dims if d.combine == PS}
-        free = tuple(d for d in dims if d.var not in scans)
-        scanned = tuple(Dim(d.var, d.extent, PS) for d in dims if d.var in scans)
-        reduced = tuple(d for d in core.dims if d.combine == PW)
+        free = []
+        scanned = []
+        for d in dims:
+            if d.var in scans:
+                scanned.append(Dim(d.var, d.extent, PS))
+            else:
+                free.append(d)
+        reduced = [d for d in core.dims if d.combine == PW]
         pairs = [(x, values[x.view.component]) for x in entries]
         self._add((*free, *scanned, *reduced), pairs, core.reducer)
 
@@ -206,21 +222,24 @@ class Stages:
         reducer: Any,
     ) -> None:
         """A Computation with variables of its own, named i, j, k, ..."""
-        env: dict[Node, Node] = {
-            d.var: Var(_NAMES[k] if k < len(_NAMES) else f"d{k}", INDEX)
-            for k, d in enumerate(dims)
-        }
-        bounds = {env[d.var]: (0, d.extent - 1) for d in dims}
-        new = tuple(Dim(env[d.var], d.extent, d.combine) for d in dims)  # type: ignore[arg-type]
+        env: dict[Node, Node] = {}
+        bounds = {}
+        renamed = []
+        for k, d in enumerate(dims):
+            v = Var(_NAMES[k] if k < len(_NAMES) else f"d{k}", INDEX)
+            env[d.var] = v
+            bounds[v] = (0, d.extent - 1)
+            renamed.append(Dim(v, d.extent, d.combine))
 
         def at(e: Expr) -> Expr:
             return tidy(substitute(e, env), bounds)
 
-        outputs = tuple(
-            Output(x.buffer, tuple(map(at, x.index)), at(value)) for x, value in entries
-        )
+        outputs = []
+        for x, value in entries:
+            index = tuple(map(at, x.index))
+            outputs.append(Output(x.buffer, index, at(value)))
         name = f"{self.name}.{len(self.done)}"
-        self.done.append(Computation(name, new, outputs, reducer))
+        self.done.append(Computation(name, tuple(renamed), tuple(outputs), reducer))
 
 
 def _reduced(view: View) -> set[Var]:
@@ -230,13 +249,18 @@ def _reduced(view: View) -> set[Var]:
 
 
 def _roots(x: _Entry) -> tuple[Expr, ...]:
-    return x.view.values() if isinstance(x.view, Pending) else (scalar(x.view),)
+    if isinstance(x.view, Pending):
+        return x.view.values()
+    return (scalar(x.view),)
 
 
-def _is_index(view: View) -> bool:
-    return isinstance(view, Expr) and not any(
-        isinstance(x, Load) for x in postorder(view)
-    )
+def _only_moves(view: View) -> bool:
+    """Whether a leaf is an element of a buffer, a constant or an index."""
+    if isinstance(view, Load | Const):
+        return True
+    if not isinstance(view, Expr):
+        return False
+    return not any(isinstance(x, Load) for x in postorder(view))
 
 
 def view_type(view: View) -> Type:

@@ -68,7 +68,9 @@ def at(path: Path, strategy: Strategy) -> Strategy:
             if place is not None:
                 place = next((c for c in place.children if c.path[-1] == n), None)
         after = None if place is None else strategy(Focus(focus.derivation, place))
-        return None if after is None else focus.moved(after.derivation)
+        if after is None:
+            return None
+        return focus.moved(after.derivation)
 
     return apply
 
@@ -109,7 +111,8 @@ def all_places(strategy: Strategy) -> Strategy:
     """Once at every place below and here, inner ones first; None if it applies at none."""
 
     def apply(focus: Focus) -> Focus | None:
-        now, count = focus, len(focus.children())
+        now = focus
+        count = len(focus.children())
         for n in range(count):
             child = now.children()[n]
             after = apply(child)

@@ -34,4 +34,6 @@ def _select(x: Select, env: Env) -> Expr:
 
 def _both(a: Expr, b: Expr) -> Expr:
     """`a & b` as it is written without parentheses."""
-    return And(_both(a, b.lhs), b.rhs) if isinstance(b, And) else And(a, b)
+    if isinstance(b, And):
+        return And(_both(a, b.lhs), b.rhs)
+    return And(a, b)

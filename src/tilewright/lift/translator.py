@@ -41,9 +41,8 @@ class Translator:
     def value(self, term: n.Term, scope: Scope) -> Typed:
         """A term with its type."""
         if term not in scope.known:
-            scope.known[term] = Typed(
-                self._value(term, scope), type_of(term, scope.types)
-            )
+            view = self._value(term, scope)
+            scope.known[term] = Typed(view, type_of(term, scope.types))
         return scope.known[term]
 
     def _value(self, term: n.Term, scope: Scope) -> View:
@@ -67,7 +66,12 @@ class Translator:
                 return Array(number(length), lambda i: i, reads=Reads.MEMORY)
         raise TypeError(type(term).__name__)
 
-    def call(self, f: n.Fun, scope: Scope, *args: Typed) -> Typed:
+    def call(
+        self,
+        f: n.Fun,
+        scope: Scope,
+        *args: Typed,
+    ) -> Typed:
         """`f` applied; one tuple may stand for several arguments."""
         types = tuple(a.type for a in args)
         items = unpacked(f, types)
@@ -79,7 +83,8 @@ class Translator:
 
     def _view(self, use: Use) -> View:
         kind = type(use.f)
-        if isinstance(use.x, Produced) and use.x.made is None and invertible(use.f):
+        unplaced = isinstance(use.x, Produced) and use.x.made is None
+        if unplaced and invertible(use.f):
             return self._moved(use)
         if kind in LAYOUT and kind is not n.Concat:
             return LAYOUT[kind](use.f, *(a.view for a in use.args))
@@ -139,7 +144,9 @@ class Use:
     @property
     def x(self) -> View:
         """The first argument."""
-        return self.args[0].view if self.args else None
+        if self.args:
+            return self.args[0].view
+        return None
 
     @property
     def item(self) -> Type:
@@ -160,9 +167,8 @@ class Use:
     def body(self, *views: View) -> Typed:
         """The pattern's own function, applied to views of the types that it is given."""
         types = self.body_types()
-        return self.call(
-            self.f.f, *(Typed(v, t) for v, t in zip(views, types, strict=True))
-        )
+        args = (Typed(v, t) for v, t in zip(views, types, strict=True))
+        return self.call(self.f.f, *args)
 
     def body_types(self) -> tuple[Type, ...]:
         """The types of the arguments of the pattern's own function."""
@@ -186,6 +192,7 @@ def in_memory(view: View) -> bool:
         return view.reads is Reads.MEMORY
     if not isinstance(view, Expr):
         return False
-    return isinstance(view, Load | Const) or not any(
-        isinstance(x, Load) for x in postorder(view)
-    )
+    if isinstance(view, Load | Const):
+        return True
+    loads = (x for x in postorder(view) if isinstance(x, Load))
+    return not any(loads)

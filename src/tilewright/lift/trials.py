@@ -7,7 +7,7 @@ types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -79,28 +79,37 @@ def check(rule: Rule, rng: Random) -> None:
     raise _wrong(rule, f"no random program that it applies to was found{why}")
 
 
-def _compare(rule: Rule, before: Lambda, after: Fun, rng: Random) -> None:
+def _compare(
+    rule: Rule,
+    before: Lambda,
+    after: Fun,
+    rng: Random,
+) -> None:
     assert isinstance(after, Lambda)
     typing = infer(before)
     if infer(after).result is not typing.result:
         raise _wrong(rule, f"{before!r} becomes {after!r}, of another type")
-    arrays = [
-        values(leaf.shape, rng, leaf.dtype) for t in typing.params for leaf in leaves(t)
-    ]
-    left, right = interpret(before, *arrays), interpret(after, *arrays)
+    arrays = []
+    for t in typing.params:
+        arrays += [values(leaf.shape, rng, leaf.dtype) for leaf in leaves(t)]
+    left = interpret(before, *arrays)
+    right = interpret(after, *arrays)
     for x, y in zip(left, right, strict=True):
         if not _equal(x, y):
             given = ", ".join(str(a.tolist()) for a in arrays) or "nothing"
+            expected = np.asarray(x).tolist()
+            found = np.asarray(y).tolist()
             raise _wrong(
                 rule,
-                f"{before!r} of {given} is {np.asarray(x).tolist()}; it becomes {after!r}, "
-                f"which is {np.asarray(y).tolist()}",
+                f"{before!r} of {given} is {expected}; "
+                f"it becomes {after!r}, which is {found}",
             )
 
 
 def _equal(x: Any, y: Any) -> bool:
     """Floats may differ by a few roundings: sums in another order do."""
-    a, b = np.asarray(x), np.asarray(y)
+    a = np.asarray(x)
+    b = np.asarray(y)
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype.kind == "f":
@@ -114,9 +123,8 @@ def _wrong(rule: Rule, message: str) -> RuleError:
 
 def values(shape: tuple[int, ...], rng: Random, dtype: DType = int64) -> Any:
     """Small random integers, as elements of a dtype."""
-    drawn = np.random.default_rng(rng.randrange(2**32)).integers(
-        -9, 10, shape, np.int64
-    )
+    numbers = np.random.default_rng(rng.randrange(2**32))
+    drawn = numbers.integers(-9, 10, shape, np.int64)
     return drawn.astype(dtype.numpy)
 
 
@@ -150,9 +158,10 @@ def instance(
     holes = [h for h in postorder(rule.left) if isinstance(h, TermHole | FunHole)]
     kind = "" if against is None else against.kind
     # An operator may be associative and not commutative, on pairs at least.
-    free = all(hole.kind == "any" for hole in type_holes(_sorts(holes)))
+    of_types = type_holes(_sorts(holes))
+    free = all(hole.kind == "any" for hole in of_types)
     pairs = kind == "commutative" and len(rule.when) > 1 and free
-    for hole in type_holes(_sorts(holes)):
+    for hole in of_types:
         found.types[hole] = _type(hole, kind, pairs, rng)
     sizes = draw_sizes(rule, rng, against)
     if sizes is None:
@@ -161,10 +170,11 @@ def instance(
     if kind == "number" and against is not None:
         found.sizes[against.args[0]] = Var("unknown", INDEX)
     if pairs:
-        found.parts |= {h: _AFFINE for h in holes if isinstance(h, FunHole)}
-        found.parts |= {
-            h: UNIT for h in holes if isinstance(getattr(h, "type", None), TypeHole)
-        }
+        for h in holes:
+            if isinstance(h, FunHole):
+                found.parts[h] = _AFFINE
+            elif isinstance(h.type, TypeHole):
+                found.parts[h] = UNIT
     elif kind in _BREAKING and against is not None:
         found.parts |= _BREAKING[kind](against, sizes)
     params = [_filled(hole, found, rng) for hole in holes]
@@ -177,9 +187,8 @@ def instance(
         return None
     given = {v.name: sizes[v] for v in rule.parameters}
     made = Instance(program, (len(inputs),), given)
-    if kind == "result" or any(
-        c.kind == "read" and c is not against for c in rule.when
-    ):
+    is_read = any(c.kind == "read" and c is not against for c in rule.when)
+    if is_read or kind == "result":
         if not isinstance(infer(program).result, Array):
             return None
         made = _read(made, rng)
@@ -190,7 +199,8 @@ def _read(made: Instance, rng: Random) -> Instance:
     """The instance with its result, an array, read by a reduction."""
     t = infer(made.program).result
     assert isinstance(t, Array)
-    acc, x = Param("acc", None), Param("x", None)
+    acc = Param("acc", None)
+    x = Param("x", None)
     sums = n.Reduce(
         Lambda((acc, x), acc + _digest(x, t.item, rng)), n.Literal(0, int64)
     )
@@ -247,8 +257,9 @@ def _identity(c: SideCondition, sizes: Any) -> dict[Part, Part]:
 
 
 def _unnamed(c: SideCondition, sizes: Any) -> dict[Part, Part]:
-    params = tuple(Param("pq"[k], None) for k in range(len(c.args[0].args)))
-    return {c.args[0]: Lambda(params, params[0] * params[-1] + 1)}
+    f = c.args[0]
+    params = tuple(Param("pq"[k], None) for k in range(len(f.args)))
+    return {f: Lambda(params, params[0] * params[-1] + 1)}
 
 
 def _no_instruction(c: SideCondition, sizes: Any) -> dict[Part, Part]:
@@ -256,11 +267,10 @@ def _no_instruction(c: SideCondition, sizes: Any) -> dict[Part, Part]:
     if len(f.args) == 1:
         return {f: n.Map(n.Builtin("neg"))}
     folds = f.args[0] is f.result
-    return {
-        f: as_fun(lambda x, y: n.Zip()(x, y) | n.Map(n.Builtin("sub")))
-        if folds
-        else n.Zip()
-    }
+    if not folds:
+        return {f: n.Zip()}
+    difference = n.Map(n.Builtin("sub"))
+    return {f: as_fun(lambda x, y: n.Zip()(x, y) | difference)}
 
 
 def _flat(c: SideCondition, sizes: Any) -> dict[Part, Part]:
@@ -269,13 +279,24 @@ def _flat(c: SideCondition, sizes: Any) -> dict[Part, Part]:
 
 def _holding(c: SideCondition, sizes: Any) -> dict[Part, Part]:
     """A function that holds a map of the forbidden kind."""
-    kind = c.args[1][0]
-    dims = [sizes[c.args[2]] if len(c.args) > 2 else 0]
+    hole, kinds, *axes = c.args
+    kind = kinds[0]
     if kind is n.AnyMap or not issubclass(kind, n.AnyMap):
-        kind, dims = n.MapSeq, []
-    f = kind(n.Builtin("neg"), *dims[: len(kind._fields) - 1])
+        kind = n.MapSeq
+    negated = _on_axis(kind, n.Builtin("neg"), axes, sizes)
     p = Param("p", None)
-    return {c.args[0]: Lambda((p,), p + (n.Iota(const(2)) | f | n.At(const(0))))}
+    first = n.Iota(const(2)) | negated | n.At(const(0))
+    return {hole: Lambda((p,), p + first)}
+
+
+def _on_axis(kind: Any, f: Fun, axes: Sequence[Any], sizes: Any) -> Fun:
+    """`kind(f)`, along the first of the axes where that kind of map has one; 0 by default."""
+    made: Fun
+    if "dim" in kind._fields:
+        made = kind(f, sizes[axes[0]] if axes else 0)
+    else:
+        made = kind(f)
+    return made
 
 
 _BREAKING: Mapping[
@@ -301,15 +322,13 @@ def _nested(
     if against is not None and against.kind == "outside":
         around.append(against)
     for condition in around:
-        kind = condition.args[0][0]
-        dims = (sizes[condition.args[1]] if len(condition.args) > 1 else 0,)
-        body = made.program.body
+        kinds, *axes = condition.args
         rows = Param("rows", Array(INT, const(2)))
-        at = made.path[1:]
-        f = Lambda((Param("o", None),), body)
+        f = Lambda((Param("o", None),), made.program.body)
         params = (*made.program.params, rows)
-        whole = rows | kind(f, *dims[: len(kind._fields) - 1])
-        made = Instance(Lambda(params, whole), (len(params), 0, 0, 1, *at), made.sizes)
+        whole = rows | _on_axis(kinds[0], f, axes, sizes)
+        path = (len(params), 0, 0, 1, *made.path[1:])
+        made = Instance(Lambda(params, whole), path, made.sizes)
     return made
 
 
@@ -328,16 +347,16 @@ def draw_sizes(
     with np.errstate(divide="ignore", invalid="ignore"):
         for condition in (*rule.when, *implied(rule.left)):
             held = _met(condition, env)
-            met &= ~held if condition is against and against.kind in _LENGTHS else held
+            must_fail = condition is against and condition.kind in _LENGTHS
+            met &= ~held if must_fail else held
     found = np.flatnonzero(met)
     if len(free) and not len(found):
         return None
     # Small numbers hold many special cases, so most draws shall not be zero.
-    best = (
-        max(found[:8], key=lambda k: int(np.count_nonzero(draws[:, k])))
-        if len(free)
-        else 0
-    )
+    if len(free):
+        best = max(found[:8], key=lambda k: int(np.count_nonzero(draws[:, k])))
+    else:
+        best = 0
     return {v: int(row[best]) for v, row in env.items()}
 
 
@@ -412,13 +431,19 @@ def type_holes(types: Iterable[Type]) -> list[TypeHole]:
 def _sorts(holes: Iterable[Any]) -> list[Type]:
     found: list[Any] = []
     for hole in holes:
-        found += (
-            [hole.type] if isinstance(hole, TermHole) else [*hole.args, hole.result]
-        )
+        if isinstance(hole, TermHole):
+            found.append(hole.type)
+        else:
+            found += [*hole.args, hole.result]
     return found
 
 
-def _type(hole: TypeHole, breaking: str, pairs: bool, rng: Random) -> Type:
+def _type(
+    hole: TypeHole,
+    breaking: str,
+    pairs: bool,
+    rng: Random,
+) -> Type:
     """A type for a hole, one on which the condition `breaking` can fail."""
     if breaking in ("instruction", "fits"):
         return Array(INT, const(12))
@@ -442,19 +467,19 @@ OPERATORS: tuple[tuple[Any, int], ...] = (
 
 def _function(args: tuple[Type, ...], result: Type, rng: Random) -> Fun:
     """A function of these types, that tells its arguments apart."""
-    if (
-        len(args) == 2
-        and args[0] is result
-        and args[1] is result
-        and rng.random() < 0.7
-    ):
+    combines = len(args) == 2 and all(t is result for t in args)
+    if combines and rng.random() < 0.7:
         return _operator(result, rng)
     if all(t is INT for t in (*args, result)) and rng.random() < 0.5:
-        return n.Builtin("neg") if len(args) == 1 else n.Builtin("sub")
+        if len(args) == 1:
+            return n.Builtin("neg")
+        return n.Builtin("sub")
     params = tuple(Param("pqrs"[k], None) for k in range(len(args)))
     made = abstraction(params, _made(result, list(zip(params, args, strict=True)), rng))
     # By name a function stays whole where it is applied.
-    return n.DeviceOp("Op", (), made) if rng.random() < 0.3 else made
+    if rng.random() < 0.3:
+        return n.DeviceOp("Op", (), made)
+    return made
 
 
 def _operator(t: Type, rng: Random) -> Fun:
@@ -488,7 +513,9 @@ def _digest(term: Term, t: Type, rng: Random) -> Term:
     """One number that depends on all of a value."""
     match t:
         case TupleType(items):
-            parts = [_digest(term[k], i, rng) * (k + 2) for k, i in enumerate(items)]
+            parts = []
+            for k, item in enumerate(items):
+                parts.append(_digest(term[k], item, rng) * (k + 2))
             return sum(parts[1:], parts[0])
         case Array(item, length):
             if number(length, {}) == 0:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from tilewright.expr.affine import affine, to_expr
@@ -63,7 +64,10 @@ def settled(view: View) -> View:
 
 def scalar(view: View) -> Expr:
     """The expression of a scalar view."""
-    return view if isinstance(view, Expr) else view.expr()
+    if isinstance(view, Expr):
+        return view
+    pending: Expr = view.expr()
+    return pending
 
 
 def of_buffers(
@@ -113,12 +117,19 @@ def mapped(f: Callable[[View], View], x: Array) -> Array:
 def zipped(*xs: Array) -> Array:
     """Tuples of the elements; joined arrays with rows of one length stay joined."""
     rows = tuple(x.rows for x in xs if x.rows is not None)
+    all_joined = len(rows) == len(xs)
     joined = None
-    if len(rows) == len(xs) and len({r.length for r in rows}) == 1:
-        joined = Array(rows[0].length, lambda i: zipped(*(r.at(i) for r in rows)))
-    reads = min(x.reads for x in xs)
+    if all_joined and len({r.length for r in rows}) == 1:
+
+        def row(i: Expr) -> Array:
+            return zipped(*(r.at(i) for r in rows))
+
+        joined = Array(rows[0].length, row)
     return Array(
-        xs[0].length, lambda i: tuple(x.at(i) for x in xs), joined, reads=reads
+        xs[0].length,
+        lambda i: tuple(x.at(i) for x in xs),
+        rows=joined,
+        reads=min(x.reads for x in xs),
     )
 
 
@@ -182,7 +193,8 @@ def shifted(x: Array, first: int, length: int) -> Array:
 
 def choose(condition: Expr, then: View, otherwise: View) -> View:
     """`then` where the condition holds, leaf by leaf."""
-    then, otherwise = settled(then), settled(otherwise)
+    then = settled(then)
+    otherwise = settled(otherwise)
     if isinstance(then, tuple):
         return tuple(
             choose(condition, a, b) for a, b in zip(then, otherwise, strict=True)
@@ -199,45 +211,66 @@ def choose(condition: Expr, then: View, otherwise: View) -> View:
 
 def concat(*xs: Array) -> Array:
     """One array after the other."""
-    starts = [sum(x.length for x in xs[:k]) for k in range(len(xs))]
+    *ends, total = accumulate(x.length for x in xs)
+    starts = [0, *ends]
 
     def at(i: Expr) -> View:
         value = xs[-1].at(plain(i - starts[-1]))
-        for x, start in reversed([*zip(xs[:-1], starts[:-1], strict=True)]):
-            value = choose(i < start + x.length, x.at(plain(i - start)), value)
+        before_last = list(zip(xs, starts, ends, strict=False))
+        for x, start, end in reversed(before_last):
+            value = choose(i < end, x.at(plain(i - start)), value)
         return value
 
-    return Array(sum(x.length for x in xs), at, parts=xs)
+    return Array(total, at, parts=xs)
 
 
-def pad_constant(x: Array, left: int, right: int, outside: View) -> Array:
+def pad_constant(
+    x: Array,
+    left: int,
+    right: int,
+    outside: View,
+) -> Array:
     """`outside` on both sides."""
 
     def at(i: Expr) -> View:
         inner = plain(i - left)
-        return choose((const(0) <= inner) & (inner < x.length), x.at(inner), outside)
+        inside = (const(0) <= inner) & (inner < x.length)
+        return choose(inside, x.at(inner), outside)
 
     return Array(left + x.length + right, at)
 
 
 def _pad(f: n.Pad, x: Array) -> Array:
-    left, extent, at = number(f.left), const(x.length), indices.BOUNDARY[f.boundary]
-    length = left + x.length + number(f.right)
-    return Array(length, lambda i: x.at(at(plain(i - left), extent)), reads=x.reads)
+    left = number(f.left)
+    extent = const(x.length)
+    source = indices.BOUNDARY[f.boundary]
+    return Array(
+        left + x.length + number(f.right),
+        lambda i: x.at(source(plain(i - left), extent)),
+        reads=x.reads,
+    )
 
 
 def permuted(x: Array, index: n.IndexFun, inverse: bool) -> Array:
     """Element `index(i)` at i; with `inverse`, element i at `index(i)`."""
-    found, extent = indices.row(index), const(x.length)
-    at = found.inverse if inverse else found.at
-    return Array(x.length, lambda i: x.at(at(i, extent, *index.args)), reads=x.reads)
+    row = indices.row(index)
+    source = row.inverse if inverse else row.at
+    extent = const(x.length)
+    return Array(
+        x.length,
+        lambda i: x.at(source(i, extent, *index.args)),
+        reads=x.reads,
+    )
+
+
+def _unzip(f: n.Unzip, x: Array) -> View:
+    count = len(settled(x.at(const(0))))
+    return tuple(component(x, k) for k in range(count))
 
 
 LAYOUT: Mapping[type[n.Fun], Callable[..., View]] = {
     n.Zip: lambda f, *xs: zipped(*xs),
-    n.Unzip: lambda f, x: tuple(
-        component(x, k) for k in range(len(settled(x.at(const(0)))))
-    ),
+    n.Unzip: _unzip,
     n.Get: lambda f, x: component(x, f.position),
     n.At: lambda f, x: x.at(f.index),
     n.Split: lambda f, x: split(x, number(f.size)),

@@ -63,6 +63,7 @@ from __future__ import annotations
 
 from tilewright.lift.nodes.patterns import (
     BOUNDARIES,
+    MAPS,
     SPACES,
     AnyMap,
     AnyReduce,
@@ -161,6 +162,7 @@ __all__ = [
     "Join",
     "Lambda",
     "Literal",
+    "MAPS",
     "Map",
     "MapGlb",
     "MapLcl",

@@ -42,6 +42,9 @@ class MapLcl(AnyMap):
     dim: int
 
 
+MAPS = (Map, MapSeq, MapPar, MapVec, MapGlb, MapWrg, MapLcl)
+
+
 class MapSeqSlide(Fun):
     """`Map(f)` after `Slide(size, step)`, the window kept in registers that rotate."""
 

@@ -280,7 +280,9 @@ def compose(*funs: Fun) -> Fun:
     flat: list[Fun] = []
     for f in funs:
         flat += f.funs if isinstance(f, Compose) else (f,)
-    return flat[0] if len(flat) == 1 else Compose(tuple(flat))
+    if len(flat) == 1:
+        return flat[0]
+    return Compose(tuple(flat))
 
 
 def free_params(part: Part) -> frozenset[Param]:

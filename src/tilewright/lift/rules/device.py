@@ -90,9 +90,16 @@ def _meaning(schema: Schema) -> tuple[Rule, Rule]:
     operands, whole = _whole(schema, *sizes)
     meaning = applied(schema.meaning(*operands))
     return (
-        Rule(f"expand-{schema.name}", whole, meaning),
         Rule(
-            f"recognize-{schema.name}", meaning, whole, tuple(number(s) for s in sizes)
+            f"expand-{schema.name}",
+            whole,
+            meaning,
+        ),
+        Rule(
+            f"recognize-{schema.name}",
+            meaning,
+            whole,
+            when=tuple(number(s) for s in sizes),
         ),
     )
 
@@ -101,35 +108,64 @@ def _vectors(schema: Schema, zero: Term) -> tuple[Rule, Rule]:
     """Pieces of p elements; a vector of another length is made longer first."""
     operands, whole = _whole(schema, n)
     rows = tuple(x | Split(p) for x in operands)
+    zipped_rows = Zip()(*rows) if len(rows) > 1 else rows[0]
     longer = tuple(x | PadConstant(_0, Sub(p, n), zero) for x in operands)
     return (
-        Rule(f"tile-{schema.name}", whole,
-             (Zip()(*rows) if len(rows) > 1 else rows[0]) | Map(schema.at(p)) | Join(),
-             (divides(p, n),)),
-        Rule(f"pad-{schema.name}", whole, Apply(schema.at(p), longer) | Take(n), (at_most(n, p),)),
-    )  # fmt: skip
+        Rule(
+            f"tile-{schema.name}",
+            whole,
+            zipped_rows | Map(schema.at(p)) | Join(),
+            when=(divides(p, n),),
+        ),
+        Rule(
+            f"pad-{schema.name}",
+            whole,
+            Apply(schema.at(p), longer) | Take(n),
+            when=(at_most(n, p),),
+        ),
+    )
 
 
 def _matrix_vector(table: Mapping[str, Schema], zero: Term) -> tuple[Rule, ...]:
     """Tiles of p rows and q columns; the products of columns are partial sums."""
-    product, add = table["MVMul"], table["VVAdd"]
+    product = table["MVMul"]
+    add = table["VVAdd"]
     (matrix, v), whole = _whole(product, m, n)
     columns = Zip()(matrix | Map(Split(q)) | Transpose(), v | Split(q))
+    more_rows = PadConstant(_0, Sub(p, m), Fill(zero, n))
+    more_elements = PadConstant(_0, Sub(q, n), zero)
     return (
-        Rule("tile-MVMul-rows", whole,
-             matrix | Split(p) | Map(fn(lambda rows: product.at(p, n)(rows, v))) | Join(),
-             (divides(p, m),)),
-        Rule("tile-MVMul-columns", whole,
-             columns | Map(fn(lambda tile, part: product.at(m, q)(tile, part)))
-             | Reduce(add.at(m), Fill(zero, m)) | At(_0), (divides(q, n),)),
-        Rule("pad-MVMul-rows", whole,
-             product.at(p, n)(matrix | PadConstant(_0, Sub(p, m), Fill(zero, n)), v) | Take(m),
-             (at_most(m, p),)),
-        Rule("pad-MVMul-columns", whole,
-             product.at(m, q)(matrix | Map(PadConstant(_0, Sub(q, n), zero)),
-                              v | PadConstant(_0, Sub(q, n), zero)),
-             (at_most(n, q),)),
-    )  # fmt: skip
+        Rule(
+            "tile-MVMul-rows",
+            whole,
+            matrix
+            | Split(p)
+            | Map(fn(lambda rows: product.at(p, n)(rows, v)))
+            | Join(),
+            when=(divides(p, m),),
+        ),
+        Rule(
+            "tile-MVMul-columns",
+            whole,
+            columns
+            | Map(fn(lambda tile, part: product.at(m, q)(tile, part)))
+            | Reduce(add.at(m), Fill(zero, m))
+            | At(_0),
+            when=(divides(q, n),),
+        ),
+        Rule(
+            "pad-MVMul-rows",
+            whole,
+            product.at(p, n)(matrix | more_rows, v) | Take(m),
+            when=(at_most(m, p),),
+        ),
+        Rule(
+            "pad-MVMul-columns",
+            whole,
+            product.at(m, q)(matrix | Map(more_elements), v | more_elements),
+            when=(at_most(n, q),),
+        ),
+    )
 
 
 def _matrices(table: Mapping[str, Schema]) -> tuple[Rule, ...]:
@@ -137,35 +173,94 @@ def _matrices(table: Mapping[str, Schema]) -> tuple[Rule, ...]:
     (x, y), product = _whole(table["MMMul"], m, n, k)
     (u, v), sums = _whole(table["MMAdd"], m, n)
     (w, bias), biased = _whole(table["MVAdd"], m, n)
-    vector, add = table["MVMul"].at(k, n), table["VVAdd"].at(n)
+    vector = table["MVMul"].at(k, n)
+    add = table["VVAdd"].at(n)
     return (
         Rule(
-            "rows-MMMul", product, x | Map(fn(lambda row: vector(y | Transpose(), row)))
+            "rows-MMMul",
+            product,
+            x | Map(fn(lambda row: vector(y | Transpose(), row))),
         ),
-        Rule("rows-MMAdd", sums, Zip()(u, v) | Map(add)),
-        Rule("rows-MVAdd", biased, w | Map(fn(lambda row: add(row, bias)))),
+        Rule(
+            "rows-MMAdd",
+            sums,
+            Zip()(u, v) | Map(add),
+        ),
+        Rule(
+            "rows-MVAdd",
+            biased,
+            w | Map(fn(lambda row: add(row, bias))),
+        ),
     )
 
 
 def _memories(chip: int) -> tuple[Rule, ...]:
     """Where the result of an instruction goes."""
-    x, y, xs, z = term("x", a), term("y", b), term("xs", Array(a, n)), term("z", b)
+    x = term("x", a)
+    y = term("y", b)
+    z = term("z", b)
+    xs = term("xs", Array(a, n))
+    one = fun("f", a, b)
+    two = fun("f", a, b, c)
+    fold = fun("f", b, a, b)
     then = fun("g", b, c)
-    one, two, fold = fun("f", a, b), fun("f", a, b, c), fun("f", b, a, b)
     on_chip = (read("chip"), fits("chip", chip))
     return (
-        Rule("chain", xs | Map(one) | Map(then), xs | Map(fn(lambda x: then(one(x)))),
-             (holds(one, (DeviceOp,)), holds(then, (DeviceOp,)))),
-        Rule("issue", xs | Map(one), xs | MapSeq(one), (holds(one, (DeviceOp,)), result())),
-        Rule("to-chip-1", one(x), To("chip", one)(x), (instruction(one), *on_chip)),
-        Rule("to-chip-2", two(x, y), To("chip", two)(x, y), (instruction(two), *on_chip)),
-        Rule("to-chip-reduce", xs | Reduce(fold, z), xs | To("chip", Reduce(fold, z)),
-             (instruction(fold), *on_chip)),
-        Rule("to-dram-1", one(x), To("dram", one)(x), (instruction(one),)),
-        Rule("to-dram-2", two(x, y), To("dram", two)(x, y), (instruction(two),)),
-        Rule("to-output-1", one(x), To("output", one)(x), (instruction(one), result())),
-        Rule("to-output-2", two(x, y), To("output", two)(x, y), (instruction(two), result())),
-    )  # fmt: skip
+        Rule(
+            "chain",
+            xs | Map(one) | Map(then),
+            xs | Map(fn(lambda x: then(one(x)))),
+            when=(holds(one, (DeviceOp,)), holds(then, (DeviceOp,))),
+        ),
+        Rule(
+            "issue",
+            xs | Map(one),
+            xs | MapSeq(one),
+            when=(holds(one, (DeviceOp,)), result()),
+        ),
+        Rule(
+            "to-chip-1",
+            one(x),
+            To("chip", one)(x),
+            when=(instruction(one), *on_chip),
+        ),
+        Rule(
+            "to-chip-2",
+            two(x, y),
+            To("chip", two)(x, y),
+            when=(instruction(two), *on_chip),
+        ),
+        Rule(
+            "to-chip-reduce",
+            xs | Reduce(fold, z),
+            xs | To("chip", Reduce(fold, z)),
+            when=(instruction(fold), *on_chip),
+        ),
+        Rule(
+            "to-dram-1",
+            one(x),
+            To("dram", one)(x),
+            when=(instruction(one),),
+        ),
+        Rule(
+            "to-dram-2",
+            two(x, y),
+            To("dram", two)(x, y),
+            when=(instruction(two),),
+        ),
+        Rule(
+            "to-output-1",
+            one(x),
+            To("output", one)(x),
+            when=(instruction(one), result()),
+        ),
+        Rule(
+            "to-output-2",
+            two(x, y),
+            To("output", two)(x, y),
+            when=(instruction(two), result()),
+        ),
+    )
 
 
 _0 = const(0)

@@ -50,12 +50,21 @@ from tilewright.lift.rule import Rule
 from tilewright.lift.rules.vocabulary import a, arr, b, fun, hole, k, n, s, t, term, u
 
 (dim,) = size_holes("d")
-axis, lanes = hole(dim), hole(k)
-xs, z = term("xs", arr(a, n)), term("z", b)
-x, y = term("xs", arr(s, n)), term("ys", arr(t, n))
-f, fold, one, two = fun("f", a, b), fun("f", b, a, b), fun("f", s, t), fun("f", s, t, u)
-add, zero, _0 = fun("f", s, s, s), term("z", s), const(0)
-GROUPS, WIDTHS = (MapGlb, MapWrg, MapLcl), (2, 4, 8, 16)
+axis = hole(dim)
+lanes = hole(k)
+xs = term("xs", arr(a, n))
+z = term("z", b)
+x = term("xs", arr(s, n))
+y = term("ys", arr(t, n))
+zero = term("z", s)
+f = fun("f", a, b)
+fold = fun("f", b, a, b)
+one = fun("f", s, t)
+two = fun("f", s, t, u)
+add = fun("f", s, s, s)
+_0 = const(0)
+GROUPS = (MapGlb, MapWrg, MapLcl)
+WIDTHS = (2, 4, 8, 16)
 LOOPS: tuple[type[Fun], ...] = (
     AnyMap,
     MapSeqSlide,
@@ -66,40 +75,132 @@ LOOPS: tuple[type[Fun], ...] = (
 
 
 RULES = (
-    Rule("map-seq", xs | Map(f), xs | MapSeq(f)),
-    Rule("map-par", xs | Map(f), xs | MapPar(f),
-         (holds_no(f, (MapPar, *GROUPS)), outside((MapPar, MapVec, *GROUPS)))),
-    Rule("map-vec", xs | Map(f), xs | MapVec(f),
-         (holds_no(f, LOOPS), outside((MapVec,)))),
-    Rule("map-glb", xs | Map(f), xs | MapGlb(f, axis),
-         (among(dim, (0, 1, 2)), holds_no(f, (MapGlb,), dim), holds_no(f, (MapWrg, MapLcl)),
-          outside((MapGlb,), dim), outside((MapWrg, MapLcl, MapPar)))),
-    Rule("map-wrg", xs | Map(f), xs | MapWrg(f, axis),
-         (among(dim, (0, 1, 2)), holds(f, (AnyMap,)), holds_no(f, (MapWrg,), dim),
-          holds_no(f, (MapGlb,)), outside((MapWrg,), dim), outside((MapGlb, MapLcl, MapPar)))),
-    Rule("map-lcl", xs | Map(f), xs | MapLcl(f, axis),
-         (among(dim, (0, 1, 2)), inside((MapWrg,), dim), outside((MapLcl,), dim),
-          holds_no(f, (MapLcl,), dim), holds_no(f, (MapWrg, MapGlb)))),
-    Rule("reduce-seq", xs | Reduce(fold, z), xs | ReduceSeq(fold, z)),
-    Rule("reduce-seq-unroll", xs | ReduceSeq(fold, z), xs | ReduceSeqUnroll(fold, z)),
-    Rule("scan-seq", xs | Scan(fold, z), xs | ScanSeq(fold, z)),
-    Rule("copy", x, x | Map(Builtin("id"))),
-    Rule("to-global", xs | MapSeq(f), xs | To("global", MapSeq(f))),
-    Rule("to-local", xs | MapLcl(f, axis), xs | To("local", MapLcl(f, axis)),
-         (inside((MapWrg,)), read("local"))),
-    Rule("to-private", xs | MapSeq(f), xs | To("private", MapSeq(f)),
-         (inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private"))),
-    Rule("to-private-reduce", xs | ReduceSeq(fold, z), xs | To("private", ReduceSeq(fold, z)),
-         (inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private"))),
-    Rule("vectorize", x | Map(one), x | AsVector(lanes) | Map(Vectorize(lanes, one)) | AsScalar(),
-         (among(k, WIDTHS), divides(k, n), scalar_fun(one))),
-    Rule("vectorize-reduce", x | Reduce(add, zero),
-         x | AsVector(lanes)
-         | Reduce(Vectorize(lanes, add), Fill(zero, k) | AsVector(lanes) | At(_0))
-         | AsScalar() | Reduce(add, zero),
-         (among(k, WIDTHS), divides(k, n), scalar_fun(add), commutative(add, s),
-          associative(add, s), neutral(zero, add, s))),
-    Rule("vectorize-zip", Zip()(x, y) | Map(two),
-         Zip()(x | AsVector(lanes), y | AsVector(lanes)) | Map(Vectorize(lanes, two)) | AsScalar(),
-         (among(k, WIDTHS), divides(k, n), scalar_fun(two))),
-)  # fmt: skip
+    Rule(
+        "map-seq",
+        xs | Map(f),
+        xs | MapSeq(f),
+    ),
+    Rule(
+        "map-par",
+        xs | Map(f),
+        xs | MapPar(f),
+        when=(holds_no(f, (MapPar, *GROUPS)), outside((MapPar, MapVec, *GROUPS))),
+    ),
+    Rule(
+        "map-vec",
+        xs | Map(f),
+        xs | MapVec(f),
+        when=(holds_no(f, LOOPS), outside((MapVec,))),
+    ),
+    Rule(
+        "map-glb",
+        xs | Map(f),
+        xs | MapGlb(f, axis),
+        when=(
+            among(dim, (0, 1, 2)),
+            holds_no(f, (MapGlb,), dim),
+            holds_no(f, (MapWrg, MapLcl)),
+            outside((MapGlb,), dim),
+            outside((MapWrg, MapLcl, MapPar)),
+        ),
+    ),
+    Rule(
+        "map-wrg",
+        xs | Map(f),
+        xs | MapWrg(f, axis),
+        when=(
+            among(dim, (0, 1, 2)),
+            holds(f, (AnyMap,)),
+            holds_no(f, (MapWrg,), dim),
+            holds_no(f, (MapGlb,)),
+            outside((MapWrg,), dim),
+            outside((MapGlb, MapLcl, MapPar)),
+        ),
+    ),
+    Rule(
+        "map-lcl",
+        xs | Map(f),
+        xs | MapLcl(f, axis),
+        when=(
+            among(dim, (0, 1, 2)),
+            inside((MapWrg,), dim),
+            outside((MapLcl,), dim),
+            holds_no(f, (MapLcl,), dim),
+            holds_no(f, (MapWrg, MapGlb)),
+        ),
+    ),
+    Rule(
+        "reduce-seq",
+        xs | Reduce(fold, z),
+        xs | ReduceSeq(fold, z),
+    ),
+    Rule(
+        "reduce-seq-unroll",
+        xs | ReduceSeq(fold, z),
+        xs | ReduceSeqUnroll(fold, z),
+    ),
+    Rule(
+        "scan-seq",
+        xs | Scan(fold, z),
+        xs | ScanSeq(fold, z),
+    ),
+    Rule(
+        "copy",
+        x,
+        x | Map(Builtin("id")),
+    ),
+    Rule(
+        "to-global",
+        xs | MapSeq(f),
+        xs | To("global", MapSeq(f)),
+    ),
+    Rule(
+        "to-local",
+        xs | MapLcl(f, axis),
+        xs | To("local", MapLcl(f, axis)),
+        when=(inside((MapWrg,)), read("local")),
+    ),
+    Rule(
+        "to-private",
+        xs | MapSeq(f),
+        xs | To("private", MapSeq(f)),
+        when=(inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private")),
+    ),
+    Rule(
+        "to-private-reduce",
+        xs | ReduceSeq(fold, z),
+        xs | To("private", ReduceSeq(fold, z)),
+        when=(inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private")),
+    ),
+    Rule(
+        "vectorize",
+        x | Map(one),
+        x | AsVector(lanes) | Map(Vectorize(lanes, one)) | AsScalar(),
+        when=(among(k, WIDTHS), divides(k, n), scalar_fun(one)),
+    ),
+    Rule(
+        "vectorize-reduce",
+        x | Reduce(add, zero),
+        x
+        | AsVector(lanes)
+        | Reduce(Vectorize(lanes, add), Fill(zero, k) | AsVector(lanes) | At(_0))
+        | AsScalar()
+        | Reduce(add, zero),
+        when=(
+            among(k, WIDTHS),
+            divides(k, n),
+            scalar_fun(add),
+            commutative(add, s),
+            associative(add, s),
+            neutral(zero, add, s),
+        ),
+    ),
+    Rule(
+        "vectorize-zip",
+        Zip()(x, y) | Map(two),
+        Zip()(x | AsVector(lanes), y | AsVector(lanes))
+        | Map(Vectorize(lanes, two))
+        | AsScalar(),
+        when=(among(k, WIDTHS), divides(k, n), scalar_fun(two)),
+    ),
+)
