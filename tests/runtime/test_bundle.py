@@ -167,8 +167,8 @@ def set_(*path, to):
     ("change", "message"),
     [
         (
-            set_("format", to=4),
-            "has format 4, this version reads 3. Load it with the version",
+            set_("format", to=9),
+            "has format 9, this version reads 4. Load it with the version",
         ),
         (
             set_("abi", to=9),

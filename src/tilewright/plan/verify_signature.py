@@ -24,8 +24,8 @@ def verify_signature(group: FusionGroup, signature: KernelSignature) -> None:
 
     That is one where, with M(b) the elements of a value b from the first in memory,
 
-        TW-SIGNATURE-WRITES   what the Computations write of M(b), from the offset on, is not what the
-                              group writes of it, or not as often
+        TW-SIGNATURE-WRITES   what the Computations write of M(b), from the offset on, is not
+                              what the group writes of it, or not as often
         TW-SIGNATURE-READS    they read of M(b) what the group does not read, or not all of it
         TW-SIGNATURE-RESULT   a reduction writes a tensor that it does not fill, or not alone
 

@@ -30,12 +30,17 @@ from tilewright.base.files import write_whole
 from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "
 _MANIFEST: Final = "manifest.json"
 _CONSTANTS: Final = "constants.bin"
+_FOLDERS: Final = (
+    "objects",
+    "support",
+    "programs",
+)  # fields of the model: lists of code
 _VERIFY_LIMIT: Final = 64 << 20
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 _ALIGNMENT_FIELD: Final = 0xD935  # the extra field that zipalign defined for padding
@@ -113,8 +118,8 @@ def _write(model: CompiledModel, file: BinaryIO) -> None:
         offset = _add(
             archive, members, _CONSTANTS, memoryview(constants), mmap.PAGESIZE
         )
-        for folder, objects in (("objects", model.objects), ("support", model.support)):
-            for number, code in enumerate(objects):
+        for folder in _FOLDERS:
+            for number, code in enumerate(getattr(model, folder)):
                 _add(archive, members, f"{folder}/{number}.o", memoryview(code))
         head = {
             "format": FORMAT,
@@ -179,10 +184,9 @@ def _read(file: BinaryIO, verify: bool) -> CompiledModel:
         for name, entry in listed.items():
             if infos[name].file_size != entry["size"]:
                 raise _damaged(f"has a {name} of {infos[name].file_size} bytes")
-        objects = list(_objects(archive, listed, "objects"))
-        support = list(_objects(archive, listed, "support"))
+        codes = {f: list(_objects(archive, listed, f)) for f in _FOLDERS}
         constants = _map_constants(file, infos[_CONSTANTS], head, verify)
-    model = manifest.decode(head, objects, support, constants)
+    model = manifest.decode(head, constants=constants, **codes)
     check(model)
     return model
 

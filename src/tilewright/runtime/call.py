@@ -12,12 +12,20 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError, ExecutionError, TilewrightError
 from tilewright.runtime import abi, buffer, host
+from tilewright.runtime.device_steps import (
+    DeviceCopy,
+    Launch,
+    Transfers,
+    open_devices,
+)
 from tilewright.runtime.loader import Image
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     CopyStep,
+    DeviceCopyStep,
     HostFallbackStep,
+    LaunchStep,
     NativeStep,
     PlaceKind,
     Slot,
@@ -41,6 +49,7 @@ class Frame:
         "arena",
         "context",
         "context_address",
+        "devices",
         "plan",
         "table_addresses",
         "tables",
@@ -50,6 +59,7 @@ class Frame:
         model = plan.model
         self.plan = plan
         self.arena = buffer.arena(model.memory(plan.threads))
+        self.devices = {n: d.memory() for n, d in plan.devices.items()}
         slots: Any = buffer.empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
         slots[:] = 0
         self.context = (ctypes.c_uint64 * abi.CTX_SLOTS).from_buffer(slots)
@@ -104,14 +114,31 @@ def report(address: int) -> str:
 
 
 class Values:
-    """The inputs, outputs and objects of one running call. `fixed` outputs are the caller's."""
+    """The inputs, outputs and objects of one running call. `fixed` outputs are the caller's.
 
-    __slots__ = ("fixed", "frame", "inputs", "objects", "outputs")
+    timed: events of devices know how long their commands took.
+    """
+
+    __slots__ = (
+        "fixed",
+        "frame",
+        "inputs",
+        "objects",
+        "outputs",
+        "timed",
+        "transfers",
+    )
 
     def __init__(
-        self, frame: Frame, inputs: Sequence[Any], targets: Sequence[Any]
+        self,
+        frame: Frame,
+        inputs: Sequence[Any],
+        targets: Sequence[Any],
+        timed: bool = False,
     ) -> None:
         self.frame = frame
+        self.timed = timed
+        self.transfers = Transfers()
         self.inputs = list(inputs)
         self.outputs: list[Any] = list(targets)
         self.fixed = tuple(t is not None for t in targets)
@@ -128,6 +155,12 @@ class Values:
 
     def native(self, slot: Slot) -> int:
         """The address of an input, output or object, which is allocated if it has no value yet."""
+        return buffer.address(self.array(slot))
+
+    def array(self, slot: Slot) -> NDArray[Any]:
+        """The memory of a value in C order, which is allocated if it has no value yet."""
+        if slot.kind in ("arena", "constant"):
+            return self._view(slot)
         store = self._store_of(slot)
         value = store[slot.at]
         if value is None:
@@ -135,7 +168,7 @@ class Values:
         else:
             value = np.require(_conforming(value, slot.tensor), None, ["C", "A"])
         store[slot.at] = value
-        return buffer.address(value)
+        return value
 
     def read(self, slot: Slot) -> Any:
         """A value for Python: arrays as read-only views."""
@@ -241,7 +274,7 @@ class Copy:
         values.write(self.step.target, values.read(self.step.source))
 
 
-PreparedStep = NativeCall | HostCall | Copy
+PreparedStep = NativeCall | HostCall | Copy | DeviceCopy | Launch
 
 # Position in the table, NumPy dtype, shape, bytes.
 ValueSpec = tuple[int, np.dtype[Any], tuple[int, ...], int]
@@ -266,6 +299,7 @@ class Plan:
         self.pool: Final = pool
         self.threads: Final = threads
         self.constants: Final = _aligned(model.constants)
+        self.devices: Final = open_devices(model, self.constants)
         self.steps: Final[list[PreparedStep]] = []
         natives = 0
         for step in model.steps:
@@ -278,6 +312,10 @@ class Plan:
                     self.steps.append(HostCall(step))
                 case CopyStep():
                     self.steps.append(Copy(step))
+                case DeviceCopyStep():
+                    self.steps.append(DeviceCopy(step))
+                case LaunchStep():
+                    self.steps.append(Launch(step, self.devices[step.device]))
 
     def prepare(self) -> None:
         """Have the worker threads, which a fork may have taken away."""
@@ -326,14 +364,20 @@ def run(
 ) -> list[Any]:
     """All steps on converted inputs; the outputs, in `targets` where one is not None.
 
-    `watch`, if given, is called for each step and has to run it.
+    `watch`, if given, is called for each step and has to run it; devices are timed then.
     """
-    values = Values(frame, inputs, targets)
-    for step in plan.steps:
-        if watch is None:
-            step.run(values)
-        else:
-            watch(step, values)
+    values = Values(frame, inputs, targets, watch is not None)
+    transfers = values.transfers
+    try:
+        for step in plan.steps:
+            if not isinstance(step, DeviceCopy | Launch):
+                transfers.settle()
+            if watch is None:
+                step.run(values)
+            else:
+                watch(step, values)
+    finally:  # whoever has the frame or the arrays next finds them at rest
+        transfers.settle()
     for n, (tensor, value) in enumerate(zip(plan.model.outputs, values.outputs)):
         if value is None and tensor.is_static and tensor.nbytes == 0:
             values.outputs[n] = np.empty(tensor.extents, dtype_of(tensor.dtype).numpy)

@@ -17,8 +17,10 @@ from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     CopyStep,
+    DeviceCopyStep,
     HostFallbackStep,
     KernelRecord,
+    LaunchStep,
     NativeStep,
     Slot,
     Step,
@@ -33,7 +35,7 @@ _TENSOR: Final = (
     schema.Maybe([schema.Maybe(schema.Count)]),
 )
 _SLOT: Final = (
-    schema.One("place", "arena", "constant", "input", "output", "object"),
+    schema.One("place", "arena", "constant", "input", "output", "object", "device"),
     schema.Count,
     schema.Count,
 )
@@ -60,6 +62,16 @@ _STEP: Final = schema.Tagged(
             "node": schema.Text,
         },
         "copy": {"places": (_SLOT, _SLOT)},
+        "device-copy": {"device": schema.Text, "places": (_SLOT, _SLOT)},
+        "launch": {
+            "device": schema.Text,
+            "program": schema.Count,
+            "arguments": [_SLOT],
+            "name": schema.Text,
+            "nodes": [schema.Text],
+            "flops": schema.Count,
+            "bytes": schema.Count,
+        },
     },
 )
 # What `encode` makes, and what `bundle` adds to it.
@@ -75,6 +87,7 @@ _SHAPE: Final[Mapping[str, schema.Shape]] = {
     "workspace": schema.Count,
     "thread_workspace": schema.Count,
     "object_slots": schema.Count,
+    "devices": schema.Named(schema.Count),
     "tensors": [_TENSOR],
     "steps": [_STEP],
     "meta": schema.Object,
@@ -107,6 +120,7 @@ def encode(model: CompiledModel) -> dict[str, Json]:
         "workspace": model.workspace,
         "thread_workspace": model.thread_workspace,
         "object_slots": model.object_slots,
+        "devices": dict(model.devices),
         "tensors": [_encode_tensor(t) for t in tensors],
         "steps": steps,
         "meta": encode_value(model.meta),
@@ -136,7 +150,11 @@ def check(data: Json) -> None:
 
 
 def decode(
-    data: Json, objects: Sequence[bytes], support: Sequence[bytes], constants: Any
+    data: Json,
+    objects: Sequence[bytes],
+    support: Sequence[bytes],
+    programs: Sequence[bytes],
+    constants: Any,
 ) -> CompiledModel:
     """The model of a manifest that `check` let pass, and its bulk data. Raises ArtifactError."""
     try:
@@ -153,6 +171,8 @@ def decode(
             thread_workspace=data["thread_workspace"],
             object_slots=data["object_slots"],
             requirements=_decode_mapping(data["requirements"]),
+            programs=tuple(programs),
+            devices=data["devices"],
             meta=_decode_mapping(data["meta"]),
             abi=data["abi"],
         )
@@ -304,8 +324,27 @@ def _encode_step(step: Step, tensors: dict[Tensor, int]) -> Json:
                 "node": step.node,
             }
         case CopyStep():
-            places = [_encode_slot(s, tensors) for s in (step.source, step.target)]
-            return {"kind": "copy", "places": places}
+            return {"kind": "copy", "places": _encode_places(step, tensors)}
+        case DeviceCopyStep():
+            places = _encode_places(step, tensors)
+            return {"kind": "device-copy", "device": step.device, "places": places}
+        case LaunchStep():
+            return {
+                "kind": "launch",
+                "device": step.device,
+                "program": step.program,
+                "arguments": [_encode_slot(s, tensors) for s in step.arguments],
+                "name": step.name,
+                "nodes": list(step.nodes),
+                "flops": step.flops,
+                "bytes": step.bytes,
+            }
+
+
+def _encode_places(
+    step: CopyStep | DeviceCopyStep, tensors: dict[Tensor, int]
+) -> list[Json]:
+    return [_encode_slot(s, tensors) for s in (step.source, step.target)]
 
 
 def _decode_step(value: Json, tensors: Sequence[Tensor]) -> Step:
@@ -325,11 +364,21 @@ def _decode_step(value: Json, tensors: Sequence[Tensor]) -> Step:
                 _decode_slots(value["outputs"], tensors),
                 value["node"],
             )
-        case _:
-            source, target = value["places"]
-            return CopyStep(
-                _decode_slot(source, tensors), _decode_slot(target, tensors)
+        case "launch":
+            return LaunchStep(
+                value["device"],
+                value["program"],
+                tuple(_decode_slot(s, tensors) for s in value["arguments"]),
+                value["name"],
+                tuple(value["nodes"]),
+                value["flops"],
+                value["bytes"],
             )
+        case kind:
+            source, target = (_decode_slot(s, tensors) for s in value["places"])
+            if kind == "copy":
+                return CopyStep(source, target)
+            return DeviceCopyStep(value["device"], source, target)
 
 
 def _decode_kernel(value: Json) -> KernelRecord:

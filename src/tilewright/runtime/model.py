@@ -1,7 +1,8 @@
 """The compiled model as data: what the compiler returns and what a bundle stores.
 
 A model is a list of steps over places. A place is a part of the arena or of the constants, an
-input, an output, or an object slot: a Python variable between host steps.
+input, an output, an object slot (a Python variable between host steps), or a part of the arena of
+the device that the step is for.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.abi import ABI_VERSION
 
-PlaceKind = Literal["arena", "constant", "input", "output", "object"]
+PlaceKind = Literal["arena", "constant", "input", "output", "object", "device"]
 
 # A dtype name outside tilewright.base.dtypes: any Python value (a sequence, an optional).
 OBJECT = "object"
@@ -72,7 +73,7 @@ def listed(tensors: Iterable[Tensor]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a value lives: byte offset `at` in the arena or the constants, else an index."""
+    """Where a value lives: byte offset `at` in an arena or the constants, else an index."""
 
     kind: PlaceKind
     at: int
@@ -129,7 +130,38 @@ class CopyStep:
     target: Slot
 
 
-Step = NativeStep | HostFallbackStep | CopyStep
+@dataclass(frozen=True, slots=True)
+class DeviceCopyStep:
+    """Copy a tensor to a device or from it; the place there is of the kind "device"."""
+
+    device: str
+    source: Slot
+    target: Slot
+
+    @property
+    def inward(self) -> bool:
+        """Whether it goes to the device."""
+        return self.target.kind == "device"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStep:
+    """Run a program of a device; `program` is its index among the model's programs.
+
+    arguments: in the order of its parameters, places of the kind "device", and "constant" for
+    constants, which are copied to the device once. name, nodes, flops, bytes: as KernelRecord.
+    """
+
+    device: str
+    program: int
+    arguments: tuple[Slot, ...]
+    name: str
+    nodes: tuple[str, ...] = ()
+    flops: int = 0
+    bytes: int = 0
+
+
+Step = NativeStep | HostFallbackStep | CopyStep | DeviceCopyStep | LaunchStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +172,9 @@ class CompiledModel:
     constants: uint8 array that slots of kind "constant" point into; may be a mapped file.
     arena_bytes: of tensors between kernels; `workspace` bytes and `threads` times
     `thread_workspace` bytes follow in the same block. object_slots: Python variables between
-    steps. requirements: `arch` and CPU `features` that the code needs. meta: free for the
-    compiler (name, version, options), JSON-able.
+    steps. requirements: `arch` and CPU `features` that the code needs. programs: code of devices.
+    devices: for each device the bytes of its arena. meta: free for the compiler (name, version,
+    options), JSON-able.
     """
 
     inputs: tuple[Tensor, ...]
@@ -155,15 +188,22 @@ class CompiledModel:
     thread_workspace: int = 0
     object_slots: int = 0
     requirements: Mapping[str, Any] = field(default_factory=dict)
+    programs: tuple[bytes, ...] = ()
+    devices: Mapping[str, int] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     abi: int = ABI_VERSION
 
     @property
     def kernels(self) -> tuple[KernelRecord, ...]:
-        """All kernel calls in order."""
+        """All native kernel calls in order."""
         return tuple(
             k for s in self.steps if isinstance(s, NativeStep) for k in s.kernels
         )
+
+    @property
+    def launches(self) -> tuple[LaunchStep, ...]:
+        """All launches of programs of devices, in order."""
+        return tuple(s for s in self.steps if isinstance(s, LaunchStep))
 
     def memory(self, threads: int) -> int:
         """Bytes of the block that one running call needs."""
@@ -184,6 +224,7 @@ def check(model: CompiledModel) -> None:
         model.workspace,
         model.thread_workspace,
         model.object_slots,
+        *model.devices.values(),
     ):
         if sizes < 0:
             raise ArtifactError(f"the model asks for {sizes} bytes of memory")
@@ -192,31 +233,70 @@ def check(model: CompiledModel) -> None:
         raise ArtifactError(
             f"the model has {model.object_slots} objects, of which it names {objects}"
         )
-    for slot in _slots(model):
-        if slot.kind not in limits:
-            raise ArtifactError(
-                f"{slot.tensor} lives in an unknown place {slot.kind!r}"
-            )
-        in_memory = slot.kind in ("arena", "constant")
-        if in_memory and not slot.tensor.is_static:
-            raise ArtifactError(f"{slot.tensor} has no size, but is in the {slot.kind}")
-        end = slot.at + (slot.tensor.nbytes if in_memory else 1)
-        if slot.at < 0 or end > limits[slot.kind]:
-            raise ArtifactError(
-                f"{slot.tensor} is at {slot.kind} {slot.at} to {end}, "
-                f"outside the model's {limits[slot.kind]}"
-            )
+    for step in model.steps:
+        known = limits | _device_limits(model, step)
+        for slot in _slots_of(step):
+            _check_slot(slot, known)
     numbers = [k.number for k in model.kernels]
     if numbers != list(range(len(numbers))):
         raise ArtifactError("the model's kernels are not numbered in order")
 
 
+def _device_limits(model: CompiledModel, step: Step) -> dict[str, int]:
+    """What a step for a device may use there. Raises ArtifactError for a wrong step."""
+    if not isinstance(step, DeviceCopyStep | LaunchStep):
+        return {}
+    if step.device not in model.devices:
+        raise ArtifactError(f"a step is for {step.device!r}, no device of the model")
+    if isinstance(step, DeviceCopyStep):
+        kinds = {step.source.kind, step.target.kind}
+        if "device" not in kinds or kinds == {"device"}:
+            raise ArtifactError(
+                f"a copy to or from {step.device!r} is from {step.source.kind} "
+                f"to {step.target.kind}"
+            )
+        if step.source.tensor.layout != step.target.tensor.layout:
+            raise ArtifactError(
+                f"a copy makes {step.target.tensor} of {step.source.tensor}"
+            )
+    else:
+        if not 0 <= step.program < len(model.programs):
+            raise ArtifactError(
+                f"{step.name!r} is program {step.program}, of {len(model.programs)}"
+            )
+        if any(s.kind not in ("device", "constant") for s in step.arguments):
+            raise ArtifactError(f"{step.name!r} uses memory outside of {step.device!r}")
+    return {"device": model.devices[step.device]}
+
+
+def _check_slot(slot: Slot, limits: Mapping[str, int]) -> None:
+    if slot.kind not in limits:
+        raise ArtifactError(f"{slot.tensor} lives in an unknown place {slot.kind!r}")
+    in_memory = slot.kind in ("arena", "constant", "device")
+    if in_memory and not slot.tensor.is_static:
+        raise ArtifactError(f"{slot.tensor} has no size, but is in the {slot.kind}")
+    end = slot.at + (slot.tensor.nbytes if in_memory else 1)
+    if slot.at < 0 or end > limits[slot.kind]:
+        raise ArtifactError(
+            f"{slot.tensor} is at {slot.kind} {slot.at} to {end}, "
+            f"outside the model's {limits[slot.kind]}"
+        )
+
+
 def _slots(model: CompiledModel) -> Iterator[Slot]:
     for step in model.steps:
-        match step:
-            case NativeStep(values=values):
-                yield from values
-            case CopyStep(source=source, target=target):
-                yield from (source, target)
-            case HostFallbackStep(inputs=inputs, outputs=outputs):
-                yield from (s for s in (*inputs, *outputs) if s is not None)
+        yield from _slots_of(step)
+
+
+def _slots_of(step: Step) -> Iterator[Slot]:
+    match step:
+        case NativeStep(values=values):
+            yield from values
+        case CopyStep(source=source, target=target):
+            yield from (source, target)
+        case DeviceCopyStep(source=source, target=target):
+            yield from (source, target)
+        case LaunchStep(arguments=arguments):
+            yield from arguments
+        case HostFallbackStep(inputs=inputs, outputs=outputs):
+            yield from (s for s in (*inputs, *outputs) if s is not None)

@@ -26,20 +26,23 @@ from tilewright.runtime.call import (
     Values,
     run,
 )
+from tilewright.runtime.device import HOST, Duration
+from tilewright.runtime.device_steps import DeviceCopy, Launch
 from tilewright.runtime.instruction_mix import COUNTS, Mix
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel or host step: median seconds per call over the runs.
+    """One kernel, copy or host step: median seconds per call over the runs.
 
     start: seconds from the beginning of the model to this kernel, in the median run. share: of
     the time of all rows. peak_share: of what the machine could do at best (roofline), or None. mix:
-    the instructions of its inner loop, where the code is of a kind that can be read.
+    the instructions of its inner loop, where the code is of a kind that can be read. device: where
+    it ran. cycles, clock, simulated: as `Duration`, of the median run.
     """
 
     name: str
-    kind: Literal["native", "host"]
+    kind: Literal["native", "host", "device"]
     nodes: tuple[str, ...]
     calls: int
     seconds: float
@@ -49,6 +52,10 @@ class KernelTime:
     share: float
     peak_share: float | None
     mix: Mix | None = None
+    device: str = HOST
+    cycles: int | None = None
+    clock: float | None = None
+    simulated: bool = False
 
     @property
     def gflops(self) -> float:
@@ -103,7 +110,7 @@ class Profile:
             events.append(
                 {
                     "name": row.name,
-                    "cat": "Kernel" if row.kind == "native" else "Node",
+                    "cat": "Node" if row.kind == "host" else "Kernel",
                     "ph": "X",
                     "ts": row.start * 1e6,
                     "dur": row.seconds * 1e6,
@@ -117,22 +124,46 @@ class Profile:
     def __str__(self) -> str:
         with_peak = any(r.peak_share is not None for r in self.rows)
         with_mix = any(r.mix is not None for r in self.rows)
+        with_cycles = any(r.cycles is not None for r in self.rows)
         head = ["kernel", "us", "share", "GFLOP/s", "GB/s"] + (
             ["of peak"] if with_peak else []
         )
         head += COUNTS if with_mix else []
+        head += ["cycles"] if with_cycles else []
         lines = [head]
         for r in sorted(self.rows, key=lambda r: -r.seconds):
-            name = r.name if r.kind == "native" else f"{r.name} (host)"
+            name = r.name if r.kind == "native" else f"{r.name} ({r.device})"
             cells = [name, f"{r.seconds * 1e6:.1f}", f"{r.share:.1%}"]
             cells += [f"{r.gflops:.1f}", f"{r.gbs:.1f}"]
             if with_peak:
                 cells.append("" if r.peak_share is None else f"{r.peak_share:.0%}")
             if with_mix:
                 cells += [""] * len(COUNTS) if r.mix is None else map(str, r.mix.counts)
+            if with_cycles:
+                cells.append("" if r.cycles is None else f"{r.cycles:,}")
             lines.append(cells)
-        lines.append(["total", f"{self.total * 1e6:.1f}"] + [""] * (len(head) - 2))
-        return columns(lines, "<" + ">" * len(head))
+        total = sum(r.seconds for r in self.rows) if self.simulated else self.total
+        lines.append(["total", f"{total * 1e6:.1f}"] + [""] * (len(head) - 2))
+        return "\n".join([columns(lines, "<" + ">" * len(head)), *self._notes()])
+
+    @property
+    def simulated(self) -> tuple[KernelTime, ...]:
+        """The rows whose time is computed from the cycles of a simulated machine."""
+        return tuple(r for r in self.rows if r.simulated)
+
+    def _notes(self) -> list[str]:
+        """Which times are simulated, and which are measured."""
+        notes = []
+        for device, clock in dict.fromkeys((r.device, r.clock) for r in self.simulated):
+            cycles = sum(r.cycles or 0 for r in self.simulated if r.device == device)
+            at = "" if clock is None else f" at {clock / 1e6:g} MHz"
+            notes.append(
+                f"{device}: {cycles:,} cycles{at}, simulated; other times are measured"
+            )
+        if notes:
+            wall = f"{self.total * 1e6:.1f}"
+            notes.append(f"this computer took {wall} us for a run with its simulation")
+        return notes
 
 
 class _Watch:
@@ -143,19 +174,21 @@ class _Watch:
         self.native: list[
             list[tuple[int, int]]
         ] = []  # per run: (begin, end) ticks per kernel
-        self.host: list[
-            list[tuple[int, int]]
-        ] = []  # per run: (begin, end) ns per host step
+        self.others: list[list[Duration]] = []  # per run: of every other step
         self.edges: list[tuple[int, int]] = []  # (ns, ticks), to relate the clocks
 
     def begin(self) -> None:
         """A new run."""
         self.native.append([])
-        self.host.append([])
+        self.others.append([])
 
     def __call__(self, step: PreparedStep, values: Values) -> None:
         start = time.perf_counter_ns()
-        step.run(values)
+        event = step.run(values)
+        if event is not None:
+            event.wait()
+            self.others[-1].append(event.duration())
+            return
         end = time.perf_counter_ns()
         if isinstance(step, NativeCall):
             for k in step.step.kernels:
@@ -166,7 +199,7 @@ class _Watch:
                 self.edges.append((start, self.stamps[step.step.kernels[0].number]))
                 self.edges.append((end, self.stamps[step.step.kernels[-1].number + 1]))
         else:
-            self.host[-1].append((start, end))
+            self.others[-1].append(Duration((end - start) * 1e-9))
 
     def seconds_per_tick(self) -> float:
         """What the two clocks say from each run to the one half of all runs later: the median.
@@ -227,10 +260,9 @@ def _rows(
         .astype(float)
     )
     native_seconds = np.median((native[..., 1] - native[..., 0]) * tick, axis=0)
-    host = np.array(watch.host, float).reshape(len(watch.host), -1, 2)
-    host_seconds = np.median((host[..., 1] - host[..., 0]) * 1e-9, axis=0)
-    total = float(native_seconds.sum() + host_seconds.sum()) or 1.0
-    natives, hosts = iter(native_seconds), iter(host_seconds)
+    others = list(map(_median, zip(*watch.others, strict=True)))
+    total = float(native_seconds.sum() + sum(d.seconds for d in others)) or 1.0
+    natives, durations = iter(native_seconds), iter(others)
     mixes = instruction_mix.of_kernels(
         plan.model.objects, (k.symbol for k in plan.model.kernels)
     )
@@ -247,19 +279,51 @@ def _rows(
                 rows.append(KernelTime(k.name, "native", k.nodes, repeat, s, at, *work))
                 at += s
             continue
-        s = float(next(hosts))
-        name, nodes = _title(step)
-        rows.append(
-            KernelTime(name, "host", nodes, repeat, s, at, 0, 0, s / total, None)
-        )
-        at += s
+        rows.append(_other(step, next(durations), repeat, at, total))
+        at += rows[-1].seconds
     return tuple(rows)
 
 
-def _title(step: HostCall | Copy) -> tuple[str, tuple[str, ...]]:
-    if isinstance(step, HostCall):
-        return step.step.op, (step.step.node,)
-    return f"copy {step.step.target.tensor.name}", ()
+def _median(durations: Sequence[Duration]) -> Duration:
+    """The one in the middle."""
+    return sorted(durations, key=lambda d: d.seconds)[len(durations) // 2]
+
+
+def _other(
+    step: PreparedStep, took: Duration, repeat: int, at: float, total: float
+) -> KernelTime:
+    """The row of a step that is no native call."""
+    kind: Literal["host", "device"] = "host"
+    device, flops, moved = HOST, 0, 0
+    nodes: tuple[str, ...] = ()
+    match step:
+        case HostCall():
+            name, nodes = step.step.op, (step.step.node,)
+        case Launch():
+            record = step.step
+            kind, device, name, nodes = (
+                "device",
+                record.device,
+                record.name,
+                record.nodes,
+            )
+            flops, moved = record.flops, record.bytes
+        case DeviceCopy():
+            kind, device, moved = (
+                "device",
+                step.step.device,
+                step.step.target.tensor.nbytes,
+            )
+            way = "to" if step.step.inward else "from"
+            name = f"copy {step.step.source.tensor.name} {way} {device}"
+        case Copy():
+            name = f"copy {step.step.target.tensor.name}"
+        case NativeCall():
+            raise AssertionError("a native call has a row for each of its kernels")
+    return KernelTime(
+        name, kind, nodes, repeat, took.seconds, at, flops, moved, took.seconds / total,
+        None, None, device, took.cycles, took.clock, took.simulated,
+    )  # fmt: skip
 
 
 def _roofline(

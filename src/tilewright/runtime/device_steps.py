@@ -1,0 +1,157 @@
+"""The steps of a model that are for devices, prepared to run.
+
+A copy keeps host memory in use until its event is over: `Transfers` holds such events, and the
+executor waits for them before the host touches memory again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import TilewrightError
+from tilewright.runtime import devices
+from tilewright.runtime.device import Bytes, Device, Event, Program, Queue, Region
+from tilewright.runtime.model import CompiledModel, DeviceCopyStep, LaunchStep, Slot
+
+if TYPE_CHECKING:
+    from tilewright.runtime.call import Values
+
+
+@dataclass(eq=False, slots=True)
+class OpenDevice:
+    """A device with what a model needs there: programs by number, constants by place and size."""
+
+    device: Device
+    arena_bytes: int
+    programs: dict[int, Program] = field(default_factory=dict)
+    constants: dict[tuple[int, int], Region] = field(default_factory=dict)
+
+    def memory(self) -> DeviceMemory:
+        """An arena for one running call, and what its queues are made for."""
+        return DeviceMemory(self, self.device.allocate(self.arena_bytes))
+
+
+def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice]:
+    """The devices of a model, with its programs loaded and its constants copied there.
+
+    Raises ArtifactError for a device that is not there, and for code that is not the device's.
+    """
+    found = {n: OpenDevice(devices.find(n), size) for n, size in model.devices.items()}
+    for step in model.launches:
+        opened = found[step.device]
+        try:
+            if step.program not in opened.programs:
+                code = model.programs[step.program]
+                opened.programs[step.program] = opened.device.load(code)
+        except TilewrightError as error:
+            raise error.at(f"kernel {step.name!r}") from error.__cause__
+        fixed = (s for s in step.arguments if s.kind == "constant")
+        _upload(opened, fixed, constants)
+    return found
+
+
+def _upload(opened: OpenDevice, slots: Iterable[Slot], constants: Bytes) -> None:
+    """Copy those constants to the device that are not there yet."""
+    queue = opened.device.queue()
+    for slot in slots:
+        key = slot.at, slot.tensor.nbytes
+        if key in opened.constants:
+            continue
+        place = Region(opened.device.allocate(key[1]), 0, key[1])
+        queue.write(place, constants[slot.at : slot.at + key[1]]).wait()
+        opened.constants[key] = place
+
+
+class DeviceMemory:
+    """What one running call has on a device: an arena, and a queue."""
+
+    def __init__(self, opened: OpenDevice, arena: Any) -> None:
+        self.opened: Final = opened
+        self.arena: Final = arena
+        self._queues: dict[bool, Queue] = {}
+
+    def queue(self, timed: bool) -> Queue:
+        """The queue of the call; a timed one while it is profiled."""
+        if timed not in self._queues:
+            self._queues[timed] = self.opened.device.queue(timed)
+        return self._queues[timed]
+
+    def region(self, slot: Slot) -> Region:
+        """The bytes of a slot on the device."""
+        size = slot.tensor.nbytes
+        if slot.kind == "constant":
+            return self.opened.constants[slot.at, size]
+        return Region(self.arena, slot.at, size)
+
+
+@dataclass(eq=False, slots=True)
+class Transfers:
+    """Copies under way: host memory that a device still reads, and that it still writes."""
+
+    reading: list[Event] = field(default_factory=list)
+    writing: list[Event] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Wait until the host may read and write all of its memory."""
+        self.arrived()
+        _wait(self.reading)
+
+    def arrived(self) -> None:
+        """Wait until everything that devices write into host memory is there."""
+        _wait(self.writing)
+
+
+def _wait(events: list[Event]) -> None:
+    while events:
+        events.pop(0).wait()
+
+
+class DeviceCopy:
+    """A copy to or from a device."""
+
+    def __init__(self, step: DeviceCopyStep) -> None:
+        self.step = step
+
+    def run(self, values: Values) -> Event:
+        """Begin the copy."""
+        step, transfers = self.step, values.transfers
+        memory = values.frame.devices[step.device]
+        queue = memory.queue(values.timed)
+        if step.inward:
+            transfers.arrived()
+            source = flat(values.array(step.source))
+            event = queue.write(memory.region(step.target), source)
+            transfers.reading.append(event)
+        else:
+            target = flat(values.array(step.target))
+            event = queue.read(target, memory.region(step.source))
+            transfers.writing.append(event)
+        return event
+
+
+class Launch:
+    """A launch of a device's program."""
+
+    def __init__(self, step: LaunchStep, opened: OpenDevice) -> None:
+        self.step = step
+        self.program = opened.programs[step.program]
+
+    def run(self, values: Values) -> Event:
+        """Begin the launch. Raises ExecutionError naming the kernel if it fails at once."""
+        step = self.step
+        memory = values.frame.devices[step.device]
+        regions: Sequence[Region] = [memory.region(s) for s in step.arguments]
+        try:
+            return memory.queue(values.timed).launch(self.program, regions)
+        except TilewrightError as error:
+            raise error.at(f"kernel {step.name!r}") from error.__cause__
+
+
+def flat(array: np.ndarray[Any, Any]) -> Bytes:
+    """The bytes of an array in C order, as they lie in memory."""
+    found: Bytes = array.reshape(-1).view(np.uint8)
+    return found

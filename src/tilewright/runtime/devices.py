@@ -1,0 +1,63 @@
+"""Finding devices by name: our own, those of installed packages, those a program registers.
+
+An installed package says in its metadata that it supplies a device: an entry point of the group
+`tilewright.devices`, whose name is the device's and whose value makes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final
+
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime.device import Device
+
+GROUP: Final = "tilewright.devices"  # of entry points
+Make = Callable[[], Device]
+
+# Only these modules are ever imported: an artifact names a device, never a module.
+_OWN: Final[Mapping[str, str]] = {
+    "vta": "tilewright.targets.vta.device:make",
+}
+_makers: dict[str, Make] = {}
+
+
+def register(name: str, make: Make) -> None:
+    """Make `make()` the device of that name, once it is first used."""
+    _makers[name] = make
+    find.cache_clear()
+
+
+@cache
+def find(name: str) -> Device:
+    """The device of that name, the same one each time.
+
+    Raises ArtifactError (TW-DEVICE) for one that is unknown or cannot be made.
+    """
+    try:
+        made = _maker(name)
+        return made()
+    except ImportError as error:
+        raise ArtifactError(
+            f"the device {name!r} cannot be imported: {error}", code="TW-DEVICE"
+        ) from error
+
+
+def _maker(name: str) -> Make:
+    if name in _makers:
+        return _makers[name]
+    if name in _OWN:
+        module, function = _OWN[name].split(":")
+        make: Make = getattr(importlib.import_module(module), function)
+        return make
+    for place in entry_points(group=GROUP, name=name):
+        found: Make = place.load()
+        return found
+    raise ArtifactError(
+        f"the model needs the device {name!r}, which is not there",
+        code="TW-DEVICE",
+        hint="install the package that supplies it, or register it before loading the model",
+    )
