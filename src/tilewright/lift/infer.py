@@ -39,10 +39,16 @@ def infer(program: n.Part, env: Mapping[n.Param, Type] | None = None) -> Typing:
     expects and what it found.
     """
     scope = Scope(dict(env or {}))
+    params, found = infer_in(program, scope)
+    return Typing(params, found, tuple(scope.conditions))
+
+
+def infer_in(program: n.Part, scope: Scope) -> tuple[Types, Type]:
+    """The types of a program's parameters and its result, as `infer`, in a scope."""
     if isinstance(program, n.Term):
         for p in n.free_params(program):
             _param(p, scope)
-        return Typing((), type_of(program, scope), tuple(scope.conditions))
+        return (), type_of(program, scope)
     if not isinstance(program, n.Lambda):
         raise InputError(
             "the types of its arguments are not known",
@@ -51,7 +57,7 @@ def infer(program: n.Part, env: Mapping[n.Param, Type] | None = None) -> Typing:
             hint="make it a program: fun(lambda x: ..., f32[n])",
         )
     types = tuple(_param(p, scope) for p in program.params)
-    return Typing(types, result(program, types, scope), tuple(scope.conditions))
+    return types, result(program, types, scope)
 
 
 def type_of(term: n.Term, scope: Scope) -> Type:

@@ -19,17 +19,30 @@ Types = tuple[Type, ...]
 
 @dataclass(slots=True)
 class Scope:
-    """The types of the parameters in sight; conditions are gathered for the whole program."""
+    """The types of the parameters in sight; conditions are gathered for the whole program.
+
+    known: the types of terms; functions: the scopes in functions; peaks: the memory that parts take
+    (`memory.resident`). They hold for every program over these parameters, so that of a program
+    that changed a little only the changes are looked at.
+    """
 
     env: Mapping[n.Param, Type]
     conditions: dict[Condition, None] = field(default_factory=dict)
     known: dict[n.Term, Type] = field(default_factory=dict)
+    functions: dict[tuple[Sequence[n.Param], Types], Scope] = field(
+        default_factory=dict
+    )
+    peaks: dict[tuple[n.Part, Types | None, str], tuple[int, int]] = field(
+        default_factory=dict
+    )
 
     def inner(self, params: Sequence[n.Param], types: Types) -> Scope:
         """With the parameters of a function bound."""
-        return Scope(
-            {**self.env, **dict(zip(params, types, strict=True))}, self.conditions
-        )
+        key = tuple(params), types
+        if key not in self.functions:
+            env = {**self.env, **dict(zip(params, types, strict=True))}
+            self.functions[key] = Scope(env, self.conditions)
+        return self.functions[key]
 
     def require(
         self,

@@ -29,6 +29,8 @@ from tilewright.lift.nodes import (
 from tilewright.lift.types import Type
 
 Path = tuple[int, ...]
+# Types of terms and functions that are kept for the programs to come.
+_KNOWN = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +140,19 @@ def root_site(program: Fun) -> Site:
 
     Raises InputError if the types of the program do not fit.
     """
-    typing = infer.infer(program)
-    env = {p: p.type for p in free_params(program) if p.type is not None}
-    return Site(program, (), program, (), infer.Scope(env), typing.params)
+    free = tuple(p for p in free_params(program) if p.type is not None)
+    scope = _scope(free)
+    if len(scope.known) + len(scope.functions) > _KNOWN:
+        _scope.cache_clear()
+        scope = _scope(free)
+    types, _ = infer.infer_in(program, scope)
+    return Site(program, (), program, (), scope, types)
+
+
+@lru_cache(maxsize=16)
+def _scope(free: tuple[Param, ...]) -> infer.Scope:
+    """What programs over these free parameters have in common: one changes into the next."""
+    return infer.Scope({p: p.type for p in free if p.type is not None})
 
 
 def site(program: Fun, path: Path) -> Site:

@@ -10,9 +10,10 @@ from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.exhaustive import combinations
+from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
 from tilewright.targets.npu.mapping import mapped
-from tilewright.targets.npu.search import operators_of, search
+from tilewright.targets.npu.search import search
 
 SMALL = {
     "layer": lambda: layer(96, 64),
@@ -73,16 +74,18 @@ def test_a_candidate_takes_what_its_derivation_takes(
 ) -> None:
     """Rules evaluated where operators are met make the instructions that the derivation makes."""
     on = npu.MACHINES[machine]
-    (form,) = to_operators(derive(program, npu.rules(0)))
-    every = list(combinations(on, tuple(operators_of(form.program))))
+    (derivation,) = to_operators(derive(program, npu.rules(0)))
+    form = Form(derivation.program)
+    every = list(combinations(on, tuple(form.operators)))
     for choices in every[:: max(len(every) // 3, 1)]:
-        candidate = Candidate(form.program, choices)
-        made = mapped(form, candidate, on)
-        assert made.program.instructions == candidate.program(on).instructions
+        candidate = Candidate(form, choices)
+        made = mapped(derivation, candidate, on)
+        assert made.program.instructions == candidate.assembled(on).program.instructions
         assert made.timing.cycles == candidate.cycles(on)
 
 
 def test_the_search_is_deterministic() -> None:
-    forms = [form.program for form in to_operators(derive(layer(96, 64), npu.rules(0)))]
+    derivations = to_operators(derive(layer(96, 64), npu.rules(0)))
+    forms = [Form(derivation.program) for derivation in derivations]
     first, second = (search(forms, npu.MACHINES["full"]) for _ in range(2))
     assert first == second

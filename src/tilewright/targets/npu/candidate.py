@@ -1,46 +1,36 @@
-"""The simulated time of a choice of sizes, without building its derivation.
+"""A candidate: a choice of sizes for every operator of a program, and its simulated time.
 
-The rule of a choice makes of an operator a small program. That is evaluated wherever the operator
-is met, so a candidate becomes instructions in milliseconds: the same that its derivation ends in.
+It becomes instructions in milliseconds, without its derivation (`expansion`): the same ones that
+the derivation ends in.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import inf
 
-from tilewright.expr.nodes import const
-from tilewright.lift.derive import derive, places
-from tilewright.lift.lambdas import key as canonical
-from tilewright.lift.match import device_name
-from tilewright.lift.nodes import DeviceOp, Lambda, Param, apply
-from tilewright.targets.npu.codegen import assemble
+from tilewright.targets.npu.codegen import Assembled, assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
-from tilewright.targets.npu.evaluate import evaluate
-from tilewright.targets.npu.isa import Program
+from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.machine import Machine
-from tilewright.targets.npu.operator import Key
-from tilewright.targets.npu.rules import rules, schemas
-from tilewright.targets.npu.sizes import Choice, Choices
+from tilewright.targets.npu.sizes import Choices
 from tilewright.targets.npu.spaces import place
-from tilewright.targets.npu.timing import time
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A program of operators of any size, and what is done with each of them."""
 
-    form: Lambda
+    form: Form
     choices: Choices
 
     def __hash__(self) -> int:
         return hash((self.form, frozenset(self.choices.items())))
 
-    def program(self, machine: Machine) -> Program:
+    def assembled(self, machine: Machine) -> Assembled:
         """Its instructions. Raises NPUError (CAPACITY) if they do not fit on the machine."""
         for chip in budgets(machine):
-            made = evaluate(self.form, lambda key: _way(key, self.choices.get(key)))
+            made = self.form.tasks(self.choices)
             place(made, chip)
             try:
                 return assemble(made, machine)
@@ -52,7 +42,7 @@ class Candidate:
     def cycles(self, machine: Machine) -> float:
         """Of its program; infinite if it does not fit."""
         try:
-            return time(self.program(machine), machine).cycles
+            return self.assembled(machine).timing.cycles
         except NPUError as error:
             if error.code != CAPACITY:
                 raise
@@ -68,19 +58,3 @@ def budgets(machine: Machine) -> list[int]:
     while found[-1] > 16:
         found.append(found[-1] // 2)
     return [*found, 0]
-
-
-@lru_cache(maxsize=4096)
-def _way(key: Key, choice: Choice | None) -> Lambda | None:
-    """The operator after the rule, as a function of its operands."""
-    if choice is None:
-        return None
-    name, sizes = key
-    schema, lengths = schemas()[name], tuple(map(const, sizes))
-    operands = tuple(Param(f"x{i}", t) for i, t in enumerate(schema.operands(*lengths)))
-    op = DeviceOp(
-        device_name(name, sizes), sizes, canonical(schema.at(*lengths).meaning)
-    )
-    start = derive(Lambda(operands, apply(op, *operands)), rules(0))
-    place, *_ = places(start.program)
-    return start.at(place, choice.rule, dict(choice.sizes)).program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -21,13 +21,23 @@ STEP_LIMIT = 10_000_000
 @dataclass(frozen=True, slots=True)
 class Step:
     """An instruction at work. operator: of the machine, that it uses. shape: of the chain's value
-    after it. addresses: of its operand, which has this shape too."""
+    after it."""
 
     index: int
     instruction: Instruction
     operator: Operator | None
     shape: Shape
-    addresses: Addresses | None
+
+    @property
+    def addresses(self) -> Addresses | None:
+        """Of its operand; one dimension for vectors, two for matrices."""
+        i = self.instruction
+        if not i.memory:
+            return None
+        found = np.array(i.address)
+        for count, step in axes(i):
+            found = np.add.outer(found, step * np.arange(count))
+        return found
 
     @property
     def where(self) -> str:
@@ -58,12 +68,12 @@ def steps(
             )
         try:
             phase = _phase(phase, instruction)
-            addresses = _addresses(instruction, machine)
+            _check(instruction, machine)
             shape, operator = _RULES[instruction.op](instruction, shape, machine)
         except _Fault as fault:
             at = where(index, instruction)
             raise NPUError(fault.message, where=at, hint=fault.hint) from None
-        yield Step(index, instruction, operator, shape, addresses)
+        yield Step(index, instruction, operator, shape)
     if phase != "start":
         last = len(program.instructions) - 1
         raise NPUError(
@@ -101,41 +111,32 @@ def _phase(before: str, instruction: Instruction) -> str:
     return phase
 
 
-def _addresses(instruction: Instruction, machine: Machine) -> Addresses | None:
-    """The operand's addresses; one dimension for vectors, two for matrices."""
-    i = instruction
+def axes(i: Instruction) -> list[tuple[int, int]]:
+    """Where its operand lies, from its address on: the counts and steps of its dimensions."""
+    if "n" in FORMS[i.op].fields:
+        return [(i.n, i.step)]
+    return [(i.rows, i.step if i.op == "m_rd" else i.columns), (i.columns, i.across)]
+
+
+def _check(i: Instruction, machine: Machine) -> None:
+    """Raises _Fault for an operand that does not lie in its memory."""
     if not i.memory:
-        return None
+        return
     if i.memory not in FORMS[i.op].memories:
         raise _Fault(f"{i.op} cannot use {i.memory!r}", f"use {FORMS[i.op].memories}")
-    if "n" in i.operands:
-        axes = [(i.n, i.step)]
-    else:
-        axes = [
-            (i.rows, i.step if i.op == "m_rd" else i.columns),
-            (i.columns, i.across),
-        ]
-    most = machine.elements(i.memory)
-    _check(i, axes, most)
-    found = np.array(i.address)
-    for count, step in axes:
-        found = np.add.outer(found, step * np.arange(count))
-    return found
-
-
-def _check(i: Instruction, axes: Sequence[tuple[int, int]], most: int) -> None:
-    """Raises _Fault for what does not lie in a memory of so many elements."""
-    if min(count for count, _ in axes) < 1:
+    sides, most = axes(i), machine.elements(i.memory)
+    if min(sides)[0] < 1:
         raise _Fault("a size below 1", "sizes count elements")
-    ends = [(count - 1) * step for count, step in axes]
-    low = i.address + sum(end for end in ends if end < 0)
-    high = i.address + sum(end for end in ends if end > 0)
+    low = high = i.address
+    for count, step in sides:
+        end = (count - 1) * step
+        low, high = (low + end, high) if end < 0 else (low, high + end)
     if low < 0 or high >= most:
         raise _Fault(
             f"{i.memory} has {most} elements; {low} to {high} are used",
             "use smaller addresses",
         )
-    size = prod(count for count, _ in axes)
+    size = prod(count for count, _ in sides)
     if size > most:
         raise _Fault(
             f"{size} elements of {i.memory}, which has {most}", "repeat fewer of them"

@@ -9,6 +9,7 @@ is last read, any other in DRAM; one with `toOutput` is written to its place in 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,25 +17,35 @@ from numpy.typing import NDArray
 
 from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.errors import CAPACITY, NPUError
-from tilewright.targets.npu.evaluate import (
-    SHIFT,
-    Addresses,
-    Evaluated,
-    Task,
-    Value,
-    evaluate,
-    values_in,
-)
+from tilewright.targets.npu.evaluate import evaluate
 from tilewright.targets.npu.isa import OPCODES, Instruction, Program, Region
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.memory import Allocator, Registers
 from tilewright.targets.npu.order import Link, by_level, is_matrix, linked, ordered
 from tilewright.targets.npu.segments import Place, rows, runs
-from tilewright.targets.npu.timing import time
+from tilewright.targets.npu.tasks import (
+    OFFSET,
+    SHIFT,
+    Addresses,
+    Evaluated,
+    Operand,
+    Task,
+    Value,
+    values_in,
+)
+from tilewright.targets.npu.timing import Timing, time
 from tilewright.targets.npu.unread import extents, simplified
 
 # What a task writes where: the memories as one space of addresses.
 _VRF = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A program of the machine, and what it takes."""
+
+    program: Program
+    timing: Timing
 
 
 def generate(program: Lambda, machine: Machine) -> Program:
@@ -43,11 +54,11 @@ def generate(program: Lambda, machine: Machine) -> Program:
     Raises NPUError for an operator that the machine does not have at that size, for what is in no
     operator, and (TW-NPU-CAPACITY) for values that do not fit on the chip; `where` names it.
     """
-    return assemble(evaluate(program), machine)
+    return assemble(evaluate(program), machine).program
 
 
-def assemble(made: Evaluated, machine: Machine) -> Program:
-    """The program of tasks whose results have their memories, in the faster of two orders.
+def assemble(made: Evaluated, machine: Machine) -> Assembled:
+    """Tasks whose results have their memories as a program, in the faster of two orders.
 
     Raises NPUError as `generate`.
     """
@@ -59,12 +70,15 @@ def assemble(made: Evaluated, machine: Machine) -> Program:
                 hint=f"sizes of {task.operator}: {machine.sizes(task.operator) or 'none'}",
             )
     simplified(made)
-    deep = linked(made, ordered(made))
+    tasks = ordered(made)
+    read = _read_in(made, tasks)
+    deep = linked(made, tasks)
     wide = by_level(deep)
     found, refused = [], None
     for chains in (deep,) if deep == wide else (deep, wide):
         try:
-            found.append(_Generator(made, machine, extents(made)).program(chains))
+            program = _Generator(made, machine, read).program(chains)
+            found.append(Assembled(program, time(program, machine)))
         except NPUError as error:
             if error.code != CAPACITY:
                 raise
@@ -72,26 +86,44 @@ def assemble(made: Evaluated, machine: Machine) -> Program:
     if not found:
         assert refused is not None
         raise refused
-    return min(found, key=lambda program: time(program, machine).cycles)
+    return min(found, key=lambda one: one.timing.cycles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What tasks and outputs read: how many elements of each value, and how often values and
+    operands (by their keys)."""
+
+    elements: NDArray[np.int64]
+    values: Counter[int]
+    operands: Counter[bytes]
+
+
+def _read_in(made: Evaluated, tasks: list[Task]) -> _Read:
+    values = Counter(v for out in made.outputs for v in values_in(out))
+    values.update(v for task in tasks for v in task.reads)
+    operands = Counter(operand.key for task in tasks for operand in task.operands)
+    return _Read(extents(made), values, operands)
 
 
 @dataclass(slots=True)
 class _Generator:
     made: Evaluated
     machine: Machine
-    read: NDArray[np.int64]  # how many elements, of each value
+    read: _Read
     code: list[Instruction] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
     base: dict[int, int] = field(default_factory=dict)
     bases: Addresses = field(init=False)
     dram: int = 0
-    uses: Counter[int] = field(default_factory=Counter)
-    reads: Counter[bytes] = field(default_factory=Counter)
+    inputs: int = 0
+    uses: Counter[int] = field(init=False)
     vectors: Registers = field(init=False)
     matrices: Registers = field(init=False)
 
     def __post_init__(self) -> None:
         self.bases = np.zeros(len(self.made.values), np.int64)
+        self.uses = self.read.values.copy()
         of = self.machine.elements
         self.vectors = Registers(Allocator("vrf", of("vrf")))
         self.matrices = Registers(Allocator("mrf", of("mrf")))
@@ -99,15 +131,9 @@ class _Generator:
     def program(self, chains: list[list[Link]]) -> Program:
         """All of it, chain by chain."""
         inputs = [self._region(v.name, v.shape or (1,), v) for v in self.made.inputs]
-        constants = [v for v in self.made.values if v.constant is not None]
-        for v in constants:
-            self._in_dram(v)
+        self.inputs = self.dram
+        constants = self._constants()
         outputs = self._outputs()
-        for link in (link for chain in chains for link in chain):
-            self.uses.update(link.task.reads)
-            self.reads.update(map(_key, link.task.operands))
-        for out in self.made.outputs:
-            self.uses.update(values_in(out))
         for chain in chains:
             self._chain(chain)
         for region, out in zip(outputs, self.made.outputs, strict=True):
@@ -116,11 +142,7 @@ class _Generator:
             tuple(self.code),
             tuple(inputs),
             tuple(outputs),
-            tuple(
-                (self.base[v.number], v.constant)
-                for v in constants
-                if v.constant is not None
-            ),
+            constants,
             tuple(self.notes),
         )
 
@@ -138,6 +160,14 @@ class _Generator:
     def _in_dram(self, value: Value) -> None:
         self._put(value, self.dram)
         self.dram += value.size
+
+    def _constants(self) -> tuple[tuple[int, float], ...]:
+        """The numbers that are read, and their places."""
+        found = [(v.constant, v) for v in self.made.values if v.constant is not None]
+        used = [(x, v) for x, v in found if self.read.values[v.number]]
+        for _, v in sorted(used, key=lambda pair: (pair[0], pair[1].name)):
+            self._in_dram(v)
+        return tuple((self.base[v.number], x) for x, v in used)
 
     def _outputs(self) -> list[Region]:
         """Regions, and the results that are made right in them."""
@@ -174,7 +204,7 @@ class _Generator:
         sides = [self._side(link) for link in chain]
         start = first.task.operands[first.flow]
         reads = (
-            self._read_matrix(start)
+            self._read_matrix(start.addresses)
             if is_matrix(first.task)
             else self._read_vector(start)
         )
@@ -207,7 +237,11 @@ class _Generator:
 
     def _stored(self, value: Value) -> int:
         """How many elements of a result are written: as many as are read again."""
-        return int(self.read[value.number]) if len(value.shape) == 1 else value.size
+        return (
+            int(self.read.elements[value.number])
+            if len(value.shape) == 1
+            else value.size
+        )
 
     def _place(self, value: Value, where: str) -> Place:
         """Where a result goes."""
@@ -230,9 +264,7 @@ class _Generator:
     # -- operands
 
     def _physical(self, addresses: Addresses) -> Addresses:
-        return np.asarray(
-            self.bases[addresses >> SHIFT] + (addresses & ((1 << SHIFT) - 1))
-        )
+        return np.asarray(self.bases[addresses >> SHIFT] + (addresses & OFFSET))
 
     def _put(self, value: Value, address: int) -> None:
         """A value is there from now on."""
@@ -247,30 +279,48 @@ class _Generator:
         if len(task.operands) == 1:
             return None
         operand = task.operands[1 - link.flow]
-        if operand.ndim == 2:
+        if operand.addresses.ndim == 2:
             return self._matrix(operand, task)
-        (run, *more) = runs(self._physical(operand))
+        (run, *more) = runs(self._physical(operand.addresses))
         if not more and run.start >= _VRF:
             return Place("vrf", run.start - _VRF, run.step)
         return self._staged(operand, task.title)
 
-    def _staged(self, operand: Addresses, where: str) -> Place:
+    def _staged(self, operand: Operand, where: str) -> Place:
         """A vector in the registers, brought there if it is not."""
-        place, known = self.vectors.copy(_key(operand), operand.size, where)
+        size = operand.addresses.size
+        place, known = self.vectors.copy(operand.key, size, where)
         if not known:
-            self._move(operand, Place("vrf", place), f"operand of {where}")
+            to = Place("vrf", place)
+            self._move(operand.addresses, to, f"operand of {where}")
         return Place("vrf", place)
 
-    def _matrix(self, operand: Addresses, task: Task) -> Place:
-        """A tile in the matrix registers. Zeros to the right and below are not read."""
-        place, known = self.matrices.copy(_key(operand), operand.size, task.title)
+    def _matrix(self, operand: Operand, task: Task) -> Place:
+        """A tile in the matrix registers."""
+        size = operand.addresses.size
+        place, known = self.matrices.copy(operand.key, size, task.title)
         if not known:
-            reads = self._read_matrix(self._without_zeros(operand))
+            loads = self._loads(operand)
             self.notes.append((len(self.code), f"matrix of {task.title}"))
-            r, c = operand.shape
+            r, c = operand.addresses.shape
             write = Instruction("m_wr", "mrf", place, rows=r, columns=c)
-            self.code += [*reads, write, Instruction("end_chain")]
+            self.code += [*loads, write, Instruction("end_chain")]
         return Place("mrf", place)
+
+    def _loads(self, operand: Operand) -> Sequence[Instruction]:
+        """The reads of a tile. Zeros to the right and below are not read.
+
+        Inputs are at the same places in all programs of a form, so their reads are kept.
+        """
+        if operand.loads is not None:
+            return operand.loads
+        tile = self._without_zeros(operand.addresses)
+        before = len(self.code)
+        loads = tuple(self._read_matrix(tile))
+        given = operand.fixed and int(self._physical(tile).max()) < self.inputs
+        if given and len(self.code) == before:
+            operand.loads = loads
+        return loads
 
     def _without_zeros(self, operand: Addresses) -> Addresses:
         zeros = [v.number for v in self.made.values if v.constant == 0.0]
@@ -280,21 +330,25 @@ class _Generator:
             return operand[: r[-1] + 1, : c[-1] + 1]
         return operand
 
-    def _read_vector(self, operand: Addresses) -> list[Instruction]:
+    def _read_vector(self, operand: Operand) -> list[Instruction]:
         """The reads of the value that a chain begins with; copied if it is read again."""
-        physical = self._physical(operand)
-        found = list(runs(physical))
-        again = self.reads[_key(operand)] > 1
-        if found[0].start < _VRF and operand.size > 1 and again:
+        found = list(runs(self._physical(operand.addresses)))
+        again = self.read.operands[operand.key] > 1
+        size = operand.addresses.size
+        if found[0].start < _VRF and size > 1 and again:
             place = self._staged(operand, "the chains that read it")
-            return [Instruction("v_rd", "vrf", place.address, n=operand.size)]
+            return [Instruction("v_rd", "vrf", place.address, n=size)]
         return [_read(run.start, n=run.count, step=run.step) for run in found]
 
     def _read_matrix(self, operand: Addresses) -> list[Instruction]:
-        straight = np.array(operand)
-        steps = np.diff(self._physical(operand))
-        for i in np.flatnonzero((steps != steps[:, :1]).any(axis=1)):
-            straight[i] = self._straightened(operand[i])
+        straight, physical = operand, self._physical(operand)
+        steps = np.diff(physical)
+        crooked = np.flatnonzero((steps != steps[:, :1]).any(axis=1))
+        if crooked.size:
+            straight = np.array(operand)
+            for i in crooked:
+                straight[i] = self._straightened(operand[i])
+            physical = self._physical(straight)
         return [
             _read(
                 b.start,
@@ -304,7 +358,7 @@ class _Generator:
                 step=b.step,
                 across=b.across,
             )
-            for b in rows(self._physical(straight))
+            for b in rows(physical)
         ]
 
     def _straightened(self, row: Addresses) -> Addresses:
@@ -329,8 +383,3 @@ def _read(physical: int, op: str = "v_rd", **fields: int) -> Instruction:
     return Instruction(
         op, "vrf" if on_chip else "dram", physical - _VRF * on_chip, **fields
     )
-
-
-def _key(operand: Addresses) -> bytes:
-    """What a copy is of: shape and elements."""
-    return repr(operand.shape).encode() + np.ascontiguousarray(operand).tobytes()

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from math import prod
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.expr.interp import evaluate as evaluated
 from tilewright.expr.nodes import Expr, const
@@ -26,89 +24,14 @@ from tilewright.lift.lengths import evaluate as number
 from tilewright.lift.sizes import leaves, specialized
 from tilewright.lift.types import Array, Scalar, TupleType, Type
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.operator import Key, operator_of
+from tilewright.targets.npu.operator import operator_of
+from tilewright.targets.npu.tasks import Addresses, Evaluated, Value
 
-SHIFT = 32
-Addresses: TypeAlias = NDArray[np.int64]
 View: TypeAlias = Any  # Addresses, or a tuple of Views
 
 
-@dataclass(slots=True, eq=False)
-class Value:
-    """Something in memory. space: "chip", "dram" or "output"; constant: the number that it is."""
-
-    number: int
-    name: str
-    shape: tuple[int, ...]
-    space: str
-    constant: float | None = None
-
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return prod(self.shape)
-
-    @property
-    def addresses(self) -> Addresses:
-        """All of its elements."""
-        return (self.number << SHIFT) + np.arange(self.size).reshape(self.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """One application of a device operator."""
-
-    operator: str
-    sizes: tuple[int, ...]
-    operands: tuple[Addresses, ...]
-    result: Value
-
-    @property
-    def title(self) -> str:
-        """`MVMul128x64`."""
-        return self.operator + "x".join(map(str, self.sizes))
-
-    @cached_property
-    def reads(self) -> list[int]:
-        """The numbers of the values that its operands are of, each once for an operand."""
-        return [v for operand in self.operands for v in values_in(operand)]
-
-
-def values_in(addresses: Addresses) -> list[int]:
-    """The numbers of the values that elements belong to, in order of appearance."""
-    numbers = addresses.ravel() >> SHIFT
-    first = np.flatnonzero(np.diff(numbers)) + 1
-    return list(dict.fromkeys([int(numbers[0]), *numbers[first].tolist()]))
-
-
-@dataclass(slots=True)
-class Evaluated:
-    """All values by number, tasks in the order of evaluation, and where the outputs are."""
-
-    values: list[Value] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    inputs: list[Value] = field(default_factory=list)
-    outputs: list[Addresses] = field(default_factory=list)
-
-    def new(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        space: str,
-        constant: float | None = None,
-    ) -> Value:
-        """One more value."""
-        value = Value(len(self.values), name, shape, space, constant)
-        self.values.append(value)
-        return value
-
-
-# What an operator of some sizes is made of; None: it is one task.
-Ways: TypeAlias = Callable[[Key], n.Lambda | None]
-
-
-def evaluate(program: n.Lambda, ways: Ways = lambda key: None) -> Evaluated:
-    """The tasks of a program whose lengths are numbers, with operators taken apart in these ways.
+def evaluate(program: n.Lambda) -> Evaluated:
+    """The tasks of a program whose lengths are numbers.
 
     Raises NPUError for a scalar function that is in no device operator, for a pattern that a
     machine of vectors has no meaning for, and InputError for ill-typed programs.
@@ -123,7 +46,7 @@ def evaluate(program: n.Lambda, ways: Ways = lambda key: None) -> Evaluated:
         ]
         made.inputs += values
         env[p] = _nested(t, iter([v.addresses for v in values]))
-    result = _Scope(env, made, _Shared(ways)).value(fixed.body)
+    result = _Scope(env, made, _Shared()).value(fixed.body)
     made.outputs = list(_flat(result))
     return made
 
@@ -191,9 +114,8 @@ def _length(view: View) -> int:
 class _Shared:
     """What all scopes have in common. space: where results are made now."""
 
-    ways: Ways
     space: str = "dram"
-    constants: dict[float, Value] = field(default_factory=dict)
+    constants: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -229,10 +151,10 @@ class _Scope:
         raise TypeError(type(term).__name__)
 
     def _constant(self, x: float) -> Addresses:
-        known = self.shared.constants
-        if x not in known:
-            known[x] = self.made.new(repr(x), (), "dram", x)
-        return known[x].addresses
+        known, name = self.shared.constants, repr(x)
+        if name not in known:
+            known[name] = self.made.new(name, (), "dram", x)
+        return known[name].addresses
 
     def call(self, f: n.Fun, args: Sequence[View]) -> View:
         expected = arity(f)
@@ -252,22 +174,9 @@ class _Scope:
 
 
 def _device_op(f: n.DeviceOp, s: _Scope, *args: View) -> View:
-    name, _ = key = operator_of(f)
-    way = s.shared.ways(key)
-    if way is not None:
-        return _lambda(way, s, *args)
-    shape = _SHAPES[name](f.sizes) if name in _SHAPES else f.sizes
-    result = s.made.new(f"t{len(s.made.tasks)}", shape, s.shared.space)
-    s.made.tasks.append(Task(name, f.sizes, tuple(args), result))
-    return result.addresses
-
-
-_SHAPES: Mapping[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
-    "MVMul": lambda sizes: sizes[:1],
-    "MMMul": lambda sizes: (sizes[0], sizes[2]),
-    "VReduceAdd": lambda sizes: (1,),
-    "VReduceMax": lambda sizes: (1,),
-}
+    operands = tuple(map(s.made.operand, args))
+    name, sizes = operator_of(f)
+    return s.made.apply(name, sizes, operands, s.shared.space).addresses
 
 
 def _to(f: n.To, s: _Scope, *args: View) -> View:

@@ -11,12 +11,13 @@ from tilewright.lift.nodes import Lambda
 from tilewright.search import Limits, Stop, exhaustive
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.mapping import map_onto
 from tilewright.targets.npu.operator import Key
 from tilewright.targets.npu.rules import rules
-from tilewright.targets.npu.search import operators_of, options
+from tilewright.targets.npu.search import options
 from tilewright.targets.npu.sizes import Choice, Choices
 
 
@@ -55,8 +56,9 @@ def survey(program: Lambda, machine: Machine, limit: int = 5000) -> Survey:
 def _candidates(program: Lambda, machine: Machine) -> Iterator[Candidate]:
     """Every combination of choices for every form of a program in operators."""
     for form in to_operators(derive(program, rules(0))):
-        for choices in combinations(machine, tuple(operators_of(form.program))):
-            yield Candidate(form.program, choices)
+        whole = Form(form.program)
+        for choices in combinations(machine, tuple(whole.operators)):
+            yield Candidate(whole, choices)
 
 
 def combinations(machine: Machine, keys: tuple[Key, ...]) -> Iterator[Choices]:

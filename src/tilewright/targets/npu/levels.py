@@ -11,22 +11,25 @@ All of it is one derivation: rules applied at places, recorded, replayable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from tilewright.ir.node import postorder
 from tilewright.ir.strategy import Strategy
-from tilewright.lift.derive import Derivation, places
+from tilewright.lift.derive import Derivation
 from tilewright.lift.lambdas import opened
 from tilewright.lift.nodes import (
     AnyMap,
     AnyReduce,
     Apply,
     DeviceOp,
+    Lambda,
     Literal,
+    Part,
     Reduce,
     ScalarFun,
 )
-from tilewright.lift.sites import Site, root_site, walk
+from tilewright.lift.sites import Path, root_site, site, walk
 from tilewright.lift.strategies import (
     Focus,
     normalize,
@@ -39,7 +42,7 @@ from tilewright.lift.strategies import (
 )
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY
-from tilewright.targets.npu.operator import Key, operator_of
+from tilewright.targets.npu.operator import operator_of
 from tilewright.targets.npu.sizes import Choice, Choices
 
 MATRICES = ("MMMul", "MVMul", "MVAdd", "MMAdd")
@@ -164,28 +167,63 @@ def _scalars(derivation: Derivation) -> list[ScalarFun]:
 
 def in_sizes(derivation: Derivation, choices: Choices) -> Derivation:
     """Every operator one of the machine's, by a choice for each."""
-    tidy = _first(*TIDY)
-    while (found := _next(derivation, choices)) is not None:
-        place, choice = found
-        derivation = run(tidy, derivation.at(place, choice.rule, dict(choice.sizes)))
+    derivation = run(normalize(_TIDY), derivation)
+    while (found := _next(derivation.program, choices)) is not None:
+        path, choice = found
+        place = site(derivation.program, path)
+        derivation = derivation.at(place, choice.rule, dict(choice.sizes))
+        derivation = _tidied(derivation, path)
     return derivation
 
 
-def _next(derivation: Derivation, choices: Choices) -> tuple[Site, Choice] | None:
+def _next(program: Lambda, choices: Choices) -> tuple[Path, Choice] | None:
     """The inmost operator that is not the machine's, and the rule for it."""
-    for place in reversed(list(places(derivation.program))):
-        key = operator_at(place)
-        choice = None if key is None else choices[key]
+    for path, op in reversed(list(_operators(program, ()))):
+        choice = choices[operator_of(op)]
         if choice is not None:
-            return place, choice
+            return path, choice
     return None
 
 
-def operator_at(place: Site) -> Key | None:
-    """Name and sizes of the operator that is applied at a place."""
-    node = place.opened.node
+def _operators(node: Part, path: Path) -> Iterator[tuple[Path, DeviceOp]]:
+    """The places of operators: where one is applied, or handed to a pattern."""
+    if isinstance(node, DeviceOp):
+        yield path, node
+        return
+    below = list(enumerate(node.children()))
     if isinstance(node, Apply) and isinstance(node.fun, DeviceOp):
-        return operator_of(node.fun)
+        yield path, node.fun
+        below = below[1:]
+    for n, part in below:
+        if isinstance(part, Part):
+            yield from _operators(part, (*path, n))
+
+
+_TIDY = otherwise(*(rule(name) for name in TIDY))
+
+
+def _tidied(derivation: Derivation, changed: Path) -> Derivation:
+    """A program tidied again that was tidy before the part at a path changed.
+
+    As by `normalize`, which would look for places in all of it: rules can only apply in that part
+    and around it, and where one of them changes more, in and around that.
+    """
+    while (after := _tidied_once(derivation, changed)) is not None:
+        derivation, at = after
+        changed = min(changed, at, key=len)
+    return derivation
+
+
+def _tidied_once(
+    derivation: Derivation, changed: Path
+) -> tuple[Derivation, Path] | None:
+    around = [root_site(derivation.program)]
+    for n in changed:
+        around.append(around[-1].child(n))
+    for place in chain(around[:-1], walk(around[-1])):
+        after = _TIDY(Focus(derivation, place))
+        if after is not None:
+            return after.derivation, place.path
     return None
 
 

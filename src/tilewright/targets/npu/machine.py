@@ -169,8 +169,14 @@ class Machine:
 
     def sizes(self, name: str) -> tuple[tuple[int, ...], ...]:
         """The sizes at which it has an operator, largest first."""
-        found = (op.sizes for op in self.operators if op.name == name)
-        return tuple(sorted(found, reverse=True))
+        return self._sizes.get(name, ())
+
+    @cached_property
+    def _sizes(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        found: dict[str, list[tuple[int, ...]]] = {}
+        for op in self.operators:
+            found.setdefault(op.name, []).append(op.sizes)
+        return {name: tuple(sorted(of, reverse=True)) for name, of in found.items()}
 
     @property
     def bytes(self) -> int:
@@ -183,7 +189,11 @@ class Machine:
 
     def memory(self, name: str) -> Memory:
         """The memory `dram`, `vrf` or `mrf`."""
-        return {"dram": self.dram, "vrf": self.vectors, "mrf": self.matrices}[name]
+        return self._memories[name]
+
+    @cached_property
+    def _memories(self) -> dict[str, Memory]:
+        return {"dram": self.dram, "vrf": self.vectors, "mrf": self.matrices}
 
     @property
     def peak(self) -> float:

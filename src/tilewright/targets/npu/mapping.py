@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from tilewright.lift.derive import Derivation, derive
 from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.candidate import Candidate, budgets
-from tilewright.targets.npu.codegen import generate
+from tilewright.targets.npu.codegen import assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate
+from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.isa import Program
 from tilewright.targets.npu.levels import in_memories, in_sizes, to_operators
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.rules import rules
 from tilewright.targets.npu.search import search
-from tilewright.targets.npu.timing import Timing, time
+from tilewright.targets.npu.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ def map_onto(program: Lambda, machine: Machine) -> Mapped:
     Raises NPUError for what no rule brings to an operator of the machine, and for programs whose
     operands alone do not fit; InputError for ill-typed programs.
     """
-    forms = {form.program: form for form in to_operators(derive(program, rules(0)))}
+    forms = {
+        Form(form.program): form for form in to_operators(derive(program, rules(0)))
+    }
     found = search(tuple(forms), machine)
     return mapped(forms[found.form], found, machine)
 
@@ -51,10 +54,10 @@ def mapped(form: Derivation, candidate: Candidate, machine: Machine) -> Mapped:
     for chip in budgets(machine):
         placed = in_memories(replace(sized, rules=rules(chip)))
         try:
-            code = generate(placed.program, machine)
+            code = assemble(evaluate(placed.program), machine)
         except NPUError as error:
             if error.code != CAPACITY or not chip:
                 raise
             continue
-        return Mapped(placed, code, time(code, machine))
+        return Mapped(placed, code.program, code.timing)
     raise AssertionError("the last budget is 0")

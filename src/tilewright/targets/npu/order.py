@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.targets.npu.evaluate import Evaluated, Task, values_in
 from tilewright.targets.npu.machine import MATRICES
+from tilewright.targets.npu.tasks import Evaluated, Task, values_in
 
 # Opcodes take the chain's value first; these do not mind which operand that is.
 COMMUTES = frozenset(("VVAdd", "VVMul", "VVMax"))
@@ -70,7 +70,7 @@ def _flow(last: Task, task: Task) -> int | None:
     choices = (0, 1) if task.operator in COMMUTES else (0,)
     made = last.result.addresses
     for i in choices:
-        operand = task.operands[i]
+        operand = task.operands[i].addresses
         if operand.shape == made.shape and np.array_equal(operand, made):
             return i
     return None

@@ -10,26 +10,23 @@ program takes is not simulated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import NoReturn
 
-from tilewright.lift.nodes import Lambda
 from tilewright.search import best_first
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.evaluate import evaluate
+from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.machine import BINARY, UNARY, Machine
 from tilewright.targets.npu.operator import Key
-from tilewright.targets.npu.order import ordered
 from tilewright.targets.npu.sizes import Choice, Choices, Sizes
 
 # Candidates that are changed one after the other without finding a better one.
 PATIENCE = 4
 
 
-def search(forms: Sequence[Lambda], machine: Machine) -> Candidate:
+def search(forms: Sequence[Form], machine: Machine) -> Candidate:
     """The best candidate that is found.
 
     forms: the program in operators of any size, in several ways. Raises NPUError for operators that
@@ -38,7 +35,7 @@ def search(forms: Sequence[Lambda], machine: Machine) -> Candidate:
     starts = [
         Candidate(form, choices)
         for form in forms
-        if (choices := completed(operators_of(form), Sizes(machine))) is not None
+        if (choices := completed(form.operators, Sizes(machine))) is not None
     ]
     if not starts:
         _refuse(forms, machine)
@@ -54,14 +51,14 @@ def search(forms: Sequence[Lambda], machine: Machine) -> Candidate:
     return found.state
 
 
-def _refuse(forms: Sequence[Lambda], machine: Machine) -> NoReturn:
+def _refuse(forms: Sequence[Form], machine: Machine) -> NoReturn:
     """Why there is no candidate."""
     for form in forms:
         sizes = Sizes(machine)
-        choices = completed(operators_of(form), sizes)
+        choices = completed(form.operators, sizes)
         if choices is not None:
-            Candidate(form, choices).program(machine)
-        for name, size in operators_of(form):
+            Candidate(form, choices).assembled(machine)
+        for name, size in form.operators:
             if sizes.best(name, size).cost == inf:
                 raise NPUError(
                     f"{machine.name} has no operators for {name}{size}",
@@ -73,7 +70,7 @@ def _refuse(forms: Sequence[Lambda], machine: Machine) -> NoReturn:
 
 def neighbors(candidate: Candidate, machine: Machine) -> Iterator[Candidate]:
     """Candidates that differ in one choice, or in those for all vectors of one length."""
-    keys = operators_of(candidate.form)
+    keys = candidate.form.operators
     changes: list[Choices] = [
         {key: option}
         for key, chosen in candidate.choices.items()
@@ -111,12 +108,6 @@ def options(key: Key, machine: Machine) -> list[Choice | None]:
     return [*own, *Sizes(machine).choices(*key)]
 
 
-@lru_cache(maxsize=256)
-def operators_of(form: Lambda) -> Mapping[Key, int]:
-    """The operators of a program, and how often each is applied."""
-    return Counter((task.operator, task.sizes) for task in ordered(evaluate(form)))
-
-
 def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
     """The choices for these operators and for all that they leave; None if there are none.
 
@@ -142,7 +133,7 @@ def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
 def busy(candidate: Candidate, machine: Machine) -> int:
     """Cycles that the operators keep the unit that has most to do, or that issuing them takes."""
     takes = dict.fromkeys(("issue", "vector", "matrix"), 0)
-    pending = Counter(operators_of(candidate.form))
+    pending = Counter(candidate.form.operators)
     while pending:
         key, count = pending.popitem()
         choice = candidate.choices[key]

@@ -45,7 +45,10 @@ class Block:
 def runs(addresses: Addresses) -> Iterator[Run]:
     """A vector as few runs, in order; greedily the longest."""
     at = 0
-    steps = np.diff(addresses)
+    steps = addresses[1:] - addresses[:-1]
+    if addresses.size > 2 and abs(steps[0]) < _FAR and (steps == steps[0]).all():
+        yield Run(int(addresses[0]), addresses.size, int(steps[0]))
+        return
     while at < addresses.size:
         count, step = 1, 1
         if at < steps.size and abs(steps[at]) < _FAR:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tilewright.targets.npu.evaluate import Evaluated, values_in
 from tilewright.targets.npu.order import ordered
+from tilewright.targets.npu.tasks import Evaluated, values_in
 
 
 def place(made: Evaluated, chip: int) -> None:

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil, prod
 
-import numpy as np
-
-from tilewright.targets.npu.chains import STEP_LIMIT, Step, steps
-from tilewright.targets.npu.isa import MEMORIES, Program
+from tilewright.targets.npu.access_times import AccessTimes
+from tilewright.targets.npu.chains import STEP_LIMIT, Step, axes, steps
+from tilewright.targets.npu.isa import Program
 from tilewright.targets.npu.machine import Machine
 
 UNITS = ("dram", "move", "vector", "matrix")
@@ -57,11 +56,11 @@ def time(
     pinned: matrices that stay in the registers are there already, as BrainWave keeps weights: the
     chains that only bring one of the inputs to a place where nothing else is written do not count.
     """
-    clock = _Clock(machine)
     chains = list(_chains(program, machine, limit))
     if pinned:
         fixed = _pinned(program, chains)
         chains = [chain for i, chain in enumerate(chains) if i not in fixed]
+    clock = _Clock(machine, AccessTimes(s.instruction for c in chains for s in c))
     for chain in chains:
         clock.run(chain)
     return Timing(
@@ -110,15 +109,13 @@ def _reads_input(step: Step, last: int) -> bool:
     return own and at is not None and int(at.max()) < last
 
 
-def _ends() -> dict[str, np.ndarray]:
-    return {m: np.zeros(0, np.int64) for m in MEMORIES}
-
-
 @dataclass(slots=True)
 class _Clock:
-    """When units are free, and each element was written and last read."""
+    """When units are free, and elements were last written and read."""
 
     machine: Machine
+    times: AccessTimes
+    position: int = 0
     issued: int = 0
     cycles: int = 0
     work: int = 0
@@ -126,8 +123,6 @@ class _Clock:
     dram_bytes: int = 0
     free: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
     busy: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
-    written: dict[str, np.ndarray] = field(default_factory=_ends)
-    read: dict[str, np.ndarray] = field(default_factory=_ends)
 
     def run(self, chain: list[Step]) -> None:
         """One chain."""
@@ -140,19 +135,17 @@ class _Clock:
             if unit:
                 takes[unit] += interval
         used = [u for u in UNITS if takes[u]]
-        start = max([self.issued, self._ready(chain), *(self.free[u] for u in used)])
+        count = sum(1 for step in chain if step.instruction.memory)
+        operands = self.times.accesses[self.position : self.position + count]
+        self.position += count
+        ready = max(map(self.times.ready, operands), default=0)
+        start = max([self.issued, ready, *(self.free[u] for u in used)])
         end = start + max(takes.values()) + latency
         for unit in used:
             self.free[unit] = start + takes[unit]
             self.busy[unit] += takes[unit]
-        for step in chain:
-            if step.addresses is not None:
-                times = (
-                    self.written if step.instruction.op.endswith("_wr") else self.read
-                )
-                memory, at = step.instruction.memory, step.addresses
-                now = self._times(times, memory, at)
-                times[memory][at] = np.maximum(now, end)
+        for operand in operands:
+            self.times.done(operand, end)
         self.cycles = max(self.cycles, end)
 
     def _cost(self, step: Step) -> tuple[int, str, int, int]:
@@ -162,34 +155,14 @@ class _Clock:
             self.energy += op.energy
             self.work += op.work if op.name in ("MVMul", "MMMul") else 0
             return op.issue, op.unit, op.interval, op.latency
-        if step.addresses is None:
+        name = step.instruction.memory
+        if not name:
             return 0, "", 0, 0
         # One element that is read again and again crosses the border once.
-        count = step.addresses.size if step.instruction.step else 1
-        name, moved = step.instruction.memory, count * machine.bytes
+        counts = [count for count, _ in axes(step.instruction)]
+        moved = (prod(counts) if step.instruction.step else 1) * machine.bytes
         memory = machine.memory(name)
         self.energy += moved * memory.energy
         self.dram_bytes += moved if name == "dram" else 0
         unit = "dram" if name == "dram" else "move"
         return machine.transfer, unit, ceil(moved / memory.bandwidth), memory.latency
-
-    def _ready(self, chain: list[Step]) -> int:
-        ready = 0
-        for step in chain:
-            if step.addresses is not None:
-                memory, at = step.instruction.memory, step.addresses
-                kinds = [self.written]
-                if step.instruction.op.endswith("_wr"):
-                    kinds.append(self.read)
-                ready = max(
-                    ready, *(int(self._times(k, memory, at).max()) for k in kinds)
-                )
-        return ready
-
-    def _times(
-        self, times: dict[str, np.ndarray], memory: str, at: np.ndarray
-    ) -> np.ndarray:
-        more = int(at.max()) + 1 - times[memory].size
-        if more > 0:
-            times[memory] = np.pad(times[memory], (0, max(more, times[memory].size)))
-        return np.asarray(times[memory][at])

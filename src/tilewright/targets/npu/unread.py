@@ -12,10 +12,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.targets.npu.evaluate import SHIFT, Addresses, Evaluated, Task
 from tilewright.targets.npu.machine import BINARY, UNARY
+from tilewright.targets.npu.tasks import (
+    OFFSET,
+    SHIFT,
+    Addresses,
+    Evaluated,
+    Operand,
+    Task,
+)
 
-_OFFSET = (1 << SHIFT) - 1
 _ELEMENTWISE = frozenset((*BINARY, *UNARY))
 
 
@@ -25,31 +31,37 @@ def simplified(made: Evaluated) -> None:
     needed = np.zeros(starts[-1], bool)
 
     def places(addresses: Addresses) -> Addresses:
-        return np.asarray(starts[addresses >> SHIFT] + (addresses & _OFFSET))
+        return np.asarray(starts[addresses >> SHIFT] + (addresses & OFFSET))
+
+    def need(addresses: Addresses) -> None:
+        needed[places(addresses)] = True
 
     for out in made.outputs:
-        needed[places(out)] = True
+        need(out)
     for i in reversed(range(len(made.tasks))):
         task = made.tasks[i]
         if task.operator not in _ELEMENTWISE:
-            for operand in task.operands:
-                needed[places(operand)] = True
+            for operand in _unfixed(task):
+                need(operand.addresses)
             continue
         wanted = needed[places(task.result.addresses)]
         made.tasks[i] = task = _longer(made, task, wanted)
-        for operand in task.operands:
-            needed[places(operand[wanted])] = True
+        for operand in _unfixed(task):
+            need(operand.addresses[wanted])
+
+
+def _unfixed(task: Task) -> list[Operand]:
+    """Operands that hold results; only of those it matters what is read."""
+    return [operand for operand in task.operands if not operand.fixed]
 
 
 def extents(made: Evaluated) -> NDArray[np.int64]:
-    """For each value: how many of its elements, from the first on, hold all that are read."""
+    """For each result: how many of its elements, from the first on, hold all that are read."""
     found = np.zeros(len(made.values), np.int64)
-    for addresses in (
-        *made.outputs,
-        *(x for task in made.tasks for x in task.operands),
-    ):
+    read = [x.addresses for task in made.tasks for x in _unfixed(task)]
+    for addresses in (*made.outputs, *read):
         np.maximum.at(
-            found, addresses.ravel() >> SHIFT, (addresses.ravel() & _OFFSET) + 1
+            found, addresses.ravel() >> SHIFT, (addresses.ravel() & OFFSET) + 1
         )
     return found
 
@@ -62,9 +74,12 @@ def _longer(made: Evaluated, task: Task, wanted: NDArray[np.bool_]) -> Task:
     return replace(task, operands=tuple(_whole(made, x, count) for x in task.operands))
 
 
-def _whole(made: Evaluated, operand: Addresses, count: int) -> Addresses:
-    start = int(operand[0])
+def _whole(made: Evaluated, operand: Operand, count: int) -> Operand:
+    given = operand.addresses
+    start = int(given[0])
     value = made.values[start >> SHIFT]
-    run = start + np.arange(operand.size)
-    inside = (start & _OFFSET) + operand.size <= value.size
-    return run if inside and np.array_equal(operand[:count], run[:count]) else operand
+    run = start + np.arange(given.size)
+    inside = (start & OFFSET) + given.size <= value.size
+    if not (inside and np.array_equal(given[:count], run[:count])):
+        return operand
+    return Operand(run, fixed=not value.made)

@@ -1,0 +1,197 @@
+"""Programs with their operators taken apart, by renaming addresses.
+
+A program in operators of any size is evaluated once, and so is what a rule makes of an operator.
+Both are a Recipe: tasks over pieces, which are what comes in, constants, and results. A candidate
+is the program's recipe with those of its choices put in; operands of nothing but inputs are the
+same in every candidate, so they are made once and shared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilewright.expr.nodes import const
+from tilewright.ir.node import postorder
+from tilewright.lift.derive import derive, places
+from tilewright.lift.lambdas import key as canonical
+from tilewright.lift.match import device_name
+from tilewright.lift.nodes import DeviceOp, Lambda, Literal, Param, apply
+from tilewright.targets.npu.evaluate import evaluate
+from tilewright.targets.npu.operator import Key
+from tilewright.targets.npu.order import ordered
+from tilewright.targets.npu.rules import rules, schemas
+from tilewright.targets.npu.sizes import Choice, Choices
+from tilewright.targets.npu.tasks import (
+    OFFSET,
+    SHIFT,
+    Addresses,
+    Evaluated,
+    Operand,
+    Value,
+    values_in,
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Source:
+    """Where elements come from: places in pieces that are laid one after the other.
+
+    strides: how far apart places are along each axis, for a matrix whose places are evenly spaced
+    in one piece.
+    """
+
+    pieces: tuple[int, ...]
+    places: Addresses
+    strides: tuple[int, ...] | None
+
+    def taken(self, pieces: Sequence[Operand]) -> Addresses:
+        """The elements."""
+        found = [pieces[n].flat for n in self.pieces]
+        flat = found[0] if len(found) == 1 else np.concatenate(found)
+        if self.strides is None:
+            return np.asarray(flat[self.places])
+        steps = tuple(flat.itemsize * stride for stride in self.strides)
+        start = int(self.places.flat[0])
+        return as_strided(flat[start:], self.places.shape, steps, writeable=False)
+
+    def operand(self, pieces: Sequence[Operand]) -> Operand:
+        """The same as an operand; one that holds inputs and constants only is made once."""
+        first, *others = [pieces[n] for n in self.pieces]
+        if not first.fixed or any(not piece.fixed for piece in others):
+            return Operand(self.taken(pieces), fixed=False)
+        key = self, *others
+        if key not in first.parts:
+            first.parts[key] = Operand(self.taken(pieces), fixed=True)
+        return first.parts[key]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recipe:
+    """Tasks in order: operator, sizes and operands of each; and the outputs.
+
+    Pieces are numbered: first what comes in, then the constants, then the results of the tasks.
+    """
+
+    constants: tuple[float, ...]
+    tasks: tuple[tuple[Key, tuple[Source, ...]], ...]
+    outputs: tuple[Source, ...]
+
+
+def recipe(made: Evaluated) -> Recipe:
+    """How the tasks of a program are made again on other values."""
+    constants = [v for v in made.values if v.constant is not None]
+    order = [*made.inputs, *constants, *(task.result for task in made.tasks)]
+    number = np.zeros(len(made.values), np.int64)
+    number[[v.number for v in order]] = np.arange(len(order))
+    sizes = [v.size for v in order]
+
+    def source(addresses: Addresses) -> Source:
+        pieces = sorted({int(number[n]) for n in values_in(addresses)})
+        starts = np.zeros(len(order), np.int64)
+        starts[pieces] = np.cumsum([0, *(sizes[n] for n in pieces[:-1])])
+        found = starts[number[addresses >> SHIFT]] + (addresses & OFFSET)
+        return Source(
+            tuple(pieces), found, _strides(found) if len(pieces) == 1 else None
+        )
+
+    return Recipe(
+        tuple(v.constant for v in constants if v.constant is not None),
+        tuple(
+            ((t.operator, t.sizes), tuple(source(x.addresses) for x in t.operands))
+            for t in made.tasks
+        ),
+        tuple(map(source, made.outputs)),
+    )
+
+
+def _strides(places: Addresses) -> tuple[int, ...] | None:
+    """Those of a matrix with evenly spaced rows and columns, none of them negative."""
+    if places.ndim != 2:
+        return None
+    steps = [np.diff(places, axis=axis) for axis in (0, 1)]
+    found = tuple(int(step.flat[0]) if step.size else 0 for step in steps)
+    even = all((step == s).all() for step, s in zip(steps, found, strict=True))
+    return found if even and min(found) >= 0 else None
+
+
+class Form:
+    """A program in operators of any size, of which choices make candidates.
+
+    Raises as `evaluate`.
+    """
+
+    def __init__(self, program: Lambda) -> None:
+        self.program = program
+        made = evaluate(program)
+        self._recipe = recipe(made)
+        self._known = Evaluated()
+        for v in made.inputs:
+            self._known.inputs.append(self._known.new(v.name, v.shape, v.space))
+        numbers = {repr(x): x for x in (*self._recipe.constants, *_numbers())}
+        self._constants = {
+            name: _fixed(self._known.new(name, (), "dram", x))
+            for name, x in numbers.items()
+        }
+        self._inputs = [_fixed(v) for v in self._known.inputs]
+        self.operators: Mapping[Key, int] = Counter(
+            (task.operator, task.sizes) for task in ordered(made)
+        )
+
+    def tasks(self, choices: Choices) -> Evaluated:
+        """Its tasks after these choices; operators without one stay as they are."""
+        known = self._known
+        made = Evaluated(list(known.values), [], known.inputs, [])
+        outputs = self._follow(made, self._recipe, self._inputs, choices)
+        made.outputs = [output.addresses for output in outputs]
+        return made
+
+    def _follow(
+        self, made: Evaluated, steps: Recipe, given: Sequence[Operand], choices: Choices
+    ) -> list[Operand]:
+        """The outputs of a recipe, after its tasks."""
+        pieces = [*given, *(self._constants[repr(x)] for x in steps.constants)]
+        for key, sources in steps.tasks:
+            operands = tuple(source.operand(pieces) for source in sources)
+            choice = choices.get(key)
+            if choice is None:
+                result = made.apply(*key, operands, "dram")
+                pieces.append(Operand(result.addresses, fixed=False))
+            else:
+                pieces += self._follow(made, _way(key, choice), operands, choices)
+        return [source.operand(pieces) for source in steps.outputs]
+
+
+def _fixed(value: Value) -> Operand:
+    return Operand(value.addresses, fixed=True)
+
+
+@lru_cache(maxsize=1)
+def _numbers() -> tuple[float, ...]:
+    """The numbers that rules may put into a program."""
+    literals = (
+        part.value
+        for rule in rules(0).values()
+        for part in postorder(rule.right)
+        if isinstance(part, Literal)
+    )
+    return tuple(sorted({float(x) for x in literals}))
+
+
+@lru_cache(maxsize=4096)
+def _way(key: Key, choice: Choice) -> Recipe:
+    """The operator after the rule, on its operands."""
+    name, sizes = key
+    schema, lengths = schemas()[name], tuple(map(const, sizes))
+    operands = tuple(Param(f"x{i}", t) for i, t in enumerate(schema.operands(*lengths)))
+    op = DeviceOp(
+        device_name(name, sizes), sizes, canonical(schema.at(*lengths).meaning)
+    )
+    start = derive(Lambda(operands, apply(op, *operands)), rules(0))
+    place, *_ = places(start.program)
+    return recipe(evaluate(start.at(place, choice.rule, dict(choice.sizes)).program))

@@ -1,0 +1,152 @@
+"""Tasks of the processor: operators on elements of values, each element by its address.
+
+An address names an element of a value (`value << SHIFT | offset`) before the value has a place in
+a memory; an operand is an array of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.targets.npu.isa import Instruction
+
+SHIFT = 32
+OFFSET = (1 << SHIFT) - 1
+Addresses: TypeAlias = NDArray[np.int64]
+Shape = tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """Something in memory. space: "chip", "dram" or "output"; constant: the number that it is.
+
+    made: whether a task makes it; inputs and constants are there before.
+    """
+
+    number: int
+    name: str
+    shape: Shape
+    space: str
+    constant: float | None = None
+    made: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return prod(self.shape)
+
+    @property
+    def addresses(self) -> Addresses:
+        """All of its elements."""
+        return (self.number << SHIFT) + np.arange(self.size).reshape(self.shape)
+
+
+class Operand:
+    """Elements that a task reads, with what is known of them.
+
+    fixed: all are of inputs and constants, so that all candidates of a form may share the operand.
+    parts: the operands made of this one that candidates share. loads: the instructions that read
+    it from DRAM, if inputs are all that it holds.
+    """
+
+    __slots__ = ("addresses", "fixed", "parts", "loads", "__dict__")
+
+    def __init__(self, addresses: Addresses, fixed: bool) -> None:
+        self.addresses = addresses
+        self.fixed = fixed
+        self.parts: dict[Hashable, Operand] = {}
+        self.loads: tuple[Instruction, ...] | None = None
+
+    @cached_property
+    def reads(self) -> list[int]:
+        """The numbers of the values that its elements are of, in order of appearance."""
+        return values_in(self.addresses)
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for operands of the same shape and elements."""
+        shape = repr(self.addresses.shape).encode()
+        return blake2b(shape + self.addresses.tobytes(), digest_size=16).digest()
+
+    @cached_property
+    def flat(self) -> Addresses:
+        """Its elements one after the other."""
+        return self.addresses.ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One application of a device operator."""
+
+    operator: str
+    sizes: Shape
+    operands: tuple[Operand, ...]
+    result: Value
+
+    @property
+    def title(self) -> str:
+        """`MVMul128x64`."""
+        return self.operator + "x".join(map(str, self.sizes))
+
+    @cached_property
+    def reads(self) -> list[int]:
+        """The numbers of the values that its operands are of, each once for an operand."""
+        return [v for operand in self.operands for v in operand.reads]
+
+
+def values_in(addresses: Addresses) -> list[int]:
+    """The numbers of the values that elements belong to, in order of appearance."""
+    numbers = addresses.ravel() >> SHIFT
+    first = np.flatnonzero(np.diff(numbers)) + 1
+    return list(dict.fromkeys([int(numbers[0]), *numbers[first].tolist()]))
+
+
+# The shapes of results that are not as long as their operator's sizes say.
+_SHAPES: Mapping[str, Callable[[Shape], Shape]] = {
+    "MVMul": lambda sizes: sizes[:1],
+    "MMMul": lambda sizes: (sizes[0], sizes[2]),
+    "VReduceAdd": lambda sizes: (1,),
+    "VReduceMax": lambda sizes: (1,),
+}
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """All values by number, tasks in the order of evaluation, and where the outputs are."""
+
+    values: list[Value] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Addresses] = field(default_factory=list)
+
+    def new(
+        self, name: str, shape: Shape, space: str, constant: float | None = None
+    ) -> Value:
+        """One more value."""
+        value = Value(len(self.values), name, shape, space, constant)
+        self.values.append(value)
+        return value
+
+    def apply(
+        self, operator: str, sizes: Shape, operands: tuple[Operand, ...], space: str
+    ) -> Value:
+        """One more task; its result."""
+        shape = _SHAPES[operator](sizes) if operator in _SHAPES else sizes
+        result = self.new(f"t{len(self.tasks)}", shape, space)
+        result.made = True
+        self.tasks.append(Task(operator, sizes, operands, result))
+        return result
+
+    def operand(self, addresses: Addresses) -> Operand:
+        """These elements."""
+        found = Operand(addresses, fixed=False)
+        found.fixed = not any(self.values[n].made for n in found.reads)
+        return found
