@@ -20,13 +20,12 @@ from tilewright.targets.vta import (
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.dram import Dram
-from tilewright.targets.vta.fields import Field, Opcode, layout
+from tilewright.targets.vta.fields import DEFAULT, Field, Opcode, layout
 from tilewright.targets.vta.isa import encode_stream
 from tilewright.targets.vta.stages import POPS, PUSHES, Stage, stage
 from tilewright.targets.vta.uops import pack_uops
 
 UOPS = 64  # at the beginning of DRAM
-DRAM = 1 << 16
 CLASSES = {Opcode.LOAD: Load, Opcode.STORE: Store, Opcode.GEMM: Gemm, Opcode.ALU: Alu}
 SHOWN = 48  # accumulators that the end of a program writes out
 
@@ -62,18 +61,8 @@ _NEST = {
     },
 }
 
-# Stores stay behind the micro-ops, and what is read of DRAM may have been stored.
+# What is read of DRAM may have been stored.
 LEGAL: dict[str, st.SearchStrategy[Instruction]] = {
-    "load": st.builds(
-        Load,
-        memory_type=st.sampled_from(
-            [Memory.WGT, Memory.INP, Memory.ACC, Memory.ACC_8BIT]
-        ),
-        sram_base=small(12),
-        dram_base=small(200),
-        **_SIZES,
-        **_PADS,
-    ),
     "load uop": st.builds(
         Load,
         memory_type=st.just(Memory.UOP),
@@ -102,14 +91,38 @@ LEGAL: dict[str, st.SearchStrategy[Instruction]] = {
         imm=st.integers(-31, 31),
         **_NEST,
     ),
-    "store": st.builds(
+}
+
+
+def legal(config: VTAConfig) -> list[st.SearchStrategy[Instruction]]:
+    """All kinds of instructions. Stores stay behind the micro-ops."""
+    size = config.spaces[Memory.OUT].dram_bytes
+    behind = -(-4 * (UOPS + 1) // size)
+    store = st.builds(
         Store,
         memory_type=st.just(Memory.OUT),
         sram_base=small(20),
-        dram_base=st.integers(17, 3000),
+        dram_base=st.integers(behind, 3000),
         **_SIZES,
-    ),
-}
+    )
+    loads = [Memory.WGT, Memory.INP, Memory.ACC]
+    loads += [Memory.ACC_8BIT] if config.loads_bytes else []
+    load = st.builds(
+        Load,
+        memory_type=st.sampled_from(loads),
+        sram_base=small(12),
+        dram_base=small(200),
+        **_SIZES,
+        **_PADS,
+    )
+    return [*LEGAL.values(), load, store]
+
+
+def dram_size(config: VTAConfig) -> int:
+    """Bytes that all legal programs stay within."""
+    spaces = config.spaces
+    used = {Memory.OUT: 4096, Memory.WGT: 256, Memory.ACC: 256}
+    return max(count * spaces[m].dram_bytes for m, count in used.items())
 
 
 @st.composite
@@ -165,12 +178,12 @@ def show_all() -> list[Instruction]:
 
 
 @st.composite
-def images(draw: st.DrawFn) -> bytes:
+def images(draw: st.DrawFn, config: VTAConfig = DEFAULT) -> bytes:
     """A DRAM image that begins with micro-ops, and with one of zeros behind them."""
     rng = np.random.default_rng(draw(small(1 << 30)))
-    dram = rng.integers(0, 256, DRAM, np.uint8)
+    dram = rng.integers(0, 256, dram_size(config), np.uint8)
     indices = rng.integers(0, 12, (3, UOPS))
-    uops = pack_uops(*indices, VTAConfig()).tobytes() + bytes(4)
+    uops = pack_uops(*indices, config).tobytes() + bytes(4)
     dram[: len(uops)] = np.frombuffer(uops, np.uint8)
     return dram.tobytes()
 
@@ -182,7 +195,7 @@ FIRST = Load(memory_type=Memory.UOP, dram_base=0, y_size=1, x_size=32, x_stride=
 def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
     """A program in which some stages wait for the one before, and the end for everything."""
     c, before = Commands(Dram()), Stage.COMPUTE
-    body = draw(st.lists(st.one_of(*LEGAL.values()), min_size=1, max_size=8))
+    body = draw(st.lists(st.one_of(*legal(DEFAULT)), min_size=1, max_size=8))
     for memory in (
         Memory.INP,
         Memory.WGT,
@@ -218,8 +231,9 @@ def order(c: Commands, before: Stage, now: Stage) -> None:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[bytes, bytes]:
+def programs(draw: st.DrawFn, config: VTAConfig = DEFAULT) -> tuple[bytes, bytes]:
     """A stream that runs to its end, and a DRAM image for it."""
-    body = draw(st.lists(st.one_of(*LEGAL.values()), min_size=1, max_size=12))
+    body = draw(st.lists(st.one_of(*legal(config)), min_size=1, max_size=12))
     program = draw(tokens([FIRST, *body]))
-    return encode_stream([*program, *show_all(), Finish()]), draw(images())
+    stream = encode_stream([*program, *show_all(), Finish()], config)
+    return stream, draw(images(config))

@@ -2,10 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 UOP, WGT, INP, ACC, OUT, ACC8 = range(6)
 LOAD, STORE, GEMM, FINISH, ALU = range(5)
-DEPTH = {UOP: 8192, WGT: 1024, INP: 2048, ACC: 2048, OUT: 2048, ACC8: 2048}
-DRAM_BYTES = {UOP: 4, WGT: 256, INP: 16, ACC: 64, OUT: 16, ACC8: 16}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A machine: rows and columns of a tile, widths of operands, elements of each memory."""
+
+    batch: int = 1
+    block: int = 16
+    inp: int = 8
+    wgt: int = 8
+    depth: tuple[int, int, int, int] = 8192, 1024, 2048, 2048
+
+    @property
+    def depths(self) -> dict[int, int]:
+        uop, wgt, inp, acc = self.depth
+        return {UOP: uop, WGT: wgt, INP: inp, ACC: acc, OUT: acc, ACC8: acc}
+
+    @property
+    def lanes(self) -> dict[int, int]:
+        tile = self.batch * self.block
+        return {UOP: 1, WGT: self.block**2} | dict.fromkeys((INP, ACC, OUT, ACC8), tile)
+
+    @property
+    def bits(self) -> dict[int, int]:
+        """Of a number in DRAM."""
+        return {UOP: 32, WGT: self.wgt, INP: self.inp, ACC: 32, OUT: self.inp, ACC8: 8}
+
+    @property
+    def fields(self) -> dict[int, list[tuple[str, int, int]]]:
+        """As C lays out bit-fields in two words of 64; FIELDS has those of the default."""
+        uop, wgt, inp, acc = (depth.bit_length() - 1 for depth in self.depth)
+        widths = {"uop_bgn": uop, "uop_end": uop + 1}
+        widths |= {f"dst_factor_{loop}": acc for loop in ("out", "in")}
+        widths |= {f"wgt_factor_{loop}": wgt for loop in ("out", "in")}
+        found = {}
+        for opcode, table in FIELDS.items():
+            source = {GEMM: inp, ALU: acc}.get(opcode)
+            found[opcode], at = [], 3
+            for name, first, last in table:
+                width = widths.get(name, last - first + 1)
+                width = source if name.startswith("src_factor") else width
+                at = 64 if at < 64 < at + width else at
+                found[opcode].append((name, at, at + width - 1))
+                at += width
+        return found
+
+
+DEFAULT = Shape()
 
 # (name, first bit, last bit), as in the specification's table.
 COMMON = [
@@ -46,10 +94,10 @@ FIELDS = {
 }
 
 
-def fields(data: bytes) -> dict[str, int]:
+def fields(data: bytes, shape: Shape = DEFAULT) -> dict[str, int]:
     word = int.from_bytes(data, "little")
     values = {"opcode": word & 7}
-    for name, first, last in FIELDS[word & 7]:
+    for name, first, last in shape.fields[word & 7]:
         values[name] = word >> first & (1 << last - first + 1) - 1
     if "imm" in values:
         values["imm"] = signed(values["imm"], 16)
@@ -62,17 +110,20 @@ def signed(value: int, bits: int) -> int:
 
 
 class Machine:
-    def __init__(self, dram: bytearray) -> None:
+    def __init__(self, dram: bytearray, shape: Shape = DEFAULT) -> None:
         self.dram = dram
-        self.uop = [0] * DEPTH[UOP]
+        self.shape = shape
+        self.depth, self.lanes, self.bits = shape.depths, shape.lanes, shape.bits
+        self.uop = [0] * self.depth[UOP]
         self.inp = {}
         self.wgt = {}
-        self.acc = [[0] * 16 for _ in range(DEPTH[ACC])]
+        self.acc = [[0] * self.lanes[ACC] for _ in range(self.depth[ACC])]
         self.tokens = dict.fromkeys(("l2g", "g2l", "g2s", "s2g"), 0)
 
     def run(self, stream: bytes, last: bool = False) -> None:
         """The first (or last) instruction that can start, again and again, up to FINISH."""
-        left = [fields(stream[at : at + 16]) for at in range(0, len(stream), 16)]
+        parts = (stream[at : at + 16] for at in range(0, len(stream), 16))
+        left = [fields(part, self.shape) for part in parts]
         while True:
             heads = {}
             for i in left:
@@ -133,36 +184,46 @@ class Machine:
                 at += 1
 
     def load_element(self, memory: int, at: int, from_: int | None) -> None:
-        assert at < DEPTH[memory]
-        size = DRAM_BYTES[memory]
+        assert at < self.depth[memory]
+        bits, lanes = self.bits[memory], self.lanes[memory]
+        size = lanes * bits // 8
         if from_ is None:
             data = bytes(size)
         else:
             data = bytes(self.dram[from_ * size : from_ * size + size])
             assert len(data) == size
+        word = int.from_bytes(data, "little")
         if memory == UOP:
-            self.uop[at] = int.from_bytes(data, "little")
-        elif memory == ACC:
-            words = [data[4 * n : 4 * n + 4] for n in range(16)]
-            self.acc[at] = [int.from_bytes(w, "little", signed=True) for w in words]
-        else:
-            to = {WGT: self.wgt, INP: self.inp, ACC8: self.acc}[memory]
-            to[at] = [signed(b, 8) for b in data]
+            self.uop[at] = word
+            return
+        to = {WGT: self.wgt, INP: self.inp, ACC: self.acc, ACC8: self.acc}[memory]
+        to[at] = [signed(word >> bits * n, bits) for n in range(lanes)]
 
     def store(self, i: dict[str, int]) -> None:
         for y in range(i["y_size"]):
             for x in range(i["x_size"]):
-                to = 16 * (i["dram_base"] + y * i["x_stride"] + x)
+                bits = self.bits[OUT]
+                size = self.lanes[OUT] * bits // 8
+                to = size * (i["dram_base"] + y * i["x_stride"] + x)
                 lanes = self.acc[i["sram_base"] + y * i["x_size"] + x]
-                assert to + 16 <= len(self.dram)
-                self.dram[to : to + 16] = bytes(v & 255 for v in lanes)
+                assert to + size <= len(self.dram)
+                word = sum(
+                    (v & (1 << bits) - 1) << bits * n for n, v in enumerate(lanes)
+                )
+                self.dram[to : to + size] = word.to_bytes(size, "little")
 
     def steps(self, i: dict[str, int]):
         for outer in range(i["iter_out"]):
             for inner in range(i["iter_in"]):
                 for at in range(i["uop_bgn"], i["uop_end"]):
                     u = self.uop[at]
-                    firsts = {"dst": u & 2047, "src": u >> 11 & 2047, "wgt": u >> 22}
+                    acc, inp, wgt = (self.depth[m] for m in (ACC, INP, WGT))
+                    src = max(acc, inp)
+                    firsts = {
+                        "dst": u % acc,
+                        "src": u // acc % src,
+                        "wgt": u // acc // src % wgt,
+                    }
                     yield {
                         name: first
                         + outer * i.get(f"{name}_factor_out", 0)
@@ -171,21 +232,26 @@ class Machine:
                     }
 
     def gemm(self, i: dict[str, int]) -> None:
+        block = self.shape.block
         for index in self.steps(i):
             if i["reset_reg"]:
-                self.acc[index["dst"]] = [0] * 16
+                self.acc[index["dst"]] = [0] * self.lanes[ACC]
                 continue
-            inp = self.inp.get(index["src"], [0] * 16)
-            wgt = self.wgt.get(index["wgt"], [0] * 256)
-            assert index["src"] < DEPTH[INP] and index["wgt"] < DEPTH[WGT]
+            inp = self.inp.get(index["src"], [0] * self.lanes[INP])
+            wgt = self.wgt.get(index["wgt"], [0] * self.lanes[WGT])
+            assert index["src"] < self.depth[INP] and index["wgt"] < self.depth[WGT]
             to = self.acc[index["dst"]]
-            for o in range(16):
-                total = sum(inp[k] * wgt[16 * o + k] for k in range(16))
-                to[o] = signed(to[o] + total, 32)
+            for row in range(self.shape.batch):
+                for o in range(block):
+                    total = sum(
+                        inp[block * row + k] * wgt[block * o + k] for k in range(block)
+                    )
+                    at = block * row + o
+                    to[at] = signed(to[at] + total, 32)
 
     def alu(self, i: dict[str, int]) -> None:
         for index in self.steps(i):
-            for lane in range(16):
+            for lane in range(self.lanes[ACC]):
                 x = self.acc[index["dst"]][lane]
                 y = i["imm"] if i["use_imm"] else self.acc[index["src"]][lane]
                 self.acc[index["dst"]][lane] = signed(

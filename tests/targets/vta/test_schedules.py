@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from unittest import mock
@@ -13,16 +12,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.targets.vta.layer_formulas import convolved, random_arrays, windows
 from tilewright.base.errors import InputError
 from tilewright.loops.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.targets.vta import schedules
 from tilewright.targets.vta.blocks import blocked
 from tilewright.targets.vta.compiled import Program
+from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import ACC, INP
 from tilewright.targets.vta.layers import (
     Convolution,
-    Layer,
     Requantize,
     convolution,
     depthwise,
@@ -34,46 +34,14 @@ from tilewright.targets.vta.tiling import choose
 Bytes = NDArray[np.int8]
 
 
-def formula(c: Convolution, q: Requantize, x: Bytes, w: Bytes, *more: NDArray) -> Bytes:
+def formula(c: Convolution, q: Requantize, *given: NDArray) -> Bytes:
     """The layer by NumPy, in the layout of the machine."""
-    rest = list(more)
-    image = x.transpose(0, 3, 1, 2).reshape(-1, *c.size).astype(np.int32)
-    weights = w.transpose(0, 4, 1, 5, 2, 3).reshape(c.outputs, c.inputs, *c.kernel)
-    total = np.zeros((c.outputs, *c.out_size), np.int32)
-    for (ky, kx), part in windows(c, image[..., None], 0):
-        total += np.tensordot(weights[:, :, ky, kx].astype(np.int32), part[..., 0], 1)
-    total = total.reshape(-1, 16, *c.out_size).transpose(0, 2, 3, 1)
-    if q.bias:
-        total = total + rest.pop(0)[:, None, None, :]
-    factor = rest.pop(0)[:, None, None, :] if q.factor is None else np.int32(q.factor)
-    total = (total >> q.before) * factor
-    if q.residual is not None:
-        total = total + rest.pop(0).astype(np.int32) * np.int32(q.residual)
-    return np.clip(total >> q.shift, 0 if q.relu else -128, q.high).astype(np.int8)
-
-
-def windows(
-    c: Convolution, image: NDArray, outside: int
-) -> Iterator[tuple[tuple[int, ...], NDArray]]:
-    """At every offset in the window, what all windows have there; image [C, H, W, ...]."""
-    behind = (r - p - h for r, p, h in zip(c.reach, c.pads, c.size, strict=True))
-    sides = [(p, max(0, e)) for p, e in zip(c.pads, behind, strict=True)]
-    image = np.pad(image, ((0, 0), *sides, (0, 0)), constant_values=outside)
-    rows, columns = c.out_size
-    for k in product(*map(range, c.kernel)):
-        y, x = (at * d for at, d in zip(k, c.dilation, strict=True))
-        yield k, image[:, y :: c.stride[0], x :: c.stride[1]][:, :rows, :columns]
-
-
-def arrays(layer: Layer) -> list[NDArray]:
-    rng = np.random.default_rng(0)
-    kinds = [(b.shape, b.dtype.numpy) for b in layer.params]
-    return [rng.integers(-128, 128, shape).astype(dtype) for shape, dtype in kinds]
+    return convolved(c, q, VTAConfig(), given)
 
 
 def check(c: Convolution, q: Requantize, threads: int) -> None:
     layer = convolution(c, q)
-    given = arrays(layer)
+    given = random_arrays(layer)
     program = Program(schedule(layer, threads).kernel)
     program.check(given)  # no race, whatever the timing
     np.testing.assert_array_equal(given[-1], formula(c, q, *given[:-1]))
@@ -122,7 +90,7 @@ def test_any_layer_is_its_formula(c: Convolution, q: Requantize, threads: int) -
 @given(convolutions(), st.sampled_from([1, 2]), st.sampled_from([0, -128]))
 def test_pooling(c: Convolution, threads: int, outside: int) -> None:
     layer = pooling(c, outside=outside)
-    x, y = arrays(layer)
+    x, y = random_arrays(layer)
     Program(schedule(layer, threads).kernel).check([x, y])
     np.testing.assert_array_equal(
         y, np.max([part for _, part in windows(c, x, outside)], 0)
@@ -133,7 +101,7 @@ def test_pooling(c: Convolution, threads: int, outside: int) -> None:
 @given(convolutions(), st.sampled_from([1, 2]))
 def test_depthwise(c: Convolution, threads: int) -> None:
     layer = depthwise(c, q := Requantize(4, residual=1, factor=None))
-    x, w, *more, y = arrays(layer)
+    x, w, *more, y = random_arrays(layer)
     Program(schedule(layer, threads).kernel).check([x, w, *more, y])
     ct = len(x)
     full = np.zeros((ct, ct, *c.kernel, 16, 16), np.int8)
@@ -155,7 +123,7 @@ PRIMES = {  # -> what two virtual threads use of the matrix unit, at least
 def test_blocks_of_prime_extents_overlap(c: Convolution) -> None:
     """They need not divide the extent: the last one is as large as the others."""
     layer = convolution(c, q := Requantize(7))
-    given = arrays(layer)
+    given = random_arrays(layer)
     program = Program(schedule(layer).kernel)
     assert c.macs / 256 / program.time(given).cycles > PRIMES[c]
     np.testing.assert_array_equal(given[-1], formula(c, q, *given[:-1]))
@@ -182,7 +150,7 @@ def test_blocks_of_one_row(rows: int) -> None:
 def test_virtual_threads_hide_latency() -> None:
     c = Convolution(128, 128, (28, 28), (3, 3), (1, 1), (1, 1))
     layer = convolution(c, Requantize(7))
-    given = arrays(layer)
+    given = random_arrays(layer)
     used = []
     for threads in (1, 2):
         timing = Program(schedule(layer, threads).kernel).time(given)
@@ -203,7 +171,7 @@ LAYERS = {  # -> what two virtual threads use of the matrix unit, at least
 def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
     c, least = LAYERS[name]
     layer = convolution(c, Requantize(7, bias=False))
-    given = arrays(layer)
+    given = random_arrays(layer)
     for threads in (1, 2):
         with mock.patch.object(schedules, "choose", wraps=choose) as chosen:
             program = Program(schedule(layer, threads).kernel)
@@ -216,7 +184,7 @@ def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
 def test_rows_that_a_stride_passes_over_are_not_loaded() -> None:
     c = Convolution(64, 128, (56, 56), stride=(2, 2))
     layer = convolution(c, Requantize(7))
-    loaded = Program(schedule(layer).kernel).check(arrays(layer)).inp_load_nbytes
+    loaded = Program(schedule(layer).kernel).check(random_arrays(layer)).inp_load_nbytes
     assert loaded <= 64 * 28 * 56
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 
+from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import CC, Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Alloc, Kernel
@@ -24,28 +26,56 @@ def lanes_scheduled(
     accumulators would have to hold, if not even the smallest fits.
     """
     of = elements(config)[ACC]
-    held: list[Buffer] = []
-    for count in dict.fromkeys((threads, 1)):
-        for sizes in _blocks(computations[-1]):
-            made = _apply(Schedule(kernel), computations, sizes, count)
-            if made is None:
-                continue
-            held = _allocated(made.kernel)
-            if _size(held, of) * count <= of.depth:
-                return made
-    names = [b.name for b in held]
-    raise too_large(names, _size(held, of), ACC, of.depth).at(f"kernel {kernel.name}")
+    found = (
+        _tallest(kernel, computations, wide, count, of)
+        for count in dict.fromkeys((threads, 1))
+        for wide in reversed(shares(computations[-1].dims[2].extent))
+    )
+    best = next((s for s in found if s is not None), None)
+    if best is None:
+        raise _too_large(kernel, computations, of)
+    return best
 
 
-def _blocks(last: Computation) -> Iterator[tuple[int, ...]]:
-    """Extents of a block: a tile of channels, then as many rows as possible, then columns.
+def _too_large(
+    kernel: Kernel, computations: Sequence[Computation], of: Element
+) -> TilewrightError:
+    """What the block of a single point needs."""
+    tile = [d.extent for d in computations[-1].dims[3:]]
+    smallest = _apply(Schedule(kernel), computations, (1, 1, 1, *tile), 1)
+    held = _allocated(smallest.kernel)
+    error = too_large([b.name for b in held], _size(held, of), ACC, of.depth)
+    return error.at(f"kernel {kernel.name}")
 
-    The smallest comes last.
-    """
-    _, rows, columns, *tile = (d.extent for d in last.dims)
-    for wide in reversed(shares(columns)):
-        for high in reversed(shares(rows)):
-            yield 1, high, wide, *tile
+
+def _tallest(
+    kernel: Kernel,
+    computations: Sequence[Computation],
+    wide: int,
+    threads: int,
+    of: Element,
+) -> Schedule | None:
+    """Blocks of a tile of channels, `wide` columns and as many rows as fit; None if none does."""
+    last = computations[-1]
+    _, rows, _, *tile = (d.extent for d in last.dims)
+
+    def made(high: int) -> Schedule:
+        return _apply(Schedule(kernel), computations, (1, high, wide, *tile), threads)
+
+    def full(high: int) -> bool:
+        return _size(_allocated(made(high).kernel), of) * threads > of.depth
+
+    heights = [
+        high
+        for high in shares(rows)
+        if threads == 1 or _shared(last, (1, high, wide, *tile), threads) is not None
+    ]
+    if not heights or full(heights[0]):
+        return None
+    if full(heights[-1]):
+        # More rows take more accumulators.
+        heights = heights[: bisect_left(heights, True, key=full)]
+    return made(heights[-1])
 
 
 def _allocated(kernel: Kernel) -> list[Buffer]:
@@ -59,23 +89,20 @@ def _size(buffers: Sequence[Buffer], of: Element) -> int:
 
 def _apply(
     s: Schedule, computations: Sequence[Computation], sizes: Sequence[int], threads: int
-) -> Schedule | None:
-    """The schedule with blocks of these sizes; None where there are too few for the threads."""
+) -> Schedule:
+    """The schedule with blocks of these sizes."""
     *before, last = computations
-    axis = None
-    if threads > 1:
-        counts = [
-            -(-d.extent // size) for d, size in zip(last.dims, sizes, strict=True)
-        ]
-        axis = next(
-            (at for at, n in enumerate(counts) if n > 1 and n % threads == 0), None
-        )
-        if axis is None:
-            return None
+    axis = _shared(last, sizes, threads) if threads > 1 else None
     block = blocked(s, last, sizes, threads, axis)
     _stage(s, before, block)
     load_parameters(s, last, block)
     return s
+
+
+def _shared(last: Computation, sizes: Sequence[int], threads: int) -> int | None:
+    """The first dimension whose blocks virtual threads can share; None where there is none."""
+    counts = (-(-d.extent // size) for d, size in zip(last.dims, sizes, strict=True))
+    return next((at for at, n in enumerate(counts) if n > 1 and n % threads == 0), None)
 
 
 def _stage(s: Schedule, before: Sequence[Computation], block: str) -> None:

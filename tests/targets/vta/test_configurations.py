@@ -1,0 +1,383 @@
+"""Machines of other shapes: instructions, kernels and layers, bit for bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tilewright as tw
+from tests.targets.vta import reference
+from tests.targets.vta.configurations import CONFIGURATIONS, shape
+from tests.targets.vta.layer_formulas import (
+    convolved,
+    depthwise_convolved,
+    pooled,
+    random_arrays,
+)
+from tests.targets.vta.programs import SHOWN, programs
+from tilewright.base.errors import CompileError, InputError
+from tilewright.compute import interp
+from tilewright.lang.te.schedule import Schedule
+from tilewright.lang.te.syntax.nodes import Tensor
+from tilewright.loops.interp import run as interpret
+from tilewright.targets.vta import (
+    ACC,
+    INP,
+    WGT,
+    Convolution,
+    FunctionalSimulator,
+    Layer,
+    Memory,
+    Program,
+    Requantize,
+    TimingSimulator,
+    VTAConfig,
+    VTAError,
+    assemble,
+    convolution,
+    depthwise,
+    gemm,
+    pooling,
+    schedule,
+)
+from tilewright.targets.vta.fields import Opcode, layout
+from tilewright.targets.vta.intrinsics import elements
+from tilewright.targets.vta.packing import from_bytes, pack, to_bytes, unpack
+
+t = tw.te
+NAMED = [pytest.param(c, id=name) for name, c in CONFIGURATIONS.items()]
+configurations = pytest.mark.parametrize("config", NAMED)
+WIDENING = [p for p in NAMED if p.values[0].loads_bytes]
+
+
+# ---------------------------------------------------------------------------------- instructions
+
+
+@configurations
+def test_fields_are_laid_out_as_c_does(config: VTAConfig) -> None:
+    for opcode in Opcode:
+        table = [
+            (f.name, f.offset, f.offset + f.width - 1) for f in layout(config)[opcode]
+        ]
+        assert table == shape(config).fields[opcode]
+
+
+@pytest.mark.parametrize(
+    "config", [p for p in NAMED if p.values[0].spaces[Memory.ACC].depth > SHOWN]
+)
+@given(data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_random_programs_do_what_the_reference_does(
+    config: VTAConfig, data: st.DataObject
+) -> None:
+    stream, dram = data.draw(programs(config))
+    expected, found, timed = bytearray(dram), bytearray(dram), bytearray(dram)
+    reference.Machine(expected, shape(config)).run(stream)
+    FunctionalSimulator(config).run(stream, found)
+    assert found == expected
+    TimingSimulator(config).run(stream, timed)
+    assert timed == expected
+
+
+def test_bytes_are_widened_only_by_machines_of_bytes() -> None:
+    config = CONFIGURATIONS["1x16 i4w4"]
+    stream = assemble("LOAD ACC_8BIT[0-0] y=1 x=1\nFINISH", config)
+    with pytest.raises(VTAError, match=r"ACC_8BIT needs data of 8 bits, .* has 4"):
+        FunctionalSimulator(config).run(stream, bytearray(1 << 12))
+
+
+@given(st.sampled_from([2, 4, 8]), st.binary(min_size=1, max_size=9))
+def test_numbers_of_less_than_a_byte(bits: int, data: bytes) -> None:
+    numbers = unpack(np.frombuffer(data, np.uint8), bits)
+    word = int.from_bytes(data, "little")
+    expected = [
+        reference.signed(word >> at, bits) for at in range(0, 8 * len(data), bits)
+    ]
+    assert numbers.tolist() == expected
+    assert pack(numbers, bits).tobytes() == data
+
+
+@pytest.mark.parametrize("dtype", ["int2", "int4", "int8", "int32"])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_arrays_to_bytes_and_back(dtype: str, count: int) -> None:
+    kind = tw.base.dtypes.dtype_of(dtype).numpy
+    array = np.random.default_rng(count).integers(-2, 2, count).astype(kind)
+    np.testing.assert_array_equal(from_bytes(to_bytes(array), count, kind), array)
+
+
+# ---------------------------------------------------------------------------------- layers
+
+
+def requantized(c: Convolution, config: VTAConfig, **more: object) -> Requantize:
+    """A shift after which results take most of their range."""
+    _, weights = config.operand_bits
+    terms = c.kernel[0] * c.kernel[1] * c.inputs
+    bits = weights - 2 + math.log2(terms) / 2
+    return Requantize(max(0, round(bits)), **more)  # type: ignore[arg-type]
+
+
+def check(layer: Layer, formula: Callable[[Sequence[NDArray]], NDArray]) -> None:
+    """One and two virtual threads, strictly; the interpreter of the Computations; NumPy."""
+    arrays = random_arrays(layer)
+    expected = formula(arrays[:-1])
+    assert len(np.unique(expected)) > 1
+    for threads in (1, 2):
+        arrays[-1][...] = 0
+        program = Program(schedule(layer, threads).kernel, layer.config)
+        program.check(arrays)
+        np.testing.assert_array_equal(arrays[-1], expected)
+    memory = dict(zip(layer.params, arrays, strict=True))
+    meant = interp.evaluate(layer.computations, memory)[layer.params[-1]]
+    np.testing.assert_array_equal(meant, expected)
+
+
+SHAPES: dict[str, Callable[[int], Convolution]] = {
+    "product": lambda b: Convolution(3 * b, 2 * b, (7, 1)),
+    "1x1": lambda b: Convolution(2 * b, b, (5, 6)),
+    "1x1 strided": lambda b: Convolution(b, 2 * b, (7, 7), stride=(2, 2)),
+    "3x3": lambda b: Convolution(2 * b, 2 * b, (6, 5), (3, 3), pads=(1, 1)),
+    "3x3 strided": lambda b: Convolution(b, 2 * b, (8, 7), (3, 3), (2, 2), (1, 1)),
+    "dilated": lambda b: Convolution(
+        b, b, (7, 6), (2, 2), pads=(1, 0), ends=(1, 2), dilation=(2, 2)
+    ),
+}
+
+
+@configurations
+@pytest.mark.parametrize("name", SHAPES)
+def test_convolutions(config: VTAConfig, name: str) -> None:
+    c = SHAPES[name](config.BLOCK)
+    q = requantized(c, config, relu="strided" in name)
+    check(
+        convolution(c, q, config=config), lambda given: convolved(c, q, config, given)
+    )
+
+
+@pytest.mark.parametrize("config", WIDENING)
+def test_all_of_what_follows_a_convolution(config: VTAConfig) -> None:
+    b = config.BLOCK
+    c = Convolution(b, 2 * b, (5, 4), (3, 3), pads=(1, 1))
+    q = Requantize(16, residual=300, factor=None, before=1, high=90)
+    layer = convolution(c, q, config=config)
+    check(layer, lambda given: convolved(c, q, config, given))
+
+
+@pytest.mark.parametrize("config", WIDENING)
+def test_pooling_and_depthwise_convolutions(config: VTAConfig) -> None:
+    b = config.BLOCK
+    c = Convolution(2 * b, 2 * b, (7, 6), (2, 3), (2, 1), (1, 1))
+    check(pooling(c, config=config), lambda given: pooled(c, config, given))
+    q = Requantize(8)
+    check(
+        depthwise(c, q, config=config),
+        lambda given: depthwise_convolved(c, q, config, given),
+    )
+
+
+@configurations
+def test_channels_are_whole_tiles(config: VTAConfig) -> None:
+    b = config.BLOCK
+    for inputs, outputs in ((b + 1, b), (b, b + 1)):
+        with pytest.raises(InputError, match=f"{b + 1} channels are not whole tiles"):
+            convolution(
+                Convolution(inputs, outputs, (2, 2)), Requantize(4), config=config
+            )
+
+
+# ---------------------------------------------------------------------------------- te
+
+
+def product(config: VTAConfig) -> tuple[Schedule, list[Tensor]]:
+    """C = clip(A . B^T >> 5) in tiles, scheduled by hand with two virtual threads."""
+    of, tile = elements(config), config.tile
+    data, weights = of[INP].dtype, of[WGT].dtype
+    A = t.placeholder((3, 4, *tile), data.name, name="A")
+    B = t.placeholder((4, 4, *of[WGT].shape), weights.name, name="B")
+    k, d = t.reduce_axis((0, 4)), t.reduce_axis((0, config.BLOCK))
+
+    def total(i: tw.te.Expr, j: tw.te.Expr, *v: tw.te.Expr) -> tw.te.Expr:
+        *rows, o = v
+        left, right = A[(i, k, *rows, d)], B[j, k, o, d]
+        return t.sum(left.astype("int32") * right.astype("int32"), [k, d])
+
+    low, high = int(data.min), int(data.max)
+    P = t.compute((3, 4, *tile), total, name="P")
+    C = t.compute(
+        P.shape,
+        lambda *v: t.max(t.min(P[v] >> 5, high), low).astype(data.name),
+        name="C",
+    )
+    s = t.create_schedule(C.op)
+    AL, BL = s.cache_read(A, INP, [P]), s.cache_read(B, WGT, [P])
+    s[P].set_scope(ACC)
+    i, j, *inner = s[C].op.axis
+    jo, ji = s[C].split(j, 2)
+    s[C].reorder(jo, i, ji, *inner)
+    s[C].bind(jo, "vthread")
+    s[P].compute_at(s[C], jo)
+    pi, pj, *lanes = s[P].op.axis
+    ko, ki = s[P].split(k, 2)
+    s[P].reorder(ko, pi, pj, ki, *lanes, d)
+    s[AL].compute_at(s[P], ko)
+    s[BL].compute_at(s[P], ko)
+    s[P].tensorize(lanes[0], gemm(config))
+    return s, [A, B, C]
+
+
+@configurations
+def test_a_product_scheduled_by_hand(config: VTAConfig) -> None:
+    s, args = product(config)
+    kernel = t.lower(s, args)
+    rng = np.random.default_rng(0)
+    a, b, c = (
+        rng.integers(int(x.dtype.min), int(x.dtype.max) + 1, x.shape).astype(
+            x.dtype.numpy
+        )
+        for x in kernel.params
+    )
+    Program(kernel, config).check([a, b, c])
+    same = np.zeros_like(c)
+    interpret(kernel, dict(zip(kernel.params, (a, b, same), strict=True)))
+    np.testing.assert_array_equal(c, same)
+    rows = "n" * (config.BATCH > 1)
+    total = np.einsum(f"ik{rows}d,jkod->ij{rows}o", a.astype(int), b.astype(int)) >> 5
+    kind = elements(config)[INP].dtype
+    np.testing.assert_array_equal(c, np.clip(total, kind.min, kind.max))
+
+
+def test_a_kernel_for_another_machine() -> None:
+    kernel = t.lower(*product(CONFIGURATIONS["1x8"]))
+    with pytest.raises(
+        CompileError, match=r"gemm_1x8_i8w8 is not this machine's matrix unit"
+    ):
+        Program(kernel, VTAConfig())
+
+
+LANES: dict[str, Callable] = {
+    "add": lambda x, r: x + r,
+    "subtract": lambda x, r: x - r - 5,
+    "multiply": lambda x, r: x * r,
+    "max and min": lambda x, r: t.max(t.min(x, 100), r),
+    "shift": lambda x, r: ((x << 3) + r) >> 2,
+    "negate": lambda x, r: -x + r,
+}
+
+
+@configurations
+@pytest.mark.parametrize("name", LANES)
+def test_lane_operations(config: VTAConfig, name: str) -> None:
+    """Of accumulators that are loaded as such, which all machines do."""
+    extents = 5, *config.tile
+    X, R = (t.placeholder(extents, "int32", name=n) for n in "XR")
+    kind = elements(config)[INP].dtype
+    low, high = int(kind.min), int(kind.max)
+
+    def stored(*v: tw.te.Expr) -> tw.te.Expr:
+        value = LANES[name](XL[v], RL[v])
+        return t.max(t.min(value, high), low).astype(kind.name)
+
+    XL, RL = (
+        t.compute(extents, lambda *v, x=x: x[v], name=f"{x.name}L") for x in (X, R)
+    )
+    Y = t.compute(extents, stored, name="Y")
+    s = t.create_schedule(Y.op)
+    s[XL].set_scope(ACC)
+    s[RL].set_scope(ACC)
+    kernel = t.lower(s, [X, R, Y])
+    rng = np.random.default_rng(0)
+    x, r = (rng.integers(2 * low, 2 * high, extents).astype(np.int32) for _ in "XR")
+    y, same = np.zeros(extents, kind.numpy), np.zeros(extents, kind.numpy)
+    Program(kernel, config).check([x, r, y])
+    interpret(kernel, dict(zip(kernel.params, (x, r, same), strict=True)))
+    np.testing.assert_array_equal(y, same)
+    assert len(np.unique(y)) > 2
+
+
+# ---------------------------------------------------------------------------------- refusals
+
+
+def tiny(**logs: int) -> VTAConfig:
+    sizes = {"INP_BUFF_SIZE": 12, "WGT_BUFF_SIZE": 13, "ACC_BUFF_SIZE": 12} | logs
+    return VTAConfig(**{f"LOG_{name}": log for name, log in sizes.items()})
+
+
+WINDOW = Convolution(16, 16, (9, 9), (3, 3), pads=(1, 1), dilation=(2, 2))
+REFUSED: dict[str, tuple[VTAConfig, Callable[[VTAConfig], Layer], str]] = {
+    "weights": (
+        tiny(WGT_BUFF_SIZE=11),
+        lambda m: convolution(WINDOW, Requantize(8), config=m),
+        r"smallest block needs 9 elements of vta\.wgt for w, and the machine has 8",
+    ),
+    "data": (
+        tiny(INP_BUFF_SIZE=8),
+        lambda m: convolution(WINDOW, Requantize(8), config=m),
+        r"needs 25 elements of vta\.inp for x, and the machine has 16",
+    ),
+    "accumulators": (
+        tiny(ACC_BUFF_SIZE=7),
+        lambda m: convolution(WINDOW, Requantize(8, residual=1), config=m),
+        r"needs 3 elements of vta\.acc for acc, bias, wide, and the machine has 2",
+    ),
+    "a window's accumulators": (
+        tiny(ACC_BUFF_SIZE=10),
+        lambda m: pooling(WINDOW, config=m),
+        r"needs 26 elements of vta\.acc for .*image.*, and the machine has 16",
+    ),
+    "a depthwise window's": (
+        tiny(ACC_BUFF_SIZE=11),
+        lambda m: depthwise(WINDOW, Requantize(8), config=m),
+        r"needs 37 elements of vta\.acc for .*, and the machine has 32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_does_not_fit_is_refused(name: str, threads: int) -> None:
+    config, make, message = REFUSED[name]
+    with pytest.raises(CompileError, match=message) as error:
+        schedule(make(config), threads)
+    assert error.value.code == "TW-VTA-MEMORY"
+    assert "kernel" in error.value.where
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_fits_to_the_last_element(name: str) -> None:
+    """Twice the memory is enough."""
+    config, make, message = REFUSED[name]
+    scope = next(s for s in ("inp", "wgt", "acc") if f"vta\\.{s}" in message)
+    log = f"LOG_{scope.upper()}_BUFF_SIZE"
+    larger = replace(config, **{log: getattr(config, log) + 1})
+    layer = make(larger)
+    arrays = random_arrays(layer)
+    Program(schedule(layer).kernel, larger).check(arrays)
+
+
+def test_a_kernel_that_does_not_fit_names_its_buffer() -> None:
+    with pytest.raises(
+        CompileError, match=r"AL needs 12 elements of vta\.inp, where 0 of 8"
+    ):
+        Program(t.lower(*product(VTAConfig())), tiny(INP_BUFF_SIZE=7))
+
+
+def test_data_of_four_bits_is_not_widened() -> None:
+    config = CONFIGURATIONS["1x16 i4w4"]
+    c = Convolution(16, 16, (4, 4), (2, 2))
+    layers = (
+        pooling(c, config=config),
+        depthwise(c, Requantize(4), config=config),
+        convolution(c, Requantize(4, residual=1), config=config),
+    )
+    for layer in layers:
+        with pytest.raises(
+            CompileError, match=r"widened to accumulators, .* of int4 data"
+        ) as e:
+            Program(schedule(layer).kernel, config)
+        assert e.value.code == "TW-VTA-WIDEN"
