@@ -22,7 +22,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
-from tilewright.loops.nodes import Store, block, loop
+from tilewright.loops.nodes import Store, Update, block, loop
 
 Text = str
 
@@ -227,3 +227,15 @@ def test_trees_of_loops() -> None:
 
     assert body(8) == body(8, name="j")
     assert len({body(8), body(7), body(8, "parallel"), body(8, turned=True)}) == 4
+
+
+def test_operators_of_a_tree_are_told_by_what_they_do() -> None:
+    x, y = Buffer("x", (8,), float32), Buffer("y", (1,), float32)
+    i = Var("i", INDEX)
+
+    def body(name: str, result: Expr) -> Text:
+        op = replace(reducer("add", float32), name=name, result=(result,))
+        update = Update((y,), ((const(0),),), (Load(x, (i,)),), op)
+        return canonical_tree(loop(i, 8, update, "serial"), (x, y))
+
+    assert body("mine", A + B) == body("yours", A + B) != body("mine", Max(A, B))

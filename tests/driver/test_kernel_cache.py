@@ -12,10 +12,12 @@ import pytest
 from tilewright.base.dtypes import float32
 from tilewright.base.store import Store
 from tilewright.compute.build import map_, reduce_
+from tilewright.driver import kernels
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
+from tilewright.schedule.space.selection import Selection
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.target import CpuTarget
 from tilewright.testing import guarded
@@ -85,6 +87,58 @@ def test_targets_share_no_code(name: str, tmp_path: Path) -> None:
     again = KernelCompiler(other, NATIVE, store)
     again._made = None  # type: ignore[assignment, method-assign]
     assert again.compile(product(), ()) == found
+
+
+def named(name: str) -> KernelSignature:
+    c = reduce_(name, Y, (24,), "add", lambda i, j, k: A[i, k] * B[k, j])
+    return kernel_signature(FusionGroup("product", (c,)), {Y})
+
+
+def chosen(**values: Any) -> KernelCompiler:
+    selection = Selection("tiled", values)
+    return KernelCompiler(NATIVE, NATIVE, None, choose=lambda signature: selection)
+
+
+def test_all_that_code_depends_on_is_in_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The compiler, what runs here, names, checks, weights, the schedule that is asked for."""
+    plain = KernelCompiler(NATIVE, NATIVE, None)
+    compilers = {
+        "as it was": plain,
+        "prepared elsewhere": KernelCompiler(NATIVE, TARGETS["level"], None),
+        "checked": KernelCompiler(NATIVE, NATIVE, None, sanitize=True),
+        "chosen": chosen(),
+        "chosen otherwise": chosen(tile=8),
+    }
+    nothing = (False, False, False)
+    keys = {k: c._key(product(), nothing) for k, c in compilers.items()}
+    keys["of known weights"] = plain._key(product(), (False, True, False))
+    keys["of another name"] = plain._key(named("other"), nothing)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "compiler", lambda: "another version")
+        keys["of another compiler"] = plain._key(product(), nothing)
+    assert len(set(keys.values())) == len(keys), keys
+    assert keys["as it was"] == KernelCompiler(NATIVE, NATIVE, None)._key(
+        named("product"), nothing
+    )
+
+
+def test_each_operand_is_packed_into_its_own_place() -> None:
+    c, middle = Buffer("c", (24, 24), float32), Buffer("m", (24, 24), float32)
+    one = reduce_("one", middle, (24,), "add", lambda i, j, k: A[i, k] * B[k, j])
+    two = reduce_("two", Y, (24,), "add", lambda i, j, k: middle[i, k] * c[k, j])
+    signature = kernel_signature(FusionGroup("two", (one, two)), {Y})
+    fixed = tuple(v in (B, c) for v in signature.values)
+    code = KernelCompiler(NATIVE, NATIVE, None).compile(signature, {B, c})
+    assert len(code.preparations) == 2
+    rng = np.random.default_rng(0)
+    memory = {v: rng.standard_normal((24, 24)).astype(np.float32) for v in (A, B, c)}
+    memory[Y] = np.zeros((24, 24), np.float32)
+    after, wrong = guarded.call(signature, code, memory, fixed)
+    assert not wrong
+    want = memory[A] @ memory[B] @ memory[c]
+    np.testing.assert_allclose(after[Y], want, rtol=1e-3, atol=1e-3)
 
 
 def test_the_order_of_values_and_which_are_outputs(tmp_path: Path) -> None:

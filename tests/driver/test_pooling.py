@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx.reference
 import pytest
 from onnx import helper, numpy_helper
@@ -219,3 +220,23 @@ def test_pieces_of_a_concatenation_that_a_convolution_pads() -> None:
     )
     (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_allclose(tw.compile(model)(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("pool", ["AveragePool", "MaxPool", "LpPool"])
+def test_no_window_starts_behind_a_tensor_of_unknown_batch(pool: str) -> None:
+    """ONNX's inference counts it for AveragePool, where a shape is not known in advance."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 19]> f (float[3, 2, 4] x, bool[3] b) => (float y) '
+        "{ c = Compress<axis = 0>(x, b) "
+        f"y = {pool}<kernel_shape = [2], strides = [3], pads = [0, 2], ceil_mode = 1>(c) }}"
+    )
+    x = data((3, 2, 4))
+    kept = x[[0, 2]]
+    with pytest.warns(tw.TilewrightWarning, match=pool):
+        exe = tw.compile(model, cache=False)
+    found = exe(x, np.array([True, False, True]))
+    assert [t.shape for t in exe.outputs] == [(None, 2, 2)]
+    first, last = kept[:, :, :2], kept[:, :, 3:]
+    join = {"AveragePool": np.mean, "MaxPool": np.max, "LpPool": np.linalg.norm}[pool]
+    want = np.stack([join(part, axis=-1) for part in (first, last)], axis=-1)
+    np.testing.assert_allclose(found, want, rtol=1e-6)

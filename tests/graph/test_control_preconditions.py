@@ -24,12 +24,13 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.passes import layout
 from tilewright.graph.sequences import MAX_ITEMS
 from tilewright.graph.unroll import MAX_OPERATIONS, MAX_TRIPS
+from tilewright.testing.differential import without_shapes
 
 ARRAYS = {
     "no": np.array(0), "two": np.array(2), "minus": np.array(-1), "many": np.array(MAX_TRIPS + 1),
     "yes": np.array(True), "nay": np.array(False), "one": np.float32(1), "big": np.float32(100),
     "sizes": np.array([1, 2, 2]), "odd": np.array([1, 2, 3]), "less": np.array([1, 2]),
-    "below": np.array([-1, 6]),
+    "below": np.array([-1, 6]), "zero": np.array([0]),
 }  # fmt: skip
 
 
@@ -178,6 +179,74 @@ def test_scans_of_nothing_are_empty(name: str) -> None:
     found = interp.evaluate(graph, feeds, fallback=OnnxFallback())
     np.testing.assert_array_equal(found["y"], feeds["x"])
     np.testing.assert_array_equal(found["z"], np.zeros((0, 3), np.float32), strict=True)
+
+
+UNTYPED = {
+    "of a state": (
+        "(float[3] x) => (float z) { y, z = Loop<body = b(int64 i, bool c, float s) => "
+        "(bool g, float t, float u) { t = Add(s, x) u = Unsqueeze(t, zero) g = Identity(c) }>"
+        "(no, , x) }", (0, 1, 3),
+    ),
+    "of what is captured": (
+        "(float[4, 3] x, float[3] w) => (float z) { y, z = Loop<body = "
+        "b(int64 i, bool c, float s) => (bool g, float t, float u) "
+        "{ t = Identity(s) u = Neg(x) g = Identity(c) }>(no, , w) }", (0, 4, 3),
+    ),
+    "of a result that is captured": (
+        "(float[4, 3] x, float[3] w, bool b) => (float z) { n = If<then_branch = "
+        "t() => (float m) { m = Neg(x) }, else_branch = e() => (float m) { m = Identity(w) }>(b) "
+        "y, z = Loop<body = b(int64 i, bool c, float s) => (bool g, float t, float u) "
+        "{ t = Identity(s) u = Neg(n) g = Identity(c) }>(no, , w) }", (0, 4, 3),
+    ),
+    "of an element": (
+        "(float[0, 5] w, float[3] x) => (float z) { y, z = Scan<num_scan_inputs = 1, body = "
+        "b(float s, float i) => (float t, float u) "
+        "{ t = Identity(s) u = Unsqueeze(i, zero) }>(x, w) }", (0, 1, 5),
+    ),
+    "of a scan onto another axis": (
+        "(float[5, 0] w, float[3] x) => (float z) { y, z = Scan<num_scan_inputs = 1, "
+        "scan_input_axes = [1], scan_output_axes = [-1], body = b(float s, float i) => "
+        "(float t, float u) { t = Identity(s) u = Identity(i) }>(x, w) }", (5, 0),
+    ),
+    "of a state that the body does not fit": (
+        "(float[2] x, float[3] w) => (float z) { y, z = Loop<body = b(int64 i, bool c, float s) "
+        "=> (bool g, float t, float u) { t = Add(s, w) u = Neg(t) g = Identity(c) }>"
+        "(no, , x) }", (0,),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNTYPED)
+def test_a_scan_of_nothing_has_the_rank_that_the_first_iteration_would_give(
+    name: str,
+) -> None:
+    text, shape = UNTYPED[name]
+    source = model(text)
+    without_shapes(source.graph)
+    graph = load(source)
+    feeds = {v.name: fed(v) for v in graph.inputs}
+    found = interp.evaluate(graph, feeds, fallback=OnnxFallback())
+    np.testing.assert_array_equal(found["z"], np.zeros(shape, np.float32), strict=True)
+
+
+def test_an_element_of_a_scan_has_no_axes_and_is_an_array() -> None:
+    seen: list[Any] = []
+    graph = load(
+        model(
+            "(float[4] x) => (float[4] y) { y = Scan<num_scan_inputs = 1, body = "
+            "b(float i) => (float o) { a = Neg(i) o = Softsign(a) }>(x) }"
+        )
+    )
+    x = np.array([-2, 0, 1, 5], np.float32)
+
+    class Watched(OnnxFallback):
+        def run(self, op: Any, arrays: Any) -> Any:
+            seen.extend(arrays)
+            return super().run(op, arrays)
+
+    found = interp.evaluate(graph, {"x": x}, fallback=Watched())
+    np.testing.assert_allclose(found["y"], -x / (1 + np.abs(x)), rtol=1e-6)
+    assert all(isinstance(a, np.ndarray) for a in seen)
 
 
 def test_a_scan_whose_length_is_not_known() -> None:

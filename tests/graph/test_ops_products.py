@@ -5,7 +5,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.graph.one_operator import agree
+from tests.graph.one_operator import agree, model_of, run
+from tilewright.base.dtypes import float32
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph.nodes import Operation, Value
 
 RNG = np.random.default_rng(5)
 
@@ -176,6 +179,73 @@ def agrees_transposed(
     agree(
         "ConvTranspose", [x, w, *b], expected=[want], known=known, atol=1e-4, **geometry
     )
+
+
+def transposed(x, w, b=None, **attributes):
+    """By the host fallback, as for operands whose shapes are not known in advance."""
+    names = [Value(n, float32) for n in ("x", "w", "b")[: 2 if b is None else 3]]
+    outputs = (Value("y", float32),)
+    op = Operation("ConvTranspose", tuple(names), outputs, attributes, "", 11)
+    arrays = [x, w] if b is None else [x, w, b]
+    (found,) = OnnxFallback().run(op, arrays)
+    return found
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize(
+    ("strides", "dilations", "pads"),
+    [
+        ([1, 1], [1, 1], [0] * 4),
+        ([2, 3], [1, 2], [1, 0, 0, 1]),
+        ([3, 1], [2, 1], [0] * 4),
+    ],
+)
+def test_host_fallback_of_conv_transpose(group, strides, dilations, pads):
+    """Native code and a host fallback agree, with more channels than one per group."""
+    x, w, b = reals(2, 4, 4, 3), reals(4, 6 // group, 3, 2), reals(6)
+    geometry = {
+        "group": group,
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+    }
+    found = transposed(x, w, b, **geometry)
+    agree("ConvTranspose", [x, w, b], expected=[found], atol=1e-4, **geometry)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"output_padding": [1], "strides": [2]},
+        {"output_shape": [12], "strides": [2]},
+        {"output_shape": [4], "strides": [2]},
+        {"auto_pad": "SAME_UPPER", "strides": [2]},
+        {"auto_pad": "SAME_LOWER", "strides": [3]},
+        {"auto_pad": "VALID"},
+    ],
+)
+@pytest.mark.parametrize("batch", [0, 2])
+def test_host_fallback_of_conv_transpose_where_its_extent_is_asked_for(shape, batch):
+    x, w = reals(batch, 2, 4), reals(2, 3, 3)
+    found = transposed(x, w, **shape)
+    agree("ConvTranspose", [x, w], expected=[found], atol=1e-4, **shape)
+
+
+def test_infinite_weights_are_multiplied_by_padding_of_conv_as_by_others():
+    x, w = reals(1, 1, 4), reals(1, 1, 3)
+    w[0, 0, 0] = np.inf
+    (found,) = agree("Conv", [x, w], pads=[1, 1])
+    assert np.isnan(found[0, 0, 0]) and not np.isnan(found[0, 0, 1:]).any()
+
+
+def test_infinite_weights_of_conv_transpose_at_run_time_are_multiplied_by_padding():
+    """Constant ones are not: see above."""
+    x, w = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 3), np.float32)
+    w[0, 0, 0] = np.inf
+    (found,) = run(model_of("ConvTranspose", [x, w]), [x, w])
+    np.testing.assert_array_equal(found, [[[np.inf] * 4 + [np.nan] * 2]])
+    (found,) = run(model_of("ConvTranspose", [x, w], known=[1]), [x, w])
+    np.testing.assert_array_equal(found, [[[np.inf] * 4 + [2, 1]]])
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])

@@ -33,6 +33,23 @@ def test_grid_sample_far_away_is_zero(mode, corners):
     np.testing.assert_array_equal(found, np.zeros((1, 1, 2, 3), np.float32))
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample_at_no_position(mode, corners, padding):
+    """NaN, and what reflecting infinity gives; the nearest element to NaN is the first one."""
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    at = np.float32([np.nan, np.inf, -np.inf])
+    rows = np.full(3, 1, np.float32) if corners else np.full(3, 0.75, np.float32)
+    grid = np.stack([at, rows], -1).reshape(1, 1, 3, 2)
+    model = model_of("GridSample", [x, grid], mode=mode, align_corners=corners,
+                     padding_mode=padding)  # fmt: skip
+    (found,) = run(model, [x, grid])
+    lost = 12 if mode == "nearest" else np.nan
+    infinite = {"zeros": (0, 0), "border": (15, 12), "reflection": (lost, lost)}
+    np.testing.assert_array_equal(found.ravel(), [lost, *infinite[padding]])
+
+
 def test_grid_sample_of_volumes():
     grid = RNG.uniform(-1.2, 1.2, (1, 2, 3, 2, 3)).astype(np.float32)
     agree("GridSample", [reals(1, 2, 3, 4, 5), grid], atol=1e-5)

@@ -1,18 +1,26 @@
 """The tool that seeds faults: which it makes, that tests catch one, that the list stays true."""
 
 import ast
+import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tilewright.testing.mutation import reach, run
+from tilewright.testing.mutation import marks, reach, run
+from tilewright.testing.mutation.live import Functions
 from tilewright.testing.mutation.operators import OPERATORS, mutants
 from tilewright.testing.mutation.rooms import ROOMS, Room
+from tilewright.testing.mutation.trying import (
+    OUT_OF_TIME,
+    PYTEST,
+    Answer,
+    Request,
+    Waiting,
+)
 
 SOURCE = '''"""A docstring with 1 number."""
 from typing import TYPE_CHECKING
@@ -134,31 +142,35 @@ def test_of_another_process():
 """
 
 
+CODE = """LEAST = 1
+
+def one(n):
+    return n + LEAST
+
+def two(n):
+    return n + 2
+
+def three(n):
+    return n
+"""
+
+
+def recorded(folder: Path) -> reach.Reach:
+    """What `test_them.py` reaches of `code_of_two.py`."""
+    told = {"path": str(folder / "reach.json"), "root": str(folder), "digest": "d",
+            "files": [str(folder / "code_of_two.py")]}  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{folder}",
+                   reach.RECORD: json.dumps(told)}  # fmt: skip
+    command = [*PYTEST, "-p", reach.__name__, "--rootdir", "."]
+    subprocess.run(command, cwd=folder, env=environment, capture_output=True)
+    return reach.read(folder / "reach.json")
+
+
 def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
     """By line; what is run on import, or by nobody, with all; other processes with each."""
-    (tmp_path / "code_of_two.py").write_text(
-        "LEAST = 1\n\ndef one(n):\n    return n + LEAST\n\ndef two(n):\n    return n + 2\n"
-        "\ndef three(n):\n    return n\n"
-    )
+    (tmp_path / "code_of_two.py").write_text(CODE)
     (tmp_path / "test_them.py").write_text(TESTS)
-    told = {"path": str(tmp_path / "reach.json"), "root": str(tmp_path), "digest": "d",
-            "files": [str(tmp_path / "code_of_two.py")]}  # fmt: skip
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        reach.__name__,
-        "--rootdir",
-        ".",
-    ]
-    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}",
-                   reach.RECORD: json.dumps(told)}  # fmt: skip
-    subprocess.run(
-        command, cwd=tmp_path, env=environment, check=True, capture_output=True
-    )
-    found = reach.read(tmp_path / "reach.json")
+    found = recorded(tmp_path)
     one, two, other = (
         f"test_them.py::test_{n}" for n in ("one", "two", "of_another_process")
     )
@@ -168,16 +180,156 @@ def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
         assert set(found.of("code_of_two.py", lines, [""])) == {one, two, other}
     assert not found.of("code_of_two.py", range(4, 5), ["elsewhere"])
 
-    (tmp_path / "wanted.json").write_text(json.dumps([two]))
-    environment = {**environment, reach.WANTED: str(tmp_path / "wanted.json")}
-    del environment[reach.RECORD]
-    (tmp_path / "code_of_two.py").write_text(
-        "def one(n): ...\n\ndef two(n): return n + 2\n"
+
+def test_a_test_that_fails_without_a_fault_is_left_out(tmp_path: Path):
+    (tmp_path / "code_of_two.py").write_text("def one(n):\n    return n\n")
+    (tmp_path / "test_them.py").write_text(
+        "import code_of_two\n\ndef test_good():\n    code_of_two.one(1)\n"
+        "\ndef test_bad():\n    assert code_of_two.one(1) == 2\n"
     )
-    ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert ran.returncode == 0 and "1 passed" in ran.stdout
+    found = recorded(tmp_path)
+    assert found.failed == ("test_them.py::test_bad",)
+    assert found.of("code_of_two.py", range(2, 3), [""]) == ["test_them.py::test_good"]
+
+
+MARKED = '''"""A docstring."""
+from __future__ import annotations
+
+def f(x):
+    """Another."""
+    if x > 1:
+        return 1
+    elif x > 0:
+        return 2
+    for n in range(x): pass
+    else:
+        g = lambda: (
+            x)
+    return g()
+
+class C:
+    kept = f(2)
+'''
+
+
+def test_marks_say_which_lines_ran():
+    reached = set()
+    code = compile(marks.marked(ast.parse(MARKED), "f.py"), "f.py", "exec")
+    names = {marks.MARK: reached.add, "__name__": "marked"}
+    exec(code, names)
+    assert {n for _, n in reached} == {4, 6, 7, 16, 17}
+    for x, lines in ((1, {6, 8, 9}), (0, {6, 8, 10, 12, 13, 14})):
+        reached.clear()
+        names["f"](x)
+        assert reached == {("f.py", n) for n in lines}
+    assert names["f"].__doc__ == "Another." and names["__doc__"] == "A docstring."
+
+
+LIVE = """import functools
+
+@functools.cache
+def one(n):
+    return n + 1
+
+class C:
+    def m(self): return [one(k) for k in (1, 2)]
+
+rows = [lambda x: x, lambda x: x + 2]
+def outer(y):
+    def inner(): return y
+    return inner
+made = outer(3)
+"""
+
+
+def live(tmp_path: Path):
+    path = tmp_path / "live.py"
+    path.write_text(LIVE)
+    spec = importlib.util.spec_from_file_location("live", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, str(path), Functions()
+
+
+def test_functions_are_given_the_code_with_the_fault(tmp_path: Path):
+    module, path, functions = live(tmp_path)
+    changes = {"n + 1": "n - 1", "(1, 2)": "(1, 3)", "x + 2": "x - 2"}
+    after = LIVE
+    for old, new in changes.items():
+        after = after.replace(old, new)
+    assert functions.replace(path, LIVE, after)
+    assert module.C().m() == [0, 2]
+    assert [row(1) for row in module.rows] == [1, -1] and module.made() == 3
+
+
+def test_a_fault_that_reads_other_variables_is_not_put_in(tmp_path: Path):
+    _, path, functions = live(tmp_path)
+    assert not functions.replace(path, LIVE, LIVE.replace("return y", "return 3"))
+
+
+def waiting(tmp_path: Path) -> Waiting:
+    (tmp_path / "code_of_two.py").write_text(CODE)
+    (tmp_path / "test_them.py").write_text(TESTS)
+    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
+    return Waiting(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
+
+
+def test_a_waiting_pytest_tries_faults(tmp_path: Path):
+    """Each in a fork: what one does is gone with it, be it that it hangs or kills its process."""
+    one, two = "test_them.py::test_one", "test_them.py::test_two"
+    path = str(tmp_path / "code_of_two.py")
+    server = waiting(tmp_path)
+
+    def ask(after: str, seconds: float = 60.0, tests=(two, one)) -> Answer:
+        return server.ask(Request(tests, seconds, path, CODE, after))
+
+    try:
+        assert ask(CODE) == Answer(0, "")
+        assert ask(CODE.replace("n + LEAST", "n")) == Answer(1, one)
+        assert ask(CODE.replace("return n + ", "return n - ")) == Answer(1, two)
+        assert ask(CODE.replace("n + LEAST", "n"), tests=[two]) == Answer(0, "")
+        hangs = CODE.replace("return n + 2", "while True: pass")
+        assert ask(hangs, 0.5) == Answer(OUT_OF_TIME, "")
+        dies = CODE.replace("return n + 2", "import os; os.abort()")
+        assert ask(dies) == Answer(-6, "")
+        assert ask(CODE) == Answer(0, "")
+    finally:
+        server.close()
+
+
+def test_a_pytest_that_does_not_come_up_says_so(tmp_path: Path):
+    server = waiting(tmp_path)
+    server.close()
+    (tmp_path / "code_of_two.py").write_text("import nothing_of_this_name\n")
+    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}"}
+    server = Waiting(tmp_path, ["--rootdir", ".", "test_them.py"], environment)
+    try:
+        with pytest.raises(RuntimeError, match="nothing_of_this_name"):
+            server.ask(Request((), 60.0, "", "", ""))
+    finally:
+        server.close()
+
+
+def test_a_fault_in_what_an_import_runs_is_tried_in_a_new_process(tmp_path: Path):
+    """The waiting pytest has imported the file: to it the fault would be none."""
+    copy = run.Copy(tmp_path, tmp_path)
+    (tmp_path / "code_of_two.py").write_text(CODE)
+    (tmp_path / "test_them.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (fault,) = [m for m in mutants("code_of_two.py", CODE) if m.line == 1]
+    room, tests = Room((), ("test_them.py",)), ["test_them.py::test_one"]
+    try:
+        assert copy.try_one(fault, room, tests, 60.0, fresh=False)[:2] == (
+            True,
+            "status 0",
+        )
+        assert copy.try_one(fault, room, tests, 60.0, fresh=True)[:2] == (
+            False,
+            tests[0],
+        )
+        assert (tmp_path / "code_of_two.py").read_text() == CODE
+    finally:
+        copy.close()
 
 
 def test_an_unknown_room_is_refused():

@@ -2,21 +2,35 @@
 
 This says what they mean. A subgraph sees its own inputs and constants and, by identity, the values
 around it that it captures; state goes from one iteration to the next; what an iteration scans is
-copied. All of a Scan's inputs are as long as one another.
+copied. All of a Scan's inputs are as long as one another. Of no iterations, what is stacked has the
+rank and extents that the body would give in the first one, as far as its types tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.base.errors import ExecutionError
 from tilewright.graph.nodes import Graph, Operation, Value
 
-# The outputs of a subgraph, given its inputs in order and the values it captures.
-Evaluate = Callable[[Graph, Sequence[Any], Mapping[Value, Any]], list[Any]]
+
+class Bodies(Protocol):
+    """What runs subgraphs, given their inputs in order and the values they capture."""
+
+    def run(
+        self, body: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
+    ) -> list[Any]:
+        """The outputs."""
+        ...
+
+    def types(
+        self, body: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
+    ) -> Sequence[Value]:
+        """The outputs with types as far as they follow from the shapes of the inputs."""
+        ...
 
 
 def is_control(op: Operation) -> bool:
@@ -24,35 +38,33 @@ def is_control(op: Operation) -> bool:
     return op.qualified in _RUN
 
 
-def run_control(
-    op: Operation, operands: Sequence[Any], evaluate: Evaluate
-) -> list[Any]:
+def run_control(op: Operation, operands: Sequence[Any], bodies: Bodies) -> list[Any]:
     """The results; operands: one per entry of `op.inputs`, then the captured values in order."""
     own = set(op.inputs)
     captured = [v for v in op.reads if v not in own]
     count = len(op.inputs)
     values = {v: a for v, a in zip(op.inputs, operands, strict=False) if v is not None}
     values |= dict(zip(captured, operands[count:], strict=True))
-    return _RUN[op.qualified](op, operands[:count], values, evaluate)
+    return _RUN[op.qualified](op, operands[:count], values, bodies)
 
 
 def _if(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    evaluate: Evaluate,
+    bodies: Bodies,
 ) -> list[Any]:
     branch = (
         "then_branch" if bool(np.asarray(inputs[0]).reshape(-1)[0]) else "else_branch"
     )
-    return evaluate(op.attributes[branch], (), values)
+    return bodies.run(op.attributes[branch], (), values)
 
 
 def _loop(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    evaluate: Evaluate,
+    bodies: Bodies,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     trips = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
@@ -61,7 +73,7 @@ def _loop(
     scans: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     n = 0
     while going and (trips is None or n < trips):
-        results = evaluate(
+        results = bodies.run(
             body, [np.array(n, np.int64), np.array(True), *state], values
         )
         going = bool(np.asarray(results[0]).reshape(-1)[0])
@@ -69,26 +81,29 @@ def _loop(
             scan.append(item)
         state = results[1 : 1 + len(state)]
         n += 1
-    outputs = body.outputs[1 + len(state) :]
-    return [*state, *(_stacked(s, v, 0) for s, v in zip(scans, outputs, strict=True))]
+    if not n:
+        first = [np.array(0, np.int64), np.array(True), *state]
+        outputs = _types(body, first, values, bodies)[1 + len(state) :]
+        return [*state, *(_nothing(v, 0) for v in outputs)]
+    return [*state, *(_stacked(s, 0) for s in scans)]
 
 
 def _scan(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    evaluate: Evaluate,
+    bodies: Bodies,
 ) -> list[Any]:
     if op.version < 9:
-        return _scan_batches(op, inputs, values, evaluate)
-    return _scan_once(op, inputs, values, evaluate)
+        return _scan_batches(op, inputs, values, bodies)
+    return _scan_once(op, inputs, values, bodies)
 
 
 def _scan_batches(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    evaluate: Evaluate,
+    bodies: Bodies,
 ) -> list[Any]:
     """Version 8: a leading batch axis on everything, and lengths per batch as input 0."""
     if inputs[0] is not None:
@@ -96,7 +111,7 @@ def _scan_batches(
             "Scan 8 with sequence lengths is not implemented", where=op.label
         )
     batches = [
-        _scan_once(op, [x[b] for x in inputs[1:]], values, evaluate)
+        _scan_once(op, [x[b] for x in inputs[1:]], values, bodies)
         for b in range(len(inputs[1]))
     ]
     return [np.stack(parts) for parts in zip(*batches, strict=True)]
@@ -106,7 +121,7 @@ def _scan_once(
     op: Operation,
     inputs: Sequence[Any],
     values: Mapping[Value, Any],
-    evaluate: Evaluate,
+    bodies: Bodies,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     count = int(op.attributes["num_scan_inputs"])
@@ -124,20 +139,24 @@ def _scan_once(
     out_axes = _per_scan(op, "scan_output_axes", produced)
     length = same_length(op, [s.shape[a] for s, a in zip(sequences, axes, strict=True)])
     scans: list[list[Any]] = [[] for _ in range(produced)]
+    if not length:
+        pairs = zip(sequences, axes, strict=True)
+        first = [np.zeros_like(s, shape=np.delete(s.shape, a)) for s, a in pairs]
+        outputs = _types(body, [*state, *first], values, bodies)[kept:]
+        empty = zip(outputs, out_axes, strict=True)
+        return [*state, *(_nothing(v, axis) for v, axis in empty)]
     for n in range(length):
         items = [
-            np.take(s, length - 1 - n if back else n, axis)
+            np.asarray(np.take(s, length - 1 - n if back else n, axis))
             for s, axis, back in zip(sequences, axes, backward, strict=True)
         ]
-        results = evaluate(body, [*state, *items], values)
+        results = bodies.run(body, [*state, *items], values)
         state = results[:kept]
         for scan, item in zip(scans, results[kept:], strict=True):
             scan.append(item)
     found = list(state)
-    for scan, value, axis, back in zip(
-        scans, body.outputs[kept:], out_axes, out_backward, strict=True
-    ):
-        found.append(_stacked(scan[::-1] if back else scan, value, axis))
+    for scan, axis, back in zip(scans, out_axes, out_backward, strict=True):
+        found.append(_stacked(scan[::-1] if back else scan, axis))
     return found
 
 
@@ -157,10 +176,23 @@ def _per_scan(op: Operation, name: str, count: int) -> list[int]:
     return list(op.attributes.get(name) or [0] * count)
 
 
-def _stacked(items: Sequence[Any], value: Value, axis: int) -> Any:
-    """The items along a new axis; of no items an empty tensor of the body's type."""
-    if items:
-        return np.stack([np.asarray(i) for i in items], axis)
+def _types(
+    body: Graph, inputs: Sequence[Any], values: Mapping[Value, Any], bodies: Bodies
+) -> list[Value]:
+    """The outputs of a body that is not run: as it declares them where nothing more is known."""
+    if all(v.static for v in body.outputs):
+        return list(body.outputs)
+    found = zip(body.outputs, bodies.types(body, inputs, values), strict=True)
+    return [said if inferred.shape is None else inferred for said, inferred in found]
+
+
+def _stacked(items: Sequence[Any], axis: int) -> Any:
+    """The items along a new axis."""
+    return np.stack([np.asarray(i) for i in items], axis)
+
+
+def _nothing(value: Value, axis: int) -> Any:
+    """No items along a new axis; an extent that is not known is 0."""
     inner = [d if isinstance(d, int) else 0 for d in value.shape or ()]
     axis = axis % (len(inner) + 1)  # counted in the result
     dtype = np.float32 if value.dtype is None else value.dtype.numpy

@@ -238,11 +238,17 @@ def run_operation(
         except DataDependent:
             found = None
         if found is not None:
-            return list(found)
+            return _arrays(found)
     if fallback is None:
         return None
     with definition_of_node(op):
-        return fallback.run(op, arrays)
+        found = fallback.run(op, arrays)
+    return None if found is None else _arrays(found)
+
+
+def _arrays(results: Sequence[Any]) -> list[Any]:
+    """NumPy makes a number of what has no axes; an operator takes a tensor."""
+    return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
 
 
 def typed(op: Operation, types: Sequence[Any]) -> list[Value | None]:
@@ -411,6 +417,29 @@ def inline_branch(branch: Graph, typer: Typer, env: dict[Value, Value]) -> None:
         typer.known[v] = a
         env[v] = v
     _retype(branch, typer, env)
+
+
+def output_types(
+    body: Graph,
+    shapes: Sequence[Shape | None],
+    outer: Mapping[Value, Array],
+    fallback: Fallback | None,
+) -> Sequence[Value]:
+    """The outputs of a subgraph typed from the shapes of its inputs and from what it captures.
+
+    As they are where it does not fit these: then it could not run on them either.
+    """
+    env = {v: replace(v, shape=a.shape) for v, a in outer.items()}
+    small = {env[v]: a for v, a in outer.items() if a.size <= FOLD_ELEMENTS}
+    typer = Typer(fallback, known={**small, **body.constants})
+    env |= {v: v for v in body.constants}
+    given = zip(body.inputs, shapes, strict=True)
+    env |= {v: v if shape is None else replace(v, shape=shape) for v, shape in given}
+    try:
+        _retype(body, typer, env)
+    except ModelError:
+        return body.outputs
+    return [env.get(v, v) for v in body.outputs]
 
 
 def _subgraph(graph: Graph, typer: Typer, env: Mapping[Value, Value]) -> Graph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,12 @@ from tilewright.compute import interp as computations
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.control import is_control, run_control
-from tilewright.graph.infer import Fallback, run_operation, specialize
+from tilewright.graph.infer import (
+    Fallback,
+    output_types,
+    run_operation,
+    specialize,
+)
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.errors import definition_of_node, place
@@ -95,24 +100,9 @@ def run_on(
     op: Operation, operands: Sequence[Any], fallback: Fallback | None
 ) -> list[Any]:
     """As `run`, on operands: one per entry of `op.inputs`, then the captured values in order."""
-
-    def subgraph(
-        graph: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
-    ) -> list[Any]:
-        values = dict(zip(graph.inputs, inputs, strict=True)) | dict(graph.constants)
-        whole = ChainMap(values, dict(outer))
-        for inner in graph.operations:
-            results = run(inner, whole, fallback)
-            values |= {
-                v: a
-                for v, a in zip(inner.outputs, results, strict=False)
-                if v is not None
-            }
-        return [whole[v] for v in graph.outputs]
-
     with definition_of_node(op, "its reference failed", ExecutionError):
         if is_control(op):
-            return run_control(op, operands, subgraph)
+            return run_control(op, operands, _Bodies(fallback))
         found = run_operation(op, operands, fallback)
         if found is None:
             found = run_natively(op, operands)
@@ -121,6 +111,31 @@ def run_on(
             "there is neither a reference nor a native form", where=place(op)
         )
     return found
+
+
+@dataclass(frozen=True)
+class _Bodies:
+    """Runs the subgraphs of control flow, operator by operator."""
+
+    fallback: Fallback | None
+
+    def run(
+        self, body: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
+    ) -> list[Any]:
+        values = dict(zip(body.inputs, inputs, strict=True)) | dict(body.constants)
+        whole = ChainMap(values, dict(outer))
+        for op in body.operations:
+            results = run(op, whole, self.fallback)
+            pairs = zip(op.outputs, results, strict=False)
+            values |= {v: a for v, a in pairs if v is not None}
+        return [whole[v] for v in body.outputs]
+
+    def types(
+        self, body: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]
+    ) -> Sequence[Value]:
+        shapes = [getattr(a, "shape", None) for a in inputs]
+        tensors = {v: a for v, a in outer.items() if isinstance(a, np.ndarray)}
+        return output_types(body, shapes, tensors, self.fallback)
 
 
 def run_natively(

@@ -26,10 +26,10 @@ from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
 from tilewright.graph.nodes import Value
-from tilewright.graph.ops.broadcasting import wide_dtype
+from tilewright.graph.ops.broadcasting import wide_dtype, widened
 from tilewright.graph.ops.conv import with_bias
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
@@ -37,7 +37,13 @@ Buffers = Sequence[Buffer]
 
 def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Padding in front and output extent per spatial axis of a ConvTranspose."""
-    x, w = call.shape(0), call.shape(1)
+    return _extents(call, call.shape(0), call.shape(1))
+
+
+def _extents(
+    call: OpCall, x: tuple[int, ...], w: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """As `_geometry`, for an input of the shape x and weights of the shape w."""
     if len(x) != len(w) or len(x) < 2 or x[1] != w[0] or w[0] % call.attr("group", 1):
         raise call.error(
             f"the input {list(x)} and weights {list(w)} do not fit together"
@@ -341,11 +347,49 @@ def _direct(
     ]
 
 
+def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Array]:
+    """By one product per window position, added where the stride puts it."""
+    begin, outputs = _extents(call, x.shape, w.shape)
+    found = _spread(call, widened(x), widened(w))
+    around = [
+        (max(0, -low), max(0, low + out - n))
+        for low, out, n in zip(begin, outputs, found.shape[2:], strict=True)
+    ]
+    grown = np.pad(found, [(0, 0), (0, 0), *around])
+    starts = [max(0, low) for low in begin]
+    cut = [slice(n, n + out) for n, out in zip(starts, outputs, strict=True)]
+    result = grown[(slice(None), slice(None), *cut)]
+    if b is not None:
+        result = result + widened(b).reshape(1, -1, *(1,) * len(begin))
+    return [result.astype(x.dtype)]
+
+
+def _spread(call: OpCall, x: Array, w: Array) -> Array:
+    """The result without padding, in the dtype of the operands."""
+    rank, group = x.ndim - 2, call.attr("group", 1)
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    batch, (channels, per_group), kernel = x.shape[0], w.shape[:2], w.shape[2:]
+    sizes = zip(x.shape[2:], kernel, strides, dilations, strict=True)
+    full = [max(0, n - 1) * s + (k - 1) * d + 1 for n, k, s, d in sizes]
+    out = np.zeros((batch, group, per_group, *full), np.result_type(x, w))
+    data = x.reshape(batch, group, channels // group, math.prod(x.shape[2:]))
+    weights = w.reshape(group, channels // group, per_group, *kernel)
+    for k in np.ndindex(*kernel):
+        steps = zip(k, dilations, strides, x.shape[2:], strict=True)
+        place = [slice(i * d, i * d + n * s, s) for i, d, s, n in steps]
+        part = np.matmul(weights[(..., *k)].swapaxes(1, 2), data)
+        cut = (slice(None), slice(None), slice(None), *place)
+        out[cut] += part.reshape(out[cut].shape)
+    return out.reshape(batch, group * per_group, *full)
+
+
 register(
     OpDef(
         "ConvTranspose",
         _type,
         compute=_direct,
+        reference=_arrays,
         decompose=_decompose,
         flops=lambda call: 2 * call.size(0) * math.prod(call.shape(1)[1:]),
         traits=SPATIAL,

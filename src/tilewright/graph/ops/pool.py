@@ -24,14 +24,15 @@ Buffers = Sequence[Buffer]
 
 
 def _geometry(call: OpCall) -> Windows:
-    x = call.shape(0)
-    if len(x) < 3:
-        raise call.error(f"the input {list(x)} has no spatial axes")
-    return windows(call, x[2:], call.attr("kernel_shape") or ())
+    spatial = call.spatial(0)
+    if not spatial:
+        raise call.error(f"the input {list(call.lead(0))} has no spatial axes")
+    return windows(call, spatial, call.attr("kernel_shape") or ())
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), (*call.shape(0)[:2], *_geometry(call).outputs))]
+    """Of any batch: ONNX's inference counts windows that start in the padding behind the input."""
+    return [(call.dtype(0), (*call.lead(0), *_geometry(call).outputs))]
 
 
 def _max_types(call: OpCall) -> Sequence[Type]:

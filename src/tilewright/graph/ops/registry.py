@@ -111,6 +111,23 @@ class OpCall:
             raise DataDependent(self.value(i).name)
         return len(shape)
 
+    def lead(self, i: int) -> Shape:
+        """Batch and channels of input `i`, its first two axes, as far as they are known."""
+        self.rank(i)
+        return (self.value(i).shape or ())[:2]
+
+    def spatial(self, i: int) -> tuple[int, ...]:
+        """The extents of input `i` behind batch and channels.
+
+        Raises DataDependent where they are not known; batch and channels need not be.
+        """
+        self.rank(i)
+        extents = (self.value(i).shape or ())[2:]
+        known = tuple(d for d in extents if isinstance(d, int))
+        if len(known) != len(extents):
+            raise DataDependent(self.value(i).name)
+        return known
+
     def size(self, i: int) -> int:
         """The number of elements of input `i`."""
         return math.prod(self.shape(i))

@@ -7,7 +7,6 @@ it was.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
@@ -29,15 +28,24 @@ import click
 
 from tilewright.testing.mutation import reach
 from tilewright.testing.mutation.operators import Mutant, mutants
-from tilewright.testing.mutation.reach import RECORD, WANTED, Reach, read
+from tilewright.testing.mutation.reach import Reach, read
 from tilewright.testing.mutation.rooms import ROOMS, Room
+from tilewright.testing.mutation.trying import (
+    NOT_REPLACED,
+    OUT_OF_TIME,
+    PYTEST,
+    START,
+    Answer,
+    Request,
+    Waiting,
+)
 
 SOURCES: Final = Path(__file__).resolve().parents[2]
 ROOT: Final = SOURCES.parents[1]
 HARMLESS: Final = ROOT / "tests" / "mutation" / "harmless.json"
 # A mutant that runs this many times as long as the tests do without it hangs: it is caught.
 PATIENCE: Final = 5
-START: Final = 60.0  # seconds for pytest to come up and collect
+LEAST: Final = 30.0  # seconds that each may take: other programs run beside it
 
 
 def drawn(room: Room, count: int, seed: int = 0) -> list[Mutant]:
@@ -80,21 +88,27 @@ class Result:
 
 
 class Copy:
-    """A copy of the sources in which one file at a time is another."""
+    """Tests in `root` and the sources that they import, in which one file at a time is another."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = folder
-        self.sources = folder / "src" / "tilewright"
-        # Copies: pytest follows links, and would then import the sources beside the real tests.
+    def __init__(self, root: Path, sources: Path) -> None:
+        self.root, self.sources = root, sources
+        self._waiting: tuple[Sequence[str], Waiting] | None = None
+        found = (str(sources.parent), str(SOURCES.parent))
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
+
+    @classmethod
+    def made(cls, folder: Path) -> Copy:
+        """Of our own sources and tests. No links: pytest would follow them to the sources here."""
         for name in ("src", "tests", "docs", "benchmarks", "examples"):
             shutil.copytree(ROOT / name, folder / name)
         for name in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / name, folder / name)
+        return cls(folder, folder / "src" / "tilewright")
 
     def record(self, rooms: Sequence[Room], digest: str, path: Path) -> None:
         """Write to `path` which tests of the rooms reach which lines of theirs.
 
-        Raises ClickException if one of them fails.
+        Raises ClickException if pytest does not come to an end.
         """
         files = {
             p
@@ -105,66 +119,71 @@ class Copy:
         told = {"path": str(path.resolve()), "root": str(self.sources), "digest": digest,
                 "files": sorted(map(str, files))}  # fmt: skip
         tests = dict.fromkeys(test for room in rooms for test in room.tests)
-        passed, failed, _ = self._run(tests, None, {RECORD: json.dumps(told)})
-        if not passed:
-            raise click.ClickException(f"the tests fail without a fault: {failed}")
-
-    def run(self, tests: Sequence[str], limit: float) -> tuple[bool, str, float]:
-        """Whether all tests, by their names, pass; else which fails first; seconds."""
-        path = self.root / "wanted.json"
-        path.write_text(json.dumps(tests), encoding="utf-8")
-        return self._run(
-            sorted({name.split("::")[0] for name in tests}), limit, {WANTED: path}
-        )
-
-    def _run(
-        self, paths: Iterable[str], limit: float | None, variables: Mapping[str, object]
-    ) -> tuple[bool, str, float]:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "--no-header",
-                   "-p", "no:cacheprovider", "-p", reach.__name__, *paths]  # fmt: skip
-        environment = {**os.environ, "PYTHONPATH": str(self.root / "src"),
-                       **{name: str(value) for name, value in variables.items()}}  # fmt: skip
-        start = time.monotonic()
-        with tempfile.TemporaryFile("w+") as output:
-            process = subprocess.Popen(
-                command, cwd=self.root, env=environment, stdout=output, stderr=output,
-                start_new_session=True,
-            )  # fmt: skip
-            try:
-                status = process.wait(limit)
-            except subprocess.TimeoutExpired:
-                return False, "time", time.monotonic() - start
-            finally:
-                _end(process)
-            output.seek(0)
-            text = output.read()
-        return status == 0, _failed(text), time.monotonic() - start
+        ran = subprocess.run(
+            [*PYTEST, "-p", reach.__name__, *tests], cwd=self.root, check=False,
+            env=self._environment | {reach.RECORD: json.dumps(told)},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        if not path.exists():
+            raise click.ClickException(f"the tests did not end: {ran.stdout[-2000:]}")
 
     def try_one(
-        self, mutant: Mutant, tests: Sequence[str], limit: float
+        self,
+        mutant: Mutant,
+        room: Room,
+        tests: Sequence[str],
+        limit: float,
+        fresh: bool,
     ) -> tuple[bool, str, float]:
-        """`run` with a fault in its place."""
+        """Whether the tests pass with a fault in its place; else which fails first; seconds.
+
+        fresh: the fault does its harm when the file is imported, or before.
+        """
         path = self.sources / mutant.file
-        good = path.read_bytes()
-        path.write_text(mutant.source(good.decode()), encoding="utf-8")
+        good = path.read_text(encoding="utf-8")
+        faulty = mutant.source(good)
+        request = Request(tests, limit, str(path), good, faulty)
+        waiting = None if fresh else self._of(room)
+        start = time.monotonic()
+        path.write_text(faulty, encoding="utf-8")
         try:
-            return self.run(tests, limit)
+            answer = None if waiting is None else waiting.ask(request)
+            if answer is None or answer.status == NOT_REPLACED:
+                answer = self._asked_anew(request)
         finally:
-            path.write_bytes(good)
+            path.write_text(good, encoding="utf-8")
+        by = answer.failed or _STATUSES.get(answer.status, f"status {answer.status}")
+        return answer.status == 0, by, time.monotonic() - start
+
+    def _of(self, room: Room) -> Waiting:
+        """The pytest of a room, which has imported the files as they are without a fault."""
+        if self._waiting is None or self._waiting[0] != room.tests:
+            self.close()
+            waiting = Waiting(self.root, room.tests, self._environment)
+            self._waiting = room.tests, waiting
+            waiting.ask(Request((), START, "", "", ""))  # it has, once it answers
+        return self._waiting[1]
+
+    def _asked_anew(self, request: Request) -> Answer:
+        """Of a pytest that imports the fault."""
+        files = dict.fromkeys(name.split("::")[0] for name in request.tests)
+        waiting = Waiting(self.root, tuple(files), self._environment)
+        try:
+            return waiting.ask(replace(request, before=request.after))
+        except RuntimeError:
+            return Answer(NOT_UP, "")
+        finally:
+            waiting.close()
+
+    def close(self) -> None:
+        """End its pytest."""
+        if self._waiting is not None:
+            self._waiting[1].close()
+            self._waiting = None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """No process of a test stays behind."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, 9)
-    process.wait()
-
-
-def _failed(text: str) -> str:
-    """The first failure that pytest tells of, else its last line."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    return (told or lines[-1:] or ["nothing was printed"])[0][:200]
+NOT_UP: Final = 103
+_STATUSES: Final = {OUT_OF_TIME: "time", NOT_UP: "collection"}
 
 
 def results(path: Path) -> dict[str, Result]:
@@ -193,8 +212,8 @@ def _reach(copy: Copy, rooms: Sequence[Room], path: Path) -> Reach:
 
 
 def _tried(
-    room: str,
-    tests: Sequence[str],
+    name: str,
+    room: Room,
     wanted: Iterable[Mutant],
     copies: Queue[Copy],
     known: Reach,
@@ -204,15 +223,15 @@ def _tried(
     def one(m: Mutant) -> Result:
         copy = copies.get()
         try:
-            near = known.of(m.file, m.lines, tests)
-            passed, by, took = copy.try_one(
-                m, near, PATIENCE * known.seconds(near) + START
-            )
+            near = known.of(m.file, m.lines, room.tests)
+            limit = PATIENCE * known.seconds(near) + LEAST
+            fresh = known.on_import(m.file, m.lines)
+            passed, by, took = copy.try_one(m, room, near, limit, fresh)
         finally:
             copies.put(copy)
         by = "" if passed else by
         return Result(
-            room, m.name, m.file, m.function, m.line, m.operator, m.before, m.after, not passed, by,
+            name, m.name, m.file, m.function, m.line, m.operator, m.before, m.after, not passed, by,
             round(took, 1),
         )  # fmt: skip
 
@@ -310,15 +329,22 @@ def _try(
         tempfile.TemporaryDirectory() as scratch,
         out.open("a", encoding="utf-8") as file,
     ):
+        made = [Copy.made(Path(scratch) / str(n)) for n in range(jobs)]
         copies: Queue[Copy] = Queue()
-        for n in range(jobs):
-            copies.put(Copy(Path(scratch) / str(n)))
+        for copy in made:
+            copies.put(copy)
         lacking = [rooms[name] for name, faults in missing.items() if faults]
-        reached = _reach(copies.queue[0], lacking, out.with_suffix(".reach.json"))
-        for name, faults in missing.items():
-            for result in _tried(name, rooms[name].tests, faults, copies, reached):
-                file.write(json.dumps(asdict(result)) + "\n")
-                file.flush()
+        reached = _reach(made[0], lacking, out.with_suffix(".reach.json"))
+        for test in reached.failed:
+            click.echo(f"left out, because it fails without a fault: {test}")
+        try:
+            for name, faults in missing.items():
+                for result in _tried(name, rooms[name], faults, copies, reached):
+                    file.write(json.dumps(asdict(result)) + "\n")
+                    file.flush()
+        finally:
+            for copy in made:
+                copy.close()
 
 
 def _tell(counted: Sequence[Result], bar: float) -> int:
