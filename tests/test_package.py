@@ -1,7 +1,11 @@
 """The package as a whole: light to import, its public names, house rules no linter can see."""
 
+import io
 import subprocess
 import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +16,20 @@ import tilewright
 
 ROOT = Path(__file__).parent.parent
 LONGEST_FILE = 600
+# Tokens per line of code in a room, the mean of its files. Code that is denser is read twice.
+DENSEST_ROOM = 9.0
+# The rooms that are still denser, and the most that they may have. A ceiling may only fall.
+STILL_DENSER = {
+    "compute": 10.7,
+    "dataflow": 9.5,
+    "expr": 10.2,
+    "graph": 10.9,
+    "plan": 9.6,
+    "schedule": 9.1,
+    "targets": 9.3,
+    "testing": 10.7,
+}
+SLACK = 0.2
 HEAVY = (
     "llvmlite",
     "onnx",
@@ -93,6 +111,82 @@ def test_no_file_is_longer_than_one_can_read():
     assert {
         str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > LONGEST_FILE
     } == {}
+
+
+_LAYOUT = (
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+)
+
+
+def _statements(source: str) -> Iterator[list[tokenize.TokenInfo]]:
+    """The tokens of each logical line. An f-string is one token, as in every version of Python."""
+    statement = []
+    inside = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = tokenize.tok_name[token.type]
+        inside -= name == "FSTRING_END"
+        if token.type == tokenize.NEWLINE:
+            yield statement
+            statement = []
+        elif token.type not in _LAYOUT and not inside and name != "FSTRING_END":
+            statement.append(token)
+        inside += name == "FSTRING_START"
+
+
+def _size(source: str) -> tuple[int, int]:
+    """The tokens and the lines of code, without comments and docstrings."""
+    tokens = 0
+    lines = set()
+    for statement in _statements(source):
+        is_prose = all(token.type == tokenize.STRING for token in statement)
+        if is_prose:
+            continue
+        tokens += len(statement)
+        for token in statement:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return tokens, len(lines)
+
+
+def test_tokens_and_lines_of_code_are_counted_without_prose():
+    source = """
+'''A module.
+
+More of it.'''
+
+x = f(  # why
+    1
+)
+y = f"{x + 1} and {y!r:>{x}}"
+"""
+    assert _size(source) == (9, 4)
+
+
+def test_no_room_is_denser_than_one_can_read():
+    package = ROOT / "src/tilewright"
+    tokens = defaultdict(int)
+    lines = defaultdict(int)
+    for path in _tracked("src/tilewright/*.py"):
+        room = path.relative_to(package).parts[0]
+        of_file = _size(path.read_text())
+        tokens[room] += of_file[0]
+        lines[room] += of_file[1]
+    density = {room: tokens[room] / lines[room] for room in tokens if lines[room]}
+
+    limits = {room: STILL_DENSER.get(room, DENSEST_ROOM) for room in density}
+    too_dense = {room: d for room, d in density.items() if d > limits[room]}
+    assert too_dense == {}, "name intermediate values, one step per line"
+    readable = {room for room in STILL_DENSER if density[room] <= DENSEST_ROOM}
+    assert readable == set(), "remove them from STILL_DENSER"
+    loose = {
+        room: density[room]
+        for room, ceiling in STILL_DENSER.items()
+        if density[room] < ceiling - SLACK
+    }
+    assert loose == {}, "lower their ceilings in STILL_DENSER"
 
 
 def test_no_path_of_a_machine_is_in_the_repository():
