@@ -19,7 +19,7 @@ from tilewright.graph import interp as operators
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Operation, Value
 from tilewright.loops import interp as loops
-from tilewright.plan.nodes import HostFallback, Plan, Step
+from tilewright.plan.nodes import DeviceCopy, HostFallback, Plan, Step
 
 Array = np.ndarray[Any, Any]
 UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
@@ -41,6 +41,8 @@ class State:
         """
         if isinstance(step, HostFallback):
             self._host(step.operation)
+        elif isinstance(step, DeviceCopy):
+            self.memory[step.target][...] = self.memory[step.source]
         elif step.kernel is None:
             computations.run(step.computations, self.memory)
         else:

@@ -18,7 +18,14 @@ from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, Update
-from tilewright.plan.nodes import FusionGroup, HostFallback, Memory, Plan, Step
+from tilewright.plan.nodes import (
+    DeviceCopy,
+    FusionGroup,
+    HostFallback,
+    Memory,
+    Plan,
+    Step,
+)
 
 _WORDS: Final = frozenset(
     "for if else while alloc block pass kernel local none".split()
@@ -117,7 +124,7 @@ def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory
     over = {
         steps[s]: tuple(map(names.buffer, found)) for s, found in memory.over.items()
     }
-    return Memory(names.keys(memory.places), memory.total, over)  # type: ignore[arg-type]
+    return replace(memory, places=names.keys(memory.places), over=over)  # type: ignore[arg-type]
 
 
 def _step(step: Step, names: _Names) -> Step:
@@ -126,6 +133,8 @@ def _step(step: Step, names: _Names) -> Step:
             tuple(map(names.buffer, ends)) for ends in (step.reads, step.writes)
         )
         return replace(step, reads=reads, writes=writes)
+    if isinstance(step, DeviceCopy):
+        return DeviceCopy(names.buffer(step.source), names.buffer(step.target))
     if step.kernel is not None:
         return replace(step, kernel=_kernel(step.kernel, names))
     for b in (*step.reads, *step.writes):

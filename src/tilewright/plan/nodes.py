@@ -1,13 +1,15 @@
 """The plan: a model between operators and kernels, as groups of Computations over buffers.
 
     Plan = Plan(graph, steps, buffers, data, devices, memory)
-    Step = FusionGroup | HostFallback
+    Step = FusionGroup | HostFallback | DeviceCopy
     FusionGroup = FusionGroup(name, computations, sources, flops, kernel, device)
     HostFallback = HostFallback(operation, reads, writes)
+    DeviceCopy = DeviceCopy(source, target)
 
 Lowering gives one fusion group per operator; fusion merges groups; each that is left becomes one
 kernel. A tensor is a Buffer; it may be written by several groups on disjoint parts (concat). The
-steps run in order, each on the buffers of its device. A plan is immutable: a pass gives another.
+steps run in order, each on the buffers of its device; copies take tensors from one to another. A
+plan is immutable: a pass gives another.
 """
 
 from __future__ import annotations
@@ -95,20 +97,45 @@ class HostFallback:
         return HOST
 
 
-Step = FusionGroup | HostFallback
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceCopy:
+    """A whole tensor copied from one device to another, one of which is the host."""
+
+    source: Buffer
+    target: Buffer
+
+    @property
+    def name(self) -> str:
+        """What is copied."""
+        return f"copy of {self.source.name}"
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """The source."""
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """The target."""
+        return (self.target,)
+
+
+Step = FusionGroup | HostFallback | DeviceCopy
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where buffers lie in the arena.
+    """Where buffers lie in the arenas: one on the host, and one on each other device.
 
-    places: byte offsets. total: bytes of the arena. over: for each group the buffers that it reads
-    whose place its last result may take, as its kernel allows.
+    places: byte offsets. total: bytes of the host's arena. over: for each group the buffers that it
+    reads whose place its last result may take, as its kernel allows. elsewhere: bytes of the arena
+    of every other device.
     """
 
     places: Mapping[Buffer, int]
     total: int
     over: Mapping[FusionGroup, tuple[Buffer, ...]] = field(default_factory=dict)
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +178,10 @@ class Plan:
 
     @cached_property
     def kept(self) -> frozenset[Buffer]:
-        """Buffers that stay as they are: what leaves the model, and what host fallbacks touch."""
-        hosted = (b for s in self.host_fallbacks for b in (*s.reads, *s.writes))
-        return frozenset((*self.results, *hosted))
+        """Buffers that stay as they are: results, and what steps that are no groups touch."""
+        others = (s for s in self.steps if not isinstance(s, FusionGroup))
+        used = (b for s in others for b in (*s.reads, *s.writes))
+        return frozenset((*self.results, *used))
 
     @cached_property
     def named_values(self) -> tuple[Value, ...]:
@@ -182,9 +210,9 @@ class Plan:
     def touched(self, step: Step) -> tuple[Buffer, ...]:
         """The buffers in memory that a step uses: all it reads, then what of its results is live.
 
-        A host fallback and a Kernel given as such write all of their results to memory.
+        Only of Computations some results may stay out of memory.
         """
-        if isinstance(step, HostFallback) or step.kernel is not None:
+        if not isinstance(step, FusionGroup) or step.kernel is not None:
             return (*step.reads, *step.writes)
         return (*step.reads, *(b for b in step.writes if b in self.live[step]))
 
@@ -203,7 +231,7 @@ class Plan:
 
 
 class DefUse:
-    """Who writes and who reads each buffer in a plan; host fallbacks are left out."""
+    """Which groups write and which read each buffer in a plan; other steps are left out."""
 
     def __init__(self, groups: Iterable[Step]) -> None:
         self.writers: dict[Buffer, list[FusionGroup]] = {}

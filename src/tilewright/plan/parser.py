@@ -20,7 +20,15 @@ from tilewright.ir.scanner import Scanner
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import buffer_type
 from tilewright.loops.parser import parse as parse_kernel
-from tilewright.plan.nodes import HOST, FusionGroup, HostFallback, Memory, Plan, Step
+from tilewright.plan.nodes import (
+    HOST,
+    DeviceCopy,
+    FusionGroup,
+    HostFallback,
+    Memory,
+    Plan,
+    Step,
+)
 
 _INDENT: Final = "  "
 _NAMES: Final = {t.name: t for t in dtypes.ALL}
@@ -50,6 +58,7 @@ class _Reader:
     devices: dict[Buffer, str] = field(default_factory=dict)
     places: dict[Buffer, int] = field(default_factory=dict)
     over: dict[FusionGroup, tuple[Buffer, ...]] = field(default_factory=dict)
+    elsewhere: dict[str, int] = field(default_factory=dict)
     operators: dict[str, Reducer] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
@@ -62,6 +71,10 @@ class _Reader:
             s.expect("arena", "of")
             total = int(s.take("number"))
             s.expect("bytes")
+        while s.accept(","):
+            size = int(s.take("number"))
+            s.expect("bytes", "on")
+            self.elsewhere[_name(s)] = size
         _end(s)
         if self.graph is not None:
             self.values = {v.name: v for v in self.graph.values}
@@ -75,7 +88,11 @@ class _Reader:
         graph = self.graph or self._interface(name)
         known = graph.constants.items()
         data = {self.buffers[v]: a for v, a in known if v in self.buffers}
-        memory = None if total is None else Memory(self.places, total, self.over)
+        memory = (
+            None
+            if total is None
+            else Memory(self.places, total, self.over, self.elsewhere)
+        )
         return Plan(graph, tuple(self.steps), self.buffers, data, self.devices, memory)
 
     def _interface(self, name: str) -> Graph:
@@ -163,6 +180,19 @@ class _Reader:
         reads, writes = (tuple(self.buffers[v] for v in e if v in self.buffers)
                          for e in (op.reads, op.writes))  # fmt: skip
         self.steps.append(HostFallback(op, reads, writes))
+
+    def _copy(self, s: Scanner, role: str) -> None:
+        """`copy x -> x_vta`."""
+        ends = []
+        for follows in ("->", ""):
+            name = s.take("word", "a buffer")
+            if name not in self.names:
+                raise s.refusal(f"the plan has no buffer {name}")
+            ends.append(self.names[name])
+            if follows:
+                s.expect(follows)
+        s.end()
+        self.steps.append(DeviceCopy(*ends))
 
     def _group(self, s: Scanner, role: str) -> None:
         """`group conv+relu on device, 96 flops, over t, from "c", "r":` and what is below it."""
@@ -260,5 +290,6 @@ _LINES: Final[Mapping[str, Callable[[_Reader, Scanner, str], None]]] = {
     "buffer": _Reader._buffer,
     "reducer": _Reader._reducer,
     "host": _Reader._host,
+    "copy": _Reader._copy,
     "group": _Reader._group,
 }

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass, Pipeline
-from tilewright.plan.nodes import Plan
+from tilewright.plan.nodes import HOST, Plan, Step
 from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
+from tilewright.plan.passes.of_device import Rewrite, of_device
+from tilewright.plan.passes.partition import Partition, Refuses
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.windows import separate_windows
@@ -33,7 +37,7 @@ class Fuse(Pass[Plan]):
     """Maps go into the kernels of what reads them or of what they read."""
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(fuse(program.steps, program.kept))
+        return _on_host(program, lambda steps: fuse(steps, program.kept))
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class ConcatInPlace(Pass[Plan]):
     """Tensors that are copied whole into another live there."""
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(concat_in_place(program.steps, _fixed(program)))
+        return _on_host(program, lambda steps: concat_in_place(steps, _fixed(program)))
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class SplitGroups(Pass[Plan]):
     is_profitable: IsProfitable = field(repr=False)
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(split_groups(program.steps, self.is_profitable))
+        return _on_host(program, lambda steps: split_groups(steps, self.is_profitable))
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,12 @@ class Winograd(Pass[Plan]):
     tiles: tuple[int, ...] = (2,)
 
     def run(self, program: Plan) -> Plan:
-        data, kept = program.data, program.kept
-        steps = transform_convolutions(program.steps, data, self.tiles, self.cost, kept)
-        return program.with_steps(steps)
+        data, kept, tiles = program.data, program.kept, self.tiles
+
+        def transformed(steps: Sequence[Step]) -> list[Step]:
+            return transform_convolutions(steps, data, tiles, self.cost, kept)
+
+        return _on_host(program, transformed)
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,8 @@ class SplitDeepSums(Pass[Plan]):
     cost: Cost = field(repr=False)
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(
-            split_deep_sums(program.steps, program.data, self.cost)
-        )
+        data = program.data
+        return _on_host(program, lambda steps: split_deep_sums(steps, data, self.cost))
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,8 @@ class SeparateWindows(Pass[Plan]):
     exact: bool = False
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(
-            separate_windows(program.steps, self.cost, self.exact)
-        )
+        cost, exact = self.cost, self.exact
+        return _on_host(program, lambda steps: separate_windows(steps, cost, exact))
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,12 @@ class AddHalos(Pass[Plan]):
     """Tensors that are read with padding hold it in memory."""
 
     def run(self, program: Plan) -> Plan:
-        return program.with_steps(add_halos(program.steps, _fixed(program)))
+        return _on_host(program, lambda steps: add_halos(steps, _fixed(program)))
+
+
+def _on_host(plan: Plan, rewrite: Rewrite) -> Plan:
+    """The plan with a rewrite of what runs on the host; devices have groups as they take them."""
+    return of_device(plan, HOST, rewrite)
 
 
 def _fixed(plan: Plan) -> frozenset[Buffer]:
@@ -108,10 +118,16 @@ def _fixed(plan: Plan) -> frozenset[Buffer]:
     return plan.kept.union(plan.data)
 
 
-def plan_pipeline(ask: Questions, math: str) -> Pipeline[Plan]:
-    """The passes from lowering to kernels; `math`: what the arithmetic may become."""
+def plan_pipeline(
+    ask: Questions, math: str, refuses: Mapping[str, Refuses] = MappingProxyType({})
+) -> Pipeline[Plan]:
+    """The passes from lowering to kernels; `math`: what the arithmetic may become.
+
+    refuses: why each device besides the host does not take a group.
+    """
     exact = math == "exact"
-    passes: list[Pass[Plan]] = [Fuse(), ConcatInPlace(), SplitGroups(ask.is_profitable)]
+    passes: list[Pass[Plan]] = [Partition(d, why) for d, why in refuses.items()]
+    passes += [Fuse(), ConcatInPlace(), SplitGroups(ask.is_profitable)]
     if not exact:
         passes += [
             Winograd(ask.estimated_cost, WINOGRAD[math]),

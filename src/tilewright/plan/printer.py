@@ -8,6 +8,7 @@
       group matmul, 196608 flops, from "MatMul -> t":  # step 0
         matmul(i < 48, j < 32, k < 64) =
           ...
+      copy y_vta -> y  # step 2
 
 `plan/parser.py` reads it back. What is not said is what is usual: on the host, and in a buffer of
 the value's own name. Contents of constants and attributes of host fallbacks are the graph's.
@@ -27,7 +28,14 @@ from tilewright.graph.printer import show_operation
 from tilewright.loops.printer import show_buffer, show_kernel
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.naming import named, operators
-from tilewright.plan.nodes import HOST, FusionGroup, HostFallback, Plan
+from tilewright.plan.nodes import (
+    HOST,
+    DeviceCopy,
+    FusionGroup,
+    HostFallback,
+    Plan,
+    Step,
+)
 
 _INDENT = "  "
 
@@ -48,19 +56,17 @@ def word(text: str) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     memory = plan.memory
-    arena = "" if memory is None else f", arena of {memory.total} bytes"
-    yield f"plan {word(plan.graph.name)}{arena}:"
+    arenas = "" if memory is None else f", arena of {memory.total} bytes"
+    if memory is not None:
+        for device, total in memory.elsewhere.items():
+            arenas += f", {total} bytes on {word(device)}"
+    yield f"plan {word(plan.graph.name)}{arenas}:"
     body = (*_values(plan), *_buffers(plan))
     reducers = (f"reducer {show_reducer(op)}" for op in operators(plan))
     for line in (*body, *reducers):
         yield _INDENT + line
     for number, step in enumerate(plan.steps):
-        lines = (
-            _host(step)
-            if isinstance(step, HostFallback)
-            else _group(plan, step, number)
-        )
-        for line in lines:
+        for line in _step(plan, step, number):
             yield _INDENT + line
 
 
@@ -127,6 +133,16 @@ def _buffers(plan: Plan) -> Iterator[str]:
 
 def _used(first: int, last: int) -> str:
     return f"  # steps {first} to {last}"
+
+
+def _step(plan: Plan, step: Step, number: int) -> Iterator[str]:
+    match step:
+        case HostFallback():
+            yield from _host(step)
+        case DeviceCopy():
+            yield f"copy {step.source.name} -> {step.target.name}  # step {number}"
+        case FusionGroup():
+            yield from _group(plan, step, number)
 
 
 def _host(call: HostFallback) -> Iterator[str]:

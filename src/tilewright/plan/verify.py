@@ -1,6 +1,7 @@
 """The invariants of a plan: who may write and read which elements, when, and on which device.
 
     TW-PLAN-DEVICE     a step uses buffers of its own device alone
+    TW-PLAN-COPY       a copy goes from the host to a device or back, between equal tensors
     TW-PLAN-GIVEN      nobody writes an input or a constant of the model
     TW-PLAN-TWICE      no element is written twice, by one Computation or by two
     TW-PLAN-UNWRITTEN  an element that is read has been written before, or is given
@@ -26,7 +27,7 @@ from tilewright.compute.nodes import PW, Computation
 from tilewright.compute.regions import read, written
 from tilewright.compute.transforms import identity_dims
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import FusionGroup, Plan, Step
+from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan, Step
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -37,6 +38,9 @@ def verify(plan: Plan, checked: set[Computation] | None = None) -> None:
     checked: as for `verify_steps`.
     """
     for step in plan.steps:
+        if isinstance(step, DeviceCopy):
+            _verify_copy(plan, step)
+            continue
         for b in (*step.reads, *step.writes):
             if plan.device_of(b) != step.device:
                 where = f"{step.name}, on {step.device}"
@@ -46,6 +50,15 @@ def verify(plan: Plan, checked: set[Computation] | None = None) -> None:
                     where,
                 )
     verify_steps(plan.steps, plan.given, plan.results, checked)
+
+
+def _verify_copy(plan: Plan, step: DeviceCopy) -> None:
+    source, target = step.source, step.target
+    ends = [plan.device_of(source), plan.device_of(target)]
+    if ends.count(HOST) != 1:
+        _broken("TW-PLAN-COPY", f"goes from {ends[0]} to {ends[1]}", step.name)
+    if (source.shape, source.dtype) != (target.shape, target.dtype):
+        _broken("TW-PLAN-COPY", f"makes {target!r} of {source!r}", step.name)
 
 
 def verify_steps(

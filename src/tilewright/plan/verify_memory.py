@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.errors import VerifyError
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import FusionGroup, Memory, Plan, Step
+from tilewright.plan.nodes import HOST, FusionGroup, Memory, Plan, Step
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,16 +27,25 @@ class Access:
 
 
 def verify_arena(plan: Plan) -> None:
-    """Raise VerifyError for a broken rule of `verify_memory`; a plan without places breaks none."""
+    """Raise VerifyError for a broken rule of `verify_memory`, on any device; a plan without places
+    breaks none."""
     memory = plan.memory
-    if memory is not None:
-        accesses = [_access(plan, memory, step) for step in plan.steps]
-        verify_memory(accesses, memory.places, memory.total)
+    if memory is None:
+        return
+    for device, total in {HOST: memory.total, **memory.elsewhere}.items():
+        accesses = [_access(plan, memory, step, device) for step in plan.steps]
+        mine = {b: n for b, n in memory.places.items() if plan.device_of(b) == device}
+        verify_memory(accesses, mine, total)
 
 
-def _access(plan: Plan, memory: Memory, step: Step) -> Access:
+def _access(plan: Plan, memory: Memory, step: Step, device: str) -> Access:
+    """What a step does to the memory of a device."""
     over = memory.over.get(step, ()) if isinstance(step, FusionGroup) else ()
-    return Access(step.name, step.reads, plan.touched(step)[len(step.reads) :], over)
+    reads, writes = (
+        tuple(b for b in found if plan.device_of(b) == device)
+        for found in (step.reads, plan.touched(step)[len(step.reads) :])
+    )
+    return Access(step.name, reads, writes, over)
 
 
 def verify_memory(

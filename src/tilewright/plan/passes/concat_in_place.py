@@ -17,7 +17,7 @@ from tilewright.compute.transforms import map_loads
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.plan.nodes import DefUse, FusionGroup, HostFallback, Step
+from tilewright.plan.nodes import DefUse, FusionGroup, Step
 
 Readers = dict[Buffer, Callable[[Load], Expr]]
 RUN = 16  # elements side by side in memory that the inner tensor has at least
@@ -123,7 +123,7 @@ def _free(
 
 
 def _placed(step: Step, found: dict[Buffer, Place], readers: Readers) -> Step:
-    if isinstance(step, HostFallback) or found.keys().isdisjoint(
+    if not isinstance(step, FusionGroup) or found.keys().isdisjoint(
         (*step.reads, *step.writes)
     ):
         return step

@@ -29,7 +29,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
-from tilewright.plan.nodes import DefUse, FusionGroup, HostFallback, Step
+from tilewright.plan.nodes import DefUse, FusionGroup, Step
 
 Pads = tuple[tuple[int, int], ...]
 GROWTH = 2.0  # a stored tensor may become this much larger
@@ -64,7 +64,7 @@ def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
     out: list[Step] = []
     filled: set[Buffer] = set()
     for step in steps:
-        if isinstance(step, HostFallback) or not (
+        if not isinstance(step, FusionGroup) or not (
             {*step.reads, *step.writes} & found.keys()
         ):
             out.append(step)

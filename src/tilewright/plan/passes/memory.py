@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
 from tilewright.plan.lifetimes import lifetimes
-from tilewright.plan.nodes import FusionGroup, Memory, Plan
+from tilewright.plan.nodes import HOST, FusionGroup, Memory, Plan
 from tilewright.runtime import abi
 
 # What a group reads whose place its last result may take.
@@ -65,7 +65,7 @@ def assign_offsets(lifetimes: Sequence[Lifetime], alignment: int = 64) -> Arena:
 
 @dataclass(frozen=True)
 class PlanMemory(Pass[Plan]):
-    """Every buffer between two steps gets its place in one arena.
+    """Every buffer between two steps gets its place in the arena of its device.
 
     over: what of its operands a group's kernel may write its last result over.
     """
@@ -78,11 +78,17 @@ class PlanMemory(Pass[Plan]):
         lives = dict(lifetimes(program))
         home = _shared(program, over, lives)
         held = [b for b in lives if in_arena(program, b) and b not in home]
-        sized = [Lifetime(_bytes(b), *lives[b]) for b in held]
-        arena = assign_offsets(sized, self.alignment)
-        places = dict(zip(held, arena.offsets, strict=True))
+        places: dict[Buffer, int] = {}
+        totals = {HOST: 0}
+        for device in dict.fromkeys((HOST, *map(program.device_of, held))):
+            mine = [b for b in held if program.device_of(b) == device]
+            sized = [Lifetime(_bytes(b), *lives[b]) for b in mine]
+            arena = assign_offsets(sized, self.alignment)
+            places |= dict(zip(mine, arena.offsets, strict=True))
+            totals[device] = arena.total
         places |= {b: places[root] for b, root in home.items()}
-        return replace(program, memory=Memory(places, arena.total, over))
+        memory = Memory(places, totals.pop(HOST), over, totals)
+        return replace(program, memory=memory)
 
 
 def in_arena(plan: Plan, b: Buffer) -> bool:

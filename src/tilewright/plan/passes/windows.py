@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilewright.base import events
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.compute.separable_windows import separate
-from tilewright.plan.nodes import FusionGroup, HostFallback, Step
+from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.questions import Cost
 
 
@@ -19,7 +19,7 @@ def separate_windows(steps: Sequence[Step], cost: Cost, exact: bool) -> list[Ste
     good at them. exact: what rounds, a sum or a product, stays in its order.
     """
     return [
-        s if isinstance(s, HostFallback) else _separated(s, cost, exact) for s in steps
+        _separated(s, cost, exact) if isinstance(s, FusionGroup) else s for s in steps
     ]
 
 

@@ -1,0 +1,36 @@
+"""Rewriting the groups of one device, and leaving those of the others as and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tilewright.plan.nodes import FusionGroup, Plan, Step
+
+Rewrite = Callable[[Sequence[Step]], Sequence[Step]]
+
+
+def of_device(plan: Plan, device: str, rewrite: Rewrite) -> Plan:
+    """The plan with `rewrite` of the steps that are no groups of other devices.
+
+    requires: it keeps all steps that are no groups, in order. A group elsewhere shares no buffer
+    with the others but through copies, so it only has to stay behind the one it was behind.
+    """
+    mine: list[Step] = []
+    behind: dict[Step | None, list[Step]] = {}
+    last: Step | None = None
+    for step in plan.steps:
+        if isinstance(step, FusionGroup) and step.device != device:
+            behind.setdefault(last, []).append(step)
+            continue
+        mine.append(step)
+        last = last if isinstance(step, FusionGroup) else step
+    found: list[Step] = behind.get(None, [])
+    for step in rewrite(mine):
+        if isinstance(step, FusionGroup):
+            found.append(
+                step if step.device == device else replace(step, device=device)
+            )
+        else:
+            found += [step, *behind.get(step, ())]
+    return plan.with_steps(found)
