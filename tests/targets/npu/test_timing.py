@@ -96,7 +96,9 @@ def elementwise(program: npu.Program, machine: npu.Machine) -> tuple[int, list[i
 def test_reads_of_parts_wait_as_element_by_element() -> None:
     program = npu.parse(OVERLAPPING)
     timing = npu.time(program, FULL)
-    assert (timing.cycles, [timing.busy[u] for u in UNITS]) == elementwise(program, FULL)
+    assert (timing.cycles, [timing.busy[u] for u in UNITS]) == elementwise(
+        program, FULL
+    )
 
 
 @pytest.mark.parametrize("gap", range(0, 160, 16))

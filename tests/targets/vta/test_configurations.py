@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import onnx.numpy_helper
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,8 @@ from tests.targets.vta.layer_formulas import (
 from tests.targets.vta.programs import SHOWN, programs
 from tilewright.base.errors import CompileError, InputError
 from tilewright.compute import interp
+from tilewright.frontends.onnx import load
+from tilewright.graph.nodes import Graph
 from tilewright.lang.te.schedule import Schedule
 from tilewright.lang.te.syntax.nodes import Tensor
 from tilewright.loops.interp import run as interpret
@@ -50,6 +54,14 @@ from tilewright.targets.vta import (
 from tilewright.targets.vta.fields import Opcode, layout
 from tilewright.targets.vta.intrinsics import elements
 from tilewright.targets.vta.packing import from_bytes, pack, to_bytes, unpack
+from tilewright.targets.vta.partition import partition, refused
+from tilewright.targets.vta.scales import (
+    dequantize,
+    most,
+    quantize,
+    unit_by,
+    units_of_weights,
+)
 
 t = tw.te
 NAMED = [pytest.param(c, id=name) for name, c in CONFIGURATIONS.items()]
@@ -381,3 +393,96 @@ def test_data_of_four_bits_is_not_widened() -> None:
         ) as e:
             Program(schedule(layer).kernel, config)
         assert e.value.code == "TW-VTA-WIDEN"
+
+
+# ---------------------------------------------------------------------------------- networks
+
+
+def graph_of(call: str, size: int, **weights: NDArray) -> Graph:
+    """A model of one operation on an image of two channels."""
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    one (float[1, 2, {size}, {size}] x, float[1, 2, {size}, {size}] z)
+    => (float[1, 2, ?, ?] y) {{ {call} }}"""
+    model = onnx.parser.parse_model(text)
+    for name, array in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return load(model)
+
+
+CALLS = {
+    "y = Conv<dilations=[2,2]>(x, w)": lambda c, m: convolution(c, WORST, config=m),
+    "y = Conv<group=2, dilations=[2,2]>(x, u)": lambda c, m: depthwise(
+        c, WORST, config=m
+    ),
+    "y = MaxPool<kernel_shape=[3,3], dilations=[2,2]>(x)": lambda c, m: pooling(
+        c, config=m
+    ),
+}
+WORST = Requantize(4, residual=1, factor=None)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("memory", ["INP", "WGT", "ACC"])
+def test_partitions_refuse_what_schedules_do(call: str, memory: str) -> None:
+    """From the smallest memory to one that is large enough, with all that can follow a layer."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (2, 2, 3, 3), "u": (2, 1, 3, 3)}
+    graph = graph_of(
+        call, 7, **{n: rng.random(s, np.float32) for n, s in shapes.items()}
+    )
+    c = Convolution(16, 16, (7, 7), (3, 3), dilation=(2, 2))
+    answers = set()
+    for log in range(10, 14):
+        config = tiny(
+            **{f"{memory}_BUFF_SIZE": log - {"INP": 3, "WGT": 0, "ACC": 0}[memory]}
+        )
+        why = refused(graph, graph.operations[0], config)
+        try:
+            schedule(CALLS[call](c, config))
+        except CompileError as error:
+            assert why, config
+            assert f"elements of vta.{memory.lower()}" in error.message
+            assert f"elements of vta.{memory.lower()}" in why
+        else:
+            assert not why, config
+        answers.add(bool(why))
+    assert False in answers
+
+
+def test_the_alu_has_no_part_in_networks_of_four_bits() -> None:
+    config = CONFIGURATIONS["1x16 i4w4"]
+    rng = np.random.default_rng(0)
+    weights = {
+        n: rng.random(s, np.float32)
+        for n, s in {"w": (2, 2, 3, 3), "u": (2, 1, 3, 3)}.items()
+    }
+    why = "the ALU takes data of 8 bits, and the machine's has 4"
+    calls = {
+        "y = Conv(x, w)": "",
+        "y = Conv<group=2>(x, u)": why,
+        "y = MaxPool<kernel_shape=[3,3]>(x)": why,
+    }
+    for call, expected in calls.items():
+        graph = graph_of(call, 7, **weights)
+        assert refused(graph, graph.operations[0], config) == expected
+    graph = graph_of("a = Conv<pads=[1,1,1,1]>(x, w)\ny = Add(a, z)", 7, **weights)
+    assert [part.name for part in partition(graph, config)] == ["Conv", "Add"]
+    assert [part.name for part in partition(graph)] == ["Conv+Add"]
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@given(st.floats(1e-20, 1e20))
+@settings(max_examples=30)
+def test_numbers_of_few_bits_come_back_from_any_unit(bits: int, largest: float) -> None:
+    every = np.arange(-most(bits) - 1, most(bits) + 1).astype(np.int8)
+    for name in ("shift", "multiplier"):
+        unit = unit_by(name, bits)(largest)
+        np.testing.assert_array_equal(
+            quantize(dequantize(every, unit), unit, bits), every
+        )
+        assert round(largest / unit) <= most(bits)
+    weights = np.array([[largest], [-largest / 3]])
+    units = units_of_weights(weights, "channel", bits)
+    assert (
+        np.abs(quantize(weights, units[:, None], bits)).tolist() == [[most(bits)]] * 2
+    )

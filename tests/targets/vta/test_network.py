@@ -177,25 +177,30 @@ def test_any_window(call: str) -> None:
     np.testing.assert_array_equal(y, same)
 
 
-@pytest.mark.parametrize(
-    "call", ["MaxPool<kernel_shape=[{rows}, 31]>(x)", "Conv(x, w)"]
-)
-@pytest.mark.parametrize("rows", [31, 32])
-def test_the_largest_window(call: str, rows: int) -> None:
+LARGEST = {  # -> rows of 31 columns, and what one more needs
+    "MaxPool<kernel_shape=[{rows}, 31]>(x)": (66, "2078 elements of vta.acc"),
+    "Conv(x, w)": (33, "1054 elements of vta.wgt"),
+    "Conv<group=2>(x, u)": (32, "2051 elements of vta.acc"),
+}
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("call", LARGEST)
+def test_the_largest_window(call: str, more: int) -> None:
     """One more row of the window does not fit the chip, and the layer stays on the CPU."""
     rng = np.random.default_rng(0)
+    most, needed = LARGEST[call]
+    rows = most + more
     text = f"y = {call.format(rows=rows)}"
     graph = bound_to(
-        f"one (float[1, 2, 33, 33] x) => (float[1, 2, ?, 3] y) {{ {text} }}",
+        f"one (float[1, 2, {rows + 1}, 33] x) => (float[1, 2, 2, 3] y) {{ {text} }}",
         w=rng.standard_normal((2, 2, rows, 31)).astype(np.float32),
+        u=rng.standard_normal((2, 1, rows, 31)).astype(np.float32),
     )
-    network = near(graph, {"x": rng.standard_normal((1, 2, 33, 33)).astype(np.float32)})
-    why = (
-        ""
-        if rows == 31
-        else "a window covers 992 points, and the chip has room for 961"
-    )
-    assert [s.why for s in network.steps] == [why]
+    image = rng.standard_normal((1, 2, rows + 1, 33)).astype(np.float32)
+    (step,) = near(graph, {"x": image}).steps
+    assert step.why.startswith(f"one window needs {needed}" if more else "")
+    assert bool(step.why) == bool(more)
 
 
 def test_what_cannot_be_quantized(graph: Graph) -> None:

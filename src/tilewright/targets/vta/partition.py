@@ -7,7 +7,7 @@ of a tensor that is there already, and a ReLU. The largest of windows is a part 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,17 @@ from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.intrinsics import ACC, INP, WGT, elements
 from tilewright.targets.vta.transfers import MOST_PADS
 
 MATRIX = ("Gemm", "MatMul")
 PRODUCTS = ("Conv", *MATRIX)
 POOLING = "MaxPool"
-# The smallest block is one window: its points and, for the ALU, its factors, as accumulators.
-_MOST_POINTS = 31 * 31
+_AFTER = (
+    4  # accumulators of one result: the sum, its bias, its factor, and what is added
+)
 _OTHERS = {
     "Add": "it adds neither a constant per channel nor a tensor of the same shape to a product",
     "Relu": "it follows no product",
@@ -53,7 +57,7 @@ class Part:
         return "+".join(op.qualified for op in self.operations)
 
 
-def partition(graph: Graph) -> list[Part]:
+def partition(graph: Graph, config: VTAConfig = DEFAULT) -> list[Part]:
     """The operations of a graph as parts, in an order in which they can run."""
     users: dict[Value, list[Operation]] = {}
     for op in graph.operations:
@@ -65,7 +69,7 @@ def partition(graph: Graph) -> list[Part]:
     for op in graph.operations:
         if op in done:
             continue
-        part = _part(graph, op, users, known)
+        part = _part(graph, op, users, known, config)
         parts.append(part)
         done.update(part.operations)
         known |= {v for o in part.operations for v in o.writes}
@@ -77,9 +81,10 @@ def _part(
     op: Operation,
     users: Mapping[Value, Sequence[Operation]],
     known: set[Value],
+    config: VTAConfig,
 ) -> Part:
     (result, *_) = op.writes
-    why = refused(graph, op)
+    why = refused(graph, op, config)
     if why:
         return Part((op,), result, why=why)
     if op.qualified == POOLING:
@@ -87,7 +92,9 @@ def _part(
     taken = [op]
     added: dict[bool, Value] = {}  # by whether it is a bias
     after = _only(graph, result, users)
-    for is_bias, fits in ((True, _per_channel), (False, _alike)):
+    able = [(True, _per_channel)]
+    able += [(False, _alike)] if config.loads_bytes else []
+    for is_bias, fits in able:
         other = _other(after, result)
         if other is not None and other in known and fits(graph, op, other, result):
             assert after is not None
@@ -150,7 +157,7 @@ def _only(
     return found[0] if len(found) == 1 and v not in graph.outputs else None
 
 
-def refused(graph: Graph, op: Operation) -> str:
+def refused(graph: Graph, op: Operation, config: VTAConfig = DEFAULT) -> str:
     """Why the machine does not do an operation; empty if it does."""
     if op.qualified not in (*PRODUCTS, POOLING):
         return _OTHERS.get(
@@ -164,19 +171,35 @@ def refused(graph: Graph, op: Operation) -> str:
     if not data.static:
         return f"its data's shape is not known: {data.type_text}"
     if op.qualified == POOLING:
-        return _window_refused(op, op.attributes["kernel_shape"])
+        return _narrow(config) or _window_refused(
+            op, op.attributes["kernel_shape"], _pooling_needs, config
+        )
     if any(v is not None and v not in graph.constants for v in op.inputs[1:]):
         return "its weights are not constant"
     a = op.attributes
     if op.qualified == "Gemm":
-        return _gemm_refused(graph, op)
+        return _gemm_refused(graph, op) or _too_large(_product_needs(1, 1), config)
     weights = graph.constants[_value(op.inputs[1])]
+    if op.qualified == "MatMul" and weights.ndim != 2:
+        return "its weights are not a matrix"
     if op.qualified == "MatMul":
-        return "" if weights.ndim == 2 else "its weights are not a matrix"
+        return _too_large(_product_needs(1, 1), config)
     groups = a.get("group", 1)
-    if groups != 1 and not weights.shape[0] == groups * weights.shape[1] == groups:
+    kernel = weights.shape[2:]
+    if groups == 1:
+        return _window_refused(op, kernel, _product_needs, config)
+    if not weights.shape[0] == groups * weights.shape[1] == groups:
         return f"it has {groups} groups"
-    return _window_refused(op, weights.shape[2:])
+    return _narrow(config) or _window_refused(op, kernel, _depthwise_needs, config)
+
+
+def _narrow(config: VTAConfig) -> str:
+    """Why the machine's ALU does not work on its data; empty if it does."""
+    if config.loads_bytes:
+        return ""
+    return (
+        f"the ALU takes data of 8 bits, and the machine's has {config.operand_bits[0]}"
+    )
 
 
 def _gemm_refused(graph: Graph, op: Operation) -> str:
@@ -198,7 +221,26 @@ def _gemm_refused(graph: Graph, op: Operation) -> str:
     )
 
 
-def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
+# What the smallest block, one window, needs of each memory. points: the elements that the window
+# covers. weights: those that it has.
+Needs = Callable[[int, int], Mapping[str, int]]
+
+
+def _product_needs(points: int, weights: int) -> Mapping[str, int]:
+    return {INP: points, WGT: weights, ACC: _AFTER}
+
+
+def _depthwise_needs(points: int, weights: int) -> Mapping[str, int]:
+    return {ACC: points + weights + 1 + _AFTER}  # a product at a time
+
+
+def _pooling_needs(points: int, weights: int) -> Mapping[str, int]:
+    return {ACC: points + 1}
+
+
+def _window_refused(
+    op: Operation, kernel: Sequence[int], needs: Needs, config: VTAConfig
+) -> str:
     """Why a window is not one of the machine's; all strides and dilations are."""
     if len(op.writes) != 1:
         return "it gives indices"
@@ -210,12 +252,17 @@ def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
     points = math.prod(
         (k - 1) * d + 1 for k, d in zip(kernel, found.dilations, strict=True)
     )
-    if points > _MOST_POINTS:
-        return (
-            f"a window covers {points} points, and the chip has room for {_MOST_POINTS}"
-        )
     if max(found.begin[1], found.end[1]) > MOST_PADS:
         return f"it has more than {MOST_PADS} columns of padding"
+    return _too_large(needs(points, math.prod(kernel)), config)
+
+
+def _too_large(needed: Mapping[str, int], config: VTAConfig) -> str:
+    """Why the machine has no room for a smallest block; empty if it has."""
+    for scope, count in needed.items():
+        depth = elements(config)[scope].depth
+        if count > depth:
+            return f"one window needs {count} elements of {scope}, and the machine has {depth}"
     return ""
 
 

@@ -1,14 +1,16 @@
 """Quantization scales from samples.
 
-A tensor `t` is kept as `round(t / unit)` in a byte. By `shift`, units are powers of two, so that a
-layer's sums become bytes by a shift; by `multiplier` they make the most of a byte, and sums are
-multiplied besides (`requantize.py`); by `channel`, weights have a unit for each channel as well.
+A tensor `t` is kept as `round(t / unit)` in a byte, or in fewer bits where the machine has fewer.
+By `shift`, units are powers of two, so that a layer's sums become bytes by a shift; by `multiplier`
+they make the most of a byte, and sums are multiplied besides (`requantize.py`); by `channel`,
+weights have a unit for each channel as well.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,13 +25,17 @@ from tilewright.graph.nodes import Graph, Value
 Array = NDArray[Any]
 Bytes = NDArray[np.int8]
 Unit = Callable[[float], float]
-MOST = 127
 
 
-def quantize(a: Array, unit: float | NDArray[np.float64]) -> Bytes:
-    """`round(a / unit)`, halves up, clipped to bytes; unit: one, or an array that broadcasts."""
+def most(bits: int) -> int:
+    """The largest signed number of so many bits."""
+    return (1 << bits - 1) - 1
+
+
+def quantize(a: Array, unit: float | NDArray[np.float64], bits: int = 8) -> Bytes:
+    """`round(a / unit)`, halves up, clipped to `bits` bits; unit: one, or an array of them."""
     scaled = np.floor(np.asarray(a, np.float64) / unit + 0.5)
-    return np.clip(scaled, -128, MOST).astype(np.int8)
+    return np.clip(scaled, -most(bits) - 1, most(bits)).astype(np.int8)
 
 
 def dequantize(a: Bytes, unit: float) -> NDArray[np.float32]:
@@ -37,39 +43,39 @@ def dequantize(a: Bytes, unit: float) -> NDArray[np.float32]:
     return (a.astype(np.float64) * unit).astype(np.float32)
 
 
-def power_of_two(largest: float) -> float:
-    """The least power of two of which the largest number is at most 127."""
-    return 2.0 ** math.ceil(math.log2(largest / MOST)) if largest > 0 else 1.0
+def power_of_two(largest: float, bits: int = 8) -> float:
+    """The least power of two of which the largest number is at most that of so many bits."""
+    return 2.0 ** math.ceil(math.log2(largest / most(bits))) if largest > 0 else 1.0
 
 
-def whole_byte(largest: float) -> float:
-    """The unit of which the largest number is 127."""
-    return largest / MOST if largest > 0 else 1.0
+def whole_byte(largest: float, bits: int = 8) -> float:
+    """The unit of which the largest number is the largest one of so many bits."""
+    return largest / most(bits) if largest > 0 else 1.0
 
 
-UNITS: Mapping[str, Unit] = {
+UNITS: Mapping[str, Callable[[float, int], float]] = {
     "shift": power_of_two,
     "multiplier": whole_byte,
     "channel": whole_byte,
 }
 
 
-def unit_by(name: str) -> Unit:
-    """How units are chosen. Raises InputError for an unknown name."""
+def unit_by(name: str, bits: int = 8) -> Unit:
+    """How units of so many bits are chosen. Raises InputError for an unknown name."""
     if name not in UNITS:
         raise InputError(
             f"sums do not become bytes by {name!r}", hint=f"one of {', '.join(UNITS)}"
         )
-    return UNITS[name]
+    return partial(UNITS[name], bits=bits)
 
 
-def units_of_weights(w: Array, by: str) -> NDArray[np.float64]:
+def units_of_weights(w: Array, by: str, bits: int = 8) -> NDArray[np.float64]:
     """A unit for each channel of weights [O, ...], which are all the same but by `channel`."""
     largest = np.abs(w).reshape(len(w), -1).max(axis=1, initial=0)
     whole = largest.max(initial=0)
     # Results share a unit: of a channel that is smaller still, next to nothing is in their bytes.
     least = whole / 256 if by == "channel" else whole
-    return np.array([UNITS[by](float(n)) for n in np.maximum(largest, least)])
+    return np.array([UNITS[by](float(n), bits) for n in np.maximum(largest, least)])
 
 
 def calibrate(
