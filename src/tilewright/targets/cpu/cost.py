@@ -1,8 +1,9 @@
 """What schedules cost on a CPU: every constant, and the questions that several sketches ask.
 
 `constants()` lists the constants with their units, meanings and sources. A machine description may
-carry other values (`Machine.measured`); CALIBRATE measures those whose source it is. What the
-processor itself is (caches, lines, registers) is in `machine.py`.
+carry other values (`Machine.measured`); CALIBRATE measures those whose source it is. The others
+were set by hand: SWEEP times the kernels that each decides about, under several values of it. What
+the processor itself is (caches, lines, registers) is in `machine.py`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from tilewright.expr.nodes import Buffer
 from tilewright.targets.cpu.machine import Machine
 
 CALIBRATE: Final = "python -m benchmarks.calibrate"
-BY_HAND: Final = "set by hand, judged by python -m benchmarks.bench"
-ASSUMED: Final = "assumed of every processor, not measured"
+SWEEP: Final = "python -m benchmarks.sweep"
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A constant of cost: its value by default, whether it is an integer, its unit, what it means
-    and where it is from."""
+    and the command that measures it, or that shows what follows from it."""
 
     name: str
     value: float
@@ -34,7 +34,7 @@ class Constant:
     source: str
 
 
-def _constant(value: float, unit: str, meaning: str, source: str) -> Any:
+def _constant(value: float, unit: str, meaning: str, source: str = "") -> Any:
     return field(
         default=value, metadata={"unit": unit, "meaning": meaning, "source": source}
     )
@@ -54,129 +54,80 @@ class CostModel:
         10_000 / 1_000_000, "ns", "a multiply-add of a tiled reduction", CALIBRATE
     )
     point_ns: float = _constant(
-        10_000 / 65_536, "ns", "one operation on one element, in vectors", BY_HAND
+        10_000 / 65_536, "ns", "one operation on one element, in vectors"
     )
-    row_point_ns: float = _constant(
+    step_ns: float = _constant(
         10_000 / 32_768,
         "ns",
-        "one element of reductions along rows and their maps",
-        BY_HAND,
-    )
-    given_step_ns: float = _constant(
-        10_000 / 32_768, "ns", "one step of a kernel that an operator gives", BY_HAND
+        "an element that takes more: along rows, in another order, in an operator's own kernel",
     )
     given_product_ns: float = _constant(
         10_000 / (1 << 18),
         "ns",
         "a multiply-add there, whose weights are read each time",
-        BY_HAND,
     )
-    given_rows: int = _constant(4, "rows", "of a tile of such a product", BY_HAND)
-    given_lanes: int = _constant(16, "elements", "of a vector of such a tile", BY_HAND)
-    sum_point_ns: float = _constant(
-        10_000 / 131_072, "ns", "one element of a sum of everything", BY_HAND
-    )
-    copy_ns: float = _constant(
+    given_rows: int = _constant(4, "rows", "of a tile of such a product")
+    given_lanes: int = _constant(16, "elements", "of a vector of such a tile")
+    passed_ns: float = _constant(
         10_000 / 131_072,
         "ns",
-        "an element that is copied in the order of memory",
-        BY_HAND,
-    )
-    transposed_ns: float = _constant(
-        10_000 / 32_768, "ns", "an element that is copied in another order", BY_HAND
+        "an element that is copied or summed in the order of memory",
     )
     byte_ns: float = _constant(
-        10_000 / (1 << 18),
-        "ns",
-        "a byte of data that other cores made or will read",
-        BY_HAND,
+        10_000 / (1 << 18), "ns", "a byte of data that other cores made or will read"
     )
     constant_byte_ns: float = _constant(
-        10_000 / (1 << 19), "ns", "a byte of data that nobody writes", BY_HAND
+        10_000 / (1 << 19), "ns", "a byte of data that nobody writes"
     )
     call_operations: int = _constant(
-        4, "operations", "a division or a function stands for so many more", ASSUMED
+        4, "operations", "a division or a function stands for so many more"
     )
     shares: int = _constant(
-        4,
-        "iterations per core",
-        "enough for a number that the cores do not divide",
-        BY_HAND,
+        4, "iterations per core", "enough for a number that the cores do not divide"
     )
     blocks: int = _constant(
-        2, "blocks per core", "at least, where results are computed in blocks", BY_HAND
+        2, "blocks per core", "at least, where results are computed in blocks"
     )
     shared_vectors: int = _constant(
-        64, "vectors", "a single loop has at least so many if threads share it", BY_HAND
+        64, "vectors", "a single loop has at least so many if threads share it"
     )
-    chunk_vectors: int = _constant(
-        16, "vectors", "of such a loop in one iteration", BY_HAND
-    )
+    chunk_vectors: int = _constant(16, "vectors", "of such a loop in one iteration")
 
     # Caches.
     l1_way: int = _constant(
-        4096,
-        "bytes",
-        "a way of the first cache: found by the offset in a page",
-        ASSUMED,
+        4096, "bytes", "a way of the first cache: found by the offset in a page"
     )
     l2_ways: int = _constant(
-        8,
-        "ways",
-        "of the second cache, at least: 8 of Zen's, 16 of Intel's servers",
-        ASSUMED,
+        8, "ways", "of the second cache, at least: 8 of Zen's, 16 of Intel's servers"
     )
     full: float = _constant(
-        0.8,
-        "of a cache",
-        "what one operand may fill of the second cache and stay",
-        BY_HAND,
+        0.8, "of a cache", "what one operand may fill of the second cache and stay"
     )
     l1_full: float = _constant(
-        0.7,
-        "of a cache",
-        "what one operand may fill of the first cache and stay",
-        BY_HAND,
+        0.7, "of a cache", "what one operand may fill of the first cache and stay"
     )
-    l2_byte: float = _constant(
-        1.0, "weight", "traffic from the second cache, against `far_weight`", BY_HAND
+    far_weight: float = _constant(
+        3.0, "times", "traffic from behind the second cache weighs that from it"
     )
-    far_weight: float = _constant(3.0, "weight", "traffic from behind it", BY_HAND)
     half: int = _constant(
-        2,
-        "parts of a cache",
-        "one of them is for what a tile or a row uses again",
-        BY_HAND,
+        2, "parts of a cache", "one of them is for what a tile or a row uses again"
     )
     quarter: int = _constant(
         4,
-        "parts of the second cache",
-        "one of them is for the results that a block reads",
-        BY_HAND,
+        "parts of a cache",
+        "one of them is for the results that a block reads, or for a row that is read again",
     )
     large: int = _constant(
-        4,
-        "second caches",
-        "data of more comes from behind it, wherever it was made",
-        BY_HAND,
+        4, "second caches", "data of more comes from behind it, wherever it was made"
     )
     in_place: int = _constant(
-        2,
-        "second caches",
-        "lines of a larger result come from memory to be written",
-        BY_HAND,
+        2, "second caches", "lines of a larger result come from memory to be written"
     )
     streamed: int = _constant(
-        32 << 20,
-        "bytes",
-        "a result of more is not worth its place in any cache",
-        BY_HAND,
+        32 << 20, "bytes", "a result of more is not worth its place in any cache"
     )
     stack: int = _constant(
-        16_384,
-        "bytes",
-        "of an intermediate result; larger ones go to the workspace",
-        ASSUMED,
+        16_384, "bytes", "of an intermediate result; larger ones go to the workspace"
     )
     second_bytes: float = _constant(
         32, "bytes per cycle", "that one core reads from the second cache", CALIBRATE
@@ -197,174 +148,103 @@ class CostModel:
     # Nothing foresees such a piece, and a page that was not used lately is looked up first: what a
     # dilated convolution of 2048 channels took per channel and row of its window on a Zen 4.
     far_piece: float = _constant(
-        16.0,
-        "cycles",
-        "a piece of memory with a gap before it, from behind it",
-        BY_HAND,
-    )
-    # Twice those of `far_byte` alone: read again by what follows.
-    far_uses: int = _constant(
-        2, "times", "that a result is written and then read", BY_HAND
+        16.0, "cycles", "a piece of memory with a gap before it, from behind it"
     )
     far_speed: float = _constant(
-        0.9, "of the speed", "is left where columns come from behind it", BY_HAND
+        0.9, "of the speed", "is left where columns come from behind it"
     )
 
     # Register tiles: what one step of the reduction takes.
-    multiply_adds: float = _constant(
-        2, "per cycle", "vector multiply-adds that issue", ASSUMED
-    )
-    dot_products: float = _constant(
-        1, "per cycle", "vector dot products that issue", ASSUMED
-    )
-    loads: float = _constant(2, "per cycle", "vector loads that issue", ASSUMED)
+    multiply_adds: float = _constant(2, "per cycle", "vector multiply-adds that issue")
+    dot_products: float = _constant(1, "per cycle", "vector dot products that issue")
+    loads: float = _constant(2, "per cycle", "vector loads that issue")
     latency: float = _constant(
-        4.0, "cycles", "from a multiply-add to the next one of its accumulator", ASSUMED
+        4.0, "cycles", "from a multiply-add to the next one of its accumulator"
     )
     broadcast: float = _constant(
-        0.1,
-        "cycles",
-        "an element of a row from the first cache, beside the arithmetic",
-        BY_HAND,
+        0.1, "cycles", "an element of a row from the first cache, beside the arithmetic"
     )
     far_broadcast: float = _constant(
-        0.5, "cycles", "one of rows that displace one another there", BY_HAND
+        0.5, "cycles", "one of rows that displace one another there"
     )
-    row_vector: float = _constant(
-        0.25, "cycles", "a vector that a row loads for itself", BY_HAND
+    beside: float = _constant(
+        0.25, "cycles", "a vector that a row or a transform moves beside its arithmetic"
     )
     column_vector: float = _constant(
-        0.5, "cycles", "a vector of columns, which the second cache keeps", BY_HAND
+        0.5, "cycles", "a vector of columns, which the second cache keeps"
     )
     exposed: float = _constant(
-        0.25,
-        "of the cycles",
-        "of loads and the loop, that dot products do not hide",
-        BY_HAND,
+        0.25, "of the cycles", "of loads and the loop, that dot products do not hide"
     )
     crossed: float = _constant(
-        7.0, "cycles", "a vector of results that leaves its tile transposed", BY_HAND
+        7.0, "cycles", "a vector of results that leaves its tile transposed"
     )
     better: float = _constant(
-        1.05, "times the speed", "is needed before results are transposed", BY_HAND
+        1.05, "times the speed", "is needed before results are transposed"
     )
-    tile_rows: int = _constant(28, "rows", "of a register tile, at most", BY_HAND)
-    tile_vectors: int = _constant(
-        8, "vectors", "of a row of a register tile, at most", BY_HAND
-    )
-    tile_registers: int = _constant(
-        2, "registers", "beside those of a tile's rows", BY_HAND
-    )
-    taps: int = _constant(
-        8, "steps", "of a window that is written out, at most", BY_HAND
-    )
-    orders: int = _constant(
-        4, "loops", "over a reduction whose order is tried, at most", ASSUMED
-    )
+    tile_rows: int = _constant(28, "rows", "of a register tile, at most")
+    tile_vectors: int = _constant(8, "vectors", "of a row of a register tile, at most")
+    tile_registers: int = _constant(2, "registers", "beside those of a tile's rows")
+    taps: int = _constant(8, "steps", "of a window that is written out, at most")
 
     # Copies, transpositions, sums, rows.
     in_flight: int = _constant(
-        4, "vectors", "in loops without reuse: enough to hide a load's latency", BY_HAND
+        4, "vectors", "in loops without reuse: enough to hide a load's latency"
     )
     cheap_calls: int = _constant(
-        2, "functions and divisions", "of a map that waits for memory, at most", BY_HAND
+        2, "functions and divisions", "of a map that waits for memory, at most"
     )
     panel_uses: int = _constant(
-        64, "uses", "of a panel of columns that is worth copying first", BY_HAND
+        64, "uses", "of a panel of columns that is worth copying first"
     )
     useful: float = _constant(
-        0.5, "of the work", "of a product of tiles that must be needed", BY_HAND
+        0.5, "of the work", "of a product of tiles that must be needed"
     )
     recomputed: float = _constant(
-        1.1,
-        "times the work",
-        "that is allowed where neighboring blocks need the same",
-        BY_HAND,
+        1.1, "times the work", "that is allowed where neighboring blocks need the same"
     )
     transpose_side: int = _constant(
-        16,
-        "elements",
-        "of a side of a transposed tile: whole lines of four-byte ones",
-        BY_HAND,
+        16, "elements", "of a side of a transposed tile: whole lines of four-byte ones"
     )
     strip_rows: int = _constant(
-        256, "rows", "that are transposed before the next columns", BY_HAND
-    )
-    part_rows: int = _constant(
-        16, "rows", "of a part of a sum that is worth combining, at least", BY_HAND
+        256, "rows", "that are transposed before the next columns"
     )
     long_sum: int = _constant(
-        32,
-        "terms",
-        "of a sum down columns whose rows go by in order, at least",
-        BY_HAND,
+        32, "terms", "of a sum down columns whose rows go by in order, at least"
     )
     short_row: int = _constant(
-        256,
-        "elements",
-        "of a row whose reductions' ends take as long as the rest",
-        BY_HAND,
+        256, "elements", "of a row whose reductions' ends take as long as the rest"
     )
-    many_rows: int = _constant(16, "rows", "that are worth the longer code", BY_HAND)
-    interleaved_elements: int = _constant(
-        4096, "elements", "of all rows that are interleaved, at most", BY_HAND
+    many_rows: int = _constant(
+        16, "rows", "that are worth longer code, or a part of their own, at least"
     )
     row_blocks: int = _constant(
-        4,
-        "blocks of vectors",
-        "of a row that is worth several in flight, at least",
-        BY_HAND,
-    )
-    long_row: int = _constant(
-        4,
-        "parts of the first cache",
-        "a row of one takes its own time from memory",
-        BY_HAND,
+        4, "blocks of vectors", "of a row that is worth several in flight, at least"
     )
 
     # Windows along one axis after another.
-    window_rows: int = _constant(4, "rows", "of the first reduction at a time", BY_HAND)
+    window_rows: int = _constant(4, "rows", "of the first reduction at a time")
     window_results: int = _constant(
-        8, "results", "of a tile along the windows, at most", BY_HAND
+        8, "results", "of a tile along the windows, at most"
     )
-    window_vectors: int = _constant(
-        2, "vectors", "of a tile of windows, at most", BY_HAND
-    )
-    window_registers: int = _constant(
-        3, "registers", "beside those of such a tile", BY_HAND
-    )
-    window_around: int = _constant(6, "operations", "around such a tile", BY_HAND)
-    window_load: int = _constant(
-        2, "operations", "for each vector that it loads", BY_HAND
-    )
+    window_vectors: int = _constant(2, "vectors", "of a tile of windows, at most")
+    window_registers: int = _constant(3, "registers", "beside those of such a tile")
+    window_around: int = _constant(6, "operations", "around such a tile")
+    window_load: int = _constant(2, "operations", "for each vector that it loads")
     reread: int = _constant(
-        5,
-        "operations",
-        "a result that is stored and read off the lines' boundaries",
-        BY_HAND,
+        5, "operations", "a result that is stored and read off the lines' boundaries"
     )
 
     # Winograd's convolution.
-    panel_vectors: int = _constant(
-        4, "vectors", "of a panel of channels, at most", BY_HAND
-    )
+    panel_vectors: int = _constant(4, "vectors", "of a panel of channels, at most")
     exposed_traffic: float = _constant(
-        0.5, "of the cycles", "of traffic that arithmetic does not hide", BY_HAND
+        0.5, "of the cycles", "of traffic that arithmetic does not hide"
     )
     cleared: float = _constant(
-        3, "cycles", "a vector of products: cleared, stored, and the loop", BY_HAND
-    )
-    moved: float = _constant(
-        0.25,
-        "cycles",
-        "a vector that a transform loads or stores, beside its arithmetic",
-        BY_HAND,
+        3, "cycles", "a vector of products: cleared, stored, and the loop"
     )
     winograd_gain: float = _constant(
-        0.85,
-        "of the cycles",
-        "of the direct convolution: at most so many must be left",
-        BY_HAND,
+        0.85, "of the cycles", "of the direct convolution: at most so many must be left"
     )
 
     def worth_sharing(self, nanoseconds: float) -> bool:
@@ -416,7 +296,7 @@ class CostModel:
         cache."""
         if size <= self.l1_full * self.machine.l1:
             return 0.0
-        return self.l2_byte if size <= self.full * self.machine.l2 else self.far_weight
+        return 1.0 if size <= self.full * self.machine.l2 else self.far_weight
 
 
 @cache
@@ -428,5 +308,12 @@ def cost_model(machine: Machine) -> CostModel:
 
 def constants() -> Sequence[Constant]:
     """Every constant of cost, in the order of the model."""
-    rows: Any = [f for f in fields(CostModel) if f.metadata]
-    return [Constant(f.name, f.default, f.type == "int", **f.metadata) for f in rows]
+    found: list[Constant] = []
+    for f in fields(CostModel):
+        if f.metadata:
+            value: Any = f.default
+            unit, meaning = f.metadata["unit"], f.metadata["meaning"]
+            source = f.metadata["source"] or f"{SWEEP} {f.name}"
+            whole = f.type == "int"
+            found.append(Constant(f.name, value, whole, unit, meaning, source))
+    return found

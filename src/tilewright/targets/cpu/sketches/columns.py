@@ -87,7 +87,7 @@ def columns(
     _start(s, r.outputs[0].tensor.name, [*batch, *rows], lanes)
     spread(s, batch)
     count = extents(s.kernel)[rows[0]]
-    most = 1 if at.exact or batch else count // at.costs.part_rows
+    most = 1 if at.exact or batch else count // at.costs.many_rows
     possible = [n for n in divisors(at.machine.cores) if n <= max(1, most)]
     parts = choose(f"{r.name}.parts", possible, possible[-1])
     if parts > 1:

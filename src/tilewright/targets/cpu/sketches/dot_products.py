@@ -237,7 +237,7 @@ def _copy(
 
 
 def _worth_sharing(copied: Load, at: Context) -> bool:
-    return at.costs.worth_sharing(copied.buffer.size * at.costs.copy_ns)
+    return at.costs.worth_sharing(copied.buffer.size * at.costs.passed_ns)
 
 
 def accumulate(

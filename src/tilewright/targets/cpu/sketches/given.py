@@ -59,7 +59,7 @@ def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
         product = _product(kernel, loop) if products else None
         if product is not None:
             s, shared = _tiles(s, loop, product, at, choose), product.panels
-        taken = steps * costs.given_step_ns + products * costs.given_product_ns
+        taken = steps * costs.step_ns + products * costs.given_product_ns
         if taken and shared and at.threads(choose, loop, costs.worth_sharing(taken)):
             spread(s, shared)
     return streamed(s, at, choose)

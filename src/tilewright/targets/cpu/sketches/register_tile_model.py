@@ -178,7 +178,8 @@ def _score(
 ) -> float:
     m = math.prod(tile.rows)
     v = tile.vectors
-    if m * v + max(v, data.held(tile.rows, v)) + 1 > costs.machine.registers - 1:
+    held = m * v + max(v, data.held(tile.rows, v)) + costs.tile_registers
+    if held > costs.machine.registers:
         return 0.0
     useful = _useful(columns, tile.width)
     for extent, factor in zip(rows, tile.rows, strict=True):
@@ -204,7 +205,7 @@ def _score(
 def _row_cycles(rows: int, costs: CostModel, data: RowData) -> float:
     """Of one load of a row."""
     if data.streams:
-        return costs.row_vector
+        return costs.beside
     return costs.broadcast if rows <= data.resident else costs.far_broadcast
 
 

@@ -32,6 +32,8 @@ from tilewright.targets.cpu.sketches.register_tile_model import (
 )
 from tilewright.targets.cpu.sketches.register_transpose import axis_of
 
+ORDERED = 4  # loops over a reduction, at most, whose orders may be tried: 24 of them
+
 
 @dataclass(frozen=True, slots=True)
 class Roles:
@@ -90,9 +92,7 @@ def plan(
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
     reduction, window = reduction_dims(r), _sliding(r, roles, at)
     if not at.exact:
-        reduction = _ordered(
-            r, reduction, roles.across[0], window, at.costs.orders, choose
-        )
+        reduction = _ordered(r, reduction, roles.across[0], window, choose)
     shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
     return TilePlan(
         roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared
@@ -244,18 +244,17 @@ def _ordered(
     dims: list[Dim],
     across: Load,
     window: Dim | None,
-    most: int,
     choose: Choices,
 ) -> list[Dim]:
     """The loops over the reduction, longest strides of the row operand outermost by default.
 
-    window: the innermost one by default, if there is one. most: loops whose orders are offered.
+    window: the innermost one by default, if there is one.
     """
     good = sorted(
         dims, key=lambda d: (d is window, -abs(stride(address(across), d.var) or 0))
     )
-    orders = [tuple(d.var.name for d in p) for p in permutations(dims[:most])]
-    if len(dims) > most or len(orders) < 2:
+    orders = [tuple(d.var.name for d in p) for p in permutations(dims[:ORDERED])]
+    if len(dims) > ORDERED or len(orders) < 2:
         return good
     taken = choose(f"{r.name}.order", orders, tuple(d.var.name for d in good))
     return sorted(dims, key=lambda d: taken.index(d.var.name))

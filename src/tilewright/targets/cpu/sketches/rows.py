@@ -53,7 +53,7 @@ def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
         return _total(s, computations[0], points, at, choose)
     size = sum(b.size * b.dtype.itemsize for b in s.kernel.params)
     outer = in_rows(s, computations, at, choose, near=size <= at.machine.l2)
-    taken = points * at.costs.row_point_ns
+    taken = points * at.costs.step_ns
     if at.threads(choose, computations[-1].name, at.costs.worth_sharing(taken)):
         spread(s, outer)
     return s
@@ -67,7 +67,7 @@ def _total(
     lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
     count = reduction_dims(c)[0].extent
     possible = [n for n in divisors(at.machine.cores) if n <= count and not at.around]
-    good = possible[-1] if at.costs.worth_sharing(points * at.costs.sum_point_ns) else 1
+    good = possible[-1] if at.costs.worth_sharing(points * at.costs.passed_ns) else 1
     parts = choose(f"{c.name}.parts", possible, good) if len(possible) > 1 else 1
     if parts > 1:
         tail = "exact" if count % parts == 0 else "cut"
@@ -130,7 +130,9 @@ def _together(
     width = max(1, widest // max(1, math.prod(d.extent for d in row_dims)))
     costs = at.costs
     in_registers = at.machine.registers // (2 * costs.in_flight)
-    most = min(costs.interleaved_elements // width, in_registers)
+    itemsize = computations[-1].outputs[0].tensor.dtype.itemsize
+    in_cache = at.machine.l1 // (costs.half * itemsize * width)
+    most = min(in_cache, in_registers)
     if not outer or most < 2:
         return 1
     count = extents(s.kernel)[outer[-1]]
@@ -167,7 +169,7 @@ def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
     block = costs.in_flight * lanes
     itemsize = c.outputs[0].tensor.dtype.itemsize
     fits = (
-        costs.row_blocks * block <= extent < at.machine.l1 // itemsize // costs.long_row
+        costs.row_blocks * block <= extent < at.machine.l1 // itemsize // costs.quarter
     )
     return costs.in_flight if fits and extent % block == 0 and not arguments(c) else 1
 
@@ -187,11 +189,7 @@ def _fetches(
             itemsize = a.dtype.itemsize
             pitch = (stride(address(a), dims[-1].var) or 0) * itemsize if dims else 0
             large = a.buffer.size * itemsize >= costs.large * costs.machine.l2
-            if (
-                a.buffer in seen
-                and large
-                and pitch * costs.long_row >= costs.machine.l1
-            ):
+            if a.buffer in seen and large and pitch * costs.quarter >= costs.machine.l1:
                 found[c] = pitch
         seen |= set(c.inputs)
     return found

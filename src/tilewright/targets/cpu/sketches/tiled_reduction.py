@@ -274,5 +274,5 @@ def _copy_fast(
     outer = existing(s, nest[:2])
     if crossed is not None and choose(f"{name}.tiles", (True, False), True):
         outer = transpose(s, crossed, at.costs, choose, name)
-    if at.costs.worth_sharing(buffer.size * at.costs.transposed_ns):
+    if at.costs.worth_sharing(buffer.size * at.costs.step_ns):
         spread(s, shares(s, outer, at.costs))

@@ -44,7 +44,7 @@ def products(pattern: KernelPattern, at: Context) -> float | None:
     pieces = sum(_pieces(r, a, line) for a in far)
     out = r.outputs[0].tensor
     made = math.prod(d.extent for d in free_dims(r)) * out.dtype.itemsize
-    written = costs.far_uses * made * costs.far_byte
+    written = 2 * made * costs.far_byte  # and read again by what follows
     return (
         work / (costs.multiply_adds * tile.lanes)
         + tiles * pieces * costs.far_piece

@@ -251,13 +251,13 @@ def _cycles(
 def _input_cost(shape: Shape, costs: CostModel) -> float:
     """Cycles of B^T d B, per tile and vector of channels."""
     f = filtering(shape.tile)
-    return 2 * f.size * f.inputs.operations + costs.moved * 2 * f.size**2
+    return 2 * f.size * f.inputs.operations + costs.beside * 2 * f.size**2
 
 
 def _result_cost(shape: Shape, costs: CostModel) -> float:
     """Cycles of A^T p A, per tile and vector of channels."""
     f = filtering(shape.tile)
-    return (f.size + f.tile) * f.results.operations + costs.moved * (
+    return (f.size + f.tile) * f.results.operations + costs.beside * (
         f.size**2 + f.tile**2
     )
 

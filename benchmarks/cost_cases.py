@@ -1,0 +1,218 @@
+"""The kernels that the constants of cost decide about: what `benchmarks.sweep` compiles.
+
+CASES has a row per constant of `targets/cpu/cost.py`. Operands of MODELS that begin with `w` are
+weights, which the compiler knows; PROGRAMS are for what no model leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilewright.compute.nodes import Computation
+
+MODELS: Final[Mapping[str, str]] = {
+    "relu": "(float[64,512] x) => (float[64,512] y) { y = Relu(x) }",
+    "relu_large": "(float[2048,1024] x) => (float[2048,1024] y) { y = Relu(x) }",
+    "sum_weight": "(float[64,256] x, float[64,256] w) => (float[64,256] y) { y = Add(x, w) }",
+    "functions": """(float[8,448] x) => (float[8,448] y)
+        { a = Tanh(x) b = Exp(a) c = Sigmoid(b) y = Erf(c) }""",
+    "product": "(float[64,128] x, float[128,128] w) => (float[64,128] y) { y = MatMul(x, w) }",
+    "product_pages": """(float[64,1024] x, float[1024,64] w) => (float[64,64] y)
+        { y = MatMul(x, w) }""",
+    "product_deep": """(float[64,8192] x, float[8192,64] w) => (float[64,64] y)
+        { y = MatMul(x, w) }""",
+    "product_narrow": "(float[58,256] x, float[256,16] w) => (float[58,16] y) { y = MatMul(x, w) }",
+    "product_row": "(float[1,64] x, float[64,1024] w) => (float[1,1024] y) { y = MatMul(x, w) }",
+    "product_apart": """(float[1024,20] x, float[20,8192] v) => (float[1024,8192] y)
+        { y = MatMul(x, v) }""",
+    "product_pitched": """(float[1024,128] x, float[128,4096] v) => (float[1024,4096] y)
+        { y = MatMul(x, v) }""",
+    "product_inputs": """(float[1024,512] x, float[512,520] v) => (float[1024,520] y)
+        { y = MatMul(x, v) }""",
+    "weights_first": """(float[64,512] w, float[512,2048] x) => (float[64,2048] y)
+        { y = MatMul(w, x) }""",
+    "product_bytes": """(uint8[64,256] x, int8[256,128] w) => (int32[64,128] y)
+        { y = MatMulInteger(x, w) }""",
+    "scan": """(float[64,512] x) => (float[64,512] y)
+        { axis = Constant<value = int64 {1}>() y = CumSum(x, axis) }""",
+    "softmax": "(float[64,256] x) => (float[64,256] y) { y = Softmax<axis=-1>(x) }",
+    "softmax_large": "(float[512,1024] x) => (float[512,1024] y) { y = Softmax<axis=-1>(x) }",
+    "softmax_wide": "(float[16,8192] x) => (float[16,8192] y) { y = Softmax<axis=-1>(x) }",
+    "total": "(float[256,256] x) => (float y) { y = ReduceSum<keepdims=0>(x) }",
+    "softmax_few": "(float[32,64] x) => (float[32,64] y) { y = Softmax<axis=-1>(x) }",
+    "column_sums_wide": """(float[512,2048] x) => (float[2048] y)
+        { axes = Constant<value_ints = [0]>() y = ReduceSum<keepdims=0>(x, axes) }""",
+    "column_sums_short": """(float[64,64,256] x) => (float[64,256] y)
+        { axes = Constant<value_ints = [1]>() y = ReduceSum<keepdims=0>(x, axes) }""",
+    "transpose": "(float[768,768] x) => (float[768,768] y) { y = Transpose<perm=[1,0]>(x) }",
+    "attention": """(float[2,64,32] q, float[2,64,32] k, float[2,64,32] v) => (float[2,64,32] y)
+        { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t) p = Softmax<axis=-1>(s)
+          y = MatMul(p, v) }""",
+    "convolution": """(float[1,64,28,28] x, float[64,64,3,3] w) => (float[1,64,28,28] y)
+        { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
+        => (float[1,16,14,14] y)
+        { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
+    "convolution_dilated": """(float[1,16,28,28] x, float[2048,16,1,1] wb, float[16,2048,3,3] w)
+        => (float[1,16,28,28] y)
+        { a = Conv(x, wb) y = Conv<pads=[2,2,2,2], dilations=[2,2]>(a, w) }""",
+    "pooling": """(float[1,64,28,28] x) => (float[1,64,28,28] y)
+        { a = Relu(x) y = MaxPool<kernel_shape=[5,5], pads=[2,2,2,2]>(a) }""",
+    "pooling_channels": """(float[1,16,14,14] x, float[64,16,1,1] w, float[16,64,1,1] wb)
+        => (float[1,16,14,14] y)
+        { a = Conv(x, w) b = MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(a) y = Conv(b, wb) }""",
+    "depthwise_channels": """(float[1,16,28,28] x, float[64,16,1,1] w, float[64,1,3,3] wd,
+        float[16,64,1,1] wb) => (float[1,16,28,28] y)
+        { a = Conv(x, w) b = Conv<pads=[1,1,1,1], group=64>(a, wd) y = Conv(b, wb) }""",
+    "lstm": """(float[8,4,32] x, float[1,256,32] w, float[1,256,64] wr, float[1,512] wb)
+        => (float[8,1,4,64] y) { y = LSTM<hidden_size=64>(x, w, wr, wb) }""",
+}  # fmt: skip
+
+
+def convolutions(size: int = 64, channels: int = 32) -> list[Computation]:
+    """Two 3x3 convolutions without padding, one behind the other, channels last."""
+    from tilewright.base.dtypes import float32
+    from tilewright.operators import Buffer, reduce_
+
+    def filters(name: str) -> Buffer:
+        return Buffer(name, (3, 3, channels, channels), float32)
+
+    def image(name: str, side: int) -> Buffer:
+        return Buffer(name, (side, side, channels), float32)
+
+    def convolution(name: str, x: Buffer, w: Buffer, y: Buffer) -> Computation:
+        return reduce_(
+            name,
+            y,
+            (3, 3, channels),
+            "add",
+            lambda i, j, o, p, q, c: x[i + p, j + q, c] * w[p, q, c, o],
+        )
+
+    x, t, y = image("x", size + 4), image("t", size + 2), image("y", size)
+    first = convolution("first", x, filters("v"), t)
+    return [first, convolution("second", t, filters("w"), y)]
+
+
+PROGRAMS: Final[Mapping[str, Callable[[], list[Computation]]]] = {
+    "convolutions": convolutions
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model or a program that a constant decides about, on this kind of processor at least."""
+
+    name: str
+    mcpu: str = "x86-64-v4"
+
+
+CASES: Final[Mapping[str, Case]] = {
+    "share_ns": Case("relu"),
+    "product_ns": Case("product"),
+    "point_ns": Case("scan"),
+    "step_ns": Case("softmax"),
+    "given_product_ns": Case("lstm"),
+    "given_rows": Case("lstm"),
+    "given_lanes": Case("lstm"),
+    "passed_ns": Case("total"),
+    "byte_ns": Case("relu"),
+    "constant_byte_ns": Case("sum_weight"),
+    "call_operations": Case("functions"),
+    "shares": Case("transpose"),
+    "blocks": Case("attention"),
+    "shared_vectors": Case("functions"),
+    "chunk_vectors": Case("relu"),
+    "l1_way": Case("product_pages"),
+    "l2_ways": Case("product_apart"),
+    "full": Case("product_apart"),
+    "l1_full": Case("product"),
+    "far_weight": Case("product_inputs"),
+    "half": Case("column_sums_wide"),
+    "quarter": Case("softmax_large"),
+    "large": Case("product_inputs"),
+    "in_place": Case("softmax_large"),
+    "streamed": Case("relu_large"),
+    "stack": Case("softmax_wide"),
+    "second_bytes": Case("convolution"),
+    "far_bytes": Case("convolution"),
+    "far_byte": Case("product_deep"),
+    "far_piece": Case("convolution_dilated"),
+    "far_speed": Case("weights_first"),
+    "multiply_adds": Case("product"),
+    "dot_products": Case("product_bytes", "cascadelake"),
+    "loads": Case("product"),
+    "latency": Case("product", "x86-64-v3"),
+    "broadcast": Case("product"),
+    "far_broadcast": Case("product_pages"),
+    "beside": Case("convolution_small"),
+    "column_vector": Case("product"),
+    "exposed": Case("product_bytes", "cascadelake"),
+    "crossed": Case("weights_first"),
+    "better": Case("weights_first"),
+    "tile_rows": Case("product_narrow"),
+    "tile_vectors": Case("product_row"),
+    "tile_registers": Case("product"),
+    "taps": Case("depthwise_channels"),
+    "in_flight": Case("relu"),
+    "cheap_calls": Case("functions"),
+    "panel_uses": Case("product_pitched"),
+    "useful": Case("product_bytes", "sapphirerapids"),
+    "recomputed": Case("convolutions"),
+    "transpose_side": Case("transpose"),
+    "strip_rows": Case("transpose"),
+    "long_sum": Case("column_sums_short"),
+    "short_row": Case("softmax"),
+    "many_rows": Case("softmax_few"),
+    "row_blocks": Case("softmax"),
+    "window_rows": Case("pooling"),
+    "window_results": Case("pooling_channels"),
+    "window_vectors": Case("pooling_channels"),
+    "window_registers": Case("pooling_channels"),
+    "window_around": Case("pooling_channels"),
+    "window_load": Case("pooling_channels"),
+    "reread": Case("pooling"),
+    "panel_vectors": Case("convolution"),
+    "exposed_traffic": Case("convolution_small"),
+    "cleared": Case("convolution_small"),
+    "winograd_gain": Case("convolution_small"),
+}
+
+
+def model(name: str) -> onnx.ModelProto:
+    """The model of MODELS of that name, with seeded weights."""
+    import onnx.parser
+    from onnx import numpy_helper
+
+    head = '<ir_version: 10, opset_import: ["" : 21]>'
+    found = onnx.parser.parse_model(f"{head}\n{name} {MODELS[name]}")
+    rng = np.random.default_rng(0)
+    given = list(found.graph.input)
+    del found.graph.input[:]
+    for value in given:
+        if not value.name.startswith("w"):
+            found.graph.input.append(value)
+            continue
+        kind = value.type.tensor_type
+        shape = [d.dim_value for d in kind.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        array = numpy_helper.from_array(contents(shape, dtype, rng), value.name)
+        found.graph.initializer.append(array)
+    return found
+
+
+def contents(
+    shape: Sequence[int], dtype: np.dtype[Any], rng: np.random.Generator
+) -> np.ndarray[Any, Any]:
+    """Random contents: of bytes all values, of floats a normal distribution."""
+    if dtype.kind == "f":
+        return rng.standard_normal(shape, np.float32).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape, dtype)
