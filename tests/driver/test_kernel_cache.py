@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.base.store import Store
 from tilewright.compute.build import map_, reduce_
@@ -139,6 +140,41 @@ def test_each_operand_is_packed_into_its_own_place() -> None:
     assert not wrong
     want = memory[A] @ memory[B] @ memory[c]
     np.testing.assert_allclose(after[Y], want, rtol=1e-3, atol=1e-3)
+
+
+def test_the_first_operand_may_be_overwritten() -> None:
+    doubled = map_("twice", Y, lambda i, j: A[i, j] * 2.0)
+    signature = kernel_signature(FusionGroup("twice", (doubled,)), {Y})
+    code = KernelCompiler(NATIVE, NATIVE, None).compile(signature, ())
+    assert code.in_place == (signature.values.index(A),) == (0,)
+
+
+def test_only_new_kernels_are_shared_among_processes_and_only_where_there_are_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared: list[int] = []
+
+    def share(jobs: Any, count: int) -> list[bytes]:
+        shared.append(len(jobs))
+        return [job() for job in jobs]
+
+    monkeypatch.setattr(kernels, "share", share)
+    compiler = KernelCompiler(NATIVE, NATIVE, None)
+    several = [product(), difference(), product()]
+    monkeypatch.setattr(kernels, "workers", lambda jobs, processors: 1)
+    assert len(list(compiler.compile_all(several[:1], (), 2))) == 1 and not shared
+    monkeypatch.setattr(kernels, "workers", lambda jobs, processors: 2)
+    first, other, again = compiler.compile_all(several, (), 2)
+    assert shared == [1] and first is again is not other
+
+
+@pytest.mark.parametrize("group", ["", "of the model"])
+def test_a_choice_is_told_under_the_name_of_the_group(group: str) -> None:
+    signature = replace(product(), group=group)
+    with events.record() as log:
+        KernelCompiler(NATIVE, NATIVE, None).point(signature, (False,) * 3)
+    told = {e.fields["kernel"] for e in log if e.kind == "sketch-chosen"}
+    assert told == {group or signature.name}
 
 
 def test_the_order_of_values_and_which_are_outputs(tmp_path: Path) -> None:

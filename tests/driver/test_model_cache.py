@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
-from tilewright.driver import file_digest
+from tilewright.base.store import Store
+from tilewright.driver import file_digest, model_cache
 from tilewright.runtime import bundle
 
 W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
@@ -189,6 +190,15 @@ def test_a_model_that_changes_meanwhile_is_not_kept(
     found(path)
     assert not entries(folder)
 
+    def removing(*arguments: Any) -> Any:
+        made = executable(*arguments)
+        path.unlink()
+        return made
+
+    monkeypatch.setattr(steps, "executable", removing)
+    found(path)
+    assert not entries(folder)
+
 
 def test_constants_are_verified_unless_nobody_wrote_since(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -213,6 +223,10 @@ def test_constants_are_verified_unless_nobody_wrote_since(
     monkeypatch.setattr(file_digest, "_boot", lambda: "another")
     assert found(source)[1]
     assert asked == [False, True, False, True]
+    monkeypatch.setattr(file_digest, "_boot", lambda: "")  # the system does not say
+    for _ in range(2):
+        assert found(source)[1]
+    assert asked[4:] == [True, True]
     at = data.index(W.tobytes()[:16])
     data[at] ^= 1
     entry.write_bytes(data)
@@ -245,6 +259,31 @@ def test_the_memory_limit_holds_for_kept_models_too() -> None:
     found(source)
     with pytest.raises(MemoryLimitError):
         tw.compile(source, memory_limit=5000)
+
+
+def test_the_memory_limit_is_what_a_kept_model_may_need(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", 1 << 30)
+    source = model().SerializeToString()
+    asked = model_cache.known(store, source, None, {}, 1 << 30)
+    assert asked is not None
+    made = tw.compile(source, cache=False, threads=1).model
+    model_cache.keep(store, asked, made, 1 << 30)
+    needed = made.memory(1) + len(made.constants)
+    assert model_cache.find(store, asked, needed, 1) is not None
+    assert model_cache.find(store, asked, needed - 1, 1) is None
+
+
+def test_files_over_the_limit_are_not_read_for_the_key(
+    apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store", 1 << 30)
+    asked = model_cache.known(store, apart, None, {}, 1 << 30)
+    assert asked is not None
+    assert model_cache._key(store, asked, ["w.bin"], W.nbytes) is not None
+    monkeypatch.setattr(
+        file_digest, "of_file", lambda *given: pytest.fail("it is read")
+    )
+    assert model_cache._key(store, asked, ["w.bin"], W.nbytes - 1) is None
 
 
 def test_a_file_over_the_limit_is_not_read(

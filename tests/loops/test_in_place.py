@@ -37,6 +37,9 @@ def nest(body: Stmt, i: int = 8, j: int = 8) -> Kernel:
 def test_an_input_read_where_the_output_is_written() -> None:
     assert overwritable(nest(Store(Y, (H, J), X[H, J] + X[H, J]))) == (X, Z)
     assert overwritable(nest(Store(Y, (H, J), X[H, J] + Z[J, H]))) == (X,)
+    row = Buffer("row", (8,), float32)
+    shared = loop(H, 8, loop(J, 8, Store(Y, (H, J), X[H, J] + row[J])))
+    assert overwritable(Kernel("k", (X, row, Y), (Y,), shared)) == (X,)
     split = loop(
         H, 8, loop(J, 2, loop(K, 4, Store(Y, (H, J * 4 + K), X[H, J * 4 + K])))
     )

@@ -51,6 +51,13 @@ def test_what_a_kernel_writes_has_a_place_even_where_nobody_reads_it() -> None:
     assert plan.memory.total == 64
 
 
+def test_what_lives_before_or_after_another_shares_its_place() -> None:
+    """The larger one is placed first, whichever lives first."""
+    for first, second in ((Lifetime(128, 5, 6), Lifetime(64, 0, 4)),
+                          (Lifetime(128, 0, 1), Lifetime(64, 2, 4))):  # fmt: skip
+        assert assign_offsets([first, second]).total == 128
+
+
 def test_a_chain_needs_two_buffers() -> None:
     chain = [Lifetime(640, n, n + 1) for n in range(10)]
     assert assign_offsets(chain).total == 1280

@@ -384,6 +384,15 @@ def test_a_start_is_never_before_the_tensor() -> None:
     )
 
 
+def test_a_result_of_another_group_stays_where_it_is() -> None:
+    x, y, other = (Buffer(n, (4, 3), float32) for n in ("x", "y", "other"))
+    c = map_(
+        "c", y, lambda i, j: x[i, j], extents=(2, 3), index=lambda i, j: (i + 1, j)
+    )
+    (moved,), offsets = from_zero([c], [y, other])
+    assert offsets == {y: 3 * 4} and moved.outputs[0].tensor is y
+
+
 # -- work on constants
 
 

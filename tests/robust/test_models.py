@@ -165,6 +165,21 @@ def test_uses_against_the_rules_name_the_node(op, inputs, constants, attributes,
     refused(source, "node 'n'", text)
 
 
+@pytest.mark.parametrize(
+    ("op", "constants", "results", "text"),
+    [
+        ("TopK", {"k": np.array([2])}, ["y"], r"output 1 \(Indices\) is missing"),
+        ("Relu", {}, ["y", "z"], "has 2 outputs, Relu gives at most 1"),
+    ],
+)
+def test_results_that_are_none_or_not_listed(op, constants, results, text):
+    inputs = {"x": (FLOAT, [5])}
+    source = model([node(op, [*inputs, *constants], results, "n")], inputs,
+                   constants=constants)  # fmt: skip
+    with pytest.raises(ModelError, match=text):
+        tw.compile(source, cache=False)
+
+
 def test_an_operand_left_out():
     refused(
         model([node("Add", ["x", ""], ["y"], "n")], VECTOR), "node 'n'", "input 1 (B)"

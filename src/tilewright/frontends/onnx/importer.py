@@ -262,7 +262,7 @@ def _node(node: Any, scope: Scope) -> None:
     if kind == "Constant":
         schema = functions.schema_of("Constant", domain, scope.opsets.get(domain))
         if schema is not None:
-            check_signature(schema, (), attributes, where)
+            check_signature(schema, (), len(node.output), attributes, where)
         value = scope.typer.constant(
             scope.fresh(node.output[0]), constant_of(attributes, scope, where)
         )
@@ -277,7 +277,7 @@ def _node(node: Any, scope: Scope) -> None:
         schema.since_version if schema is not None else scope.opsets.get(domain, 1)
     )
     if schema is not None:
-        check_signature(schema, inputs, attributes, where)
+        check_signature(schema, inputs, len(node.output), attributes, where)
         attributes = {n: a for n, a in attributes.items() if n in schema.attributes}
     if lookup(node.op_type, domain, version) is None and schema is not None:
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)

@@ -19,10 +19,13 @@ _OPTION = OpSchema.FormalParameterOption
 def check_signature(
     schema: Any,
     inputs: Sequence[Value | None],
+    outputs: int,
     attributes: Mapping[str, Any],
     where: str,
 ) -> None:
-    """Raise ModelError naming the operand or attribute that is missing or of a wrong type.
+    """Raise ModelError naming the operand, result or attribute that is missing or of a wrong type.
+
+    outputs: how many results are listed. One may be listed without a name where nobody reads it.
 
     Attributes that the operator never had are let pass: exporters leave notes in them. One that
     another version has means something there that would be lost here.
@@ -34,6 +37,7 @@ def check_signature(
             hint="Export the model again, or for an older operator set",
         )
     _check_operands(schema, inputs, where)
+    _check_results(schema, outputs, where)
     _check_attributes(schema, attributes, where)
     _check_types(schema, inputs, where)
 
@@ -48,6 +52,21 @@ def _check_operands(schema: Any, inputs: Sequence[Value | None], where: str) -> 
         given = n < len(inputs) and inputs[n] is not None
         if formal.option == _OPTION.Single and not given:
             raise ModelError(f"input {n} ({formal.name}) is missing", where=where)
+
+
+def _check_results(schema: Any, outputs: int, where: str) -> None:
+    if outputs > schema.max_output:
+        most = schema.max_output
+        raise ModelError(
+            f"has {outputs} outputs, {schema.name} gives at most {most}", where=where
+        )
+    for n, formal in enumerate(schema.outputs):
+        if formal.option == _OPTION.Single and n >= outputs:
+            raise ModelError(
+                f"output {n} ({formal.name}) is missing",
+                where=where,
+                hint="List it, with an empty name if nobody reads it",
+            )
 
 
 def _check_attributes(schema: Any, attributes: Mapping[str, Any], where: str) -> None:
