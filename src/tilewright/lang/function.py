@@ -50,7 +50,8 @@ class Function:
         else:
             executable = compile(kernel, target=target, threads=threads)
             assert isinstance(executable, Executable)  # a kernel has no dynamic sizes
-            self._quick, self._run = executable.in_place, _general(kernel, executable)
+            self._quick = executable.in_place
+            self._run = _general(kernel, executable)
 
     def __call__(self, *arrays: Any) -> None:
         """Run on one array per parameter. Raises InputError for a wrong number, shape or dtype."""
@@ -79,7 +80,8 @@ class Function:
 
 
 def _general(kernel: Kernel, executable: Executable) -> Run:
-    count, one = len(kernel.inputs), len(kernel.outputs) == 1
+    count = len(kernel.inputs)
+    one = len(kernel.outputs) == 1
 
     def run(arrays: tuple[Any, ...]) -> object:
         for b, a in zip(kernel.outputs, arrays[count:], strict=True):

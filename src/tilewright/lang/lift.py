@@ -177,7 +177,12 @@ class Mapped:
 class Symbolic:
     """A program as a function on arrays of any fitting sizes; built on first use of each."""
 
-    def __init__(self, program: n.Lambda, target: str, threads: int | None) -> None:
+    def __init__(
+        self,
+        program: n.Lambda,
+        target: str,
+        threads: int | None,
+    ) -> None:
         self.program: Final = program
         self._types: Final = infer(program).params
         self._count: Final = sum(len(leaves(t)) for t in self._types)

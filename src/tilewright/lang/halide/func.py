@@ -46,11 +46,10 @@ class Runs(Absent):
     def regions(self, sizes: Any) -> Stages:
         """The Funcs behind the outputs and their regions, to compute `sizes`."""
         buffers = _buffers(sizes)
-        wanted = (
-            [list(sizes)] * len(self._outputs)
-            if buffers is None
-            else self._sizes(buffers)
-        )
+        if buffers is None:
+            wanted = [list(sizes)] * len(self._outputs)
+        else:
+            wanted = self._sizes(buffers)
         return pipeline(self._outputs, wanted)
 
     def _sizes(self, buffers: Sequence[Buffer]) -> list[list[tuple[int, int]]]:
@@ -136,7 +135,9 @@ class Runs(Absent):
         results = tuple(Buffer(o) for o in outputs)
         for buffer, box in zip(results, boxes, strict=True):
             buffer.set_min([low for low, _ in reversed(box)])
-        return results[0] if len(results) == 1 else results
+        if len(results) == 1:
+            return results[0]
+        return results
 
     def _expected(self, var: str) -> tuple[int, int]:
         f = self._outputs[0]
@@ -171,14 +172,16 @@ class Pipeline(Runs):
     """Several output Funcs that are computed together; what they share is computed once."""
 
     def __init__(self, outputs: Sequence[Scheduled]) -> None:
-        self._outputs, self._compiled = tuple(outputs), {}
+        self._outputs = tuple(outputs)
+        self._compiled = {}
 
 
 class Func(Scheduled, Runs):
     """A Halide Func: `f[x, y] = ...`, then verbs on it, then `f.realize([w, h])`."""
 
     def __init__(self, name: str | Expr | None = None) -> None:
-        self._outputs, self._compiled = (self,), {}
+        self._outputs = (self,)
+        self._compiled = {}
         self._wrappers: dict[Any, Func] = {}
         self._clones: dict[Any, Func] = {}
         super().__init__(name)
@@ -206,7 +209,12 @@ class Func(Scheduled, Runs):
 class ImageParam(Given):
     """An image that is given later, with `set`; its size may be promised before by its bounds."""
 
-    def __init__(self, type: Any, dimensions: int, name: str | None = None) -> None:
+    def __init__(
+        self,
+        type: Any,
+        dimensions: int,
+        name: str | None = None,
+    ) -> None:
         self._wrappers: dict[Any, Func] = {}
         super().__init__(type, dimensions, name)
 
@@ -217,15 +225,17 @@ class ImageParam(Given):
 
 def _readers(given: Sequence[Any]) -> tuple[Func, ...] | None:
     """The Funcs of `in_(g)` or `in_([g, h])`; None of `in_()`."""
-    several = (
-        given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-    )
-    for reader in several:
+    readers = given
+    if len(given) == 1 and isinstance(given[0], list | tuple):
+        readers = given[0]
+    for reader in readers:
         if not isinstance(reader, Func):
             raise InputError(
-                f"{reader!r} is not a Func", where="in_", hint="name Funcs that read it"
+                f"{reader!r} is not a Func",
+                where="in_",
+                hint="name Funcs that read it",
             )
-    return None if not given else tuple(several)
+    return tuple(readers) if given else None
 
 
 def _once(
@@ -278,11 +288,10 @@ def _reshaped(plan: Plan) -> Definition:
     """The update with an RDom of the loops that were made of its RVars."""
     definition = plan.func.definitions[plan.stage]
     for directive, said_at in plan.directives:
-        known = (
-            set()
-            if definition.domain is None
-            else {v.name() for v in definition.domain.vars}
-        )
+        if definition.domain is None:
+            known = set()
+        else:
+            known = {v.name() for v in definition.domain.vars}
         match directive:
             case Split(old, outer, inner, size, _) if old in known:
                 definition = factor.split(definition, old, (outer, inner), size)

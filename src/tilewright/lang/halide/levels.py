@@ -65,10 +65,18 @@ class Scheduled(Verbs, notation.Func):
 
     def said(self) -> tuple[Any, ...]:
         """The definitions and all that was said about them, as a key."""
-        plans = tuple((n, p.said()) for n, p in sorted(self._plans.items()) if p.said())
-        places = (self.compute, self.store, self.memory, self.layout)
-        numbers = (*self.folds.items(), None, *self.promised.items())
-        return (self, tuple(self.definitions), plans, places, numbers)
+        plans = []
+        for n, plan in sorted(self._plans.items()):
+            if plan.said():
+                plans.append((n, plan.said()))
+        return (
+            self,
+            tuple(self.definitions),
+            tuple(plans),
+            (self.compute, self.store, self.memory, self.layout),
+            tuple(self.folds.items()),
+            tuple(self.promised.items()),
+        )
 
     def compute_root(self) -> Self:
         """Compute all of it before anything that uses it."""

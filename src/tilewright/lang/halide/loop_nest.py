@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from tilewright.lang.halide.placing import Replay
 from tilewright.loops.analysis.effects import writes
@@ -25,13 +26,17 @@ def show(state: Replay) -> str:
 
 class _Text:
     def __init__(self, state: Replay) -> None:
-        self.owner = {
-            b.name: f for f, buffers in state.lowered.buffers.items() for b in buffers
-        }
+        self.owner: dict[str, Any] = {}
+        self.firsts: set[str] = set()
+        for f, buffers in state.lowered.buffers.items():
+            self.owner |= dict.fromkeys((b.name for b in buffers), f)
         for f, copies in state.buffers.items():
-            self.owner |= {name: f for copy in copies for name in copy}
-        self.firsts = {copy[0] for copies in state.buffers.values() for copy in copies}
-        self.vars = {loop: var for n in state.nests for var, loop in n.loops.items()}
+            for copy in copies:
+                self.owner |= dict.fromkeys(copy, f)
+                self.firsts.add(copy[0])
+        self.vars: dict[str, str] = {}
+        for nest in state.nests:
+            self.vars |= {loop: var for var, loop in nest.loops.items()}
 
     def lines(
         self, parts: Sequence[Stmt], depth: int, producing: str | None = None
@@ -74,8 +79,9 @@ class _Text:
 
     def _made(self, s: Stmt) -> str | None:
         """The Func whose values the statement makes, if it is only one."""
-        found = {self.owner[b.name].name() for b in writes(s) if b.name in self.owner}
-        return found.pop() if len(found) == 1 else None
+        written = [b.name for b in writes(s)]
+        owners = {self.owner[name].name() for name in written if name in self.owner}
+        return owners.pop() if len(owners) == 1 else None
 
 
 def _below(s: Stmt) -> list[Stmt]:
@@ -83,4 +89,6 @@ def _below(s: Stmt) -> list[Stmt]:
 
 
 def _parts(s: Stmt) -> Sequence[Stmt]:
-    return s.stmts if isinstance(s, Block) else (s,)
+    if isinstance(s, Block):
+        return s.stmts
+    return (s,)

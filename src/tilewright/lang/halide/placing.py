@@ -138,26 +138,27 @@ def _innermost(f: Func, state: Replay) -> list[str]:
     own = {x for n in state.of(f) for x in n.loops.values()}
     needed: dict[tuple[For, ...], set[Expr]] = {}
     for a in accesses(state.schedule.kernel.body):
-        if a.buffer.name in state.buffers[f][0] and not own & {
-            x.var.name for x in a.loops
-        }:
+        around = {x.var.name for x in a.loops}
+        if a.buffer.name in state.buffers[f][0] and not own & around:
             used = needed.setdefault(a.loops, set())
             for used_here in map(variables, a.index):
                 if all(isinstance(v, Var) for v in used_here):
                     used |= used_here  # an element that data choose may be any
     found: dict[For, tuple[For, ...]] = {}
     for loops, used in needed.items():
-        depth = max((n for n, x in enumerate(loops, 1) if x.var in used), default=0)
-        if not depth:
+        needed_at = [n for n, x in enumerate(loops) if x.var in used]
+        if not needed_at:
             return []
-        found[loops[depth - 1]] = loops[: depth - 1]
-    return [x.var.name for x, around in found.items() if not set(around) & set(found)]
+        innermost = needed_at[-1]
+        found[loops[innermost]] = loops[:innermost]
+    return [x.var.name for x, outer in found.items() if not set(outer) & set(found)]
 
 
 def _place_copy(
     f: Scheduled, level: Level, loop: str, buffer: str, state: Replay
 ) -> None:
-    store, s = f.store, state.schedule
+    store = f.store
+    s = state.schedule
     if store is None or _same(store, level):
         store = _along(f, level, buffer, state)
     if store is None:
@@ -185,7 +186,12 @@ def _same(a: Level, b: Level) -> bool:
     return a.func is b.func and a.var == b.var
 
 
-def _along(f: Scheduled, level: Level, buffer: str, state: Replay) -> Level | None:
+def _along(
+    f: Scheduled,
+    level: Level,
+    buffer: str,
+    state: Replay,
+) -> Level | None:
     """Where a consumer is stored that slides through the loop that `f` is computed at.
 
     The first rows of that consumer are computed before the loop, and `f` is needed there too.
@@ -205,7 +211,8 @@ def _slide(
     f: Scheduled, level: Level, chain: list[str], buffer: str, state: Replay
 ) -> None:
     """Compute `f` in the last loop of the chain, sliding along as many of them as can be."""
-    s, slid = state.schedule, False
+    s = state.schedule
+    slid = False
     main = state.of(f, buffer)[: len(f.definitions)]
     for n, loop in enumerate(chain):
         try:
@@ -239,7 +246,9 @@ def _between(kernel: Kernel, outer: str | None, inner: str) -> list[str]:
     path = [x.var.name for x in place.loops] + [inner]
     if outer is None:
         return path
-    return path[path.index(outer) + 1 :] if outer in path[:-1] else []
+    if outer in path[:-1]:
+        return path[path.index(outer) + 1 :]
+    return []
 
 
 def _loops_at(
@@ -298,5 +307,9 @@ def legal_places(f: Scheduled, state: Replay) -> str:
 def _is_vector(func: Func, var: str) -> bool:
     if not isinstance(func, Scheduled):
         return False
-    plans = [func.plan(n) for n in range(len(func.definitions))]
-    return any(d == Kind(var, "vector") for plan in plans for d, _ in plan.directives)
+    wanted = Kind(var, "vector")
+    for n in range(len(func.definitions)):
+        directives = func.plan(n).directives
+        if any(directive == wanted for directive, _ in directives):
+            return True
+    return False

@@ -107,7 +107,12 @@ class Plan:
             )
         return self.vars.index(name)
 
-    def expect_new(self, names: Sequence[str], verb: str, gone: Sequence[str]) -> None:
+    def expect_new(
+        self,
+        names: Sequence[str],
+        verb: str,
+        gone: Sequence[str],
+    ) -> None:
         """Raise ScheduleError for a name given twice, or of a loop that is not among the gone."""
         kept = [v for v in self.vars if v not in gone]
         for n, name in enumerate(names):
@@ -121,7 +126,8 @@ class Plan:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """All of what is said inside is recorded, or on an error nothing."""
-        vars, count = list(self.vars), len(self.directives)
+        vars = list(self.vars)
+        count = len(self.directives)
         try:
             yield
         except TilewrightError:
@@ -161,9 +167,10 @@ class Special:
 def plan_of(func: Func, stage: int) -> Plan:
     """The plan of a definition nothing was said about."""
     definition = func.definitions[stage]
-    reduced = (
-        [] if definition.domain is None else [v.name() for v in definition.domain.vars]
-    )
+    if definition.domain is None:
+        reduced = []
+    else:
+        reduced = [v.name() for v in definition.domain.vars]
     pure = [
         v.name()
         for v, arg in zip(func.args, reversed(definition.args), strict=True)

@@ -78,8 +78,11 @@ def _inlined(pipeline: Pipeline, name: str) -> Replay:
             state.schedule.compute_inline(buffer.name)
     for f in pipeline.funcs:
         state.buffers[f] = [tuple(b.name for b in lowered.buffers[f])]
-        for n, stage in enumerate(lowered.stages[f] if f not in inlined else ()):
-            state.nests.append(Nest(f, n, dict(stage.loops), state.buffers[f][0][0]))
+        if f in inlined:
+            continue
+        first = state.buffers[f][0][0]
+        for n, stage in enumerate(lowered.stages[f]):
+            state.nests.append(Nest(f, n, dict(stage.loops), first))
     for nest in state.nests:
         if isinstance(nest.func, Scheduled):
             nest.plan = nest.func.plan(nest.stage)
@@ -111,7 +114,9 @@ def _shared(nest: Nest) -> int | None:
 
 def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
     """Go through the directives of a nest from where it is."""
-    plan, s, loops = nest.plan, state.schedule, nest.loops
+    plan = nest.plan
+    s = state.schedule
+    loops = nest.loops
     if plan is None:
         return
     for directive, line in plan.directives[nest.done : until]:
@@ -121,10 +126,8 @@ def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
                     pair = _split(s, plan, loops.pop(directive.old), directive)
                     loops[directive.outer], loops[directive.inner] = pair
                 case Fuse():
-                    outer, inner = (
-                        loops.pop(directive.outer),
-                        loops.pop(directive.inner),
-                    )
+                    outer = loops.pop(directive.outer)
+                    inner = loops.pop(directive.inner)
                     loops[directive.fused] = s.fuse(outer, inner)
                 case Reorder():
                     s.reorder(*(loops[v] for v in reversed(directive.vars)))
@@ -154,9 +157,15 @@ def _specialize(nest: Nest, state: Replay) -> None:
             )
 
 
-def _split(s: Schedule, plan: Plan, loop: str, directive: Split) -> tuple[str, str]:
+def _split(
+    s: Schedule,
+    plan: Plan,
+    loop: str,
+    directive: Split,
+) -> tuple[str, str]:
     f, _ = tree.find_loop(s.kernel, loop, "split")
-    count, factor = tree.trips(f, "split"), directive.factor
+    count = tree.trips(f, "split")
+    factor = directive.factor
     tail = directive.tail
     if count % factor == 0:
         return _pair(s.split(loop, factor))

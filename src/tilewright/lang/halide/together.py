@@ -39,7 +39,12 @@ def _partner(nest: Nest, wanted: Together, state: Replay) -> Nest:
     return other[mine.index(nest)]
 
 
-def _share(nest: Nest, other: Nest, wanted: Together, state: Replay) -> None:
+def _share(
+    nest: Nest,
+    other: Nest,
+    wanted: Together,
+    state: Replay,
+) -> None:
     s = state.schedule
     mine, theirs = (_down_to(wanted.var, n, state) for n in (nest, other))
     if list(mine) != list(theirs):

@@ -57,7 +57,8 @@ class Verbs:
         tail: TailStrategy = TailStrategy.Auto,
     ) -> Self:
         """Tiles of `factor` iterations: `outer` over them, `inner` inside; names may be reused."""
-        plan, size = self._plan(), constant(factor)
+        plan = self._plan()
+        size = constant(factor)
         names = var_name(old), var_name(outer), var_name(inner)
         at = plan.at(names[0], "split")
         if size < 1:
@@ -84,7 +85,8 @@ class Verbs:
 
     def reorder(self, *vars: Any) -> Self:
         """The loops in the order given, innermost first; loops not named stay at their depth."""
-        plan, names = self._plan(), tuple(map(var_name, vars))
+        plan = self._plan()
+        names = tuple(map(var_name, vars))
         places = sorted(plan.at(n, "reorder") for n in names)
         plan.expect_new(names, "reorder", names)
         for place, name in zip(places, names, strict=True):
@@ -140,7 +142,8 @@ class Verbs:
 
     def rename(self, old: Any, new: Any) -> Self:
         """Another name for a loop."""
-        plan, names = self._plan(), (var_name(old), var_name(new))
+        plan = self._plan()
+        names = (var_name(old), var_name(new))
         at = plan.at(names[0], "rename")
         plan.expect_new(names[1:], "rename", names[:1])
         plan.vars[at] = names[1]
@@ -165,7 +168,8 @@ class Verbs:
         other: a Func, or an update. Both have these loops under the same names, in the same order
         and of the same kinds.
         """
-        plan, name = self._plan(), var_name(var)
+        plan = self._plan()
+        name = var_name(var)
         if not isinstance(other, Verbs) or other._plan() is plan:
             raise ScheduleError(
                 f"compute_with({other!r}, {name})",
@@ -185,7 +189,13 @@ class Verbs:
         """Nothing: memory is fetched ahead by the processor."""
         return self
 
-    def _kind(self, kind: str, var: Any, factor: Any, tail: TailStrategy) -> Self:
+    def _kind(
+        self,
+        kind: str,
+        var: Any,
+        factor: Any,
+        tail: TailStrategy,
+    ) -> Self:
         plan = self._plan()
         if factor is not None:
             inner = Var(f"{var_name(var)}.{kind}")

@@ -77,7 +77,9 @@ def fuse(*expressions: Computation, name: str | None = None) -> Computation:
                 hint="only a map (cc dimensions alone) that covers its result does",
             )
         last = made
-    return last if name is None else replace(last, name=name)
+    if name is None:
+        return last
+    return replace(last, name=name)
 
 
 def equal(one: Computation, other: Computation) -> bool:

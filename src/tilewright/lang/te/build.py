@@ -73,7 +73,9 @@ def build(
             )
         return Function(lower(s, params, name, sizes=sizes), target, threads)
 
-    return Specializing(s, params, make) if s.sizes else make({})
+    if s.sizes:
+        return Specializing(s, params, make)
+    return make({})
 
 
 def _by_sketches(
@@ -90,7 +92,8 @@ def _by_sketches(
     """
     program = s.program(params, sizes, name)
     machine = registry.target(target)
-    plain, computations = program.kernel, program.computations
+    plain = program.kernel
+    computations = program.computations
     recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)
     if not recurs:
         stages = [FusionGroup(c.name, (c,)) for c in computations]
@@ -143,7 +146,12 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
 class Specializing:
     """A function that compiles itself for each value of its symbolic sizes, on first use."""
 
-    def __init__(self, s: Schedule, params: Sequence[Tensor], make: Any) -> None:
+    def __init__(
+        self,
+        s: Schedule,
+        params: Sequence[Tensor],
+        make: Any,
+    ) -> None:
         self.params: Final = tuple(params)
         self._make: Final = make
         self._made: Final[OrderedDict[tuple[int, ...], Function]] = OrderedDict()

@@ -47,7 +47,11 @@ def split_output(
         for n, t in zip(names, op.outputs, strict=True)
     )
     fresh = _fresh_axes(op)
-    inner, axis = (op, fresh) if keep else (_over(op, fresh), op.axis)
+    if keep:
+        inner, axis = op, fresh
+    else:
+        inner = _over(op, fresh)
+        axis = op.axis
     inner = replace(inner, name=names[0], outputs=made)
     for t in made:
         t.op = inner
@@ -99,9 +103,10 @@ def factored(
     mapping: dict[Any, Any] = dict(zip(op.axis, free, strict=True))
     values = tuple(substitute(v, mapping) for v in values)
     shape = (extents[loop], *op.outputs[0].shape)
-    labels = (
-        [name] if len(values) == 1 else [f"{name}.v{n}" for n in range(len(values))]
-    )
+    if len(values) == 1:
+        labels = [name]
+    else:
+        labels = [f"{name}.v{n}" for n in range(len(values))]
     parts = tuple(
         Tensor(n, shape, t.dtype) for n, t in zip(labels, op.outputs, strict=True)
     )
@@ -131,7 +136,10 @@ def _extents(stage: Stage, op: Compute, line: Line) -> dict[Handle, int]:
     for r in stage.relations:
         if isinstance(r, Split) and r.parent in known:
             n = known[r.parent]
-            inner = r.factor if r.factor is not None else -(-n // (r.nparts or 1))
+            if r.factor is not None:
+                inner = r.factor
+            else:
+                inner = -(-n // (r.nparts or 1))
             known[r.inner], known[r.outer] = inner, -(-n // inner)
         elif not isinstance(r, Split) and r.outer in known:
             known[r.fused] = known[r.outer] * known[r.inner]
@@ -141,24 +149,25 @@ def _extents(stage: Stage, op: Compute, line: Line) -> dict[Handle, int]:
 def _through(
     stage: Stage, op: Compute, at: dict[Handle, Any], extents: dict[Handle, int]
 ) -> tuple[Expr, ...]:
-    """The values with each reduce axis said by the loops made of it."""
+    """The values with each reduce axis in terms of the loops made of it."""
     outside: Expr | None = None
     for r in reversed(stage.relations):
         if isinstance(r, Split) and r.outer in at:
-            at[r.parent] = Add(
-                Mul(at[r.outer], as_expr(extents[r.inner], INDEX)), at[r.inner]
-            )
+            width = as_expr(extents[r.inner], INDEX)
+            at[r.parent] = Add(Mul(at[r.outer], width), at[r.inner])
             if extents[r.outer] * extents[r.inner] != extents[r.parent]:
                 inside = at[r.parent] < extents[r.parent]
                 outside = inside if outside is None else outside & inside
         elif not isinstance(r, Split) and r.fused in at:
-            inner = as_expr(extents[r.inner], INDEX)
-            at[r.outer], at[r.inner] = at[r.fused] // inner, Mod(at[r.fused], inner)
+            width = as_expr(extents[r.inner], INDEX)
+            at[r.outer] = at[r.fused] // width
+            at[r.inner] = Mod(at[r.fused], width)
     # `low` of an axis is added where a body becomes a Computation; here the axis is gone.
-    mapping: dict[Any, Any] = {
-        a: Add(at[a], as_expr(a.low, INDEX)) if a.low != 0 else at[a]
-        for a in op.reduce_axis
-    }
+    mapping: dict[Any, Any] = {}
+    for a in op.reduce_axis:
+        mapping[a] = at[a]
+        if a.low != 0:
+            mapping[a] = Add(at[a], as_expr(a.low, INDEX))
     values = tuple(substitute(v, mapping) for v in op.values)
     if outside is None or op.reducer is None:
         return values

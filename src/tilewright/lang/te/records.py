@@ -85,4 +85,4 @@ def consumed(relation: Split | Fuse) -> tuple[Handle, ...]:
     """The loops that are none any more, once it is applied."""
     if isinstance(relation, Split):
         return (relation.parent,)
-    return (relation.outer, relation.inner)
+    return relation.outer, relation.inner

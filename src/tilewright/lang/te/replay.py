@@ -73,9 +73,8 @@ def replay(stages: Sequence[Stage], program: Program, s: Schedule) -> Replayed:
         for stage in stages:
             for mark in stage.marks:
                 if mark.verb in verbs:
-                    _apply(
-                        s, nests[stage], mark.line, (mark.verb, mark.loop, mark.args)
-                    )
+                    what = (mark.verb, mark.loop, mark.args)
+                    _apply(s, nests[stage], mark.line, what)
     return Replayed(s, {stage: nest.names for stage, nest in nests.items()})
 
 
@@ -123,9 +122,12 @@ def _around(nests: dict[Stage, _Nest], attach: Attach | None) -> str | None:
     """The loop that a stage is placed in: one that would run once is not there."""
     if attach is None or attach.stage is None or attach.loop is None:
         return None
-    leaves, names = attach.stage.leaves, nests[attach.stage].names
+    leaves = attach.stage.leaves
+    names = nests[attach.stage].names
     around = [names[x] for x in leaves[: leaves.index(attach.loop) + 1] if x in names]
-    return around[-1] if around else _around(nests, attach.stage.attach)
+    if around:
+        return around[-1]
+    return _around(nests, attach.stage.attach)
 
 
 # -- the loops of one stage
@@ -150,7 +152,10 @@ def _split(s: Schedule, nest: _Nest, r: Split) -> None:
     if name is None:
         return
     n = trips(find_loop(s.kernel, name, "split")[0], "split")
-    factor = r.factor if r.factor is not None else -(-n // (r.nparts or 1))
+    if r.factor is not None:
+        factor = r.factor
+    else:
+        factor = -(-n // (r.nparts or 1))
     if factor >= n:
         nest.names[r.inner] = name
     elif factor == 1:
@@ -160,7 +165,12 @@ def _split(s: Schedule, nest: _Nest, r: Split) -> None:
         nest.names[r.outer], nest.names[r.inner] = s.split(name, factor, tail)[:2]
 
 
-def _fuse(s: Schedule, nest: _Nest, pair: tuple[Handle, Handle], fused: Handle) -> None:
+def _fuse(
+    s: Schedule,
+    nest: _Nest,
+    pair: tuple[Handle, Handle],
+    fused: Handle,
+) -> None:
     outer, inner = pair
     alike = [x for x in nest.order if x.combine == outer.combine]
     rest = [x for x in alike if x is not inner]
@@ -179,9 +189,8 @@ def _permute(
     """Put the loops `before` of a perfect nest in the order `after`, where that is another."""
     queue = iter(after)
     nest.order = [next(queue) if x in before else x for x in nest.order]
-    old, new = (
-        [nest.names[x] for x in row if x in nest.names] for row in (before, after)
-    )
+    old = [nest.names[x] for x in before if x in nest.names]
+    new = [nest.names[x] for x in after if x in nest.names]
     if old != new:
         s.reorder(*new)
 

@@ -119,18 +119,19 @@ class Schedule:
         check_scope(scope, str(line))
         stage, op = self._compute(tensor, line)
         found = [name] if name else assigned()
-        names = (
-            found
-            if len(found) == len(op.outputs)
-            else [f"{t.name}.{scope}" for t in op.outputs]
-        )
+        if len(found) == len(op.outputs):
+            names = found
+        else:
+            names = [f"{t.name}.{scope}" for t in op.outputs]
         inner, made, outer = dataflow.split_output(op, names, scope, keep=stage.touched)
         self.stages.insert(self.stages.index(stage), stage.moved(inner, made))
         stage.restart(outer)
         self._caches += [
             Cache("cache_write", t, m) for t, m in zip(op.outputs, made, strict=True)
         ]
-        return made[0] if len(made) == 1 else made
+        if len(made) == 1:
+            return made[0]
+        return made
 
     def rfactor(
         self, tensor: Tensor, loop: Handle, name: str | None = None
@@ -146,7 +147,9 @@ class Schedule:
         self.stages.insert(self.stages.index(stage), Stage(partial, parts))
         stage.reduced_anew(total)
         self._plain, self._caches = self._ops(), []
-        return parts[0] if len(parts) == 1 else parts
+        if len(parts) == 1:
+            return parts[0]
+        return parts
 
     def _compute(self, tensor: Tensor, line: Line) -> tuple[Stage, Compute]:
         stage = self[tensor]
@@ -178,7 +181,10 @@ class Schedule:
         sizes: Sizes | None,
         name: str | None,
     ) -> Program:
-        given = (*self.inputs, *self.outputs) if params is None else tuple(params)
+        if params is None:
+            given = (*self.inputs, *self.outputs)
+        else:
+            given = tuple(params)
         outputs = [t for t in given if not isinstance(t.op, Placeholder)]
         label = name or "_".join(t.name for t in outputs)
         return lower(identifier(label, "main_"), ops, given, outputs, sizes)

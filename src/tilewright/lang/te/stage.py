@@ -104,7 +104,8 @@ class Stage:
         Any number of loops and as many factors, e.g. `tile(y, x, k, 8, 8, 8)`.
         """
         n = len(loops_and_factors) // 2
-        loops, factors = loops_and_factors[:n], loops_and_factors[n:]
+        loops = loops_and_factors[:n]
+        factors = loops_and_factors[n:]
         if not n or len(factors) != n or any(whole(f) is None for f in factors):
             line = self._line("tile", *loops_and_factors)
             raise _error(
@@ -176,13 +177,23 @@ class Stage:
         """Its iterations as virtual threads, interleaved statement by statement."""
         self._mark("vthread", loop)
 
-    def annotate(self, loop: Handle, key: str, value: Any = True) -> None:
+    def annotate(
+        self,
+        loop: Handle,
+        key: str,
+        value: Any = True,
+    ) -> None:
         """A note for what reads the kernel later."""
         self._mark(
             "annotate", loop, key, int(value) if isinstance(value, bool) else value
         )
 
-    def pragma(self, loop: Handle, key: str, value: Any = None) -> None:
+    def pragma(
+        self,
+        loop: Handle,
+        key: str,
+        value: Any = None,
+    ) -> None:
         """A note with the key `pragma_<key>`, as TVM has it."""
         self.annotate(loop, f"pragma_{key}", 1 if value is None else value)
 
@@ -215,7 +226,12 @@ class Stage:
         check_scope(scope, str(self._line("set_scope", scope)))
         self._mark("set_scope", None, scope)
 
-    def storage_align(self, axis: Handle, factor: int, offset: int = 0) -> None:
+    def storage_align(
+        self,
+        axis: Handle,
+        factor: int,
+        offset: int = 0,
+    ) -> None:
         """Rows (the extent of everything inside `axis`) of a length = offset modulo factor."""
         line = self._line("storage_align", axis, factor, offset)
         if axis not in self.op.axis:
@@ -243,14 +259,19 @@ class Stage:
 
     def restart(self, op: Op) -> None:
         """Compute by another operation, with nothing said about its loops."""
-        self.op, self.relations, self.marks, self.ordered = op, [], [], None
+        self.op = op
+        self.relations = []
+        self.marks = []
+        self.ordered = None
         self.__post_init__()
 
     def reduced_anew(self, op: Op) -> None:
         """Compute by an operation of the same axes but another reduction."""
-        gone = {x for x in self.leaves if x.combine != CC} | {*self.op.reduce_axis}
+        free = [x for x in self.leaves if x.combine == CC]
+        bound = [x for x in self.leaves if x.combine != CC]
+        gone = {*bound, *self.op.reduce_axis}
         self.op = op
-        self.leaves = [*(x for x in self.leaves if x.combine == CC), *op.reduce_axis]
+        self.leaves = [*free, *op.reduce_axis]
         self.relations = [r for r in self.relations if consumed(r)[0].combine == CC]
         self.marks = [m for m in self.marks if m.loop not in gone]
 
@@ -259,7 +280,12 @@ class Stage:
         """Whether anything was said about it but where it is computed."""
         return bool(self.relations or self.marks or self.ordered)
 
-    def _mark(self, verb: str, loop: Handle | None, *args: Any) -> None:
+    def _mark(
+        self,
+        verb: str,
+        loop: Handle | None,
+        *args: Any,
+    ) -> None:
         shown = args if loop is None else (loop, *args)
         line = self._line(verb, *shown)
         if loop is not None:
@@ -298,7 +324,9 @@ def _shown(value: Any) -> str:
         return f"s[{value.name}]"
     if isinstance(value, ThreadAxis):
         return f"thread_axis({value.tag!r})"
-    return repr(value) if isinstance(value, str) else str(getattr(value, "name", value))
+    if isinstance(value, str):
+        return repr(value)
+    return str(getattr(value, "name", value))
 
 
 def _error(line: Line, message: str, hint: str) -> ScheduleError:

@@ -42,7 +42,9 @@ def begin(staged: Program, plain: Kernel, caches: Sequence[Cache]) -> Schedule:
         s.rename(*_other_names(s.kernel, staged.kernel))
     except ScheduleError:
         return Schedule(staged.kernel)
-    return s if repr(s.kernel) == repr(staged.kernel) else Schedule(staged.kernel)
+    if repr(s.kernel) == repr(staged.kernel):
+        return s
+    return Schedule(staged.kernel)
 
 
 def _in_order(caches: Sequence[Cache]) -> Iterator[Cache]:

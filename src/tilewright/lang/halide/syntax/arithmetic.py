@@ -43,7 +43,8 @@ def _wider(dtype: DType, signed: bool) -> DType:
 
 def _pair(a: Any, b: Any, signed: bool | None = None) -> tuple[Expr, Expr]:
     """Both operands in the type that holds every result of them."""
-    left, right = as_expr(a), as_expr(b)
+    left = as_expr(a)
+    right = as_expr(b)
     if isinstance(right.node, nodes.Const):
         right = cast_to(right, left.dtype)
     if isinstance(left.node, nodes.Const):
@@ -150,7 +151,8 @@ def lerp(zero: Any, one: Any, weight: Any) -> Expr:
     w = as_expr(weight)
     if isinstance(w.node, nodes.Const) and not w.dtype.is_float:
         w = cast_to(w, type_ if type_.is_int else dtypes.float32)
-    least, most = Expr(a, type_), Expr(b, type_)
+    least = Expr(a, type_)
+    most = Expr(b, type_)
     if (
         type_.is_int
         and type_.bits <= 16
@@ -161,22 +163,27 @@ def lerp(zero: Any, one: Any, weight: Any) -> Expr:
     part = cast_to(w, real)
     if w.dtype.is_int:
         part = part / float(w.dtype.max)
-    mixed = (
-        cast_to(least, real) * (cast_to(1.0, real) - part) + cast_to(most, real) * part
-    )
-    return mixed if type_.is_float else cast_to(floor(mixed + 0.5), type_)
+    rest = cast_to(1.0, real) - part
+    mixed = cast_to(least, real) * rest + cast_to(most, real) * part
+    if type_.is_float:
+        return mixed
+    return cast_to(floor(mixed + 0.5), type_)
 
 
 def _lerp_of_integers(least: Expr, most: Expr, weight: Expr) -> Expr:
     """In whole steps of the type: a float weight is one of them."""
     type_ = least.dtype
-    low, top = int(type_.min), int(type_.max) - int(type_.min)
+    low = int(type_.min)
+    top = int(type_.max) - int(type_.min)
     if weight.dtype.is_float:
         part = cast_to(weight * float(top), dtypes.int64)
     else:
         part = cast_to(weight, dtypes.int64) * (top // int(weight.dtype.max))
-    first, last = (cast_to(e, dtypes.int64) - low for e in (least, most))
-    return cast_to((first * (top - part) + last * part + top // 2) / top + low, type_)
+    first = cast_to(least, dtypes.int64) - low
+    last = cast_to(most, dtypes.int64) - low
+    weighed = first * (top - part) + last * part
+    rounded = (weighed + top // 2) / top
+    return cast_to(rounded + low, type_)
 
 
 def mux(index: Any, values: Sequence[Any]) -> Expr:
@@ -189,7 +196,8 @@ def mux(index: Any, values: Sequence[Any]) -> Expr:
 
 def hypot(x: Any, y: Any) -> Expr:
     """The square root of x*x + y*y."""
-    a, b = as_expr(x), as_expr(y)
+    a = as_expr(x)
+    b = as_expr(y)
     return sqrt(a * a + b * b)
 
 
@@ -221,7 +229,8 @@ def is_finite(x: Any) -> Expr:
 
 def reinterpret(type: Type | DType, value: Any) -> Expr:
     """The bits of a value as another type of the same width."""
-    e, dtype = as_expr(value), plain(type)
+    e = as_expr(value)
+    dtype = plain(type)
     if e.dtype.bits != dtype.bits:
         raise InputError(
             f"reinterpret of {e.dtype} as {dtype}", hint="types of one width"

@@ -43,7 +43,13 @@ def _bounds(source: Any, bounds: Any) -> list[tuple[int, int] | None]:
     return given + [None] * (source.dimensions() - len(given))
 
 
-def _folded(source: Any, bounds: Any, fold: Fold, name: str, func: type[_F]) -> _F:
+def _folded(
+    source: Any,
+    bounds: Any,
+    fold: Fold,
+    name: str,
+    func: type[_F],
+) -> _F:
     edges = _bounds(source, bounds)
     args = tuple(Var(f"_{n}") for n in range(len(edges)))
     at = [
@@ -111,9 +117,10 @@ def constant_exterior(
         at.append(_clamped(a, low, n))
     read = source[tuple(at)]
     f = func(unique("constant_exterior"))
-    f[args] = (
-        read if inside is None else select(inside, read, cast_to(value, read.dtype))
-    )
+    if inside is None:
+        f[args] = read
+    else:
+        f[args] = select(inside, read, cast_to(value, read.dtype))
     return f
 
 

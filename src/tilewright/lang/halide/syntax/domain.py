@@ -42,8 +42,15 @@ class RVar(Expr):
 
     __slots__ = ("_name", "extent", "min")
 
-    def __init__(self, name: str | None = None, min: int = 0, extent: int = 0) -> None:
-        self._name, self.min, self.extent = name or unique("r"), min, extent
+    def __init__(
+        self,
+        name: str | None = None,
+        min: int = 0,
+        extent: int = 0,
+    ) -> None:
+        self._name = name or unique("r")
+        self.min = min
+        self.extent = extent
         super().__init__(nodes.Var(self._name, INDEX), dtypes.int32)
 
     def name(self) -> str:
@@ -119,7 +126,9 @@ class RDom(Expr):
 
 
 def _axis(n: int) -> str:
-    return _AXES[n] if n < len(_AXES) else f"d{n}"
+    if n < len(_AXES):
+        return _AXES[n]
+    return f"d{n}"
 
 
 def _ranges(ranges: Any) -> list[tuple[int, int]]:

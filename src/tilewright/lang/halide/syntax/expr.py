@@ -177,7 +177,9 @@ def as_expr(value: Any) -> Expr:
 
 def as_value(e: Expr) -> nodes.Expr:
     """The node in the dtype of the expression's type."""
-    return _narrow(e.node) if e.dtype is dtypes.int32 else _to(e, e.dtype)
+    if e.dtype is dtypes.int32:
+        return _narrow(e.node)
+    return _to(e, e.dtype)
 
 
 _ARITHMETIC = (
@@ -236,7 +238,8 @@ def cast_to(value: Any, dtype: DType) -> Expr:
     """`value` as `dtype`: floats truncate to integers, integers wrap."""
     e = as_expr(value)
     if isinstance(e.node, nodes.Const) and dtype.is_int and e.dtype.is_int:
-        number, span = int(e.node.value.real), 1 << dtype.bits
+        number = int(e.node.value.real)
+        span = 1 << dtype.bits
         low = int(dtype.min)
         return Expr(nodes.const((number - low) % span + low, dtype), dtype)
     if e.dtype is dtype:
@@ -307,4 +310,6 @@ def _is_positive(e: nodes.Expr) -> bool:
 
 
 def _floored(e: Expr) -> Expr:
-    return Expr(nodes.Call("floor", (e.node,)), e.dtype) if e.dtype.is_float else e
+    if e.dtype.is_float:
+        return Expr(nodes.Call("floor", (e.node,)), e.dtype)
+    return e

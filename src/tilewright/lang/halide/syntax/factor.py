@@ -18,7 +18,13 @@ _F = TypeVar("_F", bound=Func)
 Kept: TypeAlias = Sequence[tuple[str, Var]]
 
 
-def factored(f: Func, n: int, d: Definition, kept: Kept, make: type[_F]) -> _F:
+def factored(
+    f: Func,
+    n: int,
+    d: Definition,
+    kept: Kept,
+    make: type[_F],
+) -> _F:
     """Replace update n of `f`, in the form `d`, by one of partial results; returns their Func.
 
     kept: RVars of the update by name, each with the Var of the partial results' new dimension. The
@@ -27,31 +33,37 @@ def factored(f: Func, n: int, d: Definition, kept: Kept, make: type[_F]) -> _F:
     has no such RVars; `f` is then unchanged.
     """
     domain, combine = _reduction(f, d, kept)
-    places = {v.name(): v for v in domain.vars}
-    env: dict[Any, Any] = {places[name].node: var.node for name, var in kept}
+    by_name = {v.name(): v for v in domain.vars}
+    env: dict[Any, Any] = {by_name[name].node: var.node for name, var in kept}
     rest = [v for v in domain.vars if v.name() not in dict(kept)]
     inner = _domain_of(rest, domain, env) if rest else None
-    outer = _domain_of([places[name] for name, _ in kept], None, {})
+    outer = _domain_of([by_name[name] for name, _ in kept], None, {})
     if inner is not None:
-        env |= {old.node: new.node for old, new in zip(rest, inner.vars, strict=True)}
+        env |= _renaming(rest, inner)
 
     partial = make(f"{f.name()}_intm")
     added = tuple(var for _, var in kept)
     identity = Tuple(*(Expr(i, i.dtype) for i in combine.identity))
     partial[(*f.args, *added)] = identity
-    front = tuple(var.node for var in reversed(added))
-    place = (*front, *(substitute(i, env) for i in d.args))
+    new_places = [var.node for var in reversed(added)]
+    old_places = [substitute(i, env) for i in d.args]
     values = tuple(substitute(v, env) for v in d.values)
-    partial.keep(Definition(place, values, inner, combine))
+    update = Definition((*new_places, *old_places), values, inner, combine)
+    partial.keep(update)
 
     pure = tuple(a.node for a in reversed(f.args))
-    at = (*(v.node for v in reversed(outer.vars)), *pure)
-    parts = tuple(nodes.Load(s, at) for s in partial.symbols)
+    kept_vars = [v.node for v in reversed(outer.vars)]
+    parts = tuple(nodes.Load(s, (*kept_vars, *pure)) for s in partial.symbols)
     f.keep(Definition(pure, parts, outer, combine), n)
     return partial
 
 
-def split(d: Definition, old: str, names: tuple[str, str], factor: int) -> Definition:
+def split(
+    d: Definition,
+    old: str,
+    names: tuple[str, str],
+    factor: int,
+) -> Definition:
     """An update with its RVar `old` as two, names: (outer, inner), the inner one of `factor`.
 
     Where the factor does not divide, the RDom leaves the points beyond out.
@@ -60,13 +72,12 @@ def split(d: Definition, old: str, names: tuple[str, str], factor: int) -> Defin
     vars: list[RVar] = []
     for v in d.domain.vars:
         if v.name() == old:
-            vars += [
-                RVar(names[1], 0, factor),
-                RVar(names[0], 0, -(-v.extent // factor)),
-            ]
+            tiles = -(-v.extent // factor)
+            vars.append(RVar(names[1], 0, factor))
+            vars.append(RVar(names[0], 0, tiles))
         else:
             vars.append(v)
-    made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
+    made = _domain_over(vars)
     by_name = {v.name(): v for v in made.vars}
     env: dict[Any, Any] = {}
     for v in d.domain.vars:
@@ -83,27 +94,50 @@ def split(d: Definition, old: str, names: tuple[str, str], factor: int) -> Defin
 def reorder(d: Definition, names: Sequence[str]) -> Definition:
     """An update with its RVars in another order, innermost first; its operator must commute."""
     assert d.domain is not None
-    order = iter([next(v for v in d.domain.vars if v.name() == name) for name in names])
+    by_name = {v.name(): v for v in d.domain.vars}
+    order = iter([by_name[name] for name in names])
     vars = [next(order) if v.name() in names else v for v in d.domain.vars]
-    made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
-    return _over(
-        d, made, {old.node: new.node for old, new in zip(vars, made.vars, strict=True)}
-    )
+    made = _domain_over(vars)
+    return _over(d, made, _renaming(vars, made))
+
+
+def _domain_over(vars: Sequence[RVar]) -> RDom:
+    """An RDom of its own over the ranges and names of `vars`."""
+    ranges = [(v.min, v.extent) for v in vars]
+    return RDom(ranges, names=[v.name() for v in vars])
+
+
+def _renaming(vars: Sequence[RVar], made: RDom) -> dict[Any, Any]:
+    """The variables of a domain for those that it was made of."""
+    return {old.node: new.node for old, new in zip(vars, made.vars, strict=True)}
+
+
+def _restrict(made: RDom, source: RDom | None, env: dict[Any, Any]) -> None:
+    """Put the conditions of `source`, renamed by `env`, on a domain."""
+    if source is None:
+        return
+    for condition in source.conditions:
+        renamed = substitute(condition.node, env)
+        made.where(Expr(renamed, condition.dtype))
 
 
 def _over(d: Definition, made: RDom, env: dict[Any, Any]) -> Definition:
     """An update over another RDom, each old variable being what `env` has for it."""
-    for condition in () if d.domain is None else d.domain.conditions:
-        made.where(Expr(substitute(condition.node, env), condition.dtype))
+    _restrict(made, d.domain, env)
     args = tuple(substitute(a, env) for a in d.args)
     values = tuple(substitute(v, env) for v in d.values)
     return Definition(args, values, made, d.reducer)
 
 
 def _reduction(f: Func, definition: Definition, kept: Kept) -> Any:
-    domain, combine = definition.domain, definition.reducer
-    have = [] if domain is None else [v.name() for v in domain.vars]
-    names, vars = [name for name, _ in kept], [v.name() for _, v in kept]
+    domain = definition.domain
+    combine = definition.reducer
+    if domain is None:
+        have = []
+    else:
+        have = [v.name() for v in domain.vars]
+    names = [name for name, _ in kept]
+    vars = [v.name() for _, v in kept]
     problem = None
     if combine is None or not combine.commutative:
         problem = "the update is not a step of an associative and commutative operator"
@@ -126,8 +160,6 @@ def _reduction(f: Func, definition: Definition, kept: Kept) -> Any:
 
 def _domain_of(vars: Sequence[RVar], source: RDom | None, env: dict[Any, Any]) -> RDom:
     """An RDom of its own over the ranges and names of `vars`, under the conditions of `source`."""
-    made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
-    env = env | {old.node: new.node for old, new in zip(vars, made.vars, strict=True)}
-    for condition in () if source is None else source.conditions:
-        made.where(Expr(substitute(condition.node, env), condition.dtype))
+    made = _domain_over(vars)
+    _restrict(made, source, env | _renaming(vars, made))
     return made

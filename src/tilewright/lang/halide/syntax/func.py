@@ -198,11 +198,10 @@ class Func:
                 hint="a pure definition takes different Vars; update it afterwards",
             )
         self.args = tuple(a for a in args if isinstance(a, Var))
-        names = (
-            [self._name]
-            if len(values) == 1
-            else [f"{self._name}.{n}" for n in range(len(values))]
-        )
+        if len(values) == 1:
+            names = [self._name]
+        else:
+            names = [f"{self._name}.{n}" for n in range(len(values))]
         rank = len(args)
         self.symbols = tuple(
             Symbol(name, rank, v.dtype, self)

@@ -23,7 +23,13 @@ class Symbol(nodes.Buffer):
 
     __slots__ = ("instead", "owner", "readers")
 
-    def __init__(self, name: str, rank: int, dtype: DType, owner: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        rank: int,
+        dtype: DType,
+        owner: Any,
+    ) -> None:
         super().__init__(name, (0,) * rank, dtype)
         self.owner = owner
         self.readers: dict[Any, None] = {}
@@ -170,9 +176,9 @@ class Buffer(Image):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         assert self.data is not None
-        return (
-            np.array(self.data, dtype=dtype, copy=True) if copy or dtype else self.data
-        )
+        if copy or dtype:
+            return np.array(self.data, dtype=dtype, copy=True)
+        return self.data
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
@@ -210,9 +216,12 @@ class Buffer(Image):
                 f"{min}..{min + extent - 1} of dimension {dim} is not in {d.min()}..{d.max()}",
                 where=repr(self),
             )
+        start = min - d.min()
+        axis = self.dimensions() - 1 - dim
         at = [slice(None)] * self.dimensions()
-        at[self.dimensions() - 1 - dim] = slice(min - d.min(), min - d.min() + extent)
-        mins = [min if n == dim else x.min() for n, x in enumerate(self._dimensions())]
+        at[axis] = slice(start, start + extent)
+        mins = [x.min() for x in self._dimensions()]
+        mins[dim] = min
         return self._like(np.asarray(self)[tuple(at)], mins)
 
     def _dimensions(self) -> list[Dimension]:
@@ -231,7 +240,8 @@ class Buffer(Image):
             )
         at = []
         for n, part in enumerate(parts):
-            low, high = self.dim(n).min(), self.dim(n).max()
+            low = self.dim(n).min()
+            high = self.dim(n).max()
             if not low <= constant(part) <= high:
                 raise InputError(
                     f"index {part} of dimension {n} is not in {low}..{high}"

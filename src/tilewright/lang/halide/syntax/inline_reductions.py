@@ -34,22 +34,34 @@ def _made(
 
     Used by the values, or by the conditions of the domain.
     """
-    roots = (*values, *domain.conditions)
-    used = [n for v in roots for n in postorder(v.node) if isinstance(n, nodes.Var)]
-    free = [n for n in dict.fromkeys(used) if domain_of(n) is not domain]
-    args = [Var(n.name if domain_of(n) is None else unique("v")) for n in free]
-    env: dict[Any, Any] = {n: a.node for n, a in zip(free, args, strict=True)}
+    # An argument for each variable that is used and is not the domain's.
+    args: dict[nodes.Var, Var] = {}
+    for root in (*values, *domain.conditions):
+        for n in postorder(root.node):
+            if not isinstance(n, nodes.Var) or n in args:
+                continue
+            owner = domain_of(n)
+            if owner is not domain:
+                args[n] = Var(n.name if owner is None else unique("v"))
+    env: dict[Any, Any] = {n: a.node for n, a in args.items()}
     f = func(name)
-    f[tuple(args)] = Tuple(*(Expr(i) for i in op.identity))
+    f[tuple(args.values())] = Tuple(*(Expr(i) for i in op.identity))
     parts = tuple(substitute(as_value(v), env) for v in values)
-    over = domain.under(
-        [Expr(substitute(c.node, env), c.dtype) for c in domain.conditions]
-    )
-    f.add_update(tuple(a.node for a in reversed(args)), parts, op, over)
-    return f[tuple(Expr(n) for n in free)]
+    conditions = []
+    for c in domain.conditions:
+        conditions.append(Expr(substitute(c.node, env), c.dtype))
+    over = domain.under(conditions)
+    place = tuple(a.node for a in reversed(args.values()))
+    f.add_update(place, parts, op, over)
+    return f[tuple(Expr(n) for n in args)]
 
 
-def reduced(op: str, args: Sequence[Any], func: type[Func], name: str) -> Expr:
+def reduced(
+    op: str,
+    args: Sequence[Any],
+    func: type[Func],
+    name: str,
+) -> Expr:
     """`args` is ([domain,] value): the value reduced by `op` over that RDom, or the one it uses.
 
     func, name: of the Func that is made. Raises InputError if it uses no RDom, or several.
@@ -73,7 +85,12 @@ def _asked(op: str, args: Sequence[Any]) -> tuple[RDom, Expr]:
     return domains.pop(), e
 
 
-def arg_reduced(op: str, args: Sequence[Any], func: type[Func], name: str) -> Tuple:
+def arg_reduced(
+    op: str,
+    args: Sequence[Any],
+    func: type[Func],
+    name: str,
+) -> Tuple:
     """Arguments as of `reduced`: the coordinates of the first extreme value, and the value last.
 
     As in Halide, of integers no coordinate is found, 0, where all are the least extreme.
@@ -86,7 +103,8 @@ def arg_reduced(op: str, args: Sequence[Any], func: type[Func], name: str) -> Tu
             position = position * v.extent + (v - v.min)
     combine = arg_reducer(op, e.dtype, dtypes.int32)
     found = _made(func, name, r, combine, (e, position))
-    value, at = found[0], found[1]
+    value = found[0]
+    at = found[1]
     coordinates = []
     for n, v in enumerate(r.vars if r.dimensions() > 1 else ()):
         last = n == r.dimensions() - 1

@@ -27,7 +27,8 @@ def cast(type: Type | DType, value: Any) -> Expr:
 
 def saturating_cast(type: Type | DType, value: Any) -> Expr:
     """`value` as the integer `type`, its ends where it is beyond them."""
-    e, dtype = as_expr(value), plain(type)
+    e = as_expr(value)
+    dtype = plain(type)
     if not e.dtype.is_float:
         lo = builtins_max(int(dtype.min), int(e.dtype.min))
         hi = builtins_min(int(dtype.max), int(e.dtype.max))
@@ -60,7 +61,12 @@ i8, i16, i32, i64 = _casters("int8", "int16", "int32", "int64")
 f16, f32, f64 = _casters("float16", "float32", "float64")
 
 
-def select(condition: Any, then: Any, otherwise: Any, *more: Any) -> Expr:
+def select(
+    condition: Any,
+    then: Any,
+    otherwise: Any,
+    *more: Any,
+) -> Expr:
     """`then` where `condition`, else `otherwise`; or pairs of condition and value, and a default.
 
     Raises InputError if a condition is not bool or the number of arguments is even.
@@ -92,7 +98,8 @@ def _many(kind: type[nodes.Binary], name: str) -> Callable[..., Expr]:
     return combine
 
 
-min, max = _many(nodes.Min, "min"), _many(nodes.Max, "max")
+min = _many(nodes.Min, "min")
+max = _many(nodes.Max, "max")
 
 
 def clamp(value: Any, low: Any, high: Any) -> Expr:
@@ -118,7 +125,9 @@ def absd(a: Any, b: Any) -> Expr:
     """`|a - b|` without overflow; of signed integers the unsigned type of their width."""
     (lhs, rhs), type_ = together((a, b))
     wide = Expr(nodes.Select(nodes.Lt(lhs, rhs), rhs - lhs, lhs - rhs), type_)
-    return cast_to(wide, dtype_of(f"uint{type_.bits}")) if type_.is_int else wide
+    if type_.is_int:
+        return cast_to(wide, dtype_of(f"uint{type_.bits}"))
+    return wide
 
 
 def _function(name: str, function: str) -> Callable[[Any], Expr]:
@@ -133,23 +142,25 @@ def _function(name: str, function: str) -> Callable[[Any], Expr]:
     return apply
 
 
-sqrt, exp, log = (
-    _function("sqrt", "sqrt"),
-    _function("exp", "exp"),
-    _function("log", "log"),
-)
-sin, cos, tan = (
-    _function("sin", "sin"),
-    _function("cos", "cos"),
-    _function("tan", "tan"),
-)
-asin, acos = _function("asin", "arcsin"), _function("acos", "arccos")
-atan, tanh = _function("atan", "arctan"), _function("tanh", "tanh")
-asinh, acosh = _function("asinh", "arcsinh"), _function("acosh", "arccosh")
+sqrt = _function("sqrt", "sqrt")
+exp = _function("exp", "exp")
+log = _function("log", "log")
+sin = _function("sin", "sin")
+cos = _function("cos", "cos")
+tan = _function("tan", "tan")
+asin = _function("asin", "arcsin")
+acos = _function("acos", "arccos")
+atan = _function("atan", "arctan")
+tanh = _function("tanh", "tanh")
+asinh = _function("asinh", "arcsinh")
+acosh = _function("acosh", "arccosh")
 atanh = _function("atanh", "arctanh")
-sinh, cosh = _function("sinh", "sinh"), _function("cosh", "cosh")
-floor, ceil = _function("floor", "floor"), _function("ceil", "ceil")
-round, trunc = _function("round", "round_even"), _function("trunc", "trunc")
+sinh = _function("sinh", "sinh")
+cosh = _function("cosh", "cosh")
+floor = _function("floor", "floor")
+ceil = _function("ceil", "ceil")
+round = _function("round", "round_even")
+trunc = _function("trunc", "trunc")
 erf = _function("erf", "erf")
 
 

@@ -62,11 +62,10 @@ class _Scope:
             shape = tuple(extent for _, extent in box)
             name = self.pipeline.names[owner]
             symbols = owner.symbols if isinstance(owner, Func) else (owner.symbol,)
-            names = (
-                [name]
-                if len(symbols) == 1
-                else [f"{name}.{n}" for n in range(len(symbols))]
-            )
+            if len(symbols) == 1:
+                names = [name]
+            else:
+                names = [f"{name}.{n}" for n in range(len(symbols))]
             self.buffers[owner] = tuple(
                 Buffer(n, shape, s.dtype) for n, s in zip(names, symbols, strict=True)
             )
@@ -97,7 +96,9 @@ class _Scope:
             return node
 
         result: Expr = transform(root, step)
-        return to_expr(affine(result)) if result.dtype is INDEX else result
+        if result.dtype is INDEX:
+            return to_expr(affine(result))
+        return result
 
 
 def _coordinates(
@@ -106,7 +107,13 @@ def _coordinates(
     """Outermost first: the pure ones as in NumPy, then those of the RDom, its first innermost."""
     found: list[_Coordinate] = []
 
-    def add(name: str, user: Expr, low: int, extent: int, combine: str) -> None:
+    def add(
+        name: str,
+        user: Expr,
+        low: int,
+        extent: int,
+        combine: str,
+    ) -> None:
         var = Var(f"{prefix}.{name}", INDEX)
         found.append(_Coordinate(name, user, var, low, extent, combine))
 
@@ -121,26 +128,36 @@ def _coordinates(
     return found
 
 
-def _stages(f: Func, scope: _Scope, apart: bool) -> tuple[Stage, ...]:
-    if apart and len(f.symbols) > 1:
+def _stages(f: Func, scope: _Scope, separate: bool) -> tuple[Stage, ...]:
+    if separate and len(f.symbols) > 1:
         return tuple(_stage(f, 0, scope, only) for only in range(len(f.symbols)))
     return tuple(_stage(f, n, scope) for n in range(len(f.definitions)))
 
 
-def _stage(f: Func, n: int, scope: _Scope, only: int | None = None) -> Stage:
+def _stage(
+    f: Func,
+    n: int,
+    scope: _Scope,
+    only: int | None = None,
+) -> Stage:
     """Definition n of `f` as a nest; loops `<f>.x`, of updates `<f>.update.x`, `<f>.update1.x`."""
     definition = f.definitions[n]
     name = scope.pipeline.names[f]
-    prefix = name if n == 0 else f"{name}.update" if n == 1 else f"{name}.update{n - 1}"
     if only is not None:
         prefix = f"{name}.{only}"
+    elif n == 0:
+        prefix = name
+    else:
+        number = "" if n == 1 else n - 1
+        prefix = f"{name}.update{number}"
     coordinates = _coordinates(f, definition, scope.pipeline, prefix)
     env: dict[Node, Expr] = {c.user: _shifted(c) for c in coordinates}
     place = scope.place(f, [scope.rewritten(a, env) for a in definition.args])
     values = tuple(scope.rewritten(v, env) for v in definition.values)
     buffers = scope.buffers[f]
     if only is not None:
-        values, buffers = (values[only],), (buffers[only],)
+        values = (values[only],)
+        buffers = (buffers[only],)
     body: Stmt
     if definition.reducer is not None:
         body = Update(buffers, (place,) * len(buffers), values, definition.reducer)
@@ -156,7 +173,9 @@ def _stage(f: Func, n: int, scope: _Scope, only: int | None = None) -> Stage:
 
 
 def _shifted(c: _Coordinate) -> Expr:
-    return c.var if c.min == 0 else nodes.Add(c.var, const(c.min))
+    if c.min == 0:
+        return c.var
+    return nodes.Add(c.var, const(c.min))
 
 
 def _check_place(
@@ -201,14 +220,14 @@ def _stored(
     return body
 
 
-def kernel(pipeline: Pipeline, name: str, apart: Collection[Func] = ()) -> Lowered:
+def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lowered:
     """Each definition as a nest, producers first; parameters: the images, then the outputs.
 
     Every Func but the outputs is allocated around all that follows its first nest. Of the Funcs
-    `apart`, which have one definition, each value has a nest of its own.
+    `separate`, which have one definition, each value has a nest of its own.
     """
     scope = _Scope(pipeline)
-    stages = {f: _stages(f, scope, f in apart) for f in pipeline.funcs}
+    stages = {f: _stages(f, scope, f in separate) for f in pipeline.funcs}
     body = block()
     for f in reversed(pipeline.funcs):
         body = block(*(s.nest for s in stages[f]), body)
@@ -244,19 +263,18 @@ def _computation(f: Func, scope: _Scope) -> Computation:
         _check_reduction(f)
     coordinates = _coordinates(f, definition, scope.pipeline, scope.pipeline.names[f])
     dims = tuple(Dim(Var(c.name, INDEX), c.extent, c.combine) for c in coordinates)
-    env: dict[Node, Expr] = {
-        c.user: d.var if c.min == 0 else nodes.Add(d.var, const(c.min))
-        for c, d in zip(coordinates, dims, strict=True)
-    }
+    env: dict[Node, Expr] = {}
+    for c, d in zip(coordinates, dims, strict=True):
+        env[c.user] = d.var
+        if c.min != 0:
+            env[c.user] = nodes.Add(d.var, const(c.min))
     place = scope.place(f, [scope.rewritten(a, env) for a in definition.args])
     values = [scope.rewritten(v, env) for v in definition.values]
     if definition.domain is not None and definition.reducer is not None:
         for condition in definition.domain.conditions:
             test = scope.rewritten(condition.node, env)
-            neutral = definition.reducer.identity
-            values = [
-                nodes.Select(test, v, i) for v, i in zip(values, neutral, strict=True)
-            ]
+            pairs = zip(values, definition.reducer.identity, strict=True)
+            values = [nodes.Select(test, v, neutral) for v, neutral in pairs]
     outputs = zip(scope.buffers[f], values, strict=True)
     return Computation(
         scope.pipeline.names[f],
@@ -267,19 +285,21 @@ def _computation(f: Func, scope: _Scope) -> Computation:
 
 
 def _check_reduction(f: Func) -> None:
-    first, last = f.definitions[0], f.definitions[-1]
-    reasons = {
-        f"it has {len(f.definitions) - 1} updates": len(f.definitions) != 2,
-        "its update is not a step of an associative operator": last.reducer is None,
-        "its update writes other places than its pure definition": last.args
-        != first.args,
-        "it does not start with the neutral element": last.reducer is not None
-        and first.values != last.reducer.identity,
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise UnsupportedError(
-                f"{reason}, so it is not a Computation",
-                where=f"Func {f.name()}",
-                hint="its kernel has a nest of the loop IR for it",
-            )
+    first = f.definitions[0]
+    last = f.definitions[-1]
+    updates = len(f.definitions) - 1
+    if updates != 1:
+        reason = f"it has {updates} updates"
+    elif last.reducer is None:
+        reason = "its update is not a step of an associative operator"
+    elif last.args != first.args:
+        reason = "its update writes other places than its pure definition"
+    elif first.values != last.reducer.identity:
+        reason = "it does not start with the neutral element"
+    else:
+        return
+    raise UnsupportedError(
+        f"{reason}, so it is not a Computation",
+        where=f"Func {f.name()}",
+        hint="its kernel has a nest of the loop IR for it",
+    )

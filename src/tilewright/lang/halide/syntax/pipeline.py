@@ -200,7 +200,12 @@ def _loads(root: nodes.Expr, env: Ranges) -> Iterator[tuple[nodes.Load, Ranges]]
             stack += [(c, at) for c in node.children() if isinstance(c, nodes.Expr)]
 
 
-def _extend(region: list[list[int]], load: nodes.Load, env: Ranges, f: Func) -> None:
+def _extend(
+    region: list[list[int]],
+    load: nodes.Load,
+    env: Ranges,
+    f: Func,
+) -> None:
     found = []
     for d, i in enumerate(load.index):
         lo, hi = bounds(i, env)

@@ -20,7 +20,9 @@ class Type:
 
     def bits(self) -> int:
         """The width of a value; 1 of a Bool."""
-        return 1 if self.dtype.is_bool else self.dtype.bits
+        if self.dtype.is_bool:
+            return 1
+        return self.dtype.bits
 
     def bytes(self) -> int:
         """The bytes that a value takes in a Buffer."""
@@ -48,11 +50,15 @@ class Type:
 
     def min(self) -> int | float:
         """The least finite value."""
-        return 0 if self.dtype.is_bool else self.dtype.min
+        if self.dtype.is_bool:
+            return 0
+        return self.dtype.min
 
     def max(self) -> int | float:
         """The greatest finite value."""
-        return 1 if self.dtype.is_bool else self.dtype.max
+        if self.dtype.is_bool:
+            return 1
+        return self.dtype.max
 
     def can_represent(self, value: Any) -> bool:
         """Whether a number, or all values of another type, are values of this one, exactly.

@@ -15,11 +15,10 @@ class Tuple:
     """Several values of one definition: `f[x] = Tuple(a, b)`, read as `f[x][0]`, `f[x][1]`."""
 
     def __init__(self, *values: Any) -> None:
-        found = (
-            values[0]
-            if len(values) == 1 and isinstance(values[0], list | tuple)
-            else values
-        )
+        if len(values) == 1 and isinstance(values[0], list | tuple):
+            found = values[0]
+        else:
+            found = values
         self.values = tuple(as_expr(v) for v in found)
 
     def __getitem__(self, n: int) -> Expr:

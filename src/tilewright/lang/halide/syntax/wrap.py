@@ -59,7 +59,9 @@ def cloned(source: Func, readers: Sequence[Func], make: type[_F]) -> _F:
 
 
 def _symbols(source: Func | Image) -> tuple[Symbol, ...]:
-    return source.symbols if isinstance(source, Func) else (source.symbol,)
+    if isinstance(source, Func):
+        return source.symbols
+    return (source.symbol,)
 
 
 def _joined(readers: Sequence[Func]) -> str:

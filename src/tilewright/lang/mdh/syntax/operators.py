@@ -119,7 +119,10 @@ def pw_custom_func(
         lhs = tuple(Var(f"a{n}", t) for n, t in enumerate(dtypes))
         rhs = tuple(Var(f"b{n}", t) for n, t in enumerate(dtypes))
         several = isinstance(identity, tuple)
-        value = function(lhs, rhs) if several else function(lhs[0], rhs[0])
+        if several:
+            value = function(lhs, rhs)
+        else:
+            value = function(lhs[0], rhs[0])
         values = value if isinstance(value, tuple) else (value,)
         if len(values) != len(start):
             raise InputError(

@@ -47,7 +47,9 @@ class BufferView:
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return self.type if isinstance(self.type, DType) else self.type.dtype
+        if isinstance(self.type, DType):
+            return self.type
+        return self.type.dtype
 
     def at(self, access: int, point: Sequence[Expr]) -> tuple[Expr, ...]:
         """The index of one access at a point. Raises InputError for a function of other dims."""

@@ -74,12 +74,14 @@ class _Text:
         self.dims: dict[Node, str] = {d.var: self.fresh(d.var.name) for d in c.dims}
         self.results = list(dict.fromkeys(o.tensor for o in c.outputs))
         self.buffers = {b: self.fresh(b.name) for b in (*self.results, *c.inputs)}
-        self.arguments: dict[Node, str] = {
-            load: self.buffers[b] if len(loads) == 1 else self.fresh(f"{b.name}{n}")
-            for b in c.inputs
-            for loads in [[a for a in c.accesses if a.buffer is b]]
-            for n, load in enumerate(loads)
-        }
+        self.arguments: dict[Node, str] = {}
+        for b in c.inputs:
+            loads = [a for a in c.accesses if a.buffer is b]
+            if len(loads) == 1:
+                self.arguments[loads[0]] = self.buffers[b]
+                continue
+            for n, load in enumerate(loads):
+                self.arguments[load] = self.fresh(f"{b.name}{n}")
 
     def fresh(self, name: str) -> str:
         word = identifier(name)
@@ -135,12 +137,17 @@ class _Text:
     def function(self) -> str:
         used = _seen(self.c, set(self.arguments))
         asked = [name for v, name in self.dims.items() if v in used]
-        parameters = [*self.arguments.values(), *(["*", *asked] if asked else [])]
-        values = [python.show(o.value, self.words()) for o in self.c.outputs]
-        body = values[0] if len(values) == 1 else f"({', '.join(values)})"
-        only = self.c.outputs[0].value
-        if len(values) == 1 and isinstance(only, Const):
-            body = python.show(only)
+        parameters = [*self.arguments.values()]
+        if asked:
+            parameters += ["*", *asked]
+        values = [o.value for o in self.c.outputs]
+        texts = [python.show(v, self.words()) for v in values]
+        if len(values) > 1:
+            body = f"({', '.join(texts)})"
+        elif isinstance(values[0], Const):
+            body = python.show(values[0])
+        else:
+            body = texts[0]
         return f"lambda {', '.join(parameters)}: {body}".replace("lambda :", "lambda:")
 
 
@@ -216,7 +223,8 @@ def _operator(r: Reducer) -> str:
     result = ", ".join(python.show(e, words) for e in r.result)
     neutral = ", ".join(repr(e.value) for e in r.identity)
     if several:
-        result, neutral = f"({result})", f"({neutral})"
+        result = f"({result})"
+        neutral = f"({neutral})"
     return (
         f"pw_custom_func(lambda lhs, rhs: {result}, identity={neutral}, "
         f'commutative={r.commutative}, samples=(), name="{r.name}")'

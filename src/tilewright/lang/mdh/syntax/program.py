@@ -42,7 +42,7 @@ def compose(out: Buffers, hom: Hom, inp: Buffers) -> Expression:
 
     cc dimensions come first in the Computation, the others behind them, each kind in its order.
     Raises VerifyError for an expression that is not a homomorphism (operators that differ between
-    dimensions, results that meet, ...), InputError for parts that do not fit together.
+    dimensions, results that conflict, ...), InputError for parts that do not fit together.
     """
     unsized = _assemble(out, hom, inp, {})
     given = {v.type for v in (*out, *inp)}
@@ -170,7 +170,8 @@ def _reducer(hom: Hom, names: Sequence[str], values: Sequence[Expr]) -> Reducer 
     ]
     if not combined:
         return None
-    first, operator = combined[0][0], combined[0][1].operator
+    first = combined[0][0]
+    operator = combined[0][1].operator
     for name, c in combined[1:]:
         if c.operator is not operator:
             raise VerifyError(

@@ -99,7 +99,12 @@ class _View(Generic[V]):
         return self.make(tuple(_buffer_view(self.name, t, n, a) for t, (n, a) in pairs))
 
 
-def _buffer_view(view: str, given: Any, name: str, accesses: Any) -> BufferView:
+def _buffer_view(
+    view: str,
+    given: Any,
+    name: str,
+    accesses: Any,
+) -> BufferView:
     functions = tuple(accesses) if isinstance(accesses, tuple | list) else (accesses,)
     if not functions or not all(callable(f) for f in functions):
         raise InputError(

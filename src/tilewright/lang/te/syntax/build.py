@@ -32,7 +32,8 @@ from tilewright.lang.te.syntax.reduce import Reduction
 
 def var(name: str | None = None, dtype: Any = "int64") -> Var:
     """A size that is known when a built function is called."""
-    label, of = _name("n", name), dtype_of(dtype)
+    label = _name("n", name)
+    of = dtype_of(dtype)
     if not of.is_int:
         raise InputError(
             f"a size of {of}", where=f"var {label}", hint="sizes are integers"
@@ -120,7 +121,9 @@ def compute(
     for t in outputs:
         t.op = op
     check_static(op, bounds=False)
-    return outputs if isinstance(body, tuple) or len(outputs) > 1 else outputs[0]
+    if isinstance(body, tuple) or len(outputs) > 1:
+        return outputs
+    return outputs[0]
 
 
 def _check_bound(values: tuple[Expr, ...], axes: set[Axis], where: str) -> None:
@@ -148,7 +151,9 @@ def scan(
     Every tensor between state and update has the time as its dimension 0 and is read there only at
     the current step. Raises InputError where shapes, dtypes or these conditions do not fit.
     """
-    inits, updates, states = _tensors(init), _tensors(update), _tensors(state)
+    inits = _tensors(init)
+    updates = _tensors(update)
+    states = _tensors(state)
     names = [name] if name else assigned() or ["scan"]
     where = f"scan {names[0]}"
     if not len(inits) == len(updates) == len(states):
@@ -160,7 +165,8 @@ def scan(
     for i, u, s in zip(inits, updates, states, strict=True):
         _check_state(i, u, s, where)
     steps = _steps(updates, states, where)
-    first, whole = inits[0].shape[0], states[0].shape[0]
+    first = inits[0].shape[0]
+    whole = states[0].shape[0]
     for step in steps:
         _check_earlier(step, states, first, whole, where)
     time = Axis(steps[-1].axis[0].name, INDEX, first, whole - first, CC)
@@ -171,10 +177,17 @@ def scan(
     op = Recurrence(names[0], time, inits, steps, updates, states, outputs)
     for t in outputs:
         t.op = op
-    return outputs if len(outputs) > 1 else outputs[0]
+    if len(outputs) > 1:
+        return outputs
+    return outputs[0]
 
 
-def _check_state(init: Tensor, update: Tensor, state: Tensor, where: str) -> None:
+def _check_state(
+    init: Tensor,
+    update: Tensor,
+    state: Tensor,
+    where: str,
+) -> None:
     if not isinstance(state.op, Placeholder):
         raise InputError(
             f"the state {state!r} is not a placeholder",
@@ -297,14 +310,18 @@ def _name(default: str, given: object) -> str:
 
 
 def _given_names(name: str | Sequence[str] | None) -> list[str]:
-    return [name] if isinstance(name, str) else list(name or ())
+    if isinstance(name, str):
+        return [name]
+    return list(name or ())
 
 
 def _labels(names: list[str], count: int) -> list[str]:
     """One name per output: those given, or `<name>.v0`, `<name>.v1`."""
     if len(names) == count:
         return names
-    return [f"{names[0]}.v{n}" for n in range(count)] if count > 1 else names[:1]
+    if count > 1:
+        return [f"{names[0]}.v{n}" for n in range(count)]
+    return names[:1]
 
 
 def _shape(shape: Any, where: str) -> tuple[Extent, ...]:
@@ -326,19 +343,22 @@ def _axes(
     """One axis per dimension, with the lambda's own names where it has them."""
     kinds = inspect.Parameter
     parameters = list(inspect.signature(f).parameters.values())
-    indices = [
-        p for p in parameters if p.default is kinds.empty
-    ]  # `lambda i, A=A: ...`
-    named = [p.name for p in indices if p.kind is kinds.POSITIONAL_OR_KEYWORD]
-    rest = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), None)
-    if len(named) > len(shape) or (len(named) < len(shape) and rest is None):
+    named: list[str] = []
+    rest: str | None = None
+    for p in parameters:
+        if p.kind is kinds.VAR_POSITIONAL:
+            rest = p.name
+        elif p.kind is kinds.POSITIONAL_OR_KEYWORD and p.default is kinds.empty:
+            named.append(p.name)  # not the A of `lambda i, A=A: ...`
+    missing = len(shape) - len(named)
+    if missing < 0 or (missing > 0 and rest is None):
         raise InputError(
             f"the function takes {len(named)} indices, the shape has {len(shape)} dimensions",
             where=where,
             hint="give it one parameter per dimension, or *i",
         )
     taken: set[str] = set()
-    names = named + [f"{rest}{n}" for n in range(len(shape) - len(named))]
+    names = named + [f"{rest}{n}" for n in range(missing)]
     labels = [fresh(taken, n.strip("_") or "i") for n in names]
     return tuple(Axis(n, INDEX, 0, e, CC) for n, e in zip(labels, shape, strict=True))
 

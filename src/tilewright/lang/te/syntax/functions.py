@@ -69,7 +69,9 @@ def const(value: Any, dtype: Any = None) -> Const:
 
 def as_value(x: Any) -> Expr:
     """An expression as it is, a number as a constant. Raises InputError for anything else."""
-    return x if isinstance(x, Expr) else const(x)
+    if isinstance(x, Expr):
+        return x
+    return const(x)
 
 
 def cast(value: Expr, dtype: Any) -> Expr:
@@ -168,7 +170,10 @@ def logaddexp(a: Any, b: Any) -> Expr:
 def ldexp(x: Expr, n: Any) -> Expr:
     """`x * 2 ** n`, for a whole n of any dtype."""
     x = as_value(x)
-    power = n.astype(x.dtype) if isinstance(n, Expr) else nodes.const(n, x.dtype)
+    if isinstance(n, Expr):
+        power = n.astype(x.dtype)
+    else:
+        power = nodes.const(n, x.dtype)
     return x * nodes.call("exp2", power)
 
 

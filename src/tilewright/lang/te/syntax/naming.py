@@ -91,9 +91,13 @@ def _stored(i: dis.Instruction) -> list[str]:
         return []
     if not isinstance(i.argval, tuple):
         return [i.argval]
-    return list(i.argval) if i.opname == "STORE_FAST_STORE_FAST" else [i.argval[0]]
+    if i.opname == "STORE_FAST_STORE_FAST":
+        return list(i.argval)
+    return [i.argval[0]]
 
 
 def _words(names: list[str]) -> list[str]:
     """The names, if all of them are meant to be seen."""
-    return names if all(n.isidentifier() and n[0] != "_" for n in names) else []
+    if all(n.isidentifier() and n[0] != "_" for n in names):
+        return names
+    return []

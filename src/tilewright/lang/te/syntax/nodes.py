@@ -206,7 +206,9 @@ class Tensor:
                 where=where,
                 hint="indices begin at 0; negative ones do not count from the end",
             )
-        return i if i.dtype is INDEX else Cast(i, INDEX)
+        if i.dtype is INDEX:
+            return i
+        return Cast(i, INDEX)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(repr, self.shape))}]"

@@ -109,60 +109,61 @@ class _Words:
 
     def __init__(self, c: Computation) -> None:
         taken = {*scope(), *keyword.kwlist}
-        buffers = dict.fromkeys((*c.inputs, *(o.tensor for o in c.outputs)))
-        self.buffers = {b: fresh(taken, _word(b.name, taken)) for b in buffers}
-        self.vars: dict[Node, str] = {
-            d.var: fresh(taken, _word(d.var.name, taken)) for d in c.dims
-        }
-        self._renamed = {
-            b: Buffer(w, b.shape, b.dtype) for b, w in self.buffers.items()
-        }
+        self.buffers: dict[Buffer, str] = {}
+        self._renamed: dict[Buffer, Buffer] = {}
+        for b in dict.fromkeys((*c.inputs, *(o.tensor for o in c.outputs))):
+            word = fresh(taken, _word(b.name, taken))
+            self.buffers[b] = word
+            self._renamed[b] = Buffer(word, b.shape, b.dtype)
+        self.vars: dict[Node, str] = {}
+        for d in c.dims:
+            self.vars[d.var] = fresh(taken, _word(d.var.name, taken))
 
     def text(self, e: Expr) -> str:
         return python.show(transform(e, self._rename), self.vars)
 
     def _rename(self, node: Node) -> Node:
-        return (
-            Load(self._renamed[node.buffer], node.index)
-            if isinstance(node, Load)
-            else node
-        )
+        if isinstance(node, Load):
+            return Load(self._renamed[node.buffer], node.index)
+        return node
 
 
 def _word(name: str, taken: set[str]) -> str:
     word = identifier(name)
-    return word[0].upper() if word in taken else word
+    if word in taken:
+        return word[0].upper()
+    return word
 
 
 def _reducer(op: Reducer) -> tuple[str, list[str]]:
     """The word for an operator, and the lines that define it."""
     dtype = op.dtypes[0]
-    for name, word in _NAMED.items():
-        if len(op.dtypes) == 1 and _fits(name, dtype) and reducer(name, dtype) is op:
-            return word, []
-    if len(op.dtypes) == 2 and any(
-        arg_reducer(n, dtype, op.dtypes[1]) is op for n in _ARG
-    ):
-        return op.name, []
     several = len(op.dtypes) > 1
+    if not several:
+        for name, word in _NAMED.items():
+            if _fits(name, dtype) and reducer(name, dtype) is op:
+                return word, []
+    if len(op.dtypes) == 2:
+        known = (arg_reducer(name, dtype, op.dtypes[1]) for name in _ARG)
+        if any(reducer_ is op for reducer_ in known):
+            return op.name, []
     names: dict[Node, str] = {}
     for side, word in ((op.lhs, "a"), (op.rhs, "b")):
         names |= {v: f"{word}[{n}]" if several else word for n, v in enumerate(side)}
     results = ", ".join(python.show(r, names) for r in op.result)
     neutral = ", ".join(python.show(i) for i in op.identity)
     if several:
-        results, neutral = f"({results})", f"({neutral})"
+        results = f"({results})"
+        neutral = f"({neutral})"
     options = "" if op.commutative else ", commutative=False"
     made = f"comm_reducer(lambda a, b: {results}, lambda t: {neutral}{options}, samples=())"
     return "combine", [f"combine = {made}"]
 
 
 def _fits(name: str, dtype: DType) -> bool:
-    return (
-        dtype.is_bool
-        if name in ("and", "or")
-        else not (dtype.is_bool or dtype.is_complex)
-    )
+    if name in ("and", "or"):
+        return dtype.is_bool
+    return not (dtype.is_bool or dtype.is_complex)
 
 
 _MADE: Final[Mapping[str, Callable[..., Any]]] = {
@@ -181,7 +182,8 @@ def scope() -> dict[str, Any]:
 
 def parse(text: str) -> Computation:
     """The Computation of the last line. Raises InputError for a text of another form."""
-    names, result = scope(), None
+    names = scope()
+    result = None
     for number, line in enumerate(python.as_text(text).strip().splitlines(), 1):
         found = re.fullmatch(r"\s*(\w+(?:, \w+)*) = (.*)", line)
         if found is None:

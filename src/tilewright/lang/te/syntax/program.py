@@ -109,15 +109,14 @@ class Scope:
         def load(node: Node) -> Node:
             if not isinstance(node, Load) or not isinstance(node.buffer, TensorBuffer):
                 return node
-            index = (
-                tuple(to_expr(affine(i)) for i in node.index) if moved else node.index
-            )
+            if moved:
+                index = tuple(to_expr(affine(i)) for i in node.index)
+            else:
+                index = node.index
             buffer = self.buffer(node.buffer.tensor)
-            return (
-                Load(buffer, index)
-                if (buffer, index) != (node.buffer, node.index)
-                else node
-            )
+            if (buffer, index) != (node.buffer, node.index):
+                return Load(buffer, index)
+            return node
 
         return transform(substitute(e, mapping), load)  # type: ignore[no-any-return]
 
@@ -158,7 +157,9 @@ def _dims(op: Compute, scope: Scope) -> tuple[list[Dim], dict[Node, Expr]]:
 
 def _shifted(v: Var, low: Any, scope: Scope) -> Expr:
     start = scope.extent(low)
-    return Add(v, const(start)) if start else v
+    if start:
+        return Add(v, const(start))
+    return v
 
 
 def _checked(
@@ -254,7 +255,12 @@ class _Writer:
         self.known.update(found)
         return found
 
-    def nest(self, op: Compute, c: Computation, outside: Sequence[str]) -> Stmt:
+    def nest(
+        self,
+        op: Compute,
+        c: Computation,
+        outside: Sequence[str],
+    ) -> Stmt:
         """The plain nest, all of whose tensors exist around it; notes its loops."""
         buffers = [*c.inputs, *(o.tensor for o in c.outputs)]
         written = [o.tensor for o in c.outputs]
@@ -272,10 +278,11 @@ class _Writer:
         for init, out in zip(op.inits, op.outputs, strict=True):
             first = copy(init, out, f"{op.name}.init")
             c = computation(first, scope, fresh(self.taken, first.name))
-            self.nests.append((self.nest(first, c, ()), self.new((out,))))
-        into = dict(
-            zip((*op.states, *op.updates), (*op.outputs, *op.outputs), strict=True)
-        )
+            nest = self.nest(first, c, ())
+            self.nests.append((nest, self.new((out,))))
+        into: dict[Tensor, Tensor] = {}
+        for tensors in (op.states, op.updates):
+            into |= dict(zip(tensors, op.outputs, strict=True))
         for t, out in into.items():
             scope.buffers[t] = scope.buffer(out)
         extent = scope.extent(op.time.extent)
@@ -286,7 +293,8 @@ class _Writer:
             dims, env = _dims(s, scope)
             env[s.axis[0]] = _shifted(at, op.time.low, scope)
             name = fresh(self.taken, s.name)
-            c = _checked(s, dims[1:], env, scope, name, [Dim(at, extent, "cc")])
+            time = Dim(at, extent, "cc")
+            c = _checked(s, dims[1:], env, scope, name, [time])
             steps.append(self.nest(s, c, (at.name,)))
             made += self.new(t for t in s.outputs if t not in into)
         self.loops[op, op.time] = at.name

@@ -61,7 +61,12 @@ class Reduction:
 class ReduceOp:
     """An operator to reduce, scan or combine with; conditions: on truth values only."""
 
-    def __init__(self, name: str, make: Make, conditions: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Make,
+        conditions: bool = False,
+    ) -> None:
         self.name, self.make, self.conditions = name, make, conditions
 
     def __call__(
@@ -187,7 +192,10 @@ def comm_reducer(
         several = len(types) > 1
         lhs = tuple(Var(f"a{n}" if several else "a", t) for n, t in enumerate(types))
         rhs = tuple(Var(f"b{n}" if several else "b", t) for n, t in enumerate(types))
-        found = combine(lhs, rhs) if several else combine(lhs[0], rhs[0])
+        if several:
+            found = combine(lhs, rhs)
+        else:
+            found = combine(lhs[0], rhs[0])
         neutral = _identity(identity, types)
         results = _tuple(found, types, name)
         for r, t in zip(results, types, strict=True):
@@ -259,7 +267,9 @@ def scan_op(op: ReduceOp) -> Callable[..., Reduction]:
 def _axes(axis: Any) -> tuple[Axis, ...] | None:
     """The axes named, in order; None where these are not axes."""
     parts: Sequence[Any] = axis if isinstance(axis, list | tuple) else (axis,)
-    return tuple(parts) if parts and _all(isinstance(a, Axis) for a in parts) else None
+    if parts and _all(isinstance(a, Axis) for a in parts):
+        return tuple(parts)
+    return None
 
 
 def _given(more: tuple[Any, ...], axis: Any, where: str) -> tuple[Axis, ...] | None:
@@ -269,7 +279,9 @@ def _given(more: tuple[Any, ...], axis: Any, where: str) -> tuple[Axis, ...] | N
     """
     if axis is None and len(more) == 1:
         found = _axes(more[0])
-        return found if found and _all(a.combine == PW for a in found) else None
+        if found and _all(a.combine == PW for a in found):
+            return found
+        return None
     found = _axes(axis)
     if axis is not None and (found is None or more):
         raise InputError(
