@@ -3,9 +3,10 @@
 Layers are numbered as in TVM's paper (Chen et al., OSDI 2018, figure 10). Each is scheduled by
 default for the bandwidth at hand, translated and run on the timing simulator; both results must be
 equal. Utilization is the share of the cycles in which the matrix unit would be busy with the
-layer's products alone.
+layer's products alone. `--board` compares the times with the least that the processor of a PYNQ-Z1
+takes for the same layers.
 
-python examples/vta_roofline.py [--layers C2,C12] [--sweep] [--picture roofline.png]
+python examples/vta_roofline.py [--layers C2,C12] [--sweep] [--board] [--picture roofline.png]
 
 The picture needs Pillow.
 """
@@ -25,6 +26,7 @@ from tilewright.targets.vta import (
     convolution,
     schedule,
 )
+from tilewright.targets.vta.board import CORTEX_A9, VTA_HERTZ
 
 PEAK = 256  # products per cycle
 BANDWIDTHS = (2, 4, 8, 16, 32)  # bytes per cycle
@@ -55,12 +57,16 @@ class Point:
         return self.rate / PEAK
 
 
-def measure(name, threads, bandwidth):
-    """Its point, and its result."""
+def convolution_of(name):
     size, inputs, outputs, kernel, stride = LAYERS[name]
-    shape = Convolution(
+    return Convolution(
         inputs, outputs, (size,) * 2, (kernel,) * 2, (stride,) * 2, (kernel // 2,) * 2
     )
+
+
+def measure(name, threads, bandwidth):
+    """Its point, and its result."""
+    shape = convolution_of(name)
     layer = convolution(shape, Requantize(7, bias=False), name)
     timing = TimingParameters(dram_bytes_per_cycle=bandwidth)
     rng = np.random.default_rng(0)
@@ -91,6 +97,26 @@ def table(names, bandwidth):
     best = [max(p[k].utilization for p in points.values()) for k in (0, 1)]
     print(f"best   {'':>14} {best[0]:>25.1%} {best[1]:>13.1%}\n")
     return points
+
+
+def board(names):
+    """Milliseconds of every layer on VTA, and the least of both cores of the board's processor."""
+    print("layer   VTA    Cortex-A9: float32          int8")
+    total = [0.0, 0.0, 0.0]
+    for name in names:
+        shape = convolution_of(name)
+        point, _ = measure(name, 2, 8)
+        times = [shape.macs / point.rate / VTA_HERTZ]
+        times += [CORTEX_A9.seconds(shape, dtype) for dtype in ("float32", "int8")]
+        total = [t + seconds for t, seconds in zip(total, times)]
+        print(compared(name, times))
+    print(compared("all", total))
+
+
+def compared(name, times):
+    vta, *others = times
+    columns = (f"{1e3 * t:6.2f} ms ({t / vta:4.1f} x)" for t in others)
+    return f"{name:<5} {1e3 * vta:6.2f} ms  " + "    ".join(columns)
 
 
 WIDTH, HEIGHT, MARGIN = 800, 520, 70
@@ -184,10 +210,16 @@ def main():
     parser.add_argument("--layers", default=",".join(LAYERS))
     parser.add_argument("--sweep", action="store_true", help="all bandwidths")
     parser.add_argument(
+        "--board", action="store_true", help="beside the board's processor"
+    )
+    parser.add_argument(
         "--picture", type=Path, help="the roofline at 8 bytes per cycle, a PNG"
     )
     arguments = parser.parse_args()
     names = arguments.layers.split(",")
+    if arguments.board:
+        board(names)
+        return
     for bandwidth in BANDWIDTHS if arguments.sweep else (8,):
         points = table(names, bandwidth)
         if bandwidth == 8 and arguments.picture:

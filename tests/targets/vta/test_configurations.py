@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import numpy as np
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -201,6 +202,82 @@ def test_channels_are_whole_tiles(config: VTAConfig) -> None:
             convolution(
                 Convolution(inputs, outputs, (2, 2)), Requantize(4), config=config
             )
+
+
+@st.composite
+def any_configuration(draw: st.DrawFn) -> VTAConfig:
+    """One that a machine can have, down to memories of a single element."""
+    batch, block = draw(st.integers(0, 2)), draw(st.integers(1, 4))
+    data, weights = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    least = {  # logarithms of an element's bytes
+        "UOP": 2,
+        "INP": batch + block + data - 3,
+        "WGT": 2 * block + weights - 3,
+        "ACC": batch + block + 2,
+    }
+    assume(min(least.values()) >= 0)
+    most = {"UOP": 8, "INP": 8, "WGT": 8, "ACC": 8}
+    logs = {
+        f"LOG_{name}_BUFF_SIZE": size + draw(st.integers(0, most[name]))
+        for name, size in least.items()
+    }
+    widths = {"LOG_INP_WIDTH": data, "LOG_WGT_WIDTH": weights}
+    return VTAConfig(LOG_BATCH=batch, LOG_BLOCK=block, **widths, **logs)
+
+
+@st.composite
+def any_convolution(draw: st.DrawFn, block: int) -> Convolution:
+    kernel, stride, dilation = (draw(_pairs(1, 2)) for _ in range(3))
+    pads, ends = draw(_pairs(0, 2)), draw(_pairs(0, 2))
+    rows, columns = (
+        max(draw(st.integers(1, 7)), (k - 1) * d + 1)
+        for k, d in zip(kernel, dilation, strict=True)
+    )
+    channels = block * draw(st.integers(1, 2)), block * draw(st.integers(1, 2))
+    return Convolution(*channels, (rows, columns), kernel, stride, pads, ends, dilation)
+
+
+def _pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+def exact_or_too_large(config: VTAConfig, data: st.DataObject) -> None:
+    c = data.draw(any_convolution(config.BLOCK))
+    q = Requantize(
+        data.draw(st.integers(0, 9)),
+        relu=data.draw(st.booleans()),
+        bias=data.draw(st.booleans()),
+        residual=data.draw(
+            st.sampled_from([None, 3] if config.loads_bytes else [None])
+        ),
+    )
+    layer = convolution(c, q, config=config)
+    arrays = random_arrays(layer)
+    try:
+        program = Program(schedule(layer).kernel, config)
+    except CompileError as error:
+        event("refused")
+        assert error.code == "TW-VTA-MEMORY"
+        assert re.search(
+            r"elements of vta\.(inp|wgt|acc) for .*the machine has", str(error)
+        )
+        return
+    event("computed")
+    program.check(arrays)
+    np.testing.assert_array_equal(arrays[-1], convolved(c, q, config, arrays[:-1]))
+
+
+@settings(max_examples=12, deadline=None)
+@given(any_configuration(), st.data())
+def test_any_configuration(config: VTAConfig, data: st.DataObject) -> None:
+    exact_or_too_large(config, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(any_configuration(), st.data())
+def test_many_configurations(config: VTAConfig, data: st.DataObject) -> None:
+    exact_or_too_large(config, data)
 
 
 # ---------------------------------------------------------------------------------- te
@@ -446,7 +523,8 @@ def test_partitions_refuse_what_schedules_do(call: str, memory: str) -> None:
         else:
             assert not why, config
         answers.add(bool(why))
-    assert False in answers
+    limited = ("INP", "WGT") if "(x, w)" in call else ("ACC",)
+    assert answers == ({True, False} if memory in limited else {False})
 
 
 def test_the_alu_has_no_part_in_networks_of_four_bits() -> None:

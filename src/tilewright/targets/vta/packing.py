@@ -20,7 +20,8 @@ def pack(numbers: NDArray[Any], bits: int) -> Bytes:
     places = _places(bits)
     low = (numbers.astype(np.uint8) & (1 << bits) - 1).astype(np.uint8)
     groups = low.reshape(*low.shape[:-1], -1, len(places))
-    return np.bitwise_or.reduce(groups << places, axis=-1)
+    made: Bytes = np.bitwise_or.reduce(groups << places, axis=-1)
+    return made
 
 
 def unpack(data: Bytes, bits: int) -> NDArray[np.int8]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,8 @@ def unit_by(name: str, bits: int = 8) -> Unit:
         raise InputError(
             f"sums do not become bytes by {name!r}", hint=f"one of {', '.join(UNITS)}"
         )
-    return partial(UNITS[name], bits=bits)
+    unit = UNITS[name]
+    return lambda largest: unit(largest, bits)
 
 
 def units_of_weights(w: Array, by: str, bits: int = 8) -> NDArray[np.float64]:
