@@ -42,6 +42,28 @@ def test_portability(network: str, golden) -> None:  # type: ignore[no-untyped-d
     golden(f"npu_portability_{network}", "\n".join(shown))
 
 
+# Cycles that an element-by-element clock and an evaluation of each candidate found.
+LARGE = [
+    ("lstm", (160,), "full", 27625),
+    ("dense", (160, 160), "full", 3582),
+    ("attention", (12, 32), "full", 1360),
+    ("dense", (160, 160), "bytes", 1138),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "sizes", "machine", "cycles"),
+    LARGE,
+    ids=[f"{network}-{machine}" for network, _, machine, _ in LARGE],
+)
+def test_cycles_of_large_shapes(
+    network: str, sizes: tuple[int, ...], machine: str, cycles: int
+) -> None:
+    program = getattr(example(), network)(*sizes)
+    assert npu.map_onto(program, npu.MACHINES[machine]).timing.cycles == cycles
+
+
 def check(program: Lambda, machine: npu.Machine, seed: int = 0) -> npu.Mapped:
     """The simulated result is near Lift's, within the bound."""
     mapped = npu.map_onto(program, machine)

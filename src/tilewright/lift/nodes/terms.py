@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int64
@@ -285,6 +286,7 @@ def compose(*funs: Fun) -> Fun:
     return Compose(tuple(flat))
 
 
+@lru_cache(maxsize=1 << 14)
 def free_params(part: Part) -> frozenset[Param]:
     """The parameters that `part` uses and does not bind."""
     match part:

@@ -6,15 +6,12 @@ Elements that no instruction writes need none, since nothing waits for them.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tilewright.targets.npu.chains import axes
+from tilewright.targets.npu.footprint import Span, footprint
 from tilewright.targets.npu.isa import MEMORIES, Instruction
-
-# The first address of a part of a memory, and the one behind its last.
-Span = tuple[int, int]
 
 
 def writes(instruction: Instruction) -> bool:
@@ -70,18 +67,26 @@ class AccessTimes:
             times[cell] = max(times[cell], time)
 
 
-def _inside(accesses: Sequence[Instruction]) -> list[list[Span]]:
+def _inside(accesses: Sequence[Instruction]) -> list[Sequence[Span]]:
     """The parts of a memory that each instruction accesses, but for those that none writes."""
-    written = _merged(span for i in accesses if writes(i) for span in _spans(i))
+    places = [footprint(i) for i in accesses]
+    written = _merged(
+        span
+        for i, place in zip(accesses, places, strict=True)
+        if writes(i)
+        for span in place.spans
+    )
     starts = [low for low, _ in written]
 
-    def meets(span: Span) -> bool:
-        at = bisect_right(starts, span[1] - 1) - 1
-        return at >= 0 and written[at][1] > span[0]
+    def meets(low: int, high: int) -> bool:
+        at = bisect_left(starts, high) - 1
+        return at >= 0 and written[at][1] > low
 
     return [
-        [span for span in _spans(i) if meets(span)] if meets(_around(i)) else []
-        for i in accesses
+        [span for span in place.spans if meets(*span)]
+        if meets(place.low, place.high)
+        else []
+        for place in places
     ]
 
 
@@ -94,27 +99,3 @@ def _merged(spans: Iterable[Span]) -> Sequence[Span]:
         else:
             found.append((low, high))
     return found
-
-
-def _around(i: Instruction) -> Span:
-    """The smallest span that holds the operand."""
-    ends = [(count - 1) * step for count, step in axes(i)]
-    low = i.address + sum(min(end, 0) for end in ends)
-    return low, low + sum(map(abs, ends)) + 1
-
-
-def _spans(i: Instruction) -> Iterator[Span]:
-    """The operand in few spans."""
-    *outer, (count, step) = axes(i)
-    starts = [i.address]
-    for rows, apart in outer:
-        if step == 1 and apart == count:
-            count *= rows
-        else:
-            starts = [i.address + row * apart for row in range(rows)]
-    if step in (0, 1):
-        yield from ((at, at + (count if step else 1)) for at in starts)
-        return
-    yield from (
-        (at + n * step, at + n * step + 1) for at in starts for n in range(count)
-    )

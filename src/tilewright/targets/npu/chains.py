@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.footprint import footprint
 from tilewright.targets.npu.isa import FORMS, OPERATORS, Instruction, Program
 from tilewright.targets.npu.machine import Machine, Operator
 
@@ -18,8 +19,7 @@ Shape = tuple[int, ...]
 STEP_LIMIT = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """An instruction at work. operator: of the machine, that it uses. shape: of the chain's value
     after it."""
 
@@ -32,12 +32,7 @@ class Step:
     def addresses(self) -> Addresses | None:
         """Of its operand; one dimension for vectors, two for matrices."""
         i = self.instruction
-        if not i.memory:
-            return None
-        found = np.array(i.address)
-        for count, step in axes(i):
-            found = np.add.outer(found, step * np.arange(count))
-        return found
+        return footprint(i).addresses if i.memory else None
 
     @property
     def where(self) -> str:
@@ -89,7 +84,10 @@ class _Fault(Exception):
     hint: str
 
 
-# What may follow: a chain reads, works, writes, ends.
+# What an instruction does, and what may follow: a chain reads, works, writes, ends.
+_PHASES = {
+    op: {"rd": "read", "wr": "write"}.get(op.partition("_")[2], "work") for op in FORMS
+}
 _ORDER = {"start": 0, "read": 1, "work": 2, "write": 3}
 
 
@@ -101,7 +99,7 @@ def _phase(before: str, instruction: Instruction) -> str:
         if before != "write":
             raise _Fault("the chain writes nothing", "end it after v_wr or m_wr")
         return "start"
-    phase = {"rd": "read", "wr": "write"}.get(op.partition("_")[2], "work")
+    phase = _PHASES[op]
     if before == "start" and phase != "read":
         raise _Fault("a chain begins with what it reads", "begin it with v_rd or m_rd")
     if _ORDER[phase] < _ORDER[before]:
@@ -111,35 +109,24 @@ def _phase(before: str, instruction: Instruction) -> str:
     return phase
 
 
-def axes(i: Instruction) -> list[tuple[int, int]]:
-    """Where its operand lies, from its address on: the counts and steps of its dimensions."""
-    if "n" in FORMS[i.op].fields:
-        return [(i.n, i.step)]
-    return [(i.rows, i.step if i.op == "m_rd" else i.columns), (i.columns, i.across)]
-
-
 def _check(i: Instruction, machine: Machine) -> None:
     """Raises _Fault for an operand that does not lie in its memory."""
     if not i.memory:
         return
     if i.memory not in FORMS[i.op].memories:
         raise _Fault(f"{i.op} cannot use {i.memory!r}", f"use {FORMS[i.op].memories}")
-    sides, most = axes(i), machine.elements(i.memory)
-    if min(sides)[0] < 1:
+    place, most = footprint(i), machine.elements(i.memory)
+    if min(place.axes)[0] < 1:
         raise _Fault("a size below 1", "sizes count elements")
-    low = high = i.address
-    for count, step in sides:
-        end = (count - 1) * step
-        low, high = (low + end, high) if end < 0 else (low, high + end)
-    if low < 0 or high >= most:
+    if place.low < 0 or place.high > most:
         raise _Fault(
-            f"{i.memory} has {most} elements; {low} to {high} are used",
+            f"{i.memory} has {most} elements; {place.low} to {place.high - 1} are used",
             "use smaller addresses",
         )
-    size = prod(count for count, _ in sides)
-    if size > most:
+    if place.size > most:
         raise _Fault(
-            f"{size} elements of {i.memory}, which has {most}", "repeat fewer of them"
+            f"{place.size} elements of {i.memory}, which has {most}",
+            "repeat fewer of them",
         )
 
 
@@ -241,8 +228,11 @@ def _operator(op: str, sizes: Shape, machine: Machine, count: int) -> Operator:
 
 
 def _expect(wanted: Shape, shape: Shape) -> None:
-    _require(wanted == shape, f"expected a value of {show(wanted)}, found {show(shape)}",
-             "sizes are those of the chain's value")  # fmt: skip
+    if wanted != shape:
+        raise _Fault(
+            f"expected a value of {show(wanted)}, found {show(shape)}",
+            "sizes are those of the chain's value",
+        )
 
 
 def _require(condition: bool, message: str, hint: str) -> None:

@@ -21,7 +21,8 @@ registers. Addresses count elements. `mem` is dram, vrf (vectors) or mrf (matric
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 MEMORIES = ("dram", "vrf", "mrf")
 _VECTOR, _BLOCK, _TILE = (
@@ -64,8 +65,7 @@ OPERATORS: Mapping[str, str] = {
 OPCODES: Mapping[str, str] = {name: opcode for opcode, name in OPERATORS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction; fields that its form does not have stay as they are here."""
 
     op: str
@@ -83,7 +83,7 @@ class Instruction:
         return {name: getattr(self, name) for name in FORMS[self.op].fields}
 
     def __str__(self) -> str:
-        defaults = {f.name: f.default for f in fields(self)}
+        defaults = self._field_defaults
         words = [self.op]
         if self.memory:
             words.append(f"{self.memory}[{self.address}]")

@@ -30,10 +30,10 @@ class Allocator:
 
     def _fit(self, at: int, size: int) -> int:
         """The first free place from an address on, which may be beyond the end."""
-        for start in sorted(self.used):
+        for start, taken in sorted(self.used.items()):
             if start - at >= size:
                 break
-            at = max(at, start + self.used[start])
+            at = max(at, start + taken)
         return at
 
     def free(self, address: int) -> None:

@@ -24,7 +24,7 @@ Addresses: TypeAlias = NDArray[np.int64]
 Shape = tuple[int, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Value:
     """Something in memory. space: "chip", "dram" or "output"; constant: the number that it is.
 
@@ -38,12 +38,12 @@ class Value:
     constant: float | None = None
     made: bool = False
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many elements it has."""
         return prod(self.shape)
 
-    @property
+    @cached_property
     def addresses(self) -> Addresses:
         """All of its elements."""
         return (self.number << SHIFT) + np.arange(self.size).reshape(self.shape)
@@ -91,7 +91,7 @@ class Task:
     operands: tuple[Operand, ...]
     result: Value
 
-    @property
+    @cached_property
     def title(self) -> str:
         """`MVMul128x64`."""
         return self.operator + "x".join(map(str, self.sizes))
@@ -105,6 +105,8 @@ class Task:
 def values_in(addresses: Addresses) -> list[int]:
     """The numbers of the values that elements belong to, in order of appearance."""
     numbers = addresses.ravel() >> SHIFT
+    if (numbers == numbers[0]).all():
+        return [int(numbers[0])]
     first = np.flatnonzero(np.diff(numbers)) + 1
     return list(dict.fromkeys([int(numbers[0]), *numbers[first].tolist()]))
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 
 from tilewright.targets.npu.access_times import AccessTimes
-from tilewright.targets.npu.chains import STEP_LIMIT, Step, axes, steps
+from tilewright.targets.npu.chains import STEP_LIMIT, Step, steps
+from tilewright.targets.npu.footprint import footprint
 from tilewright.targets.npu.isa import Program
 from tilewright.targets.npu.machine import Machine
 
@@ -135,11 +136,11 @@ class _Clock:
             if unit:
                 takes[unit] += interval
         used = [u for u in UNITS if takes[u]]
-        count = sum(1 for step in chain if step.instruction.memory)
+        count = len([step for step in chain if step.instruction.memory])
         operands = self.times.accesses[self.position : self.position + count]
         self.position += count
-        ready = max(map(self.times.ready, operands), default=0)
-        start = max([self.issued, ready, *(self.free[u] for u in used)])
+        ready = [self.times.ready(operand) for operand in operands]
+        start = max([self.issued, *ready, *[self.free[u] for u in used]])
         end = start + max(takes.values()) + latency
         for unit in used:
             self.free[unit] = start + takes[unit]
@@ -159,8 +160,8 @@ class _Clock:
         if not name:
             return 0, "", 0, 0
         # One element that is read again and again crosses the border once.
-        counts = [count for count, _ in axes(step.instruction)]
-        moved = (prod(counts) if step.instruction.step else 1) * machine.bytes
+        count = footprint(step.instruction).size if step.instruction.step else 1
+        moved = count * machine.bytes
         memory = machine.memory(name)
         self.energy += moved * memory.energy
         self.dram_bytes += moved if name == "dram" else 0
