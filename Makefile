@@ -5,6 +5,9 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
+# The tests start hundreds of processes: none should compile the modules that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-all mutate fuzz soak bench bench-all lint format clean
 .DELETE_ON_ERROR:
 

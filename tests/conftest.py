@@ -7,8 +7,10 @@ examples every time, so that nothing fails by chance; `--hypothesis-profile expl
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,29 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell runs what is put behind `&` with interrupts ignored; tests send some.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is marked `sampled(n)`, every n-th case is a fast test; the others are slow.
+
+    Choose n prime to the number of values of each parameter, so that all of them take turns.
+    """
+    met: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        if met[test] % mark.args[0]:
+            item.add_marker("slow")
+        met[test] += 1
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected lives to the end: no garbage collection need look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,12 +22,13 @@ from tilewright.targets.registry import target
 from tilewright.testing import guarded, random_stages
 from tilewright.testing.random_stages import difference, run
 
-FAST = range(300)
+SEEDS = range(300)
 SLOW = range(1000, 4000)
 EIGHTH = 8  # every so many lists is compiled, too
 
 
-@pytest.mark.parametrize("seed", FAST)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_list_is_right_after_every_pass(seed: int) -> None:
     assert run(seed, native=seed % EIGHTH == 0) is None
 

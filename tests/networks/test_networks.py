@@ -25,8 +25,8 @@ SAMPLE = (
     "qdq_resnet"
 ).split()
 REST = [name for name in NETWORKS if name not in SAMPLE]
-# Every second of the rest by itself is a fast test: over sixty architectures.
-FAST = {*SAMPLE, *REST[::2]}
+# Every fourth of the rest by itself is a fast test: over forty architectures.
+FAST = {*SAMPLE, *REST[::4]}
 WHOLE = [
     pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow)
     for name in NETWORKS

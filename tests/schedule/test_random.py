@@ -92,8 +92,9 @@ def _buffers(s):
 def test_a_failure_is_found_and_made_small(monkeypatch):
     """With a seeded fault, by which any two steps of a reduction commute."""
     monkeypatch.setattr(question, "commute", lambda a, b: a.kind == b.kind == "update")
+    # Few programs show it: of the seeds from 60 on, the first is 992.
     found = next(
-        f for f in (run(seed, levels=()) for seed in range(60, 2000)) if f is not None
+        f for f in (run(seed, levels=()) for seed in range(990, 2000)) if f is not None
     )
     assert isinstance(found, ScheduleFailure)
     for n in range(len(found.steps)):
