@@ -208,6 +208,12 @@ UNTYPED = {
         "scan_input_axes = [1], scan_output_axes = [-1], body = b(float s, float i) => "
         "(float t, float u) { t = Identity(s) u = Identity(i) }>(x, w) }", (5, 0),
     ),
+    "of a body with a Scan of different lengths": (
+        "(float[2, 3] x, float[4, 3] w) => (float z) { y, z = Loop<body = "
+        "b(int64 i, bool c, float s) => (bool g, float t, float u) { t = Identity(s) "
+        "u = Scan<num_scan_inputs = 2, body = d(float j, float k) => (float m) "
+        "{ m = Add(j, k) }>(s, w) g = Identity(c) }>(no, , x) }", (0,),
+    ),
     "of a state that the body does not fit": (
         "(float[2] x, float[3] w) => (float z) { y, z = Loop<body = b(int64 i, bool c, float s) "
         "=> (bool g, float t, float u) { t = Add(s, w) u = Neg(t) g = Identity(c) }>"

@@ -39,6 +39,15 @@ def test_quantize_to_narrow_floats(target):
     agree("QuantizeLinear", [reals(4, 9), np.float32(0.01).reshape(()), zero])
 
 
+@pytest.mark.parametrize("target", [*FLOATS, ml_dtypes.float4_e2m1fn])
+def test_quantize_to_narrow_floats_without_a_zero_point(target):
+    scale, number = (
+        np.float32(0.01).reshape(()),
+        np_dtype_to_tensor_dtype(np.dtype(target)),
+    )
+    agree("QuantizeLinear", [reals(4, 9) / 30, scale], output_dtype=number)
+
+
 def test_the_zero_point_of_narrow_floats():
     """ONNX adds that of 4 bits, and takes that of 8 bits for the type alone."""
     scale = np.float32(0.01).reshape(())

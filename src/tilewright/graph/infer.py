@@ -437,7 +437,7 @@ def output_types(
     env |= {v: v if shape is None else replace(v, shape=shape) for v, shape in given}
     try:
         _retype(body, typer, env)
-    except ModelError:
+    except TilewrightError:
         return body.outputs
     return [env.get(v, v) for v in body.outputs]
 

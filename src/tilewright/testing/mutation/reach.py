@@ -104,8 +104,8 @@ class _Recorder:
             self._starts.add(self._now)
 
     def _collect(self) -> None:
-        for line in self._marks.reached:
-            self._ran.setdefault(line, set()).add(self._now)
+        for place in self._marks.reached:
+            self._ran.setdefault(place, set()).add(self._now)
         self._marks.reached.clear()
 
     @pytest.hookimpl(wrapper=True)
@@ -126,8 +126,7 @@ class _Recorder:
 
     def pytest_sessionfinish(self) -> None:
         self._collect()
-        for line in self._marks.imported:
-            self._ran[line] = {""}
+        self._ran |= {place: {""} for place in self._marks.imported}
         names = {name: n for n, name in enumerate(["", *self._tests])}
         lines: dict[str, dict[int, list[int]]] = {}
         for (file, line), tests in sorted(self._ran.items()):
