@@ -63,7 +63,8 @@ def test_a_damaged_entry_is_deleted_reported_and_made_again(disk, damage):
     assert len(warned) == 1
     assert [event.fields["key"] for event in seen] == ["bad1", "bad2"]
     assert {entry.key for entry in disk.entries()} == {"good"}
-    assert disk.stats().corrupted == 2
+    stats = disk.stats()
+    assert (stats.corrupted, stats.misses, stats.hits) == (2, 2, 0)
     disk.put("bad1", b"again")
     assert disk.get("bad1") == b"again"
 
@@ -83,6 +84,32 @@ def test_the_least_recently_used_go_first(tmp_path):
     assert disk.stats().size <= disk.max_bytes
     assert seen[0].kind == "store-evicted"
     assert disk.stats().evicted == seen[0].fields["entries"] == 2
+
+
+def test_what_another_process_deletes_while_this_one_evicts(tmp_path, monkeypatch):
+    """It is gone, which is all that was wanted, and the others still go."""
+    disk = Store(tmp_path, 10 * (1000 + store._HEADER))
+    for i in range(10):
+        disk.put(f"key{i}", bytes(1000))
+        os.utime(disk._path(f"key{i}"), (1000 + i, 1000 + i))
+    scan, scans = Store._scan, []
+
+    def meanwhile(self):
+        found = list(scan(self))
+        scans.append(found)
+        if len(scans) == 2:  # the first finds that there is too much, the second what to delete
+            disk._path("key0").unlink()
+        return iter(found)
+
+    monkeypatch.setattr(Store, "_scan", meanwhile)
+    with events.record() as seen:
+        disk.put("new", bytes(1000))
+    assert [event.fields["entries"] for event in seen] == [2]
+    monkeypatch.undo()
+    assert {entry.key for entry in disk.entries()} == {
+        "new",
+        *(f"key{i}" for i in range(2, 10)),
+    }
 
 
 def test_what_other_processes_wrote_counts_too(tmp_path):

@@ -7,8 +7,10 @@ import pytest
 from onnx import numpy_helper
 
 import tilewright as tw
-from tilewright.base import events
+from tilewright.base import dtypes, events
 from tilewright.driver.compile import text
+from tilewright.frontends.onnx import load
+from tilewright.graph.rules import quantization
 
 RNG = np.random.default_rng(3)
 DOTS = "sapphirerapids"  # has dot products of bytes
@@ -314,3 +316,33 @@ def test_without_dot_products_weights_are_real_numbers_at_compile_time(opset, ax
     want = (x.astype(np.float32) - 3) * np.float32(0.5) @ real
     found = tw.compile(model, threads=1, cache=False, mcpu="x86-64-v3")(x)
     np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+DEQUANTIZED = {
+    "bytes with a scale": ("uint8[4] q, float s", "", True),
+    "of a type that is not asked for": ("int16[4] q, float s", "", False),
+    "to another type": ("uint8[4] q, float s", "<output_dtype = 10>", False),
+    "by a scale of another type": (
+        "uint8[4] q, float16 s",
+        "<output_dtype = 1>",
+        False,
+    ),
+    "in blocks": ("uint8[4] q, float[2] s", "<axis = 0, block_size = 2>", False),
+    "along an axis": ("uint8[4] q, float[4] s", "<axis = 0>", True),
+}
+
+
+@pytest.mark.parametrize("name", DEQUANTIZED)
+def test_what_is_taken_for_quantized_bytes(name: str) -> None:
+    inputs, attributes, taken = DEQUANTIZED[name]
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 23]> g ({inputs}) => (float y) '
+        f"{{ y = DequantizeLinear{attributes}(q, s) }}"
+    )
+    model.graph.output[0].ClearField("type")
+    for info in model.graph.input:
+        info.type.tensor_type.shape.SetInParent()
+    graph = load(model)
+    (value,) = graph.outputs
+    found = quantization.quantized_by(graph, value, (dtypes.uint8, dtypes.int8))
+    assert (found is not None) == taken
