@@ -143,7 +143,7 @@ def test_declaring_twice_the_same_is_fine_and_another_meaning_is_not() -> None:
         (lambda i, o: (None, None, None), "the lowering returned"),
         (
             lambda i, o: hardware_intrinsic("f", i[0].access_ptr("x")),
-            "'x' is no way to access x",
+            "'x' is not a way to access x",
         ),
         (lambda i, o: hardware_intrinsic("f", "nothing"), "an argument is 'nothing'"),
         (

@@ -69,7 +69,7 @@ REFUSED = [
     (
         "transform_layout",
         ("C", "lambda i, j: (i + j,)"),
-        "would lie at one index.*each digit",
+        "would lie at one index.*each part",
     ),
     ("transform_layout", ("C", "lambda i, j: (i - j, j)"), "is in -47..9"),
     (

@@ -352,7 +352,7 @@ def test_an_output_that_is_an_input_is_refused() -> None:
     shift = map_("shift", x, lambda i, j: x[i + 8, j], extents=(8, 8))
     s = Schedule(lower("f", [shift], params=[x], outputs=[x]))
     with pytest.raises(
-        ScheduleError, match="its output is apart from its inputs, found x as both"
+        ScheduleError, match="its output is separate from its inputs, found x as both"
     ):
         s.tensorize("shift.i", COPY)
 
@@ -390,7 +390,7 @@ def test_rows_that_coincide_are_no_tile() -> None:
     s.decompose_reduction("c", "mm.j")
     with pytest.raises(
         ScheduleError,
-        match=r"elements of y are apart, found strides \(0, 1\) in c, where they",
+        match=r"elements of y are distinct, found strides \(0, 1\) in c, where they",
     ):
         s.tensorize("mm.j", ROWS)
 

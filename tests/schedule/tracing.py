@@ -19,7 +19,10 @@ Element = tuple[Buffer, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Event:
-    """One access: kind as in `tree.Access`; step: the reducer and what it changes together."""
+    """One access.
+
+    kind: as in `loops.analysis.access.Access`; step: the reducer and what it changes together.
+    """
 
     kind: str
     element: Element

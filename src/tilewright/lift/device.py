@@ -111,7 +111,7 @@ def operators(dtype: DType) -> Mapping[str, Schema]:
             "MVAdd",
             sizes=2,
             operands=lambda m, n: (mat(m, n), vec(n)),
-            meaning=lambda matrix, v: _over(matrix, lambda row: _sum(row, v)),
+            meaning=lambda matrix, v: _over(matrix, lambda r: _sum(r, v)),
         ),
         Schema(
             "MVMul",

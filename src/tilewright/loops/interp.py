@@ -55,7 +55,9 @@ def check_array(kernel: Kernel, buffer: Buffer, array: Any) -> None:
 
 def _elements(array: Any) -> list[Any]:
     flat = np.ascontiguousarray(array).reshape(-1)
-    return list(flat.tolist()) if array.dtype == INDEX.numpy else list(flat)
+    if array.dtype == INDEX.numpy:
+        return list(flat.tolist())
+    return list(flat)
 
 
 def _undefined(dtype: DType) -> Any:
@@ -68,7 +70,12 @@ def _undefined(dtype: DType) -> Any:
     return dtype.numpy.type(True if dtype.is_bool else float("nan"))
 
 
-def _out_of_range(place: str, axis: int, extent: int, index: Any) -> None:
+def _out_of_range(
+    place: str,
+    axis: int,
+    extent: int,
+    index: Any,
+) -> None:
     raise ExecutionError(
         f"index {index} of dimension {axis} is outside 0..{extent - 1}",
         code="TW-INDEX",

@@ -85,7 +85,12 @@ class Writer:
         self.count += 1
         return f"{prefix}{self.count}"
 
-    def named(self, key: Any, prefix: str, value: Any = None) -> str:
+    def named(
+        self,
+        key: Any,
+        prefix: str,
+        value: Any = None,
+    ) -> str:
         """A name in the source for an object of ours: the value, or else the key itself."""
         name = self.names.get(key)
         if name is None:
@@ -222,7 +227,12 @@ class Writer:
             text if text is not None else self._general(e, children, args)
         )
 
-    def _general(self, e: Expr, children: tuple[Expr, ...], args: list[str]) -> str:
+    def _general(
+        self,
+        e: Expr,
+        children: tuple[Expr, ...],
+        args: list[str],
+    ) -> str:
         """The scalar interpreter's operation on the values."""
         given = [
             f"int64({a})" if c.dtype is INDEX else a for a, c in zip(args, children)
@@ -233,14 +243,16 @@ class Writer:
     def _select(self, e: Select) -> str:
         condition = self.value(e.condition)
         result = self._fresh("t")
-        done, ranges = self.done, self.ranges
+        done = self.done
+        ranges = self.ranges
         for head, arm, holds in (
             (f"if {condition}:", e.then, True),
             ("else:", e.otherwise, False),
         ):
             self.line(head)
             self.depth += 1
-            self.done, self.ranges = dict(done), refine(ranges, e.condition, holds)
+            self.done = dict(done)
+            self.ranges = refine(ranges, e.condition, holds)
             self.line(f"{result} = {self.value(arm)}")
             self.depth -= 1
         self.done, self.ranges = done, ranges

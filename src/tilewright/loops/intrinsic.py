@@ -75,7 +75,7 @@ class Formal:
         """Its address, to be read ("r"), written ("w") or both ("rw")."""
         if mode not in MODES:
             raise InputError(
-                f"{mode!r} is no way to access {self.buffer.name}",
+                f"{mode!r} is not a way to access {self.buffer.name}",
                 hint=f"one of {', '.join(MODES)}",
             )
         return Pointer(self.number, mode)
@@ -157,7 +157,9 @@ class Instance:
     def tensors(self) -> tuple[int, ...]:
         """The tensors that take part, by number: all, or the output where a reduction starts."""
         numbers = tuple(range(len(self.intrinsic.tensors)))
-        return numbers[-1:] if self.part == "reset" else numbers
+        if self.part == "reset":
+            return numbers[-1:]
+        return numbers
 
 
 INTRINSICS: dict[str, TensorIntrinsic] = {}

@@ -77,22 +77,19 @@ def _nest(c: Computation, taken: set[str]) -> Stmt:
     elif scans:
         inner = _scan(c, c.reducer, (scans, reductions), index, values, (env, taken))
     elif _accumulates_in_place(c):
-        start = [
-            Store(t, index[0], i)
-            for t, i in zip(tensors, c.reducer.identity, strict=True)
-        ]
+        initial = zip(tensors, c.reducer.identity, strict=True)
+        start = [Store(t, index[0], identity) for t, identity in initial]
         step = Update(tensors, tuple(index), values, c.reducer)
         inner = block(*start, _around(reductions, step, env))
     else:
         buffers = _accumulators(c, c.reducer, taken)
-        inner = block(
+        step = Update(buffers, _first(buffers), values, c.reducer)
+        accumulated = block(
             _cleared(buffers, c.reducer),
-            _around(
-                reductions, Update(buffers, _first(buffers), values, c.reducer), env
-            ),
+            _around(reductions, step, env),
             _flushed(tensors, index, buffers),
         )
-        inner = _allocated(buffers, inner)
+        inner = _allocated(buffers, accumulated)
     return _around(free, inner, env)
 
 
@@ -176,7 +173,9 @@ def _allocated(buffers: Sequence[Buffer], body: Stmt) -> Stmt:
 
 
 def _as(value: Expr, tensor: Buffer) -> Expr:
-    return value if value.dtype is tensor.dtype else Cast(value, tensor.dtype)
+    if value.dtype is tensor.dtype:
+        return value
+    return Cast(value, tensor.dtype)
 
 
 def _around(dims: Sequence[Dim], body: Stmt, env: dict[Node, Expr]) -> Stmt:
@@ -196,4 +195,6 @@ def _without_zeros(e: Expr) -> Expr:
         return node
 
     whole: Expr = transform(e, tidy)
-    return to_expr(affine(whole)) if whole.dtype is INDEX else whole
+    if whole.dtype is INDEX:
+        return to_expr(affine(whole))
+    return whole

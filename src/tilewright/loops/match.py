@@ -3,7 +3,7 @@
 The nest has to be the description up to names: its loops are the description's dimensions in some
 order, its values the same expressions (operands of commutative operators may be swapped), and each
 tensor of the description lies in one buffer, so that moving along a dimension moves by one stride
-per axis. What does not fit is said by the `Mismatch` of the attempt that came furthest.
+per axis. What does not fit is reported by the `Mismatch` of the attempt that came furthest.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tilewright.loops.operands import (
     FORM,
     VALUES,
     Mismatch,
-    check_apart,
     check_scopes,
+    check_separate,
     operand,
 )
 
@@ -32,7 +32,7 @@ _COMMUTATIVE = (Add, Mul, Min, Max, And, Or)
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """A nest taken apart: its part, loops (around all; around the step), start and step."""
+    """A nest in pieces: its part, loops (around all; around the step), start and step."""
 
     part: str
     outer: tuple[For, ...]
@@ -68,7 +68,8 @@ def _take_apart(intrinsic: TensorIntrinsic, nest: Stmt) -> _Nest:
     elif isinstance(s, Update) and reducer is not None:
         found = _Nest("update", outer, (), None, s)
     elif isinstance(s, Block) and len(s.stmts) == 2 and reducer is not None:
-        start, (inner, step) = s.stmts[0], _peeled(s.stmts[1])
+        start = s.stmts[0]
+        inner, step = _peeled(s.stmts[1])
         if isinstance(start, Store) and isinstance(step, Update):
             found = _Nest("compute", outer, inner, start, step)
     if found is None:
@@ -107,10 +108,12 @@ def _assignments(
     dims = intrinsic.description.dims
     if nest.part == "reset":
         dims = tuple(d for d in dims if d.combine == CC)
-    outer, inner = _longer(nest.outer), _longer(nest.inner)
-    free = (
-        [d for d in dims if d.combine == CC] if nest.start is not None else list(dims)
-    )
+    outer = _longer(nest.outer)
+    inner = _longer(nest.inner)
+    if nest.start is not None:
+        free = [d for d in dims if d.combine == CC]
+    else:
+        free = list(dims)
     bound = [d for d in dims if d not in free]
     for first in _bijections(free, outer, intrinsic.free):
         for second in _bijections(bound, inner, intrinsic.free):
@@ -139,7 +142,8 @@ def _bijections(
         if not loops:
             yield {}
         return
-    d, anything = dims[0], dims[0].var.name in free
+    d = dims[0]
+    anything = dims[0].var.name in free
     options: list[For | None] = [
         f for f in loops if f.trips == d.extent or (anything and f.trips)
     ]
@@ -176,7 +180,8 @@ def _bound(
     names: Mapping[Expr, Expr | None],
 ) -> Match:
     description = intrinsic.description
-    output, reducer = description.outputs[0], description.reducer
+    output = description.outputs[0]
+    reducer = description.reducer
     inner = {f.var for f in (*nest.outer, *nest.inner)}
     if nest.start is not None:
         assert reducer is not None
@@ -191,9 +196,12 @@ def _bound(
     made = (Load(output.tensor, output.index), _written(intrinsic, nest))
     if nest.step is None:
         start = (operand(instance, output.tensor, [made], names, inner),)
-        check_apart(instance, start)
+        check_separate(instance, start)
         return instance, start
-    value = nest.step.value if isinstance(nest.step, Store) else nest.step.values[0]
+    if isinstance(nest.step, Store):
+        value = nest.step.value
+    else:
+        value = nest.step.values[0]
     worst: Mismatch | None = None
     for pairs in _unified(output.value, value, names):
         try:
@@ -207,7 +215,7 @@ def _bound(
                 )
                 for t in intrinsic.tensors
             )
-            check_apart(instance, operands)
+            check_separate(instance, operands)
             check_scopes(instance, operands)
             return instance, operands
         except Mismatch as error:
@@ -222,7 +230,8 @@ def _bound(
 
 def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
     """The place that the nest writes, the same in its start and its step."""
-    reducer, tensor = intrinsic.description.reducer, intrinsic.tensors[-1]
+    reducer = intrinsic.description.reducer
+    tensor = intrinsic.tensors[-1]
     places = []
     if nest.start is not None:
         places.append(Load(nest.start.buffer, nest.start.index))
@@ -286,7 +295,8 @@ def _unified(
     elif (
         type(want) is type(have) and want.dtype is have.dtype and _same_data(want, have)
     ):
-        left, right = want.children(), have.children()
+        left = want.children()
+        right = have.children()
         yield from _all_unified(left, right, names)
         if isinstance(want, _COMMUTATIVE):
             yield from _all_unified(left, right[::-1], names)

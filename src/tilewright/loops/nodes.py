@@ -74,7 +74,9 @@ class For(Stmt):
     @property
     def trips(self) -> int | None:
         """The number of iterations where it is a constant."""
-        return int(self.extent.value.real) if isinstance(self.extent, Const) else None
+        if isinstance(self.extent, Const):
+            return int(self.extent.value.real)
+        return None
 
 
 class Block(Stmt):
@@ -95,8 +97,8 @@ class Update(Stmt):
     """`buffers[indices] = reducer(buffers[indices], values)`: one step of a declared reduction.
 
     One buffer, one index into it and one value per component of the reducer (two for argmax).
-    Because the reducer is associative (and says whether it commutes), iterations that only meet
-    here may be reordered.
+    Because the reducer is associative (and says whether it commutes), iterations that conflict
+    only here may be reordered.
     """
 
     buffers: tuple[Buffer, ...]
@@ -197,7 +199,12 @@ class Kernel:
         return show_kernel(self)
 
 
-def loop(var: Var, extent: int | Expr, body: Stmt, kind: str = "serial") -> For:
+def loop(
+    var: Var,
+    extent: int | Expr,
+    body: Stmt,
+    kind: str = "serial",
+) -> For:
     """A loop over `0 .. extent-1`."""
     return For(
         var, Const(extent, INDEX) if isinstance(extent, int) else extent, kind, body
@@ -209,4 +216,6 @@ def block(*stmts: Stmt) -> Stmt:
     flat: list[Stmt] = []
     for s in stmts:
         flat.extend(s.stmts if isinstance(s, Block) else (s,))
-    return flat[0] if len(flat) == 1 else Block(tuple(flat))
+    if len(flat) == 1:
+        return flat[0]
+    return Block(tuple(flat))

@@ -116,7 +116,8 @@ def _strides(
         d.var: n for d, n in zip(dims, instance.sizes, strict=True)
     }
     free: set[Expr] = {d.var for d in dims if d.var.name in instance.intrinsic.free}
-    number, index = instance.intrinsic.tensors.index(tensor), pair[0].index
+    number = instance.intrinsic.tensors.index(tensor)
+    index = pair[0].index
     strides: list[int] = []
     compact = 1
     for axis in reversed(range(len(index))):
@@ -170,9 +171,10 @@ def _check_alignment(
         )
 
 
-def check_apart(instance: Instance, operands: Sequence[Operand]) -> None:
+def check_separate(instance: Instance, operands: Sequence[Operand]) -> None:
     """Raise Mismatch where elements of the output may share memory, with an input or each other."""
-    intrinsic, out = instance.intrinsic, operands[-1]
+    intrinsic = instance.intrinsic
+    out = operands[-1]
     dims = intrinsic.description.dims
     sizes: dict[Expr, int] = {
         d.var: n for d, n in zip(dims, instance.sizes, strict=True)
@@ -184,14 +186,14 @@ def check_apart(instance: Instance, operands: Sequence[Operand]) -> None:
         if last and stride <= reach:
             raise Mismatch(
                 MACHINE,
-                f"the elements of {intrinsic.tensors[-1].name} are apart, found strides "
+                f"the elements of {intrinsic.tensors[-1].name} are distinct, found strides "
                 f"{out.strides} in {out.buffer.name}, where they coincide",
             )
         reach += last * stride
     if any(o.buffer is operands[-1].buffer for o in operands[:-1]):
         name = operands[-1].buffer.name
         raise Mismatch(
-            MACHINE, f"its output is apart from its inputs, found {name} as both"
+            MACHINE, f"its output is separate from its inputs, found {name} as both"
         )
 
 

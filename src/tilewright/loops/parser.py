@@ -202,18 +202,21 @@ class _Reader:
     def _operator(self, s: Scanner, name: str, value: Expr) -> Reducer:
         if name not in self.operators and name not in STANDARD:
             raise s.refusal(f"unknown operator {name!r}")
-        return (
-            self.operators[name]
-            if name in self.operators
-            else reducer(name, value.dtype)
-        )
+        if name in self.operators:
+            return self.operators[name]
+        return reducer(name, value.dtype)
 
     def _condition(self, s: Scanner) -> Expr:
         condition = expression(s, self.names)
         self._end(s)
         return condition
 
-    def _inside(self, name: str, meaning: Buffer | Var, depth: int) -> Stmt:
+    def _inside(
+        self,
+        name: str,
+        meaning: Buffer | Var,
+        depth: int,
+    ) -> Stmt:
         """The statements below a line that gives a name its meaning."""
         before = self.names
         self.names = {**before, name: meaning}

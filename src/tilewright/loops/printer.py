@@ -45,7 +45,8 @@ def show_units(kernel: Kernel) -> str:
     lines = []
     for unit in postorder(kernel.body):
         if isinstance(unit, Unit) and unit.intrinsic is not None:
-            use, strides = unit.intrinsic, [o.strides for o in unit.operands]
+            use = unit.intrinsic
+            strides = [o.strides for o in unit.operands]
             head = f"{show(unit)} = {use.intrinsic.name} {use.part} {use.sizes} strides {strides}:"
             lines += [head, *("  " + line for line in show(unit.body).split("\n"))]
     return "\n".join(lines)
@@ -63,7 +64,10 @@ def show_place(buffer: Buffer, index: tuple[Expr, ...]) -> str:
 
 
 def _lines(stmt: Stmt, depth: int, notes: Notes) -> Iterator[str]:
-    parts = _for(stmt, notes) if isinstance(stmt, For) else _PRINT[type(stmt)](stmt)
+    if isinstance(stmt, For):
+        parts = _for(stmt, notes)
+    else:
+        parts = _PRINT[type(stmt)](stmt)
     for text, level in parts:
         if isinstance(text, str):
             yield "  " * (depth + level) + text

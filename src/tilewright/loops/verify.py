@@ -142,7 +142,9 @@ def _used(at: Place) -> Iterator[Buffer]:
 def _written(at: Place) -> tuple[Buffer, ...]:
     if isinstance(at.stmt, Store):
         return (at.stmt.buffer,)
-    return at.stmt.buffers if isinstance(at.stmt, Update) else ()
+    if isinstance(at.stmt, Update):
+        return at.stmt.buffers
+    return ()
 
 
 # -- types

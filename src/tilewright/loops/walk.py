@@ -63,7 +63,8 @@ def walk(root: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Place]:
 
 def loops_of(root: Stmt) -> list[For]:
     """The loops of `root` in program order."""
-    found, stack = [], [root]
+    found = []
+    stack = [root]
     while stack:  # as `walk`, without a Place for each: asked again and again
         stmt = stack.pop()
         if isinstance(stmt, For):

@@ -64,7 +64,9 @@ def _declared(rewrite: Callable[..., Any]) -> dict[str, tuple[tuple[type, ...], 
     for p in _signature(rewrite).parameters.values():
         words = str(p.annotation).split(" | ")
         if all(w in _PLAIN for w in words):
-            found[p.name] = tuple(_PLAIN[w] for w in words), p.kind is p.VAR_POSITIONAL
+            types = tuple(_PLAIN[w] for w in words)
+            variadic = p.kind is p.VAR_POSITIONAL
+            found[p.name] = (types, variadic)
     return found
 
 

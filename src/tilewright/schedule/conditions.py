@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 from tilewright.base import dtypes
@@ -79,16 +80,15 @@ class _Reader:
             case ast.Name() | ast.Attribute():
                 return self._named(_word(e))
             case ast.BoolOp(op=op, values=values):
-                parts = [self._truth(v) for v in values]
-                total = parts[0]
-                for part in parts[1:]:
-                    total = (And if isinstance(op, ast.And) else Or)(total, part)
-                return total
+                connective = And if isinstance(op, ast.And) else Or
+                return reduce(connective, map(self._truth, values))
             case ast.UnaryOp(op=ast.Not(), operand=x):
                 return Not(self._truth(x))
             case ast.UnaryOp(op=ast.USub(), operand=x):
                 value = self.expr(x)
-                return -value if isinstance(value, int) else Neg(_scalar(value))
+                if isinstance(value, int):
+                    return -value
+                return Neg(_scalar(value))
             case ast.BinOp(left=a, op=op, right=b) if type(op) in _BINARY:
                 return _BINARY[type(op)](*_alike(self.expr(a), self.expr(b)))
             case ast.Compare(left=left, ops=ops, comparators=rights):
@@ -123,7 +123,8 @@ class _Reader:
         if not isinstance(buffer, Buffer):
             raise ValueError("only buffers have elements")
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
-        return buffer[tuple(as_expr(self.expr(p), INDEX) for p in parts)]
+        place = [as_expr(self.expr(p), INDEX) for p in parts]
+        return buffer[tuple(place)]
 
 
 def _word(e: ast.expr) -> str:

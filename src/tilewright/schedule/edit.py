@@ -52,13 +52,12 @@ def tidy(e: Expr, env: Env) -> Expr:
     once: dict[Any, Any] = {v: const(0) for v in variables(e) if env.get(v) == (0, 0)}
     form = affine(substitute(e, once))
     linear = to_expr(form)
-    if once or any(isinstance(a, FloorDiv | Mod) for a, _ in form.terms):
-        return (
-            linear
-            if all(isinstance(a, Var) for a, _ in form.terms)
-            else simplify(linear, env)
-        )
-    return linear
+    atoms = [atom for atom, _ in form.terms]
+    divides = any(isinstance(a, FloorDiv | Mod) for a in atoms)
+    only_vars = all(isinstance(a, Var) for a in atoms)
+    if only_vars or not (once or divides):
+        return linear
+    return simplify(linear, env)
 
 
 Move = Callable[[Index], tuple[Buffer, Index]]
@@ -77,7 +76,9 @@ def rewrite(
     what becomes of the accesses of a buffer. fors: applied to the rebuilt loop of a variable. The
     indices that change are put in linear form under the bounds `env`.
     """
-    values, moves, fors = values or {}, moves or {}, fors or {}
+    values = values or {}
+    moves = moves or {}
+    fors = fors or {}
     done: dict[Node, Any] = dict(values)
     for node in postorder(root):
         if node in values:
@@ -98,17 +99,28 @@ def rewrite(
 def _rebuilt_loop(
     node: For, done: dict[Node, Any], fors: Mapping[Var, Callable[[For], Stmt]]
 ) -> Stmt:
-    var, extent, body = done[node.var], done[node.extent], done[node.body]
+    var = done[node.var]
+    extent = done[node.extent]
+    body = done[node.body]
     if not isinstance(var, Var):
         var = node.var
-    changed = var is not node.var or extent is not node.extent or body is not node.body
-    new = For(var, extent, node.kind, body) if changed else node
+    header_is_same = var is node.var and extent is node.extent
+    if header_is_same and body is node.body:
+        new = node
+    else:
+        new = For(var, extent, node.kind, body)
     change = fors.get(node.var)
     return new if change is None else change(new)
 
 
-def _moved(old: Node, new: Any, env: Env, moves: Mapping[Buffer, Move]) -> Any:
-    buffer, index = new.buffer, new.index
+def _moved(
+    old: Node,
+    new: Any,
+    env: Env,
+    moves: Mapping[Buffer, Move],
+) -> Any:
+    buffer = new.buffer
+    index = new.index
     move = moves.get(buffer)
     if move is not None:
         buffer, index = move(index)
@@ -125,9 +137,14 @@ def _moved_update(
 ) -> Update:
     if new is old and not any(b in moves for b in new.buffers):
         return new
-    moved = [moves[b](index) if b in moves else (b, index) for b, index in new.targets]
-    indices = tuple(tuple(tidy(i, env) for i in index) for _, index in moved)
-    return Update(tuple(b for b, _ in moved), indices, new.values, new.reducer)
+    buffers = []
+    indices = []
+    for b, index in new.targets:
+        if b in moves:
+            b, index = moves[b](index)
+        buffers.append(b)
+        indices.append(tuple(tidy(i, env) for i in index))
+    return Update(tuple(buffers), tuple(indices), new.values, new.reducer)
 
 
 def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, str]]:
@@ -139,15 +156,19 @@ def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, s
     for place in walk(stmt):
         s = place.stmt
         if isinstance(s, For):
-            table[s.var.name] = fresh(taken, s.var.name + suffix)
-            values[s.var] = Var(table[s.var.name], INDEX)
+            name = fresh(taken, s.var.name + suffix)
+            table[s.var.name] = name
+            values[s.var] = Var(name, INDEX)
         elif isinstance(s, Alloc):
             b = s.buffer
-            table[b.name] = fresh(taken, b.name + suffix)
-            copies[b] = Buffer(table[b.name], b.shape, b.dtype, b.scope)
+            name = fresh(taken, b.name + suffix)
+            table[b.name] = name
+            copies[b] = Buffer(name, b.shape, b.dtype, b.scope)
             moves[b] = _to(copies[b])
     new = rewrite(stmt, {}, values, moves)
-    return (with_allocs(new, copies) if copies else new), table
+    if copies:
+        new = with_allocs(new, copies)
+    return new, table
 
 
 def _to(buffer: Buffer) -> Move:
@@ -175,6 +196,8 @@ def without_alloc(root: Stmt, buffer: Buffer) -> Stmt:
         if isinstance(s, Store | Update):
             return s
         new: Stmt = s.map(lambda c: step(c) if isinstance(c, Stmt) else c)
-        return block(*new.stmts) if isinstance(new, Block) else new
+        if isinstance(new, Block):
+            return block(*new.stmts)
+        return new
 
     return step(root)

@@ -27,8 +27,9 @@ def check_equal(before: Kernel, after: Kernel, seed: int = 0) -> None:
     verify(after)
     rng = np.random.default_rng(seed)
     inputs = [_random(b, rng) for b in before.params]
-    old, new = (_outputs(k, inputs) for k in (before, after))
-    for buffer, want, got in zip(before.outputs, old, new, strict=True):
+    expected = _outputs(before, inputs)
+    found = _outputs(after, inputs)
+    for buffer, want, got in zip(before.outputs, expected, found, strict=True):
         place = _difference(buffer.dtype, want, got)
         if place is not None:
             raise VerifyError(
@@ -56,12 +57,19 @@ def _outputs(kernel: Kernel, inputs: list[Any]) -> list[Any]:
 def _difference(dtype: DType, want: Any, got: Any) -> tuple[int, ...] | None:
     """The index of the first element that differs."""
     if dtype.is_float:
-        a, b = (x.astype(np.float64) for x in (want, got))
-        finite = np.abs(a[np.isfinite(a)])
-        scale = float(finite.max()) if finite.size else 0.0
-        step = TOLERANCE_ULP * float(ml_dtypes.finfo(dtype.numpy).eps) * scale
-        same = (np.abs(a - b) <= step) | (a == b) | (np.isnan(a) & np.isnan(b))
+        ulp = float(ml_dtypes.finfo(dtype.numpy).eps)
+        same = _nearly(want.astype(np.float64), got.astype(np.float64), ulp)
     else:
         same = np.asarray(want == got)
     bad = np.argwhere(~same)
-    return tuple(int(i) for i in bad[0]) if len(bad) else None
+    if len(bad):
+        return tuple(int(i) for i in bad[0])
+    return None
+
+
+def _nearly(a: Any, b: Any, ulp: float) -> Any:
+    finite = np.abs(a[np.isfinite(a)])
+    scale = float(finite.max()) if finite.size else 0.0
+    close = np.abs(a - b) <= TOLERANCE_ULP * ulp * scale
+    both_nan = np.isnan(a) & np.isnan(b)
+    return close | (a == b) | both_nan

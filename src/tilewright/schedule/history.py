@@ -76,7 +76,9 @@ class History:
     @property
     def original(self) -> Kernel:
         """The program before the first step."""
-        return self._before[0] if self._before else self.kernel
+        if self._before:
+            return self._before[0]
+        return self.kernel
 
     def fork(self) -> Self:
         """Another schedule in the same state; nothing is copied."""
@@ -188,13 +190,15 @@ class Marked:
 
     def __str__(self) -> str:
         lines = show_kernel(self.kernel).split("\n")
-        return "\n".join(("> " if _about(x, self.names) else "  ") + x for x in lines)
+        marked = [f"{'>' if _about(x, self.names) else ' '} {x}" for x in lines]
+        return "\n".join(marked)
 
 
 def _subjects(error: ScheduleError) -> frozenset[str]:
     """What stands where an error is, and what its message quotes."""
     quoted = re.findall(r"'([^']+)'", f"{error.where} {error.message}")
-    return frozenset([*quoted, *(error.where or "").replace(",", " ").split()])
+    named = (error.where or "").replace(",", " ").split()
+    return frozenset([*quoted, *named])
 
 
 def _about(line: str, marks: frozenset[str]) -> bool:

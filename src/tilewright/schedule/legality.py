@@ -19,7 +19,12 @@ from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule.tree import find_loop
 
 
-def refuse(primitive: str, loop: str, message: str, hint: str) -> ScheduleError:
+def refuse(
+    primitive: str,
+    loop: str,
+    message: str,
+    hint: str,
+) -> ScheduleError:
     """The error of a primitive that would change the program's meaning."""
     return ScheduleError(f"{primitive}: {message}", where=f"loop {loop}", hint=hint)
 
@@ -49,7 +54,7 @@ def show_pair(a: Access, b: Access) -> str:
     return f"{verb[a.kind]} {a} and {verb[b.kind]} {b}"
 
 
-# The kinds of loops whose iterations may meet in steps of one commutative reduction.
+# The kinds of loops whose iterations may update one element by a commutative reduction.
 MAY_REDUCE = ("vector", "unroll")
 
 
@@ -87,14 +92,16 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
     """Raise ScheduleError if overlapping tiles no longer promise what a loop's kind relies on.
 
     The promise (`loops/analysis/overlap.py`) is about one Store, and about the start of a tile as
-    split wrote it: a rewrite may make two of the one, or take the other apart. The loops that are
+    split wrote it: a rewrite may make two of the one, or split the other. The loops that are
     not serial and have changed are checked again.
     """
     old = {f.var.name: f for f in loops_of(before.body)}
     found = []
     for f in loops_of(after.body):
         was = old.get(f.var.name)
-        if f.kind != "serial" and f is not was and (_tiled(f) or (was and _tiled(was))):
+        if f.kind == "serial" or f is was:
+            continue
+        if _tiled(f) or (was is not None and _tiled(was)):
             found.append(f.var.name)
     check_kinds(after, found, primitive, f"{primitive} before the loop gets its kind")
 
@@ -108,16 +115,16 @@ def _tiled(f: For) -> bool:
 def check_steady(
     around: Iterable[For | If], part: Stmt, primitive: str, loop: str
 ) -> None:
-    """How often statements run must not change when they run apart from others, or with them.
+    """How often statements run must not change when they run separately from others, or with them.
 
     Formally: the extents and conditions of `around` read nothing that `part` writes. Raises
     ScheduleError at the loop.
     """
     for s in around:
         decides = s.extent if isinstance(s, For) else s.condition
-        changed = sorted(
-            {x.buffer.name for x in loads(decides)} & {b.name for b in writes(part)}
-        )
+        read = {x.buffer.name for x in loads(decides)}
+        written = {b.name for b in writes(part)}
+        changed = sorted(read & written)
         if changed:
             what = f"{decides!r} says how often it runs, and {', '.join(changed)} changes there"
             raise refuse(primitive, loop, what, "keep what is inside in one loop")
@@ -129,9 +136,8 @@ def check_one_place(f: For, buffer: Buffer, primitive: str) -> None:
     In another place it is other memory, which may be that of each iteration of a loop further in.
     Raises ScheduleError at the buffer.
     """
-    found = [
-        p for p in walk(f.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
-    ]
+    allocs = [p.stmt for p in walk(f.body) if isinstance(p.stmt, Alloc)]
+    found = [s for s in allocs if s.buffer is buffer]
     if len(found) > 1:
         raise ScheduleError(
             f"{primitive}: it is allocated in {len(found)} places of loop {f.var.name}",
@@ -163,7 +169,8 @@ def check_repeatable(
     x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is stored
     by x before x reads or updates it. Raises ScheduleError; why: what repeats iterations.
     """
-    env, name = environment(kernel.body), f.var.name
+    env = environment(kernel.body)
+    name = f.var.name
     for buffer in shared(f.body):
         late = uncovered(f.body, buffer, env)
         if late is not None:

@@ -77,7 +77,9 @@ class Primitive(Generic[_P, _T]):
     def __get__(self, schedule: Performer, owner: type) -> Callable[_P, _T]: ...
 
     def __get__(self, schedule: Performer | None, owner: type) -> Callable[..., _T]:
-        return self._method if schedule is None else MethodType(self._method, schedule)
+        if schedule is None:
+            return self._method
+        return MethodType(self._method, schedule)
 
     @cached_property
     def _method(self) -> Callable[Concatenate[Performer, _P], _T]:
@@ -95,10 +97,7 @@ class Primitive(Generic[_P, _T]):
         try:
             bound = self._signature.bind(None, *args, **options)
         except TypeError:
-            return (
-                args,
-                options,
-            )  # what is wrong with them is reported when they are applied
+            return args, options  # reported when they are applied
         bound.apply_defaults()
         for name, write in self._as_text.items():
             bound.arguments[name] = write(bound.arguments[name])
@@ -137,4 +136,6 @@ def _without_lost_notes(kernel: Kernel) -> Kernel:
         return kernel
     loops = {s.var.name for s in postorder(kernel.body) if isinstance(s, For)}
     kept = {name: said for name, said in kernel.notes.items() if name in loops}
-    return kernel if len(kept) == len(kernel.notes) else replace(kernel, notes=kept)
+    if len(kept) == len(kernel.notes):
+        return kernel
+    return replace(kernel, notes=kept)

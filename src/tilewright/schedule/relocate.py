@@ -44,7 +44,12 @@ def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
     return buffer, alloc
 
 
-def home_of(buffer: Buffer, alloc: Place, consumer: Place, verb: str) -> Home:
+def home_of(
+    buffer: Buffer,
+    alloc: Place,
+    consumer: Place,
+    verb: str,
+) -> Home:
     """The innermost sequence around the consumer's loop that computes the buffer before it."""
     path = (*consumer.above, consumer.stmt)
     name = buffer.name
@@ -91,8 +96,10 @@ def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
     used = {b for s in home.made for b in reads(s)}
     body = home.place.stmt
     assert isinstance(body, Block)
-    first, last = (body.stmts.index(home.made[n]) for n in (0, -1))
-    if any(buffer in reads(s) for s in body.stmts[first:last] if s not in home.made):
+    first = body.stmts.index(home.made[0])
+    last = body.stmts.index(home.made[-1])
+    others = [s for s in body.stmts[first:last] if s not in home.made]
+    if any(buffer in reads(s) for s in others):
         raise refuse_buffer(
             verb,
             buffer.name,
@@ -123,11 +130,10 @@ def with_parts(
             kept += first
         if s is home.child:
             inside = Place(within.stmt, within.above[1:])
-            s = (
-                inner
-                if s is place.stmt
-                else edit.put(Kernel("", (), (), s), inside, inner).body
-            )
+            if s is place.stmt:
+                s = inner
+            else:
+                s = edit.put(Kernel("", (), (), s), inside, inner).body
         if s not in home.made:
             kept.append(s)
     return edit.put(kernel, home.place, block(*kept))

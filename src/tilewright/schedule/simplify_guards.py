@@ -37,24 +37,30 @@ def simplify_guards(stmt: Stmt, env: Env) -> Stmt:
     these hold; a statement that never runs becomes an empty Block.
     """
     rule = _STATEMENTS.get(type(stmt))
-    return _simple(stmt, env) if rule is None else rule(stmt, env)
+    if rule is None:
+        return _simple(stmt, env)
+    return rule(stmt, env)
 
 
 def _for(s: For, env: Env) -> Stmt:
     n = s.trips
-    body = simplify_guards(
-        s.body, env if n is None else {**env, s.var: (0, max(n - 1, 0))}
-    )
+    if n is not None:
+        env = {**env, s.var: (0, max(n - 1, 0))}
+    body = simplify_guards(s.body, env)
     if isinstance(body, Block) and not body.stmts:
         return body
-    return s if body is s.body else For(s.var, s.extent, s.kind, body)
+    if body is s.body:
+        return s
+    return For(s.var, s.extent, s.kind, body)
 
 
 def _if(s: If, env: Env) -> Stmt:
     condition = _undecided(s.condition, env)
     if isinstance(condition, Const):
         arm = s.then if condition.value else s.otherwise
-        return Block(()) if arm is None else simplify_guards(arm, env)
+        if arm is None:
+            return Block(())
+        return simplify_guards(arm, env)
     then = simplify_guards(s.then, lasting(refine(env, condition)))
     other = s.otherwise
     if other is not None:
@@ -71,7 +77,9 @@ def _block(s: Block, env: Env) -> Stmt:
 
 def _inside(s: Alloc | While, env: Env) -> Stmt:
     body = simplify_guards(s.body, env)
-    return s if body is s.body else s.replace(body=body)
+    if body is s.body:
+        return s
+    return s.replace(body=body)
 
 
 def _simple(s: Stmt, env: Env) -> Stmt:
@@ -112,7 +120,9 @@ def _extreme(e: Min | Max, env: Env) -> Expr:
         if more is None:
             return e
         less = not more
-    return e.lhs if less == isinstance(e, Min) else e.rhs
+    if less == isinstance(e, Min):
+        return e.lhs
+    return e.rhs
 
 
 def _undecided(condition: Expr, env: Env) -> Expr:
@@ -124,13 +134,24 @@ def _undecided(condition: Expr, env: Env) -> Expr:
         parts = [_undecided(x, env) for x in (condition.lhs, condition.rhs)]
         for x, y in (parts, parts[::-1]):
             if isinstance(x, Const):
-                return y if bool(x.value) == isinstance(condition, And) else x
+                if bool(x.value) == isinstance(condition, And):
+                    return y
+                return x
         return type(condition)(*parts)
     if isinstance(condition, Compare) and condition.lhs.dtype is INDEX:
-        return type(condition)(
-            *(to_expr(affine(x)) for x in (condition.lhs, condition.rhs))
-        )
+        lhs = to_expr(affine(condition.lhs))
+        rhs = to_expr(affine(condition.rhs))
+        return type(condition)(lhs, rhs)
     return condition
+
+
+# A comparison `e op 0` is decided where `e - shift` changes its sign.
+_SHIFTS: Mapping[type[Compare], tuple[int, ...]] = {
+    Lt: (0,),
+    Le: (1,),
+    Eq: (0, 1),
+    Ne: (0, 1),
+}
 
 
 def changes(body: Stmt, var: Var, env: Env) -> set[int]:
@@ -142,8 +163,7 @@ def changes(body: Stmt, var: Var, env: Env) -> set[int]:
     found: set[int] = set()
     for condition in _conditions(body):
         form = affine(condition.lhs) - affine(condition.rhs)
-        signs = {Lt: (0,), Le: (1,), Eq: (0, 1), Ne: (0, 1)}[type(condition)]
-        for shift in signs:
+        for shift in _SHIFTS[type(condition)]:
             found |= _edges(Affine(form.terms, form.const - shift), var, env)
     return found
 
@@ -177,7 +197,8 @@ def _edges(form: Affine, var: Var, env: Env) -> set[int]:
             or hi is None
         ):
             return set()
-        lo, hi = lo + min(a * low, a * high), hi + max(a * low, a * high)
+        lo = lo + min(a * low, a * high)
+        hi = hi + max(a * low, a * high)
     if c == 0 or lo is None or hi is None:
         return set()
     if c > 0:

@@ -51,7 +51,10 @@ def slice_nest(
     env = env | {v: (0, part.size - 1) for v, part in slices.items()}
     fors: dict[Var, Callable[[For], Stmt]] = {}
     for v, part in slices.items():
-        guard = None if part.limit is None else inside(values[v], part.limit, env)
+        if part.limit is None:
+            guard = None
+        else:
+            guard = inside(values[v], part.limit, env)
         fors[v] = _shrunk(part.size, guard)
     result: Stmt = edit.rewrite(nest, env, values, moves, fors)
     return result
@@ -69,15 +72,16 @@ def restrict_to_boxes(
 
     In each dimension of a buffer that its box does not fill, one loop of the nest is the index: it
     runs over the box instead, under a guard where the box may leave the loop's range. updates:
-    iterations of that loop may meet as steps of one commutative reduction. moves: as edit.rewrite.
+    iterations of that loop may be steps of one commutative reduction. moves: as edit.rewrite.
     Raises ScheduleError, in the name of `verb`, where a dimension has no such loop.
     """
     env = environment(kernel.body)
     slices: dict[Var, Slice] = {}
     for a in accesses(nest):
         box = boxes.get(a.buffer)
-        for d in () if box is None else _partial(a.buffer, box):
-            assert box is not None
+        if box is None:
+            continue
+        for d in _partial(a.buffer, box):
             f = _part_loop(a, d, box, verb)
             if f is None:
                 continue
@@ -94,13 +98,20 @@ def restrict_to_boxes(
 
 def _partial(buffer: Buffer, box: Region) -> list[int]:
     """The dimensions that the box does not fill."""
-    spans = enumerate(zip(box.base, box.shape, buffer.shape, strict=True))
-    return [
-        d for d, (base, size, extent) in spans if not (is_zero(base) and size == extent)
-    ]
+    partial = []
+    for d, extent in enumerate(buffer.shape):
+        is_whole = is_zero(box.base[d]) and box.shape[d] == extent
+        if not is_whole:
+            partial.append(d)
+    return partial
 
 
-def _part_loop(a: Access, d: int, box: Region, verb: str) -> For | None:
+def _part_loop(
+    a: Access,
+    d: int,
+    box: Region,
+    verb: str,
+) -> For | None:
     """The loop that is the index of `a` in dimension `d`; None where that always is in the box."""
     offset = affine(a.index[d]) - affine(box.base[d])
     if offset.is_const and 0 <= offset.const < box.shape[d]:
@@ -122,15 +133,24 @@ def indexing_loop(a: Access, d: int) -> For | None:
     variable of c, and no other index has v. None where there is no such loop.
     """
     form = affine(a.index[d])
-    own = {f.var: f for f in a.loops}
+    own: dict[Expr, For] = {f.var: f for f in a.loops}
     atoms = [atom for atom, _ in form.terms if not variables(atom).isdisjoint(own)]
-    elsewhere = {v for n, i in enumerate(a.index) if n != d for v in variables(i)}
-    if len(atoms) != 1 or form.coefficient(atoms[0]) != 1 or atoms[0] in elsewhere:
+    if len(atoms) != 1:
         return None
-    return next((f for v, f in own.items() if v is atoms[0]), None)
+    (atom,) = atoms
+    others = (*a.index[:d], *a.index[d + 1 :])
+    elsewhere = any(atom in variables(i) for i in others)
+    if elsewhere or form.coefficient(atom) != 1:
+        return None
+    return own.get(atom)
 
 
-def _check_same(a: Access, d: int, difference: Affine, verb: str) -> None:
+def _check_same(
+    a: Access,
+    d: int,
+    difference: Affine,
+    verb: str,
+) -> None:
     if difference.terms or difference.const:
         raise ScheduleError(
             f"{verb}: dimension {d} of {a} needs another part of the loop than an access before it",
@@ -142,7 +162,7 @@ def _check_same(a: Access, d: int, difference: Affine, verb: str) -> None:
 def _check_separate(
     kernel: Kernel, buffer: Buffer, f: For, verb: str, updates: bool
 ) -> None:
-    """Iterations of a restricted loop run apart: none uses what another one made."""
+    """Iterations of a restricted loop run separately: none uses what another one made."""
     verdict = can_parallelize(kernel, f, None, updates=updates)
     if not verdict:
         raise ScheduleError(
@@ -160,8 +180,8 @@ def _check_private(
 
     Formally, for a buffer allocated in the nest: where iteration v of a sliced loop writes an
     element that is read outside of that loop, this is in an iteration w of another sliced loop,
-    and whenever they meet, v and w are the same iteration of their slices. Raises ScheduleError,
-    in the name of `verb`, for an element that may lack its value.
+    and whenever they conflict, v and w are the same iteration of their slices. Raises
+    ScheduleError, in the name of `verb`, for an element that may lack its value.
     """
     private = allocated(nest)
     found = [a for a in accesses(nest, env) if a.buffer in private]
@@ -184,22 +204,20 @@ def _check_private(
 def _in_step(
     x: Access, y: Access, f: For, slices: Mapping[Var, Slice], env: Env
 ) -> bool:
-    """Whether `y` meets what iteration v of `f` writes in iteration v of a loop's slice only."""
+    """Whether `y` reads what iteration v of `f` writes in iteration v of a loop's slice only."""
     mine = slices[f.var]
     for g in y.loops:
         other = slices.get(g.var)
-        shift = None if other is None else other.start - mine.start
-        if (
-            other is None
-            or other.size != mine.size
-            or shift is None
-            or not shift.is_const
-        ):
+        if other is None or other.size != mine.size:
+            continue
+        shift = other.start - mine.start
+        if not shift.is_const:
             continue
         # Iteration v of f's slice is v of g's: both by the variable of f.
         index = tuple(substitute(i, {g.var: f.var + shift.const}) for i in y.index)
+        first, last = env[f.var]
         lo, hi = (end - shift.const for end in env[g.var])
-        both = env | {f.var: (min(lo, env[f.var][0]), max(hi, env[f.var][1]))}
+        both = env | {f.var: (min(lo, first), max(hi, last))}
         moved = replace(y, index=index, ranges=both)
         agree = agreeing(replace(x, ranges=both), moved, (f.var,))
         if agree is None or f.var in agree:

@@ -29,7 +29,9 @@ class Part:
     @property
     def _stmts(self) -> tuple[Stmt, ...]:
         s = self.place.stmt
-        return s.stmts if isinstance(s, Block) else (s,)
+        if isinstance(s, Block):
+            return s.stmts
+        return (s,)
 
     @property
     def body(self) -> Stmt:
@@ -39,8 +41,9 @@ class Part:
     def put(self, kernel: Kernel, new: Stmt) -> Kernel:
         """`kernel` with another statement in the place of the part."""
         stop = len(self._stmts) if self.stop is None else self.stop
-        whole = block(*self._stmts[: self.start], new, *self._stmts[stop:])
-        return edit.put(kernel, self.place, whole)
+        before = self._stmts[: self.start]
+        after = self._stmts[stop:]
+        return edit.put(kernel, self.place, block(*before, new, *after))
 
 
 def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
@@ -61,9 +64,14 @@ def rebuffered(
     """`kernel` with another buffer in the place of the Alloc's; move: an element's new index."""
     alloc = place.stmt
     assert isinstance(alloc, Alloc)
-    moves: dict[Buffer, edit.Move] = {alloc.buffer: lambda index: (new, move(index))}
-    body = edit.rewrite(alloc, environment(kernel.body), moves=moves)
-    return edit.put(kernel, place, edit.with_allocs(body, {alloc.buffer: new}))
+    old = alloc.buffer
+
+    def moved(index: Index) -> tuple[Buffer, Index]:
+        return new, move(index)
+
+    env = environment(kernel.body)
+    body = edit.rewrite(alloc, env, moves={old: moved})
+    return edit.put(kernel, place, edit.with_allocs(body, {old: new}))
 
 
 def after_writes(
@@ -77,9 +85,8 @@ def after_writes(
         if exists and buffer not in writes(s):
             return Part(Place(s, above))
         if isinstance(s, Block):
-            last = max(
-                (n for n, x in enumerate(s.stmts) if buffer in writes(x)), default=-1
-            )
+            written = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
+            last = max(written, default=-1)
             if (
                 exists
                 and last >= 0
@@ -111,18 +118,19 @@ def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> Part:
     s: Stmt = kernel.body
     above: tuple[Stmt, ...] = ()
     if alloc is not None:
-        s, above = below(alloc.stmt)[0], (*alloc.above, alloc.stmt)
+        s = below(alloc.stmt)[0]
+        above = (*alloc.above, alloc.stmt)
     while True:
         if isinstance(s, Alloc):
             s, above = s.body, (*above, s)
             continue
-        if isinstance(s, Block):
-            hits = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
-            if len(hits) == 1 and isinstance(s.stmts[hits[0]], Alloc):
-                s, above = s.stmts[hits[0]], (*above, s)
-                continue
+        if not isinstance(s, Block):
+            return Part(Place(s, above))
+        hits = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
+        first = s.stmts[hits[0]]
+        if len(hits) > 1 or not isinstance(first, Alloc):
             return Part(Place(s, above), hits[0], hits[-1] + 1)
-        return Part(Place(s, above))
+        s, above = first, (*above, s)
 
 
 def used_as_index(root: Stmt, buffer: Buffer) -> bool:
@@ -151,10 +159,17 @@ def sweep(
     return nest
 
 
-def guarded(point: Index, buffer: Buffer, env: Env, body: Stmt) -> Stmt:
+def guarded(
+    point: Index,
+    buffer: Buffer,
+    env: Env,
+    body: Stmt,
+) -> Stmt:
     """`body` where `point` lies inside `buffer`, as far as bounds do not prove that it does."""
     condition = within(point, buffer, env)
-    return body if condition is None else If(condition, body, None)
+    if condition is None:
+        return body
+    return If(condition, body, None)
 
 
 def within(point: Index, buffer: Buffer, env: intervals.Env) -> Expr | None:

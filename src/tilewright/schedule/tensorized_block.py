@@ -7,6 +7,8 @@ one is no longer what its intrinsic computes, the primitive is refused.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Kernel, Stmt, Unit
@@ -26,7 +28,9 @@ def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
     changed = units - set(_units(before))
     new = {unit: _matched(unit, primitive) for unit in changed}
     new = {old: unit for old, unit in new.items() if unit is not old}
-    return after.with_body(_replaced(after.body, new)) if new else after
+    if new:
+        return after.with_body(_replaced(after.body, new))
+    return after
 
 
 def _units(kernel: Kernel) -> list[Unit]:
@@ -55,5 +59,9 @@ def _replaced(s: Stmt, new: dict[Unit, Unit]) -> Stmt:
         return new[s]
     if not below(s):
         return s
-    rebuilt: Stmt = s.map(lambda c: _replaced(c, new) if isinstance(c, Stmt) else c)
+
+    def child(c: Any) -> Any:
+        return _replaced(c, new) if isinstance(c, Stmt) else c
+
+    rebuilt: Stmt = s.map(child)
     return rebuilt

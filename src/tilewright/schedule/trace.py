@@ -37,7 +37,8 @@ class Trace:
 
     def to_json(self) -> str:
         """One JSON list with an element `[primitive, args, options]` per step."""
-        return json.dumps([[s.primitive, list(s.args), s.options] for s in self.steps])
+        rows = [[s.primitive, list(s.args), s.options] for s in self.steps]
+        return json.dumps(rows)
 
     @staticmethod
     def from_json(text: str) -> Trace:
@@ -45,7 +46,8 @@ class Trace:
         try:
             rows = json.loads(text)
             schema.check(rows, [(schema.Text, [schema.Anything], schema.Object)])
-            return Trace(tuple(Step(p, tuple(args), opts) for p, args, opts in rows))
+            steps = [Step(name, tuple(args), options) for name, args, options in rows]
+            return Trace(tuple(steps))
         except (ValueError, TypeError, RecursionError) as error:
             raise ScheduleError(
                 f"this is not a trace: {error}",

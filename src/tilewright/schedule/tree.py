@@ -1,4 +1,4 @@
-"""Navigating kernels: finding loops and buffers by name, and their accesses.
+"""Navigating kernels: finding loops and buffers by name.
 
 A loop's name and a buffer's name are stable handles; a `Place` is what a name leads to in one
 particular kernel: the statement and its ancestors from the root on.
@@ -6,69 +6,12 @@ particular kernel: the statement and its ancestors from the root on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
-from typing import Any, Literal
 
 from tilewright.base.errors import ScheduleError
-from tilewright.base.names import fresh as fresh
-from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
-from tilewright.ir.node import postorder
-from tilewright.loops.analysis.effects import together
-from tilewright.loops.nodes import (
-    Alloc,
-    For,
-    Kernel,
-    Stmt,
-    Store,
-    Unit,
-    Update,
-)
-from tilewright.loops.walk import Place as Place
-from tilewright.loops.walk import below as below
-from tilewright.loops.walk import loops_of as loops_of
-from tilewright.loops.walk import walk as walk
-
-Env = dict[Any, tuple[int, int]]
-Index = tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One read or write of a buffer, seen from a statement `root` that contains it.
-
-    path: the statements between `root` (included) and the one that accesses, outermost first.
-    together: of an update, all the buffers of its values, if these are one value (see `together`).
-    """
-
-    buffer: Buffer
-    index: Index
-    kind: Literal["load", "store", "update"]
-    reducer: Reducer | None
-    path: tuple[Stmt, ...]
-    together: tuple[Buffer, ...] = ()
-
-    @property
-    def writes(self) -> bool:
-        """Whether the buffer is changed."""
-        return self.kind != "load"
-
-    @property
-    def loops(self) -> tuple[For, ...]:
-        """The loops below the root around the access."""
-        return tuple(s for s in self.path if isinstance(s, For))
-
-    def __str__(self) -> str:
-        return f"{self.buffer.name}[{', '.join(map(repr, self.index))}]"
-
-
-def environment(root: Stmt) -> Env:
-    """The interval of every loop variable of constant extent."""
-    return {
-        f.var: (0, max(f.trips - 1, 0)) for f in loops_of(root) if f.trips is not None
-    }
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Alloc, For, Kernel, Unit
+from tilewright.loops.walk import Place, walk
 
 
 def find_loop(kernel: Kernel, name: str, primitive: str) -> tuple[For, Place]:
@@ -146,45 +89,3 @@ def names(kernel: Kernel) -> set[str]:
         elif isinstance(place.stmt, Alloc):
             found.add(place.stmt.buffer.name)
     return found
-
-
-@lru_cache(maxsize=1 << 14)
-def variables(e: Expr) -> frozenset[Expr]:
-    """The variables an expression depends on; a load in it counts as one (contents may change)."""
-    return frozenset(n for n in postorder(e) if isinstance(n, Var | Load))
-
-
-@lru_cache(maxsize=1 << 14)
-def loads(e: Expr) -> tuple[Load, ...]:
-    """The distinct loads in an expression, those in indices included."""
-    return tuple(n for n in postorder(e) if isinstance(n, Load))
-
-
-def accesses(root: Stmt) -> list[Access]:
-    """Every read and write of `root` in program order; a statement's reads before its write."""
-    found: list[Access] = []
-    for place in walk(root):
-        s, path = place.stmt, place.above
-        for e in s.children():
-            if isinstance(e, Expr):
-                found += [
-                    Access(x.buffer, x.index, "load", None, path) for x in loads(e)
-                ]
-        if isinstance(s, Store):
-            found.append(Access(s.buffer, s.index, "store", None, path))
-        elif isinstance(s, Update):
-            one = together(s, path)
-            found += [
-                Access(b, i, "update", s.reducer, path, one) for b, i in s.targets
-            ]
-    return found
-
-
-def allocated(root: Stmt) -> set[Buffer]:
-    """The buffers that exist only inside `root`."""
-    return {p.stmt.buffer for p in walk(root) if isinstance(p.stmt, Alloc)}
-
-
-def is_zero(e: Expr) -> bool:
-    """Whether an index is the constant 0."""
-    return isinstance(e, Const) and e.value == 0

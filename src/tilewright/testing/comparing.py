@@ -33,7 +33,13 @@ def compare(
             _compare_arrays(np.asarray(got), np.asarray(want), n, rtol, atol)
 
 
-def _compare_arrays(got: Any, want: Any, n: int, rtol: float, atol: float) -> None:
+def _compare_arrays(
+    got: Any,
+    want: Any,
+    n: int,
+    rtol: float,
+    atol: float,
+) -> None:
     assert got.shape == want.shape, (
         f"output {n} has shape {got.shape}, expected {want.shape}"
     )
@@ -44,5 +50,6 @@ def _compare_arrays(got: Any, want: Any, n: int, rtol: float, atol: float) -> No
     if want.dtype.name == "bfloat16":
         rtol = max(rtol, 2**-6)  # two units in the last place, as ONNX's runner has it
     if type(want.dtype.type(0)).__module__ == "ml_dtypes":
-        got, want = got.astype(np.float32), want.astype(np.float32)
+        got = got.astype(np.float32)
+        want = want.astype(np.float32)
     np.testing.assert_allclose(got, want, rtol, atol, err_msg=f"output {n}")

@@ -41,36 +41,40 @@ _COMBINES = ((), (PW,), (PW, PW), (PS,), (PS, PW), (PS, PS))
 def computations(draw: st.DrawFn, name: str = "c") -> Computation:
     """A map, reduction or scan over up to five small dimensions, with strides, pads and clamps."""
     extents = st.integers(1, 4)
-    free = [Dim(Var(n, INDEX), draw(extents)) for n in "ijk"[: draw(st.integers(0, 3))]]
+    dims: tuple[Dim, ...] = ()
+    for n in "ijk"[: draw(st.integers(0, 3))]:
+        dims += (Dim(Var(n, INDEX), draw(extents)),)
     combines = draw(st.sampled_from(_COMBINES))
-    bound = [
-        Dim(Var(n, INDEX), draw(extents), c)
-        for n, c in zip("rs", combines, strict=False)
-    ]
-    dims = (*free, *bound)
+    for n, combine in zip("rs", combines, strict=False):
+        dims += (Dim(Var(n, INDEX), draw(extents), combine),)
     dtype = draw(st.sampled_from(_DTYPES))
     value = draw(_values(dims, dtype, "x", 2))
     if not combines:
-        return Computation(name, dims, (draw(_output("out", dims, value, dtype)),))
+        output = draw(_output("out", dims, value, dtype))
+        return Computation(name, dims, (output,))
     if draw(st.integers(0, 4)) == 0:
         return draw(_arg(name, dims, value))
     accumulator = draw(st.sampled_from([dtype, _WIDER.get(dtype, dtype)]))
-    op: Reducer = reducer(
-        draw(st.sampled_from(["add", "max", "min", "mul"])), accumulator
-    )
+    operator = draw(st.sampled_from(["add", "max", "min", "mul"]))
+    op: Reducer = reducer(operator, accumulator)
     output = draw(_output("out", dims, cast(value, accumulator), dtype))
     return Computation(name, dims, (output,), op)
 
 
 @st.composite
-def _arg(draw: st.DrawFn, name: str, dims: tuple[Dim, ...], value: Expr) -> Computation:
-    op = arg_reducer(
-        draw(st.sampled_from(["argmax", "argmin"])), value.dtype, dtypes.int64
-    )
+def _arg(
+    draw: st.DrawFn,
+    name: str,
+    dims: tuple[Dim, ...],
+    value: Expr,
+) -> Computation:
+    operator = draw(st.sampled_from(["argmax", "argmin"]))
+    op = arg_reducer(operator, value.dtype, dtypes.int64)
     first = draw(_output("extreme", dims, value, value.dtype))
     place = Buffer("place", first.tensor.shape, dtypes.int64)
     last = next(d.var for d in reversed(dims) if d.combine != CC)
-    return Computation(name, dims, (first, Output(place, first.index, last)), op)
+    second = Output(place, first.index, last)
+    return Computation(name, dims, (first, second), op)
 
 
 @st.composite
@@ -114,7 +118,12 @@ def _values(
 
 
 @st.composite
-def _load(draw: st.DrawFn, dims: Sequence[Dim], dtype: DType, name: str) -> Expr:
+def _load(
+    draw: st.DrawFn,
+    dims: Sequence[Dim],
+    dtype: DType,
+    name: str,
+) -> Expr:
     """A tensor of its own, just large enough, or smaller behind a guard (padding)."""
     env = {d.var: (0, d.extent - 1) for d in dims}
     index = tuple(draw(_index(dims)) for _ in range(draw(st.integers(1, 2))))
@@ -129,7 +138,9 @@ def _load(draw: st.DrawFn, dims: Sequence[Dim], dtype: DType, name: str) -> Expr
             inside = And(Le(const(0), i), Lt(i, const(shape[-1])))
             guard = inside if guard is None else And(guard, inside)
     load = Load(Buffer(name, tuple(shape), dtype), index)
-    return load if guard is None else Select(guard, load, const(3, dtype))
+    if guard is None:
+        return load
+    return Select(guard, load, const(3, dtype))
 
 
 @st.composite
@@ -145,7 +156,9 @@ def _index(draw: st.DrawFn, dims: Sequence[Dim]) -> Expr:
         elif form == "mod":
             part = d.var % 2
         i = i + part
-    return i - 1 if draw(st.integers(0, 3)) == 0 else i
+    if draw(st.integers(0, 3)) == 0:
+        return i - 1
+    return i
 
 
 def arrays_for(buffers: Sequence[Buffer], seed: int) -> dict[Buffer, Any]:

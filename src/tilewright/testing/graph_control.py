@@ -18,9 +18,20 @@ from tilewright.testing import graph_ops as ops
 from tilewright.testing.graphs import FLOATS, Array, Builder, Rejected
 
 INSIDE = (
-    ops.unary, ops.unary, ops.binary, ops.binary, ops.where, ops.matmul, ops.softmax,
-    ops.reduction, ops.transpose, ops.concat, ops.slices, ops.residual, ops.squeeze,
-)  # fmt: skip
+    ops.unary,
+    ops.unary,
+    ops.binary,
+    ops.binary,
+    ops.where,
+    ops.matmul,
+    ops.softmax,
+    ops.reduction,
+    ops.transpose,
+    ops.concat,
+    ops.slices,
+    ops.residual,
+    ops.squeeze,
+)
 DEEPEST = 2  # bodies inside of bodies
 KEEP = ("Tanh", "Sigmoid", "Softsign", "Sin")
 
@@ -29,29 +40,37 @@ def branch(b: Builder) -> None:
     """An If on a constant, an input, or something computed; what it makes is of one type."""
     x = b.pick(lambda v: v.dtype in FLOATS)
     condition = _condition(b)
-    count = b.rng.choice((1, 1, 2))
-    bodies = [_body(b, (), lambda inner: _like(inner, [x] * count)) for _ in range(2)]
-    b.control("If", [condition], {"then_branch": bodies[0], "else_branch": bodies[1]})
+    count = b.one_of(1, 1, 2)
+
+    def results(inner: Builder) -> list[Value]:
+        return _like(inner, [x] * count)
+
+    bodies = {
+        "then_branch": _body(b, (), results),
+        "else_branch": _body(b, (), results),
+    }
+    b.control("If", [condition], bodies)
 
 
 def loop(b: Builder) -> None:
     """A Loop whose state keeps its type; it ends by count, by a condition, or by both."""
-    states = [
-        b.pick(lambda v: v.dtype in FLOATS) for _ in range(b.rng.choice((0, 1, 1, 2)))
-    ]
-    trips = np.array(b.rng.choice((0, 1, 2, 3, 3, 5)), np.int64)
-    end = b.rng.choice(("count", "count", "count", "first", "early", "condition"))
+    count_of_states = b.one_of(0, 1, 1, 2)
+    states = [b.pick(lambda v: v.dtype in FLOATS) for _ in range(count_of_states)]
+    trips = np.array(b.one_of(0, 1, 2, 3, 3, 5), np.int64)
+    end = b.one_of("count", "count", "count", "first", "early", "condition")
     first: Value | None = None
     if end == "first":
-        first = b.given(np.array(b.rng.random() < 0.7), b.rng.random() < 0.5)
-    elif end != "count" or b.rng.random() < 0.5:
+        first = b.given(np.array(b.chance(0.7)), b.chance(0.5))
+    elif end != "count" or b.chance(0.5):
         first = b.given(np.array(True))
-    count = None if end == "condition" else b.given(trips, b.rng.random() < 0.6)
-    last = (
-        b.given(trips - 1, b.rng.random() < 0.6)
-        if end in ("early", "condition")
-        else None
-    )
+    if end == "condition":
+        count = None
+    else:
+        count = b.given(trips, b.chance(0.6))
+    if end in ("early", "condition"):
+        last = b.given(trips - 1, b.chance(0.6))
+    else:
+        last = None
     inputs = [_input(b, np.array(0, np.int64)), _input(b, np.array(True))]
     inputs += [_input(b, b.truth[s], s) for s in states]
 
@@ -61,7 +80,8 @@ def loop(b: Builder) -> None:
             again = inner.op("Identity", going)
         else:
             again = inner.op("Less", n, last)
-        return [again, *_like(inner, inputs[2:]), *_scanned(inner, not states)]
+        new_states = _like(inner, inputs[2:])
+        return [again, *new_states, *_scanned(inner, not states)]
 
     body = _body(b, inputs, results)
     b.control("Loop", [count, first, *states], {"body": body})
@@ -72,15 +92,17 @@ def scan(b: Builder) -> None:
     first = b.pick(lambda v: v.dtype in FLOATS and len(v.extents) > 0)
     axis = b.rng.randrange(len(first.extents))
     length = first.extents[axis]
-    sequences, axes = [first], [axis]
-    if b.rng.random() < 0.4:
+    sequences = [first]
+    axes = [axis]
+    if b.chance(0.4):
         rest = b.shape(b.rng.randint(0, 2))
         at = b.rng.randint(0, len(rest))
-        sequences.append(b.leaf((*rest[:at], length, *rest[at:]), first.dtype))
+        shape = (*rest[:at], length, *rest[at:])
+        sequences.append(b.leaf(shape, first.dtype))
         axes.append(at)
-    states = [
-        b.pick(lambda v: v.dtype is first.dtype) for _ in range(b.rng.choice((0, 1, 1)))
-    ]
+    states = []
+    for _ in range(b.one_of(0, 1, 1)):
+        states.append(b.pick(lambda v: v.dtype is first.dtype))
     if not length:
         raise Rejected
     inputs = [_input(b, b.truth[s], s) for s in states]
@@ -89,20 +111,20 @@ def scan(b: Builder) -> None:
         inputs.append(_input(b, item))
 
     def results(inner: Builder) -> list[Value]:
-        return [*_like(inner, inputs[: len(states)]), *_scanned(inner, not states)]
+        new_states = _like(inner, inputs[: len(states)])
+        return [*new_states, *_scanned(inner, not states)]
 
     body = _body(b, inputs, results)
     made = len(body.outputs) - len(states)
     attributes: dict[str, Any] = {"body": body, "num_scan_inputs": len(sequences)}
-    if any(axes) or b.rng.random() < 0.2:
+    if any(axes) or b.chance(0.2):
         attributes["scan_input_axes"] = axes
-    if b.rng.random() < 0.4:
+    if b.chance(0.4):
         attributes["scan_input_directions"] = [b.rng.randint(0, 1) for _ in sequences]
-    if b.rng.random() < 0.4:
-        attributes["scan_output_directions"] = [
-            b.rng.randint(0, 1) for _ in range(made)
-        ]
-    if b.rng.random() < 0.4:
+    if b.chance(0.4):
+        directions = [b.rng.randint(0, 1) for _ in range(made)]
+        attributes["scan_output_directions"] = directions
+    if b.chance(0.4):
         ranks = [len(v.extents) for v in body.outputs[len(states) :]]
         attributes["scan_output_axes"] = [b.rng.randint(0, rank) for rank in ranks]
     b.control("Scan", [*states, *sequences], attributes)
@@ -117,9 +139,12 @@ def _body(b: Builder, inputs: Sequence[Value], results: Any) -> Graph:
         raise Rejected
     around = b.rng.sample(b.values, min(len(b.values), 3))
     inner = b.inside([*around, *(v for v in inputs if v.dtype in FLOATS)])
-    for _ in range(b.rng.choice((1, 1, 2, 3))):
-        nested = b.rng.random() < 0.05
-        piece = b.rng.choice((branch, loop)) if nested else b.rng.choice(INSIDE)
+    for _ in range(b.one_of(1, 1, 2, 3)):
+        nested = b.chance(0.05)
+        if nested:
+            piece = b.one_of(branch, loop)
+        else:
+            piece = b.rng.choice(INSIDE)
         try:
             piece(inner)
         except Rejected:
@@ -144,34 +169,40 @@ def _joined(b: Builder, x: Value) -> Value:
     """It with another value that goes into it, if there is one."""
     try:
         other = b.pick(lambda v: v.dtype is x.dtype and ops.fits(v, x))
-        return b.op(b.rng.choice(("Add", "Mul", "Sub")), x, other)
+        return b.op(b.one_of("Add", "Mul", "Sub"), x, other)
     except Rejected:
         return x
 
 
 def _scanned(b: Builder, least: bool) -> list[Value]:
     """What each iteration leaves, bounded; `least`: one at least."""
-    count = b.rng.choice((1, 1, 2)) if least else b.rng.choice((0, 1, 1))
+    if least:
+        count = b.one_of(1, 1, 2)
+    else:
+        count = b.one_of(0, 1, 1)
     small = [v for v in b.values if v.dtype in FLOATS and len(v.extents) < 4]
     if not small:
         raise Rejected
-    return [b.op(b.rng.choice(KEEP), b.rng.choice(small)) for _ in range(count)]
+    found = []
+    for _ in range(count):
+        name = b.rng.choice(KEEP)
+        found.append(b.op(name, b.rng.choice(small)))
+    return found
 
 
 def _condition(b: Builder) -> Value:
     """A truth value of one element."""
-    way = b.rng.choice(("input", "input", "constant", "computed", "several"))
+    way = b.one_of("input", "input", "constant", "computed", "several")
     if way == "computed":
-        x = b.op(
-            "ReduceMean", b.pick(lambda v: v.dtype in FLOATS and v.extents), keepdims=0
-        )
+        some = b.pick(lambda v: v.dtype in FLOATS and v.extents)
+        x = b.op("ReduceMean", some, keepdims=0)
         ops.far(b.truth[x], x.dtype)
-        return b.op("Greater", x, b.given(np.array(0, _numpy(x))))
+        return b.op("Greater", x, b.scalar(0, x))
     if way == "several":
-        both = [b.given(np.array(b.rng.random() < 0.5), False) for _ in range(2)]
-        return b.op(b.rng.choice(("And", "Or", "Xor")), *both)
-    shape = b.rng.choice(((), (), (1,)))
-    return b.given(np.full(shape, b.rng.random() < 0.5), way == "constant")
+        both = [b.given(np.array(b.chance(0.5)), False) for _ in range(2)]
+        return b.op(b.one_of("And", "Or", "Xor"), *both)
+    shape = b.one_of((), (), (1,))
+    return b.given(np.full(shape, b.chance(0.5)), way == "constant")
 
 
 def _numpy(x: Value) -> Any:

@@ -15,25 +15,27 @@ from tilewright.testing.graphs import Builder, Rejected
 def _image(b: Builder) -> Value:
     """A value [N, C, H, W] of float32 with room for windows of 3; a new input if there is none."""
     try:
-        return b.pick(
-            lambda v: (
-                v.dtype is dtypes.float32
-                and len(v.extents) == 4
-                and min(v.extents[2:]) > 2
-            )
-        )
+        return b.pick(_has_room)
     except Rejected:
         sides = [max(3, min(e, 17)) for e in b.extents[2:]]
-        return b.leaf(
-            (b.rng.choice((1, 1, 2)), b.rng.choice((1, 3, 4, 8)), *sides), fixed=False
-        )
+        batch = b.one_of(1, 1, 2)
+        channels = b.one_of(1, 3, 4, 8)
+        return b.leaf((batch, channels, *sides), fixed=False)
+
+
+def _has_room(v: Value) -> bool:
+    if v.dtype is not dtypes.float32 or len(v.extents) != 4:
+        return False
+    return min(v.extents[2:]) > 2
 
 
 def _convolved(b: Builder, x: Value, channels: int | None = None) -> Value:
     """Padded so that the extents stay."""
-    w = b.leaf((channels or x.extents[1], x.extents[1], 3, 3), x.dtype, fixed=True)
-    y = b.op("Conv", x, w, pads=[1, 1, 1, 1], kernel_shape=[3, 3])
-    return b.op("Mul", y, b.given(np.array(0.25, np.float32)))
+    own = x.extents[1]
+    w = b.leaf((channels or own, own, 3, 3), x.dtype, fixed=True)
+    y = b.op("Conv", x, w, pads=[1] * 4, kernel_shape=[3, 3])
+    scale = b.given(np.array(0.25, np.float32))
+    return b.op("Mul", y, scale)
 
 
 def pooled_then_padded(b: Builder) -> None:
@@ -41,33 +43,30 @@ def pooled_then_padded(b: Builder) -> None:
     x = _image(b)
     attrs: dict[str, Any] = {
         "kernel_shape": [3, 3],
-        "strides": [b.rng.choice((1, 2))] * 2,
+        "strides": [b.one_of(1, 2)] * 2,
     }
-    if b.rng.random() < 0.6:
+    if b.chance(0.6):
         attrs["pads"] = [1, 1, 1, 1]
-    _convolved(
-        b,
-        b.op(b.rng.choice(("MaxPool", "AveragePool")), x, **attrs),
-        b.rng.choice((2, 4)),
-    )
+    pooled = b.op(b.one_of("MaxPool", "AveragePool"), x, **attrs)
+    _convolved(b, pooled, b.one_of(2, 4))
 
 
 def joined_parts(b: Builder) -> None:
     """Parts of tensors side by side: slices, poolings, convolutions, the tensor itself."""
     x = _image(b)
     half = max(1, x.extents[1] // 2)
-    window: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    window: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1] * 4}
     parts = []
     for _ in range(b.rng.randint(2, 3)):
-        way = b.rng.choice(("slice", "pool", "conv", "itself", "unary"))
+        way = b.one_of("slice", "pool", "conv", "itself", "unary")
         if way == "slice":
-            parts.append(b.op("Slice", x, b.ints(0), b.ints(half), b.ints(1)))
+            parts.append(b.slice(x, 0, half, axis=1))
         elif way == "pool":
-            parts.append(b.op(b.rng.choice(("MaxPool", "AveragePool")), x, **window))
+            parts.append(b.op(b.one_of("MaxPool", "AveragePool"), x, **window))
         elif way == "conv":
-            parts.append(_convolved(b, x, b.rng.choice((1, 2, 4))))
+            parts.append(_convolved(b, x, b.one_of(1, 2, 4)))
         elif way == "unary":
-            parts.append(b.op(b.rng.choice(("Relu", "Sigmoid")), x))
+            parts.append(b.op(b.one_of("Relu", "Sigmoid"), x))
         else:
             parts.append(x)
     b.op("Concat", *parts, axis=1)
@@ -80,37 +79,43 @@ def residual_of_parts(b: Builder) -> None:
     if channels < 2:
         raise Rejected
     at = b.rng.randint(1, channels - 1)
-    low = b.op("Slice", x, b.ints(0), b.ints(at), b.ints(1))
-    high = b.op("Slice", x, b.ints(at), b.ints(channels), b.ints(1))
-    parts = [_convolved(b, low), b.op(b.rng.choice(("Relu", "Tanh", "Neg")), high)]
-    b.op("Relu", b.op("Add", x, b.op("Concat", *parts, axis=1)))
+    low = b.slice(x, 0, at, axis=1)
+    high = b.slice(x, at, channels, axis=1)
+    low = _convolved(b, low)
+    high = b.op(b.one_of("Relu", "Tanh", "Neg"), high)
+    changed = b.op("Concat", low, high, axis=1)
+    b.op("Relu", b.op("Add", x, changed))
 
 
 def quantized_chain(b: Builder) -> None:
     """Quantized and back, then a product with quantized weights."""
     x = b.pick(lambda v: v.dtype is dtypes.float32 and 2 <= len(v.extents) <= 4)
     again = _quantized(b, x)
-    if b.rng.random() < 0.5 and again.extents[-1]:
-        w = b.leaf(
-            (again.extents[-1], b.rng.choice((3, 8, 16))), dtypes.int8, fixed=True
-        )
+    if b.chance(0.5) and again.extents[-1]:
+        shape = (again.extents[-1], b.one_of(3, 8, 16))
+        w = b.leaf(shape, dtypes.int8, fixed=True)
         scale = b.given(np.array(0.125, np.float32))
         again = b.op("MatMul", again, b.op("DequantizeLinear", w, scale))
-    b.op(b.rng.choice(("Relu", "Identity")), again)
+    b.op(b.one_of("Relu", "Identity"), again)
 
 
 def _quantized(b: Builder, x: Value) -> Value:
-    kind = b.rng.choice((np.int8, np.uint8))
-    step = 0.0625 * b.rng.choice((1, 2))
-    far(b.truth[x] / step - 0.5 - np.round(b.truth[x] / step - 0.5), x.dtype)
+    kind = b.one_of(np.int8, np.uint8)
+    step = 0.0625 * b.one_of(1, 2)
+    shifted = b.truth[x] / step - 0.5
+    far(shifted - np.round(shifted), x.dtype)
     scale = b.given(np.array(step, np.float32))
-    zero = b.given(np.array(b.rng.choice((0, 3)), kind))
-    return b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
+    zero = b.given(np.array(b.one_of(0, 3), kind))
+    quantized = b.op("QuantizeLinear", x, scale, zero)
+    return b.op("DequantizeLinear", quantized, scale, zero)
 
 
 IDIOMS: dict[str, tuple[Piece, float]] = {
     f.__name__: (f, weight)
     for f, weight in (
-        (pooled_then_padded, 3), (joined_parts, 3), (residual_of_parts, 2), (quantized_chain, 2),
+        (pooled_then_padded, 3),
+        (joined_parts, 3),
+        (residual_of_parts, 2),
+        (quantized_chain, 2),
     )
-}  # fmt: skip
+}

@@ -66,7 +66,8 @@ def setting_of(seed: int) -> Setting:
     rng = random.Random(f"setting {seed}")
     here = [None, None, *(name for name, d in MACHINES.items() if d.target().runs_here)]
     math = rng.choice(("default", "default", "exact", "fast"))
-    machine, threads = rng.choice(here), rng.choice((1, 1, 2, 3))
+    machine = rng.choice(here)
+    threads = rng.choice((1, 1, 2, 3))
     return Setting(
         machine, math, threads, rng.random() < 0.4, rng.choice((0, 0, 0, 0, 2))
     )

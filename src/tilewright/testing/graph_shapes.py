@@ -29,25 +29,30 @@ def reshaped(b: Builder) -> None:
     kept = b.rng.randint(1, len(x.extents) - 1)
     first = _part(b, b.op("Shape", x), 0, kept)
     rest = [b.ints(-1)]
-    if b.rng.random() < 0.4:
+    if b.chance(0.4):
         rest.insert(b.rng.randint(0, 1), b.ints(1))
-    b.op("Reshape", x, b.op("Concat", first, *rest, axis=0))
+    shape = b.op("Concat", first, *rest, axis=0)
+    b.op("Reshape", x, shape)
 
 
 def exchanged(b: Builder) -> None:
     """[A, B, ...] to [A, C, B / C, ...], transposed: heads of an attention."""
     x = b.pick(lambda v: len(v.extents) == 3 and 0 not in v.extents)
-    count = b.rng.choice([n for n in (1, 2, 3, 4) if x.extents[2] % n == 0])
+    width = x.extents[2]
+    count = b.rng.choice([n for n in (1, 2, 3, 4) if width % n == 0])
     lengths = _part(b, b.op("Shape", x), 0, 2)
-    shape = b.op("Concat", lengths, b.ints(count, x.extents[2] // count), axis=0)
-    b.op("Transpose", b.op("Reshape", x, shape), perm=[0, 2, 1, 3])
+    heads = b.ints(count, width // count)
+    shape = b.op("Concat", lengths, heads, axis=0)
+    split = b.op("Reshape", x, shape)
+    b.op("Transpose", split, perm=[0, 2, 1, 3])
 
 
 def expanded(b: Builder) -> None:
     """One tensor as large as another."""
     x = b.pick(lambda v: 0 < len(v.extents) < 5)
-    shape = [e if b.rng.random() < 0.5 else 1 for e in x.extents]
-    small = b.leaf(shape[b.rng.randint(0, len(shape) - 1) :], x.dtype)
+    shape = [e if b.chance(0.5) else 1 for e in x.extents]
+    first = b.rng.randint(0, len(shape) - 1)
+    small = b.leaf(shape[first:], x.dtype)
     b.op("Expand", small, b.op("Shape", x))
 
 
@@ -55,7 +60,7 @@ def filled(b: Builder) -> None:
     """A constant as large as a tensor, added to it."""
     x = b.pick(lambda v: v.dtype is not None and v.dtype.is_float)
     assert x.dtype is not None
-    value = np.array([b.rng.choice((0, 0.5, 2))], x.dtype.numpy)
+    value = np.array([b.one_of(0, 0.5, 2)], x.dtype.numpy)
     b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=value))
 
 
@@ -64,22 +69,35 @@ def positions(b: Builder) -> None:
     x = b.pick(
         lambda v: len(v.extents) > 0 and v.dtype is not None and v.dtype.is_float
     )
-    if math.prod(x.extents) > MAX_ELEMENTS or x.extents[-1] > 100:
+    too_large = math.prod(x.extents) > MAX_ELEMENTS
+    if too_large or x.extents[-1] > 100:
         raise Rejected
     assert x.dtype is not None
-    length = b.op("Gather", b.op("Shape", x), b.given(np.array(-1)), axis=0)
-    places = b.op("Range", b.given(np.array(0)), length, b.given(np.array(1)))
+    shape = b.op("Shape", x)
+    length = b.op("Gather", shape, b.given(np.array(-1)), axis=0)
+    start = b.given(np.array(0))
+    step = b.given(np.array(1))
+    places = b.op("Range", start, length, step)
     b.op("Add", x, b.op("CastLike", places, x))
 
 
-def _part(b: Builder, shape: Value, start: int, end: int) -> Value:
+def _part(
+    b: Builder,
+    shape: Value,
+    start: int,
+    end: int,
+) -> Value:
     return b.op("Slice", shape, b.ints(start), b.ints(end))
 
 
 SHAPES: dict[str, tuple[Piece, float]] = {
     f.__name__: (f, weight)
     for f, weight in (
-        (free_extent, 1.0), (reshaped, 1), (exchanged, 1), (expanded, 0.7), (filled, 0.4),
+        (free_extent, 1.0),
+        (reshaped, 1),
+        (exchanged, 1),
+        (expanded, 0.7),
+        (filled, 0.4),
         (positions, 0.5),
     )
-}  # fmt: skip
+}

@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,31 +28,9 @@ Array = np.ndarray[Any, Any]
 OPSET = 21
 MAX_ELEMENTS = 40_000
 LARGEST = {"f": 200.0, "i": 1e6, "u": 250.0, "b": 1.0}
-EXTENTS = (
-    1,
-    1,
-    2,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    12,
-    13,
-    16,
-    17,
-    24,
-    31,
-    32,
-    33,
-    48,
-    64,
-    65,
-    100,
-)
+# Small ones are more frequent; most are next to a power of two.
+EXTENTS = (1, 1, 2, 2, *range(3, 10), 12, 13, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100)
+_Option = TypeVar("_Option")
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16)
 
 
@@ -96,12 +74,22 @@ class Builder:
         if self.zeros:
             self.extents[0] = 0
 
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self.rng.random() < probability
+
+    def one_of(self, *options: _Option) -> _Option:
+        """One of the options, each as likely."""
+        return self.rng.choice(options)
+
     def shape(self, rank: int | None = None) -> tuple[int, ...]:
         """Extents from the few that this graph uses, and 1."""
-        rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 5)) if rank is None else rank
-        found = [self.rng.choice((*self.extents, 1)) for _ in range(rank)]
+        if rank is None:
+            rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 5))
+        found = [self.one_of(*self.extents, 1) for _ in range(rank)]
         while math.prod(found) > MAX_ELEMENTS // 4:
-            found[found.index(max(found))] = self.rng.choice((1, 2, 3))
+            largest = found.index(max(found))
+            found[largest] = self.one_of(1, 2, 3)
         return tuple(found)
 
     def leaf(
@@ -118,11 +106,12 @@ class Builder:
         elif dtype.is_float:
             array = np.clip(self.noise.standard_normal(tuple(shape)), -2, 2)
         else:
-            array = self.noise.integers(
-                0 if not dtype.is_signed else -4, 5, tuple(shape)
-            )
+            low = -4 if dtype.is_signed else 0
+            array = self.noise.integers(low, 5, tuple(shape))
         array = np.asarray(array).astype(dtype.numpy)
-        return self.given(array, self.rng.random() < 0.4 if fixed is None else fixed)
+        if fixed is None:
+            fixed = self.chance(0.4)
+        return self.given(array, fixed)
 
     def given(self, array: Array, fixed: bool = True) -> Value:
         """A constant, or an input, with these contents."""
@@ -136,9 +125,18 @@ class Builder:
         self.truth[value] = _double(array)
         return value
 
+    def scalar(self, number: float, like: Value, fixed: bool = True) -> Value:
+        """A constant, or an input, of no dimension and the dtype of another value."""
+        assert like.dtype is not None
+        return self.given(np.array(number, like.dtype.numpy), fixed)
+
     def ints(self, *numbers: int) -> Value:
         """A constant int64 vector (axes, a shape)."""
         return self.given(np.array(numbers, np.int64))
+
+    def slice(self, x: Value, start: int, end: int, axis: int) -> Value:
+        """The elements `start .. end-1` along one axis."""
+        return self.op("Slice", x, self.ints(start), self.ints(end), self.ints(axis))
 
     def fresh(self, stem: str) -> str:
         """A name not used yet."""
@@ -149,7 +147,7 @@ class Builder:
         found = [v for v in self.values if accept is None or accept(v)]
         if not found:
             raise Rejected
-        recent = found[-4:] if self.rng.random() < 0.7 else found
+        recent = found[-4:] if self.chance(0.7) else found
         return self.rng.choice(recent)
 
     def floating(self, low: int = 0, high: int = 5) -> Value:
@@ -159,21 +157,19 @@ class Builder:
                 lambda v: v.dtype in FLOATS and low <= len(v.extents) <= high
             )
         except Rejected:
-            return self.leaf(
-                self.shape(self.rng.randint(max(low, 1), high)), fixed=False
-            )
+            rank = self.rng.randint(max(low, 1), high)
+            return self.leaf(self.shape(rank), fixed=False)
 
     def partner(self, x: Value) -> Value:
         """A value that broadcasts with `x`: another one, or a leaf."""
-        if self.rng.random() < 0.6:
+        if self.chance(0.6):
             try:
                 return self.pick(lambda v: v.dtype is x.dtype and _broadcasts(v, x))
             except Rejected:
                 pass
-        shape = [e if self.rng.random() < 0.7 else 1 for e in x.extents]
-        return self.leaf(
-            shape[self.rng.randint(0, len(shape)) if shape else 0 :], x.dtype
-        )
+        shape = [e if self.chance(0.7) else 1 for e in x.extents]
+        first = self.rng.randint(0, len(shape)) if shape else 0
+        return self.leaf(shape[first:], x.dtype)
 
     def op(
         self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any
@@ -225,9 +221,8 @@ class Builder:
 
     def _made(self, op: Operation, arrays: Sequence[Array]) -> None:
         """Take an operator that fits, and its results."""
-        if not all(
-            v in self.truth for v in op.writes
-        ):  # else it gives what is there already
+        new = any(v not in self.truth for v in op.writes)
+        if new:
             self.drafts.append(op)
         for v, a in zip(op.writes, arrays, strict=True):
             self.truth[v] = a
@@ -236,9 +231,14 @@ class Builder:
 
     def _run(self, draft: Operation, made: Sequence[Value]) -> list[Array]:
         op = replace(draft, outputs=tuple(made))
-        known = {v: self.typer.known[v] for v in op.reads if v in self.typer.known}
-        rest = tuple(v for v in op.reads if v not in known)
-        graph = Graph("one", rest, tuple(made), (op,), known)
+        known: dict[Value, Array] = {}
+        inputs = []
+        for v in op.reads:
+            if v in self.typer.known:
+                known[v] = self.typer.known[v]
+            else:
+                inputs.append(v)
+        graph = Graph("one", tuple(inputs), tuple(made), (op,), known)
         feeds = {v.name: self.truth[v] for v in graph.inputs}
         found = interp.evaluate(graph, feeds, float64=True, fallback=self.fallback)
         return [np.asarray(found[v.name]) for v in made]
@@ -247,7 +247,9 @@ class Builder:
         """A Builder of a body, which sees these values; new inputs are inputs of the whole."""
         inner = copy.copy(self)
         inner.typer = self.typer.inner()
-        inner.values, inner.drafts, inner.depth = list(values), [], self.depth + 1
+        inner.values = list(values)
+        inner.drafts = []
+        inner.depth = self.depth + 1
         return inner
 
     def body(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
@@ -268,10 +270,9 @@ class Builder:
         return bare.with_operations(self.drafts)
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
-        """The graph so far, typed: what is known is a constant, what is composed is taken apart."""
-        bare = Graph(
-            "random", tuple(self.inputs), tuple(outputs), (), dict(self.typer.known)
-        )
+        """The graph so far, typed: what is known is a constant, what is composed is decomposed."""
+        constants = dict(self.typer.known)
+        bare = Graph("random", tuple(self.inputs), tuple(outputs), (), constants)
         return bare.with_operations(self.typer.operations)
 
 
@@ -287,12 +288,13 @@ def _fit(value: Value, array: Array) -> bool:
     """Whether a result is moderate and of the inferred type."""
     if not value.static or array.size > MAX_ELEMENTS or array.shape != value.extents:
         return False
-    if array.dtype.kind not in LARGEST or not array.size:
-        return array.dtype.kind in LARGEST
-    return bool(
-        np.isfinite(array).all() and np.abs(array).max() <= LARGEST[array.dtype.kind]
-    )
+    largest = LARGEST.get(array.dtype.kind)
+    if largest is None or not array.size:
+        return largest is not None
+    return bool(np.isfinite(array).all() and np.abs(array).max() <= largest)
 
 
 def _double(array: Array) -> Array:
-    return array.astype(np.float64) if array.dtype == np.float32 else array
+    if array.dtype == np.float32:
+        return array.astype(np.float64)
+    return array

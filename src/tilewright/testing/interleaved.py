@@ -77,23 +77,28 @@ def _for(s: For, lanes: _Lanes) -> Stmt | None:
 def _if(s: If, lanes: _Lanes) -> Stmt | None:
     if loads(s.condition):
         return None
-    arms = [(s.then, s.condition)] + (
-        [] if s.otherwise is None else [(s.otherwise, ~s.condition)]
-    )
-    guards = [c if lanes.guard is None else lanes.guard & c for _, c in arms]
-    found = (
-        _together(a, replace(lanes, guard=g))
-        for (a, _), g in zip(arms, guards, strict=True)
-    )
-    return block(*found)
+    arms = [_arm(s.then, s.condition, lanes)]
+    if s.otherwise is not None:
+        arms.append(_arm(s.otherwise, ~s.condition, lanes))
+    return block(*arms)
+
+
+def _arm(s: Stmt, condition: Expr, lanes: _Lanes) -> Stmt:
+    guard = condition if lanes.guard is None else lanes.guard & condition
+    return _together(s, replace(lanes, guard=guard))
 
 
 def _alloc(s: Alloc, lanes: _Lanes) -> Stmt:
     """Each lane has its own."""
     old = s.buffer
-    new = Buffer(old.name, (max(lanes.n, 1), *old.shape), old.dtype, old.scope)
-    moves: dict[Buffer, edit.Move] = {old: lambda index: (new, (lanes.var, *index))}
-    return Alloc(new, _together(edit.rewrite(s.body, {}, moves=moves), lanes))
+    shape = (max(lanes.n, 1), *old.shape)
+    new = Buffer(old.name, shape, old.dtype, old.scope)
+
+    def own(index: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        return new, (lanes.var, *index)
+
+    body = edit.rewrite(s.body, {}, moves={old: own})
+    return Alloc(new, _together(body, lanes))
 
 
 _RULES: Mapping[type[Stmt], Callable[[Any, _Lanes], Stmt | None]] = {

@@ -54,7 +54,8 @@ def random_program(rng: Random, steps: int = 3) -> n.Lambda:
         for _ in range(2)
     ]
     x, y = (n.Param(name, t) for name, t in zip("xy", types, strict=True))
-    term, t = x, types[0]
+    term = x
+    t = types[0]
     grower = _Grower(rng, {y: types[1]})
     f = grower.function(t, steps)
     body = n.apply(f, term)
@@ -78,7 +79,9 @@ class _Grower:
                 continue
             funs.append(f)
             t = found
-        return n.compose(*funs) if funs else n.as_fun(lambda x: x)
+        if funs:
+            return n.compose(*funs)
+        return n.as_fun(lambda x: x)
 
     def type(self, f: n.Fun, t: Type) -> Type:
         return result(f, (t,), Scope(dict(self.others)))
@@ -98,34 +101,30 @@ class _Grower:
             kinds += [self.vectors, self.zipped, self.zipped, self.named]
         elif isinstance(t.item, Array):
             kinds += [self.rows, self.rows]
-        elif isinstance(t.item, TupleType) and all(
-            isinstance(i, Scalar) for i in t.item.items
-        ):
+        elif isinstance(t.item, TupleType) and _of_scalars(t.item):
             together = Map(self.on_tuple(t.item))
-            return self.rng.choice((together, Unzip >> n.Get(self.rng.randrange(2))))
+            component = Unzip >> n.Get(self.rng.randrange(2))
+            return self.rng.choice((together, component))
         return self.rng.choice(kinds)(t, depth)
 
     # -- scalars and tuples
 
     def on_scalar(self) -> n.Fun:
         c = self.rng.randint(-3, 3)
-        return self.rng.choice(
-            (
-                n.as_fun(lambda x: x + c),
-                n.as_fun(lambda x: x * x - c),
-                n.Builtin("neg"),
-                n.Builtin("relu"),
-                userfun("affine", lambda a: a * c + 1, "int64"),
-            )
+        forms = (
+            n.as_fun(lambda x: x + c),
+            n.as_fun(lambda x: x * x - c),
+            n.Builtin("neg"),
+            n.Builtin("relu"),
+            userfun("affine", lambda a: a * c + 1, "int64"),
         )
+        return self.rng.choice(forms)
 
     def on_tuple(self, t: TupleType) -> n.Fun:
-        if all(isinstance(i, Scalar) for i in t.items) and self.rng.random() < 0.7:
-            return (
-                n.Builtin(self.rng.choice(("add", "max", "sub")))
-                if len(t.items) == 2
-                else n.Get(0)
-            )
+        if _of_scalars(t) and self.rng.random() < 0.7:
+            if len(t.items) == 2:
+                return n.Builtin(self.rng.choice(("add", "max", "sub")))
+            return n.Get(0)
         return n.Get(self.rng.randrange(len(t.items)))
 
     # -- arrays
@@ -135,13 +134,13 @@ class _Grower:
 
     def move(self, t: Array, depth: int) -> n.Fun:
         length = evaluate(t.length, {})
-        divisor = self.rng.choice([d for d in range(1, length + 1) if length % d == 0])
+        divisor = self.rng.choice(_divisors(length))
         size = self.rng.randint(1, length)
-        step = self.rng.choice(
-            [s for s in range(1, length + 1) if (length - size) % s == 0]
-        )
+        steps = [s for s in range(1, length + 1) if (length - size) % s == 0]
+        step = self.rng.choice(steps)
         part = self.rng.randint(1, length)
-        left, right = self.rng.randint(0, 2), self.rng.randint(0, 2)
+        left = self.rng.randint(0, 2)
+        right = self.rng.randint(0, 2)
         return self.rng.choice(
             (
                 Split(divisor),
@@ -179,8 +178,9 @@ class _Grower:
             return self.map(t, depth)
         op = self.rng.choice(("add", "max", "min"))
         length = evaluate(t.length, {})
-        count = self.rng.choice([d for d in range(1, length + 1) if length % d == 0])
-        f, zero = n.Builtin(op), _NEUTRAL[op]
+        count = self.rng.choice(_divisors(length))
+        f = n.Builtin(op)
+        zero = _NEUTRAL[op]
         scaled = n.as_fun(lambda a, x: a + x * 2)
         return self.rng.choice(
             (
@@ -216,18 +216,25 @@ class _Grower:
     def named(self, t: Array, depth: int) -> n.Fun:
         total = Reduce(n.Builtin("add"), 0) >> At(0)
         mapped = Map(self.on_scalar())
-        return self.rng.choice(
-            (
-                n.as_fun(lambda x: let(mapped(x), lambda e: Zip(e, e))),
-                n.as_fun(lambda x: let(total(x), lambda s: x | Map(lambda v: v - s))),
-                n.as_fun(lambda x: x | Map(lambda v: v * total(x))),
-                n.as_fun(lambda x: x | Map(lambda v: Tuple(v, v + 1))),
-            )
+        forms: tuple[Callable[[n.Term], n.Term], ...] = (
+            lambda x: let(mapped(x), lambda e: Zip(e, e)),
+            lambda x: let(total(x), lambda s: x | Map(lambda v: v - s)),
+            lambda x: x | Map(lambda v: v * total(x)),
+            lambda x: x | Map(lambda v: Tuple(v, v + 1)),
         )
+        return n.as_fun(self.rng.choice(forms))
 
 
 def _flat(t: Array) -> bool:
     return isinstance(t.item, Array) and isinstance(t.item.item, Scalar)
+
+
+def _of_scalars(t: TupleType) -> bool:
+    return all(isinstance(item, Scalar) for item in t.items)
+
+
+def _divisors(length: int) -> list[int]:
+    return [d for d in range(1, length + 1) if length % d == 0]
 
 
 def _size(t: Type) -> int:
@@ -263,11 +270,12 @@ def _elementwise(op: str, t: Type) -> n.Fun:
     if isinstance(t, Array):
         return n.as_fun(lambda a, x: Zip(a, x) | Map(_elementwise(op, t.item)))
     if isinstance(t, TupleType):
-        return n.as_fun(
-            lambda a, x: Tuple(
-                *(_elementwise(op, i)(a[k], x[k]) for k, i in enumerate(t.items))
-            )
-        )
+        parts = [_elementwise(op, item) for item in t.items]
+
+        def of_tuples(a: n.Term, x: n.Term) -> n.Term:
+            return Tuple(*(f(a[k], x[k]) for k, f in enumerate(parts)))
+
+        return n.as_fun(of_tuples)
     return n.Builtin(op)
 
 
@@ -285,9 +293,11 @@ def lowered(program: n.Lambda, rng: Random) -> n.Lambda:
         new = part.map(lambda x: body(x, inside) if isinstance(x, n.Part) else x)
         match new:
             case n.Reduce(f, init):
-                return rng.choice((n.Reduce, n.ReduceSeq, n.ReduceSeqUnroll))(f, init)
+                reduction = rng.choice((n.Reduce, n.ReduceSeq, n.ReduceSeqUnroll))
+                return reduction(f, init)
             case n.Scan(f, init):
-                return rng.choice((n.Scan, n.ScanSeq))(f, init)
+                scan = rng.choice((n.Scan, n.ScanSeq))
+                return scan(f, init)
         return new
 
     found = body(program.body, False)

@@ -13,7 +13,8 @@ from typing import Any
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB = 1 << 10
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -76,14 +77,11 @@ def _artifacts() -> tuple[dict[str, bytes], ...]:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # one of them runs a host fallback, which is said
-        executables = [
-            compile_model(source, threads=2, cache=False) for source in sources
-        ]
-    models = [exe.model for exe in executables if isinstance(exe, Executable)]
-    assert any(
-        isinstance(step, HostFallbackStep) for model in models for step in model.steps
-    )
+        )  # one of them runs a host fallback, which is reported
+        compiled = [compile_model(source, threads=2, cache=False) for source in sources]
+    models = [exe.model for exe in compiled if isinstance(exe, Executable)]
+    steps = chain.from_iterable(model.steps for model in models)
+    assert any(isinstance(step, HostFallbackStep) for step in steps)
     return tuple(_members(model) for model in (*models, _copies()))
 
 
@@ -92,7 +90,9 @@ def _dense() -> bytes:
     a = Author("dense")
     a.input("x", float32, (4, 6))
     a.weight("w", np.arange(18, dtype=np.float32).reshape(6, 3))
-    a.output(a.node("Relu", [a.node("MatMul", ["x", "w"], "h")], "y"), float32, (4, 3))
+    product = a.node("MatMul", ["x", "w"], "h")
+    result = a.node("Relu", [product], "y")
+    a.output(result, float32, (4, 3))
     return a.model()
 
 
@@ -100,14 +100,15 @@ def _odd() -> bytes:
     """A model with a host fallback between native calls, and a result of unknown shape."""
     a = Author("odd")
     a.input("x", float32, (5,))
-    a.output(
-        a.node("Unique", [a.node("Exp", ["x"], "e")], "u", sorted=1), float32, (None,)
-    )
+    exponential = a.node("Exp", ["x"], "e")
+    result = a.node("Unique", [exponential], "u", sorted=1)
+    a.output(result, float32, (None,))
     return a.model()
 
 
 def _copies() -> CompiledModel:
-    x, y = Tensor("x", "float32", (3,)), Tensor("y", "string", (2,))
+    x = Tensor("x", "float32", (3,))
+    y = Tensor("y", "string", (2,))
     kept = Slot("object", 0, y)
     steps = (
         CopyStep(Slot("input", 0, x), Slot("arena", 64, x)),
@@ -118,7 +119,12 @@ def _copies() -> CompiledModel:
     )
     constants = np.arange(64, dtype=np.uint8)
     return CompiledModel(
-        (x, y), (x, x, y), steps, constants=constants, arena_bytes=128, object_slots=1
+        (x, y),
+        (x, x, y),
+        steps,
+        constants=constants,
+        arena_bytes=128,
+        object_slots=1,
     )
 
 
@@ -182,7 +188,10 @@ def _damaged_object(rng: Random, members: dict[str, bytes], head: Any) -> str:
         )
         data[at] = rng.choice((0, 1, 0xFF, 0x80, rng.randrange(256)))
         places.append(at)
-    cut = len(data) if rng.random() < 0.9 else rng.randrange(len(data))
+    if rng.random() < 0.9:
+        cut = len(data)
+    else:
+        cut = rng.randrange(len(data))
     members[name] = bytes(data[:cut])
     head["members"][name] = {"size": cut, "digest": digest.of_bytes(members[name])}
     return f"{name} at {places}, {cut} bytes"
@@ -265,9 +274,8 @@ def _read_entry(rng: Random, data: bytes, folder: Path) -> None:
     path = store._path("broken")
     whole = bytearray(path.read_bytes())
     whole[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
-    path.write_bytes(
-        bytes(whole[: rng.choice((len(whole), rng.randrange(len(whole) + 1)))])
-    )
+    kept = rng.choice((len(whole), rng.randrange(len(whole) + 1)))
+    path.write_bytes(bytes(whole[:kept]))
     if store.get("broken") not in (None, data):
         raise AssertionError("a damaged entry was read")
 
@@ -282,11 +290,22 @@ _MACHINE: Final[Mapping[str, Any]] = {
     "vectors": {"capacity": 16384, "bandwidth": 128, "latency": 1, "energy": 1},
     "matrices": {"capacity": 262144, "bandwidth": 256, "latency": 2, "energy": 1},
     "operators": [
-        {"names": ["VVAdd", "VVMul"], "sizes": [32, 128], "lanes": 64, "latency": 4},
-        {"name": "MMMul", "sizes": [64, 64, 64], "issue": 2, "interval": 128, "latency": 20,
-         "energy": 80000},
+        {
+            "names": ["VVAdd", "VVMul"],
+            "sizes": [32, 128],
+            "lanes": 64,
+            "latency": 4,
+        },
+        {
+            "name": "MMMul",
+            "sizes": [64, 64, 64],
+            "issue": 2,
+            "interval": 128,
+            "latency": 20,
+            "energy": 80000,
+        },
     ],
-}  # fmt: skip
+}
 
 
 def _machine(rng: Random) -> tuple[bytes, str]:
@@ -294,18 +313,15 @@ def _machine(rng: Random) -> tuple[bytes, str]:
     data = written(_toml(value))
     if rng.random() < 0.2:
         at = rng.randrange(len(data) + 1)
-        data, damage = (
-            data[:at] + rng.randbytes(2) + data[at:],
-            f"{damage}; bytes at {at}",
-        )
+        data = data[:at] + rng.randbytes(2) + data[at:]
+        damage = f"{damage}; bytes at {at}"
     return data, damage
 
 
 def _toml(value: Any) -> str:
     """The table as TOML; inner ones are inline."""
-    return "".join(
-        f"{json.dumps(name)} = {_inline(part)}\n" for name, part in value.items()
-    )
+    lines = [f"{json.dumps(name)} = {_inline(part)}\n" for name, part in value.items()]
+    return "".join(lines)
 
 
 def _inline(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -40,9 +40,9 @@ def mutated(rng: Random, data: Data, most: int = 3) -> tuple[Data, str]:
 
 def written(text: str) -> bytes:
     """The text of damaged data, as bytes."""
-    return text.replace(f'"{_DEEP}"', "[" * 20_000 + "]" * 20_000).encode(
-        "utf-8", "replace"
-    )
+    nested = "[" * 20_000 + "]" * 20_000
+    whole = text.replace(f'"{_DEEP}"', nested)
+    return whole.encode("utf-8", "replace")
 
 
 def _weighted(rng: Random, places: Sequence[Path]) -> Path:
@@ -59,10 +59,12 @@ def _places(data: Data) -> list[Path]:
         path, value = left.pop()
         if path:
             found.append(path)
+        parts: Iterable[tuple[Any, Any]] = ()
         if isinstance(value, dict):
-            left.extend(((*path, key), part) for key, part in value.items())
+            parts = value.items()
         elif isinstance(value, list):
-            left.extend(((*path, key), part) for key, part in enumerate(value))
+            parts = enumerate(value)
+        left.extend(((*path, key), part) for key, part in parts)
     return sorted(found, key=repr)
 
 
@@ -72,49 +74,84 @@ def _at(data: Data, path: Path) -> Any:
     return data
 
 
-def _retype(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:
-    _at(data, path[:-1])[path[-1]] = copy.deepcopy(rng.choice(ODD))
+def _put(data: Data, path: Path, value: Any) -> None:
+    holder = _at(data, path[:-1])
+    holder[path[-1]] = value
 
 
-def _remove(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:
+def _retype(
+    rng: Random,
+    data: Data,
+    path: Path,
+    places: Sequence[Path],
+) -> None:
+    _put(data, path, copy.deepcopy(rng.choice(ODD)))
+
+
+def _remove(
+    rng: Random,
+    data: Data,
+    path: Path,
+    places: Sequence[Path],
+) -> None:
     del _at(data, path[:-1])[path[-1]]
 
 
-def _double(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:
-    holder, value = _at(data, path[:-1]), copy.deepcopy(_at(data, path))
+def _double(
+    rng: Random,
+    data: Data,
+    path: Path,
+    places: Sequence[Path],
+) -> None:
+    holder = _at(data, path[:-1])
+    value = copy.deepcopy(_at(data, path))
     if isinstance(holder, list):
         holder.insert(rng.randint(0, len(holder)), value)
     else:
-        holder[f"{path[-1]}{rng.choice(('', 's', '_', ' '))}x"] = value
+        between = rng.choice(("", "s", "_", " "))
+        holder[f"{path[-1]}{between}x"] = value
 
 
-def _move(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:
-    _at(data, path[:-1])[path[-1]] = copy.deepcopy(_at(data, rng.choice(places)))
+def _move(
+    rng: Random,
+    data: Data,
+    path: Path,
+    places: Sequence[Path],
+) -> None:
+    other = _at(data, rng.choice(places))
+    _put(data, path, copy.deepcopy(other))
 
 
-def _nudge(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:
+def _nudge(
+    rng: Random,
+    data: Data,
+    path: Path,
+    places: Sequence[Path],
+) -> None:
     """A number a little or much off, a string with a character changed; all else is retyped."""
     value = _at(data, path)
-    holder = _at(data, path[:-1])
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         _retype(rng, data, path, places)
     elif isinstance(value, str):
         at = rng.randint(0, len(value))
-        holder[path[-1]] = (
-            value[:at] + rng.choice(("", "x", "\0", "/", "é", "%")) + value[at + 1 :]
-        )
+        character = rng.choice(("", "x", "\0", "/", "é", "%"))
+        _put(data, path, value[:at] + character + value[at + 1 :])
     else:
         large = value << 40 if isinstance(value, int) else value * 1e30
-        holder[path[-1]] = rng.choice(
-            (value + 1, value - 1, -value, value * 1000, large)
-        )
+        numbers = (value + 1, value - 1, -value, value * 1000, large)
+        _put(data, path, rng.choice(numbers))
 
 
-def _nest(rng: Random, data: Data, path: Path, places: Sequence[Path]) -> None:
+def _nest(
+    rng: Random,
+    data: Data,
+    path: Path,
+    places: Sequence[Path],
+) -> None:
     value = _at(data, path)
     for _ in range(rng.choice((1, 3, 100))):
         value = [value] if rng.random() < 0.5 else {"x": value}
-    _at(data, path[:-1])[path[-1]] = value
+    _put(data, path, value)
 
 
 _CHANGES: Final[tuple[tuple[Callable[..., None], str], ...]] = tuple(

@@ -53,7 +53,9 @@ class Slot:
     def value(self) -> Any:
         """What is there."""
         found = getattr(self.message, self.name)
-        return found if self.index is None else found[self.index]
+        if self.index is None:
+            return found
+        return found[self.index]
 
     def put(self, value: Any) -> None:
         """Another scalar, where it fits the field's type."""
@@ -118,9 +120,9 @@ def _number(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
     """An odd number, one nearby, or one from elsewhere."""
     others = [s.value for s in slots if _kind(s) == "int"]
     near = slot.value + rng.choice((-2, -1, 1, 2))
-    slot.put(
-        rng.choice((rng.choice(INTEGERS), near, slot.value * 2, rng.choice(others)))
-    )
+    odd = rng.choice(INTEGERS)
+    other = rng.choice(others)
+    slot.put(rng.choice((odd, near, slot.value * 2, other)))
 
 
 def _real(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
@@ -129,9 +131,11 @@ def _real(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
 
 def _text(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
     """Another name of the model: an edge goes elsewhere, an operator becomes another."""
-    others = [s.value for s in slots if _kind(s) == "str"]
-    alike = [s.value for s in slots if s.name == slot.name and _kind(s) == "str"]
-    slot.put(rng.choice((rng.choice(alike), rng.choice(others), rng.choice(TEXTS))))
+    texts = [s for s in slots if _kind(s) == "str"]
+    alike = rng.choice([s.value for s in texts if s.name == slot.name])
+    other = rng.choice([s.value for s in texts])
+    odd = rng.choice(TEXTS)
+    slot.put(rng.choice((alike, other, odd)))
 
 
 def _raw(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:

@@ -25,12 +25,16 @@ def _valid() -> Mapping[str, Any]:
     from tilewright.driver.compiled import CompiledGroup, Preparation
 
     pack = Preparation("pack", (0, -1), (4, 8), "float32", 64)
-    stage = CompiledGroup("k", (0, -1), 64, 0, (pack,), b"code", (b"more",), (0,))
+    group = CompiledGroup("k", (0, -1), 64, 0, (pack,), b"code", (b"more",), (0,))
+    header, _, _ = group.to_bytes().partition(b"\n")
     point = Point(("a", "b"), 16, "work", 100, 10, 3, 4, 1, 2.0, 0.5, 1.5, 1.25)
     return {
-        "stage": json.loads(stage.to_bytes().partition(b"\n")[0]),
+        "group": json.loads(header),
         "results": asdict(point),
-        "trace": [["split", ["i", 4], {"names": ["a", "b"]}], ["vectorize", ["b"], {}]],
+        "trace": [
+            ["split", ["i", 4], {"names": ["a", "b"]}],
+            ["vectorize", ["b"], {}],
+        ],
         "derivation": {
             "start": "fun(x: f32[4]) -> x",
             "steps": [{"rule": "id", "at": "/", "n": 2}],
@@ -38,7 +42,7 @@ def _valid() -> Mapping[str, Any]:
     }
 
 
-def _stage(data: bytes, folder: Path) -> None:
+def _group(data: bytes, folder: Path) -> None:
     from tilewright.driver.compiled import CompiledGroup
 
     try:
@@ -73,7 +77,7 @@ def _derivation(data: bytes, folder: Path) -> None:
 
 
 READERS: Final[Mapping[str, Reader]] = {
-    "stage": _stage,
+    "group": _group,
     "results": _results,
     "trace": _trace,
     "derivation": _derivation,

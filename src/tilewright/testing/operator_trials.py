@@ -176,9 +176,8 @@ def _to_version(d: _Draft) -> None:
     for n in reversed(range(len(d.operands))):
         a = d.operands[n]
         name = newest.inputs[min(n, len(newest.inputs) - 1)].name
-        if (
-            n < len(named) and named[n].name == name
-        ) or name not in d.schema.attributes:
+        is_input = n < len(named) and named[n].name == name
+        if is_input or name not in d.schema.attributes:
             continue
         if a is not None and a.ndim <= 1:
             d.attributes[name] = a.tolist()
@@ -187,11 +186,8 @@ def _to_version(d: _Draft) -> None:
         value = d.attributes.pop(formal.name, None)
         if value is None:
             break
-        dtype = (
-            np.int64
-            if isinstance(np.asarray(value).flat[0], np.integer)
-            else np.float32
-        )
+        integral = isinstance(np.asarray(value).flat[0], np.integer)
+        dtype = "int64" if integral else "float32"
         d.operands[n:] = [np.asarray(value, dtype)]
     d.operands = d.operands[: d.schema.max_input]
     d.outputs = d.outputs[: d.schema.max_output]
@@ -201,19 +197,16 @@ def _to_version(d: _Draft) -> None:
 def _formals(d: _Draft) -> list[Any]:
     """The formal parameter of each operand, the variadic one as often as there are operands."""
     formals = list(d.schema.inputs)
-    if (
-        formals
-        and formals[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
-    ):
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    if formals and formals[-1].option == variadic:
         formals += [formals[-1]] * max(0, len(d.operands) - len(formals))
     return formals
 
 
 def _other_types(d: _Draft) -> None:
     """Other element types where they do not fit the version, and often where they do."""
-    allowed = {
-        c.type_param_str: list(c.allowed_type_strs) for c in d.schema.type_constraints
-    }
+    constraints = d.schema.type_constraints
+    allowed = {c.type_param_str: list(c.allowed_type_strs) for c in constraints}
     chosen: dict[str, np.dtype[Any]] = {}
     for n, (formal, a) in enumerate(zip(_formals(d), d.operands, strict=False)):
         if a is None or a.dtype == object or a.dtype.kind in "USO":
@@ -229,14 +222,15 @@ def _other_types(d: _Draft) -> None:
         d.operands[n] = _converted(a, chosen[formal.type_str])
 
 
+_NUMBERS = (
+    "float16 bfloat16 float32 float64 bool "
+    "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+).split()
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
 NUMPY: Final[Mapping[str, np.dtype[Any]]] = {
-    f"tensor({onnx_name})": np.dtype(dtypes.dtype_of(name).numpy)
-    for onnx_name, name in {
-        "float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16",
-        "bool": "bool", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64",
-        "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64",
-    }.items()
-}  # fmt: skip
+    f"tensor({_ONNX_NAMES.get(name, name)})": np.dtype(dtypes.dtype_of(name).numpy)
+    for name in _NUMBERS
+}
 
 
 def _type_string(a: Array) -> str:
@@ -264,12 +258,18 @@ def _other_extents(d: _Draft) -> None:
         return
     old = d.rng.choice(sizes)
     new = d.rng.choice((*EXTENTS, old + 1))
-    alone = d.rng.randrange(len(d.operands)) if d.rng.random() < 0.2 else None
+    if d.rng.random() < 0.2:
+        alone = d.rng.randrange(len(d.operands))
+    else:
+        alone = None
     for n, a in enumerate(d.operands):
         if a is None or alone not in (None, n):
             continue
         shape = [new if e == old else e for e in a.shape]
-        d.operands[n] = np.resize(a, shape) if a.size else np.zeros(shape, a.dtype)
+        if a.size:
+            d.operands[n] = np.resize(a, shape)
+        else:
+            d.operands[n] = np.zeros(shape, a.dtype)
 
 
 def _other_attribute(d: _Draft) -> None:
@@ -312,28 +312,28 @@ def _a_float(d: _Draft, name: str, value: float | None) -> float:
 
 def _text(d: _Draft, name: str, value: bytes | None) -> str | None:
     """A value that one of ONNX's tests of the operator has."""
-    known = {
-        helper.get_attribute_value(a)
-        for case in _cases()[d.schema.name]
-        for a in case.model.graph.node[0].attribute
-        if a.name == name
-    }
-    return d.rng.choice(sorted(known)) if known else None
+    known: set[str] = set()
+    for case in _cases()[d.schema.name]:
+        attributes = case.model.graph.node[0].attribute
+        known |= {helper.get_attribute_value(a) for a in attributes if a.name == name}
+    if known:
+        return d.rng.choice(sorted(known))
+    return None
 
 
 _Types = onnx.defs.OpSchema.AttrType
 CHANGES: Final[Mapping[Any, Any]] = {
-    _Types.INT: _an_int, _Types.INTS: _ints, _Types.FLOAT: _a_float, _Types.STRING: _text,
-}  # fmt: skip
+    _Types.INT: _an_int,
+    _Types.INTS: _ints,
+    _Types.FLOAT: _a_float,
+    _Types.STRING: _text,
+}
 
 
 def _left_out(d: _Draft) -> None:
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
-    places = [
-        n
-        for n, (f, _) in enumerate(zip(_formals(d), d.operands, strict=False))
-        if f.option == optional
-    ]
+    used = _formals(d)[: len(d.operands)]
+    places = [n for n, formal in enumerate(used) if formal.option == optional]
     if places:
         n = d.rng.choice(places)
         d.operands[n] = None
@@ -346,13 +346,12 @@ def _special_values(d: _Draft) -> bool:
     formals = _formals(d)
     fit = []
     for n, (f, a) in enumerate(zip(formals, d.operands, strict=False)):
-        if (
-            a is not None
-            and a.size
-            and (a.dtype.kind == "f" or f.type_str not in SIZES)
-        ):
-            if a.dtype.kind in "fiu" and (a.dtype.kind == "f" or n == 0):
-                fit.append(n)
+        if a is None or not a.size:
+            continue
+        is_float = a.dtype.kind == "f"
+        first_integers = n == 0 and a.dtype.kind in "iu" and f.type_str not in SIZES
+        if is_float or first_integers:
+            fit.append(n)
     fit = [n for n in fit if n in INFINITE.get(d.schema.name, fit)]
     if not fit or d.schema.name in DIVIDES | ROUNDS:
         return False
@@ -365,7 +364,8 @@ def _special_values(d: _Draft) -> bool:
             top = float(np.finfo(a.dtype).max)
             value = d.rng.choice((np.nan, np.inf, -np.inf, -0.0, 0.0, top, -top, 1e-30))
         else:
-            value = d.rng.choice((np.iinfo(a.dtype).min, np.iinfo(a.dtype).max))
+            info = np.iinfo(a.dtype)
+            value = d.rng.choice((info.min, info.max))
         a.flat[d.rng.randrange(a.size)] = value
     d.operands[n] = a
     return True
@@ -382,9 +382,9 @@ def _representable(d: _Draft) -> None:
     """Floats that each integer type has a place for."""
     for n, a in enumerate(d.operands):
         if a is not None and a.dtype.kind in "fV":
-            small = 3 if d.schema.name == "Pow" else 100
-            plain = np.clip(np.nan_to_num(np.abs(a.astype(np.float64))), 0, small)
-            d.operands[n] = plain.astype(a.dtype)
+            largest = 3 if d.schema.name == "Pow" else 100
+            plain = np.nan_to_num(np.abs(a.astype(np.float64)))
+            d.operands[n] = np.clip(plain, 0, largest).astype(a.dtype)
         elif a is not None and d.schema.name == "Pow":
             d.operands[n] = np.clip(a, 0, 3).astype(a.dtype)
 
@@ -396,27 +396,28 @@ def _fits_first(d: _Draft) -> bool:
     first, second = d.operands[:2]
     if first is None or second is None or second.ndim > first.ndim:
         return False
-    return all(
-        n in (1, m) for m, n in zip(first.shape[::-1], second.shape[::-1], strict=False)
-    )
+    pairs = zip(first.shape[::-1], second.shape[::-1], strict=False)
+    return all(n in (1, m) for m, n in pairs)
 
 
 def _model(d: _Draft) -> tuple[Any, Mapping[str, Array]]:
     """Some operands that say how, not what, are constants, as models have them."""
     names = ["" if a is None else f"x{n}" for n, a in enumerate(d.operands)]
-    given, constants, inputs = [], [], {}
+    given = []
+    constants = []
+    inputs = {}
     for n, (name, a) in enumerate(zip(names, d.operands, strict=True)):
         if a is None:
             continue
         kind = helper.np_dtype_to_tensor_dtype(a.dtype)
+        dense = np.ascontiguousarray(a)
         if n and d.rng.random() < 0.5:
-            constants.append(
-                onnx.numpy_helper.from_array(np.ascontiguousarray(a), name)
-            )
-            constants[-1].dims[:] = a.shape
+            constant = onnx.numpy_helper.from_array(dense, name)
+            constant.dims[:] = a.shape
+            constants.append(constant)
         else:
             given.append(helper.make_tensor_value_info(name, kind, a.shape))
-            inputs[name] = np.ascontiguousarray(a).reshape(a.shape)
+            inputs[name] = dense.reshape(a.shape)
     node = helper.make_node(d.schema.name, names, d.outputs, "n")
     for key, value in d.attributes.items():
         kind = d.schema.attributes[key].type.value
@@ -424,4 +425,5 @@ def _model(d: _Draft) -> tuple[Any, Mapping[str, Array]]:
     results = [onnx.ValueInfoProto(name=name) for name in d.outputs if name]
     graph = helper.make_graph([node], "one", given, results, constants)
     opsets = [helper.make_opsetid("", d.schema.since_version)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION), inputs
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    return model, inputs

@@ -57,7 +57,8 @@ def random_case(
     for _ in range(rng.randint(1, 3)):
         b.leaf(b.shape(), dtype, fixed=False)
     wanted = rng.choice(OPERATORS) if operators is None else operators
-    names, weights = list(pieces), [w for _, w in pieces.values()]
+    names = list(pieces)
+    weights = [w for _, w in pieces.values()]
     taken: list[str] = []
     if steering is not None:
         steering.taken = taken
@@ -84,25 +85,29 @@ def case_of(b: Builder) -> Case:
     were asked for: what an importer makes of these hangs on what it is told of shapes.
     """
     inputs = {v.name: a for v, a in b.inputs.items()}
-    if not b.free and not any(op.subgraphs for op in b.drafts):
-        return Case(b.graph(outputs_of(b, b.typer.operations)), inputs)
-    asked = b.asked(tuple(dict.fromkeys(outputs_of(b, b.drafts))))
+    has_bodies = any(op.subgraphs for op in b.drafts)
+    if not b.free and not has_bodies:
+        outputs = outputs_of(b, b.typer.operations)
+        return Case(b.graph(outputs), inputs)
+    outputs = list(dict.fromkeys(outputs_of(b, b.drafts)))
+    asked = b.asked(outputs)
     graph = load(_loosened(b, to_model(asked)))
     if not _runs(b, graph, inputs):
         # An empty result of a body has the rank that its type tells, and here nothing tells it.
         return Case(load(to_model(asked)), inputs)
-    others = [_other(b, graph, inputs) for _ in range(2 if b.free else 0)]
+    more = 2 if b.free else 0
+    others = [_other(b, graph, inputs) for _ in range(more)]
     return Case(graph, inputs, [o for o in others if o is not None])
 
 
 def _loosened(b: Builder, model: Any) -> Any:
     """The ModelProto, which says less of its shapes than is known; extents may be symbols."""
-    if b.free or b.rng.random() < 0.5:
+    if b.free or b.chance(0.5):
         without_shapes(model.graph)
     symbols = {e: f"N{n}" for n, e in enumerate(sorted(b.free))}
     for info in model.graph.input:
         for dim in info.type.tensor_type.shape.dim:
-            if dim.dim_value in symbols and b.rng.random() < 0.8:
+            if dim.dim_value in symbols and b.chance(0.8):
                 dim.dim_param = symbols[dim.dim_value]
     return model
 
@@ -119,16 +124,20 @@ def _other(
     b: Builder, graph: Graph, inputs: Mapping[str, Array]
 ) -> dict[str, Array] | None:
     """Inputs of other extents on which the graph is fit; None where the extents do not go on."""
-    symbols = dict.fromkeys(
-        d for v in graph.inputs for d in v.shape or () if isinstance(d, str)
-    )
-    sizes = {d: b.rng.choice(SIZES) for d in symbols}
+    sizes: dict[str, int] = {}
+    for v in graph.inputs:
+        for d in v.shape or ():
+            if isinstance(d, str) and d not in sizes:
+                sizes[d] = b.rng.choice(SIZES)
     made = {}
     for v in graph.inputs:
         a = inputs[v.name]
         dims = zip(v.shape or (), a.shape, strict=True)
         shape = tuple(sizes[d] if isinstance(d, str) else e for d, e in dims)
-        made[v.name] = np.resize(a, shape) if a.size else np.zeros(shape, a.dtype)
+        if a.size:
+            made[v.name] = np.resize(a, shape)
+        else:
+            made[v.name] = np.zeros(shape, a.dtype)
     return made if _is_fit(b, graph, made) else None
 
 
@@ -137,7 +146,11 @@ def _is_fit(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
 
     def values(given: Mapping[str, Any]) -> dict[str, Array]:
         found = interp.evaluate(
-            static, given, float64=True, fallback=b.fallback, keep=lambda v: True
+            static,
+            given,
+            float64=True,
+            fallback=b.fallback,
+            keep=lambda v: True,
         )
         return {name: np.asarray(a) for name, a in found.items()}
 
@@ -156,10 +169,10 @@ def _is_fit(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
 
 
 def _is_moderate(a: Array) -> bool:
-    kind = a.dtype.kind
-    return kind in LARGEST and bool(
-        not a.size or (np.isfinite(a).all() and np.abs(a).max() <= 10 * LARGEST[kind])
-    )
+    largest = LARGEST.get(a.dtype.kind)
+    if largest is None or not a.size:
+        return largest is not None
+    return bool(np.isfinite(a).all() and np.abs(a).max() <= 10 * largest)
 
 
 def _nudged(b: Builder, a: Array) -> Array:
@@ -174,9 +187,10 @@ def _is_near(a: Array, b: Array) -> bool:
         return False
     if a.dtype.kind != "f":
         return bool((a == b).all())
-    return not a.size or bool(
-        np.abs(a - b).max() <= EASED * max(1.0, float(np.abs(a).max()))
-    )
+    if not a.size:
+        return True
+    scale = max(1.0, float(np.abs(a).max()))
+    return bool(np.abs(a - b).max() <= EASED * scale)
 
 
 def outputs_of(b: Builder, operations: Sequence[Operation]) -> list[Value]:
@@ -185,12 +199,13 @@ def outputs_of(b: Builder, operations: Sequence[Operation]) -> list[Value]:
     made = [v for op in operations for v in op.writes]
     found = [v for v in made if v not in read]
     inner = [v for v in made if v in read]
-    found += b.rng.sample(inner, min(len(inner), b.rng.choice((0, 0, 1, 2))))
-    if b.rng.random() < 0.1 or not found:
+    count = min(len(inner), b.one_of(0, 0, 1, 2))
+    found += b.rng.sample(inner, count)
+    if b.chance(0.1) or not found:
         found.append(b.rng.choice(list(b.inputs)))
-    if b.rng.random() < 0.1:
+    if b.chance(0.1):
         found.append(b.rng.choice(found))
-    if b.rng.random() < 0.05 and b.typer.known:
+    if b.chance(0.05) and b.typer.known:
         found.append(b.rng.choice(list(b.typer.known)))
     b.rng.shuffle(found)
     return found

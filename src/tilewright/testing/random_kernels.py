@@ -28,7 +28,9 @@ def random_kernel(r: random.Random) -> Kernel:
 def plain(computations: Sequence[Computation]) -> Kernel:
     """The plain nests of a row of Computations, of which only the last one's result is returned."""
     made = {o.tensor for c in computations for o in c.outputs}
-    read = dict.fromkeys(b for c in computations for b in c.inputs if b not in made)
+    read: dict[Buffer, None] = {}
+    for c in computations:
+        read |= dict.fromkeys(b for b in c.inputs if b not in made)
     outputs = [o.tensor for o in computations[-1].outputs]
     return lower("p", computations, [*read, *outputs], outputs)
 
@@ -42,7 +44,8 @@ def random_computations(r: random.Random) -> list[Computation]:
         c, source = r.choice(STAGES)(r, n, source)
         computations.append(c)
     h, w = source.shape
-    y, b = Buffer("Y", (h, w), i32), Buffer("B", (w,), i32)
+    y = Buffer("Y", (h, w), i32)
+    b = Buffer("B", (w,), i32)
 
     def last(i: Expr, j: Expr) -> Expr:
         return Max(source[i, j], Sub(b[j], source[i, (w - 1) - j]))
@@ -51,15 +54,18 @@ def random_computations(r: random.Random) -> list[Computation]:
     return computations
 
 
-def _mirrored(r: random.Random, n: int, source: Buffer) -> Made:
-    h, _ = source.shape
+def _map(n: int, source: Buffer, f: Callable[[Expr, Expr], Expr]) -> Made:
     out = Buffer(f"t{n}", source.shape, i32)
-    return map_(f"s{n}", out, lambda i, j: source[i, j] * 3 + source[h - 1 - i, j]), out
+    return map_(f"s{n}", out, f), out
+
+
+def _mirrored(r: random.Random, n: int, source: Buffer) -> Made:
+    last = source.shape[0] - 1
+    return _map(n, source, lambda i, j: source[i, j] * 3 + source[last - i, j])
 
 
 def _scaled(r: random.Random, n: int, source: Buffer) -> Made:
-    out = Buffer(f"t{n}", source.shape, i32)
-    return map_(f"s{n}", out, lambda i, j: source[i, j] * 5 - 2), out
+    return _map(n, source, lambda i, j: source[i, j] * 5 - 2)
 
 
 def _transposed(r: random.Random, n: int, source: Buffer) -> Made:
@@ -70,53 +76,78 @@ def _transposed(r: random.Random, n: int, source: Buffer) -> Made:
 def _product(r: random.Random, n: int, source: Buffer) -> Made:
     h, w = source.shape
     out = Buffer(f"t{n}", source.shape, i32)
-    f = lambda i, j, k: source[i, k] * source[k % h, j]  # noqa: E731
+
+    def f(i: Expr, j: Expr, k: Expr) -> Expr:
+        return source[i, k] * source[k % h, j]
+
     return reduce_(f"s{n}", out, (w,), "add", f), out
 
 
 def _window(r: random.Random, n: int, source: Buffer) -> Made:
     out = Buffer(f"t{n}", source.shape, i32)
-    f = lambda i, j, k: padded(source, (i, j + k - 1), -(2**31))  # noqa: E731
+
+    def f(i: Expr, j: Expr, k: Expr) -> Expr:
+        return padded(source, (i, j + k - 1), -(2**31))
+
     return reduce_(f"s{n}", out, (3,), "max", f), out
 
 
 def _row_sums(r: random.Random, n: int, source: Buffer) -> Made:
     h, w = source.shape
     out = Buffer(f"r{n}", (h, 1), i32)
-    f = lambda i, j: source[i, j]  # noqa: E731
-    c = reduce_(f"s{n}", out, (w,), "add", f, extents=(h,), index=lambda i: (i, 0))
+    c = reduce_(
+        f"s{n}",
+        out,
+        (w,),
+        "add",
+        lambda i, j: source[i, j],
+        extents=(h,),
+        index=lambda i: (i, 0),
+    )
     return c, out
 
 
 def _prefix_sums(r: random.Random, n: int, source: Buffer) -> Made:
     h, w = source.shape
     out = Buffer(f"t{n}", source.shape, i32)
-    f = lambda i, j: source[i, j]  # noqa: E731
-    index = lambda i, j: (i, j)  # noqa: E731
-    return reduce_(
-        f"s{n}", out, (w,), "add", f, extents=(h,), combine=PS, index=index
-    ), out
+    c = reduce_(
+        f"s{n}",
+        out,
+        (w,),
+        "add",
+        lambda i, j: source[i, j],
+        extents=(h,),
+        combine=PS,
+        index=lambda i, j: (i, j),
+    )
+    return c, out
 
 
 def _convolution(r: random.Random, n: int, source: Buffer) -> Made:
     h, w = source.shape
-    s, k, q = r.randint(1, 2), r.randint(1, 3), r.randint(1, 2)
-    out = Buffer(f"t{n}", (h, (w + 1) // s), i32)
+    stride = r.randint(1, 2)
+    size = r.randint(1, 3)
+    dilation = r.randint(1, 2)
+    out = Buffer(f"t{n}", (h, (w + 1) // stride), i32)
 
     def f(i: Expr, j: Expr, u: Expr, v: Expr) -> Expr:
-        return padded(source, (i + u * q - 1, j * s + v - 1), 0) * (
-            cast(u + v, i32) + 1
-        )
+        at = (i + u * dilation - 1, j * stride + v - 1)
+        weight = cast(u + v, i32) + 1
+        return padded(source, at, 0) * weight
 
-    return reduce_(f"s{n}", out, (k, 2), "add", f), out
+    return reduce_(f"s{n}", out, (size, 2), "add", f), out
 
 
 def _pooling(r: random.Random, n: int, source: Buffer) -> Made:
     h, w = source.shape
-    s, k = r.randint(1, 2), r.randint(1, 3)
-    out = Buffer(f"t{n}", ((h + 1) // s, w), i32)
-    f = lambda i, j, k: padded(source, (i * s + k - 1, j), 0)  # noqa: E731
-    return reduce_(f"s{n}", out, (k,), "add", f), out
+    stride = r.randint(1, 2)
+    size = r.randint(1, 3)
+    out = Buffer(f"t{n}", ((h + 1) // stride, w), i32)
+
+    def f(i: Expr, j: Expr, k: Expr) -> Expr:
+        return padded(source, (i * stride + k - 1, j), 0)
+
+    return reduce_(f"s{n}", out, (size,), "add", f), out
 
 
 STAGES: tuple[Callable[[random.Random, int, Buffer], Made], ...] = (

@@ -138,7 +138,9 @@ def _compiled(t: Trial) -> Outputs:
     from tilewright.driver import compile
 
     made = compile(t.model, threads=1, cache=False)(dict(t.inputs))
-    return made if isinstance(made, tuple | list) else [made]
+    if isinstance(made, tuple | list):
+        return made
+    return [made]
 
 
 def _interpreted(t: Trial) -> Outputs:
@@ -158,15 +160,16 @@ def _evaluated(t: Trial, float64: bool) -> Sequence[Any]:
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph import interp
 
-    graph, fallback = load(t.model), OnnxFallback()
+    graph = load(t.model)
+    fallback = OnnxFallback()
     inputs: dict[str, Any] = dict(t.inputs)
     if float64:
         graph = interp.as_float64(graph, fallback)
-        inputs = {n: a.astype(np.float64) if a.dtype == np.float32 else a
-                  for n, a in inputs.items()}  # fmt: skip
-    values: dict[Any, Any] = dict(graph.constants) | {
-        v: inputs[v.name] for v in graph.inputs
-    }
+        for name, a in inputs.items():
+            if a.dtype == np.float32:
+                inputs[name] = a.astype(np.float64)
+    values: dict[Any, Any] = dict(graph.constants)
+    values |= {v: inputs[v.name] for v in graph.inputs}
     for op in graph.operations:
         operands = [None if v is None else values[v] for v in op.inputs]
         found = interp.run_natively(op, operands)
@@ -181,7 +184,12 @@ def _evaluated(t: Trial, float64: bool) -> Sequence[Any]:
 # ------------------------------------------------------------------------------ what is the same
 
 
-def difference(t: Trial, want: Outputs, got: Outputs, other: Outputs = None) -> str:
+def difference(
+    t: Trial,
+    want: Outputs,
+    got: Outputs,
+    other: Outputs = None,
+) -> str:
     """How results differ beyond rounding; empty if not. other: a second opinion on `want`."""
     if want is None or got is None:
         return "no result"
@@ -196,11 +204,18 @@ def difference(t: Trial, want: Outputs, got: Outputs, other: Outputs = None) -> 
 
 
 @np.errstate(invalid="ignore")
-def _differs(t: Trial, want: Array, got: Array, other: Array) -> str:
+def _differs(
+    t: Trial,
+    want: Array,
+    got: Array,
+    other: Array,
+) -> str:
     if want.shape != got.shape:
         return f"shape {got.shape}, expected {want.shape}"
     if want.dtype == object or want.dtype.kind in "USO":
-        return "" if (want == got).all() else "other strings"
+        if (want == got).all():
+            return ""
+        return "other strings"
     name = want.dtype.name
     a, b, c = (_plain(x) for x in (want, got, other))
     if name not in UNITS:
@@ -213,7 +228,8 @@ def _differs(t: Trial, want: Array, got: Array, other: Array) -> str:
         unit = max(UNITS[name], UNITS["float32"]) if coarse else UNITS[name]
         bar = SLACK * unit * scale * np.sqrt(1 + _longest(t))
         bar = bar + 8 * float(noise[np.isfinite(noise)].max(initial=0.0))
-        wrong = ~((np.abs(a - b) <= bar) | (a == b) | (np.isnan(a) & np.isnan(b)))
+        both_nan = np.isnan(a) & np.isnan(b)
+    wrong = ~((np.abs(a - b) <= bar) | (a == b) | both_nan)
     if not wrong.any():
         return ""
     at = tuple(int(i) for i in np.argwhere(wrong)[0])

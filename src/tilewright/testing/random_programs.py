@@ -28,7 +28,8 @@ from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block
 
 i32 = dtypes.int32
 INDICES = 3
-_A, _B = Var("a", i32), Var("b", i32)
+_A = Var("a", i32)
+_B = Var("b", i32)
 # The last value that is not zero: associative, and not commutative.
 LAST = Reducer(
     "last",
@@ -61,7 +62,8 @@ class _Program:
     def __init__(self, r: random.Random) -> None:
         self.r = r
         self.count = 0
-        rows, columns = r.randint(INDICES, 7), r.randint(INDICES, 9)
+        rows = r.randint(INDICES, 7)
+        columns = r.randint(INDICES, 9)
         self.x = Buffer("X", (rows, columns), i32)
         self.b = Buffer("B", (columns,), i32)
         self.at = Buffer("P", (r.randint(1, 6),), INDEX)
@@ -74,9 +76,11 @@ class _Program:
         made: list[tuple[Stmt, list[Buffer]]] = []
         for _ in range(self.r.randint(2, 4)):
             new: list[Buffer] = []
-            if self.r.random() < 0.4 and len(self.targets) < 4:
-                new.append(Buffer(f"T{len(self.targets)}", self._shape(), i32))
-            made.append((block(*map(self._whole, new), self._nest()), new))
+            count = len(self.targets)
+            if self.chance(0.4) and count < 4:
+                new.append(Buffer(f"T{count}", self._shape(), i32))
+            definitions = [self._whole(b) for b in new]
+            made.append((block(*definitions, self._nest()), new))
         body = block()
         for stmt, new in reversed(made):
             body = block(stmt, body)
@@ -85,15 +89,17 @@ class _Program:
         inputs = (self.x, self.b, self.at)
         return Kernel("p", (*inputs, *self.outputs), tuple(self.outputs), body)
 
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self.r.random() < probability
+
     def _shape(self) -> tuple[int, ...]:
-        if self.r.random() < 0.3:
+        if self.chance(0.3):
             return (self.r.randint(INDICES, 9),)
         other = self.r.choice([b.shape for b in self.readable if len(b.shape) == 2])
-        return (
-            other
-            if self.r.random() < 0.6
-            else (self.r.randint(INDICES, 6), self.r.randint(3, 8))
-        )
+        if self.chance(0.6):
+            return other
+        return (self.r.randint(INDICES, 6), self.r.randint(3, 8))
 
     def _whole(self, b: Buffer) -> Stmt:
         """A nest that defines all of an intermediate, which may be used from then on."""
@@ -105,8 +111,10 @@ class _Program:
 
     def _loops(self, extents: tuple[int, ...]) -> dict[Var, int]:
         self.count += 1
-        names = (Var(f"n{self.count}.{'ijkl'[n]}", INDEX) for n in range(len(extents)))
-        return dict(zip(names, extents, strict=True))
+        loops = {}
+        for letter, extent in zip("ijkl", extents, strict=False):
+            loops[Var(f"n{self.count}.{letter}", INDEX)] = extent
+        return loops
 
     def _inner(self, extent: int) -> dict[Var, int]:
         self.count += 1
@@ -122,20 +130,23 @@ class _Program:
     def _box(self, target: Buffer) -> tuple[dict[Var, int], tuple[Expr, ...]]:
         """Loops over a box of the target, at offsets and strides, and where in it they write."""
         r = self.r
-        extents, index = [], []
+        extents = []
+        index = []
         steps = [r.choice([1, 1, 1, 2]) for _ in target.shape]
         starts = [r.choice([0, 0, r.randint(0, 2)]) for _ in target.shape]
         for n, step, start in zip(target.shape, steps, starts, strict=True):
             most = (n - 1 - start) // step + 1
-            some = r.choice([most, most, r.randint(1, most)])
-            extents.append(r.choice([0, 1, 1]) if r.random() < 0.06 else some)
+            extent = r.choice([most, most, r.randint(1, most)])
+            if self.chance(0.06):
+                extent = r.choice([0, 1, 1])
+            extents.append(extent)
         loops = self._loops(tuple(extents))
         for v, step, start in zip(loops, steps, starts, strict=True):
             place = v * step if step > 1 else v
             index.append(place + start if start else place)
-        if r.random() < 0.3:
+        if self.chance(0.3):
             loops = dict(r.sample(list(loops.items()), len(loops)))
-        if r.random() < 0.15:
+        if self.chance(0.15):
             d = r.randrange(len(index))
             index[d] = self._index(loops, target.shape[d])
         return loops, tuple(index)
@@ -149,7 +160,10 @@ class _Program:
         self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
     ) -> Stmt:
         """Reads what it writes: at the same place, or at another one of the same buffer."""
-        own = index if self.r.random() < 0.5 else self._place(target, loops)
+        if self.chance(0.5):
+            own = index
+        else:
+            own = self._place(target, loops)
         value = target[own] * self.r.choice([1, 2]) + self._value(loops)
         return _around(loops, Store(target, index, value))
 
@@ -158,17 +172,19 @@ class _Program:
     ) -> Stmt:
         """Started or not, over one loop or two, inside of the box's loops or in a nest after."""
         r = self.r
-        op = r.choice([*(reducer(n, i32) for n in ("add", "max", "xor")), LAST])
+        commutative = [reducer(name, i32) for name in ("add", "max", "xor")]
+        op = r.choice([*commutative, LAST])
         inner = self._inner(r.choice([0, 1, 2, 3, 3, 4, 4]))
-        if r.random() < 0.3:
+        if self.chance(0.3):
             inner |= self._inner(r.randint(1, 3))
-        step = Update((target,), (index,), (self._value(loops | inner),), op)
+        value = self._value(loops | inner)
+        step = Update((target,), (index,), (value,), op)
         start = Store(target, index, op.identity[0])
         form = r.random()
         if form < 0.25:
-            return _around(
-                {**loops, **inner} if r.random() < 0.5 else {**inner, **loops}, step
-            )
+            inside_first = self.chance(0.5)
+            around = loops | inner if inside_first else inner | loops
+            return _around(around, step)
         if form < 0.7:
             return _around(loops, block(start, _around(inner, step)))
         return block(_renamed(self, loops, start), _around(inner | loops, step))
@@ -178,25 +194,24 @@ class _Program:
     ) -> Stmt:
         """The extreme value and where it is, of which one or both are kept."""
         op = arg_reducer(self.r.choice(["argmax", "argmin"]), i32, i32)
-        others = [
-            b for b in self.targets if b is not target and b.shape == target.shape
-        ]
-        place = (
-            self.r.choice(others)
-            if others
-            else Buffer(f"I{self.count}", target.shape, i32)
-        )
+        alike = [b for b in self.targets if b.shape == target.shape]
+        others = [b for b in alike if b is not target]
+        if others:
+            place = self.r.choice(others)
+        else:
+            place = Buffer(f"I{self.count}", target.shape, i32)
         inner = self._inner(self.r.randint(1, 4))
         (k,) = inner
         both = (target, place)
-        if self.r.random() < 0.5:
+        if self.chance(0.5):
             both = (place, target)
         places = (index, index)
-        if self.r.random() < 0.2:
+        if self.chance(0.2):
             places = (index, self._place(both[1], loops))
-        start = (Store(*at) for at in zip(both, places, op.identity, strict=True))
-        values = (self._value(loops | inner, avoid=both), cast(k, i32))
-        step = _around(inner, Update(both, places, values, op))
+        start = [Store(*at) for at in zip(both, places, op.identity, strict=True)]
+        value = self._value(loops | inner, avoid=both)
+        update = Update(both, places, (value, cast(k, i32)), op)
+        step = _around(inner, update)
         nest = _around(loops, block(*start, step))
         return nest if others else Alloc(place, nest)
 
@@ -207,45 +222,49 @@ class _Program:
         op = self.r.choice([reducer("add", i32), LAST])
         acc = Buffer(f"acc{self.count}", (1,), i32, "register")
         *outer, (v, n) = loops.items()
-        step = Update((acc,), ((const(0),),), (self._value(loops),), op)
-        body = loop(v, n, block(step, Store(target, index, acc[0])))
-        start = Store(acc, (const(0),), op.identity[0])
-        return _around(dict(outer), Alloc(acc, block(start, body)))
+        first = (const(0),)
+        step = Update((acc,), (first,), (self._value(loops),), op)
+        written = Store(target, index, acc[0])
+        body = loop(v, n, block(step, written))
+        start = Store(acc, first, op.identity[0])
+        scan = Alloc(acc, block(start, body))
+        return _around(dict(outer), scan)
 
     def _scatter(
         self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
     ) -> Stmt:
-        """Where another tensor says, so that several iterations may meet."""
+        """Where another tensor says, so that several iterations may write one element."""
         d = self.r.randrange(len(index))
         at = list(index)
         at[d] = self._gathered(loops)
         value = self._value(loops)
-        if self.r.random() < 0.5:
-            return _around(
-                loops, Update((target,), (tuple(at),), (value,), reducer("add", i32))
-            )
-        return _around(loops, Store(target, tuple(at), value))
+        written: Stmt = Store(target, tuple(at), value)
+        if self.chance(0.5):
+            op = reducer("add", i32)
+            written = Update((target,), (tuple(at),), (value,), op)
+        return _around(loops, written)
 
     def _staged(
         self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
     ) -> Stmt:
         """Through a row of the innermost loop, allocated around it."""
         *outer, (v, n) = loops.items()
-        t = Buffer(
-            f"t{self.count}", (max(n, 1),), i32, self.r.choice(["stack", "global"])
-        )
+        scope = self.r.choice(["stack", "global"])
+        t = Buffer(f"t{self.count}", (max(n, 1),), i32, scope)
         first = self._inner(n)
         (u,) = first
-        made = _around(first, Store(t, (u,), self._value(dict(outer) | first)))
+        value = self._value(dict(outer) | first)
+        made = _around(first, Store(t, (u,), value))
         other = self.r.choice([v, n - 1 - v])
-        used = loop(v, n, Store(target, index, t[v] * 2 - t[other]))
+        reader = Store(target, index, t[v] * 2 - t[other])
+        used = loop(v, n, reader)
         return _around(dict(outer), Alloc(t, block(made, used)))
 
     def _guarded(
         self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
     ) -> Stmt:
         other = None
-        if self.r.random() < 0.4:
+        if self.chance(0.4):
             other = Store(target, index, self._value(loops))
         then = Store(target, index, self._value(loops))
         return _around(loops, If(self._condition(loops), then, other))
@@ -257,7 +276,7 @@ class _Program:
         first = Store(target, index, self._value(loops))
         other = self.r.choice(self.targets)
         second = Store(other, self._place(other, loops), self._value(loops))
-        if self.r.random() < 0.4:
+        if self.chance(0.4):
             second = Store(target, index, target[index] + self._value(loops))
         return _around(loops, block(first, second))
 
@@ -265,7 +284,8 @@ class _Program:
 
     def _condition(self, loops: Loops) -> Expr:
         v = self.r.choice(list(loops))
-        tests = [Lt(v, const(self.r.randint(1, 4))), (v % 2).eq(0), self.b[0] < 1]
+        limit = const(self.r.randint(1, 4))
+        tests = [Lt(v, limit), (v % 2).eq(0), self.b[0] < 1]
         return self.r.choice(tests)
 
     def _value(self, loops: Loops, avoid: tuple[Buffer, ...] = ()) -> Expr:
@@ -294,10 +314,10 @@ class _Program:
         index: list[Expr] = []
         for n in b.shape:
             fits = [v for v in free if loops[v] <= n]
-            if fits and self.r.random() < 0.7:
+            if fits and self.chance(0.7):
                 index.append(fits[0])
                 free.remove(fits[0])
-            elif self.r.random() < 0.1:
+            elif self.chance(0.1):
                 index.append(self._gathered(loops))
             else:
                 index.append(self._index(loops, n))
@@ -310,17 +330,17 @@ class _Program:
         """Some index inside of an extent."""
         env = {v: (0, max(n - 1, 0)) for v, n in loops.items()}
         for _ in range(6):
-            e = self.r.choice(_FORMS)(
-                self.r, self.r.choice(list(loops)), self.r.choice(list(loops))
-            )
+            form = self.r.choice(_FORMS)
+            u = self.r.choice(list(loops))
+            v = self.r.choice(list(loops))
+            e = form(self.r, u, v)
             lo, hi = bounds(e, env)
-            if lo is not None and hi is not None and hi - lo < extent:
-                shift = (
-                    self.r.randint(-lo, extent - 1 - hi)
-                    if lo < 0 or hi >= extent
-                    else 0
-                )
-                return e + shift if shift else e
+            if lo is None or hi is None or hi - lo >= extent:
+                continue
+            shift = 0
+            if lo < 0 or hi >= extent:
+                shift = self.r.randint(-lo, extent - 1 - hi)
+            return e + shift if shift else e
         return const(self.r.randrange(extent))
 
 
@@ -337,6 +357,11 @@ def _around(loops: Mapping[Var, int], body: Stmt) -> Stmt:
     return body
 
 
+def _clamped(r: random.Random, u: Var) -> Expr:
+    scaled = u * r.randint(1, 4)
+    return Min(scaled, const(r.randint(1, 6)))
+
+
 _FORMS: tuple[Callable[[random.Random, Var, Var], Expr], ...] = (
     lambda r, u, v: u,
     lambda r, u, v: u + v,
@@ -345,8 +370,8 @@ _FORMS: tuple[Callable[[random.Random, Var, Var], Expr], ...] = (
     lambda r, u, v: const(0) - u,
     lambda r, u, v: u // 2,
     lambda r, u, v: u % 3,
-    lambda r, u, v: Min(u * r.randint(1, 4), const(r.randint(1, 6))) + v,
-    lambda r, u, v: Min(u * r.randint(1, 4), const(r.randint(1, 6))),
+    lambda r, u, v: _clamped(r, u) + v,
+    lambda r, u, v: _clamped(r, u),
     lambda r, u, v: Max(u - r.randint(1, 2), const(0)),
     lambda r, u, v: Min(u + 1, v * 2),
 )

@@ -69,12 +69,17 @@ def _kind(r: random.Random, at: Spot) -> Step:
 
 
 def _specialize(r: random.Random, at: Spot) -> Step:
-    tests = [f"{at.loop} < {r.randint(1, 4)}", f"0 < {at.loop} < {r.randint(2, 6)}"]
-    tests += [f"{at.loop} % 2 == 0", "X[0, 0] < 1", f"not B[0] == 2 or {at.loop} == 1"]
-    tests += [
-        f"Y[0, 0] < {at.loop}",
-        f"Z[{at.loop}, 0] < 1",
-    ]  # which may change meanwhile
+    loop = at.loop
+    tests = [
+        f"{loop} < {r.randint(1, 4)}",
+        f"0 < {loop} < {r.randint(2, 6)}",
+        f"{loop} % 2 == 0",
+        "X[0, 0] < 1",
+        f"not B[0] == 2 or {loop} == 1",
+        # These may change meanwhile.
+        f"Y[0, 0] < {loop}",
+        f"Z[{loop}, 0] < 1",
+    ]
     return Step("specialize", (r.choice(tests), r.choice([None, at.loop])))
 
 
@@ -147,31 +152,38 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
     loops = loops_of(kernel.body)
     if not loops:
         return None
-    allocs = [(p.stmt, p.loops) for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
-    staged = [s.buffer.name for s, loops_around in allocs if loops_around]
-    buffers = [s.buffer.name for s, _ in allocs] + [b.name for b in kernel.params]
+    allocated: list[Buffer] = []
+    staged: list[str] = []
+    for p in walk(kernel.body):
+        if isinstance(p.stmt, Alloc):
+            allocated.append(p.stmt.buffer)
+            if p.loops:
+                staged.append(p.stmt.buffer.name)
+    buffers = [b.name for b in (*allocated, *kernel.params)]
     f = r.choice(loops)
-    made = r.choice([s.buffer for s, _ in allocs] or [*kernel.params])
+    made = r.choice(allocated or [*kernel.params])
     nest = [f]
     while isinstance(nest[-1].body, For):
         nest.append(nest[-1].body)
-    following = loops[loops.index(f) + len(loops_of(f)) :]
+    inside = loops_of(f)
+    following = loops[loops.index(f) + len(inside) :]
     at = Spot(
-        f.var.name,
-        (following or loops)[0].var.name,
-        tuple(g.var.name for g in nest),
-        tuple(g.var.name for g in loops_of(f)),
-        len(sequence(f.body).stmts),
-        r.choice(buffers),
-        r.choice(staged or buffers),
-        made.name,
-        partial(_user, r, loops, made),
+        loop=f.var.name,
+        next=(following or loops)[0].var.name,
+        nest=tuple(g.var.name for g in nest),
+        inside=tuple(g.var.name for g in inside),
+        parts=len(sequence(f.body).stmts),
+        buffer=r.choice(buffers),
+        staged=r.choice(staged or buffers),
+        made=made.name,
+        user=partial(_user, r, loops, made),
     )
     return r.choice(REQUESTS)(r, at)
 
 
 def _user(r: random.Random, loops: Sequence[For], made: Buffer) -> str:
-    users = [g for g in loops if made in reads(g.body) and made not in writes(g.body)]
+    readers = [g for g in loops if made in reads(g.body)]
+    users = [g for g in readers if made not in writes(g.body)]
     return r.choice(users or loops).var.name
 
 
@@ -210,10 +222,9 @@ def random_schedule(
     in anything but a ScheduleError that names it and a place and gives a hint.
     """
     s = Schedule(kernel)
+    candidates = 1 if met is None else CANDIDATES
     for _ in range(tries):
-        asked = [
-            random_step(r, s.kernel) for _ in range(1 if met is None else CANDIDATES)
-        ]
+        asked = [random_step(r, s.kernel) for _ in range(candidates)]
         steps = [step for step in asked if step is not None]
         if not steps:
             break
@@ -223,14 +234,12 @@ def random_schedule(
             s.apply(step)
         except ScheduleError as error:
             if not (step.primitive in error.message and error.where and error.hint):
-                raise Crash(
-                    (*done, step), f"{step}: a poor refusal: {error!r}"
-                ) from error
+                reason = f"{step}: a poor refusal: {error!r}"
+                raise Crash((*done, step), reason) from error
             continue
         except Exception as error:
-            raise Crash(
-                (*done, step), f"{step}: {type(error).__name__}: {error}"
-            ) from error
+            reason = f"{step}: {type(error).__name__}: {error}"
+            raise Crash((*done, step), reason) from error
         if met is not None:
             met.update({(earlier.primitive, step.primitive) for earlier in done})
         if after is not None:

@@ -151,18 +151,18 @@ class _Whim:
         self.coin = coin
 
     def is_profitable(self, group: Sequence[Computation]) -> bool:
-        return (
-            self.target.is_profitable(group)
-            if self.coin is None
-            else self.coin.random() < 0.6
-        )
+        if self.coin is None:
+            return self.target.is_profitable(group)
+        return self.coin.random() < 0.6
 
     def estimated_cost(
         self, group: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
         if self.coin is None:
             return self.target.estimated_cost(group, constants)
-        return None if self.coin.random() < 0.2 else self.coin.random()
+        if self.coin.random() < 0.2:
+            return None
+        return self.coin.random()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.target, name)
@@ -188,10 +188,12 @@ def _start(plan: Plan, case: Case) -> State:
 
 def difference(got: Array, want: Array) -> str:
     """How a tensor differs from what is expected; empty if it does not."""
-    a, b = np.asarray(got).astype(np.float64), np.asarray(want).astype(np.float64)
+    a = np.asarray(got).astype(np.float64)
+    b = np.asarray(want).astype(np.float64)
     if a.size != b.size:
         return f"{a.size} elements, expected {b.size}"
-    a, b = a.reshape(-1), b.reshape(-1)
+    a = a.reshape(-1)
+    b = b.reshape(-1)
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max(initial=1.0))
     with np.errstate(invalid="ignore"):
@@ -231,14 +233,14 @@ class _Kernels:
         if self.native:
             self._whole(steps, truth)
 
-    def _kernel(self, stage: FusionGroup) -> Built | None:
-        where = f"kernel {stage.name}"
+    def _kernel(self, group: FusionGroup) -> Built | None:
+        where = f"kernel {group.name}"
         signature = _attempt(
-            where, lambda: kernel_signature(stage, self.plan.live[stage])
+            where, lambda: kernel_signature(group, self.plan.live[group])
         )
-        _attempt(where, lambda: verify_signature(stage, signature))
+        _attempt(where, lambda: verify_signature(group, signature))
         before = {b: self.state.memory[b].copy() for b in signature.values}
-        self.state.step(stage)
+        self.state.step(group)
         plain = {p: before[v].reshape(p.shape).copy() for v, p in _pairs(signature)}
         if not any(signature.offsets):
             _attempt(f"{where}, plain", lambda: loops.run(signature.plain(), plain))
@@ -251,7 +253,7 @@ class _Kernels:
             return None
         code = _attempt(where, lambda: self.compiler.compile(signature, self.plan.data))
         self._native(where, signature, code, before)
-        return Built(stage, signature, code)
+        return Built(group, signature, code)
 
     def _native(
         self,

@@ -71,18 +71,19 @@ def _typed(e: Any, types: Mapping[DType, DType], holes: Mapping[Hole, Expr]) -> 
 
 def _literal(e: Const, types: Mapping[DType, DType]) -> Const:
     dtype = types.get(e.type, e.type)
-    return const(
-        wrap(int(e.value.real), dtype) if dtype.kind == "uint" else e.value, dtype
-    )
+    if dtype.kind == "uint":
+        return const(wrap(int(e.value.real), dtype), dtype)
+    return const(e.value, dtype)
 
 
 def _values(dtype: DType, radius: int) -> Sequence[Any]:
     if dtype.is_bool:
-        return (False, True)
+        return False, True
     if dtype.is_float:
         return _FLOATS
     if dtype.bits == 8 and radius > 3:
-        low, high = int(dtype.min), int(dtype.max)
+        low = int(dtype.min)
+        high = int(dtype.max)
         near = range(max(-4, low), 5)
         return sorted({low, low + 1, *near, high - 1, high})
     return range(max(-radius, int(dtype.min)), radius + 1)
@@ -91,31 +92,41 @@ def _values(dtype: DType, radius: int) -> Sequence[Any]:
 def _check_sides(rule: Rule, types: Mapping[DType, DType]) -> int:
     holes = hole_list(rule)
     variables = {h: Var(h.name, types[h.dtype]) for h in holes}
-    left, right = (
-        _typed(rule.left, types, variables),
-        _typed(rule.right, types, variables),
-    )
-    radius = {0: 9, 1: 9, 2: 9, 3: 9, 4: 6, 5: 4}.get(len(holes), 3)
-    axes = [
-        np.array(_values(types[h.dtype], radius), types[h.dtype].numpy) for h in holes
-    ]
-    grid = [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
+    left = _typed(rule.left, types, variables)
+    right = _typed(rule.right, types, variables)
+    radius = _RADIUS.get(len(holes), 3)
+    grid = _grid([types[h.dtype] for h in holes], radius)
     env = {variables[h]: g for h, g in zip(holes, grid, strict=True)}
-    agreed = _where(rule, holes, grid)
+    applies = _where(rule, holes, grid)
     a, b = np.broadcast_arrays(evaluate(left, env), evaluate(right, env))
-    same = _same(a, b) | ~agreed
-    if not np.all(same):
-        n = int(np.argmin(np.broadcast_to(same, agreed.shape)))
-        at = ", ".join(f"{h.name}={g[n]}" for h, g in zip(holes, grid, strict=True))
+    right_or_void = _same(a, b) | ~applies
+    if not np.all(right_or_void):
+        n = int(np.argmin(np.broadcast_to(right_or_void, applies.shape)))
+        values = [f"{h.name}={g[n]}" for h, g in zip(holes, grid, strict=True)]
+        at = ", ".join(values)
         raise AssertionError(f"rule {rule} is wrong on {dict(types)} at {at}")
-    return int(agreed.sum())
+    return int(applies.sum())
+
+
+# How far from 0 integers are tried, by the number of holes.
+_RADIUS = {0: 9, 1: 9, 2: 9, 3: 9, 4: 6, 5: 4}
+
+
+def _grid(dtypes_: Sequence[DType], radius: int) -> list[Any]:
+    """All combinations of small values of these dtypes: an array for each."""
+    axes = [np.array(_values(t, radius), t.numpy) for t in dtypes_]
+    return [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
 
 
 def _where(rule: Rule, holes: Sequence[Hole], grid: Sequence[Any]) -> Any:
     """Where all conditions hold; they compute with unbounded integers, here int64."""
-    env = {Var(h.name, dtypes.int64): g.astype(np.int64) for h, g in zip(holes, grid, strict=True)
-           if not h.dtype.is_float and h.kind == "const"}  # fmt: skip
-    filled = {h: v for h in holes for v in env if v.name == h.name}
+    env: dict[Var, Any] = {}
+    filled: dict[Hole, Expr] = {}
+    for h, g in zip(holes, grid, strict=True):
+        if h.kind == "const" and not h.dtype.is_float:
+            v = Var(h.name, dtypes.int64)
+            env[v] = g.astype(np.int64)
+            filled[h] = v
     wide = dict.fromkeys((INT, IDX, ANY), dtypes.int64)
     result = np.ones(grid[0].shape if grid else (1,), bool)
     for guard in rule.when:
@@ -127,9 +138,9 @@ def _same(a: Any, b: Any) -> Any:
     """Equal bit for bit, except that every NaN is the same."""
     if a.dtype.kind != "f":
         return np.equal(a, b)
-    return (np.equal(a, b) & (np.signbit(a) == np.signbit(b))) | (
-        np.isnan(a) & np.isnan(b)
-    )
+    equal = np.equal(a, b) & (np.signbit(a) == np.signbit(b))
+    both_nan = np.isnan(a) & np.isnan(b)
+    return equal | both_nan
 
 
 def _check_compiled(
@@ -139,10 +150,10 @@ def _check_compiled(
     function = RuleSet("one", (rule,), family).at_root
     holes = hole_list(rule)
     for constants in _constants(rule, holes, types, tries):
-        filled: dict[Hole, Expr] = {
-            h: constants[h] if h in constants else Var(h.name, types[h.dtype])
-            for h in holes
-        }
+        filled: dict[Hole, Expr] = {}
+        for h in holes:
+            fixed = constants.get(h)
+            filled[h] = Var(h.name, types[h.dtype]) if fixed is None else fixed
         left = _typed(rule.left, types, filled)
         result = function(left)
         assert result is not None, f"rule {rule} does not fire on {left}"
@@ -150,11 +161,10 @@ def _check_compiled(
             f"rule {rule} changes {left.dtype} to {result.dtype}"
         )
         free = [v for v in filled.values() if isinstance(v, Var)]
-        axes = [np.array(_values(v.dtype, 9), v.dtype.numpy) for v in free]
-        grid = [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
+        grid = _grid([v.dtype for v in free], 9)
         env = dict(zip(free, grid, strict=True))
-        same = _same(*np.broadcast_arrays(evaluate(left, env), evaluate(result, env)))
-        assert np.all(same), f"rule {rule}: {left} became {result}"
+        a, b = np.broadcast_arrays(evaluate(left, env), evaluate(result, env))
+        assert np.all(_same(a, b)), f"rule {rule}: {left} became {result}"
 
 
 def _constants(
@@ -165,14 +175,11 @@ def _constants(
     if not wanted:
         yield {}
         return
-    axes = [np.array(_values(types[h.dtype], 4), types[h.dtype].numpy) for h in wanted]
-    grid = [g.ravel() for g in np.meshgrid(*axes, indexing="ij")]
+    grid = _grid([types[h.dtype] for h in wanted], 4)
     possible = np.flatnonzero(_where(rule, wanted, grid))
-    assert len(possible), f"rule {rule}: no small constants meet its conditions"
+    assert len(possible), f"rule {rule}: no small constants satisfy its conditions"
     for n in np.random.default_rng(0).permutation(possible)[:tries]:
-        yield {
-            h: const(g[n], types[h.dtype]) for h, g in zip(wanted, grid, strict=True)
-        }
+        yield {h: const(g[n], types[h.dtype]) for h, g in zip(wanted, grid)}
 
 
 # -- z3
@@ -207,9 +214,8 @@ def _z3_typings(rule: Rule) -> Iterator[dict[DType, str]]:
         ANY: ("int8", "float"),
         BOOL: ("bool",),
     }
-    sorts = list(
-        dict.fromkeys(n.dtype for n in postorder(_left(rule)) if isinstance(n, Expr))
-    )
+    parts = [n for n in postorder(_left(rule)) if isinstance(n, Expr)]
+    sorts = list(dict.fromkeys(n.dtype for n in parts))
     for choice in itertools.product(*(kinds[s] for s in sorts)):
         yield {BOOL: "bool", **dict(zip(sorts, choice, strict=True))}
 
@@ -230,9 +236,9 @@ def _proved(
     solver.set("timeout", timeout_ms)
     for guard in rule.when:
         solver.add(_to_z3(guard, variables, types))
-    solver.add(
-        _to_z3(rule.left, variables, types) != _to_z3(rule.right, variables, types)
-    )
+    left = _to_z3(rule.left, variables, types)
+    right = _to_z3(rule.right, variables, types)
+    solver.add(left != right)
     verdict = solver.check()
     if verdict == z3.sat:
         raise AssertionError(f"rule {rule} is wrong on {dict(types)}: {solver.model()}")
@@ -322,7 +328,8 @@ def _floor_div(a: Any, b: Any) -> Any:
     """z3 divides so that the remainder is not negative: floor for positive divisors only."""
     import z3
 
-    return z3.If(b == 0, 0, z3.If(b > 0, a / b, (-a) / (-b)))
+    quotient = z3.If(b > 0, a / b, (-a) / (-b))
+    return z3.If(b == 0, 0, quotient)
 
 
 def _bit_vectors(signed: bool) -> dict[type[Expr], Callable[..., Any]]:
@@ -331,13 +338,17 @@ def _bit_vectors(signed: bool) -> dict[type[Expr], Callable[..., Any]]:
     def total(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         return lambda a, b: z3.If(b == 0, z3.BitVecVal(0, 8), f(a, b))
 
+    def rounds_up(remainder: Any, b: Any) -> Any:
+        """Whether the quotient, rounded towards zero, is above the exact one."""
+        return z3.And(remainder != 0, (remainder < 0) != (b < 0))
+
     def floor(a: Any, b: Any) -> Any:
-        q, r = a / b, z3.SRem(a, b)
-        return z3.If(z3.And(r != 0, (r < 0) != (b < 0)), q - 1, q)
+        quotient = a / b
+        return z3.If(rounds_up(z3.SRem(a, b), b), quotient - 1, quotient)
 
     def modulo(a: Any, b: Any) -> Any:
-        r = z3.SRem(a, b)
-        return z3.If(z3.And(r != 0, (r < 0) != (b < 0)), r + b, r)
+        remainder = z3.SRem(a, b)
+        return z3.If(rounds_up(remainder, b), remainder + b, remainder)
 
     both: dict[type[Expr], Callable[..., Any]] = {
         nodes.And: lambda a, b: a & b,

@@ -55,7 +55,9 @@ def levels_here() -> tuple[str, ...]:
 def program(seed: int) -> Kernel:
     """The program of a seed: one of three is a chain of whole tensors."""
     r = random.Random(seed)
-    return random_kernel(r) if seed % 3 == 0 else random_program(r)
+    if seed % 3 == 0:
+        return random_kernel(r)
+    return random_program(r)
 
 
 def run(
@@ -82,9 +84,9 @@ def run(
         return smallest(seed, kernel, crash.steps, str(crash), level)
     tell(s.trace)
     reason = problem(kernel, s.trace.steps, level, seed)
-    return (
-        None if reason is None else smallest(seed, kernel, s.trace.steps, reason, level)
-    )
+    if reason is None:
+        return None
+    return smallest(seed, kernel, s.trace.steps, reason, level)
 
 
 def problem(

@@ -31,7 +31,8 @@ class _Builder(Builder):
     def op(
         self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any
     ) -> Value:
-        count, values = len(self.typer.operations), len(self.values)
+        count = len(self.typer.operations)
+        values = len(self.values)
         made = super().op(op_type, *inputs, outputs=outputs, **attrs)
         if made.static and np.prod(made.extents) > self.most:
             del self.typer.operations[count:], self.values[values:]
@@ -65,7 +66,7 @@ def random_model(seed: int, operators: int | None = None) -> Case:
 def image(b: Builder) -> Value:
     """A new input [N, C, H, W]."""
     shape = (
-        b.rng.choice((1, 1, 2)),
+        b.one_of(1, 1, 2),
         b.rng.choice(CHANNELS),
         b.extents[0],
         b.extents[1],
@@ -79,15 +80,15 @@ def _image(b: Builder) -> Value:
 
 def _windows(b: Builder, x: Value, most: int) -> Attributes:
     """Windows that overlap more often than not, padded more often than not."""
-    kernel = [
-        b.rng.choice([k for k in (1, 2, 3, 3) if k <= min(e, most)])
-        for e in x.extents[2:]
-    ]
+    kernel = []
+    for e in x.extents[2:]:
+        fitting = [k for k in (1, 2, 3, 3) if k <= min(e, most)]
+        kernel.append(b.rng.choice(fitting))
     attrs: Attributes = {"kernel_shape": kernel}
-    if b.rng.random() < 0.5:
-        attrs["strides"] = [b.rng.choice((1, 2, 2, 3)) for _ in kernel]
-    if b.rng.random() < 0.6:
-        attrs["pads"] = [b.rng.randint(0, k // 2) for _ in range(2) for k in kernel]
+    if b.chance(0.5):
+        attrs["strides"] = [b.one_of(1, 2, 2, 3) for _ in kernel]
+    if b.chance(0.6):
+        attrs["pads"] = [b.rng.randint(0, k // 2) for k in (*kernel, *kernel)]
     return attrs
 
 
@@ -97,9 +98,9 @@ def pooled(b: Builder) -> None:
 
 
 def _pool(b: Builder, x: Value) -> Value:
-    name = b.rng.choice(("MaxPool", "MaxPool", "AveragePool"))
+    name = b.one_of("MaxPool", "MaxPool", "AveragePool")
     attrs = _windows(b, x, 3)
-    if name == "AveragePool" and b.rng.random() < 0.5:
+    if name == "AveragePool" and b.chance(0.5):
         attrs["count_include_pad"] = 1
     return b.op(name, x, **attrs)
 
@@ -111,23 +112,23 @@ def convolved(b: Builder) -> None:
 def _convolution(b: Builder, x: Value, keep: bool = False) -> Value:
     """A convolution, mostly padded; `keep`: as large as its input."""
     channels = x.extents[1]
-    group = channels if b.rng.random() < 0.2 else 1
-    out = channels if group > 1 else b.rng.choice((1, 2, 3, 4, 4, 8))
+    group = channels if b.chance(0.2) else 1
+    if group > 1:
+        out = channels
+    else:
+        out = b.one_of(1, 2, 3, 4, 4, 8)
     attrs: Attributes
     if keep:
-        k = b.rng.choice((1, 3, 3, 3))
+        k = b.one_of(1, 3, 3, 3)
         attrs = {"kernel_shape": [k, k], "pads": [k // 2] * 4}
     else:
         attrs = _windows(b, x, 3)
-    w = b.leaf(
-        (out, channels // group, *attrs["kernel_shape"]), fixed=b.rng.random() < 0.9
-    )
+    shape = (out, channels // group, *attrs["kernel_shape"])
+    w = b.leaf(shape, fixed=b.chance(0.9))
     scaled = b.op("Conv", x, w, group=group, **attrs)
-    return (
-        b.op("Mul", scaled, b.given(np.array([0.25], np.float32)))
-        if b.rng.random() < 0.2
-        else scaled
-    )
+    if b.chance(0.2):
+        return b.op("Mul", scaled, b.given(np.array([0.25], np.float32)))
+    return scaled
 
 
 def branches(b: Builder) -> None:
@@ -136,13 +137,14 @@ def branches(b: Builder) -> None:
     same: Attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     parts = []
     for _ in range(b.rng.randint(2, 3)):
-        way = b.rng.choice(("pool", "mean", "conv", "unary", "itself"))
+        way = b.one_of("pool", "mean", "conv", "unary", "itself")
         if way in ("pool", "mean"):
-            parts.append(b.op("MaxPool" if way == "pool" else "AveragePool", x, **same))
+            name = "MaxPool" if way == "pool" else "AveragePool"
+            parts.append(b.op(name, x, **same))
         elif way == "conv":
             parts.append(_convolution(b, x, keep=True))
         elif way == "unary":
-            parts.append(b.op(b.rng.choice(("Relu", "Neg", "Sigmoid")), x))
+            parts.append(b.op(b.one_of("Relu", "Neg", "Sigmoid"), x))
         else:
             parts.append(x)
     b.op("Concat", *parts, axis=1)
@@ -152,14 +154,14 @@ def padded_reader(b: Builder) -> None:
     """What reads beyond the edges of a tensor, and mostly something else that reads it plainly."""
     x = _image(b)
     _convolution(b, x, keep=True)
-    if b.rng.random() < 0.5:
-        b.op(b.rng.choice(("Relu", "Neg", "GlobalMaxPool", "Softmax")), x)
+    if b.chance(0.5):
+        b.op(b.one_of("Relu", "Neg", "GlobalMaxPool", "Softmax"), x)
 
 
 def stem(b: Builder) -> None:
     """A pooling or the like, then what reads beyond the edges of its result."""
     x = _image(b)
-    way = b.rng.choice(("pool", "pool", "pool", "conv", "concat", "unary"))
+    way = b.one_of("pool", "pool", "pool", "conv", "concat", "unary")
     if way == "pool":
         y = _pool(b, x)
     elif way == "conv":
@@ -168,8 +170,8 @@ def stem(b: Builder) -> None:
         y = b.op("Concat", x, b.op("Neg", x), axis=b.rng.randint(0, 3))
     else:
         y = b.op("Sigmoid", x)
-    if b.rng.random() < 0.3:
-        y = b.op(b.rng.choice(("Relu", "Tanh", "Softmax")), y)
+    if b.chance(0.3):
+        y = b.op(b.one_of("Relu", "Tanh", "Softmax"), y)
     _convolution(b, y, keep=True)
 
 
@@ -177,14 +179,16 @@ def dense(b: Builder) -> None:
     """Every layer appends to what all before it made; inner results are read elsewhere, too."""
     x = _image(b)
     for _ in range(b.rng.randint(1, 2)):
-        y = (
-            _convolution(b, x, keep=True)
-            if b.rng.random() < 0.6
-            else b.op("Sigmoid", x)
-        )
-        parts = [x, y] if b.rng.random() < 0.7 else [y, x]
+        if b.chance(0.6):
+            y = _convolution(b, x, keep=True)
+        else:
+            y = b.op("Sigmoid", x)
+        if b.chance(0.7):
+            parts = [x, y]
+        else:
+            parts = [y, x]
         x = b.op("Concat", *parts, axis=1)
-        if b.rng.random() < 0.5:
+        if b.chance(0.5):
             b.op("GlobalMaxPool", y)
 
 
@@ -192,18 +196,24 @@ def cropped(b: Builder) -> None:
     """A part of an image, padded anew or not."""
     x = _image(b)
     h, w = x.extents[2:]
-    low = [b.rng.randint(0, max(h - 2, 0)), b.rng.randint(0, max(w - 2, 0))]
-    y = b.op("Slice", x, b.ints(*low), b.ints(h, w), b.ints(2, 3))
-    if b.rng.random() < 0.5:
-        b.op("Pad", y, b.ints(0, 0, *low, 0, 0, 0, 0))
+    top = b.rng.randint(0, max(h - 2, 0))
+    left = b.rng.randint(0, max(w - 2, 0))
+    axes = (2, 3)
+    y = b.op("Slice", x, b.ints(top, left), b.ints(h, w), b.ints(*axes))
+    if b.chance(0.5):
+        before = (0, 0, top, left)
+        b.op("Pad", y, b.ints(*before, 0, 0, 0, 0))
 
 
 def added(b: Builder) -> None:
     """A shortcut around one or two operators."""
     x = _image(b)
-    y = _convolution(b, x, keep=True) if b.rng.random() < 0.5 else b.op("Relu", x)
+    if b.chance(0.5):
+        y = _convolution(b, x, keep=True)
+    else:
+        y = b.op("Relu", x)
     y = b.op("Add", x, y)
-    if b.rng.random() < 0.5:
+    if b.chance(0.5):
         b.op("Relu", y)
 
 
@@ -212,11 +222,11 @@ def mirrored(b: Builder) -> None:
     x = b.pick(lambda v: len(v.extents) >= 2 and v.extents[-1] == v.extents[-2])
     rank = len(x.extents)
     t = b.op("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
-    b.op(b.rng.choice(("Add", "Sub", "Max")), x, t)
+    b.op(b.one_of("Add", "Sub", "Max"), x, t)
 
 
 def square(b: Builder) -> None:
-    n = b.rng.choice((3, 4, 8, 16))
+    n = b.one_of(3, 4, 8, 16)
     x = b.leaf((n, n), fixed=False)
     b.op("Neg", x)
     mirrored(b)

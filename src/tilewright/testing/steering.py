@@ -1,4 +1,4 @@
-"""What met what in random graphs, and weights that lead to what never met.
+"""What acted together in random graphs, and weights that lead to pairs that never did.
 
 A fact of a compilation is a rule, pass, idiom or sketch that acted in it, taken from its events. A
 graph is worth the pairs of facts that it was the first to bring together. A piece is drawn the more
@@ -17,10 +17,20 @@ from tilewright.base.events import Event
 
 # The field that says which one of its kind acted; "": there is only one.
 FACTS = {
-    "fuse": "rule", "sketch-chosen": "sketch", "rule": "rule",
-    "fold": "", "placed": "", "padded": "", "winograd": "", "split-sum": "", "separated": "",
-    "kept-across": "", "kept-serial": "", "kept-whole": "", "kept-plain": "",
-}  # fmt: skip
+    "fuse": "rule",
+    "sketch-chosen": "sketch",
+    "rule": "rule",
+    "fold": "",
+    "placed": "",
+    "padded": "",
+    "winograd": "",
+    "split-sum": "",
+    "separated": "",
+    "kept-across": "",
+    "kept-serial": "",
+    "kept-whole": "",
+    "kept-plain": "",
+}
 LEAST, MOST = 0.2, 5.0  # times the usual weight
 
 
@@ -29,7 +39,8 @@ def facts(events: Iterable[Event]) -> frozenset[str]:
     found = set()
     for e in events:
         if e.kind in FACTS:
-            found.add(f"{e.kind} {e.fields.get(FACTS[e.kind], '')}".strip())
+            which = e.fields.get(FACTS[e.kind], "")
+            found.add(f"{e.kind} {which}".strip())
         elif e.kind == "pass" and e.fields.get("changed"):
             found.add(f"pass {e.fields['name']}")
     return frozenset(found)
@@ -48,12 +59,17 @@ class Steering:
     def weight(self, piece: str, usual: float) -> float:
         """The weight of a piece beside those of `taken`."""
         others = [_pair(piece, p) for p in set(self.taken) if p != piece]
-        rare = [1 / (1 + self._together[pair]) for pair in others]
-        rarity = 2 * sum(rare) / len(rare) if rare else 1.0
-        usually = sum(self._first.values()) / max(1, sum(self._graphs.values()))
-        own = self._first[piece] / max(1, self._graphs[piece])
-        gain = own / usually if usually and self._graphs[piece] else 1.0
-        return usual * min(MOST, max(LEAST, (rarity + gain) / 2))
+        rarities = [1 / (1 + self._together[pair]) for pair in others]
+        rarity = 2 * sum(rarities) / len(rarities) if rarities else 1.0
+        # How many first pairs a graph with this piece brought, next to those of any piece.
+        graphs = self._graphs[piece]
+        all_graphs = max(1, sum(self._graphs.values()))
+        average = sum(self._first.values()) / all_graphs
+        gain = 1.0
+        if average and graphs:
+            gain = self._first[piece] / graphs / average
+        factor = (rarity + gain) / 2
+        return usual * min(MOST, max(LEAST, factor))
 
     def add(self, found: Collection[str]) -> int:
         """Count a graph made of `taken` that had these facts; how many pairs met first."""
@@ -69,4 +85,6 @@ class Steering:
 
 
 def _pair(a: str, b: str) -> tuple[str, str]:
-    return (a, b) if a < b else (b, a)
+    if a < b:
+        return a, b
+    return b, a

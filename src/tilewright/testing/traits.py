@@ -54,7 +54,10 @@ class Use:
 
     def on(self, first: Array, *, second: Array | None = None) -> list[Array]:
         """The results with another first operand, or others."""
-        rest = self.operands[1:] if second is None else (second, *self.operands[2:])
+        if second is None:
+            rest = self.operands[1:]
+        else:
+            rest = (second, *self.operands[2:])
         return replace(self, operands=(first, *rest)).run()
 
     @property
@@ -69,23 +72,27 @@ def _run_parts(op: Operation, given: Sequence[Array | None]) -> list[Array]:
     """The results of an operator that other operators say."""
     from tilewright.graph.infer import Typer
 
-    known = {
-        v: a
-        for v, a in zip(op.inputs, given, strict=True)
-        if v is not None and a is not None
-    }
-    free = {
-        v: Value(f"{v.name}/free", v.dtype, v.shape) for v in known if v is op.inputs[0]
-    }
-    typer = Typer(None, None, {v: a for v, a in known.items() if v not in free})
+    known: dict[Value, Any] = {}
+    for v, a in zip(op.inputs, given, strict=True):
+        if v is not None and a is not None:
+            known[v] = a
+    # The first operand is an input, so that the parts are not folded.
+    free: dict[Value, Value] = {}
+    first = op.inputs[0]
+    if first is not None and first in known:
+        free[first] = Value(f"{first.name}/free", first.dtype, first.shape)
+    constants = {v: a for v, a in known.items() if v not in free}
+    typer = Typer(None, None, constants)
     inputs = tuple(None if v is None else free.get(v, v) for v in op.inputs)
     outputs = typer.apply(replace(op, inputs=inputs))
-    values: dict[Value, Any] = {**typer.known, **{free[v]: known[v] for v in free}}
+    values: dict[Value, Any] = dict(typer.known)
+    for v, renamed in free.items():
+        values[renamed] = known[v]
     for part in typer.operations:
         found = interp.run(part, values, None)
-        values |= {
-            v: a for v, a in zip(part.outputs, found, strict=False) if v is not None
-        }
+        for v, a in zip(part.outputs, found, strict=False):
+            if v is not None:
+                values[v] = a
     return [np.asarray(values[v]) for v in outputs if v is not None]
 
 
@@ -102,7 +109,8 @@ def wrong_traits(use: Use, traits: Trait) -> list[str]:
 def _same(a: Array, b: Array) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return bool(((a == b) | ((a != a) & (b != b))).all())
+    both_nan = (a != a) & (b != b)
+    return bool(((a == b) | both_nan).all())
 
 
 def _pointwise(use: Use) -> Iterator[str]:
@@ -115,14 +123,14 @@ def _pointwise(use: Use) -> Iterator[str]:
     spread = [None if a is None else np.broadcast_to(a, shape) for a in operands]
     for n in np.random.default_rng(1).integers(0, result.size, POINTS):
         at = tuple(int(i) for i in np.unravel_index(int(n), shape))
-        alone = [
-            None if a is None else a[at].reshape((1,) * len(shape)) for a in spread
-        ]
-        # What may be a scalar alone (a bound, a type to cast to) stays one.
-        alone = [
-            a if a is None or b is None or b.ndim else b
-            for a, b in zip(alone, operands, strict=True)
-        ]
+        alone: list[Array | None] = []
+        for whole, operand in zip(spread, operands, strict=True):
+            if whole is None or operand is None:
+                alone.append(None)
+            elif operand.ndim:
+                alone.append(whole[at].reshape((1,) * len(shape)))
+            else:  # what may be a scalar alone (a bound, a type to cast to) stays one
+                alone.append(operand)
         (found,) = replace(use, operands=alone).run()
         if not _same(found.reshape(()), result[at]):
             other = found.reshape(()).item()
@@ -150,13 +158,14 @@ def _distinct(like: Array, seed: int) -> Array:
 def _sources(use: Use, x: Array) -> list[Array] | None:
     """For each element of each result the position in `x`, whose elements differ, that it had."""
     place = {float(v): n for n, v in enumerate(x.reshape(-1))}
-    results = use.on(x)
-    if any(float(v) not in place for y in results for v in y.reshape(-1)):
-        return None
-    return [
-        np.array([place[float(v)] for v in y.reshape(-1)]).reshape(y.shape)
-        for y in results
-    ]
+    found = []
+    for y in use.on(x):
+        elements = [float(v) for v in y.reshape(-1)]
+        if not all(v in place for v in elements):
+            return None
+        places = np.array([place[v] for v in elements])
+        found.append(places.reshape(y.shape))
+    return found
 
 
 def _moves_data(use: Use) -> Iterator[str]:
@@ -181,7 +190,8 @@ def _selects(use: Use) -> Iterator[str]:
 
 
 def _spatial(use: Use) -> Iterator[str]:
-    x, y = use.first, use.run()[0]
+    x = use.first
+    y = use.run()[0]
     if x.ndim < 3 or y.ndim != x.ndim or y.shape[0] != x.shape[0]:
         yield f"it makes {list(y.shape)} of {list(x.shape)}"
         return
@@ -210,7 +220,8 @@ def _impure(use: Use) -> Iterator[str]:
 
 
 def _dequantizes(use: Use) -> Iterator[str]:
-    x, y = use.first, use.run()[0]
+    x = use.first
+    y = use.run()[0]
     given = [0 if a is None else a for a in (*use.operands[1:3], None, None)]
     scale, zero = (np.asarray(a).astype(y.dtype) for a in given[:2])
     if not dtype_of(x.dtype).is_int or not dtype_of(y.dtype).is_float:

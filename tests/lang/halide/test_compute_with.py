@@ -175,7 +175,7 @@ def test_a_loop_or_func_that_is_not_there():
         (g, v["x"], "name another Func"),
         ("f", v["x"], "name another Func"),
     ):
-        before = g.said()
+        before = g.schedule_key()
         with pytest.raises(ScheduleError, match=problem):
             g.compute_with(other, var)
-        assert g.said() == before
+        assert g.schedule_key() == before

@@ -33,10 +33,10 @@ def row_sums():
 def test_a_refused_rfactor_leaves_the_update_as_it_was():
     f, r = row_sums()
     update = f.update().split(r.x, hl.RVar("ro"), hl.RVar("ri"), 4).parallel(x)
-    before = f.said()
+    before = f.schedule_key()
     with pytest.raises(ScheduleError, match="has been scheduled already"):
         update.rfactor(hl.RVar("ro"), u)
-    assert f.said() == before
+    assert f.schedule_key() == before
     want = [sum(n * a + b for a in range(8) for b in range(3)) for n in range(5)]
     np.testing.assert_array_equal(f.realize([5]), want)
 
@@ -91,10 +91,10 @@ def test_rfactor_of_what_are_no_pairs(kept):
 )
 def test_a_refused_verb_has_said_nothing(verb, problem):
     f = plane()
-    before = f.said()
+    before = f.schedule_key()
     with pytest.raises(TilewrightError, match=problem):
         verb(f)
-    assert f.said() == before
+    assert f.schedule_key() == before
     assert f.plan(0).vars == ["x", "y"]
     np.testing.assert_array_equal(f.realize([8, 4]), plane().realize([8, 4]))
 

@@ -80,7 +80,7 @@ class Runs(Absent):
         return lower.computations(self.regions(sizes))[0]
 
     def schedule(self, sizes: Any) -> Schedule:
-        """The kernel with all that was said replayed as primitives.
+        """The kernel with all directives replayed as primitives.
 
         Raises ScheduleError where a verb is not legal, with the user's line.
         """
@@ -99,10 +99,12 @@ class Runs(Absent):
     def _function(
         self, sizes: Any, target: str, threads: int | None
     ) -> tuple[Function, Stages]:
-        """The function and its pipeline, made again only if something new was said."""
+        """The function and its pipeline, made again only after a new directive."""
         found = self.regions(sizes)
-        said = tuple(f.said() if isinstance(f, Scheduled) else f for f in found.funcs)
-        key = (said, tuple(found.boxes.items()), target, threads)
+        directives = tuple(
+            f.schedule_key() if isinstance(f, Scheduled) else f for f in found.funcs
+        )
+        key = (directives, tuple(found.boxes.items()), target, threads)
         if key not in self._compiled:
             made = replay(found, self.name()).schedule.kernel
             self._compiled[key] = Function(made, target, threads), found
@@ -153,7 +155,7 @@ class Runs(Absent):
     def print_loop_nest(self, sizes: Any = None) -> None:
         """Print the loops as Halide does: where each Func is stored, produced and consumed.
 
-        sizes: None for what `set_estimates` or `bound` said. Raises InputError where they did not.
+        sizes: None for those of `set_estimates` or `bound`. Raises InputError where there are none.
         """
         if sizes is None:
             sizes = [self._expected(v.name()) for v in self._outputs[0].args]

@@ -25,7 +25,10 @@ class MemoryType(Enum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Level:
-    """A place in a loop nest: the loop `var` of `func`, or the root (None). line: who said so."""
+    """A place in a loop nest: the loop `var` of `func`, or the root (None).
+
+    line: of the directive.
+    """
 
     func: Scheduled | None
     var: str | None
@@ -33,9 +36,9 @@ class Level:
 
 
 class Scheduled(Verbs, notation.Func):
-    """A Func with all that was said about how to compute it.
+    """A Func with all directives about how to compute it.
 
-    Unless something else is said it is computed inline; one with updates, or an output, is at root.
+    By default it is computed inline; one with updates, or an output, is at root.
     """
 
     def __init__(self, name: str | Expr | None = None) -> None:
@@ -52,7 +55,7 @@ class Scheduled(Verbs, notation.Func):
         return self.plan(0)
 
     def plan(self, stage: int) -> Plan:
-        """What was said about a definition. Raises ScheduleError where there is none."""
+        """The directives for a definition. Raises ScheduleError where there is none."""
         if stage >= len(self.definitions):
             raise ScheduleError(
                 f"it has no definition {stage}" if stage else "it is not defined",
@@ -63,12 +66,12 @@ class Scheduled(Verbs, notation.Func):
             self._plans[stage] = plan_of(self, stage)
         return self._plans[stage]
 
-    def said(self) -> tuple[Any, ...]:
-        """The definitions and all that was said about them, as a key."""
+    def schedule_key(self) -> tuple[Any, ...]:
+        """The definitions and all their directives, as a key."""
         plans = []
         for n, plan in sorted(self._plans.items()):
-            if plan.said():
-                plans.append((n, plan.said()))
+            if plan.schedule_key():
+                plans.append((n, plan.schedule_key()))
         return (
             self,
             tuple(self.definitions),
@@ -84,7 +87,7 @@ class Scheduled(Verbs, notation.Func):
         return self
 
     def compute_inline(self) -> Self:
-        """Compute it again wherever it is used (what happens unless something else is said)."""
+        """Compute it again wherever it is used (the default)."""
         self.compute = self.store = None
         return self
 

@@ -25,7 +25,7 @@ from tilewright.schedule.primitives.fold_storage import live_window
 class Nest:
     """One copy of the nest of a definition: from the user's Vars to the names of loops.
 
-    buffer: the (first) buffer it writes; plan: what is said about this copy; done: how many of its
+    buffer: the (first) buffer it writes; plan: the directives for this copy; done: how many of its
     directives it has been through.
     """
 
@@ -60,7 +60,7 @@ class Replay:
 
 
 @contextmanager
-def said(title: str, line: str) -> Iterator[None]:
+def at_line(title: str, line: str) -> Iterator[None]:
     """Errors of primitives name the Func and the user's line."""
     try:
         yield
@@ -69,9 +69,9 @@ def said(title: str, line: str) -> Iterator[None]:
 
 
 def place(f: Scheduled, state: Replay) -> None:
-    """Put `f` where the user said, a copy of it into each loop that this names.
+    """Put `f` where the user asked for it, a copy of it into each loop that this names.
 
-    Nothing said, one with updates goes to its readers (`_place_by_default`).
+    By default, one with updates goes to its readers (`_place_by_default`).
     """
     level = f.compute
     if f in state.pipeline.outputs:
@@ -94,7 +94,7 @@ def _fold(f: Scheduled, state: Replay) -> None:
     dims = {v.name(): d for d, v in enumerate(reversed(f.args))}
     for var, (extent, line) in f.folds.items():
         for buffer in (b for copy in state.buffers[f] for b in copy):
-            with said(f.name(), line):
+            with at_line(f.name(), line):
                 state.schedule.fold_storage(buffer, dims[var], extent)
 
 

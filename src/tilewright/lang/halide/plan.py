@@ -78,9 +78,9 @@ Directive = Split | Fuse | Reorder | Kind | Rename
 
 @dataclass(slots=True)
 class Plan:
-    """What was said about one definition. vars: its loops now, innermost first.
+    """The directives for one definition. vars: its loops now, innermost first.
 
-    special: what was said for when a condition holds, with how many directives hold for both.
+    special: the directives for when a condition holds, with how many hold for both.
     together: with which other definition it shares loops.
     """
 
@@ -125,7 +125,7 @@ class Plan:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """All of what is said inside is recorded, or on an error nothing."""
+        """All directives inside are recorded, or none on an error."""
         vars = list(self.vars)
         count = len(self.directives)
         try:
@@ -139,9 +139,9 @@ class Plan:
         """Record a directive with the user's line."""
         self.directives.append((directive, line()))
 
-    def said(self) -> tuple[Any, ...]:
-        """All that was said, as a key: equal while nothing new is said."""
-        special = ((s, s.plan.said()) for s in self.special)
+    def schedule_key(self) -> tuple[Any, ...]:
+        """All directives, as a key: equal while there is no new one."""
+        special = ((s, s.plan.schedule_key()) for s in self.special)
         return (*self.directives, *filter(None, [self.together]), *special)
 
 
@@ -165,7 +165,7 @@ class Special:
 
 
 def plan_of(func: Func, stage: int) -> Plan:
-    """The plan of a definition nothing was said about."""
+    """The plan of a definition without directives."""
     definition = func.definitions[stage]
     if definition.domain is None:
         reduced = []

@@ -9,8 +9,8 @@
 4. How loops run (`vectorize`, `unroll`, `parallel`), consumers first.
 5. The memory of each Func (`transform_layout`, `set_scope`).
 
-A specialization of the output copies the program (`specialize`) between 2 and 3, with what was said
-before it; what was said later follows on either copy.
+A specialization of the output copies the program (`specialize`) between 2 and 3, with the
+directives before it; later ones follow on either copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.conditions import condition_text
 from tilewright.lang.halide.levels import MemoryType, Scheduled
-from tilewright.lang.halide.placing import Nest, Replay, place, said
+from tilewright.lang.halide.placing import Nest, Replay, at_line, place
 from tilewright.lang.halide.plan import (
     Fuse,
     Kind,
@@ -69,7 +69,7 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
 
 
 def _inlined(pipeline: Pipeline, name: str) -> Replay:
-    """The first step, and the nests of the other Funcs with what was said of them."""
+    """The first step, and the nests of the other Funcs with their directives."""
     inlined = [f for f in pipeline.funcs if _is_inline(f, pipeline)]
     lowered = kernel(pipeline, _identifier(name), inlined)
     state = Replay(pipeline, lowered, Schedule(lowered.kernel))
@@ -120,7 +120,7 @@ def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
     if plan is None:
         return
     for directive, line in plan.directives[nest.done : until]:
-        with said(plan.title, line):
+        with at_line(plan.title, line):
             match directive:
                 case Split():
                     pair = _split(s, plan, loops.pop(directive.old), directive)
@@ -141,7 +141,7 @@ def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
 def _specialize(nest: Nest, state: Replay) -> None:
     """Copy the program for each condition; the nest of each copy goes on with its own plan."""
     for special in nest.plan.special if nest.plan is not None else ():
-        with said(special.plan.title, special.line):
+        with at_line(special.plan.title, special.line):
             if nest.func not in state.pipeline.outputs:
                 raise ScheduleError(
                     "specialize: it is not the output", hint="specialize the output"
@@ -197,7 +197,7 @@ def _run(nest: Nest, state: Replay) -> None:
     for var, (kind, line) in kinds.items():
         loop = nest.loops.get(var)
         if loop is not None:
-            with said(plan.title, line):
+            with at_line(plan.title, line):
                 getattr(state.schedule, _METHOD[kind])(loop)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.placing import Nest, Replay, said
+from tilewright.lang.halide.placing import Nest, Replay, at_line
 from tilewright.lang.halide.plan import Kind, Plan, Together
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
@@ -16,7 +16,7 @@ def share_loops(nests: Sequence[Nest], state: Replay) -> None:
     for nest in nests:
         if nest.plan is None or nest.plan.together is None:
             continue
-        with said(nest.plan.title, nest.plan.together.line):
+        with at_line(nest.plan.title, nest.plan.together.line):
             _share(
                 nest,
                 _partner(nest, nest.plan.together, state),
@@ -87,5 +87,7 @@ def _expect_one_kind(var: str, one: Plan | None, other: Plan | None) -> None:
 
 
 def _kind(var: str, plan: Plan | None) -> str:
-    said = () if plan is None else plan.directives
-    return {d.var: d.kind for d, _ in said if isinstance(d, Kind)}.get(var, "serial")
+    directives = () if plan is None else plan.directives
+    return {d.var: d.kind for d, _ in directives if isinstance(d, Kind)}.get(
+        var, "serial"
+    )

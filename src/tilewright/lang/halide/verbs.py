@@ -137,7 +137,7 @@ class Verbs:
         return self._kind("parallel", var, None, tail)
 
     def serial(self, var: Any) -> Self:
-        """The loop in order (which it is until something else is said)."""
+        """The loop in order (the default)."""
         return self._kind("serial", var, None, TailStrategy.Auto)
 
     def rename(self, old: Any, new: Any) -> Self:
@@ -153,7 +153,7 @@ class Verbs:
     def specialize(self, condition: Any) -> Stage:
         """A copy of the loops for when `condition` (of Params) holds; it is scheduled by itself.
 
-        What was said before holds for both; what is said later on either holds for that one.
+        Directives before it hold for both; later ones on either hold for that one.
         """
         plan = self._plan()
         copy = Plan(plan.func, plan.stage, list(plan.vars))

@@ -39,7 +39,7 @@ def split_output(
 ) -> tuple[Compute, tuple[Tensor, ...], Compute]:
     """The operation writing to new tensors in `scope`, these, and the copy into the old ones.
 
-    keep: whether the axes stay with the operation (what was said about them does), or go to the
+    keep: whether the axes stay with the operation (what was recorded about them does), or go to the
     copy.
     """
     made = tuple(

@@ -11,8 +11,8 @@ The stages' plain nests stand one after the other (`staging.py`: with a step for
    parallel, unroll, vectorize, bind, annotate; 6. tensorize; each from the first stage to the last,
    as written.
 
-A loop of one iteration does not exist in a program, and what is said about it holds by itself; so
-do the loops of a stage that is computed inline.
+A loop of one iteration does not exist in a program, and what is recorded about it holds by itself;
+so do the loops of a stage that is computed inline.
 """
 
 from __future__ import annotations

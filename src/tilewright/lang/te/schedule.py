@@ -31,7 +31,7 @@ STAND_IN = 64  # the value of a symbolic size where a program is only shown
 
 
 class Schedule:
-    """What is said about how to compute some tensors; made by `create_schedule`.
+    """The record of how to compute some tensors; made by `create_schedule`.
 
     `s[C]` is the stage of a tensor. Nothing is applied before the program is asked for: `print(s)`,
     `s.schedule`, `lower` and `build` each replay all that is recorded (`replay.py` says in which
@@ -112,7 +112,7 @@ class Schedule:
     ) -> Tensor | tuple[Tensor, ...]:
         """`tensor` computed in another memory, and then copied; the new tensor.
 
-        What was said about the loops before stays with the computation, so is the new stage's.
+        What was recorded about the loops before stays with the computation, so is the new stage's.
         Where nothing was, the axes of `tensor.op` are the copy's, as in TVM.
         """
         line = _line("cache_write", tensor, scope)
@@ -229,7 +229,7 @@ class Schedule:
 
 
 def create_schedule(ops: Any) -> Schedule:
-    """The schedule of some tensors (or their `.op`s) with nothing said: the plain nests.
+    """The schedule of some tensors (or their `.op`s) with nothing recorded: the plain nests.
 
     Raises InputError for what no `compute` made, and for accesses that leave a tensor.
     """

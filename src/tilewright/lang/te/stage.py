@@ -249,7 +249,7 @@ class Stage:
     # -- the records
 
     def moved(self, op: Op, tensors: tuple[Tensor, ...]) -> Stage:
-        """A stage of `op` with everything said about this one's loops, which starts afresh."""
+        """A stage of `op` with everything recorded about this one's loops, which starts afresh."""
         other = Stage(op, tensors)
         if not self.touched:
             return other
@@ -258,7 +258,7 @@ class Stage:
         return other
 
     def restart(self, op: Op) -> None:
-        """Compute by another operation, with nothing said about its loops."""
+        """Compute by another operation, with nothing recorded about its loops."""
         self.op = op
         self.relations = []
         self.marks = []
@@ -277,7 +277,7 @@ class Stage:
 
     @property
     def touched(self) -> bool:
-        """Whether anything was said about it but where it is computed."""
+        """Whether anything was recorded about it but where it is computed."""
         return bool(self.relations or self.marks or self.ordered)
 
     def _mark(

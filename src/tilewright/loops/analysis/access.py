@@ -171,9 +171,9 @@ def _loop_ranges(s: For, ranges: dict[Any, Interval]) -> dict[Any, Interval]:
     """`ranges` with the loop's variable between 0 and its extent."""
     top = bounds(s.extent, ranges)[1]
     inside = {**ranges, s.var: (0, None if top is None else top - 1)}
-    return (
-        inside if s.trips is not None else lasting(refine(inside, Lt(s.var, s.extent)))
-    )
+    if s.trips is not None:
+        return inside
+    return lasting(refine(inside, Lt(s.var, s.extent)))
 
 
 def shared(

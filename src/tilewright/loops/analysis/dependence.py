@@ -60,18 +60,25 @@ def can_parallelize(
     covered: whether an iteration stores whatever it reads of a buffer, first and by one Store; so
     that overlapping tiles which store it again make no difference. Taken for granted where nobody
     says; None: they do make one, even where one Store stores again what it has stored.
-    updates: whether steps of one commutative reduction may meet.
+    updates: whether steps of one commutative reduction may update the same element.
     """
 
     def ideal(a: Access, b: Access) -> bool:
         if covered is None or not _plain(a, b):
             return False
-        return a.place is b.place if a.writes and b.writes else covered(a.buffer)
+        if a.writes and b.writes:
+            return a.place is b.place
+        return covered(a.buffer)
 
     at = _find(kernel, loop)
-    return Question(
-        _band(at), _around(at), _differ, ideal=ideal, updates=updates
-    ).decide(kernel)
+    question = Question(
+        _band(at),
+        _around(at),
+        _differ,
+        ideal=ideal,
+        updates=updates,
+    )
+    return question.decide(kernel)
 
 
 def can_reorder(
@@ -86,23 +93,30 @@ def can_reorder(
     names = [f.var.name for f in band]
     new = None if order is None else [names.index(name) for name in order]
     covered = covered_in(band[-1].body, environment(kernel.body))
-    swapped = [
-        (x.var, y.var)
-        for (m, x), (n, y) in combinations(enumerate(band), 2)
-        if new is None or new.index(m) > new.index(n)
-    ]
+    swapped = []
+    for m, n in combinations(range(len(band)), 2):
+        if new is None or new.index(m) > new.index(n):
+            swapped.append((band[m].var, band[n].var))
 
     def settled(same: Collection[Var]) -> bool:
         return all(x in same or y in same for x, y in swapped)
 
     def ideal(a: Access, b: Access) -> bool:
-        return covered(a.buffer) or (_plain(a, b) and a.writes and b.writes)
+        both_store = a.writes and b.writes and _plain(a, b)
+        return both_store or covered(a.buffer)
 
     def relation(p: Sequence[str], q: Sequence[str]) -> str:
-        return _backwards(p, q) if new is None else _exchanged(p, q, new)
+        if new is None:
+            return _backwards(p, q)
+        return _exchanged(p, q, new)
 
     question = Question(
-        band, _around(places[-1]), relation, settled, ideal=ideal, symmetric=False
+        band,
+        _around(places[-1]),
+        relation,
+        settled,
+        ideal=ideal,
+        symmetric=False,
     )
     return question.decide(kernel)
 
@@ -134,7 +148,7 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
 def can_separate(
     kernel: Kernel, loops: Sequence[For], early: Sequence[Stmt], late: Sequence[Stmt]
 ) -> Verdict:
-    """Whether two parts of a nest's body meet within one iteration of all its loops only."""
+    """Whether two parts of a nest's body conflict within one iteration of all its loops only."""
     places = [_find(kernel, loop) for loop in loops]
     question = Question(
         _band(*places),
@@ -149,7 +163,7 @@ def can_separate(
 def can_delay(
     kernel: Kernel, loop: For | str, first: Stmt, second: Stmt, lags: tuple[int, int]
 ) -> Verdict:
-    """Whether iteration i of `first` and j of `second` never meet for j - i within `lags`.
+    """Whether iteration i of `first` and j of `second` never conflict for j - i within `lags`.
 
     lags: the least and the greatest. What is allocated inside of the loop is left out.
     """
@@ -162,14 +176,18 @@ def can_delay(
     def settled(same: Collection[Var]) -> bool:
         return least > 0 and all(f.var in same for f in _band(place))
 
-    wanted = _between([first], [second])
-    return Question(_band(place), _around(place), late, settled, wanted=wanted).decide(
-        kernel
+    question = Question(
+        _band(place),
+        _around(place),
+        late,
+        settled,
+        wanted=_between([first], [second]),
     )
+    return question.decide(kernel)
 
 
 def are_independent(loop: For, env: Env) -> Legal | Unknown:
-    """Whether no two iterations of a loop meet, steps of a reduction included; by lemmas alone.
+    """Whether no two iterations of a loop conflict, steps of a reduction included; by lemmas alone.
 
     For a loop that is not a part of a kernel, or not any more. env: the bounds of all variables.
     """
@@ -177,9 +195,8 @@ def are_independent(loop: For, env: Env) -> Legal | Unknown:
     pair = next(question.open_pairs(env), None)
     if pair is None:
         return LEGAL
-    return Unknown(
-        f"whether iterations of {loop.var.name} meet is left open", "lemma", pair
-    )
+    question_left = f"whether iterations of {loop.var.name} conflict is left open"
+    return Unknown(question_left, "lemma", pair)
 
 
 def covered_in(body: Stmt, env: Env, once: bool = False) -> Covered:
@@ -236,7 +253,8 @@ def _plain(a: Access, b: Access) -> bool:
 
 def _between(first: Sequence[Stmt], second: Sequence[Stmt]) -> Choice:
     """The pairs of an access in some statements and one in others."""
-    one, two = set(first), set(second)
+    one = set(first)
+    two = set(second)
 
     def below(a: Access, stmts: set[Stmt]) -> bool:
         return a.place.stmt in stmts or any(s in stmts for s in a.place.above)

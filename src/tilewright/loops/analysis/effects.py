@@ -38,7 +38,7 @@ def allocated(root: Stmt) -> set[Buffer]:
 
 
 def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
-    """The buffers of an update, if its values make up one: where one meets, all of them do.
+    """The buffers of an update, if its values make up one: where one conflicts, all of them do.
 
     Only then may steps of a commutative reducer with several values change their order: which index
     argmax leaves depends on the value beside it. Formally: all are changed at one index, and in
@@ -56,7 +56,9 @@ def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
         elif isinstance(s, Alloc):
             fresh[-1].add(s.buffer)
     mine = set(update.buffers)
-    return update.buffers if all(mine & new in (set(), mine) for new in fresh) else ()
+    if all(mine & new in (set(), mine) for new in fresh):
+        return update.buffers
+    return ()
 
 
 def conflict(a: Stmt, b: Stmt) -> set[Buffer]:

@@ -101,7 +101,12 @@ def _text(iteration: dict[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in iteration.items())
 
 
-def _at(i: Expr, a: Access, translate: Translator, values: dict[str, int]) -> int:
+def _at(
+    i: Expr,
+    a: Access,
+    translate: Translator,
+    values: dict[str, int],
+) -> int:
     env: dict[Var, tuple[int, int]] = {}
     for p in a.loops:
         value = values[translate.names[p.var]]

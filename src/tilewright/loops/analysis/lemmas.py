@@ -2,8 +2,8 @@
 
 The condition. Let a and b be accesses of one buffer, and `band` loops around both. An instance of
 an access is a choice of values for the variables in its index: those of the band and those bound
-inside of the band are chosen for a and for b apart; all others have one value in both. Instances
-touch one element iff a.index == b.index in every dimension. `agreeing(a, b, band)` is
+inside of the band are chosen for a and for b separately; all others have one value in both. Two
+instances touch one element iff a.index == b.index in every dimension. `agreeing(a, b, band)` is
 
     None         only if no two instances touch one element;
     a set S      only if v has one value in any two instances that touch one element, for v in S.
@@ -18,13 +18,13 @@ enumeration (`tests/loops/analysis/test_differential.py`).
 1. Reach. If `lo - reach > 0` or `hi + reach < 0`, with reach the most that all terms can sum up
    to, there is no solution.
 2. Domination. If |c| of a term is larger than all that the other terms and the rest can sum up to,
-   its distance is 0: two values at least 1 apart would leave a difference that nothing makes up.
+   its distance is 0: two different values would leave a difference that nothing makes up.
 3. Same inputs. A term all of whose variables agree has distance 0. If its coefficients differ in a
    and b (p and q), it adds `(p - q) * value` to the rest.
 4. Whole from parts. Where `x // n` and `x % n` agree, so does x; `y // (m*n)` is a quotient of
    `y // m` by n.
-5. Ideal reading. For tiles that overlap, see `overlap`: what holds where the accesses meet in fact
-   may be taken as given in the reading without overlaps.
+5. Ideal reading. For tiles that overlap, see `overlap`: what holds where the accesses conflict in
+   fact may be taken as given in the reading without overlaps.
 
 What reads memory is not a term: its contents may change between the two instances, so that all it
 gives is its bounds. Bounds are those of each access (`Access.ranges`).
@@ -100,7 +100,7 @@ class _Term(NamedTuple):
     """An index term, which depends on the band and on what is around it only.
 
     coefficient: that of its distance, 0 where the two instances count it differently. reach: the
-    most that the distance adds. agreed, apart: what it adds where its value is the same in both
+    most that the distance adds. agreed, differing: what it adds where its value is the same in both
     (beyond that of the distance), and where it is not.
     """
 
@@ -108,7 +108,7 @@ class _Term(NamedTuple):
     coefficient: int
     reach: int
     agreed: Interval
-    apart: Interval
+    differing: Interval
 
 
 class _Equation(NamedTuple):
@@ -135,25 +135,41 @@ class _System:
         rest: Interval = (i.const - j.const, i.const - j.const)
         terms = []
         for atom in dict(i.terms) | dict(j.terms):
-            p, q = i.coefficient(atom), j.coefficient(atom)
+            p = i.coefficient(atom)
+            q = j.coefficient(atom)
             used = variables(atom)
             if any(v in self.inner or isinstance(v, Load) for v in used):
-                rest = _plus(rest, self._apart(atom, p, q))
+                rest = _plus(rest, self._difference(atom, p, q))
             elif p != q or not used.isdisjoint(self.band):
                 terms.append(self._term(atom, p, q))
         return _Equation(tuple(terms), rest)
 
-    def _apart(self, atom: Expr, p: int, q: int) -> Interval:
-        first, second = bounds(atom, self.one), bounds(atom, self.two)
+    def _difference(self, atom: Expr, p: int, q: int) -> Interval:
+        first = bounds(atom, self.one)
+        second = bounds(atom, self.two)
         return _plus(_times(first, p), _times(second, -q))
 
     def _term(self, atom: Expr, p: int, q: int) -> _Term:
         if p != q:
-            agreed = _times(bounds(atom, self.one), p - q)
-            return _Term(atom, 0, 0, agreed, self._apart(atom, p, q))
-        lo, hi = self._apart(atom, 1, 1)
-        distance = _UNBOUNDED if lo is None or hi is None else max(-lo, hi, 0)
-        return _Term(atom, p, abs(p) * distance, (0, 0), (0, 0))
+            return _Term(
+                atom,
+                coefficient=0,
+                reach=0,
+                agreed=_times(bounds(atom, self.one), p - q),
+                differing=self._difference(atom, p, q),
+            )
+        lo, hi = self._difference(atom, 1, 1)
+        if lo is None or hi is None:
+            distance = _UNBOUNDED
+        else:
+            distance = max(-lo, hi, 0)
+        return _Term(
+            atom,
+            coefficient=p,
+            reach=abs(p) * distance,
+            agreed=(0, 0),
+            differing=(0, 0),
+        )
 
     def settle(self, equations: list[_Equation], agreed: set[Expr]) -> bool:
         """Add all terms that the equations force to agree; False if they have no solution."""
@@ -168,8 +184,9 @@ class _System:
                 return True
 
     def _agrees(self, atom: Expr, agreed: set[Expr]) -> bool:
-        used = variables(atom)
-        return atom in agreed or all(v in agreed for v in used if v in self.band)
+        if atom in agreed:
+            return True
+        return all(v in agreed for v in variables(atom) if v in self.band)
 
     def _solve(self, e: _Equation, agreed: set[Expr]) -> bool:
         """Add the terms that one equation forces to agree; False if it has no solution."""
@@ -180,7 +197,7 @@ class _System:
             if t.coefficient and not same:
                 active.append(t)
             elif not t.coefficient:
-                rest = _plus(rest, t.agreed if same else t.apart)
+                rest = _plus(rest, t.agreed if same else t.differing)
         lo, hi = rest
         if lo is None or hi is None:
             return True
@@ -200,15 +217,15 @@ def _completed(agreed: Collection[Expr]) -> list[Expr]:
     """The expressions of which both the quotient and the remainder agree."""
     found = []
     for e in agreed:
-        if (
-            not isinstance(e, Mod)
-            or not isinstance(e.rhs, Const)
-            or e.rhs.value.real <= 0
-        ):
+        if not isinstance(e, Mod) or not isinstance(e.rhs, Const):
             continue
-        whole, quotients = e.lhs, [FloorDiv(e.lhs, e.rhs)]
+        modulus = e.rhs.value.real
+        if modulus <= 0:
+            continue
+        whole = e.lhs
+        quotients = [FloorDiv(whole, e.rhs)]
         if isinstance(whole, FloorDiv) and isinstance(whole.rhs, Const):
-            divisor = int(whole.rhs.value.real) * int(e.rhs.value.real)
+            divisor = int(whole.rhs.value.real) * int(modulus)
             quotients.append(FloorDiv(whole.lhs, const(divisor)))
         if whole not in agreed and any(q in agreed for q in quotients):
             found.append(whole)
@@ -217,12 +234,17 @@ def _completed(agreed: Collection[Expr]) -> list[Expr]:
 
 def _times(x: Interval, c: int) -> Interval:
     if c == 0:
-        return (0, 0)
+        return 0, 0
     lo, hi = x if c > 0 else (x[1], x[0])
-    return (None if lo is None else lo * c, None if hi is None else hi * c)
+    return (
+        None if lo is None else lo * c,
+        None if hi is None else hi * c,
+    )
 
 
 def _plus(x: Interval, y: Interval) -> Interval:
-    lo = None if x[0] is None or y[0] is None else x[0] + y[0]
-    hi = None if x[1] is None or y[1] is None else x[1] + y[1]
-    return (lo, hi)
+    return _sum(x[0], y[0]), _sum(x[1], y[1])
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b

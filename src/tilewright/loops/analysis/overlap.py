@@ -13,9 +13,9 @@ the same iteration of those loops (`region.uncovered`): split has proved that al
 can run again.
 
 The ideal reading of an index puts `o*f` for `Overlap(o*f, n-f)`: every x then runs once. Where two
-accesses have the same `Overlap`s in the same dimensions and meet, they meet in the ideal reading
-too, once x = x' is all that their indices ask of those loops; and if they agree in o there, what
-differs in fact is only which of the two equal stores is seen.
+accesses have the same `Overlap`s in the same dimensions and conflict, they conflict in the ideal
+reading too, once x = x' is all that their indices ask of those loops; and if they agree in o there,
+what differs in fact is only which of the two equal stores is seen.
 
 Who asks: `lemmas` and `isl`, where `dependence` says that they may. A rewrite that changes an
 `Overlap` into anything else takes the promise back, which is always right.

@@ -66,15 +66,24 @@ class Question:
 
     def open_pairs(self, env: Env) -> Iterator[Pair]:
         """The pairs that the lemmas leave open, guards aside."""
-        body, which = self.band[-1].body, self.wanted is not None
+        body = self.band[-1].body
+        which = self.wanted is not None
         quick = shared(body, env, self.above, repeated=which).values()
         return (
             pair for pair in _conflicts(quick, self.updates) if self._is_open(*pair)
         )
 
-    def _orders(self, a: Access, b: Access, both: bool = False) -> list[Pair]:
+    def _orders(
+        self,
+        a: Access,
+        b: Access,
+        both: bool = False,
+    ) -> list[Pair]:
         """The pairs of an access in p and one in q."""
-        orders = [(a, b)] if a is b else [(a, b), (b, a)]
+        if a is b:
+            orders = [(a, b)]
+        else:
+            orders = [(a, b), (b, a)]
         if self.wanted is not None:
             return [pair for pair in orders if self.wanted(*pair)]
         return orders if both else orders[:1]

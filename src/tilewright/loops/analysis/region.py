@@ -41,21 +41,31 @@ def span(e: Expr, inner: Collection[Expr], env: Env) -> Span | None:
             swept.append((atom, c))
         else:
             base.append((atom, c))
-    lo, hi = bounds(to_expr(Affine(tuple(swept), 0)), env) if swept else (0, 0)
+    if swept:
+        lo, hi = bounds(to_expr(Affine(tuple(swept), 0)), env)
+    else:
+        lo, hi = 0, 0
     if lo is None or hi is None:
         return None
     return Span(Affine(tuple(base), form.const), lo, hi, _gapless(swept, env))
 
 
+_UNKNOWN_STEP = 1 << 62
+
+
 def _gapless(terms: Sequence[tuple[Expr, int]], env: Env) -> bool:
     """Whether a sum of independent terms takes every value between its bounds."""
-    steps = [(_step(atom, env) or 1 << 62) * abs(c) for atom, c in terms]
+    by_step = []
+    for atom, c in terms:
+        gap = _step(atom, env)
+        step = _UNKNOWN_STEP if gap is None else gap * abs(c)
+        by_step.append((step, atom, abs(c)))
     reach = 0
-    for (atom, c), step in sorted(zip(terms, steps, strict=True), key=lambda t: t[1]):
+    for step, atom, factor in sorted(by_step, key=lambda t: t[0]):
         lo, hi = bounds(atom, env)
         if lo is None or hi is None or step > reach + 1:
             return False
-        reach += (hi - lo) * abs(c)
+        reach += (hi - lo) * factor
     seen = [v for atom, _ in terms for v in variables(atom)]
     return len(seen) == len(set(seen))
 
@@ -104,17 +114,23 @@ def region(
     base: list[Expr] = []
     shape: list[int] = []
     for d, extent in enumerate(buffer.shape):
-        spans = [span(a.index[d], {f.var for f in a.loops}, env) for a in found]
-        hull = _hull([s for s in spans if s is not None]) if None not in spans else None
+        spans = []
+        for a in found:
+            inner = {f.var for f in a.loops}
+            spans.append(span(a.index[d], inner, env))
+        bounded = [s for s in spans if s is not None]
+        hull = _hull(bounded) if len(bounded) == len(spans) else None
         if hull is None and not clip:
+            indices = sorted({repr(a.index[d]) for a in found})
             raise ScheduleError(
                 f"{primitive}: the accesses of {buffer.name} do not share one base in "
-                f"dimension {d}: {', '.join(sorted({repr(a.index[d]) for a in found}))}",
+                f"dimension {d}: {', '.join(indices)}",
                 where=f"buffer {buffer.name}",
                 hint="stage it at a loop further in, or pack the accesses one by one",
             )
         if hull is None:
-            first, size = Affine((), 0), extent
+            first = Affine((), 0)
+            size = extent
         else:
             first, size = hull
             if clip:
@@ -127,20 +143,25 @@ def region(
 def _hull(spans: Sequence[Span]) -> tuple[Affine, int] | None:
     """First value and number of values of the union, if the bases differ by constants only."""
     origin = spans[0].base
-    lo, hi = spans[0].lo, spans[0].hi
+    lo = spans[0].lo
+    hi = spans[0].hi
     for s in spans[1:]:
         shift = s.base - origin
         if shift.terms:
             return None
-        lo, hi = min(lo, s.lo + shift.const), max(hi, s.hi + shift.const)
+        lo = min(lo, s.lo + shift.const)
+        hi = max(hi, s.hi + shift.const)
     return Affine(origin.terms, origin.const + lo), hi - lo + 1
 
 
 def _clipped(first: Affine, size: int, extent: int) -> tuple[Affine, int]:
     if first.is_const:
-        lo, hi = max(first.const, 0), min(first.const + size, extent)
+        lo = max(first.const, 0)
+        hi = min(first.const + size, extent)
         return Affine((), lo), max(hi - lo, 1)
-    return (Affine((), 0), extent) if size >= extent else (first, size)
+    if size >= extent:
+        return Affine((), 0), extent
+    return first, size
 
 
 def inside(index: Expr, extent: int, env: Ranges) -> Expr | None:
@@ -172,15 +193,21 @@ def uncovered(
     for a in found[1:]:
         if (a.kind != "store" or writes_too) and not _covers(first, a, env):
             return a
-    return None if not writes_too or _covers(first, first, env) else first
+    if not writes_too or _covers(first, first, env):
+        return None
+    return first
 
 
 def gapless(a: Access, env: Env) -> bool:
     """Whether an access, seen from its root, goes through all of its box (guards aside)."""
     mine = {f.var for f in a.loops}
-    spans = [span(i, mine, env) for i in a.index]
-    used = [v for i in a.index for v in variables(i) if v in mine]
-    return len(used) == len(set(used)) and all(s is not None and s.dense for s in spans)
+    used: list[Expr] = []
+    for i in a.index:
+        found = span(i, mine, env)
+        if found is None or not found.dense:
+            return False
+        used += [v for v in variables(i) if v in mine]
+    return len(used) == len(set(used))
 
 
 def _covers(first: Access, later: Access, env: Env) -> bool:
@@ -193,19 +220,23 @@ def _covers(first: Access, later: Access, env: Env) -> bool:
         if common and isinstance(first.place.above[common - 1], If):
             return False  # in the other arm, which does not run then
     own = first.place.above[common:]
-    if any(
-        isinstance(s, If | While) or (isinstance(s, For) and not s.trips) for s in own
-    ):
-        return False
+    for s in own:
+        is_guard = isinstance(s, If | While)
+        may_not_run = isinstance(s, For) and not s.trips
+        if is_guard or may_not_run:
+            return False
     mine = {s.var for s in own if isinstance(s, For)}
     theirs = {s.var for s in later.place.above[common:] if isinstance(s, For)}
     used: list[Expr] = []
     for i, j in zip(first.index, later.index, strict=True):
-        a, b = span(i, mine, env), span(j, theirs, env)
+        a = span(i, mine, env)
+        b = span(j, theirs, env)
         if a is None or b is None or not a.dense:
             return False
         shift = b.base - a.base
-        if shift.terms or b.lo + shift.const < a.lo or b.hi + shift.const > a.hi:
+        lo = b.lo + shift.const
+        hi = b.hi + shift.const
+        if shift.terms or lo < a.lo or hi > a.hi:
             return False
         used += [v for v in variables(i) if v in mine]
     return len(used) == len(set(used))

@@ -45,20 +45,29 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
             continue
         stmts = [s for s in stmts if s not in nests]
         body = block(*nests)
-        inputs = tuple(sorted(reads(body) - {buffer}, key=lambda b: b.name))
-        name = f"{kernel.name}.prepare{len(prepare)}"
-        prepare.append(
-            Kernel(name, (*inputs, buffer), (buffer,), body, _notes(kernel, body))
+        inputs = sorted(reads(body) - {buffer}, key=lambda b: b.name)
+        constant_work = Kernel(
+            name=f"{kernel.name}.prepare{len(prepare)}",
+            params=(*inputs, buffer),
+            outputs=(buffer,),
+            body=body,
+            notes=_notes(kernel, body),
         )
+        prepare.append(constant_work)
         known.add(buffer)
     made = [k.outputs[0] for k in prepare]
     rest = block(*stmts)
     for buffer in reversed([a for a in allocs if a not in made]):
         rest = Alloc(buffer, rest)
     used = reads(rest) | writes(rest)
-    inputs = tuple(b for b in (*kernel.inputs, *made) if b in used)
-    params = (*inputs, *kernel.outputs)
-    slim = Kernel(kernel.name, params, kernel.outputs, rest, _notes(kernel, rest))
+    remaining = [b for b in (*kernel.inputs, *made) if b in used]
+    slim = Kernel(
+        name=kernel.name,
+        params=(*remaining, *kernel.outputs),
+        outputs=kernel.outputs,
+        body=rest,
+        notes=_notes(kernel, rest),
+    )
     return Hoisted(slim, tuple(prepare))
 
 

@@ -22,7 +22,8 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
     found = [at.stmt for at in walk(kernel.body) if _acts(at.stmt)]
     if len(found) != 1 or len(kernel.outputs) != 1:
         return ()
-    store, out = found[0], kernel.outputs[0]
+    store = found[0]
+    out = kernel.outputs[0]
     if not isinstance(store, Store) or store.buffer is not out:
         return ()
     if not all(stored_once(a) for a in guarded_accesses(kernel.body) if a.writes):
@@ -52,7 +53,9 @@ def _acts(s: Stmt) -> bool:
 
 def _others(s: Stmt) -> tuple[Expr, ...]:
     """What a statement computes besides the value that it stores."""
-    return s.index if isinstance(s, Store) else expressions(s)
+    if isinstance(s, Store):
+        return s.index
+    return expressions(s)
 
 
 def _loads(e: Expr) -> list[Load]:

@@ -17,4 +17,5 @@ def blockize(kernel: Kernel, loop: str, unit: str | None = None) -> tuple[Kernel
     after:  for i: block j: for j: B(i, j)
     """
     f, place = tree.find_loop(kernel, loop, "blockize")
-    return edit.put(kernel, place, Unit(unit or loop, None, (), f)), None
+    piece = Unit(unit or loop, None, (), f)
+    return edit.put(kernel, place, piece), None

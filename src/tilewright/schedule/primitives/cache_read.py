@@ -73,9 +73,10 @@ def cache_read(
             value = Select(condition, value, outside)
         return Store(new, local, value)
 
-    inner = edit.rewrite(
-        body, env, values, {old: lambda index: (new, box.local(index))}
-    )
+    def from_copy(index: Index) -> tuple[Buffer, Index]:
+        return new, box.local(index)
+
+    inner = edit.rewrite(body, env, values, {old: from_copy})
     copy = sweep(f"{new.name}.r", box.shape, taken, env, stage)
     result = part.put(kernel, Alloc(new, block(copy, inner)))
     _check_around(result, part, old, alloc)
@@ -102,7 +103,12 @@ def _read_part(
     return part
 
 
-def _check_around(kernel: Kernel, part: Part, old: Buffer, alloc: Place | None) -> None:
+def _check_around(
+    kernel: Kernel,
+    part: Part,
+    old: Buffer,
+    alloc: Place | None,
+) -> None:
     """No other iteration that may run at the same time writes what a copy reads."""
     shared = part.place.loops[0 if alloc is None else len(alloc.loops) :]
     around = [f.var.name for f in shared if old in writes(f)]
@@ -157,11 +163,10 @@ def _is_guarded(node: Select, buffer: Buffer) -> bool:
 def _check_guard(condition: Expr, load: Load, env: Env) -> None:
     """The guard must say `inside` for the values that the index takes, no more and no less."""
     # The index may be without the loops of one turn, the guard is then too.
-    still = {
-        v: const(low)
-        for v, (low, high) in env.items()
-        if low is not None and low == high
-    }
+    still = {}
+    for v, (start, stop) in env.items():
+        if start is not None and start == stop:
+            still[v] = const(start)
     load = substitute(load, still)
     parts = {part: _settled(part) for part in conjuncts(substitute(condition, still))}
     if False in parts.values() and _is_outside(load):
@@ -169,28 +174,29 @@ def _check_guard(condition: Expr, load: Load, env: Env) -> None:
     limits = [_limit(part, load) for part, holds in parts.items() if not holds]
     for d, (i, extent) in enumerate(zip(load.index, load.buffer.shape, strict=True)):
         low, high = bounds(i, env)
-        least = [
-            _attained(lo, i, up=True)
-            for n, lo, _ in limits
-            if n == d and lo is not None
-        ]
-        most = [
-            _attained(hi, i, up=False)
-            for n, _, hi in limits
-            if n == d and hi is not None
-        ]
-        first, last = _attained(0, i, up=True), _attained(extent - 1, i, up=False)
+        least = []
+        most = []
+        for n, lower, upper in limits:
+            if n == d and lower is not None:
+                least.append(_attained(lower, i, up=True))
+            if n == d and upper is not None:
+                most.append(_attained(upper, i, up=False))
+        first = _attained(0, i, up=True)
+        last = _attained(extent - 1, i, up=False)
         # Beyond an end of the buffer the guard must cut there, else nowhere in reach.
         below = low is None or low < first
         beyond = high is None or high > last
-        lo, hi = max(least, default=low), min(most, default=high)
-        too_low = (
-            lo != first if below else lo is not None and low is not None and lo > low
-        )
-        too_high = (
-            hi != last if beyond else hi is not None and high is not None and hi < high
-        )
-        if too_low or too_high:
+        lo = max(least, default=low)
+        hi = min(most, default=high)
+        if below:
+            wrong_start = lo != first
+        else:
+            wrong_start = lo is not None and low is not None and lo > low
+        if beyond:
+            wrong_end = hi != last
+        else:
+            wrong_end = hi is not None and high is not None and hi < high
+        if wrong_start or wrong_end:
             raise refuse_buffer(
                 "cache_read",
                 load.buffer.name,
@@ -204,7 +210,9 @@ def _settled(part: Expr) -> bool | None:
     if not isinstance(part, Lt | Le):
         return None
     form = affine(part.rhs) - affine(part.lhs)
-    return None if form.terms else form.const >= isinstance(part, Lt)
+    if form.terms:
+        return None
+    return form.const >= isinstance(part, Lt)
 
 
 def _is_outside(load: Load) -> bool:
@@ -219,11 +227,9 @@ def _attained(limit: int, index: Expr, up: bool) -> int:
     """The nearest value not below (above) `limit` that the index's linear form can take."""
     form = affine(index)
     step = gcd(*(c for _, c in form.terms)) or 1
-    return (
-        limit + (form.const - limit) % step
-        if up
-        else limit - (limit - form.const) % step
-    )
+    if up:
+        return limit + (form.const - limit) % step
+    return limit - (limit - form.const) % step
 
 
 def _limit(part: Expr, load: Load) -> tuple[int, int | None, int | None]:
@@ -254,4 +260,6 @@ def _ratio(form: Affine, index: Affine) -> int:
         return 0
     atom, c = form.terms[0]
     r = index.coefficient(atom) // c
-    return r if r and not (index - form.scaled(r)).terms else 0
+    if r and not (index - form.scaled(r)).terms:
+        return r
+    return 0

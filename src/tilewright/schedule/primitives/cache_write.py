@@ -15,7 +15,13 @@ from tilewright.schedule.registry import primitive_with
 from tilewright.schedule.staging import Part, all_writes, guarded, sweep
 
 
-def body_of(verb: str, f: For, place: Place, buffer: str, alloc: Place | None) -> Part:
+def body_of(
+    verb: str,
+    f: For,
+    place: Place,
+    buffer: str,
+    alloc: Place | None,
+) -> Part:
     """The body of a loop that `buffer` exists around."""
     if alloc is not None and alloc.stmt not in place.above:
         raise refuse_buffer(
@@ -74,23 +80,25 @@ def cache_write(
     box = region(old, touched, env, "cache_write")
     taken = tree.names(kernel)
     new = Buffer(fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
-    inner = edit.rewrite(body, env, moves={old: lambda index: (new, box.local(index))})
+
+    def into_copy(index: Index) -> tuple[Buffer, Index]:
+        return new, box.local(index)
+
+    inner = edit.rewrite(body, env, moves={old: into_copy})
     uses = sum(a.buffer is old for a in accesses(kernel.body))
-    private = alloc is not None and uses == sum(a.buffer is old for a in accesses(body))
+    private = alloc is not None and uses == len(touched)
     if private and uncovered(body, old, env) is None:
         result = part.put(kernel, Alloc(new, inner))
         result = result.with_body(edit.without_alloc(result.body, old))
     else:
         parts = [inner, _copy(old, new, box, f"{new.name}.w", taken, env, back=True)]
         if uncovered(body, old, env, writes_too=True) is not None:
-            parts.insert(
-                0, _copy(old, new, box, f"{new.name}.r", taken, env, back=False)
-            )
+            filled = _copy(old, new, box, f"{new.name}.r", taken, env, back=False)
+            parts.insert(0, filled)
         result = part.put(kernel, Alloc(new, block(*parts)))
         around = [x.var.name for x in part.place.loops]
-        check_kinds(
-            result, around, "cache_write", "stage it before the loop gets its kind"
-        )
+        hint = "stage it before the loop gets its kind"
+        check_kinds(result, around, "cache_write", hint)
     return result, new.name
 
 
@@ -105,11 +113,10 @@ def _copy(
 ) -> Stmt:
     def body(local: Index) -> Stmt:
         point = box.point(local)
-        move = (
-            Store(old, point, Load(new, local))
-            if back
-            else Store(new, local, Load(old, point))
-        )
+        if back:
+            move = Store(old, point, Load(new, local))
+        else:
+            move = Store(new, local, Load(old, point))
         return guarded(point, old, env, move)
 
     return sweep(prefix, box.shape, taken, env, body)

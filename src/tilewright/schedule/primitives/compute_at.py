@@ -44,7 +44,8 @@ def producers(
         if any(buffer in writes(s) for s in before):
             group, made = _made_together(buffer, before, consumer, verb)
             first = home.stmts.index(made[0])
-            return Place(home, path[:depth]), group, made, home.stmts[first : child + 1]
+            run = home.stmts[first : child + 1]
+            return Place(home, path[:depth]), group, made, run
     raise _error(
         buffer.name,
         "no statement before that loop computes it",
@@ -159,19 +160,20 @@ def compute_at(
     parts = {b: Buffer(b.name, box.shape, b.dtype, scope or b.scope) for b in group}
     moves = {b: _into(box, part) for b, part in parts.items()}
     boxes = dict.fromkeys(group, box)
-    nests = [
-        restrict_to_boxes(kernel, s, boxes, "compute_at", moves=moves)[0] for s in made
-    ]
+    nests = []
+    for s in made:
+        nest, _ = restrict_to_boxes(kernel, s, boxes, "compute_at", moves=moves)
+        nests.append(nest)
     inner: Stmt = block(*nests, edit.rewrite(f.body, env, moves=moves))
     for part in reversed(parts.values()):
         inner = Alloc(part, inner)
     # The loop is replaced first, then the old nests are dropped from the sequence around it.
     new_loop = For(f.var, f.extent, f.kind, inner)
-    replaced = edit.put(
-        Kernel(kernel.name, (), (), home.stmt), _below(place, home), new_loop
-    ).body
-    rest = replaced.stmts if isinstance(replaced, Block) else (replaced,)
-    body = edit.put(kernel, home, block(*(s for s in rest if s not in made))).body
+    sequence = Kernel(kernel.name, (), (), home.stmt)
+    replaced = edit.put(sequence, _below(place, home), new_loop).body
+    stmts = replaced.stmts if isinstance(replaced, Block) else (replaced,)
+    rest = block(*(s for s in stmts if s not in made))
+    body = edit.put(kernel, home, rest).body
     for b in group:
         body = edit.without_alloc(body, b)
     result = kernel.with_body(body)

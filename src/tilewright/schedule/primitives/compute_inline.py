@@ -69,27 +69,31 @@ def compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     sequence = store.above[home]
     assert isinstance(sequence, Block) and isinstance(store.stmt, Store)
     _check_order(target, alloc.stmt, sequence, chain[0], users)
-    value, index = store.stmt.value, store.stmt.index
+    value = store.stmt.value
+    index = store.stmt.index
     env = environment(kernel.body)
     for a in users:
         if not a.writes:
             _check_stored(a, store.stmt, loops, env)
 
     def read(load: Load) -> Expr:
-        point = {
-            v: i for v, i in zip(index, load.index, strict=True) if isinstance(v, Var)
-        }
+        pairs = zip(index, load.index, strict=True)
+        point = {v: i for v, i in pairs if isinstance(v, Var)}
         result: Expr = edit.rewrite(value, env, point)
         return result
 
-    without = edit.put(
-        kernel, _place_of(kernel, sequence), block(*_others(sequence, chain[0]))
-    )
+    others = block(*_others(sequence, chain[0]))
+    without = edit.put(kernel, _place_of(kernel, sequence), others)
     body = _replace_loads(without.body, target, read)
     return kernel.with_body(edit.without_alloc(body, target)), None
 
 
-def _check_stored(a: Access, store: Store, loops: Sequence[For], env: Env) -> None:
+def _check_stored(
+    a: Access,
+    store: Store,
+    loops: Sequence[For],
+    env: Env,
+) -> None:
     """A read must be of an element that the nest stores, which may not fill the buffer."""
     trips = {f.var: f.trips for f in loops}
     for d, (i, at) in enumerate(zip(a.index, store.index, strict=True)):

@@ -21,7 +21,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_steady, refuse
-from tilewright.schedule.primitives.fission import check_apart
+from tilewright.schedule.primitives.fission import check_separable
 from tilewright.schedule.registry import primitive
 
 
@@ -33,8 +33,8 @@ def decompose_reduction(
 
     args: the accumulator; the outermost loop to hoist its initialization out of.
     requires: inside the loop the first statements to run are Stores that initialize `buffer`,
-        nested in loops (and guards) only, and where the rest of the body meets them in memory it
-        is in the same iteration of all of these loops; none of the extents and guards around
+        nested in loops (and guards) only, and where the rest of the body conflicts with them, it
+        does so in the same iteration of all of these loops; none of the extents and guards around
         them reads what the loop writes.
     before: for i: for j: { C[i, j] = 0; for k: C[i, j] += A }
     after:  for i.init: for j.init: C[i.init, j.init] = 0
@@ -45,19 +45,24 @@ def decompose_reduction(
     spine: list[For | If] = []
     s: Stmt = f
     while not isinstance(s, Block):
-        if isinstance(s, For) or (isinstance(s, If) and s.otherwise is None):
+        if isinstance(s, For):
             spine.append(s)
-            s = s.body if isinstance(s, For) else s.then
-            continue
-        raise _no_start(loop, buffer, s)
+            s = s.body
+        elif isinstance(s, If) and s.otherwise is None:
+            spine.append(s)
+            s = s.then
+        else:
+            raise _no_start(loop, buffer, s)
     starts = _leading(s, buffer)
     if not starts:
         raise _no_start(loop, buffer, s)
     check_steady(spine, s, "decompose_reduction", loop)
-    first, rest = block(*starts), block(*s.stmts[len(starts) :])
+    following = s.stmts[len(starts) :]
+    first = block(*starts)
+    rest = block(*following)
     loops = [x for x in spine if isinstance(x, For)]
-    verdict = can_separate(kernel, loops, starts, s.stmts[len(starts) :])
-    check_apart(verdict, "decompose_reduction", _parted(verdict, loops))
+    verdict = can_separate(kernel, loops, starts, following)
+    check_separable(verdict, "decompose_reduction", _separated(verdict, loops))
     hoisted, remaining = first, rest
     for x in reversed(spine):
         hoisted = _around(x, hoisted)
@@ -67,11 +72,12 @@ def decompose_reduction(
     return new, tuple(table[x.var.name] for x in loops)
 
 
-def _parted(verdict: Verdict, loops: Sequence[For]) -> str:
-    """The loop in different iterations of which the parts meet; the outermost if not known."""
+def _separated(verdict: Verdict, loops: Sequence[For]) -> str:
+    """The loop in different iterations of which the parts conflict; the outermost if not known."""
     names = [f.var.name for f in loops]
     if isinstance(verdict, Illegal):
-        first, second = verdict.witness.first, verdict.witness.second
+        first = verdict.witness.first
+        second = verdict.witness.second
         return next(n for n in names if first[n] != second[n])
     return names[0]
 
@@ -86,7 +92,9 @@ def _leading(s: Block, buffer: str) -> list[Stmt]:
         starts.append(x)
         if x.buffer.name == buffer:
             count = n + 1
-    return starts[:count] if count < len(s.stmts) else []
+    if count < len(s.stmts):
+        return starts[:count]
+    return []
 
 
 def _around(spine: For | If, body: Stmt) -> Stmt:

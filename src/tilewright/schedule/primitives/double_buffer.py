@@ -39,7 +39,7 @@ def double_buffer(
     f, place = tree.find_loop(kernel, around[-1].var.name, "double_buffer")
     stmts = sequence(f.body).stmts
     stages = [int(old not in writes(s)) for s in stmts]
-    if old not in {b for s in stmts for b in writes(s)} or len(set(stages)) != 2:
+    if set(stages) != {0, 1}:
         raise ScheduleError(
             f"double_buffer: no statement of loop {f.var.name} fills it for the others",
             where=f"buffer {buffer}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
@@ -40,25 +39,31 @@ def duplicate(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str
     home, group, made, _ = producers(target, alloc, place, "duplicate")
     _check_uses(kernel, group, made, f)
     taken = tree.names(kernel)
-    copies = {
-        b: Buffer(fresh(taken, f"{b.name}.copy"), b.shape, b.dtype, b.scope)
-        for b in group
-    }
-    moves: dict[Buffer, edit.Move] = {b: _to(c) for b, c in copies.items()}
+    copies: dict[Buffer, Buffer] = {}
+    moves: dict[Buffer, edit.Move] = {}
+    for b in group:
+        name = fresh(taken, f"{b.name}.copy")
+        copies[b] = Buffer(name, b.shape, b.dtype, b.scope)
+        moves[b] = _to(copies[b])
     env = environment(kernel.body)
     again, loops = _copied(made, moves, taken, env)
-    fors: dict[Any, Any] = {f.var: lambda new: edit.rewrite(new, env, moves=moves)}
+
+    def reads_copies(new: For) -> Stmt:
+        return edit.rewrite(new, env, moves=moves)  # type: ignore[no-any-return]
+
     assert isinstance(home.stmt, Block)
     parts: list[Stmt] = []
     for s in home.stmt.stmts:
-        parts.append(edit.rewrite(s, env, fors=fors))
+        parts.append(edit.rewrite(s, env, fors={f.var: reads_copies}))
         if s in made:
-            parts.append(again[made.index(s)])
+            copied = again[made.index(s)]
+            parts.append(copied)
     result = edit.put(kernel, home, block(*parts))
     for b, copy in copies.items():
         _, outer = tree.find_buffer(result, b.name, "duplicate")
         assert outer is not None and isinstance(outer.stmt, Alloc)
-        result = edit.put(result, outer, Alloc(b, Alloc(copy, outer.stmt.body)))
+        both = Alloc(b, Alloc(copy, outer.stmt.body))
+        result = edit.put(result, outer, both)
     return result, (*(c.name for c in copies.values()), *loops)
 
 
@@ -69,7 +74,8 @@ def _to(buffer: Buffer) -> edit.Move:
 def _copied(
     made: Sequence[Stmt], moves: dict[Buffer, edit.Move], taken: set[str], env: Env
 ) -> tuple[list[Stmt], list[str]]:
-    again, loops = [], []
+    again = []
+    loops = []
     for s in made:
         copy, table = edit.renamed(s, taken, ".copy")
         again.append(edit.rewrite(copy, env, moves=moves))
@@ -81,14 +87,16 @@ def _check_uses(
     kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
 ) -> None:
     used = [a for a in accesses(f.body) if a.buffer in group]
-    inside = [a for s in made for a in accesses(s) if a.buffer in group and a.writes]
-    every = [a for a in accesses(kernel.body) if a.buffer in group and a.writes]
+
+    def count_writes(stmt: Stmt) -> int:
+        return sum(a.writes and a.buffer in group for a in accesses(stmt))
+
     problem = None
     if not used:
         problem = "does not use it"
     elif any(b in writes(f) for b in group):
         problem = "also writes it"
-    elif len(inside) != len(every):
+    elif sum(map(count_writes, made)) != count_writes(kernel.body):
         problem = "is not after all nests that write it"
     if problem is not None:
         raise _refused(group[0].name, f"loop {f.var.name} {problem}")

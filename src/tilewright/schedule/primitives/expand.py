@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.analysis.access import environment
+from tilewright.loops.analysis.access import Index, environment
 from tilewright.loops.nodes import Alloc, Kernel
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_one_place
@@ -26,16 +26,24 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     """
     f, place = tree.find_loop(kernel, loop, "expand")
     old, alloc = tree.find_buffer(kernel, buffer, "expand")
-    if alloc is None or not alloc.loops or alloc.loops[-1] is not f:
-        inner = alloc.loops[-1].var.name if alloc is not None and alloc.loops else None
+    innermost = alloc.loops[-1] if alloc is not None and alloc.loops else None
+    if alloc is None or innermost is not f:
+        hint = "it lives in no loop"
+        if innermost is not None:
+            hint = f"expand it by {innermost.var.name} first"
         raise ScheduleError(
             f"expand: {loop} is not the innermost loop around the buffer's allocation",
             where=f"buffer {buffer}",
-            hint=f"expand it by {inner} first" if inner else "it lives in no loop",
+            hint=hint,
         )
     check_one_place(f, old, "expand")
-    new = Buffer(old.name, (tree.trips(f, "expand"), *old.shape), old.dtype, old.scope)
+    shape = (tree.trips(f, "expand"), *old.shape)
+    new = Buffer(old.name, shape, old.dtype, old.scope)
     env = environment(kernel.body)
+
+    def moved(index: Index) -> tuple[Buffer, Index]:
+        return new, (f.var, *index)
+
     body = edit.without_alloc(f, old)
-    body = edit.rewrite(body, env, moves={old: lambda index: (new, (f.var, *index))})
+    body = edit.rewrite(body, env, moves={old: moved})
     return edit.put(kernel, place, Alloc(new, body)), None

@@ -13,7 +13,7 @@ from tilewright.schedule.legality import because, check_steady, refuse
 from tilewright.schedule.registry import primitive
 
 
-def check_apart(verdict: Verdict, primitive_: str, loop: str) -> None:
+def check_separable(verdict: Verdict, primitive_: str, loop: str) -> None:
     """Raise ScheduleError at the loop unless two parts of its body may run one after the other."""
     if not verdict:
         raise refuse(
@@ -37,7 +37,10 @@ def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
             for i.2: B(i.2)
     """
     f, place = tree.find_loop(kernel, loop, "fission")
-    parts = f.body.stmts if isinstance(f.body, Block) else (f.body,)
+    if isinstance(f.body, Block):
+        parts = f.body.stmts
+    else:
+        parts = (f.body,)
     if not 0 < after < len(parts):
         raise refuse(
             "fission",
@@ -47,12 +50,16 @@ def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
             if len(parts) > 1
             else "nothing is left to part",
         )
-    first, second = block(*parts[:after]), block(*parts[after:])
+    first = block(*parts[:after])
+    second = block(*parts[after:])
     check_steady((f,), first, "fission", loop)
-    check_apart(can_fission(kernel, f, after), "fission", loop)
+    check_separable(can_fission(kernel, f, after), "fission", loop)
     env = environment(kernel.body)
     taken = tree.names(kernel)
     again = Var(fresh(taken, f"{loop}.2"), INDEX)
-    other = For(again, f.extent, f.kind, edit.rewrite(second, env, {f.var: again}))
-    new = block(For(f.var, f.extent, f.kind, first), other)
+    second = edit.rewrite(second, env, {f.var: again})
+    new = block(
+        For(f.var, f.extent, f.kind, first),
+        For(again, f.extent, f.kind, second),
+    )
     return edit.put(kernel, place, new), again.name

@@ -100,23 +100,29 @@ def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
         if phase is None:
             continue
         written = [m for m in (newest, phase.newest) if m is not None]
-        if written and max(written) - phase.first + 1 > least[0]:
-            least = (max(written) - phase.first + 1, s)
+        if written:
+            needed = max(written) - phase.first + 1
+            if needed > least[0]:
+                least = (needed, s)
         if phase.newest is not None:
             last = phase.newest + phase.step * (phase.times - 1)
             newest = last if newest is None else max(newest, last)
     return least
 
 
-def _phase(s: Stmt, buffer: Buffer, dim: int, env: Env) -> _Phase | None:
+def _phase(
+    s: Stmt,
+    buffer: Buffer,
+    dim: int,
+    env: Env,
+) -> _Phase | None:
     found = [a for a in accesses(s) if a.buffer is buffer]
     if not found:
         return None
-    moving = (
-        _moving(s, found, dim, env)
-        if isinstance(s, For) and s.kind == "serial"
-        else None
-    )
+    if isinstance(s, For) and s.kind == "serial":
+        moving = _moving(s, found, dim, env)
+    else:
+        moving = None
     if moving is not None:
         return moving
     ends = [bounds(a.index[dim], env) for a in found]
@@ -133,16 +139,32 @@ def _phase(s: Stmt, buffer: Buffer, dim: int, env: Env) -> _Phase | None:
     return _Phase(s, 0, 1, first, max(written, default=None))
 
 
-def _moving(f: For, found: Sequence[Access], dim: int, env: Env) -> _Phase | None:
+def _moving(
+    f: For,
+    found: Sequence[Access],
+    dim: int,
+    env: Env,
+) -> _Phase | None:
     """The phase of a loop whose accesses all move forward by one step; None if they do not."""
-    ends = []
+    steps = set()
+    firsts = []
+    written = []
     for a in found:
         inner = {x.var for x in a.loops} - {f.var}
-        ends.append(relative(span(a.index[dim], inner, env), Affine((), 0), f.var))
-    steps = {e[0] for e in ends if e is not None}
-    if None in ends or len(steps) != 1 or min(steps) < 1 or f.trips is None:
+        row = relative(span(a.index[dim], inner, env), Affine((), 0), f.var)
+        if row is None:
+            return None
+        step, first, last = row
+        steps.add(step)
+        firsts.append(first)
+        if a.writes:
+            written.append(last)
+    if len(steps) != 1 or min(steps) < 1 or f.trips is None:
         return None
-    pairs = [(e, a) for e, a in zip(ends, found, strict=True) if e is not None]
-    written = [e[2] for e, a in pairs if a.writes]
-    first = min(e[1] for e, _ in pairs)
-    return _Phase(f, steps.pop(), f.trips, first, max(written, default=None))
+    return _Phase(
+        f,
+        steps.pop(),
+        f.trips,
+        min(firsts),
+        max(written, default=None),
+    )

@@ -19,8 +19,8 @@ from tilewright.schedule.registry import primitive
 def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     """Two directly nested loops as one of all their iterations; returns `<outer>_<inner>`.
 
-    requires: `inner` is the whole body of `outer`, guards apart; both extents are constant and both
-        loops are serial, or both are parallel.
+    requires: `inner` is the whole body of `outer`, except for guards; both extents are constant;
+        both loops are serial, or both are parallel.
     before: for i in m: for j in n: B(i, j)
     after:  for f in m*n: B(f // n, f % n)
     """
@@ -37,7 +37,8 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     if a.kind != b.kind or a.kind not in ("serial", "parallel"):
         kinds = f"the kinds are {a.kind} and {b.kind}"
         raise refuse("fuse", outer, kinds, "fuse before the kinds are set")
-    m, n = tree.trips(a, "fuse"), tree.trips(b, "fuse")
+    m = tree.trips(a, "fuse")
+    n = tree.trips(b, "fuse")
     fused = Var(fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
     env = environment(kernel.body)
     env[fused] = (0, max(m * n - 1, 0))

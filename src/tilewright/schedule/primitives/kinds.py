@@ -8,7 +8,13 @@ from tilewright.schedule.legality import check_axes, check_kinds, refuse
 from tilewright.schedule.registry import primitive
 
 
-def _with_kind(kernel: Kernel, name: str, kind: str, verb: str, hint: str) -> Kernel:
+def _with_kind(
+    kernel: Kernel,
+    name: str,
+    kind: str,
+    verb: str,
+    hint: str,
+) -> Kernel:
     f, place = tree.find_loop(kernel, name, verb)
     if kind in ("vector", "unroll"):
         tree.trips(f, verb)

@@ -39,9 +39,11 @@ def merge(kernel: Kernel, loop: str, other: str) -> tuple[Kernel, None]:
     if not isinstance(home, Block) or f is g:
         raise _not_next(loop, other)
     at = home.stmts.index(f)
+    before = home.stmts[:at]
+    following = home.stmts[at + 1 :]
     merged, first = _merged(f, g, environment(kernel.body))
-    after = block(*home.stmts[:at], *_instead(home.stmts[at + 1 :], f, g, merged))
-    result = edit.put(kernel, Place(home, place.above[:-1]), after)
+    sequence = block(*before, *_instead(following, f, g, merged))
+    result = edit.put(kernel, Place(home, place.above[:-1]), sequence)
     _check_order(result, loop, first)
     return result, None
 
@@ -63,7 +65,8 @@ def _merged(f: For, g: For, env: Env) -> tuple[For, int]:
         sizes = tree.trips(f, _VERB), tree.trips(g, _VERB)
         extent = const(max(sizes))
         env = {**env, f.var: (0, max(*sizes, 1) - 1)}
-    first, second = f.body, edit.rewrite(g.body, env, {g.var: f.var})
+    first = f.body
+    second = edit.rewrite(g.body, env, {g.var: f.var})
     if sizes[0] < sizes[1]:
         first = _below(f.var, sizes[0], first)
     elif sizes[1] < sizes[0]:
@@ -76,14 +79,22 @@ def _below(var: Var, n: int, body: Stmt) -> Stmt:
     return If(Lt(var, const(n)), body, None)
 
 
-def _instead(following: Sequence[Stmt], f: For, g: For, merged: For) -> list[Stmt]:
+def _instead(
+    following: Sequence[Stmt],
+    f: For,
+    g: For,
+    merged: For,
+) -> list[Stmt]:
     """The statements after `f` with `merged` for `g`; `f` has to pass what stands before it."""
     found: list[Stmt] = []
     for n, s in enumerate(following):
         if s is g:
             return [*found, merged, *following[n + 1 :]]
         if isinstance(s, Alloc) and any(p.stmt is g for p in walk(s)):
-            inner = s.body.stmts if isinstance(s.body, Block) else (s.body,)
+            if isinstance(s.body, Block):
+                inner = s.body.stmts
+            else:
+                inner = (s.body,)
             within = Alloc(s.buffer, block(*_instead(inner, f, g, merged)))
             return [*found, within, *following[n + 1 :]]
         shared = ", ".join(sorted(b.name for b in conflict(f, s)))

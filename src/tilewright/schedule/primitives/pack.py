@@ -75,16 +75,18 @@ def pack(
     new = Buffer(fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
     def stage(point: Index) -> Stmt:
-        values: dict[Any, Any] = {v: const(0) for i in load.index for v in variables(i)}
+        values: dict[Any, Any] = {}
+        for i in load.index:
+            values |= dict.fromkeys(variables(i), const(0))
         values |= dict(zip(vars_, point, strict=True))
         read = edit.rewrite(load, env, values)
         return guarded(read.index, old, env, Store(new, point, read))
 
     copy = sweep(f"{new.name}.r", shape, taken, env, stage)
     # A loop's single iteration is number 0, as in the copy.
-    use = Load(
-        new, tuple(v if n != 1 else const(0) for v, n in zip(vars_, shape, strict=True))
-    )
+    dims = zip(vars_, shape, strict=True)
+    own = tuple(v if n != 1 else const(0) for v, n in dims)
+    use = Load(new, own)
     inner = edit.rewrite(part.body, env, {load: use})
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -81,24 +82,23 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
     result = edit.put(kernel, place, new)
     for old, buffer in grown.items():
         result = rebuffered(result, _alloc_of(result, old), buffer, lambda index: index)
-    around = [x.var.name for x in (*place.loops, *loops_of(new))]
-    check_kinds(result, around, "pad", "pad before the loops get their kinds")
+    loops = (*place.loops, *loops_of(new))
+    names = [x.var.name for x in loops]
+    check_kinds(result, names, "pad", "pad before the loops get their kinds")
     return result, None
 
 
 def _allocated_around(place: Place) -> set[Buffer]:
-    return {
-        b for s in place.above for b in (getattr(s, "buffer", None),) if b is not None
-    }
+    buffers = (getattr(s, "buffer", None) for s in place.above)
+    return {b for b in buffers if b is not None}
 
 
 def _alloc_of(kernel: Kernel, buffer: Buffer) -> Place:
     """Where it is allocated: by itself, for another one may have its name."""
-    return next(
-        p
-        for p in walk(kernel.body)
-        if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
-    )
+    for p in walk(kernel.body):
+        if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer:
+            return p
+    raise AssertionError(f"{buffer.name} is not allocated in {kernel.name}")
 
 
 def _check_guards(kernel: Kernel, f: For) -> None:
@@ -130,8 +130,15 @@ def _or_zero(value: Const | None, dtype: DType) -> Const:
 class _Padded:
     """The body of a loop for iterations `0 .. total-1` of which those from `n` on do not count."""
 
-    def __init__(self, f: For, n: int, total: int, env: Env) -> None:
-        self.loop, self.n = f, n
+    def __init__(
+        self,
+        f: For,
+        n: int,
+        total: int,
+        env: Env,
+    ) -> None:
+        self.loop = f
+        self.n = n
         self.inside = Lt(f.var, const(n))
         self.private = allocated(f.body)
         self.all = {**env, f.var: (0, total - 1)}
@@ -150,27 +157,30 @@ class _Padded:
         grown: dict[Buffer, Buffer] = {}
         for b, found in writes.items():
             if all(map(self._beyond, found)):
-                tops = [[bounds(i, self.all)[1] for i in a.index] for a in found]
-                shape = [
-                    max(extent, *((top or 0) + 1 for top in column))
-                    for extent, column in zip(
-                        b.shape, zip(*tops, strict=True), strict=True
-                    )
-                ]
-                grown[b] = Buffer(b.name, tuple(shape), b.dtype, b.scope)
+                shape = tuple(self._room_in(d, b, found) for d in range(len(b.shape)))
+                grown[b] = Buffer(b.name, shape, b.dtype, b.scope)
         self.roomy = set(grown)
         return grown
 
+    def _room_in(self, d: int, b: Buffer, found: Sequence[Access]) -> int:
+        """The extent of dimension `d` that all of these accesses need."""
+        extent = b.shape[d]
+        for a in found:
+            _, top = bounds(a.index[d], self.all)
+            extent = max(extent, (top or 0) + 1)
+        return extent
+
     def _beyond(self, a: Access) -> bool:
         """Whether an added iteration accesses elements that there are not yet."""
-        known = [(bounds(i, self.added)[0], bounds(i, self.all)) for i in a.index]
-        new = any(
-            low is not None and low >= extent
-            for (low, _), extent in zip(known, a.buffer.shape, strict=True)
-        )
-        return new and all(
-            lo is not None and lo >= 0 and hi is not None for _, (lo, hi) in known
-        )
+        new = False
+        for i, extent in zip(a.index, a.buffer.shape, strict=True):
+            lo, hi = bounds(i, self.all)
+            if lo is None or lo < 0 or hi is None:
+                return False
+            first_added, _ = bounds(i, self.added)
+            if first_added is not None and first_added >= extent:
+                new = True
+        return new
 
     def _depends(self, e: Expr | Index) -> bool:
         """Whether an added iteration may find another value than all the others did.
@@ -183,7 +193,9 @@ class _Padded:
         return self.loop.var in used or not read.isdisjoint(self.private)
 
     def _written(self, s: Store | Update) -> set[Buffer]:
-        return {s.buffer} if isinstance(s, Store) else set(s.buffers)
+        if isinstance(s, Store):
+            return {s.buffer}
+        return set(s.buffers)
 
     def _guarded(self, s: Store | Update) -> bool:
         """Whether an added iteration must not perform this write."""
@@ -206,18 +218,27 @@ class _Padded:
             return If(self.inside, s, None)
         if isinstance(s, Block):
             return block(*map(self.stmt, s.stmts))
-        if isinstance(s, Update) and not self._moves(s) and not self._is_private(s):
-            return Update(s.buffers, s.indices, self._neutral(s), s.reducer)
-        new: Stmt = s.map(
-            lambda c: self.stmt(c) if isinstance(c, Stmt) else self._read(c)
-        )
+        if isinstance(s, Update):
+            needs_guard = self._moves(s) or self._is_private(s)
+            if not needs_guard:
+                return Update(s.buffers, s.indices, self._neutral(s), s.reducer)
+
+        def child(c: Any) -> Any:
+            return self.stmt(c) if isinstance(c, Stmt) else self._read(c)
+
+        new: Stmt = s.map(child)
         return new
 
     def _is_private(self, s: Store | Update) -> bool:
         """Whether all that it writes is memory of the iteration's own."""
         return self._written(s) <= self.private
 
-    def _read(self, e: Any, value: Const | None = None, neutral: bool = False) -> Any:
+    def _read(
+        self,
+        e: Any,
+        value: Const | None = None,
+        neutral: bool = False,
+    ) -> Any:
         """An expression that reads no more in the added iterations than there is.
 
         What it reads there is `value` (None: zero); neutral: even where it could read more.
@@ -259,21 +280,18 @@ class _Padded:
     def _neutral(self, s: Update) -> tuple[Expr, ...]:
         """The values of a step, which in the added iterations leave the result as it is."""
         identity = s.reducer.identity
-        ends = [simplify(self._clipped(v, added=True)) for v in s.values]
-        if all(e is i for e, i in zip(ends, identity, strict=True)):
+
+        def is_neutral(values: Sequence[Expr | None]) -> bool:
+            pairs = zip(values, identity, strict=True)
+            return all(v is not None and simplify(v) is i for v, i in pairs)
+
+        if is_neutral([self._clipped(v, added=True) for v in s.values]):
             return tuple(map(self._clipped, s.values))
         for value in (identity[0], None):
-            read = [self._added(v, value) for v in s.values]
-            same = (
-                simplify(r) is i
-                for r, i in zip(read, identity, strict=True)
-                if r is not None
-            )
-            if None not in read and all(same):
+            if is_neutral([self._added(v, value) for v in s.values]):
                 return tuple(self._read(v, value, neutral=True) for v in s.values)
-        return tuple(
-            Select(self.inside, v, i) for v, i in zip(s.values, identity, strict=True)
-        )
+        choices = zip(s.values, identity, strict=True)
+        return tuple(Select(self.inside, v, i) for v, i in choices)
 
     def _clipped(self, e: Expr, added: bool = False) -> Expr:
         """`e` with what lies outside of a buffer where a read leaves it.
@@ -310,7 +328,9 @@ class _Padded:
         if added and inside is not None and self._leaves(load):
             return outside
         if guard is None:
-            return load if inside is None else Select(inside, load, outside)
+            if inside is None:
+                return load
+            return Select(inside, load, outside)
         return Select(guard if inside is None else And(guard, inside), load, outside)
 
     def _leaves(self, load: Load) -> bool:

@@ -74,7 +74,8 @@ def partition_loop(
 def _steady(f: For, n: int, env: Env) -> tuple[int, ...]:
     """The ends, inside of 0..n, of the longest stretch without a change."""
     inner = {v: interval for v, interval in env.items() if v is not f.var}
-    edges = sorted({0, n} | {p for p in changes(f.body, f.var, inner) if 0 < p < n})
+    inside = {p for p in changes(f.body, f.var, inner) if 0 < p < n}
+    edges = sorted({0, n} | inside)
     if len(edges) <= 2:
         raise refuse(
             "partition_loop",
@@ -86,7 +87,12 @@ def _steady(f: For, n: int, env: Env) -> tuple[int, ...]:
     return tuple(p for p in (start, stop) if 0 < p < n)
 
 
-def _part(f: For, start: int, size: int, env: Env) -> Stmt | None:
+def _part(
+    f: For,
+    start: int,
+    size: int,
+    env: Env,
+) -> Stmt | None:
     """Iterations `start .. start+size-1`; None where they do nothing."""
     env = {**env, f.var: (0, size - 1)}
     shifted: dict[Any, Any] = {f.var: f.var + start} if start else {}

@@ -33,10 +33,12 @@ def sequence(s: Stmt) -> _Body:
         inner = sequence(s.body)
         return _Body((s.buffer, *inner.buffers), inner.stmts)
     if isinstance(s, Block):
-        parts = [sequence(x) for x in s.stmts]
-        return _Body(
-            sum((p.buffers for p in parts), ()), sum((p.stmts for p in parts), ())
-        )
+        buffers: list[Buffer] = []
+        stmts: list[Stmt] = []
+        for part in map(sequence, s.stmts):
+            buffers += part.buffers
+            stmts += part.stmts
+        return _Body(tuple(buffers), tuple(stmts))
     return _Body((), (s,))
 
 
@@ -54,8 +56,8 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
     args: the loop; for each statement of its body, in order, by how many iterations it lags
         (allocations do not count, and are moved around the sequence).
     requires: a serial loop of constant extent, more than the largest lag; one lag per statement,
-        the least of them 0; whatever two statements meet in, outside of the buffers allocated in
-        the body, they meet in the same order as before (lemma, else isl); within an iteration, a
+        the least of them 0; where two statements conflict, outside of the buffers allocated in
+        the body, they do so in the same order as before (lemma, else isl); within an iteration, a
         statement does not lag behind one that uses what it writes; each of those buffers is
         allocated in one place of the body.
     The loop keeps its name and runs the steady state; what it lacks at both ends is written out
@@ -74,7 +76,8 @@ def pipelined(
     kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str
 ) -> Kernel:
     """`kernel` with a loop whose statements lag by `stages`; refuses in the name of `verb`."""
-    n, body = tree.trips(f, verb), sequence(f.body)
+    n = tree.trips(f, verb)
+    body = sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
     for b in body.buffers:
         check_one_place(f, b, verb)
@@ -83,14 +86,14 @@ def pipelined(
     copies = {b: _copies(b, body, stages) for b in body.buffers}
     parts = _Parts(kernel, f, body, stages, copies)
     depth = max(stages)
-    times = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]
-    times.append(parts.steady(depth, n - depth))
-    times += [
-        parts.end(n + t, f".epi{t}", range(t + 1, depth + 1)) for t in range(depth)
-    ]
-    new = _inside(
-        [parts.versions[b] for b in body.buffers if copies[b] > 1], block(*times)
-    )
+    prologue = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]
+    steady = parts.steady(depth, n - depth)
+    epilogue = []
+    for t in range(depth):
+        running = range(t + 1, depth + 1)
+        epilogue.append(parts.end(n + t, f".epi{t}", running))
+    versions = [parts.versions[b] for b in body.buffers if copies[b] > 1]
+    new = _inside(versions, block(*prologue, steady, *epilogue))
     return edit.put(kernel, place, new)
 
 
@@ -99,35 +102,38 @@ def _check_stages(
 ) -> None:
     if f.kind != "serial":
         raise refuse(verb, f.var.name, f"the loop is {f.kind}", f"{verb} a serial loop")
+    one_each = len(stages) == len(body.stmts)
+    from_zero = min(stages, default=1) == 0
+    if one_each and from_zero and max(stages) < n:
+        return
     given = ", ".join(map(str, stages)) or "(none)"
-    if (
-        len(stages) != len(body.stmts)
-        or min(stages, default=1) != 0
-        or max(stages) >= n
-    ):
-        lines = "; ".join(
-            f"{k}: {repr(s).splitlines()[0]}" for k, s in enumerate(body.stmts)
-        )
-        raise refuse(
-            verb,
-            f.var.name,
-            f"the lags {given} are not one per statement from 0 on, at most {n - 1}",
-            f"its {len(body.stmts)} statements are: {lines}",
-        )
+    lines = []
+    for k, s in enumerate(body.stmts):
+        first_line = repr(s).splitlines()[0]
+        lines.append(f"{k}: {first_line}")
+    raise refuse(
+        verb,
+        f.var.name,
+        f"the lags {given} are not one per statement from 0 on, at most {n - 1}",
+        f"its {len(body.stmts)} statements are: {'; '.join(lines)}",
+    )
 
 
 def _copies(b: Buffer, body: _Body, stages: Sequence[int]) -> int:
     """How many iterations use a buffer of the body at a time."""
-    used = [
-        q for q, s in zip(stages, body.stmts, strict=True) if b in reads(s) | writes(s)
-    ]
-    return max(used) - min(used) + 1 if used else 1
+    used = []
+    for lag, s in zip(stages, body.stmts, strict=True):
+        if b in reads(s) | writes(s):
+            used.append(lag)
+    if used:
+        return max(used) - min(used) + 1
+    return 1
 
 
 def _check_order(
     kernel: Kernel, f: For, body: _Body, stages: Sequence[int], verb: str
 ) -> None:
-    """Statement a of iteration i and b of j keep their order where they meet, for i <= j.
+    """Statement a of iteration i and b of j keep their order where they conflict, for i <= j.
 
     a runs at i + stages[a], b at j + stages[b]; where a lags behind b by d, that is at fault for
     i - j of 0 (if a comes first in the text) up to d (d itself if b comes first).
@@ -161,9 +167,11 @@ def _own_pair(body: _Body, first: Stmt, second: Stmt) -> Pair | None:
     # With what is allocated anew in each iteration: `together` asks for it.
     found = [accesses(_inside(body.buffers, s)) for s in (first, second)]
     for x, y in product(*found):
-        if x.buffer is y.buffer and x.buffer in body.buffers and (x.writes or y.writes):
-            if not commute(x, y):
-                return x, y
+        if x.buffer is not y.buffer or x.buffer not in body.buffers:
+            continue
+        conflict = x.writes or y.writes
+        if conflict and not commute(x, y):
+            return x, y
     return None
 
 
@@ -178,13 +186,16 @@ class _Parts:
         stages: Sequence[int],
         copies: Mapping[Buffer, int],
     ) -> None:
-        self.loop, self.body, self.stages = f, body, stages
-        self.env, self.taken = environment(kernel.body), tree.names(kernel)
-        self.versions = {
-            b: Buffer(b.name, (n, *b.shape), b.dtype, b.scope)
-            for b, n in copies.items()
-            if n > 1
-        }
+        self.loop = f
+        self.body = body
+        self.stages = stages
+        self.env = environment(kernel.body)
+        self.taken = tree.names(kernel)
+        self.versions: dict[Buffer, Buffer] = {}
+        for b, n in copies.items():
+            if n > 1:
+                shape = (n, *b.shape)
+                self.versions[b] = Buffer(b.name, shape, b.dtype, b.scope)
 
     def _at(self, iteration: Expr, stmt: Stmt, env: Env) -> Stmt:
         moves = {old: _version(new, iteration) for old, new in self.versions.items()}
@@ -202,10 +213,10 @@ class _Parts:
         """The loop over the iterations in which every statement runs."""
         var = self.loop.var
         env = {**self.env, var: (0, trips - 1)}
-        stmts = [
-            self._at(var + (depth - q) if depth > q else var, s, env)
-            for q, s in zip(self.stages, self.body.stmts, strict=True)
-        ]
+        stmts = []
+        for lag, s in zip(self.stages, self.body.stmts, strict=True):
+            iteration = var + (depth - lag) if depth > lag else var
+            stmts.append(self._at(iteration, s, env))
         return loop(var, trips, self._with_buffers(stmts))
 
     def end(self, time: int, suffix: str, lags: range) -> Stmt:

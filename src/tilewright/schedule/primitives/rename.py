@@ -40,4 +40,5 @@ def rename(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
         others.add(new)
         values[found.var] = Var(new, INDEX)
     notes = {pairs.get(name, name): said for name, said in kernel.notes.items()}
-    return replace(kernel, body=substitute(kernel.body, values), notes=notes), None
+    body = substitute(kernel.body, values)
+    return replace(kernel, body=body, notes=notes), None

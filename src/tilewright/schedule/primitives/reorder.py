@@ -61,7 +61,7 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
 
     args: two or more loops of one perfect nest; loops between them that are not named stay at
         their depth. Guards between the loops move into the body.
-    requires: for any two accesses of one buffer that can meet, one of them a write, and any two
+    requires: for any two accesses of one element, one of them a write, and any two
         loops that change sides, the two iterations agree in one of these loops; or both accesses
         are steps of the same commutative reduction.
     before: for i: for j: B(i, j)
@@ -101,12 +101,13 @@ def _exchanged(
     verdict: Illegal | Unknown, band: Sequence[str], order: Sequence[str]
 ) -> tuple[str, str]:
     """Two loops that change sides, if possible such that the witness is in the wrong order then."""
-    swapped = [
-        (x, y) for x, y in combinations(band, 2) if order.index(x) > order.index(y)
-    ]
+    place = {name: n for n, name in enumerate(order)}
+    swapped = [(x, y) for x, y in combinations(band, 2) if place[x] > place[y]]
     if isinstance(verdict, Illegal):
-        first, second = verdict.witness.first, verdict.witness.second
+        first = verdict.witness.first
+        second = verdict.witness.second
+        distance = {name: first[name] - second[name] for name in band}
         for x, y in swapped:
-            if (first[x] - second[x]) * (first[y] - second[y]) < 0:
+            if distance[x] * distance[y] < 0:
                 return x, y
     return swapped[0]

@@ -63,21 +63,19 @@ def reverse_compute_at(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, 
     f, place = tree.find_loop(kernel, loop, _VERB)
     out, _ = tree.find_buffer(kernel, buffer, _VERB)
     sides = _sides(out, f, place)
-    ahead = _check_apart(out, sides)
+    ahead = _check_separate(out, sides)
     env = environment(kernel.body)
     loops = [x for x in (*sides.path, f) if isinstance(x, For)]
     _check_runs(out, loops)
     moving = {x.var for x in loops if x.trips != 1}
     shared = writes(sides.producer) & reads(sides.consumer)
-    boxes = {
-        b: _part(b, f, sides, moving, env) for b in sorted(shared, key=lambda b: b.name)
-    }
-    moved, starts = restrict_to_boxes(
-        kernel, sides.consumer, boxes, _VERB, updates=True
-    )
-    repeats = _check_covered(
-        out, sides.consumer, starts, moving, env | environment(moved)
-    )
+    boxes = {}
+    for b in sorted(shared, key=lambda b: b.name):
+        boxes[b] = _part(b, f, sides, moving, env)
+    consumer = sides.consumer
+    moved, starts = restrict_to_boxes(kernel, consumer, boxes, _VERB, updates=True)
+    inner_env = env | environment(moved)
+    repeats = _check_covered(out, consumer, starts, moving, inner_env)
     if repeats:
         _check_repeatable(kernel, boxes, f, repeats, sides.consumer)
 
@@ -101,7 +99,8 @@ def _sides(out: Buffer, f: For, place: Place) -> _Sides:
     """The innermost sequence with a consumer of the loop's nest that writes `out`."""
     path = (*place.above, f)
     for depth in reversed(range(len(place.above))):
-        home, producer = path[depth], path[depth + 1]
+        home = path[depth]
+        producer = path[depth + 1]
         if not isinstance(home, Block):
             continue
         at = home.stmts.index(producer)
@@ -123,7 +122,7 @@ def _sides(out: Buffer, f: For, place: Place) -> _Sides:
     )
 
 
-def _check_apart(out: Buffer, sides: _Sides) -> list[Stmt]:
+def _check_separate(out: Buffer, sides: _Sides) -> list[Stmt]:
     """The statements in between that must come before the consumer, which then come first."""
     lost = writes(sides.consumer) & (reads(sides.producer) | writes(sides.producer))
     if lost:
@@ -157,7 +156,13 @@ def _check_runs(out: Buffer, loops: Sequence[For]) -> None:
             raise _error(out.name, what, "leave the consumer where it is")
 
 
-def _part(b: Buffer, f: For, sides: _Sides, moving: set[Var], env: Env) -> Region:
+def _part(
+    b: Buffer,
+    f: For,
+    sides: _Sides,
+    moving: set[Var],
+    env: Env,
+) -> Region:
     """The box of `b` that one iteration of `f` computes, whole where it is always the same."""
     inside = [a for a in accesses(f.body) if a.buffer is b and a.writes]
     total = sum(a.buffer is b and a.writes for a in accesses(sides.producer))
@@ -198,22 +203,23 @@ def _check_covered(
             continue
         vars_ = {v for v in variables(at) if isinstance(v, Var)}
         found = span(at, vars_, env)
-        known = found is not None and not found.base.terms and vars_ <= moving | {f.var}
-        if (
-            found is None
-            or not known
-            or any(isinstance(v, Load) for v in variables(at))
-        ):
+        reads_memory = any(isinstance(v, Load) for v in variables(at))
+        own_vars = vars_ <= moving | {f.var}
+        if found is None or found.base.terms or reads_memory or not own_vars:
             raise _not_covered(out, f, "is not known to be covered")
-        lo, hi = found.lo + found.base.const, found.hi + found.base.const
+        lo = found.lo + found.base.const
+        hi = found.hi + found.base.const
         if not found.dense or lo > 0 or hi < tree.trips(f, _VERB) - 1:
             raise _not_covered(out, f, "is not covered")
         if prod(env[v][1] + 1 for v in vars_) != hi - lo + 1:
             repeats.append(f)
     written = [a for a in accesses(consumer) if a.writes]
     chains = {tuple(f for f in a.loops if f.var in starts) for a in written}
-    used = [v for f in next(iter(chains)) for v in variables(starts[f.var]) & moving]
-    if len(chains) != 1 or len(used) != len(set(used)) or set(used) != moving:
+    used: list[Expr] = []
+    for f in next(iter(chains)):
+        used += variables(starts[f.var]) & moving
+    each_once = len(used) == len(set(used)) and set(used) == moving
+    if len(chains) != 1 or not each_once:
         raise _error(
             out.name,
             f"the parts do not say when {written[0]} is to be written",

@@ -10,7 +10,7 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.dependence import are_independent
 from tilewright.loops.analysis.effects import reads, writes
-from tilewright.loops.analysis.region import span
+from tilewright.loops.analysis.region import Span, span
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
 from tilewright.loops.walk import Place, below, walk
@@ -50,14 +50,14 @@ def reverse_compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     env = environment(kernel.body)
     target, load = _checked_read(used, loops, own, env)
     assert isinstance(made.stmt, Store) and isinstance(used.stmt, Store)
-    _check_apart(home, producer, nest, own, target)
+    _check_separate(home, producer, nest, own, target)
     _check_covered(made, common, loops, load, env)
 
     point: dict[Any, Any] = {load: made.stmt.value}
-    pairs = zip(load.index, made.stmt.index, strict=True)
-    point |= {
-        i: at for i, at in pairs if isinstance(i, Var) and i in {f.var for f in loops}
-    }
+    own_vars = {f.var for f in loops}
+    for i, at in zip(load.index, made.stmt.index, strict=True):
+        if isinstance(i, Var) and i in own_vars:
+            point[i] = at
     index = tuple(edit.tidy(edit.rewrite(i, env, point), env) for i in used.stmt.index)
     new = Store(target, index, edit.rewrite(used.stmt.value, env, point))
     inside = made.above[common:]
@@ -102,11 +102,10 @@ def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, Place, Place]:
     later = used[0].above[common]
     if not isinstance(later, Alloc):
         return kernel, made[0], used[0]
-    parts = (x.body if (x is later and isinstance(x, Alloc)) else x for x in home.stmts)
+    parts = [later.body if x is later else x for x in home.stmts]
     lifted = Alloc(later.buffer, block(*parts))
-    return _beside(
-        edit.put(kernel, Place(home, used[0].above[: common - 1]), lifted), buffer
-    )
+    sequence = Place(home, used[0].above[: common - 1])
+    return _beside(edit.put(kernel, sequence, lifted), buffer)
 
 
 def _writes(s: Stmt, buffer: Buffer) -> bool:
@@ -149,20 +148,27 @@ class _Read(NamedTuple):
     load: Load
 
 
-def _checked_read(used: Place, loops: list[For], buffer: Buffer, env: Env) -> _Read:
+def _checked_read(
+    used: Place,
+    loops: list[For],
+    buffer: Buffer,
+    env: Env,
+) -> _Read:
     """Where the consumer stores and its one read, indexed by each loop once."""
     s = used.stmt
     assert isinstance(s, Store)
-    found = [x for e in (*s.index, s.value) for x in loads(e) if x.buffer is buffer]
+    reads_of: list[Load] = []
+    for e in (*s.index, s.value):
+        reads_of += loads(e)
+    found = [x for x in reads_of if x.buffer is buffer]
     load = found[0]
     own = {f.var for f in loops}
     vars_ = [i for i in load.index if i in own]
-    inner = {v for i in load.index for v in variables(i)} & own
-    if (
-        len(set(found)) != 1
-        or len(vars_) != len(loops)
-        or not own == inner == set(vars_)
-    ):
+    inner: set[Expr] = set()
+    for i in load.index:
+        inner |= variables(i) & own
+    each_loop_once = len(vars_) == len(loops) and own == inner == set(vars_)
+    if len(set(found)) != 1 or not each_loop_once:
         raise _error(
             buffer.name,
             f"it is read as {', '.join(map(repr, dict.fromkeys(found)))}, which is not each loop "
@@ -179,31 +185,34 @@ def _checked_read(used: Place, loops: list[For], buffer: Buffer, env: Env) -> _R
             )
     if used_as_index(s, buffer):
         raise _error(buffer.name, "its reader uses it as an index", "keep it in memory")
-    if s.buffer in {x.buffer for e in (*s.index, s.value) for x in loads(e)}:
+    if s.buffer in {x.buffer for x in reads_of}:
         raise _error(
             buffer.name,
             f"its reader also reads {s.buffer.name}, which it writes",
-            "keep it apart",
+            "keep it separate",
         )
     return _Read(s.buffer, load)
 
 
-def _check_apart(
+def _check_separate(
     home: Block, producer: Stmt, nest: Stmt, buffer: Buffer, target: Buffer
 ) -> None:
-    start, stop = home.stmts.index(producer), home.stmts.index(nest)
+    start = home.stmts.index(producer)
+    stop = home.stmts.index(nest)
     lost: set[Buffer] = set()
     for s in home.stmts[start:stop]:
-        lost |= (writes(s) & reads(nest)) | ({target} & (reads(s) | writes(s)))
+        lost |= writes(s) & reads(nest)
+        if target in reads(s) | writes(s):
+            lost.add(target)
     lost -= {buffer}
-    if lost or stop < start:
-        raise _error(
-            buffer.name,
-            f"{sorted(b.name for b in lost)} is used in another way before its reader"
-            if lost
-            else "its reader comes first",
-            "move the statements in between first",
-        )
+    if lost:
+        names = sorted(b.name for b in lost)
+        problem = f"{names} is used in another way before its reader"
+    elif stop < start:
+        problem = "its reader comes first"
+    else:
+        return
+    raise _error(buffer.name, problem, "move the statements in between first")
 
 
 def _check_covered(
@@ -214,21 +223,19 @@ def _check_covered(
     assert isinstance(store, Store)
     path = made.above[common:]
     inner = {s.var for s in path if isinstance(s, For)}
+    own_vars = {f.var for f in loops}
     used: list[Expr] = []
     for d, (i, at) in enumerate(zip(load.index, store.index, strict=True)):
         found = span(at, inner, env)
-        if isinstance(i, Var) and i in {f.var for f in loops} and found is not None:
-            size = store.buffer.shape[d]
-            lo, hi = found.lo + found.base.const, found.hi + found.base.const
+        if isinstance(i, Var) and i in own_vars and found is not None:
             used += [v for v in variables(at) if v in inner]
-            if found.dense and not found.base.terms and lo <= 0 and hi >= size - 1:
+            if _is_whole(found, store.buffer.shape[d]):
                 continue
         elif i is at and not variables(at) & inner:
             continue
         raise _not_covered(store, d)
-    if len(used) != len(set(used)) or any(
-        isinstance(s, For) and not s.trips for s in path
-    ):
+    runs = all(s.trips for s in path if isinstance(s, For))
+    if not runs or len(used) != len(set(used)):
         raise _not_covered(store, 0)
     inside = within(store.index, store.buffer, {})
     assumed = refine(env, inside) if inside is not None else env
@@ -237,6 +244,15 @@ def _check_covered(
             continue
         if not isinstance(s, For | Block | Alloc):
             raise _not_covered(store, 0)
+
+
+def _is_whole(found: Span, size: int) -> bool:
+    """Whether a span has every index of a dimension."""
+    if found.base.terms or not found.dense:
+        return False
+    first = found.lo + found.base.const
+    last = found.hi + found.base.const
+    return first <= 0 and last >= size - 1
 
 
 def _not_covered(store: Store, d: int) -> ScheduleError:

@@ -72,10 +72,11 @@ def rfactor(
     env = environment(kernel.body)
     taken = tree.names(kernel)
     box = _box(top, update, loop, env)
-    parts = tuple(
-        Buffer(fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
-        for b in update.buffers
-    )
+    made = []
+    for b in update.buffers:
+        name = fresh(taken, b.name + suffix)
+        made.append(Buffer(name, (lanes, *box.shape), b.dtype, scope))
+    parts = tuple(made)
     local = (f.var, *box.local(index))
     step = Update(parts, (local,) * len(parts), update.values, update.reducer)
     inner = _replaced(top, update, step)
@@ -91,16 +92,19 @@ def rfactor(
 
 def _the_update(f: For, buffer: str | None) -> Update:
     """The loop's only Update, or that of the buffer."""
-    updates = [(p.stmt, p.above) for p in walk(f) if isinstance(p.stmt, Update)]
-    found = [
-        update
-        for update, above in updates
-        if (buffer is None or buffer in (b.name for b in update.buffers))
-        and not any(isinstance(s, Unit | While) for s in above)
-    ]
+    updates: list[Update] = []
+    found: list[Update] = []
+    for p in walk(f):
+        if not isinstance(p.stmt, Update):
+            continue
+        updates.append(p.stmt)
+        is_asked = buffer is None or buffer in (b.name for b in p.stmt.buffers)
+        is_whole = any(isinstance(s, Unit | While) for s in p.above)
+        if is_asked and not is_whole:
+            found.append(p.stmt)
     if len(found) == 1 and not set(found[0].buffers) & allocated(f):
         return found[0]
-    names = ", ".join(u.buffers[0].name for u, _ in updates) or "none"
+    names = ", ".join(u.buffers[0].name for u in updates) or "none"
     whose = f" of {buffer}" if buffer else ""
     raise refuse(
         "rfactor",
@@ -110,7 +114,12 @@ def _the_update(f: For, buffer: str | None) -> Update:
     )
 
 
-def _box(top: For, update: Update, name: str, env: Env) -> Region:
+def _box(
+    top: For,
+    update: Update,
+    name: str,
+    env: Env,
+) -> Region:
     """What the Update changes in all of `top`, in which nothing else uses it: without gaps."""
     used = [a for a in accesses(top) if a.buffer in update.buffers]
     if len(used) > len(update.buffers):
@@ -155,12 +164,14 @@ def _check_one_place(f: For, update: Update) -> None:
 
 def _top(f: For, place: Place, index: Index) -> tuple[For, tuple[Stmt, ...]]:
     """The outermost directly nested loop around `f` over which the result's place is fixed."""
-    top, above = f, place.above
+    top = f
+    above = place.above
     while above and isinstance(above[-1], For):
         outer = above[-1]
         if outer.kind != "serial" or any(outer.var in variables(i) for i in index):
             break
-        top, above = outer, above[:-1]
+        top = outer
+        above = above[:-1]
     return top, above
 
 
@@ -194,7 +205,8 @@ class _Joined(NamedTuple):
 
     def combined(self, lane: Var, local: Index) -> Stmt:
         """A partial result goes into the whole one, where the box lies in its buffer."""
-        buffers, reducer = self.update.buffers, self.update.reducer
+        buffers = self.update.buffers
+        reducer = self.update.reducer
         point = self.box.point(local)
         values = tuple(Load(b, (lane, *local)) for b in self.parts)
         step = Update(buffers, (point,) * len(buffers), values, reducer)

@@ -78,7 +78,9 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
     env = environment(kernel.body)
     window, rows = _window(target, f, home, env)
     before = _rows_before(target, _before(home, place), window, env)
-    done = max(window.last + 1 - window.step, before, rows - window.step * count, 0)
+    overlapping = window.last + 1 - window.step
+    uncovered_rows = rows - window.step * count
+    done = max(overlapping, before, uncovered_rows, 0)
     if done >= rows:
         raise refuse_buffer(
             "slide",
@@ -95,13 +97,17 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
     ]
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, warm, inner)
-    check_kinds(
-        result, [x.var.name for x in place.loops], "slide", "slide before kinds are set"
-    )
+    around = [x.var.name for x in place.loops]
+    check_kinds(result, around, "slide", "slide before kinds are set")
     return result, names
 
 
-def _check_direct(buffer: Buffer, home: Home, f: For, place: Place) -> None:
+def _check_direct(
+    buffer: Buffer,
+    home: Home,
+    f: For,
+    place: Place,
+) -> None:
     """The loop runs once per run of the nests: nothing but allocations is around it there."""
     for s in place.above[len(home.place.above) + 1 :]:
         if not isinstance(s, Block | Alloc):
@@ -116,10 +122,17 @@ def _check_direct(buffer: Buffer, home: Home, f: For, place: Place) -> None:
             )
 
 
-def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]:
+def _window(
+    buffer: Buffer,
+    f: For,
+    home: Home,
+    env: Env,
+) -> tuple[_Window, int]:
     """The window of the reads in `f`, and the number of rows that the nests compute."""
     found = reads_in(buffer, f, "slide")
-    moving = {d for a in found for d, i in enumerate(a.index) if f.var in variables(i)}
+    moving: set[int] = set()
+    for a in found:
+        moving |= {d for d, i in enumerate(a.index) if f.var in variables(i)}
     if len(moving) != 1:
         raise refuse_buffer(
             "slide",
@@ -129,8 +142,11 @@ def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]
         )
     dim = moving.pop()
     offset, rows = row_loop(buffer, home.made, dim, env, "slide")
-    spans = [span(a.index[dim], {x.var for x in a.loops}, env) for a in found]
-    ends = [relative(s, offset, f.var) for s in spans]
+    ends = []
+    for a in found:
+        inner = {x.var for x in a.loops}
+        rows_read = span(a.index[dim], inner, env)
+        ends.append(relative(rows_read, offset, f.var))
     steps = {e[0] for e in ends if e is not None}
     if None in ends or len(steps) != 1 or min(steps) < 1:
         raise refuse_buffer(
@@ -141,7 +157,8 @@ def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]
             "use store_at, which computes the whole window each time",
         )
     step = steps.pop()
-    first, last = min(e[1] for e in ends if e), max(e[2] for e in ends if e)
+    first = min(e[1] for e in ends if e)
+    last = max(e[2] for e in ends if e)
     if last - first + 1 < step:
         raise refuse_buffer(
             "slide",

@@ -61,9 +61,11 @@ def specialize(
     env |= environment(copy)
     tested = {x.buffer for x in loads(test)}
     changed = tested & writes(body)
-    inside, outside = refine(env, test), refine(env, test, False)
+    inside = refine(env, test)
+    outside = refine(env, test, False)
     if changed:
-        inside, outside = lasting(inside), lasting(outside)
+        inside = lasting(inside)
+        outside = lasting(outside)
     new = If(test, simplify_guards(copy, inside), simplify_guards(body, outside))
     result = edit.put(kernel, place, new)
     around = [f.var.name for f in place.loops if tested & writes(f)]
@@ -107,11 +109,12 @@ def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
 def _check_reads(
     test: Expr, place: Place, kernel: Kernel, env: Env, shown: str
 ) -> None:
-    exist = {s.buffer for s in place.above if isinstance(s, Alloc)} | set(kernel.params)
+    exist = {s.buffer for s in place.above if isinstance(s, Alloc)}
+    exist |= set(kernel.params)
     for x in postorder(test):
-        if isinstance(x, Load) and (
-            x.buffer not in exist or within(x.index, x.buffer, env) is not None
-        ):
+        if not isinstance(x, Load):
+            continue
+        if x.buffer not in exist or within(x.index, x.buffer, env) is not None:
             raise refuse(
                 "specialize",
                 shown,

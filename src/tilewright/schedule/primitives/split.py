@@ -55,11 +55,13 @@ def split(
     outer = Var(fresh(taken, f"{loop}.o"), INDEX)
     inner = Var(fresh(taken, f"{loop}.i"), INDEX)
     env = environment(kernel.body)
-    env[outer], env[inner] = (0, max(-(-n // factor) - 1, 0)), (0, factor - 1)
+    tiles = -(-n // factor)
+    env[outer] = (0, max(tiles - 1, 0))
+    env[inner] = (0, factor - 1)
     start: Expr = outer * factor
     if tail == "overlap" and n % factor:
         start = Overlap(start, const(n - factor))
-    count = n // factor if tail == "cut" else -(-n // factor)
+    count = n // factor if tail == "cut" else tiles
     body: Stmt = edit.rewrite(f.body, env, {f.var: start + inner})
     if tail == "guard" and n % factor:
         body = If(start + inner < n, body, None)
@@ -67,11 +69,18 @@ def split(
     result: tuple[str, ...] = (outer.name, inner.name)
     if tail == "cut" and n % factor:
         rest, rest_name = _remainder(f, n, factor, env, taken)
-        new, result = block(new, rest), (*result, rest_name)
+        new = block(new, rest)
+        result = (*result, rest_name)
     return edit.put(kernel, place, new), result
 
 
-def _check(kernel: Kernel, f: For, n: int, factor: int, tail: Tail) -> None:
+def _check(
+    kernel: Kernel,
+    f: For,
+    n: int,
+    factor: int,
+    tail: Tail,
+) -> None:
     name = f.var.name
     if tail not in ("exact", "guard", "overlap", "cut"):
         raise refuse(
@@ -117,8 +126,10 @@ def _remainder(
 ) -> tuple[Stmt, str]:
     copy, table = edit.renamed(f, taken, ".t")
     assert isinstance(copy, For)
+    left = n % factor
     env = env | environment(copy)
-    env[copy.var] = (0, n % factor - 1)
-    shifted: dict[Any, Any] = {copy.var: copy.var + (n - n % factor)}
+    env[copy.var] = (0, left - 1)
+    shifted: dict[Any, Any] = {copy.var: copy.var + (n - left)}
     body = edit.rewrite(copy.body, env, shifted)
-    return loop_of(copy.var, n % factor, body, f.kind), table[f.var.name]
+    remainder = loop_of(copy.var, left, body, f.kind)
+    return remainder, table[f.var.name]

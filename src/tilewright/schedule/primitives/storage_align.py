@@ -34,7 +34,8 @@ def storage_align(
             f"0..{len(old.shape) - 2}",
             "take one of these and a positive factor",
         )
-    step, extent = old.strides[dim + 1], old.shape[dim + 1]
+    step = old.strides[dim + 1]
+    extent = old.shape[dim + 1]
     wished = (
         n for n in range(extent, extent + factor) if (n * step - offset) % factor == 0
     )

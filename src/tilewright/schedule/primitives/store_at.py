@@ -69,13 +69,13 @@ def store_at(
         offset, rows = row_loop(target, steps, d, env, "store_at")
         part = Slice(affine(base) - offset, size, rows)
         steps = [restrict_to_rows(s, target, d, part, env, "store_at") for s in steps]
-        env = env | {v: r for s in steps for v, r in environment(s).items()}
+        for s in steps:
+            env = env | environment(s)
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, (), inner)
     around = [x.var.name for x in (*place.loops, f)]
-    check_kinds(
-        result, around, "store_at", "compute_at gives each iteration memory of its own"
-    )
+    hint = "compute_at gives each iteration memory of its own"
+    check_kinds(result, around, "store_at", hint)
     return result, None
 
 
@@ -88,15 +88,22 @@ def _computes_within(
         if a.buffer is not buffer:
             continue
         found = span(a.index[dim], {f.var for f in a.loops}, env)
-        first = None if found is None else found.base - affine(base)
-        if found is None or first is None or not first.is_const:
+        if found is None:
+            return False
+        first = found.base - affine(base)
+        if not first.is_const:
             return False
         if first.const + found.lo < 0 or first.const + found.hi >= size:
             return False
     return True
 
 
-def _check_uses(kernel: Kernel, buffer: Buffer, f: For, home: Home) -> None:
+def _check_uses(
+    kernel: Kernel,
+    buffer: Buffer,
+    f: For,
+    home: Home,
+) -> None:
     """All reads are in the loop, besides those of the nests themselves."""
 
     def read(stmts: Iterable[Stmt]) -> int:

@@ -127,9 +127,8 @@ def _into(both: _Both, box: Region) -> edit.Move:
 
     def move(index: Index) -> tuple[Buffer, Index]:
         own = (index[d] for d in wide)
-        return both.home, box.point(
-            [next(own) if n > 1 else const(0) for n in box.shape]
-        )
+        local = [next(own) if n > 1 else const(0) for n in box.shape]
+        return both.home, box.point(local)
 
     return move
 
@@ -147,7 +146,8 @@ def _check_same_element(both: _Both, nest: Stmt, move: edit.Move) -> None:
                 "is stored where it has other uses", "fission the nest first"
             )
         for x in taken:
-            pairs = zip(move(x.index)[1], s.index, strict=True)
+            _, moved = move(x.index)
+            pairs = zip(moved, s.index, strict=True)
             if any(affine(i) - affine(j) != Affine((), 0) for i, j in pairs):
                 raise both.refused(
                     f"is stored at {list(s.index)} while it is read at {list(x.index)}",

@@ -41,9 +41,10 @@ def tensorize(
     """
     f, place = tree.find_loop(kernel, loop, "tensorize")
     try:
-        what = (
-            intrinsic if isinstance(intrinsic, TensorIntrinsic) else declared(intrinsic)
-        )
+        if isinstance(intrinsic, TensorIntrinsic):
+            what = intrinsic
+        else:
+            what = declared(intrinsic)
     except InputError as error:
         raise ScheduleError(
             f"tensorize: {error.message}", where=f"loop {loop}", hint=error.hint
@@ -71,7 +72,10 @@ def _start(nest: Stmt) -> Store | None:
     """The store by which a whole reduction starts, in a nest around both."""
     while isinstance(nest, For):
         nest = nest.body
-    first = nest.stmts[0] if isinstance(nest, Block) and len(nest.stmts) == 2 else None
+    if isinstance(nest, Block) and len(nest.stmts) == 2:
+        first = nest.stmts[0]
+    else:
+        first = None
     return first if isinstance(first, Store) else None
 
 

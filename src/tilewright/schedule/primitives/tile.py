@@ -33,7 +33,8 @@ def tile(
             f"({given}) with tail={tail!r} is not n loops and then n factors, without tail='cut'",
             "as tile('i', 'j', 4, 8)",
         )
-    outer, inner = [], []
+    outer = []
+    inner = []
     with part_of("tile"):
         for name, factor in zip(loops, factors, strict=True):
             kernel, (o, i) = split(kernel, name, factor, tail=tail)

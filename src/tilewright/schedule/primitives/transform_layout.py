@@ -54,7 +54,7 @@ def transform_layout(
 
     args: the buffer; the new index of an element as a function of the old one, or its text.
     requires: the buffer is allocated in the kernel; the map takes one index per dimension, gives
-        no negative index, and no index to two elements (digit lemma, else isl).
+        no negative index, and no index to two elements (index-term lemma, else isl).
     The new shape is what the new indices need; where factors do not divide, some elements of it
     are never used. Loops stay as they are.
     before: alloc b[48, 10]: b[i, j] = ...
@@ -80,9 +80,8 @@ def transform_layout(
         point: dict[Any, Any] = dict(zip(vars_, at, strict=True))
         return tuple(substitute(i, point) for i in index)
 
-    return rebuffered(
-        kernel, place, Buffer(old.name, tuple(shape), old.dtype, old.scope), move
-    ), None
+    new = Buffer(old.name, tuple(shape), old.dtype, old.scope)
+    return rebuffered(kernel, place, new, move), None
 
 
 def _mapped(buffer: Buffer, text: str) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
@@ -126,16 +125,13 @@ def _check_one_to_one(
     if found is None:
         return
     values = dict(zip(domain.names, found, strict=False))
-    known = domain.exact and values
-    one, two = ([values[p.names[v]] for v in vars_] if known else [] for p in points)
-    what = (
-        f"{buffer.name}{one} and {buffer.name}{two} would lie"
-        if known
-        else "two elements may lie"
-    )
+    what = "two elements may lie"
+    if domain.exact and values:
+        one, two = ([values[p.names[v]] for v in vars_] for p in points)
+        what = f"{buffer.name}{one} and {buffer.name}{two} would lie"
     raise refuse_buffer(
         "transform_layout",
         buffer.name,
         f"{what} at one index",
-        "use each digit of the old index",
+        "use each part of the old index once",
     )

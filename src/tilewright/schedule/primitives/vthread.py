@@ -72,8 +72,17 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
 class _Threads:
     """One loop on its way into its body; `touched` is all that differs between its iterations."""
 
-    def __init__(self, f: For, trips: int, taken: set[str], env: Env) -> None:
-        self.loop, self.trips, self.taken, self.env = f, trips, taken, env
+    def __init__(
+        self,
+        f: For,
+        trips: int,
+        taken: set[str],
+        env: Env,
+    ) -> None:
+        self.loop = f
+        self.trips = trips
+        self.taken = taken
+        self.env = env
         self.private = allocated(f.body)
         self.touched: set[Any] = {f.var}
         self.moves: dict[Buffer, Buffer] = {}
@@ -88,12 +97,13 @@ class _Threads:
         run as a whole by each iteration. What an Update leaves in one of its buffers depends on
         what was in all of them.
         """
-        under = (
-            under or self._depends(s) or (isinstance(s, While | Unit) and self._acts(s))
-        )
+        is_whole = isinstance(s, While | Unit)
+        under = under or self._depends(s) or (is_whole and self._acts(s))
         grown = False
-        written = {s.buffer} if isinstance(s, Store) else set()
-        if isinstance(s, Update):
+        written: set[Buffer] = set()
+        if isinstance(s, Store):
+            written = {s.buffer}
+        elif isinstance(s, Update):
             written = set(s.buffers)
             under = under or not written.isdisjoint(self.touched)
         if under and written:
@@ -105,24 +115,25 @@ class _Threads:
 
     def _depends(self, s: Stmt) -> bool:
         """Whether the statement itself, without those in it, differs between iterations."""
-        own = (e for e in s.children() if isinstance(e, Expr))
-        return any(
-            v in self.touched or (isinstance(v, Load) and v.buffer in self.touched)
-            for e in own
-            for v in variables(e)
-        )
+        for e in s.children():
+            if not isinstance(e, Expr):
+                continue
+            for v in variables(e):
+                read = v.buffer if isinstance(v, Load) else None
+                if v in self.touched or read in self.touched:
+                    return True
+        return False
 
     def _acts(self, s: Stmt) -> bool:
         """Whether `s` or a statement in it must run once per iteration."""
         if self._depends(s):
             return True
-        if isinstance(s, Store) and (
-            s.buffer in self.touched or s.buffer not in self.private
-        ):
-            return True
-        if isinstance(s, Update) and any(
-            b in self.touched or b not in self.private for b in s.buffers
-        ):
+        written: tuple[Buffer, ...] = ()
+        if isinstance(s, Store):
+            written = (s.buffer,)
+        elif isinstance(s, Update):
+            written = s.buffers
+        if any(b in self.touched or b not in self.private for b in written):
             return True
         return any(map(self._acts, below(s)))
 
@@ -145,7 +156,9 @@ class _Threads:
         b = s.buffer
         if b not in self.touched:
             return Alloc(b, self.inject(s.body))
-        new = self.moves[b] = Buffer(b.name, (self.trips, *b.shape), b.dtype, b.scope)
+        shape = (self.trips, *b.shape)
+        new = Buffer(b.name, shape, b.dtype, b.scope)
+        self.moves[b] = new
         return Alloc(new, self.inject(s.body))
 
     def _around(self, s: Stmt) -> Stmt:
@@ -158,9 +171,8 @@ class _Threads:
         moves = {old: _leading(new, var) for old, new in self.moves.items()}
         body = edit.rewrite(s, env, {self.loop.var: var}, moves)
         plain = not loops_of(body) and not isinstance(body, Unit)
-        return for_(
-            var, self.trips, body, "unroll" if plain and self.trips < _FEW else "serial"
-        )
+        kind = "unroll" if plain and self.trips < _FEW else "serial"
+        return for_(var, self.trips, body, kind)
 
 
 def _leading(buffer: Buffer, var: Var) -> edit.Move:

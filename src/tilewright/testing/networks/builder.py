@@ -75,12 +75,24 @@ class Net:
         found[..., 0] = True
         return self._given(found)
 
-    def weight(self, *shape: int, gain: float = 1.0, fan: int | None = None) -> Tensor:
+    def weight(
+        self,
+        *shape: int,
+        gain: float = 1.0,
+        fan: int | None = None,
+    ) -> Tensor:
         """A constant of variance gain / fan; fan: by default the product of shape[1:]."""
-        spread = math.sqrt(gain / (math.prod(shape[1:]) if fan is None else fan))
+        if fan is None:
+            fan = math.prod(shape[1:])
+        spread = math.sqrt(gain / fan)
         return self.const(spread * self.rng.standard_normal(shape))
 
-    def near(self, mean: float, *shape: int, spread: float = 0.1) -> Tensor:
+    def near(
+        self,
+        mean: float,
+        *shape: int,
+        spread: float = 0.1,
+    ) -> Tensor:
         """A constant around a mean: scales, shifts, statistics."""
         return self.const(mean + spread * self.rng.standard_normal(shape))
 
@@ -116,9 +128,8 @@ class Net:
         assert schema is not None, op_type
         operands = tuple(self._operand(x) for x in inputs)
         drafts = tuple(Value(self._fresh(op_type.lower())) for _ in range(count))
-        draft = Operation(
-            op_type, operands, drafts, attributes, "", schema.since_version, ""
-        )
+        version = schema.since_version
+        draft = Operation(op_type, operands, drafts, attributes, "", version, "")
         return [Tensor(self, v) for v in self._typer.apply(draft) if v is not None]
 
     def cat(self, *parts: Tensor, axis: int = 1) -> Tensor:
@@ -135,7 +146,8 @@ class Net:
 
     def case(self, outputs: Sequence[Tensor]) -> Case:
         """The graph so far, and arrays for its inputs."""
-        given, made = tuple(self._inputs), tuple(x.value for x in outputs)
+        given = tuple(self._inputs)
+        made = tuple(x.value for x in outputs)
         bare = Graph(self.name, given, made, (), dict(self._typer.known))
         graph = bare.with_operations(self._typer.operations)
         return Case(graph, {v.name: a for v, a in self._inputs.items()})
@@ -148,7 +160,9 @@ class Net:
     def _operand(self, x: Operand) -> Value | None:
         if x is None:
             return None
-        return x.value if isinstance(x, Tensor) else self.const(x).value
+        if isinstance(x, Tensor):
+            return x.value
+        return self.const(x).value
 
     def _fresh(self, stem: str) -> str:
         self._count += 1
@@ -212,24 +226,28 @@ class Tensor:
         """A convolution over all axes behind the channels that keeps extents over its stride, then
         BatchNormalization, or a bias instead, then an activation ("" for none)."""
         rank = len(self.shape) - 2
-        kernel = [size] * rank if isinstance(size, int) else list(size)
-        steps = [stride] * rank if isinstance(stride, int) else list(stride)
+        kernel = _per_axis(size, rank)
         if pads is None:
-            before = [dilation * (k - 1) // 2 for k in kernel]
-            pads = [*before, *(dilation * (k - 1) - p for k, p in zip(kernel, before))]
-        gain = (2.0 if act else 1.0) if gain is None else gain
-        w = self.net.weight(out, self.shape[1] // groups, *kernel, gain=gain)
-        bias = [] if norm else [self.net.near(0, out)]
+            spans = [dilation * (k - 1) for k in kernel]
+            before = [span // 2 for span in spans]
+            after = [span - first for span, first in zip(spans, before, strict=True)]
+            pads = [*before, *after]
+        if gain is None:
+            gain = _usual_gain(act)
+        operands = [self.net.weight(out, self.shape[1] // groups, *kernel, gain=gain)]
+        if not norm:
+            operands.append(self.net.near(0, out))
         y = self.Conv(
-            w,
-            *bias,
+            *operands,
             kernel_shape=kernel,
-            strides=steps,
-            pads=[pads] * 2 * rank if isinstance(pads, int) else list(pads),
+            strides=_per_axis(stride, rank),
+            pads=_per_axis(pads, 2 * rank),
             group=groups,
             dilations=[dilation] * rank,
         )
-        return (y.batch_norm() if norm else y).act(act)
+        if norm:
+            y = y.batch_norm()
+        return y.act(act)
 
     def conv_bias(self, out: int, *sizes: Any, **options: Any) -> Tensor:
         """As `conv`, without normalization."""
@@ -249,14 +267,18 @@ class Tensor:
     ) -> Tensor:
         """A product with a matrix along the last axis, a bias, an activation."""
         width = self.shape[-1]
-        gain = (2.0 if act else 1.0) if gain is None else gain
+        if gain is None:
+            gain = _usual_gain(act)
         y = self @ self.net.weight(width, out, gain=gain, fan=width)
-        return (y + self.net.near(0, out) if bias else y).act(act)
+        if bias:
+            y = y + self.net.near(0, out)
+        return y.act(act)
 
     def gemm(self, out: int, act: str = "") -> Tensor:
         """A Gemm of a matrix with transposed weights."""
-        w = self.net.weight(out, self.shape[1], gain=2.0 if act else 1.0)
-        return self.Gemm(w, self.net.near(0, out), transB=1).act(act)
+        w = self.net.weight(out, self.shape[1], gain=_usual_gain(act))
+        bias = self.net.near(0, out)
+        return self.Gemm(w, bias, transB=1).act(act)
 
     def head(self, classes: int = 10) -> Tensor:
         """Global average pooling and a linear classifier."""
@@ -266,28 +288,35 @@ class Tensor:
 
     def batch_norm(self) -> Tensor:
         """BatchNormalization with statistics of its own."""
-        c, n = self.shape[1], self.net
+        c = self.shape[1]
+        n = self.net
         variance = n.uniform(0.5, 1.5, c)
-        return self.BatchNormalization(
-            n.near(1, c), n.near(0, c), n.near(0, c), variance
-        )
+        scale = n.near(1, c)
+        bias = n.near(0, c)
+        mean = n.near(0, c)
+        return self.BatchNormalization(scale, bias, mean, variance)
 
     def layer_norm(self, epsilon: float = 1e-5) -> Tensor:
         """LayerNormalization over the last axis."""
-        c, n = self.shape[-1], self.net
+        c = self.shape[-1]
+        n = self.net
         return self.LayerNormalization(n.near(1, c), n.near(0, c), epsilon=epsilon)
 
     def instance_norm(self) -> Tensor:
         """InstanceNormalization with a scale and a shift of each channel."""
-        c, n = self.shape[1], self.net
+        c = self.shape[1]
+        n = self.net
         return self.InstanceNormalization(n.near(1, c), n.near(0, c))
 
     def group_norm(self, groups: int) -> Tensor:
         """Groups of channels normalized together, as PyTorch writes it out."""
-        n, (b, c, *rest) = self.net, self.shape
+        n = self.net
+        b, c, *rest = self.shape
         places = [1] * len(rest)
         y = self.reshape(b, groups, -1)
-        y = y.InstanceNormalization(n.const([1.0] * groups), n.const([0.0] * groups))
+        ones = n.const([1.0] * groups)
+        zeros = n.const([0.0] * groups)
+        y = y.InstanceNormalization(ones, zeros)
         y = y.reshape(b, c, *rest) * n.near(1, c, *places)
         return y + n.near(0, c, *places)
 
@@ -369,3 +398,13 @@ class Tensor:
 
 
 Operand = Tensor | Array | Sequence[int] | Sequence[float] | float | None
+
+
+def _per_axis(number: int | Sequence[int], count: int) -> list[int]:
+    """One number for each axis, or the numbers themselves."""
+    return [number] * count if isinstance(number, int) else list(number)
+
+
+def _usual_gain(act: str) -> float:
+    """A rectifier halves the variance."""
+    return 2.0 if act else 1.0

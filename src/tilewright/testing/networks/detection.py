@@ -7,7 +7,8 @@ from tilewright.testing.networks.builder import Net, Tensor, network
 
 def _levels(n: Net, size: int = 41, batch: int = 1) -> list[Tensor]:
     """Maps of strides 4, 8 and 16."""
-    x, found = n.input(batch, 3, size, size), []
+    x = n.input(batch, 3, size, size)
+    found = []
     x = x.conv(10, 3, 2)
     x = x.max_pool(3, 2, 1)
     for width, stride in ((14, 1), (20, 2), (28, 2)):
@@ -72,7 +73,8 @@ def ssd(n: Net) -> list[Tensor]:
     """Liu et al. 2016: boxes and classes at each level, as rows of one table; L2 normalized."""
     first, *rest = _levels(n)
     scaled = first.LpNormalization(axis=1, p=2) * n.near(3, 1, 14, 1, 1)
-    boxes, classes = [], []
+    boxes = []
+    classes = []
     for x in (scaled, *rest):
         boxes.append(_rows(x.project(4 * 3), 4))
         classes.append(_rows(x.project(5 * 3), 5))
@@ -84,7 +86,8 @@ def retinanet(n: Net) -> list[Tensor]:
     """Lin et al. 2017b: one head, its weights shared by all levels."""
     weights = [n.weight(16, 16, 3, 3, gain=2.0) for _ in range(2)]
     biases = [n.near(0, 16) for _ in range(2)]
-    last, bias = n.weight(15, 16, 3, 3), n.near(-1, 15)
+    last = n.weight(15, 16, 3, 3)
+    bias = n.near(-1, 15)
     rows = []
     for x in _pyramid(_levels(n)):
         for w, b in zip(weights, biases, strict=True):

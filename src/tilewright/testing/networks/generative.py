@@ -10,7 +10,8 @@ def _lifted(
     n: Net, x: Tensor, out: int, size: int = 4, stride: int = 2, act: str = "Relu"
 ) -> Tensor:
     """A transposed convolution that multiplies extents by its stride, normalized."""
-    rank, pad = len(x.shape) - 2, (size - stride) // 2
+    rank = len(x.shape) - 2
+    pad = (size - stride) // 2
     taps = -(-size // stride)
     w = n.weight(x.shape[1], out, *[size] * rank, gain=2.0, fan=x.shape[1] * taps**rank)
     y = x.ConvTranspose(w, strides=[stride] * rank, pads=[pad] * 2 * rank)
@@ -40,7 +41,8 @@ def dcgan_discriminator(n: Net) -> Tensor:
 @network
 def stylegan_block(n: Net) -> Tensor:
     """Karras et al. 2020: weights scaled by a style and normalized; noise; skips of images."""
-    x, style = n.input(1, 14, 8, 8), n.input(1, 20)
+    x = n.input(1, 14, 8, 8)
+    style = n.input(1, 20)
     for out in (14, 10):
         channels = x.shape[1]
         scale = style.linear(channels, gain=0.1) + 1.0
@@ -158,7 +160,8 @@ def autoencoder(n: Net) -> Tensor:
 def variational_autoencoder(n: Net) -> list[Tensor]:
     """Kingma and Welling 2014; the noise is an input."""
     h = n.input(3, 1, 14, 14).Flatten().gemm(40, "Relu")
-    mean, spread = h.gemm(9), h.gemm(9)
+    mean = h.gemm(9)
+    spread = h.gemm(9)
     z = mean + (spread * 0.5).Exp() * n.input(3, 9)
     made = z.gemm(40, "Relu")
     made = made.gemm(196).Sigmoid()
@@ -169,7 +172,8 @@ def variational_autoencoder(n: Net) -> list[Tensor]:
 @network
 def diffusion_unet(n: Net) -> Tensor:
     """Ho et al. 2020: group normalization, the step embedded, attention at the smallest size."""
-    x, step = n.input(1, 3, 16, 16), n.input(1, 8)
+    x = n.input(1, 3, 16, 16)
+    step = n.input(1, 8)
     step = step.linear(24, "Silu")
     step = step.linear(24, "Silu")
 

@@ -26,7 +26,8 @@ def pointnet(n: Net) -> Tensor:
 def gcn(n: Net) -> Tensor:
     """Kipf and Welling 2017: messages along edges, gathered, weighted and summed by scattering."""
     nodes, edges = 20, 55
-    x, source = n.input(nodes, 12), n.ids(edges, below=nodes)
+    x = n.input(nodes, 12)
+    source = n.ids(edges, below=nodes)
     target = n.ids(edges, below=nodes)
     for out in (18, 7):
         y = x.linear(out)
@@ -46,7 +47,8 @@ def gat(n: Net) -> Tensor:
     edges = n.const(n.rng.random((15, 15)) < 0.3)
     for out in (14, 6):
         h = x.linear(out, bias=False)
-        left, right = h.linear(1, bias=False), h.linear(1, bias=False)
+        left = h.linear(1, bias=False)
+        right = h.linear(1, bias=False)
         scores = (left + right.transpose(1, 0)).act("LeakyRelu")
         scores = edges.Where(scores, -1e4)
         x = (scores.Softmax(axis=-1) @ h).act("Elu" if out == 14 else "")
@@ -56,22 +58,24 @@ def gat(n: Net) -> Tensor:
 @network
 def siamese(n: Net) -> Tensor:
     """Bromley et al. 1993: one network twice, and how far apart its results are."""
-    w1, w2 = n.weight(12, 1, 5, 5, gain=2.0), n.weight(20, 12, 3, 3, gain=2.0)
+    w1 = n.weight(12, 1, 5, 5, gain=2.0)
+    w2 = n.weight(20, 12, 3, 3, gain=2.0)
     w3 = n.weight(9, 180)
     ends = []
     for _ in range(2):
         x = n.input(1, 1, 19, 19).Conv(w1).Relu().max_pool(3, 2)
         x = x.Conv(w2, pads=[1] * 4).Relu().max_pool(3, 2)
         ends.append(x.Flatten().Gemm(w3, transB=1))
-    apart = n("Sub", *ends).ReduceL2([1])
+    distance = n("Sub", *ends).ReduceL2([1])
     dot = n("Mul", *ends).ReduceSum([1])
-    return n.cat(apart, dot / n("Mul", *(e.ReduceL2([1]) for e in ends)))
+    return n.cat(distance, dot / n("Mul", *(e.ReduceL2([1]) for e in ends)))
 
 
 @network
 def wide_and_deep(n: Net) -> Tensor:
     """Cheng et al. 2016: crossed features beside embeddings and a perceptron."""
-    ids, numbers = n.ids(4, 3, below=20), n.input(4, 6)
+    ids = n.ids(4, 3, below=20)
+    numbers = n.input(4, 6)
     wide = n.weight(20, 1, fan=1).Gather(ids).ReduceSum([1], keepdims=0)
     deep = n.cat(n.weight(20, 8, fan=1).Gather(ids).reshape(4, 24), numbers)
     deep = deep.gemm(30, "Relu")
@@ -151,8 +155,10 @@ def spatial_transformer(n: Net) -> Tensor:
 @network
 def perceiver(n: Net) -> Tensor:
     """Jaegle et al. 2021: few latent vectors attend to many inputs."""
-    data, latent = n.input(1, 60, 9), n.near(0, 1, 7, 20, spread=1)
-    keys, values = data.linear(20), data.linear(20)
+    data = n.input(1, 60, 9)
+    latent = n.near(0, 1, 7, 20, spread=1)
+    keys = data.linear(20)
+    values = data.linear(20)
     for _ in range(2):
         x = latent.layer_norm()
         x = x.linear(20)
@@ -176,7 +182,8 @@ def neural_radiance_field(n: Net) -> list[Tensor]:
     h = h.linear(32, "Relu")
     h = n.cat(h, places, axis=-1)
     h = h.linear(32, "Relu")
-    thick, color = h.linear(1).Relu(), h.linear(3).Sigmoid()
+    thick = h.linear(1).Relu()
+    color = h.linear(3).Sigmoid()
     depth = thick.CumSum(np.array(1), exclusive=1)
     share = (-depth).Exp() * (1.0 - (-thick).Exp())
     return [(share * color).ReduceSum([1], keepdims=0), share]
@@ -185,7 +192,8 @@ def neural_radiance_field(n: Net) -> list[Tensor]:
 @network
 def kalman_filter(n: Net) -> Tensor:
     """Steps of a filter: small products, an inverse of two by two written out."""
-    state, spread = n.input(1, 4), n.const(np.eye(4))
+    state = n.input(1, 4)
+    spread = n.const(np.eye(4))
     move = n.const(np.eye(4) + np.eye(4, k=2) * 0.1)
     look = n.const(np.eye(2, 4))
     for _ in range(3):

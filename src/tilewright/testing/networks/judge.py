@@ -56,7 +56,8 @@ class Judge:
         return [line for v, a in pairs if (line := self._one(v, np.asarray(a)))]
 
     def _one(self, v: Value, got: Array) -> str:
-        want, where = self.expected[v], f"{v.name} ({v.type_text})"
+        want = self.expected[v]
+        where = f"{v.name} ({v.type_text})"
         if got.shape != want.shape or dtypes.dtype_of(got.dtype) is not v.dtype:
             return f"{where} is {got.dtype}{list(got.shape)}"
         if not want.size:
@@ -102,8 +103,14 @@ def _shares(graph: Graph) -> dict[Value, float]:
             steps[v] = STEP if op.qualified in QUANTIZERS else stepped
     found = {}
     for v, d in depth.items():
-        unit = UNIT.get(v.dtype.name, 0.0) if v.dtype is not None else 0.0
-        found[v] = (unit * math.sqrt(d) + steps[v]) if unit else steps[v]
+        if v.dtype is not None:
+            unit = UNIT.get(v.dtype.name, 0.0)
+        else:
+            unit = 0.0
+        if unit:
+            found[v] = unit * math.sqrt(d) + steps[v]
+        else:
+            found[v] = steps[v]
     return found
 
 
@@ -112,11 +119,9 @@ def _terms(op: Operation) -> int:
     sizes = [v.extents for v in op.inputs if v is not None and v.static]
     match op.qualified:
         case "Conv" | "ConvInteger" | "ConvTranspose":
-            return (
-                math.prod(sizes[1][1:])
-                if op.qualified != "ConvTranspose"
-                else _lifted(sizes[1])
-            )
+            if op.qualified != "ConvTranspose":
+                return math.prod(sizes[1][1:])
+            return _lifted(sizes[1])
         case "MatMul" | "MatMulInteger" | "Gemm":
             return sizes[0][0 if op.attributes.get("transA") else -1]
         case "LSTM" | "GRU" | "RNN":

@@ -5,7 +5,12 @@ from __future__ import annotations
 from tilewright.testing.networks.builder import Net, Tensor, network
 
 
-def _gate(x: Tensor, inner: int, act: str = "Relu", end: str = "Sigmoid") -> Tensor:
+def _gate(
+    x: Tensor,
+    inner: int,
+    act: str = "Relu",
+    end: str = "Sigmoid",
+) -> Tensor:
     """Squeeze and excite."""
     g = x.GlobalAveragePool().conv_bias(inner, 1, act=act)
     return x * g.conv_bias(x.shape[1], 1, act=end)
@@ -143,7 +148,10 @@ def shufflenet_v1(n: Net) -> Tensor:
         y = _shuffled(y, 3)
         y = y.depthwise(3, stride, act="")
         y = y.conv(made, 1, groups=3, act="", gain=0.5)
-        y = n.cat(x.average_pool(3, 2, 1), y) if stride == 2 else x + y
+        if stride == 2:
+            y = n.cat(x.average_pool(3, 2, 1), y)
+        else:
+            y = x + y
         x = y.Relu()
     return x.head()
 

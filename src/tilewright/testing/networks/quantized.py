@@ -9,7 +9,12 @@ import numpy as np
 from tilewright.testing.networks.builder import Net, Tensor, network
 
 
-def _qdq(n: Net, x: Tensor, scale: float, zero: int = 128) -> Tensor:
+def _qdq(
+    n: Net,
+    x: Tensor,
+    scale: float,
+    zero: int = 128,
+) -> Tensor:
     """To bytes and back."""
     ends = n.const(np.float32(scale)), n.const(np.uint8(zero))
     return x.QuantizeLinear(*ends).DequantizeLinear(*ends)
@@ -58,7 +63,10 @@ def qdq_resnet(n: Net) -> Tensor:
     for out, stride in ((12, 1), (20, 2)):
         y = _conv(n, x, out, 3, stride)
         y = _conv(n, y, out, act="", gain=0.5)
-        side = x if stride == 1 else _conv(n, x, out, 1, stride, act="", gain=1.0)
+        if stride == 1:
+            side = x
+        else:
+            side = _conv(n, x, out, 1, stride, act="", gain=1.0)
         x = _qdq(n, (y + side).Relu(), 0.03, 0)
     x = _qdq(n, x.GlobalAveragePool().Flatten(), 0.02, 0)
     return x.Gemm(_bytes(n, 10, 20, gain=1.0), n.near(0, 10), transB=1)
@@ -135,7 +143,8 @@ def operator_oriented(n: Net) -> Tensor:
         return n.const(np.float32(scale)), n.const(np.uint8(zero))
 
     q = n.input(1, 3, 15, 15).QuantizeLinear(*end(0.03, 128))
-    at, spread = end(0.03, 128), 1 / (27**0.5 * 40)
+    at = end(0.03, 128)
+    spread = 1 / (27**0.5 * 40)
     w = n.const(_normal(n, 48, 3, 3, 3))
     weights = w, n.const(np.float32(spread)), n.const(np.int8(0))
     q = q.QLinearConv(*at, *weights, *end(0.03, 120), pads=[1] * 4, strides=[2, 2])

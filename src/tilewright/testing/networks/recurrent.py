@@ -20,8 +20,10 @@ def _recurrent(
 ) -> list[Tensor]:
     """[t, b, c] -> [t, b, directions * hidden], and the last states."""
     t, b, c = x.shape
-    ways, rows = 2 if direction == "bidirectional" else 1, GATES[kind] * hidden
-    w, r = n.weight(ways, rows, c, fan=c), n.weight(ways, rows, hidden, fan=hidden)
+    ways = 2 if direction == "bidirectional" else 1
+    rows = GATES[kind] * hidden
+    w = n.weight(ways, rows, c, fan=c)
+    r = n.weight(ways, rows, hidden, fan=hidden)
     bias = n.near(0, ways, 2 * rows)
     count = 3 if kind == "LSTM" else 2
     more = {"hidden_size": hidden, "direction": direction, **more}
@@ -67,11 +69,13 @@ def lstm_bidirectional_tagger(n: Net) -> Tensor:
 def seq2seq(n: Net) -> Tensor:
     """Bahdanau et al. 2015: a decoder whose states attend to an encoder's."""
     y, h = _recurrent(n, "GRU", n.input(11, 2, 12), 16)
-    x, w = n.input(6, 2, 10), n.weight(1, 48, 10, fan=10)
+    x = n.input(6, 2, 10)
+    w = n.weight(1, 48, 10, fan=10)
     z, _ = n.many(
         "GRU", 2, x, w, n.weight(1, 48, 16, fan=16), None, None, h, hidden_size=16
     )
-    keys, query = y.transpose(1, 0, 2), z.Squeeze([1]).transpose(1, 0, 2)
+    keys = y.transpose(1, 0, 2)
+    query = z.Squeeze([1]).transpose(1, 0, 2)
     context = attend(query, keys, keys)
     x = n.cat(query, context, axis=-1)
     x = x.linear(16).act("Tanh")
@@ -110,7 +114,8 @@ def deepspeech(n: Net) -> Tensor:
 def s4(n: Net) -> Tensor:
     """Gu et al. 2022: a diagonal state space as a long causal convolution by channel."""
     x = n.input(1, 14, 23)
-    rate, read = np.linspace(0.1, 1.5, 6), n.rng.standard_normal((14, 6)) / 6
+    rate = np.linspace(0.1, 1.5, 6)
+    read = n.rng.standard_normal((14, 6)) / 6
     kernel = (read[:, :, None] * np.exp(-rate[:, None] * np.arange(23))).sum(1)
     for _ in range(2):
         w = n.const(np.ascontiguousarray(kernel[:, None, ::-1]))
@@ -132,11 +137,13 @@ def mamba(n: Net) -> Tensor:
     u = u.Conv(n.weight(width, 1, 4), n.near(0, width), group=width, pads=[3, 0])
     u = u.act("Silu").transpose(0, 2, 1)
     step = u.linear(width).Softplus()
-    into, out = u.linear(states, bias=False), u.linear(states, bias=False)
+    into = u.linear(states, bias=False)
+    out = u.linear(states, bias=False)
     rate = -n.near(0, width, states, spread=0.3).Exp()
     decay = (step.Unsqueeze([-1]) * rate).Exp()
     add = (step * u).Unsqueeze([-1]) * into.Unsqueeze([2])
-    h, rows = None, []
+    h = None
+    rows = []
     for t in range(length):
         here, keep = (v.Slice([t], [t + 1], [1]) for v in (add, decay))
         h = here if h is None else h * keep + here
@@ -173,7 +180,8 @@ def tcn(n: Net) -> Tensor:
 @network
 def wavenet(n: Net) -> Tensor:
     """van den Oord et al. 2016: gated dilated convolutions, sums of what each layer skips."""
-    x, skips = n.input(1, 1, 45), []
+    x = n.input(1, 1, 45)
+    skips = []
     x = x.project(12, 1)
     for dilation in (1, 2, 4, 8):
         causal = {"dilation": dilation, "pads": [dilation, 0], "gain": 1.0}
@@ -195,7 +203,8 @@ def qrnn(n: Net) -> Tensor:
     z = x.conv_bias(14, 2, act="Tanh", **causal)
     f = x.conv_bias(14, 2, act="Sigmoid", **causal)
     o = x.conv_bias(14, 2, act="Sigmoid", **causal)
-    c, rows = None, []
+    c = None
+    rows = []
     for t in range(10):
         zt, ft = (v.Slice([t], [t + 1], [2]) for v in (z, f))
         here = (1.0 - ft) * zt

@@ -9,7 +9,12 @@ from tilewright.testing.networks.builder import Net, Tensor, network
 Block = Callable[[Tensor, int, int], Tensor]
 
 
-def _stem(n: Net, width: int, size: int, batch: int = 1) -> Tensor:
+def _stem(
+    n: Net,
+    width: int,
+    size: int,
+    batch: int = 1,
+) -> Tensor:
     """7x7 with stride 2 and an overlapping pooling, as of ImageNet's networks."""
     x = n.input(batch, 3, size, size)
     x = x.conv(width, 7, 2)
@@ -28,14 +33,24 @@ def _basic(x: Tensor, out: int, stride: int) -> Tensor:
     return (y + _shortcut(x, out, stride)).Relu()
 
 
-def _bottleneck(x: Tensor, out: int, stride: int, groups: int = 1) -> Tensor:
+def _bottleneck(
+    x: Tensor,
+    out: int,
+    stride: int,
+    groups: int = 1,
+) -> Tensor:
     inner = x.conv(out // 2, 1)
     inner = inner.conv(out // 2, 3, stride, groups=groups)
     y = inner.conv(out, 1, act="", gain=0.3)
     return (y + _shortcut(x, out, stride)).Relu()
 
 
-def _stages(x: Tensor, block: Block, widths: tuple[int, ...], depth: int = 2) -> Tensor:
+def _stages(
+    x: Tensor,
+    block: Block,
+    widths: tuple[int, ...],
+    depth: int = 2,
+) -> Tensor:
     for number, width in enumerate(widths):
         for layer in range(depth):
             x = block(x, width, 2 if number and not layer else 1)
@@ -63,9 +78,10 @@ def resnet_d(n: Net) -> Tensor:
     """Three 3x3 convolutions for a stem; the shortcut averages before it projects."""
 
     def block(x: Tensor, out: int, stride: int) -> Tensor:
-        side = (
-            x.average_pool(2, 2, ceil_mode=1, count_include_pad=0) if stride == 2 else x
-        )
+        if stride == 2:
+            side = x.average_pool(2, 2, ceil_mode=1, count_include_pad=0)
+        else:
+            side = x
         y = x.conv(out, 3, stride)
         y = y.conv(out, 3, act="", gain=0.3)
         return (y + side.conv(out, 1, act="")).Relu()

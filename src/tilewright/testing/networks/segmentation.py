@@ -19,7 +19,8 @@ def _up(x: Tensor, height: int, width: int) -> Tensor:
 
 def _backbone(n: Net, size: int, widths: Sequence[int] = (12, 20)) -> list[Tensor]:
     """Maps of an image, each half of the one before."""
-    x, found = n.input(1, 3, size, size), []
+    x = n.input(1, 3, size, size)
+    found = []
     for width in widths:
         x = x.conv(width, 3, 2)
         x = x.conv(width)

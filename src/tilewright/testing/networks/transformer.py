@@ -23,7 +23,12 @@ def _joined(x: Tensor) -> Tensor:
     return x.reshape(b, t, heads * c)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+) -> Tensor:
     """softmax(q kᵀ / √c + mask) v."""
     axes = list(range(len(k.shape)))
     scores = q @ k.transpose(*axes[:-2], axes[-1], axes[-2])
@@ -37,7 +42,8 @@ def attention(
     x: Tensor, heads: int, mask: Tensor | None = None, other: Tensor | None = None
 ) -> Tensor:
     """Heads of attention to `x` itself or to another sequence."""
-    width, source = x.shape[-1], x if other is None else other
+    width = x.shape[-1]
+    source = x if other is None else other
     q, k, v = (_heads(s.linear(width), heads) for s in (x, source, source))
     return _joined(attend(q, k, v, mask)).linear(width)
 
@@ -109,8 +115,8 @@ def swin(n: Net) -> Tensor:
         region[low:high] += 3 * index
         region[:, low:high] += index
     tiles = region.reshape(2, 4, 2, 4).transpose(0, 2, 1, 3).reshape(4, 1, 16)
-    apart = tiles != tiles.transpose(0, 2, 1)
-    hidden = n.const(np.where(apart, -100.0, 0.0)[:, None])
+    separate = tiles != tiles.transpose(0, 2, 1)
+    hidden = n.const(np.where(separate, -100.0, 0.0)[:, None])
     bias = n.near(0, 1, 3, 16, 16, spread=0.5)
     for shifted in (False, True):
         y = x.layer_norm()
@@ -128,7 +134,8 @@ def swin(n: Net) -> Tensor:
             y = _rolled(n, y, side - 2)
         x = x + y.reshape(1, side * side, width)
         x = x + mlp(x.layer_norm())
-    y, ends = x.reshape(1, side, side, width), [side, side]
+    y = x.reshape(1, side, side, width)
+    ends = [side, side]
     places = ((0, 0), (1, 0), (0, 1), (1, 1))
     corners = [y.Slice(list(p), ends, [1, 2], [2, 2]) for p in places]
     x = n.cat(*corners, axis=-1)
@@ -198,7 +205,8 @@ def bert(n: Net) -> list[Tensor]:
     ids = n.ids(2, 13, below=40)
     kinds = n.ids(2, 13, below=2)
     seen = n.flags(2, 13)
-    words, parts = n.weight(40, 36, fan=1), n.weight(2, 36, fan=1)
+    words = n.weight(40, 36, fan=1)
+    parts = n.weight(2, 36, fan=1)
     x = n.add(words.Gather(ids), parts.Gather(kinds), n.weight(13, 36, fan=2))
     x = x.layer_norm(1e-12)
     mask = 1.0 - seen.Unsqueeze([1, 2]).Cast(to=1)
@@ -233,7 +241,8 @@ def gpt_step(n: Net) -> list[Tensor]:
     x = n.input(1, 1, 32)
     found = []
     for _ in range(2):
-        past_k, past_v = n.input(1, 4, 11, 8), n.input(1, 4, 11, 8)
+        past_k = n.input(1, 4, 11, 8)
+        past_v = n.input(1, 4, 11, 8)
         y = x.layer_norm()
         q, k, v = (_heads(y.linear(32), 4) for _ in range(3))
         k = n.cat(past_k, k, axis=2)
@@ -250,7 +259,8 @@ def _rotary(n: Net, x: Tensor) -> Tensor:
     half = width // 2
     angles = np.outer(np.arange(length), 100.0 ** -np.linspace(0, 1, half))
     angles = np.tile(angles, 2)
-    cos, sin = n.const(np.cos(angles)), n.const(np.sin(angles))
+    cos = n.const(np.cos(angles))
+    sin = n.const(np.sin(angles))
     low, high = x.split(half, half, axis=-1)
     turned = n.cat(-high, low, axis=-1)
     return x * cos + turned * sin

@@ -21,7 +21,12 @@ def c3d(n: Net) -> Tensor:
 def r2plus1d(n: Net) -> Tensor:
     """Tran et al. 2018: an image's convolution, then one along time; residuals."""
 
-    def pair(x: Tensor, out: int, stride: int, act: str = "Relu") -> Tensor:
+    def pair(
+        x: Tensor,
+        out: int,
+        stride: int,
+        act: str = "Relu",
+    ) -> Tensor:
         middle = x.conv(out + 5, (1, 3, 3), (1, stride, stride))
         return middle.conv(out, (3, 1, 1), (stride, 1, 1), act=act)
 
@@ -31,7 +36,10 @@ def r2plus1d(n: Net) -> Tensor:
         stride = 1 if out == 10 else 2
         y = pair(x, out, stride)
         y = pair(y, out, 1, act="")
-        side = x if stride == 1 else x.conv(out, 1, stride, act="")
+        if stride == 1:
+            side = x
+        else:
+            side = x.conv(out, 1, stride, act="")
         x = (y * 0.5 + side).Relu()
     return x.head()
 

@@ -13,7 +13,9 @@ from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr
 from tilewright.expr.reads import variables
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import PRODUCTS, STEPS, For, Kernel, Update
+from tilewright.loops.walk import Place, walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
@@ -23,7 +25,6 @@ from tilewright.schedule.space.nest import (
     spread,
     start_apart,
 )
-from tilewright.schedule.tree import Place, loads, walk
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.streaming import streamed
 
