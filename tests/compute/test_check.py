@@ -183,7 +183,7 @@ def test_a_guard_that_always_fails_needs_no_tensor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "apart"),
+    ("one", "two", "separate"),
     [
         ((const(0), R), (const(1), R), True),
         ((const(1), R), (const(1), S), False),
@@ -195,14 +195,14 @@ def test_a_guard_that_always_fails_needs_no_tensor() -> None:
         ((R * 2, S * 2), (R, S * 2 + 1), True),
     ],
 )
-def test_two_outputs_of_one_tensor(one: Any, two: Any, apart: bool) -> None:
+def test_two_outputs_of_one_tensor(one: Any, two: Any, separate: bool) -> None:
     y = Buffer("y", (24,) * len(one), F)
     outputs = (Output(y, one, X[0, 0]), Output(y, two, X[0, 0]))
-    assert check_module._are_apart(*outputs) is apart
+    assert check_module._are_separate(*outputs) is separate
     c = Computation("c", (Dim(R, 3), Dim(S, 3)), outputs[:1])
     places = [{tuple(evaluate(i, {R: r, S: s}) for i in o.index) for r in range(3)
                for s in range(3)} for o in outputs]  # fmt: skip
-    assert not (apart and places[0] & places[1])
-    assert (check_module._meeting(c, *outputs) is None) is not bool(
+    assert not (separate and places[0] & places[1])
+    assert (check_module._conflict(c, *outputs) is None) is not bool(
         places[0] & places[1]
     )

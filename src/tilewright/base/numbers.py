@@ -1,4 +1,4 @@
-"""Validation of numbers that callers pass."""
+"""Checks of numbers that callers pass, and integer arithmetic."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def whole(value: Any, least: int | None = None) -> int | None:
     except TypeError:
         return None
     return None if least is not None and number < least else number
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The smallest integer that is not below a / b."""
+    return -(-a // b)

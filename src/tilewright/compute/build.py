@@ -18,7 +18,9 @@ _NAMES = "ijklmnpqrstuvwxyz"
 
 
 def _dims(
-    extents: Sequence[int], combine: str, names: Sequence[str]
+    extents: Sequence[int],
+    combine: str,
+    names: Sequence[str],
 ) -> tuple[Dim, ...]:
     return tuple(
         Dim(Var(name, INDEX), int(n), combine)
@@ -26,7 +28,11 @@ def _dims(
     )
 
 
-def _names(count: int, f: Callable[..., Any], skip: int = 0) -> list[str]:
+def _names(
+    count: int,
+    f: Callable[..., Any],
+    skip: int = 0,
+) -> list[str]:
     """The lambda's own parameter names where it has them, else i, j, k, ..."""
     given = [
         p.name
@@ -53,8 +59,11 @@ def map_(
     shape = tuple(out.shape if extents is None else extents)
     dims = _dims(shape, CC, _names(len(shape), f))
     point = tuple(d.var for d in dims)
-    place = point if index is None else tuple(as_expr(i, INDEX) for i in index(*point))
-    return Computation(name, dims, (Output(out, place, as_expr(f(*point), out.dtype)),))
+    place: tuple[Expr, ...] = point
+    if index is not None:
+        place = tuple(as_expr(i, INDEX) for i in index(*point))
+    value = as_expr(f(*point), out.dtype)
+    return Computation(name, dims, (Output(out, place, value),))
 
 
 def reduce_(
@@ -77,14 +86,20 @@ def reduce_(
     outs = (out,) if isinstance(out, Buffer) else tuple(out)
     shape = tuple(outs[0].shape if extents is None else extents)
     free = _dims(shape, CC, _names(len(shape), f))
-    bound = _dims(over, combine, _names(len(over), f, skip=len(shape)))
-    point = tuple(d.var for d in free)
-    seen = point + (tuple(d.var for d in bound) if combine == PS else ())
-    place = seen if index is None else tuple(as_expr(i, INDEX) for i in index(*seen))
-    value = f(*point, *(d.var for d in bound))
+    names = _names(len(over), f, skip=len(shape))
+    bound = _dims(over, combine, names)
+    free_point = tuple(d.var for d in free)
+    point = (*free_point, *(d.var for d in bound))
+    seen = point if combine == PS else free_point
+    place: tuple[Expr, ...] = seen
+    if index is not None:
+        place = tuple(as_expr(i, INDEX) for i in index(*seen))
+    value = f(*point)
     values = value if isinstance(value, tuple) else (value,)
-    op = reducer(op, values[0].dtype) if isinstance(op, str) else op
-    outputs = tuple(Output(o, place, v) for o, v in zip(outs, values, strict=True))
+    if isinstance(op, str):
+        op = reducer(op, values[0].dtype)
+    results = zip(outs, values, strict=True)
+    outputs = tuple(Output(o, place, v) for o, v in results)
     return Computation(name, free + bound, outputs, op)
 
 
@@ -93,7 +108,11 @@ def cast(value: Expr, dtype: Any) -> Expr:
     return value if value.dtype is dtype else Cast(value, dtype)
 
 
-def padded(x: Buffer, index: Sequence[Any], outside: Any) -> Expr:
+def padded(
+    x: Buffer,
+    index: Sequence[Any],
+    outside: Any,
+) -> Expr:
     """`x[index]` where the index is inside `x`, else the constant `outside`."""
     guard: Expr | None = None
     point = tuple(as_expr(i, INDEX) for i in index)
@@ -103,4 +122,6 @@ def padded(x: Buffer, index: Sequence[Any], outside: Any) -> Expr:
         inside = (const(0) <= i) & (i < extent)
         guard = inside if guard is None else guard & inside
     load = x[point]
-    return load if guard is None else Select(guard, load, as_expr(outside, x.dtype))
+    if guard is None:
+        return load
+    return Select(guard, load, as_expr(outside, x.dtype))

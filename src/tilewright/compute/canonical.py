@@ -65,7 +65,8 @@ class _Text:
         if op is None:
             return "map"
         if op not in self.reducers:
-            parts = [self.expr(e) for e in (*op.lhs, *op.rhs, *op.result, *op.identity)]
+            expressions = (*op.lhs, *op.rhs, *op.result, *op.identity)
+            parts = [self.expr(e) for e in expressions]
             self.reducers[op] = len(self.reducers)
             self.lines.append(f"r{self.reducers[op]} = {op.commutative} {parts}")
         return f"r{self.reducers[op]}"
@@ -80,7 +81,10 @@ def canonical_tree(root: Node, params: Sequence[Buffer]) -> str:
     return "\n".join(text.lines)
 
 
-def canonical(computations: Sequence[Computation], params: Sequence[Buffer]) -> str:
+def canonical(
+    computations: Sequence[Computation],
+    params: Sequence[Buffer],
+) -> str:
     """The text; `params` fixes the order of the interface. Tags take part by their `repr`."""
     text = _Text()
     for b in params:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import gcd
+from typing import Any
 
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, greatest, sample
 from tilewright.compute.nodes import CC, PS, PW, Computation, Output
+from tilewright.compute.transforms import environment
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
@@ -53,7 +55,7 @@ def _bound(c: Computation) -> Iterator[str]:
 
 
 def _operator(c: Computation) -> Iterator[str]:
-    combined = [d for d in c.dims if d.combine != CC]
+    combined = c.combined_dims
     if c.reducer is None:
         if combined:
             yield f"dimension {combined[0].var.name} is {combined[0].combine}, without a reducer"
@@ -64,7 +66,7 @@ def _operator(c: Computation) -> Iterator[str]:
             f"the computation {len(c.outputs)} outputs"
         )
     wide = [d for d in combined if d.extent > 1]
-    scan_then_reduce = len(wide) == 2 and (wide[0].combine, wide[1].combine) == (PS, PW)
+    scan_then_reduce = [d.combine for d in wide] == [PS, PW]
     if len(wide) > 1 and not c.reducer.commutative and not scan_then_reduce:
         names = ", ".join(d.var.name for d in wide)
         yield f"{c.reducer} does not commute, but combines several dimensions: {names}"
@@ -80,15 +82,17 @@ def _outputs(c: Computation) -> Iterator[str]:
 
 def _types(c: Computation) -> Iterator[str]:
     for n, o in enumerate(c.outputs):
-        expected = o.tensor.dtype if c.reducer is None else c.reducer.dtypes[n]
+        if c.reducer is None:
+            expected = o.tensor.dtype
+        else:
+            expected = c.reducer.dtypes[n]
         what = o.tensor.name if c.reducer is None else f"the operand of {c.reducer}"
         if o.value.dtype is not expected:
             yield f"the value for {o.tensor.name} is {o.value.dtype}, {what} {expected}; cast it"
         if len(o.index) != len(o.tensor.shape):
             yield f"{o.tensor!r} is indexed with {len(o.index)} expressions"
-    every = [(o.tensor, o.index) for o in c.outputs] + [
-        (a.buffer, a.index) for a in c.accesses
-    ]
+    every = [(o.tensor, o.index) for o in c.outputs]
+    every += [(a.buffer, a.index) for a in c.accesses]
     for b, index in every:
         for i in index:
             if i.dtype is not INDEX:
@@ -136,22 +140,13 @@ def leaving(c: Computation) -> Iterator[Leaving]:
     """
     if any(d.extent == 0 for d in c.dims):
         return
-    env = {d.var: (0, d.extent - 1) for d in c.dims}
-    places: list[tuple[Buffer, tuple[Expr, ...], tuple[Guard, ...]]] = [
-        (o.tensor, o.index, ()) for o in c.outputs
-    ]
-    ranges = [env for _ in places]
-    for r in reads(tuple(o.value for o in c.outputs), env):
-        places.append((r.load.buffer, r.load.index, r.guards))
-        ranges.append(r.ranges)  # type: ignore[arg-type]
-    for (b, index, guards), known in zip(places, ranges, strict=True):
-        for axis, (i, extent) in enumerate(zip(index, b.shape, strict=True)):
-            lo, hi = bounds(i, known)
-            if lo is not None and hi is not None and lo >= 0 and hi < extent:
-                continue
-            if reads_memory(i) or not _leaves(c, i, extent, guards):
-                continue
-            yield Leaving(b, axis, i, *_range(c, i, guards))
+    env = environment(c.dims)
+    for o in c.outputs:
+        yield from _leaving(c, o.tensor, o.index, (), env)
+    values = tuple(o.value for o in c.outputs)
+    for r in reads(values, env):
+        load = r.load
+        yield from _leaving(c, load.buffer, load.index, r.guards, r.ranges)
 
 
 def _inside(c: Computation) -> Iterator[str]:
@@ -162,7 +157,11 @@ def _inside(c: Computation) -> Iterator[str]:
         )
 
 
-def _guarded(c: Computation, i: Expr, guards: tuple[Guard, ...]) -> tuple[Domain, str]:
+def _guarded(
+    c: Computation,
+    i: Expr,
+    guards: tuple[Guard, ...],
+) -> tuple[Domain, str]:
     """The points at which the guards hold, and the index over them."""
     domain = Domain()
     translate = _point(c, domain)
@@ -171,7 +170,12 @@ def _guarded(c: Computation, i: Expr, guards: tuple[Guard, ...]) -> tuple[Domain
     return domain, translate.expr(i)
 
 
-def _leaves(c: Computation, i: Expr, extent: int, guards: tuple[Guard, ...]) -> bool:
+def _leaves(
+    c: Computation,
+    i: Expr,
+    extent: int,
+    guards: tuple[Guard, ...],
+) -> bool:
     domain, text = _guarded(c, i, guards)
     try:
         return sample(domain, [f"{text} < 0 or {text} >= {extent}"]) is not None
@@ -180,30 +184,52 @@ def _leaves(c: Computation, i: Expr, extent: int, guards: tuple[Guard, ...]) -> 
 
 
 def _range(
-    c: Computation, i: Expr, guards: tuple[Guard, ...]
+    c: Computation,
+    i: Expr,
+    guards: tuple[Guard, ...],
 ) -> tuple[int | None, int | None]:
     """The least and the greatest value of an index where it is evaluated."""
     domain, text = _guarded(c, i, guards)
     try:
-        low, high = greatest(domain, f"-({text})"), greatest(domain, text)
+        low = greatest(domain, f"-({text})")
+        high = greatest(domain, text)
     except TooHard:
         return None, None
     return None if low is None else -low, high
 
 
 def _injective(c: Computation) -> Iterator[str]:
+    names = ", ".join(d.var.name for d in c.kept_dims if d.extent > 1)
     for o in c.outputs:
-        wide = [d for d in c.dims if d.combine != PW and d.extent > 1]
-        if not has_own_digits(c, o):
-            meeting = _meeting(c, o, o)
-            if meeting is not None:
-                names = ", ".join(d.var.name for d in wide)
-                yield f"several points of {names} write one element of {o.tensor.name}{meeting}"
+        if has_own_digits(c, o):
+            continue
+        conflict = _conflict(c, o, o)
+        if conflict is not None:
+            yield f"several points of {names} write one element of {o.tensor.name}{conflict}"
     for a, b in combinations(c.outputs, 2):
-        if a.tensor is b.tensor and not _are_apart(a, b):
-            meeting = _meeting(c, a, b)
-            if meeting is not None:
-                yield f"two outputs write one element of {a.tensor.name}{meeting}"
+        if a.tensor is not b.tensor or _are_separate(a, b):
+            continue
+        conflict = _conflict(c, a, b)
+        if conflict is not None:
+            yield f"two outputs write one element of {a.tensor.name}{conflict}"
+
+
+def _leaving(
+    c: Computation,
+    tensor: Buffer,
+    index: Sequence[Expr],
+    guards: tuple[Guard, ...],
+    known: Mapping[Any, tuple[int | None, int | None]],
+) -> Iterator[Leaving]:
+    """As `leaving`, of one access; known: bounds of what occurs in the index."""
+    for axis, (i, extent) in enumerate(zip(index, tensor.shape, strict=True)):
+        lo, hi = bounds(i, known)
+        if lo is not None and hi is not None and lo >= 0 and hi < extent:
+            continue
+        if reads_memory(i) or not _leaves(c, i, extent, guards):
+            continue
+        low, high = _range(c, i, guards)
+        yield Leaving(tensor, axis, i, low, high)
 
 
 def has_own_digits(c: Computation, o: Output) -> bool:
@@ -214,59 +240,71 @@ def has_own_digits(c: Computation, o: Output) -> bool:
     extents = {d.var: d.extent for d in c.dims}
     found: set[Expr] = set()
     for i in o.index:
+        terms = affine(i).terms
         reach = 0
-        for atom, coefficient in sorted(affine(i).terms, key=lambda t: abs(t[1])):
-            if not isinstance(atom, Var) or abs(coefficient) <= reach:
+        for atom, coefficient in sorted(terms, key=lambda t: abs(t[1])):
+            size = abs(coefficient)
+            if not isinstance(atom, Var) or size <= reach:
                 break
-            reach += abs(coefficient) * max(extents[atom] - 1, 0)
+            reach += size * max(extents[atom] - 1, 0)
         else:
-            found.update(atom for atom, _ in affine(i).terms)
-    return all(d.var in found for d in c.dims if d.combine != PW and d.extent > 1)
+            found.update(atom for atom, _ in terms)
+    return all(d.var in found for d in c.kept_dims if d.extent > 1)
 
 
-def _are_apart(a: Output, b: Output) -> bool:
+def _are_separate(a: Output, b: Output) -> bool:
     """The lemma: on some axis the indices differ by what no step of either makes up.
 
     With g the greatest common divisor of all coefficients of both (0 where there are none), the
     constants differ modulo g.
     """
     for i, j in zip(a.index, b.index, strict=True):
-        one, two = affine(i), affine(j)
-        step = gcd(*(coefficient for _, coefficient in (*one.terms, *two.terms)))
+        one = affine(i)
+        two = affine(j)
+        terms = (*one.terms, *two.terms)
+        step = gcd(*(coefficient for _, coefficient in terms))
         difference = one.const - two.const
         if difference % step if step else difference:
             return True
     return False
 
 
-def _meeting(c: Computation, a: Output, b: Output) -> str | None:
+def _conflict(
+    c: Computation,
+    a: Output,
+    b: Output,
+) -> str | None:
     """Points at which `a` and `b` write one element (two points where they are one output).
 
     By isl, as text; None where there are none.
     """
     domain = Domain()
-    one, two = _point(c, domain), _point(c, domain)
+    one = _point(c, domain)
+    two = _point(c, domain)
     for i, j in zip(a.index, b.index, strict=True):
         domain.require(f"{one.expr(i)} = {two.expr(j)}")
-    wide = [d for d in c.dims if d.combine != PW]
-    apart = " or ".join(f"{one.names[d.var]} != {two.names[d.var]}" for d in wide)
+    kept = c.kept_dims
+    wanted = "true"
+    if a is b:
+        different = [f"{one.names[d.var]} != {two.names[d.var]}" for d in kept]
+        wanted = " or ".join(different) or "false"
     try:
-        point = sample(domain, [(apart or "false") if a is b else "true"])
+        point = sample(domain, [wanted])
     except TooHard:
         return ": not excluded within the operation limit"
     if point is None:
         return None
     values = dict(zip(domain.names, point, strict=True))
-    at = (
-        ", ".join(f"{d.var.name} = {values[t.names[d.var]]}" for d in wide)
-        for t in (one, two)
-    )
-    return f": at {' and at '.join(at)}"
+    shown = []
+    for t in (one, two):
+        place = (f"{d.var.name} = {values[t.names[d.var]]}" for d in kept)
+        shown.append(", ".join(place))
+    return f": at {' and at '.join(shown)}"
 
 
 def _point(c: Computation, domain: Domain) -> Translator:
     names = {d.var: domain.variable(0, d.extent - 1) for d in c.dims}
-    return Translator(domain, names, {d.var: (0, d.extent - 1) for d in c.dims})
+    return Translator(domain, names, environment(c.dims))
 
 
 CHECKS: Mapping[str, Check] = {

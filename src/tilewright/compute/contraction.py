@@ -14,10 +14,7 @@ def is_contraction(computation: Computation) -> bool:
     if op is None or len(computation.outputs) != 1 or not is_sum(op):
         return False
     value = computation.outputs[0].value
-    product = next(
-        (n for n in postorder(value) if isinstance(n, Mul) and _two_tensors(n)), None
-    )
-    return product is not None
+    return any(isinstance(n, Mul) and _two_tensors(n) for n in postorder(value))
 
 
 def _two_tensors(product: Mul) -> bool:

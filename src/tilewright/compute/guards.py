@@ -22,7 +22,9 @@ def inside(load: Load, ranges: Ranges) -> list[Expr]:
     """The conditions for the index to be inside the tensor that the ranges leave open."""
     found: dict[Expr, None] = {}
     for i, extent in zip(load.index, load.buffer.shape, strict=True):
-        for part in (Le(const(0), i), Lt(i, const(extent))):
+        not_below = Le(const(0), i)
+        not_above = Lt(i, const(extent))
+        for part in (not_below, not_above):
             reduced = simplify(part, ranges)
             if not (isinstance(reduced, Const) and reduced.value):
                 found[reduced] = None
@@ -34,13 +36,17 @@ def guarded(load: Load, ranges: Ranges) -> Expr:
     conditions = inside(load, ranges)
     if not conditions:
         return load
-    return Select(reduce(And, conditions), load, const(0, load.dtype))
+    return Select(
+        reduce(And, conditions),
+        load,
+        const(0, load.dtype),
+    )
 
 
 def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     """The read in `e`, if `e` is `guarded` of it; None for any other expression.
 
-    A zero of either sign is taken for zero: sums, which begin at +0, do not tell them apart.
+    A zero of either sign is taken for zero: sums, which begin at +0, do not distinguish them.
     """
     if isinstance(e, Load):
         return e if not inside(e, ranges) else None
@@ -59,10 +65,17 @@ def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
     """
     if not isinstance(e, Select) or not isinstance(e.then, Load):
         return None
-    parts = (simplify(part, ranges) for part in conjuncts(e.condition))
-    given = {part for part in parts if not (isinstance(part, Const) and part.value)}
-    exact = isinstance(e.otherwise, Const) and given == set(inside(e.then, ranges))
-    return e.otherwise if exact else None  # type: ignore[return-value]
+    if not isinstance(e.otherwise, Const):
+        return None
+    given = set()
+    for conjunct in conjuncts(e.condition):
+        part = simplify(conjunct, ranges)
+        always_holds = isinstance(part, Const) and part.value
+        if not always_holds:
+            given.add(part)
+    if given != set(inside(e.then, ranges)):
+        return None
+    return e.otherwise
 
 
 def conjuncts(condition: Expr) -> list[Expr]:

@@ -23,7 +23,8 @@ Grid = Mapping[Var, Any]
 
 
 def evaluate(
-    computations: Computation | Sequence[Computation], inputs: Mapping[Buffer, Any]
+    computations: Computation | Sequence[Computation],
+    inputs: Mapping[Buffer, Any],
 ) -> dict[Buffer, Any]:
     """Every tensor that the Computations write, run in order, as NumPy arrays.
 
@@ -32,28 +33,29 @@ def evaluate(
     Elements that no Computation writes are 0. Raises InputError for a missing or ill-shaped array,
     ExecutionError (TW-INDEX) for an index out of range.
     """
-    many = (
-        (computations,)
-        if isinstance(computations, Computation)
-        else tuple(computations)
-    )
+    if isinstance(computations, Computation):
+        computations = [computations]
+    many = tuple(computations)
     arrays: Arrays = {}
     for b, a in inputs.items():
-        arrays[b] = np.asarray(a)
-        if arrays[b].shape != b.shape or arrays[b].dtype != b.dtype.numpy:
-            raise InputError(
-                f"{b!r} was given an array {arrays[b].dtype}{arrays[b].shape}"
-            )
+        array = np.asarray(a)
+        if array.shape != b.shape or array.dtype != b.dtype.numpy:
+            raise InputError(f"{b!r} was given an array {array.dtype}{array.shape}")
+        arrays[b] = array
     written: Arrays = {}
     for c in many:
         for o in c.outputs:
-            if o.tensor not in written:
-                written[o.tensor] = np.zeros(o.tensor.shape, o.tensor.dtype.numpy)
+            tensor = o.tensor
+            if tensor not in written:
+                written[tensor] = np.zeros(tensor.shape, tensor.dtype.numpy)
         _one(c, arrays | written, written)
     return written
 
 
-def run(computations: Sequence[Computation], memory: Mapping[Buffer, Any]) -> None:
+def run(
+    computations: Sequence[Computation],
+    memory: Mapping[Buffer, Any],
+) -> None:
     """Run the Computations in order on one writable array per tensor that they read or write.
 
     As `evaluate`, but elements that none of them writes stay as they are.
@@ -62,38 +64,56 @@ def run(computations: Sequence[Computation], memory: Mapping[Buffer, Any]) -> No
         _one(c, memory, memory)
 
 
-def _one(c: Computation, arrays: Memory, written: Memory) -> None:
+def _one(
+    c: Computation,
+    arrays: Memory,
+    written: Memory,
+) -> None:
     def load(buffer: Buffer, index: tuple[Any, ...]) -> Any:
         if buffer not in arrays:
             raise InputError(f"no array for {buffer!r}", where=c.name)
         return arrays[buffer][_checked(c, buffer, index)]
 
-    free = [d for d in c.dims if d.combine == CC]
-    bound = [d for d in c.dims if d.combine == PS] + [
-        d for d in c.dims if d.combine not in (CC, PS)
-    ]
+    free = c.parallel_dims
+    scans = [d for d in c.dims if d.combine == PS]
+    rest = [d for d in c.dims if d.combine not in (CC, PS)]
     for grid in grids(free):
         if c.reducer is None:
             values = tuple(evaluate_expr(o.value, grid, load) for o in c.outputs)
             _store(c, grid, values, written)
         else:
-            _reduce(c, c.reducer, (grid, bound), load, written)
+            _reduce(c, c.reducer, grid, (scans, rest), load, written)
+
+
+def _at(
+    grid: Grid,
+    dims: Sequence[Dim],
+    point: Sequence[int],
+) -> Grid:
+    """The points of the grid, with the other dimensions at one point."""
+    found = dict(grid)
+    for d, n in zip(dims, point, strict=True):
+        found[d.var] = n
+    return found
 
 
 def _reduce(
     c: Computation,
     reducer: Reducer,
-    domain: tuple[Grid, list[Dim]],
+    grid: Grid,
+    bound: tuple[Sequence[Dim], Sequence[Dim]],
     load: Any,
     written: Memory,
 ) -> None:
-    grid, bound = domain
-    scans = [d for d in bound if d.combine == PS]
-    rest = [d for d in bound if d.combine != PS]
+    """bound: the dimensions that are scanned, and those that are reduced."""
+    scans, rest = bound
 
-    def consumed(acc: tuple[Any, ...], at: Grid) -> tuple[Any, ...]:
+    def consumed(
+        acc: tuple[Any, ...],
+        at: Grid,
+    ) -> tuple[Any, ...]:
         for point in product(*(range(d.extent) for d in rest)):
-            here = {**at, **{d.var: n for d, n in zip(rest, point, strict=True)}}
+            here = _at(at, rest, point)
             values = tuple(evaluate_expr(o.value, here, load) for o in c.outputs)
             acc = _combined(reducer, acc, values)
         return acc
@@ -103,32 +123,40 @@ def _reduce(
     for point in product(*(range(d.extent) for d in scans)):
         if len(scans) > 1:
             acc = start
+        # One scan goes on from the point before; several begin anew at each point.
         firsts = point if len(scans) == 1 else (0,) * len(scans)
-        for p in product(
-            *(range(f, n + 1) for f, n in zip(firsts, point, strict=True))
-        ):
-            acc = consumed(
-                acc, {**grid, **{d.var: n for d, n in zip(scans, p, strict=True)}}
-            )
-        here = {**grid, **{d.var: n for d, n in zip(scans, point, strict=True)}}
-        _store(c, here, acc, written)
+        ends = zip(firsts, point, strict=True)
+        window = [range(first, last + 1) for first, last in ends]
+        for p in product(*window):
+            acc = consumed(acc, _at(grid, scans, p))
+        _store(c, _at(grid, scans, point), acc, written)
 
 
 def _combined(
-    reducer: Reducer, acc: tuple[Any, ...], values: tuple[Any, ...]
+    reducer: Reducer,
+    acc: tuple[Any, ...],
+    values: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    env: dict[Var, Any] = dict(zip(reducer.lhs, acc, strict=True))
-    env |= dict(zip(reducer.rhs, values, strict=True))
+    variables = (*reducer.lhs, *reducer.rhs)
+    operands = (*acc, *values)
+    env: dict[Var, Any] = dict(zip(variables, operands, strict=True))
     return tuple(evaluate_expr(r, env) for r in reducer.result)
 
 
 def _store(
-    c: Computation, grid: Grid, values: tuple[Any, ...], written: Memory
+    c: Computation,
+    grid: Grid,
+    values: tuple[Any, ...],
+    written: Memory,
 ) -> None:
     shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
     for n, (o, value) in enumerate(zip(c.outputs, values, strict=True)):
-        index = tuple(np.broadcast_to(evaluate_expr(i, grid), shape) for i in o.index)
-        dtype = o.value.dtype if c.reducer is None else c.reducer.dtypes[n]
+        places = (evaluate_expr(i, grid) for i in o.index)
+        index = tuple(np.broadcast_to(place, shape) for place in places)
+        if c.reducer is None:
+            dtype = o.value.dtype
+        else:
+            dtype = c.reducer.dtypes[n]
         if dtype is not o.tensor.dtype:
             v = Var("value", dtype)
             cast: Expr = Cast(v, o.tensor.dtype)
@@ -136,9 +164,14 @@ def _store(
         written[o.tensor][_checked(c, o.tensor, index)] = value
 
 
-def _checked(c: Computation, buffer: Buffer, index: tuple[Any, ...]) -> tuple[Any, ...]:
+def _checked(
+    c: Computation,
+    buffer: Buffer,
+    index: tuple[Any, ...],
+) -> tuple[Any, ...]:
     for axis, (i, extent) in enumerate(zip(index, buffer.shape, strict=True)):
-        bad = np.asarray((i < 0) | (i >= extent))
+        outside = (i < 0) | (i >= extent)
+        bad = np.asarray(outside)
         if bad.any():
             first = np.asarray(i)[bad].flat[0]
             raise ExecutionError(
@@ -162,9 +195,10 @@ def grids(dims: Sequence[Dim]) -> Iterator[dict[Var, Any]]:
     steps = [range(0, d.extent, s) for d, s in zip(dims, sizes, strict=True)]
     for origin in product(*steps):
         grid: dict[Var, Any] = {}
-        for axis, (d, s, first) in enumerate(zip(dims, sizes, origin, strict=True)):
-            values = np.arange(first, min(first + s, d.extent), dtype=np.int64)
-            grid[d.var] = values.reshape(
-                [-1 if k == axis else 1 for k in range(len(dims))]
-            )
+        for axis, (d, size, first) in enumerate(zip(dims, sizes, origin, strict=True)):
+            last = min(first + size, d.extent)
+            values = np.arange(first, last, dtype=np.int64)
+            shape = [1] * len(dims)
+            shape[axis] = -1
+            grid[d.var] = values.reshape(shape)
         yield grid

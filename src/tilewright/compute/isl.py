@@ -29,7 +29,11 @@ class Domain:
         self.constraints: list[str] = []
         self.exact = True
 
-    def variable(self, lo: int | None = None, hi: int | None = None) -> str:
+    def variable(
+        self,
+        lo: int | None = None,
+        hi: int | None = None,
+    ) -> str:
         """A new variable, within inclusive bounds where given."""
         name = f"x{len(self.names)}"
         self.names.append(name)
@@ -52,7 +56,12 @@ class Domain:
 class Translator:
     """Expressions over one binding of variables (one iteration of a nest) as isl text."""
 
-    def __init__(self, domain: Domain, names: Mapping[Var, str], ranges: Env) -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        names: Mapping[Var, str],
+        ranges: Env,
+    ) -> None:
         self.domain = domain
         self.names: dict[Expr, str] = {}
         self.names.update(names.items())
@@ -66,7 +75,10 @@ class Translator:
         if isinstance(e, Const):
             return str(int(e.value.real))
         rule = _INTEGERS.get(type(e))
-        text = rule(self, e) if rule is not None and e.dtype is INDEX else None
+        if rule is not None and e.dtype is INDEX:
+            text = rule(self, e)
+        else:
+            text = None
         return self.opaque(e) if text is None else text
 
     def condition(self, e: Expr, holds: bool = True) -> str:
@@ -87,7 +99,9 @@ class Translator:
             parts = [self._condition(e.lhs, holds), self._condition(e.rhs, holds)]
             if None in parts:
                 self.domain.exact = False
-                return next((p for p in parts if p is not None), None) if both else None
+                if both:
+                    return next((p for p in parts if p is not None), None)
+                return None
             return f"({parts[0]} {'and' if both else 'or'} {parts[1]})"
         if isinstance(e, n.Compare) and e.lhs.dtype is INDEX:
             return f"({self.expr(e.lhs)} {_COMPARE[type(e)][not holds]} {self.expr(e.rhs)})"
@@ -125,7 +139,10 @@ def _mul(t: Translator, e: n.Mul) -> str | None:
 
 def _divisor(e: n.Binary) -> int | None:
     """The divisor where it is a positive constant."""
-    c = int(e.rhs.value.real) if isinstance(e.rhs, Const) else 0
+    if isinstance(e.rhs, Const):
+        c = int(e.rhs.value.real)
+    else:
+        c = 0
     return c if c > 0 else None
 
 
@@ -140,11 +157,13 @@ def _mod(t: Translator, e: n.Mod) -> str | None:
 
 
 def _select(t: Translator, e: n.Select) -> str | None:
-    yes, no = t._condition(e.condition, True), t._condition(e.condition, False)
+    yes = t._condition(e.condition, True)
+    no = t._condition(e.condition, False)
     if yes is None or no is None:
         return None
     name = t.domain.variable()
-    then, otherwise = t.expr(e.then), t.expr(e.otherwise)
+    then = t.expr(e.then)
+    otherwise = t.expr(e.otherwise)
     t.domain.require(f"({yes} and {name} = {then}) or ({no} and {name} = {otherwise})")
     return name
 
@@ -167,7 +186,9 @@ _INTEGERS: Mapping[type[Expr], Callable[[Translator, Any], str | None]] = {
 
 
 def sample(
-    domain: Domain, conditions: Sequence[str], limit: int | None = None
+    domain: Domain,
+    conditions: Sequence[str],
+    limit: int | None = None,
 ) -> list[int] | None:
     """One point of the domain where all conditions hold, or None if there is none.
 
@@ -197,7 +218,11 @@ class TooHard(Exception):
 _contexts: list[Any] = []
 
 
-def _ask(text: str, question: Callable[[Any], Any], limit: int | None) -> Any:
+def _ask(
+    text: str,
+    question: Callable[[Any], Any],
+    limit: int | None,
+) -> Any:
     import islpy
 
     limits.check()
@@ -216,7 +241,11 @@ def _ask(text: str, question: Callable[[Any], Any], limit: int | None) -> Any:
         context.set_max_operations(0)
 
 
-def greatest(domain: Domain, text: str, limit: int | None = None) -> int | None:
+def greatest(
+    domain: Domain,
+    text: str,
+    limit: int | None = None,
+) -> int | None:
     """The greatest value of an expression over the domain; None if unbounded or never reached.
 
     Raises TooHard as `sample` does.
@@ -231,4 +260,6 @@ def _top(s: islpy.Set) -> int | None:
     if s.is_empty():
         return None
     value = s.dim_max_val(0)
-    return int(value.to_python()) if value.is_int() else None
+    if value.is_int():
+        return int(value.to_python())
+    return None

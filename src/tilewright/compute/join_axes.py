@@ -1,4 +1,4 @@
-"""Joining axes that are the mixed-radix digits of one index.
+"""Joining axes whose indices are the terms of one mixed-radix split.
 
 What a reshape leaves in an epilogue, `y[i // 8, i % 8, j]`, is a plain walk through memory: y seen
 with its first two axes as one is `y[i, j]`. It is the view that changes, not the memory.
@@ -24,7 +24,8 @@ def join_axes(group: Sequence[Computation]) -> tuple[tuple[Computation, ...], Vi
     while (found := _candidate(current)) is not None:
         tensor, axis = found
         shape = tensor.shape
-        joined = (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+        both = shape[axis] * shape[axis + 1]
+        joined = (*shape[:axis], both, *shape[axis + 2 :])
         view = Buffer(tensor.name, joined, tensor.dtype, tensor.scope)
         current = tuple(_moved(c, tensor, view, axis) for c in current)
         if tensor in views.values():
@@ -43,7 +44,7 @@ def _candidate(group: Sequence[Computation]) -> tuple[Buffer, int] | None:
 
     for // and % that round down, n below 0 included. The element is the same, (n // B) * B + n % B
     from the first, and is inside of the one view where it is inside of the other. Two indices that
-    both are digits, of different numbers or for other lengths, are two axes.
+    both are terms of splits, of different numbers or for other lengths, are two axes.
     """
     found: dict[Buffer, list[Index]] = {}
     for c in group:
@@ -58,20 +59,25 @@ def _candidate(group: Sequence[Computation]) -> tuple[Buffer, int] | None:
     return None
 
 
-def _joined(tensor: Buffer, index: Index, axis: int) -> Expr | None:
-    """The number whose digits are the indices of `axis` and the next one, or None."""
-    high, low = index[axis], index[axis + 1]
+def _joined(
+    tensor: Buffer,
+    index: Index,
+    axis: int,
+) -> Expr | None:
+    """The index whose mixed-radix split gives those of `axis` and the next one, or None."""
+    high = index[axis]
+    low = index[axis + 1]
     base = tensor.shape[axis + 1]
     if not isinstance(low, Mod) or not _is(low.rhs, base):
         return None
     if isinstance(high, FloorDiv) and high.lhs is low.lhs and _is(high.rhs, base):
         return low.lhs
     if isinstance(high, Mod) and _is(high.rhs, tensor.shape[axis]):
-        digit = high.lhs
+        quotient = high.lhs
         if (
-            isinstance(digit, FloorDiv)
-            and digit.lhs is low.lhs
-            and _is(digit.rhs, base)
+            isinstance(quotient, FloorDiv)
+            and quotient.lhs is low.lhs
+            and _is(quotient.rhs, base)
         ):
             return low.lhs % const(base * tensor.shape[axis])
     return None
@@ -81,7 +87,12 @@ def _is(e: Expr, value: int) -> bool:
     return isinstance(e, Const) and e.value == value
 
 
-def _moved(c: Computation, tensor: Buffer, view: Buffer, axis: int) -> Computation:
+def _moved(
+    c: Computation,
+    tensor: Buffer,
+    view: Buffer,
+    axis: int,
+) -> Computation:
     def place(index: Index) -> Index:
         number = _joined(tensor, index, axis)
         assert number is not None

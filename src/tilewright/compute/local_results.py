@@ -8,10 +8,11 @@ concatenation, the inside of a halo, every other element.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.compute.transforms import identity_dims
 from tilewright.expr.nodes import Buffer, Load
 
@@ -26,7 +27,10 @@ def local_results(group: Sequence[Computation]) -> tuple[Computation, ...]:
     return tuple(part for c in group for part in _parts(c, shared))
 
 
-def owns_results(c: Computation, shared: frozenset[Buffer] = frozenset()) -> bool:
+def owns_results(
+    c: Computation,
+    shared: frozenset[Buffer] = frozenset(),
+) -> bool:
     """Whether each result is one dimension per axis, all of its tensor, and written by `c` alone.
 
     shared: tensors that others write too. That is, for each output o and d1 .. dn the dimensions
@@ -35,33 +39,39 @@ def owns_results(c: Computation, shared: frozenset[Buffer] = frozenset()) -> boo
         o.index is a permutation of (d1 .. dn), and extent(di) = the extent of its axis
         no Computation but `c`, and no other output of it, writes o.tensor
     """
-    kept = {d for d in c.dims if d.combine != PW and d.extent != 1}
+    kept = {d for d in c.kept_dims if d.extent != 1}
     for o in c.outputs:
         axes = identity_dims(replace(c, outputs=(o,)))
         if axes is None or not kept <= set(axes) or o.tensor in shared:
             return False
-    return len({o.tensor for o in c.outputs}) == len(c.outputs)
+    tensors = {o.tensor for o in c.outputs}
+    return len(tensors) == len(c.outputs)
 
 
 def written_often(group: Sequence[Computation]) -> frozenset[Buffer]:
     """Tensors that several Computations write."""
-    tensors = [t for c in group for t in {o.tensor for o in c.outputs}]
-    return frozenset(t for t in tensors if tensors.count(t) > 1)
+    writers: Counter[Buffer] = Counter()
+    for c in group:
+        writers.update({o.tensor for o in c.outputs})
+    return frozenset(t for t, count in writers.items() if count > 1)
 
 
-def _parts(c: Computation, shared: frozenset[Buffer]) -> Iterator[Computation]:
+def _parts(
+    c: Computation,
+    shared: frozenset[Buffer],
+) -> Iterator[Computation]:
     if c.is_map or owns_results(c, shared):
         yield c
         return
-    kept = tuple(d for d in c.dims if d.combine != PW)
+    kept = c.kept_dims
+    shape = tuple(d.extent for d in kept)
     point = tuple(d.var for d in kept)
-    local = [
-        Buffer(f"{o.tensor.name}_part", tuple(d.extent for d in kept), o.tensor.dtype)
-        for o in c.outputs
-    ]
-    pairs = list(zip(c.outputs, local, strict=True))
-    yield replace(c, outputs=tuple(Output(b, point, o.value) for o, b in pairs))
-    copied = tuple(Output(o.tensor, o.index, Load(b, point)) for o, b in pairs)
-    yield Computation(
-        f"{c.name}_copy", tuple(Dim(d.var, d.extent, CC) for d in kept), copied
-    )
+    reduced = []
+    copied = []
+    for o in c.outputs:
+        local = Buffer(f"{o.tensor.name}_part", shape, o.tensor.dtype)
+        reduced.append(Output(local, point, o.value))
+        copied.append(Output(o.tensor, o.index, Load(local, point)))
+    yield replace(c, outputs=tuple(reduced))
+    dims = tuple(Dim(d.var, d.extent, CC) for d in kept)
+    yield Computation(f"{c.name}_copy", dims, tuple(copied))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
-from tilewright.compute.transforms import map_loads
+from tilewright.compute.transforms import map_loads, map_outputs
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
 from tilewright.expr.simplify import simplify
@@ -27,16 +27,18 @@ def merge_dims(
 
     Dimensions of several Computations are one where they share the variable. Axes of extent 1 that
     no dimension indexes are dropped from the tensors on the way; an axis that several dimensions
-    index as the digits of a number (what a reshape leaves) becomes one axis for each.
+    index as the terms of a mixed-radix split (what a reshape leaves) becomes one axis for each.
 
     requires, else nothing changes: a variable has the same extent in every Computation.
     """
     dims = {(d.var, d.extent) for c in computations for d in c.dims}
-    if len({v for v, _ in dims}) < len(dims):
+    variables = {v for v, _ in dims}
+    if len(variables) < len(dims):
         return tuple(computations), {}
     group, views = _squeeze(tuple(computations))
-    group, apart = _split_axes(group)
-    views = {b: apart.pop(view, view) for b, view in views.items()} | apart
+    group, split = _split_axes(group)
+    views = {b: split.pop(view, view) for b, view in views.items()}
+    views |= split
     while True:
         pair = _candidate(group)
         if pair is None:
@@ -54,32 +56,18 @@ def _accesses(
             yield o.tensor, o.index
 
 
+def _reshaped(b: Buffer, shape: tuple[int, ...]) -> Buffer:
+    """A buffer like `b` of another shape."""
+    return Buffer(b.name, shape, b.dtype, b.scope)
+
+
 def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], Views]:
     """Drop axes of extent 1 that are always indexed by 0, and dimensions of extent 1.
 
     An axis whose index is not known to be 0 stays: one that is read from memory is checked where
     it is used.
     """
-    zero = Const(0, INDEX)
-    env: dict[object, object] = {
-        d.var: zero for c in group for d in c.dims if d.extent == 1
-    }
-    if env:
-        group = tuple(
-            replace(
-                c,
-                dims=tuple(d for d in c.dims if d.extent != 1),
-                outputs=tuple(
-                    Output(
-                        o.tensor,
-                        tuple(simplify(substitute(i, env)) for i in o.index),
-                        simplify(substitute(o.value, env)),
-                    )
-                    for o in c.outputs
-                ),
-            )
-            for c in group
-        )
+    group = _without_single_points(group)
     keep: dict[Buffer, list[bool]] = {}
     for b, index in _accesses(group):
         flags = keep.setdefault(b, [extent != 1 for extent in b.shape])
@@ -87,26 +75,44 @@ def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], V
             if not (isinstance(i, Const) and i.value == 0):
                 flags[n] = True
     changed = {b: flags for b, flags in keep.items() if not all(flags)}
-    views = {
-        b: Buffer(
-            b.name,
-            tuple(e for e, f in zip(b.shape, flags, strict=True) if f),
-            b.dtype,
-            b.scope,
-        )
-        for b, flags in changed.items()
-    }
+    views = {}
+    for b, flags in changed.items():
+        shape = tuple(compress(b.shape, flags))
+        views[b] = _reshaped(b, shape)
 
-    def index_of(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(i for i, f in zip(index, changed[b], strict=True) if f)
+    def index_of(
+        b: Buffer,
+        index: tuple[Expr, ...],
+    ) -> tuple[Expr, ...]:
+        return tuple(compress(index, changed[b]))
 
     return _moved(group, views, index_of, {}), views
+
+
+def _without_single_points(
+    group: tuple[Computation, ...],
+) -> tuple[Computation, ...]:
+    """The group without its dimensions of extent 1, which are 0 throughout."""
+    zero = Const(0, INDEX)
+    dims = [d for c in group for d in c.dims]
+    env: dict[object, object] = {d.var: zero for d in dims if d.extent == 1}
+    if not env:
+        return group
+
+    def at_zero(e: Expr) -> Expr:
+        return simplify(substitute(e, env))
+
+    found = []
+    for c in group:
+        kept = tuple(d for d in c.dims if d.extent != 1)
+        found.append(replace(c, dims=kept, outputs=map_outputs(c, at_zero)))
+    return tuple(found)
 
 
 def _split_axes(
     group: tuple[Computation, ...],
 ) -> tuple[tuple[Computation, ...], Views]:
-    """An axis always indexed by digits of the same radices (`a * 64 + b`) as one axis per digit.
+    """An axis always indexed by the same mixed-radix split (`a * 64 + b`) as one axis per term.
 
     Memory stays as it is: the element (a, b) of the axes (A, B) is a * B + b from the first, and
 
@@ -116,31 +122,51 @@ def _split_axes(
     extents = {d.var: d.extent for c in group for d in c.dims}
     radices: dict[Buffer, list[tuple[int, ...]]] = {}
     for b, index in _accesses(group):
-        found = [
-            tuple(extents[v] for v in _digits(i, e, extents)) or (e,)
-            for i, e in zip(index, b.shape, strict=True)
-        ]
+        places = zip(index, b.shape, strict=True)
+        found = [_radices(i, extent, extents) for i, extent in places]
         known = radices.setdefault(b, found)
-        for n, e in enumerate(b.shape):
+        for n, extent in enumerate(b.shape):
             if known[n] != found[n]:
-                known[n] = (e,)
-    views = {
-        b: Buffer(b.name, tuple(e for r in axes for e in r), b.dtype, b.scope)
-        for b, axes in radices.items()
-        if any(len(r) > 1 for r in axes)
-    }
+                known[n] = (extent,)
+    views = {}
+    for b, axes in radices.items():
+        if any(len(axis) > 1 for axis in axes):
+            shape = tuple(extent for axis in axes for extent in axis)
+            views[b] = _reshaped(b, shape)
 
-    def index_of(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def index_of(
+        b: Buffer,
+        index: tuple[Expr, ...],
+    ) -> tuple[Expr, ...]:
         parts: list[Expr] = []
-        for i, e, r in zip(index, b.shape, radices[b], strict=True):
-            parts.extend(_digits(i, e, extents) if len(r) > 1 else (i,))
+        for i, extent, axis in zip(index, b.shape, radices[b], strict=True):
+            if len(axis) > 1:
+                parts.extend(_digits(i, extent, extents))
+            else:
+                parts.append(i)
         return tuple(parts)
 
-    return (_moved(group, views, index_of, {}), views) if views else (group, {})
+    if not views:
+        return (group, {})
+    return (_moved(group, views, index_of, {}), views)
 
 
-def _digits(index: Expr, extent: int, extents: Mapping[Var, int]) -> tuple[Var, ...]:
-    """The variables whose digits make up `index`, the highest first; none if it is not a number.
+def _radices(
+    index: Expr,
+    extent: int,
+    extents: Mapping[Var, int],
+) -> tuple[int, ...]:
+    """The extents of the variables that make up `index`; that of the axis if there are none."""
+    found = _digits(index, extent, extents)
+    return tuple(extents[v] for v in found) or (extent,)
+
+
+def _digits(
+    index: Expr,
+    extent: int,
+    extents: Mapping[Var, int],
+) -> tuple[Var, ...]:
+    """The terms of `index` as a mixed-radix split, the highest first; none if it is not one.
 
     index = sum of d_k * w_k, no more, with w_0 = 1 and w_(k+1) = w_k * extent(d_k), and the last
     weight times its extent is the extent of the axis.
@@ -153,7 +179,9 @@ def _digits(index: Expr, extent: int, extents: Mapping[Var, int]) -> tuple[Var, 
             return ()
         found.append(atom)
         weight *= extents[atom]
-    return tuple(reversed(found)) if form.const == 0 and weight == extent else ()
+    if form.const == 0 and weight == extent:
+        return tuple(reversed(found))
+    return ()
 
 
 def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
@@ -166,15 +194,16 @@ def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
     no value has one of them but in such an index
     """
     found: dict[Buffer, list[tuple[Expr, ...]]] = {}
+    for t, index in _accesses(group):
+        found.setdefault(t, []).append(index)
     kinds: dict[Var, set[str]] = {}
     for c in group:
         for d in c.dims:
             kinds.setdefault(d.var, set()).add(d.combine)
-    for t, index in _accesses(group):
-        found.setdefault(t, []).append(index)
     for c in group:
         for a, b in pairwise(c.dims):
-            if kinds[a.var] != kinds[b.var] or kinds[a.var] not in ({CC}, {PW}):
+            kind = kinds[a.var]
+            if kind != kinds[b.var] or kind not in ({CC}, {PW}):
                 continue
             fits = all(_fits(t, accesses, a, b) for t, accesses in found.items())
             if fits and not _elsewhere(group, a, b):
@@ -182,20 +211,28 @@ def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
     return None
 
 
-def _fits(tensor: Buffer, accesses: Sequence[tuple[Expr, ...]], a: Dim, b: Dim) -> bool:
+def _fits(
+    tensor: Buffer,
+    accesses: Sequence[tuple[Expr, ...]],
+    a: Dim,
+    b: Dim,
+) -> bool:
     places = [_side_by_side(tensor, index, a, b) for index in accesses]
-    return places[0] is not None and all(p == places[0] for p in places)
+    first = places[0]
+    return first is not None and all(place == first for place in places)
 
 
 def _side_by_side(
-    tensor: Buffer, index: tuple[Expr, ...], a: Dim, b: Dim
+    tensor: Buffer,
+    index: tuple[Expr, ...],
+    a: Dim,
+    b: Dim,
 ) -> int | None:
     """The axis that `a` indexes with `b` on the next one; -1: neither occurs; None: otherwise."""
-    used = [
-        n
-        for n, i in enumerate(index)
-        if any(v is a.var or v is b.var for v in postorder(i))
-    ]
+    used = []
+    for n, i in enumerate(index):
+        if any(v is a.var or v is b.var for v in postorder(i)):
+            used.append(n)
     if not used:
         return -1
     n = used[0]
@@ -208,15 +245,19 @@ def _side_by_side(
     return n if whole else None
 
 
-def _elsewhere(group: Sequence[Computation], a: Dim, b: Dim) -> bool:
+def _elsewhere(
+    group: Sequence[Computation],
+    a: Dim,
+    b: Dim,
+) -> bool:
     """Whether a value uses one of them outside of an index, or a Computation has only one."""
     for c in group:
-        has = [any(d.var is x.var for d in c.dims) for x in (a, b)]
-        if has[0] != has[1]:
+        order = [d.var for d in c.dims]
+        if (a.var in order) != (b.var in order):
             return True
-        if has[0]:
-            order = [d.var for d in c.dims]
-            if order.index(b.var) != order.index(a.var) + 1:
+        if a.var in order:
+            place = order.index(a.var)
+            if order.index(b.var) != place + 1:
                 return True
         for o in c.outputs:
             if any(n is a.var or n is b.var for n in _outside_loads(o.value)):
@@ -240,25 +281,28 @@ def _outside_loads(root: Expr) -> list[Expr]:
 
 
 def _merge(
-    group: tuple[Computation, ...], views: Views, a: Dim, b: Dim
+    group: tuple[Computation, ...],
+    views: Views,
+    a: Dim,
+    b: Dim,
 ) -> tuple[tuple[Computation, ...], Views]:
-    new = Dim(Var(f"{a.var.name}{b.var.name}", INDEX), a.extent * b.extent, a.combine)
+    var = Var(f"{a.var.name}{b.var.name}", INDEX)
+    new = Dim(var, a.extent * b.extent, a.combine)
     at: dict[Buffer, int] = {}
     for t, index in _accesses(group):
         for n, i in enumerate(index):
             if i is a.var:
                 at[t] = n
-    made = {
-        t: Buffer(
-            t.name,
-            (*t.shape[:n], t.shape[n] * t.shape[n + 1], *t.shape[n + 2 :]),
-            t.dtype,
-            t.scope,
-        )
-        for t, n in at.items()
-    }
+    made = {}
+    for t, n in at.items():
+        both = t.shape[n] * t.shape[n + 1]
+        shape = (*t.shape[:n], both, *t.shape[n + 2 :])
+        made[t] = _reshaped(t, shape)
 
-    def index_of(t: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def index_of(
+        t: Buffer,
+        index: tuple[Expr, ...],
+    ) -> tuple[Expr, ...]:
         n = at[t]
         return (*index[:n], new.var, *index[n + 2 :])
 
@@ -276,7 +320,10 @@ def _moved(
     dims: dict[Var, Dim | None],
 ) -> tuple[Computation, ...]:
     def read(load: Load) -> Expr:
-        return Load(views[load.buffer], index_of(load.buffer, load.index))
+        return Load(
+            views[load.buffer],
+            index_of(load.buffer, load.index),
+        )
 
     table = dict.fromkeys(views, read)
     out = []
@@ -287,11 +334,23 @@ def _moved(
             index = tuple(map_loads(i, table) for i in o.index)
             if o.tensor in views:
                 index = index_of(o.tensor, index)
-            outputs.append(Output(views.get(o.tensor, o.tensor), index, value))
+            outputs.append(
+                Output(
+                    views.get(o.tensor, o.tensor),
+                    index,
+                    value,
+                )
+            )
         kept: list[Dim] = []
         for d in c.dims:
             found = dims.get(d.var, d)
             if found is not None:
                 kept.append(found)
-        out.append(replace(c, dims=tuple(kept), outputs=tuple(outputs)))
+        out.append(
+            replace(
+                c,
+                dims=tuple(kept),
+                outputs=tuple(outputs),
+            )
+        )
     return tuple(out)

@@ -56,6 +56,21 @@ class Computation:
     )
 
     @property
+    def parallel_dims(self) -> tuple[Dim, ...]:
+        """The dimensions that are cc."""
+        return tuple(d for d in self.dims if d.combine == CC)
+
+    @property
+    def combined_dims(self) -> tuple[Dim, ...]:
+        """The dimensions along which values are combined: those that are not cc."""
+        return tuple(d for d in self.dims if d.combine != CC)
+
+    @property
+    def kept_dims(self) -> tuple[Dim, ...]:
+        """The dimensions that results have: those that are not reduced (pw)."""
+        return tuple(d for d in self.dims if d.combine != PW)
+
+    @property
     def inputs(self) -> tuple[Buffer, ...]:
         """The tensors read, each once, in order of first use."""
         return tuple(dict.fromkeys(load.buffer for load in self.accesses))
@@ -77,7 +92,8 @@ class Computation:
         accesses = self.accesses
         args = tuple(Var(f"x{n}", a.dtype) for n, a in enumerate(accesses))
         env: dict[object, object] = dict(zip(accesses, args, strict=True))
-        return args, tuple(substitute(o.value, env) for o in self.outputs)
+        values = tuple(substitute(o.value, env) for o in self.outputs)
+        return args, values
 
     @property
     def is_map(self) -> bool:

@@ -7,8 +7,8 @@ refutes; it proves nothing about other values.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -24,7 +24,11 @@ Samples = Sequence[Sequence[Any]]
 MAX_OPERANDS = 40  # sample values of the whole tuple; triples of them are compared
 
 
-def takes(f: Any, count: int, where: str) -> None:
+def takes(
+    f: Any,
+    count: int,
+    where: str,
+) -> None:
     """Raise InputError unless `f` can be called with `count` arguments by position."""
     if not callable(f):
         raise _refusal(
@@ -39,6 +43,16 @@ def takes(f: Any, count: int, where: str) -> None:
                        "as in lambda lhs, rhs: lhs + rhs") from None  # fmt: skip
     except ValueError:
         return  # a built-in function without a signature: calling it will tell
+
+
+@dataclass(frozen=True)
+class _Law:
+    """What is wrong where two sides differ, and the operands to show then."""
+
+    broken: str
+    one: Operand
+    two: Operand
+    operands: Sequence[Operand]
 
 
 def checked(
@@ -56,37 +70,48 @@ def checked(
     if samples is not None and not samples:
         return replace(op, commutative=bool(commutative))
     points = _points(op, samples)
-    start = tuple(np.asarray([evaluate(e, {})] * len(points[0])) for e in op.identity)
     count = len(points[0])
-    triple = np.indices((count, count, count)).reshape(3, -1)
-    a, b, c = (tuple(p[n] for p in points) for n in triple)
-    swapped = (_apply(op, a, b), _apply(op, b, a))
-    neutral = f"its identity {_show(start, 0)} is not neutral"
-    laws = (
-        (neutral, _apply(op, points, start), points, (points,)),
-        (neutral, _apply(op, start, points), points, (points,)),
-        ("it is not associative", _apply(op, _apply(op, a, b), c),
-         _apply(op, a, _apply(op, b, c)), (a, b, c)),
-        *((("it does not commute", *swapped, (a, b)),) if commutative else ()),
-    )  # fmt: skip
-    for what, one, two, operands in laws:
-        at = _first_difference(one, two)
+    triples = np.indices((count, count, count)).reshape(3, -1)
+    a, b, c = (tuple(p[n] for p in points) for n in triples)
+    swapped = _Law(
+        "it does not commute",
+        _apply(op, a, b),
+        _apply(op, b, a),
+        (a, b),
+    )
+    laws = list(_laws(op, points, a, b, c))
+    if commutative:
+        laws.append(swapped)
+    for law in laws:
+        at = _first_difference(law.one, law.two)
         if at is not None:
-            shown = ", ".join(_show(operand, at) for operand in operands)
-            results = f"{_show(one, at)} and {_show(two, at)}"
-            raise _refusal(f"{what}, at {shown}: {results}", f"operator {op}", hint)
+            shown = ", ".join(_show(operand, at) for operand in law.operands)
+            results = f"{_show(law.one, at)} and {_show(law.two, at)}"
+            message = f"{law.broken}, at {shown}: {results}"
+            raise _refusal(message, f"operator {op}", hint)
     if commutative is None:
-        commutative = _first_difference(*swapped) is None
+        commutative = _first_difference(swapped.one, swapped.two) is None
     return replace(op, commutative=commutative)
 
 
-def _refusal(message: str, where: str, hint: str) -> InputError:
-    return InputError(message, code="TW-OPERATOR", where=where, hint=hint)
+def _refusal(
+    message: str,
+    where: str,
+    hint: str,
+) -> InputError:
+    return InputError(
+        message,
+        code="TW-OPERATOR",
+        where=where,
+        hint=hint,
+    )
 
 
 def _points(op: Reducer, samples: Samples | None) -> Operand:
     """One array of sample values per component: every combination, or a fixed draw of them."""
-    values = [_values(t) for t in op.dtypes] if samples is None else samples
+    values = samples
+    if values is None:
+        values = [_values(t) for t in op.dtypes]
     if len(values) != len(op.dtypes):
         raise _refusal(
             f"samples of {len(values)} component(s) given, it has {len(op.dtypes)}",
@@ -110,11 +135,39 @@ def _values(dtype: DType) -> Sequence[Any]:
         return (False, True)
     if dtype.is_float or dtype.is_complex:
         return (-2.5, -1.0, 0.0, 0.5, 1.0, 3.0)
-    return (-3, -1, 0, 1, 2, 5) if dtype.is_signed else (0, 1, 2, 3, 5, 7)
+    if dtype.is_signed:
+        return (-3, -1, 0, 1, 2, 5)
+    return (0, 1, 2, 3, 5, 7)
 
 
-def _apply(op: Reducer, lhs: Operand, rhs: Operand) -> Operand:
-    env = dict(zip(op.lhs, lhs, strict=True)) | dict(zip(op.rhs, rhs, strict=True))
+def _laws(
+    op: Reducer,
+    points: Operand,
+    a: Operand,
+    b: Operand,
+    c: Operand,
+) -> Iterator[_Law]:
+    """The laws of every reducer, on its points and on triples of them."""
+    count = len(points[0])
+    start = tuple(np.asarray([evaluate(e, {})] * count) for e in op.identity)
+    neutral = f"its identity {_show(start, 0)} is not neutral"
+    yield _Law(neutral, _apply(op, points, start), points, (points,))
+    yield _Law(neutral, _apply(op, start, points), points, (points,))
+    yield _Law(
+        "it is not associative",
+        _apply(op, _apply(op, a, b), c),
+        _apply(op, a, _apply(op, b, c)),
+        (a, b, c),
+    )
+
+
+def _apply(
+    op: Reducer,
+    lhs: Operand,
+    rhs: Operand,
+) -> Operand:
+    variables = (*op.lhs, *op.rhs)
+    env = dict(zip(variables, (*lhs, *rhs), strict=True))
     shape = np.shape(lhs[0])
     return tuple(np.broadcast_to(evaluate(r, env), shape) for r in op.result)
 
@@ -129,9 +182,12 @@ def _first_difference(one: Operand, two: Operand) -> int | None:
                 1e-2 if x.itemsize < 4 else 1e-5
             )  # results may cancel: absolutely too
             wide = np.complex128 if x.dtype.kind == "c" else np.float64
-            x, y = x.astype(wide), y.astype(wide)
+            x = x.astype(wide)
+            y = y.astype(wide)
             differs |= ~np.isclose(x, y, rtol=near, atol=near, equal_nan=True)
-    return int(np.argmax(differs)) if differs.any() else None
+    if differs.any():
+        return int(np.argmax(differs))
+    return None
 
 
 def _show(operand: Operand, at: int) -> str:

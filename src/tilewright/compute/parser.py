@@ -39,26 +39,28 @@ def parse(
     accesses = _accesses(inp, {**buffers, **dims})
     places = _places(out, {**buffers, **dims})
     values, combines = _function(function, {**dims, **accesses}, len(places))
-    outputs = tuple(
-        Output(t, index, v) for (t, index), v in zip(places, values, strict=True)
-    )
+    results = zip(places, values, strict=True)
+    outputs = tuple(Output(t, index, v) for (t, index), v in results)
     named = {op for _, op in combines if op is not None}
     if len(combines) != len(sizes) or len(named) > 1:
         raise function.refusal(
             f"expected one operator for each of {len(sizes)} dimensions, found {len(combines)}"
         )
-    op = next((_operator(function, o, values[0].dtype, operators) for o in named), None)
-    made = zip(sizes, combines, strict=True)
-    return Computation(
-        name, tuple(Dim(dims[v], n, c) for (v, n), (c, _) in made), outputs, op
-    )
+    op: Reducer | None = None
+    for stated in named:
+        op = _operator(function, stated, values[0].dtype, operators)
+    made = []
+    for (v, extent), (combine, _) in zip(sizes, combines, strict=True):
+        made.append(Dim(dims[v], extent, combine))
+    return Computation(name, tuple(made), outputs, op)
 
 
 def parse_reducer(text: str, where: str) -> Reducer:
     """The operator of a line of `show_reducer`. Raises InputError (TW-SYNTAX)."""
     s = Scanner(text, where)
     name = s.take("word", "the operator's name")
-    lhs, rhs = _operands(s), _operands(s)
+    lhs = _operands(s)
+    rhs = _operands(s)
     s.expect("=")
     names = _let(s, {v.name: v for v in (*lhs, *rhs)})
     s.expect("(")
@@ -73,7 +75,14 @@ def parse_reducer(text: str, where: str) -> Reducer:
     if not commutative:
         s.expect("order")
     s.end()
-    return Reducer(name, lhs, rhs, result, tuple(identity), commutative)
+    return Reducer(
+        name,
+        lhs,
+        rhs,
+        result,
+        tuple(identity),
+        commutative,
+    )
 
 
 def _operands(s: Scanner) -> tuple[Var, ...]:
@@ -110,7 +119,8 @@ def _head(s: Scanner) -> tuple[str, list[tuple[str, int]]]:
 
 
 def _places(
-    s: Scanner, names: Mapping[str, Expr | Buffer]
+    s: Scanner,
+    names: Mapping[str, Expr | Buffer],
 ) -> list[tuple[Buffer, tuple[Expr, ...]]]:
     found: list[tuple[Buffer, tuple[Expr, ...]]] = []
     s.expect("out_view", "[")
@@ -120,7 +130,10 @@ def _places(
     return found
 
 
-def _accesses(s: Scanner, names: Mapping[str, Expr | Buffer]) -> dict[str, Expr]:
+def _accesses(
+    s: Scanner,
+    names: Mapping[str, Expr | Buffer],
+) -> dict[str, Expr]:
     found: dict[str, Expr] = {}
 
     def one() -> None:
@@ -135,7 +148,9 @@ def _accesses(s: Scanner, names: Mapping[str, Expr | Buffer]) -> dict[str, Expr]
 
 
 def _function(
-    s: Scanner, names: Mapping[str, Expr], count: int
+    s: Scanner,
+    names: Mapping[str, Expr],
+    count: int,
 ) -> tuple[list[Expr], list[tuple[str, str | None]]]:
     """The values, and for each dimension how it combines and by which operator."""
     s.expect("md_hom", "[", "f", "(")
@@ -157,7 +172,10 @@ def _function(
     return values, combines
 
 
-def _let(s: Scanner, names: Mapping[str, Expr]) -> Mapping[str, Expr]:
+def _let(
+    s: Scanner,
+    names: Mapping[str, Expr],
+) -> Mapping[str, Expr]:
     """The names for what comes behind `let t0 = e, ... in`, if that comes now."""
     known = dict(names)
     if s.accept("let"):
@@ -170,7 +188,10 @@ def _let(s: Scanner, names: Mapping[str, Expr]) -> Mapping[str, Expr]:
     return known
 
 
-def _values(s: Scanner, names: Mapping[str, Expr]) -> list[Expr]:
+def _values(
+    s: Scanner,
+    names: Mapping[str, Expr],
+) -> list[Expr]:
     """The expressions up to `)`."""
     found: list[Expr] = []
     separated(s, lambda: found.append(expression(s, names)), ")")
@@ -190,7 +211,10 @@ def _combine(s: Scanner) -> tuple[str, str | None]:
 
 
 def _operator(
-    s: Scanner, name: str, dtype: DType, known: Mapping[str, Reducer]
+    s: Scanner,
+    name: str,
+    dtype: DType,
+    known: Mapping[str, Reducer],
 ) -> Reducer:
     if name in known:
         return known[name]

@@ -56,9 +56,10 @@ def show_reducer(op: Reducer) -> str:
 
     `in order` follows where operands may not be swapped.
     """
-    sides = [
-        ", ".join(f"{v.name}: {short(v.dtype)}" for v in s) for s in (op.lhs, op.rhs)
-    ]
+    sides = []
+    for operands in (op.lhs, op.rhs):
+        typed = (f"{v.name}: {short(v.dtype)}" for v in operands)
+        sides.append(", ".join(typed))
     start = ", ".join(map(show_expr, op.identity))
     order = "" if op.commutative else " in order"
     return f"{op.name}({sides[0]})({sides[1]}) = {_values(op.result, True)} from ({start}){order}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilewright.base.dtypes import int8, int32, uint8
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import map_, reduce_
-from tilewright.compute.nodes import CC, PS, Computation, Output
+from tilewright.compute.nodes import PS, Computation, Output
 from tilewright.compute.reducer import reducer as named
 from tilewright.expr.nodes import (
     Bitcast,
@@ -41,7 +41,8 @@ def s8_as_u8(computation: Computation) -> tuple[Computation, ...]:
     Raises UnsupportedError unless the Computation is an int32 sum of products of two int8 tensors.
     """
     left, right = _factors(computation)
-    name, out = computation.name, computation.outputs[0]
+    name = computation.name
+    out = computation.outputs[0]
     shifted = Buffer(f"{left.buffer.name}.u8", left.buffer.shape, uint8)
     offset = map_(
         f"{name}.offset",
@@ -50,12 +51,15 @@ def s8_as_u8(computation: Computation) -> tuple[Computation, ...]:
     )
     sums, total = _sums(computation, right)
     raw = Buffer(f"{out.tensor.name}.raw", out.tensor.shape, int32)
-    value = Mul(Cast(Load(shifted, left.index), int32), Cast(right, int32))
+    value = Mul(
+        Cast(Load(shifted, left.index), int32),
+        Cast(right, int32),
+    )
     product = replace(computation, outputs=(Output(raw, out.index, value),))
     corrected = replace(
         computation,
         name=f"{name}.corrected",
-        dims=tuple(d for d in computation.dims if d.combine == CC),
+        dims=computation.parallel_dims,
         outputs=(
             Output(
                 out.tensor,
@@ -71,12 +75,12 @@ def s8_as_u8(computation: Computation) -> tuple[Computation, ...]:
 def _factors(c: Computation) -> tuple[Load, Load]:
     """The reads of the two factors. Raises UnsupportedError where the law does not apply."""
     reducer = c.reducer
-    ok = reducer is not None and reducer.does_as(named("add", int32))
-    factors = list(_product(c.outputs[0].value)) if ok and len(c.outputs) == 1 else []
-    if any(d.combine == PS for d in c.dims) or [f.dtype for f in factors] != [
-        int8,
-        int8,
-    ]:
+    is_sum = reducer is not None and reducer.does_as(named("add", int32))
+    scans = any(d.combine == PS for d in c.dims)
+    factors: list[Load] = []
+    if is_sum and not scans and len(c.outputs) == 1:
+        factors = list(_product(c.outputs[0].value))
+    if [f.dtype for f in factors] != [int8, int8]:
         raise UnsupportedError(
             "s8_as_u8 rewrites an int32 sum of products of two int8 tensors, found "
             f"{c.outputs[0].value!r}",
@@ -94,14 +98,11 @@ def _product(e: Expr) -> Iterator[Load]:
 
 def _sums(c: Computation, right: Load) -> tuple[Computation, Load]:
     """The sums of the second factor over the reduction, and their read at a point of `c`."""
-    reduced = [d for d in c.dims if d.combine != CC]
-    kept = [
-        d
-        for d in c.dims
-        if d.combine == CC
-        and any(v is d.var for i in right.index for v in variables(i))
-    ]
-    sums = Buffer(f"{right.buffer.name}.sums", tuple(d.extent for d in kept), int32)
+    reduced = c.combined_dims
+    used = {v for i in right.index for v in variables(i)}
+    kept = [d for d in c.parallel_dims if d.var in used]
+    shape = tuple(d.extent for d in kept)
+    sums = Buffer(f"{right.buffer.name}.sums", shape, int32)
     dims = [d.var for d in (*kept, *reduced)]
 
     def value(*at: Var) -> Expr:
@@ -109,5 +110,6 @@ def _sums(c: Computation, right: Load) -> tuple[Computation, Load]:
         read: Expr = substitute(right, env)
         return Cast(read, int32)
 
-    made = reduce_(f"{c.name}.sums", sums, [d.extent for d in reduced], "add", value)
+    over = [d.extent for d in reduced]
+    made = reduce_(f"{c.name}.sums", sums, over, "add", value)
     return made, Load(sums, tuple(d.var for d in kept))

@@ -51,10 +51,15 @@ class Reducer:
         """Accumulator dtype of each component."""
         return tuple(v.dtype for v in self.lhs)
 
-    def combine(self, lhs: tuple[Expr, ...], rhs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def combine(
+        self,
+        lhs: tuple[Expr, ...],
+        rhs: tuple[Expr, ...],
+    ) -> tuple[Expr, ...]:
         """The components of `lhs (op) rhs`."""
-        env: dict[object, object] = dict(zip(self.lhs, lhs, strict=True))
-        env |= dict(zip(self.rhs, rhs, strict=True))
+        variables = (*self.lhs, *self.rhs)
+        operands = (*lhs, *rhs)
+        env: dict[object, object] = dict(zip(variables, operands, strict=True))
         return tuple(substitute(r, env) for r in self.result)
 
     def does_as(self, other: Reducer) -> bool:
@@ -81,15 +86,23 @@ def _larger(a: Expr, b: Expr) -> Expr:
     return Select(Lt(a, b), b, a)
 
 
+def _number(
+    truth: bool,
+    number: int,
+) -> Callable[[DType], Const]:
+    """A constant: `truth` as a bool, `number` in any other dtype."""
+    return lambda t: const(truth if t.kind == "bool" else number, t)
+
+
 _BINARY: dict[str, tuple[Callable[[Expr, Expr], Expr], Callable[[DType], Const]]] = {
     "add": (Add, lambda t: const(0, t)),
     "mul": (Mul, lambda t: const(1, t)),
     "max": (Max, _lowest),
     "max_number": (_larger, _lowest),
     "min": (Min, _highest),
-    "and": (And, lambda t: const(True, t) if t.kind == "bool" else const(-1, t)),
-    "or": (Or, lambda t: const(False, t) if t.kind == "bool" else const(0, t)),
-    "xor": (Xor, lambda t: const(False, t) if t.kind == "bool" else const(0, t)),
+    "and": (And, _number(True, -1)),
+    "or": (Or, _number(False, 0)),
+    "xor": (Xor, _number(False, 0)),
 }
 
 STANDARD = frozenset(_BINARY)  # the names of `reducer`
@@ -105,8 +118,15 @@ def reducer(name: str, dtype: DType) -> Reducer:
     key = (name, dtype)
     if key not in _cache:
         combine, identity = _BINARY[name]
-        a, b = Var("a", dtype), Var("b", dtype)
-        _cache[key] = Reducer(name, (a,), (b,), (combine(a, b),), (identity(dtype),))
+        a = Var("a", dtype)
+        b = Var("b", dtype)
+        _cache[key] = Reducer(
+            name,
+            (a,),
+            (b,),
+            (combine(a, b),),
+            (identity(dtype),),
+        )
     return _cache[key]
 
 
@@ -115,7 +135,12 @@ def is_sum(op: Reducer) -> bool:
     return len(op.dtypes) == 1 and op.does_as(reducer("add", op.dtypes[0]))
 
 
-def arg_reducer(name: str, dtype: DType, index: DType, last: bool = False) -> Reducer:
+def arg_reducer(
+    name: str,
+    dtype: DType,
+    index: DType,
+    last: bool = False,
+) -> Reducer:
     """`argmax`/`argmin` on (value, index): the first (or last) index of the extreme value.
 
     A NaN counts as the extreme (NumPy's rule); equal values are settled by the index, which makes
@@ -124,17 +149,25 @@ def arg_reducer(name: str, dtype: DType, index: DType, last: bool = False) -> Re
     key = (name, dtype, index, last)
     if key in _cache:
         return _cache[key]
-    a, i, b, j = Var("a", dtype), Var("i", index), Var("b", dtype), Var("j", index)
+    a = Var("a", dtype)
+    i = Var("i", index)
+    b = Var("b", dtype)
+    j = Var("j", index)
     better: Expr = Lt(b, a) if name == "argmax" else Lt(a, b)
-    tie = Or(Eq(a, b), _both_nan(a, b)) if dtype.is_float else Eq(a, b)
+    tie: Expr = Eq(a, b)
     if dtype.is_float:
+        tie = Or(tie, _both_nan(a, b))
         better = Or(better, And(_nan(a), Eq(b, b)))
     first = Lt(j, i) if last else Lt(i, j)
     left = Or(better, And(tie, first))
     worst = _lowest(dtype) if name == "argmax" else _highest(dtype)
     far = const(-1 if last else index.max, index)
     _cache[key] = Reducer(
-        name, (a, i), (b, j), (Select(left, a, b), Select(left, i, j)), (worst, far)
+        name,
+        lhs=(a, i),
+        rhs=(b, j),
+        result=(Select(left, a, b), Select(left, i, j)),
+        identity=(worst, far),
     )
     return _cache[key]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compute.interp import grids
-from tilewright.compute.nodes import PW, Computation, Dim, Output
+from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.transforms import environment
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Const, Expr, Var
@@ -28,10 +28,11 @@ def written(c: Computation, tensor: Buffer) -> Counts:
     Raises IndexError for an index outside of it.
     """
     counts = np.zeros(tensor.shape, np.int64)
-    kept = [d for d in c.dims if d.combine != PW]
+    kept = c.kept_dims
     for o in c.outputs:
         if o.tensor is tensor:
-            counts += _boxed(o, kept) if _is_box(o.index) else _counted(o, kept)
+            count = _boxed if _is_box(o.index) else _counted
+            counts += count(o, kept)
     return counts
 
 
@@ -63,13 +64,19 @@ def _is_box(index: Sequence[Expr]) -> bool:
     return len(set(found)) == len(found)
 
 
-def _boxed(o: Output, kept: Sequence[Dim]) -> Counts:
+def _times(o: Output, kept: Sequence[Dim]) -> int:
+    """How often each element is written, by dimensions that are not in the index."""
     used = {v for i in o.index for v in variables(i)}
-    total = np.array(prod(d.extent for d in kept if d.var not in used), np.int64)
+    return prod(d.extent for d in kept if d.var not in used)
+
+
+def _boxed(o: Output, kept: Sequence[Dim]) -> Counts:
+    times = _times(o, kept)
+    total = np.array(times, np.int64)
     for i, extent in zip(o.index, o.tensor.shape, strict=True):
-        inside = set(variables(i))
+        in_index = set(variables(i))
         along = np.zeros(extent, np.int64)
-        for grid in grids([d for d in kept if d.var in inside]):
+        for grid in grids([d for d in kept if d.var in in_index]):
             (flat,) = _places((i,), grid)
             np.add.at(along, _checked(flat, extent), 1)
         total = np.multiply.outer(total, along)
@@ -77,50 +84,75 @@ def _boxed(o: Output, kept: Sequence[Dim]) -> Counts:
 
 
 def _counted(o: Output, kept: Sequence[Dim]) -> Counts:
-    counts = np.zeros(o.tensor.shape, np.int64)
+    shape = o.tensor.shape
+    counts = np.zeros(shape, np.int64)
+    times = _times(o, kept)
     used = {v for i in o.index for v in variables(i)}
-    times = prod(d.extent for d in kept if d.var not in used)
     for grid in grids([d for d in kept if d.var in used]):
-        places = _places(o.index, grid)
-        at = [_checked(p, n) for p, n in zip(places, o.tensor.shape, strict=True)]
-        np.add.at(counts, tuple(at), times)
+        at = _all_checked(_places(o.index, grid), shape)
+        np.add.at(counts, at, times)
     return counts
 
 
-def _mark(mask: Mask, r: Read, dims: Sequence[Dim]) -> None:
+def _mark(
+    mask: Mask,
+    r: Read,
+    dims: Sequence[Dim],
+) -> None:
     guards = [g for g in r.guards if not reads_memory(g[0])]
     by_data = len(guards) < len(r.guards)
-    used = {v for e in (*r.load.index, *(g for g, _ in guards)) for v in variables(e)}
+    expressions = [*r.load.index, *(condition for condition, _ in guards)]
+    used = {v for e in expressions for v in variables(e)}
     for grid in grids([d for d in dims if d.var in used]):
         chosen = _holding(guards, grid)
         if not chosen.any():
             continue
         places = [p[chosen] for p in _places(r.load.index, grid)]
-        pairs = list(zip(places, mask.shape, strict=True))
         if by_data:  # the data's side of the guard may keep the index inside
-            inside = np.logical_and.reduce([(p >= 0) & (p < n) for p, n in pairs])
+            pairs = zip(places, mask.shape, strict=True)
+            inside = np.ones(np.count_nonzero(chosen), np.bool_)
+            for p, n in pairs:
+                inside &= (p >= 0) & (p < n)
             places = [p[inside] for p in places]
-        mask[tuple(_checked(p, n) for p, n in zip(places, mask.shape, strict=True))] = (
-            True
-        )
+        mask[_all_checked(places, mask.shape)] = True
 
 
-def _holding(guards: Sequence[Guard], grid: dict[Var, Any]) -> Mask:
+def _holding(
+    guards: Sequence[Guard],
+    grid: dict[Var, Any],
+) -> Mask:
     """The points of a grid, flat, at which every condition is as the guards say."""
     shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
     chosen = np.ones(shape, np.bool_)
     for condition, holds in guards:
-        chosen &= np.broadcast_to(np.asarray(evaluate(condition, grid)) == holds, shape)
+        as_said = np.asarray(evaluate(condition, grid)) == holds
+        chosen &= np.broadcast_to(as_said, shape)
     return chosen.reshape(-1)
 
 
-def _places(index: Sequence[Expr], grid: dict[Var, Any]) -> list[Counts]:
+def _places(
+    index: Sequence[Expr],
+    grid: dict[Var, Any],
+) -> list[Counts]:
     """The values of each index at the points of a grid, flat."""
     shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
-    found = (
-        int(i.value.real) if isinstance(i, Const) else evaluate(i, grid) for i in index
-    )
-    return [np.broadcast_to(np.asarray(p), shape).reshape(-1) for p in found]
+    found = []
+    for i in index:
+        if isinstance(i, Const):
+            value = int(i.value.real)
+        else:
+            value = evaluate(i, grid)
+        everywhere = np.broadcast_to(np.asarray(value), shape)
+        found.append(everywhere.reshape(-1))
+    return found
+
+
+def _all_checked(
+    places: Sequence[Counts],
+    shape: Sequence[int],
+) -> tuple[Counts, ...]:
+    """An index per axis. Raises IndexError for one that is outside."""
+    return tuple(_checked(p, n) for p, n in zip(places, shape, strict=True))
 
 
 def _checked(places: Counts, extent: int) -> Counts:

@@ -72,49 +72,53 @@ def separate(c: Computation) -> tuple[Computation, Computation] | None:
     those of `c` where the order of terms does not matter: not in sums that round, nor in the sign
     of an extreme that is 0. It is also None where it is not fewer terms.
     """
-    load, axes = _read(c), _axes(c)
+    load = _read(c)
+    axes = _axes(c)
     order = _order(c)
-    if (
-        load is None
-        or axes is None
-        or len(axes) < 2
-        or order is None
-        or c.reducer is None
-    ):
+    if load is None or axes is None or order is None or c.reducer is None:
         return None
-    gaps = any(a.stride > a.step.extent for a in axes[1:])
-    if gaps or not {a.place for a in axes} <= set(order):
+    places = {a.place for a in axes}
+    if len(axes) < 2 or not places <= set(order):
         return None
-    along = {a.place: a.along for a in axes[1:]}
+    first, *others = axes
+    if any(a.stride > a.step.extent for a in others):  # gaps between windows
+        return None
+    along = {a.place: a.along for a in others}
     env: dict[object, object] = {}
-    for a in axes[1:]:
-        env |= {a.place.var: const(0), a.step.var: along[a.place].var}
-    steps = {a.step for a in axes[1:]}
+    for a in others:
+        env[a.place.var] = const(0)
+        env[a.step.var] = along[a.place].var
+    steps = {a.step for a in others}
     dims = tuple(along.get(d, d) for d in c.dims if d not in steps)
     (out,) = c.outputs
     kept = tuple(along.get(d, d) for d in order)
-    tensor = Buffer(
-        f"{out.tensor.name}_rows", tuple(d.extent for d in kept), c.reducer.dtypes[0]
+    shape = tuple(d.extent for d in kept)
+    point = tuple(d.var for d in kept)
+    tensor = Buffer(f"{out.tensor.name}_rows", shape, c.reducer.dtypes[0])
+    made = Output(tensor, point, _reread(out.value, load, env, dims))
+    before = replace(
+        c,
+        name=f"{c.name}_rows",
+        dims=dims,
+        outputs=(made,),
     )
-    made = Output(
-        tensor, tuple(d.var for d in kept), _reread(out.value, load, env, dims)
+    read_at = {a.place: a.read for a in others}
+    found = Load(tensor, tuple(read_at.get(d, d.var) for d in order))
+    after = replace(
+        c,
+        dims=tuple(d for d in c.dims if d is not first.step),
+        outputs=(replace(out, value=found),),
     )
-    before = replace(c, name=f"{c.name}_rows", dims=dims, outputs=(made,))
-    places = {a.place: a.read for a in axes[1:]}
-    found = Load(tensor, tuple(places.get(d, d.var) for d in order))
-    rest = tuple(d for d in c.dims if d is not axes[0].step)
-    after = replace(c, dims=rest, outputs=(replace(out, value=found),))
-    return (
-        (before, after)
-        if applications(before) + applications(after) < applications(c)
-        else None
-    )
+    if applications(before) + applications(after) < applications(c):
+        return (before, after)
+    return None
 
 
 def applications(c: Computation) -> int:
     """How often a reduction applies its operator."""
-    places = math.prod(d.extent for d in c.dims if d.combine == CC)
-    return places * (math.prod(d.extent for d in c.dims if d.combine != CC) - 1)
+    places = math.prod(d.extent for d in c.parallel_dims)
+    terms = math.prod(d.extent for d in c.combined_dims)
+    return places * (terms - 1)
 
 
 def _read(c: Computation) -> Expr | None:
@@ -126,55 +130,65 @@ def _read(c: Computation) -> Expr | None:
         value = value.value
     if isinstance(value, Load):
         return value
-    return value if read_or_constant(value, environment(c.dims)) is not None else None
+    if read_or_constant(value, environment(c.dims)) is not None:
+        return value
+    return None
 
 
 def _reread(
-    value: Expr, read: Expr, env: dict[object, object], dims: tuple[Dim, ...]
+    value: Expr,
+    read: Expr,
+    env: dict[object, object],
+    dims: tuple[Dim, ...],
 ) -> Expr:
     """The value with its read at other places, and guarded by what these leave open."""
     bounds = environment(dims)
     load = read.then if isinstance(read, Select) else read
     assert isinstance(load, Load)
-    new: Expr = Load(
-        load.buffer, tuple(simplify(substitute(i, env), bounds) for i in load.index)
-    )
-    if isinstance(read, Select) and isinstance(new, Load):
-        conditions = inside(new, bounds)
-        new = (
-            Select(reduce(And, conditions), new, read.otherwise) if conditions else new
-        )
+    index = tuple(simplify(substitute(i, env), bounds) for i in load.index)
+    moved = Load(load.buffer, index)
+    new: Expr = moved
+    if isinstance(read, Select):
+        conditions = inside(moved, bounds)
+        if conditions:
+            new = Select(reduce(And, conditions), moved, read.otherwise)
     result: Expr = substitute(value, {read: new})
     return result
 
 
 def _axes(c: Computation) -> list[_Axis] | None:
     """The axes of the windows, in the order of what is read."""
-    (load,) = c.accesses if len(c.accesses) == 1 else (None,)
-    if load is None:
+    if len(c.accesses) != 1:
         return None
-    dims = {d.var: d for d in c.dims}
+    (load,) = c.accesses
+    dims: dict[Expr, Dim] = {d.var: d for d in c.dims}
     found: list[_Axis] = []
-    used: list[Var] = []
+    used: list[Dim] = []
     for index in load.index:
         form = affine(index)
-        here = [dims.get(atom) for atom, _ in form.terms if isinstance(atom, Var)]
-        if len(here) != len(form.terms) or None in here:
+        if any(atom not in dims for atom, _ in form.terms):
             return None
-        used += [d.var for d in here if d is not None]
-        steps = [d for d in here if d is not None and d.combine == PW and d.extent > 1]
-        places = [d for d in here if d is not None and d.combine == CC]
+        here = [dims[atom] for atom, _ in form.terms]
+        used += here
+        steps = [d for d in here if d.combine == PW and d.extent > 1]
+        places = [d for d in here if d.combine == CC]
         if not steps:
             continue
         if len(places) != 1:
             return None
-        stride, dilation = (form.coefficient(d.var) for d in (places[0], steps[0]))
+        place = places[0]
+        step = steps[0]
+        stride = form.coefficient(place.var)
+        dilation = form.coefficient(step.var)
         if stride <= 0 or dilation <= 0 or stride % dilation:
             return None
-        found.append(_Axis(places[0], steps[0], stride // dilation))
-    reduced = {d for d in c.dims if d.combine != CC and d.extent > 1}
-    whole = {a.step for a in found} == reduced and len(used) == len(set(used))
-    return found if whole else None
+        found.append(_Axis(place, step, stride // dilation))
+    reduced = {d for d in c.combined_dims if d.extent > 1}
+    if {a.step for a in found} != reduced:
+        return None
+    if len(used) != len(set(used)):
+        return None
+    return found
 
 
 def _order(c: Computation) -> list[Dim] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.base.errors import InputError
 from tilewright.compute.isl import Domain, TooHard, Translator, greatest, sample
 from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import environment
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Var
@@ -18,15 +19,16 @@ def infer_sizes(c: Computation) -> dict[Buffer, tuple[int, ...]]:
     gets size 0. Raises InputError (TW-SIZE) for an index that may be negative, that depends on
     data, or that isl cannot bound.
     """
-    found: dict[Buffer, list[int]] = {}
-    env = {d.var: (0, d.extent - 1) for d in c.dims}
     if any(d.extent == 0 for d in c.dims):
         touched = (*c.inputs, *(o.tensor for o in c.outputs))
         return {b: (0,) * len(b.shape) for b in touched}
+    found: dict[Buffer, list[int]] = {}
     for o in c.outputs:
         _grow(c, found, o.tensor, o.index, ())
-    for r in reads(tuple(o.value for o in c.outputs), env):
-        _grow(c, found, r.load.buffer, r.load.index, r.guards)
+    values = tuple(o.value for o in c.outputs)
+    for r in reads(values, environment(c.dims)):
+        load = r.load
+        _grow(c, found, load.buffer, load.index, r.guards)
     return {b: tuple(sizes) for b, sizes in found.items()}
 
 
@@ -39,16 +41,22 @@ def _grow(
 ) -> None:
     sizes = found.setdefault(buffer, [0] * len(index))
     for axis, i in enumerate(index):
-        sizes[axis] = max(sizes[axis], _reach(c, buffer, axis, i, guards))
+        reach = _reach(c, buffer, axis, i, guards)
+        sizes[axis] = max(sizes[axis], reach)
 
 
 def _reach(
-    c: Computation, buffer: Buffer, axis: int, i: Expr, guards: tuple[Guard, ...]
+    c: Computation,
+    buffer: Buffer,
+    axis: int,
+    i: Expr,
+    guards: tuple[Guard, ...],
 ) -> int:
     """One more than the greatest value of an index, 0 if it is never evaluated."""
-    env = {d.var: (0, d.extent - 1) for d in c.dims}
+    env = environment(c.dims)
     where = f"{c.name}: dimension {axis} of {buffer.name}"
-    plain = all(isinstance(atom, Var) for atom, _ in affine(i).terms)
+    atoms = [atom for atom, _ in affine(i).terms]
+    plain = all(isinstance(atom, Var) for atom in atoms)
     if plain and not guards:
         lo, hi = bounds(i, env)
     else:
@@ -61,12 +69,14 @@ def _reach(
 
 
 def _extremes(
-    c: Computation, i: Expr, guards: tuple[Guard, ...], where: str
+    c: Computation,
+    i: Expr,
+    guards: tuple[Guard, ...],
+    where: str,
 ) -> tuple[int | None, int | None]:
     domain = Domain()
     names = {d.var: domain.variable(0, d.extent - 1) for d in c.dims}
-    env = {d.var: (0, d.extent - 1) for d in c.dims}
-    translate = Translator(domain, names, env)
+    translate = Translator(domain, names, environment(c.dims))
     for condition, holds in guards:
         domain.require(translate.condition(condition, holds))
     guarded = domain.exact
@@ -74,14 +84,20 @@ def _extremes(
     text = translate.expr(i)
     if not domain.exact:
         raise InputError(
-            "the size depends on data; state it", code="TW-SIZE", where=where
+            "the size depends on data; state it",
+            code="TW-SIZE",
+            where=where,
         )
     try:
         if guarded and sample(domain, []) is None:
             return (None, None)
-        top, bottom = greatest(domain, text), greatest(domain, f"-({text})")
+        top = greatest(domain, text)
+        bottom = greatest(domain, f"-({text})")
     except TooHard:
         raise InputError(
-            "isl gave up on the size; state it", code="TW-SIZE", where=where
+            "isl gave up on the size; state it",
+            code="TW-SIZE",
+            where=where,
         ) from None
-    return (None if bottom is None else -bottom, top)
+    least = None if bottom is None else -bottom
+    return (least, top)

@@ -20,7 +20,9 @@ from tilewright.ir.node import postorder, substitute
 
 
 def split_sum(
-    c: Computation, d: Dim, parts: int
+    c: Computation,
+    d: Dim,
+    parts: int,
 ) -> tuple[Computation, Computation] | None:
     """The sums of `parts` equal parts along `d`, and their sum, which writes what `c` wrote.
 
@@ -32,35 +34,58 @@ def split_sum(
     if c.reducer is None or not is_sum(c.reducer) or len(c.outputs) != 1:
         return None
     (out,) = c.outputs
-    if d not in c.dims or d.combine != PW or parts < 2 or d.extent % parts:
+    if d not in c.dims or d.combine != PW:
+        return None
+    if parts < 2 or d.extent % parts:
         return None
     if out.tensor in c.inputs or out.value.dtype is not c.reducer.dtypes[0]:
         return None
     if any(x.combine not in (CC, PW) for x in c.dims):
         return None
     size = d.extent // parts
-    block, inner = Dim(Var(f"{d.var.name}b", INDEX), parts), replace(d, extent=size)
-    free = [x for x in c.dims if x.combine == CC]
+    block = Dim(Var(f"{d.var.name}b", INDEX), parts)
+    inner = replace(d, extent=size)
+    free = c.parallel_dims
     shape = (parts, *(x.extent for x in free))
     tensor = Buffer(f"{out.tensor.name}_parts", shape, c.reducer.dtypes[0])
     dims = (block, *(inner if x is d else x for x in c.dims))
     value = _moved(out.value, d, block, size, dims)
-    made = Output(tensor, (block.var, *(x.var for x in free)), value)
-    before = replace(c, name=f"{c.name}_parts", dims=dims, outputs=(made,))
+    made = Output(
+        tensor,
+        (block.var, *(x.var for x in free)),
+        value,
+    )
+    before = replace(
+        c,
+        name=f"{c.name}_parts",
+        dims=dims,
+        outputs=(made,),
+    )
     total = Load(tensor, made.index)
     along = Dim(block.var, parts, PW)
-    after = replace(c, dims=(*free, along), outputs=(replace(out, value=total),))
+    after = replace(
+        c,
+        dims=(*free, along),
+        outputs=(replace(out, value=total),),
+    )
     return before, after
 
 
-def _moved(value: Expr, d: Dim, block: Dim, size: int, dims: tuple[Dim, ...]) -> Expr:
+def _moved(
+    value: Expr,
+    d: Dim,
+    block: Dim,
+    size: int,
+    dims: tuple[Dim, ...],
+) -> Expr:
     """The value at the place of a part; indices simplified."""
     bounds = environment(dims)
     env: dict[object, object] = {d.var: block.var * size + d.var}
     moved: Expr = substitute(value, env)
     loads = [n for n in postorder(moved) if isinstance(n, Load)]
-    tidy: dict[object, object] = {
-        n: Load(n.buffer, tuple(simplify(i, bounds) for i in n.index)) for n in loads
-    }
+    tidy: dict[object, object] = {}
+    for load in loads:
+        index = tuple(simplify(i, bounds) for i in load.index)
+        tidy[load] = Load(load.buffer, index)
     result: Expr = substitute(moved, tidy)
     return result

@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, reduce
+from functools import cache
 from typing import Any, Final
 
 Row = tuple[Fraction, ...]
@@ -51,7 +51,9 @@ class Matrix:
     groups: Columns
 
     def apply(
-        self, terms: Sequence[Any], number: Callable[[Fraction], Any]
+        self,
+        terms: Sequence[Any],
+        number: Callable[[Fraction], Any],
     ) -> list[Any]:
         """The matrix times a vector of numbers or expressions; `number` makes its constants.
 
@@ -60,7 +62,9 @@ class Matrix:
         return [self._dot(row, terms, number) for row in self.rows]
 
     def square(
-        self, terms: Sequence[Sequence[Any]], number: Callable[[Fraction], Any]
+        self,
+        terms: Sequence[Sequence[Any]],
+        number: Callable[[Fraction], Any],
     ) -> Any:
         """`matrix terms matrix^T`, as a list of rows."""
         columns = [self.apply(column, number) for column in zip(*terms, strict=True)]
@@ -83,17 +87,21 @@ class Matrix:
             part = [(row[n], n) for n in group if row[n]]
             if part:
                 last = part[-1][0]
-                found.append((last, tuple((c / last, n) for c, n in part)))
+                scaled = tuple((c / last, n) for c, n in part)
+                found.append((last, scaled))
         return found
 
     def _dot(
-        self, row: Row, terms: Sequence[Any], number: Callable[[Fraction], Any]
+        self,
+        row: Row,
+        terms: Sequence[Any],
+        number: Callable[[Fraction], Any],
     ) -> Any:
-        parts = [
-            (factor, _sum([(c, terms[n]) for c, n in part], number))
-            for factor, part in self._parts(row)
-        ]
-        return _sum(parts, number)
+        sums = []
+        for factor, part in self._parts(row):
+            inner = [(c, terms[n]) for c, n in part]
+            sums.append((factor, _sum(inner, number)))
+        return _sum(sums, number)
 
 
 def _operations(pairs: Part) -> int:
@@ -101,14 +109,23 @@ def _operations(pairs: Part) -> int:
 
 
 def _sum(
-    pairs: Sequence[tuple[Fraction, Any]], number: Callable[[Fraction], Any]
+    pairs: Sequence[tuple[Fraction, Any]],
+    number: Callable[[Fraction], Any],
 ) -> Any:
     """The sum of `c * t`, beginning with what is neither subtracted nor multiplied, if it can."""
-    first, *rest = sorted(pairs, key=lambda pair: (pair[0] < 0, abs(pair[0]) != 1))
-    total = first[1] if first[0] == 1 else first[1] * number(first[0])
-    for c, t in rest:
-        term = t if abs(c) == 1 else t * number(abs(c))
-        total = total + term if c > 0 else total - term
+
+    def plain_first(pair: tuple[Fraction, Any]) -> tuple[bool, bool]:
+        factor, _ = pair
+        return factor < 0, abs(factor) != 1
+
+    first, *rest = sorted(pairs, key=plain_first)
+    factor, total = first
+    if factor != 1:
+        total = total * number(factor)
+    for factor, t in rest:
+        size = abs(factor)
+        term = t if size == 1 else t * number(size)
+        total = total + term if factor > 0 else total - term
     return total
 
 
@@ -132,39 +149,34 @@ class Filtering:
 
         A result needs `window` of them; those behind come in with factors that cancel.
         """
-        used = {
-            p
-            for row in self.results.rows[:results]
-            for p, factor in enumerate(row)
-            if factor
-        }
-        return 1 + max(
-            n for p in used for n, factor in enumerate(self.inputs.rows[p]) if factor
-        )
+        points = {p for row in self.results.rows[:results] for p in _used(row)}
+        inputs = {n for p in points for n in _used(self.inputs.rows[p])}
+        return 1 + max(inputs)
 
     @property
     def roundings(self) -> int:
-        """The most roundings that a term of a result meets on its way, along both axes, but for
+        """The most roundings of a term of a result on its way, along both axes, but for
         the sum over channels: of constants, multiplications and additions."""
         steps = (
             (self.inputs, self.size),
             (self.filters, self.window),
             (self.results, self.size),
         )
-        return sum(
-            2 * max(e.count for e in m.apply([_Rounded(0)] * n, _constant))
-            for m, n in steps
-        )
+        total = 0
+        for matrix, n in steps:
+            results = matrix.apply([_Rounded(0)] * n, _constant)
+            total += 2 * max(e.count for e in results)
+        return total
 
     @property
     def growth(self) -> float:
         """The most that a result's terms add up to in magnitude, of inputs and filters up to 1."""
-        between = [
-            _size(g) * _size(b) for g, b in zip(self.filters.rows, self.inputs.rows)
-        ]
-        return float(
-            max(_size(a * x for a, x in zip(row, between)) for row in self.results.rows)
-        )
+        rows = zip(self.filters.rows, self.inputs.rows)
+        between = [_size(g) * _size(b) for g, b in rows]
+        sizes = []
+        for row in self.results.rows:
+            sizes.append(_size(a * x for a, x in zip(row, between)))
+        return float(max(sizes))
 
 
 @cache
@@ -177,42 +189,55 @@ def filtering(tile: int, window: int = 3) -> Filtering:
     points = [Fraction(0), *(s * p for p in PAIRS[tile] for s in (-1, 1))]
     size = tile + window - 1
     assert len(points) == size - 1, f"F({tile}, {window}) takes {size - 1} points"
-    rest = [[q for q in points if q != p] for p in points]
-    scales = [
-        math.prod((p - q for q in others), start=Fraction(1))
-        for p, others in zip(points, rest)
-    ]
-    inputs = [(*_with_roots(others), Fraction(0)) for others in rest]
-    filters = [
-        tuple(p**n / scale for n in range(window)) for p, scale in zip(points, scales)
-    ]
-    results = [tuple(p**n for n in range(tile)) for p in points]
-    parity = (tuple(range(0, size, 2)), tuple(range(1, size, 2)))
-    pairs = ((0,), *((n, n + 1) for n in range(1, size - 2, 2)), (size - 1,))
+    inputs = []
+    filters = []
+    results = []
+    for p in points:
+        others = [q for q in points if q != p]
+        scale = math.prod((p - q for q in others), start=Fraction(1))
+        inputs.append((*_with_roots(others), Fraction(0)))
+        filters.append(tuple(p**n / scale for n in range(window)))
+        results.append(tuple(p**n for n in range(tile)))
+    inputs.append(_with_roots(points))
+    filters.append(_leading(window))
+    results.append(_leading(tile))
+    even = range(0, size, 2)
+    odd = range(1, size, 2)
+    plus_and_minus = [(n, n + 1) for n in range(1, size - 2, 2)]
     return Filtering(
         tile,
         window,
-        Matrix((*inputs, _with_roots(points)), parity),
-        Matrix(
-            (*filters, _leading(window)),
-            tuple(tuple(n for n in g if n < window) for g in parity),
+        inputs=Matrix(tuple(inputs), (tuple(even), tuple(odd))),
+        filters=Matrix(
+            tuple(filters),
+            tuple(tuple(n for n in half if n < window) for half in (even, odd)),
         ),
-        Matrix(tuple(zip(*results, _leading(tile), strict=True)), pairs),
+        results=Matrix(
+            tuple(zip(*results, strict=True)),
+            ((0,), *plus_and_minus, (size - 1,)),
+        ),
     )
+
+
+def _used(row: Row) -> list[int]:
+    """Where a row is not 0."""
+    return [n for n, factor in enumerate(row) if factor]
 
 
 def _with_roots(roots: Sequence[Fraction]) -> Row:
     """The coefficients of the product of (x - q), the constant one first."""
-
-    def times(poly: Row, q: Fraction) -> Row:
-        shifted, scaled = (Fraction(0), *poly), (*(q * c for c in poly), Fraction(0))
-        return tuple(a - b for a, b in zip(shifted, scaled, strict=True))
-
-    return reduce(times, roots, (Fraction(1),))
+    zero = Fraction(0)
+    poly: Row = (Fraction(1),)
+    for q in roots:
+        shifted = (zero, *poly)
+        scaled = (*(q * c for c in poly), zero)
+        poly = tuple(a - b for a, b in zip(shifted, scaled, strict=True))
+    return poly
 
 
 def _leading(size: int) -> Row:
-    return (*(Fraction(0) for _ in range(size - 1)), Fraction(1))
+    zeros = (Fraction(0),) * (size - 1)
+    return (*zeros, Fraction(1))
 
 
 def _size(row: Any) -> Fraction:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,10 @@ def environment(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
     return {d.var: (0, max(d.extent - 1, 0)) for d in dims}
 
 
-def map_loads(root: Expr, rewrite: Mapping[Buffer, Callable[[Load], Expr]]) -> Expr:
+def map_loads(
+    root: Expr,
+    rewrite: Mapping[Buffer, Callable[[Load], Expr]],
+) -> Expr:
     """Rebuild `root` with `rewrite[buffer](load)` in place of each `Load` of such a buffer."""
     done: dict[Node, Any] = {}
     for node in postorder(root):
@@ -50,8 +53,21 @@ def map_loads(root: Expr, rewrite: Mapping[Buffer, Callable[[Load], Expr]]) -> E
     return result
 
 
+def map_outputs(
+    c: Computation,
+    f: Callable[[Expr], Expr],
+) -> tuple[Output, ...]:
+    """The outputs of `c`, with `f` of each index and value."""
+    found = []
+    for o in c.outputs:
+        index = tuple(f(i) for i in o.index)
+        found.append(Output(o.tensor, index, f(o.value)))
+    return tuple(found)
+
+
 def rewrite_loads(
-    computation: Computation, rewrite: Mapping[Buffer, Callable[[Load], Expr]]
+    computation: Computation,
+    rewrite: Mapping[Buffer, Callable[[Load], Expr]],
 ) -> Computation:
     """Replace each `Load` of the given buffers by `rewrite[buffer](load)`, then simplify."""
     env = environment(computation.dims)
@@ -59,11 +75,7 @@ def rewrite_loads(
     def one(e: Expr) -> Expr:
         return simplify(map_loads(e, rewrite), env)
 
-    outputs = tuple(
-        Output(o.tensor, tuple(one(i) for i in o.index), one(o.value))
-        for o in computation.outputs
-    )
-    return replace(computation, outputs=outputs)
+    return replace(computation, outputs=map_outputs(computation, one))
 
 
 def identity_dims(computation: Computation) -> tuple[Dim | None, ...] | None:
@@ -103,15 +115,16 @@ def inline(producer: Computation, consumer: Computation) -> Computation | None:
     if any(d not in covered and d.extent != 1 for d in producer.dims):
         return None
     value = producer.outputs[0].value
-    rest: dict[object, object] = {
-        d.var: const(0) for d in producer.dims if d not in covered
-    }
+    rest: dict[object, object] = {}
+    for d in producer.dims:
+        if d not in covered:
+            rest[d.var] = const(0)
 
     def read(load: Load) -> Expr:
         env = dict(rest)
-        env |= {
-            d.var: i for d, i in zip(axes, load.index, strict=True) if d is not None
-        }
+        for d, i in zip(axes, load.index, strict=True):
+            if d is not None:
+                env[d.var] = i
         result: Expr = substitute(value, env)
         return result
 
@@ -119,7 +132,8 @@ def inline(producer: Computation, consumer: Computation) -> Computation | None:
 
 
 def relayout(
-    computation: Computation, layouts: Mapping[Buffer, tuple[Buffer, tuple[int, ...]]]
+    computation: Computation,
+    layouts: Mapping[Buffer, tuple[Buffer, tuple[int, ...]]],
 ) -> Computation:
     """The same Computation on tensors stored with permuted dimensions.
 
@@ -135,7 +149,11 @@ def relayout(
     for o in changed.outputs:
         if o.tensor in layouts:
             physical, order = layouts[o.tensor]
-            o = Output(physical, tuple(o.index[axis] for axis in order), o.value)
+            o = Output(
+                physical,
+                tuple(o.index[axis] for axis in order),
+                o.value,
+            )
         outputs.append(o)
     return replace(changed, outputs=tuple(outputs))
 
@@ -149,10 +167,12 @@ def order_dims(computation: Computation) -> Computation:
         for atom, coefficient in affine(i).terms:
             address[atom] = address.get(atom, 0) + coefficient * s
     place = {d: n for n, d in enumerate(computation.dims)}
-    free = [d for d in computation.dims if d.combine == CC]
-    bound = [d for d in computation.dims if d.combine != CC]
-    free.sort(key=lambda d: (-abs(address.get(d.var, 0)), place[d]))
-    return replace(computation, dims=(*free, *bound))
+
+    def largest_step_first(d: Dim) -> tuple[int, int]:
+        return -abs(address.get(d.var, 0)), place[d]
+
+    free = sorted(computation.parallel_dims, key=largest_step_first)
+    return replace(computation, dims=(*free, *computation.combined_dims))
 
 
 def widen(computation: Computation) -> tuple[Computation, ...]:
@@ -167,10 +187,14 @@ def widen(computation: Computation) -> tuple[Computation, ...]:
     dtype = reducer.dtypes[0]
     if out.tensor.dtype is dtype or any(d.combine == PS for d in computation.dims):
         return (computation,)
-    free = tuple(d for d in computation.dims if d.combine == CC)
+    free = computation.parallel_dims
     wide = Buffer(f"{out.tensor.name}_wide", tuple(d.extent for d in free), dtype)
     point = tuple(d.var for d in free)
-    rounded = Output(out.tensor, out.index, Cast(Load(wide, point), out.tensor.dtype))
+    rounded = Output(
+        out.tensor,
+        out.index,
+        Cast(Load(wide, point), out.tensor.dtype),
+    )
     return (
         replace(computation, outputs=(Output(wide, point, out.value),)),
         Computation(f"{computation.name}_round", free, (rounded,)),
@@ -188,7 +212,8 @@ def split_dims(computation: Computation, factors: Mapping[Var, int]) -> Computat
             continue
         if d.extent % factor:
             raise ValueError(f"{d.var.name}: {factor} does not divide {d.extent}")
-        outer, inner = Var(f"{d.var.name}o", INDEX), Var(f"{d.var.name}i", INDEX)
+        outer = Var(f"{d.var.name}o", INDEX)
+        inner = Var(f"{d.var.name}i", INDEX)
         dims += [
             Dim(outer, d.extent // factor, d.combine),
             Dim(inner, factor, d.combine),
@@ -199,32 +224,20 @@ def split_dims(computation: Computation, factors: Mapping[Var, int]) -> Computat
     def one(e: Expr) -> Expr:
         return simplify(substitute(e, env), bounds)
 
-    outputs = tuple(
-        Output(o.tensor, tuple(one(i) for i in o.index), one(o.value))
-        for o in computation.outputs
-    )
+    outputs = map_outputs(computation, one)
     return replace(computation, dims=tuple(dims), outputs=outputs)
 
 
 def split_digits(computation: Computation) -> Computation:
-    """Dimensions whose digits (`d // c`, `d % c`, c a divisor of the extent) index a tensor, split.
+    """Dimensions that are split where they index a tensor, separated.
 
+    That is, by index terms of a mixed-radix split: `d // c` and `d % c`, c a divisor of the extent.
     What is left of a merging Reshape after `inline` becomes linear this way.
     """
     for _ in range(8):
-        extents = {d.var: d.extent for d in computation.dims}
         factors: dict[Var, int] = {}
-        for index in _indices(computation):
-            for node in postorder(index):
-                if not isinstance(node, FloorDiv | Mod) or not isinstance(
-                    node.rhs, Const
-                ):
-                    continue
-                factor = int(node.rhs.value.real)
-                v = node.lhs
-                if isinstance(v, Var) and v in extents and 1 < factor < extents[v]:
-                    if extents[v] % factor == 0:
-                        factors.setdefault(v, factor)
+        for v, factor in _split_terms(computation):
+            factors.setdefault(v, factor)
         if not factors:
             break
         computation = split_dims(computation, factors)
@@ -234,6 +247,22 @@ def split_digits(computation: Computation) -> Computation:
 def _indices(computation: Computation) -> list[Expr]:
     found = [i for access in computation.accesses for i in access.index]
     return found + [i for o in computation.outputs for i in o.index]
+
+
+def _split_terms(c: Computation) -> Iterator[tuple[Var, int]]:
+    """The dimensions that an index divides, and by what."""
+    extents = {d.var: d.extent for d in c.dims}
+    for index in _indices(c):
+        for node in postorder(index):
+            if not isinstance(node, FloorDiv | Mod):
+                continue
+            if node.lhs not in extents or not isinstance(node.rhs, Const):
+                continue
+            assert isinstance(node.lhs, Var)
+            factor = int(node.rhs.value.real)
+            extent = extents[node.lhs]
+            if 1 < factor < extent and extent % factor == 0:
+                yield node.lhs, factor
 
 
 def follow(producer: Computation, consumer: Computation) -> Computation | None:
@@ -246,45 +275,35 @@ def follow(producer: Computation, consumer: Computation) -> Computation | None:
     axes = identity_dims(producer)
     if axes is None or not consumer.is_map:
         return None
-    if any(
-        d is not None and d.combine != CC for d in axes
-    ):  # a scan: no dimension to follow
+    indexed = [d for d in axes if d is not None]
+    if any(d.combine != CC for d in indexed):  # a scan: no dimension to follow
         return None
     tensor = producer.outputs[0].tensor
     consumer = split_digits(consumer)
     reads = {a.index for a in consumer.accesses if a.buffer is tensor}
     if len(reads) != 1:
         return None
-    index = next(iter(reads))
+    (index,) = reads
     extents = {d.var: d.extent for d in consumer.dims}
-    env: dict[object, object] = {
-        d.var: const(0) for d in consumer.dims if d.extent == 1
-    }
+    env: dict[object, object] = {}
+    for d in consumer.dims:
+        if d.extent == 1:
+            env[d.var] = const(0)
     seen: set[Expr] = set()
     for axis, i in zip(axes, index, strict=True):
-        if axis is None:
-            continue
-        if not _digits(i, axis, extents, env, seen):
+        if axis is not None and not _digits(i, axis, extents, env, seen):
             return None
-    free_axes = {d.var for d in axes if d is not None}
-    if any(
-        d.combine == CC and d.extent != 1 and d.var not in free_axes
-        for d in producer.dims
-    ):
+    free = producer.parallel_dims
+    if any(d.extent != 1 and d not in indexed for d in free):
         return None
     if any(d.var not in env for d in consumer.dims):
         return None
-    free = tuple(d for d in producer.dims if d.combine == CC)
     bounds = environment(free)
 
     def one(e: Expr) -> Expr:
         return simplify(substitute(e, env), bounds)
 
-    outputs = tuple(
-        Output(o.tensor, tuple(one(i) for i in o.index), one(o.value))
-        for o in consumer.outputs
-    )
-    return replace(consumer, dims=free, outputs=outputs)
+    return replace(consumer, dims=free, outputs=map_outputs(consumer, one))
 
 
 def _digits(
@@ -294,7 +313,7 @@ def _digits(
     env: dict[object, object],
     seen: set[Expr],
 ) -> bool:
-    """Solve `index == axis.var` for the consumer's variables as digits of a mixed-radix number."""
+    """Solve `index == axis.var` for the consumer's variables as terms of a mixed-radix split."""
     form = affine(index)
     if form.const != 0:
         return False
@@ -302,14 +321,15 @@ def _digits(
     for atom, coefficient in sorted(form.terms, key=lambda t: t[1]):
         if not isinstance(atom, Var) or atom not in extents or atom in seen:
             return False
-        if extents[atom] == 1:
+        extent = extents[atom]
+        if extent == 1:
             continue
         if coefficient != weight:
             return False
         seen.add(atom)
-        digit: Expr = axis.var if weight == 1 else axis.var // weight
-        if weight * extents[atom] != axis.extent:
-            digit = digit % extents[atom]
-        env[atom] = digit
-        weight *= extents[atom]
+        term: Expr = axis.var if weight == 1 else axis.var // weight
+        if weight * extent != axis.extent:
+            term = term % extent
+        env[atom] = term
+        weight *= extent
     return weight == axis.extent

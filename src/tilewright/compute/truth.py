@@ -61,7 +61,13 @@ class _Held:
         """The same places, nothing computed yet."""
         n = len(self.value)
         value = np.zeros(n, self.value.dtype)
-        return _Held(value, np.zeros(n), np.zeros(n, bool), self.maker, self.point)
+        return _Held(
+            value,
+            np.zeros(n),
+            np.zeros(n, bool),
+            self.maker,
+            self.point,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,11 @@ class Part:
     @staticmethod
     def of(c: Computation) -> Part:
         """The part of a Computation."""
+        free = tuple(d for d in c.dims if d.combine in (CC, PS))
         scans = tuple(d for d in c.dims if d.combine == PS)
-        rest = tuple(d for d in c.dims if d.combine not in (CC, PS))
+        reduced = tuple(d for d in c.dims if d.combine not in (CC, PS))
         nodes = sum(1 for o in c.outputs for _ in postorder(o.value))
-        return Part(
-            c, tuple(d for d in c.dims if d.combine in (CC, PS)), scans + rest, nodes
-        )
+        return Part(c, free, scans + reduced, nodes)
 
     @property
     def points(self) -> int:
@@ -115,9 +120,9 @@ class Truth:
         """other: of the same group on other data; what does not depend on data is taken from it."""
         self.parts = [Part.of(c) for c in group]
         self.work = 0
-        self._arrays = {
-            b: np.ascontiguousarray(a).reshape(-1) for b, a in arrays.items()
-        }
+        self._arrays = {}
+        for b, a in arrays.items():
+            self._arrays[b] = np.ascontiguousarray(a).reshape(-1)
         self._held: dict[Buffer, _Held] = {}
         self._twice = False
         if other is not None and not any(map(_scatters, group)):
@@ -137,9 +142,16 @@ class Truth:
     def written(self, buffer: Buffer) -> Array:
         """Which elements the group writes, in one dimension."""
         held = self._held.get(buffer)
-        return np.zeros(buffer.size, bool) if held is None else held.maker != _NONE
+        if held is None:
+            return np.zeros(buffer.size, bool)
+        return np.asarray(held.maker != _NONE)
 
-    def sample(self, buffer: Buffer, count: int, rng: np.random.Generator) -> Array:
+    def sample(
+        self,
+        buffer: Buffer,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Array:
         """Positions of about `count` elements that the group writes, by each Computation that does.
 
         Half of the coordinates are at the edges of dimensions, where tiles end.
@@ -147,10 +159,11 @@ class Truth:
         found = [np.zeros(0, np.int64)]
         for part in self.parts:
             for o in part.computation.outputs:
-                if o.tensor is buffer and part.points:
-                    env = {d.var: Near(_drawn(d.extent, count, rng)) for d in part.free}
-                    at = self._index(o.index, env, buffer, part.computation)
-                    found.append(at.reshape(-1))
+                if o.tensor is not buffer or not part.points:
+                    continue
+                env = {d.var: Near(_drawn(d.extent, count, rng)) for d in part.free}
+                at = self._index(o.index, env, buffer, part.computation)
+                found.append(at.reshape(-1))
         return _distinct(np.concatenate(found), buffer.size)
 
     def at(self, buffer: Buffer, places: Array) -> Near:
@@ -166,15 +179,14 @@ class Truth:
         if held is None:
             return self._given(buffer, places)
         missing = _distinct(places[~held.known[places]], buffer.size)
-        for maker in (
-            _distinct(held.maker[missing] - _NONE, len(self.parts) + 1) + _NONE
-        ):
+        for maker in self._makers(held, missing):
             mine = missing[held.maker[missing] == maker]
             if maker == _NONE:
                 self._copy(buffer, held, mine)
             elif len(mine):
-                points = _distinct(held.point[mine], self.parts[maker].points)
-                self._compute(self.parts[maker], points, maker)
+                part = self.parts[maker]
+                points = _distinct(held.point[mine], part.points)
+                self._compute(part, points, maker)
         error = held.error[places]
         return Near(held.value[places], error if error.any() else 0.0)
 
@@ -184,7 +196,12 @@ class Truth:
         found = self._arrays[buffer][places]
         return Near(found.astype(np.float64) if buffer.dtype.is_float else found)
 
-    def _copy(self, buffer: Buffer, held: _Held, places: Array) -> None:
+    def _copy(
+        self,
+        buffer: Buffer,
+        held: _Held,
+        places: Array,
+    ) -> None:
         """Elements that the group does not write: as they were, or unknown."""
         if buffer in self._arrays:
             held.value[places] = self._given(buffer, places).value
@@ -194,6 +211,11 @@ class Truth:
 
     # -- where each element comes from
 
+    def _makers(self, held: _Held, places: Array) -> Array:
+        """Which Computations write these elements, each once; _NONE among them."""
+        from_zero = held.maker[places] - _NONE
+        return _distinct(from_zero, len(self.parts) + 1) + _NONE
+
     def _place(self, number: int, part: Part) -> bool:
         """Note what a Computation writes; whether another wrote some of that before."""
         twice = False
@@ -201,9 +223,11 @@ class Truth:
             held = self._hold(o.tensor)
             for points in _pieces(part.points):
                 env = _values(part.free, points)
-                at = self._index(o.index, env, o.tensor, part.computation).reshape(-1)
+                index = self._index(o.index, env, o.tensor, part.computation)
+                at = index.reshape(-1)
                 twice |= bool((held.maker[at] != _NONE).any())
-                held.maker[at], held.point[at] = number, points
+                held.maker[at] = number
+                held.point[at] = points
                 twice |= bool((held.point[at] != points).any())
         return twice
 
@@ -228,7 +252,8 @@ class Truth:
         c: Computation,
     ) -> Array:
         shape = np.broadcast_shapes(*(np.shape(v.value) for v in env.values()))
-        parts = tuple(near(i, env, self._load(c)).value for i in index)
+        load = self._load(c)
+        parts = tuple(near(i, env, load).value for i in index)
         return np.broadcast_to(_flat(buffer, parts, c), shape)
 
     # -- values
@@ -237,72 +262,86 @@ class Truth:
         def load(buffer: Buffer, index: tuple[Any, ...]) -> Near:
             places = np.asarray(_flat(buffer, index, c))
             found = self.at(buffer, places.reshape(-1))
-            error = (
-                found.error
-                if np.ndim(found.error) == 0
-                else found.error.reshape(places.shape)
-            )
+            if np.ndim(found.error) == 0:
+                error = found.error
+            else:
+                error = found.error.reshape(places.shape)
             return Near(found.value.reshape(places.shape), error)
 
         return load
 
-    def _compute(self, part: Part, points: Array, number: int) -> None:
+    def _compute(
+        self,
+        part: Part,
+        points: Array,
+        number: int,
+    ) -> None:
         """The results of a Computation at these points of its free dimensions, into its tensors."""
         c = part.computation
-        rows = max(1, _CHUNK // max(1, min(part.terms, _CHUNK)))
+        terms = max(1, min(part.terms, _CHUNK))
+        rows = max(1, _CHUNK // terms)
         for first in range(0, len(points), rows):
             here = points[first : first + rows]
             env = _values(part.free, here)
-            found = (
-                self._mapped(part, env)
-                if c.reducer is None
-                else self._reduced(part, here)
-            )
-            for n, (o, v) in enumerate(zip(c.outputs, found, strict=True)):
-                dtype = o.value.dtype if c.reducer is None else c.reducer.dtypes[n]
+            if c.reducer is None:
+                found = self._mapped(part, env)
+                dtypes = tuple(o.value.dtype for o in c.outputs)
+            else:
+                found = self._reduced(part, here)
+                dtypes = c.reducer.dtypes
+            for o, v, dtype in zip(c.outputs, found, dtypes, strict=True):
                 if dtype is not o.tensor.dtype:
                     cast, given = _conversion(dtype, o.tensor.dtype)
                     v = near(cast, {given: v})
                 held = self._held[o.tensor]
-                at = self._index(o.index, env, o.tensor, c).reshape(-1)
-                held.value[at], held.error[at], held.known[at] = v.value, v.error, True
+                index = self._index(o.index, env, o.tensor, c)
+                at = index.reshape(-1)
+                held.value[at] = v.value
+                held.error[at] = v.error
+                held.known[at] = True
 
-    def _mapped(self, part: Part, env: Mapping[Var, Near]) -> tuple[Near, ...]:
+    def _mapped(
+        self,
+        part: Part,
+        env: Mapping[Var, Near],
+    ) -> tuple[Near, ...]:
         c = part.computation
-        count = max((np.size(v.value) for v in env.values()), default=1)
+        load = self._load(c)
+        sizes = [np.size(v.value) for v in env.values()]
+        count = max(sizes, default=1)
         self.work += count * part.nodes
-        return tuple(near(o.value, env, self._load(c)) for o in c.outputs)
+        return tuple(near(o.value, env, load) for o in c.outputs)
 
-    def _reduced(self, part: Part, points: Array) -> tuple[Near, ...]:
-        c, reducer = part.computation, part.computation.reducer
+    def _reduced(
+        self,
+        part: Part,
+        points: Array,
+    ) -> tuple[Near, ...]:
+        c = part.computation
+        reducer = part.computation.reducer
         assert reducer is not None
-        free = {
-            v: Near(x.value[:, None]) for v, x in _values(part.free, points).items()
-        }
+        load = self._load(c)
+        rows = _values(part.free, points)
+        free = {v: Near(x.value[:, None]) for v, x in rows.items()}
         total: tuple[Near, ...] | None = None
         scale = math.sqrt(max(1, part.terms))
         for terms in _pieces(part.terms):
-            env = {
-                **free,
-                **{
-                    v: Near(x.value[None])
-                    for v, x in _values(part.bound, terms).items()
-                },
-            }
+            columns = _values(part.bound, terms)
+            env = free | {v: Near(x.value[None]) for v, x in columns.items()}
             self.work += len(points) * len(terms) * part.nodes
             shape = (len(points), len(terms))
-            values = tuple(
-                _spread(near(o.value, env, self._load(c)), shape) for o in c.outputs
-            )
+            found = (near(o.value, env, load) for o in c.outputs)
+            values = tuple(_spread(x, shape) for x in found)
             values = _before(part, reducer, points, terms, values)
-            found = _combined(reducer, values, scale)
-            total = found if total is None else _pair(reducer, total, found, scale)
-        if total is None:
-            total = tuple(
-                Near(np.repeat(near(i, {}).value, len(points)))
-                for i in reducer.identity
-            )
-        return total
+            part_total = _combined(reducer, values, scale)
+            if total is None:
+                total = part_total
+            else:
+                total = _pair(reducer, total, part_total, scale)
+        if total is not None:
+            return total
+        empty = [near(i, {}).value for i in reducer.identity]
+        return tuple(Near(np.repeat(value, len(points))) for value in empty)
 
 
 def _distinct(numbers: Array, limit: int) -> Array:
@@ -319,14 +358,24 @@ def _pieces(count: int) -> Iterator[Array]:
         yield np.arange(first, min(first + _CHUNK, count))
 
 
-def _drawn(extent: int, count: int, rng: np.random.Generator) -> Array:
+def _drawn(
+    extent: int,
+    count: int,
+    rng: np.random.Generator,
+) -> Array:
     """Coordinates of one dimension: any, or one of the first or last few."""
-    near = rng.integers(0, min(extent, _EDGE), count)
-    edges = np.where(rng.random(count) < 0.5, near, extent - 1 - near)
-    return np.where(rng.random(count) < 0.5, edges, rng.integers(0, extent, count))
+    first = rng.integers(0, min(extent, _EDGE), count)
+    at_start = rng.random(count) < 0.5
+    edges = np.where(at_start, first, extent - 1 - first)
+    at_edge = rng.random(count) < 0.5
+    anywhere = rng.integers(0, extent, count)
+    return np.where(at_edge, edges, anywhere)
 
 
-def _values(dims: Sequence[Dim], points: Array) -> dict[Var, Near]:
+def _values(
+    dims: Sequence[Dim],
+    points: Array,
+) -> dict[Var, Near]:
     """The variables of dimensions at flat points."""
     found: dict[Var, Near] = {}
     rest = points
@@ -338,15 +387,19 @@ def _values(dims: Sequence[Dim], points: Array) -> dict[Var, Near]:
     return found
 
 
-def _flat(buffer: Buffer, index: Sequence[Any], c: Computation) -> Any:
+def _flat(
+    buffer: Buffer,
+    index: Sequence[Any],
+    c: Computation,
+) -> Any:
     """Positions in a tensor. Raises ExecutionError for an index out of range."""
     total: Any = np.int64(0)
-    for axis, (i, extent, step) in enumerate(
-        zip(index, buffer.shape, buffer.strides, strict=True)
-    ):
-        bad = (np.asarray(i) < 0) | (np.asarray(i) >= extent)
+    axes = zip(index, buffer.shape, buffer.strides, strict=True)
+    for axis, (i, extent, step) in enumerate(axes):
+        at = np.asarray(i)
+        bad = (at < 0) | (at >= extent)
         if np.any(bad):
-            first = np.asarray(i)[bad].flat[0]
+            first = at[bad].flat[0]
             raise ExecutionError(
                 f"index {first} of dimension {axis} of {buffer.name} is outside 0..{extent - 1}",
                 code="TW-INDEX",
@@ -382,65 +435,99 @@ def _conversion(source: Any, target: Any) -> tuple[Expr, Var]:
 
 
 def _spread(x: Near, shape: tuple[int, ...]) -> Near:
-    return Near(np.broadcast_to(x.value, shape), np.broadcast_to(x.error, shape))
+    value = np.broadcast_to(x.value, shape)
+    error = np.broadcast_to(x.error, shape)
+    return Near(value, error)
 
 
 def _before(
-    part: Part, reducer: Reducer, points: Array, terms: Array, values: tuple[Near, ...]
+    part: Part,
+    reducer: Reducer,
+    points: Array,
+    terms: Array,
+    values: tuple[Near, ...],
 ) -> tuple[Near, ...]:
     """For scans: what comes behind a result counts as the identity."""
     scans = [d for d in part.bound if d.combine == PS]
     if not scans:
         return values
-    here, there = _values(part.free, points), _values(part.bound, terms)
+    here = _values(part.free, points)
+    there = _values(part.bound, terms)
     inside = np.ones((len(points), len(terms)), bool)
     for d in scans:
         inside &= there[d.var].value[None] <= here[d.var].value[:, None]
-    return tuple(
-        Near(
-            np.where(inside, v.value, near(i, {}).value), np.where(inside, v.error, 0.0)
-        )
-        for v, i in zip(values, reducer.identity, strict=True)
-    )
+    found = []
+    for v, identity in zip(values, reducer.identity, strict=True):
+        value = np.where(inside, v.value, near(identity, {}).value)
+        error = np.where(inside, v.error, 0.0)
+        found.append(Near(value, error))
+    return tuple(found)
 
 
 def _combined(
-    reducer: Reducer, values: tuple[Near, ...], scale: float
+    reducer: Reducer,
+    values: tuple[Near, ...],
+    scale: float,
 ) -> tuple[Near, ...]:
     """Rows of values combined, neighbors first, so that the order is kept."""
     if is_sum(reducer) and reducer.dtypes[0].is_float:
         return (_sum(reducer, values[0], scale),)
-    while values[0].value.shape[1] > 1:
-        even = values[0].value.shape[1] // 2 * 2
-        left = tuple(Near(v.value[:, :even:2], v.error[:, :even:2]) for v in values)
-        right = tuple(Near(v.value[:, 1:even:2], v.error[:, 1:even:2]) for v in values)
-        pairs = _pair(reducer, left, right, scale)
-        values = tuple(
-            Near(
-                np.concatenate([p.value, v.value[:, even:]], 1),
-                np.concatenate(
-                    [np.broadcast_to(p.error, p.value.shape), v.error[:, even:]], 1
-                ),
-            )
-            for p, v in zip(pairs, values, strict=True)
+    count = values[0].value.shape[1]
+    while count > 1:
+        even = count // 2 * 2
+        firsts = slice(0, even, 2)
+        seconds = slice(1, even, 2)
+        pairs = _pair(
+            reducer,
+            tuple(_columns(v, firsts) for v in values),
+            tuple(_columns(v, seconds) for v in values),
+            scale,
         )
+        rest = [_columns(v, slice(even, None)) for v in values]
+        values = tuple(_behind(p, v) for p, v in zip(pairs, rest, strict=True))
+        count = values[0].value.shape[1]
     return tuple(Near(v.value[:, 0], v.error[:, 0]) for v in values)
 
 
+def _columns(x: Near, which: slice) -> Near:
+    return Near(x.value[:, which], x.error[:, which])
+
+
+def _behind(left: Near, right: Near) -> Near:
+    """The columns of `left`, then those of `right`."""
+    left_error = np.broadcast_to(left.error, left.value.shape)
+    value = np.concatenate([left.value, right.value], 1)
+    error = np.concatenate([left_error, right.error], 1)
+    return Near(value, error)
+
+
 def _pair(
-    reducer: Reducer, left: tuple[Near, ...], right: tuple[Near, ...], scale: float
+    reducer: Reducer,
+    left: tuple[Near, ...],
+    right: tuple[Near, ...],
+    scale: float,
 ) -> tuple[Near, ...]:
-    env = dict(zip((*reducer.lhs, *reducer.rhs), (*left, *right), strict=True))
+    variables = (*reducer.lhs, *reducer.rhs)
+    env = dict(zip(variables, (*left, *right), strict=True))
     return tuple(near(r, env, scale=scale) for r in reducer.result)
 
 
-def _sum(reducer: Reducer, x: Near, scale: float) -> Near:
+def _sum(
+    reducer: Reducer,
+    x: Near,
+    scale: float,
+) -> Near:
     dtype = reducer.dtypes[0]
     with np.errstate(all="ignore"):
-        value, size = x.value.sum(1), np.abs(x.value).sum(1)
+        value = x.value.sum(1)
+        size = np.abs(x.value).sum(1)
         error = np.asarray(x.error).sum(1)
         whole = steps(x.value).all(1) & (size <= format_of(dtype).whole / STEPS)
         single = x.value.shape[1] == 1
-        added = np.where(whole | single, 0.0, format_of(dtype).unit * scale * size)
+        added = np.where(
+            whole | single,
+            0.0,
+            format_of(dtype).unit * scale * size,
+        )
         added = np.where(np.isfinite(size), added, 0.0)
         return rounded(value, error + added, dtype, 0.0)

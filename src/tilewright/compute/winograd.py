@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.dtypes import float32
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.build import reduce_
 from tilewright.compute.guards import guarded, read_or_zero
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
@@ -73,11 +74,14 @@ class _Roles:
     @property
     def tiles(self) -> tuple[int, ...]:
         """Extents of the batch and of both axes in tiles."""
-        space = (-(-d.extent // self.f.tile) for d in self.space)
+        space = (ceil_div(d.extent, self.f.tile) for d in self.space)
         return (*(d.extent for d in self.batch), *space)
 
 
-def winograd(c: Computation, tile: int = 2) -> tuple[Computation, ...] | None:
+def winograd(
+    c: Computation,
+    tile: int = 2,
+) -> tuple[Computation, ...] | None:
     """A 3x3 convolution of stride 1 by F(tile x tile, 3 x 3), or None for anything else.
 
     tile: 2 or 4. The Computations in order are: the filters' transform (`<name>.filter`; of
@@ -104,15 +108,21 @@ def winograd(c: Computation, tile: int = 2) -> tuple[Computation, ...] | None:
         return None
     points = r.f.size**2
     name = c.outputs[0].tensor.name
-    depth, width = ([d.extent for d in dims] for dims in (r.channels, r.columns))
+    depth = [d.extent for d in r.channels]
+    width = [d.extent for d in r.columns]
     filters = Buffer(f"{name}.filter", (points, *depth, *width), float32)
     data = Buffer(f"{name}.input", (points, *r.tiles, *depth), float32)
     products = Buffer(f"{name}.product", (points, *r.tiles, *width), float32)
-    n, k = len(r.tiles), len(width)
+    n = len(r.tiles)
+    k = len(width)
 
     def product(u: Var, *e: Var) -> Expr:
-        tile, column, channel = e[:n], e[n : n + k], e[n + k :]
-        return data[(u, *tile, *channel)] * filters[(u, *channel, *column)]
+        tile = e[:n]
+        column = e[n : n + k]
+        channel = e[n + k :]
+        element = data[(u, *tile, *channel)]
+        weight = filters[(u, *channel, *column)]
+        return element * weight
 
     return (
         _filter(f"{c.name}.filter", filters, r),
@@ -122,83 +132,124 @@ def winograd(c: Computation, tile: int = 2) -> tuple[Computation, ...] | None:
     )
 
 
-def _filter(name: str, out: Buffer, r: _Roles) -> Computation:
+def _filter(
+    name: str,
+    out: Buffer,
+    r: _Roles,
+) -> Computation:
     dims, env = _fresh((*r.channels, *r.columns))
+    ranges = environment(dims)
+    h, w = r.window
 
     def element(i: int, j: int) -> Expr:
-        at = env | {d.var: const(x) for d, x in zip(r.window, (i, j), strict=True)}
-        return Load(r.weight.buffer, _at(r.weight, at, environment(dims)))
+        at = env | {h.var: const(i), w.var: const(j)}
+        return Load(r.weight.buffer, _at(r.weight, at, ranges))
 
-    return _points(name, out, dims, r.f.filters.square(_square(WINDOW, element), float))
+    square = _square(WINDOW, element)
+    points = r.f.filters.square(square, float)
+    return _points(name, out, dims, points)
 
 
-def _input(name: str, out: Buffer, r: _Roles) -> Computation:
-    dims, env = _fresh((*r.batch, *r.space, *r.channels), out.shape[1:])
+def _input(
+    name: str,
+    out: Buffer,
+    r: _Roles,
+) -> Computation:
+    old = (*r.batch, *r.space, *r.channels)
+    dims, env = _fresh(old, out.shape[1:])
     ranges = environment(dims)
+    tile = r.f.tile
 
     def element(i: int, j: int) -> Expr:
         at = dict(env)
         for h, w, offset in zip(r.space, r.window, (i, j), strict=True):
-            at |= {h.var: env[h.var] * r.f.tile + offset, w.var: const(0)}
-        return guarded(Load(r.data.buffer, _at(r.data, at, ranges)), ranges)
+            at[h.var] = env[h.var] * tile + offset
+            at[w.var] = const(0)
+        index = _at(r.data, at, ranges)
+        return guarded(Load(r.data.buffer, index), ranges)
 
-    return _points(
-        name, out, dims, r.f.inputs.square(_square(r.f.size, element), float)
-    )
+    square = _square(r.f.size, element)
+    points = r.f.inputs.square(square, float)
+    return _points(name, out, dims, points)
 
 
-def _points(name: str, out: Buffer, dims: Sequence[Dim], values: Square) -> Computation:
+def _points(
+    name: str,
+    out: Buffer,
+    dims: Sequence[Dim],
+    values: Square,
+) -> Computation:
     """`out[n * i + j, dims] = values[i][j]` for all n x n points."""
     rest = [d.var for d in dims]
     flat = enumerate(value for row in values for value in row)
-    outputs = tuple(Output(out, (const(u), *rest), value) for u, value in flat)
-    return Computation(name, tuple(dims), outputs)
+    outputs = []
+    for u, value in flat:
+        outputs.append(Output(out, (const(u), *rest), value))
+    return Computation(name, tuple(dims), tuple(outputs))
 
 
-def _results(c: Computation, products: Buffer, r: _Roles) -> Computation:
+def _results(
+    c: Computation,
+    products: Buffer,
+    r: _Roles,
+) -> Computation:
     """The convolution's own dimensions; an element takes the row of A^T that its place in the tile
     says."""
-    tiles = [d.var for d in r.batch] + [d.var // r.f.tile for d in r.space]
+    tile = r.f.tile
+    h, w = r.space
+    batch = [d.var for d in r.batch]
+    tiles = [h.var // tile, w.var // tile]
     columns = [d.var for d in r.columns]
 
     def chosen(space: Dim, terms: Sequence[Expr]) -> Expr:
         *rows, last = r.f.results.apply(terms, float)
         found: Expr = last
         for n, row in reversed(list(enumerate(rows))):
-            found = Select((space.var % r.f.tile).eq(n), row, found)
+            here = (space.var % tile).eq(n)
+            found = Select(here, row, found)
         return found
 
     def element(i: int, j: int) -> Expr:
-        return products[(const(r.f.size * i + j), *tiles, *columns)]
+        point = const(r.f.size * i + j)
+        return products[(point, *batch, *tiles, *columns)]
 
     square = _square(r.f.size, element)
-    lines = [chosen(r.space[0], line) for line in zip(*square, strict=True)]
+    lines = [chosen(h, line) for line in zip(*square, strict=True)]
     out = c.outputs[0]
-    dims = tuple(d for d in c.dims if d.combine == CC)
-    return Computation(
-        c.name, dims, (Output(out.tensor, out.index, chosen(r.space[1], lines)),)
-    )
+    dims = c.parallel_dims
+    result = Output(out.tensor, out.index, chosen(w, lines))
+    return Computation(c.name, dims, (result,))
 
 
-def _square(size: int, element: Callable[[int, int], Expr]) -> list[list[Expr]]:
+def _square(
+    size: int,
+    element: Callable[[int, int], Expr],
+) -> list[list[Expr]]:
     return [[element(i, j) for j in range(size)] for i in range(size)]
 
 
 def _fresh(
-    dims: Sequence[Dim], extents: Sequence[int] | None = None
+    dims: Sequence[Dim],
+    extents: Sequence[int] | None = None,
 ) -> tuple[tuple[Dim, ...], dict[Var, Expr]]:
     """New dimensions for old ones, and the new variable of each old one."""
     sizes = [d.extent for d in dims] if extents is None else extents
-    new = tuple(
-        Dim(Var(d.var.name, INDEX), n) for d, n in zip(dims, sizes, strict=True)
-    )
-    return new, {d.var: n.var for d, n in zip(dims, new, strict=True)}
+    new = []
+    env: dict[Var, Expr] = {}
+    for d, size in zip(dims, sizes, strict=True):
+        var = Var(d.var.name, INDEX)
+        new.append(Dim(var, size))
+        env[d.var] = var
+    return tuple(new), env
 
 
 def _at(
-    load: Load, env: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]
+    load: Load,
+    env: dict[Var, Expr],
+    ranges: dict[Var, tuple[int, int]],
 ) -> tuple[Expr, ...]:
-    return tuple(simplify(substitute(i, dict(env)), ranges) for i in load.index)
+    moved = (substitute(i, dict(env)) for i in load.index)
+    return tuple(simplify(i, ranges) for i in moved)
 
 
 def _roles(c: Computation, f: Filtering) -> _Roles | None:
@@ -208,20 +259,29 @@ def _roles(c: Computation, f: Filtering) -> _Roles | None:
         return None
     if identity_dims(c) is None or c.outputs[0].tensor.dtype is not float32:
         return None
-    if not isinstance(value, Mul) or any(
-        d.combine == PS or d.extent == 0 for d in c.dims
-    ):
+    if not isinstance(value, Mul):
         return None
-    sides = [read_or_zero(e, environment(c.dims)) for e in (value.lhs, value.rhs)]
-    for (data, weight), filters in ((sides, value.rhs), (sides[::-1], value.lhs)):
-        if data is not None and weight is filters and isinstance(weight, Load):
-            found = _of(c, f, data, weight)
-            if found is not None:
-                return found
+    if any(d.combine == PS or d.extent == 0 for d in c.dims):
+        return None
+    ranges = environment(c.dims)
+    for data, weight in ((value.lhs, value.rhs), (value.rhs, value.lhs)):
+        load = read_or_zero(data, ranges)
+        if load is None or not isinstance(weight, Load):
+            continue
+        if read_or_zero(weight, ranges) is not weight:
+            continue
+        found = _of(c, f, load, weight)
+        if found is not None:
+            return found
     return None
 
 
-def _takes_no_more(f: Filtering, results: int, first: int, extent: int) -> bool:
+def _takes_no_more(
+    f: Filtering,
+    results: int,
+    first: int,
+    extent: int,
+) -> bool:
     """Whether results along an axis are made of what the windows read of the data, and zeros.
 
     first: where the first window begins. extent: of the data.
@@ -231,46 +291,75 @@ def _takes_no_more(f: Filtering, results: int, first: int, extent: int) -> bool:
     return f.reach(last) <= needed or first + results + WINDOW - 1 >= extent
 
 
-def _of(c: Computation, f: Filtering, data: Load, weight: Load) -> _Roles | None:
+def _space_and_window(
+    c: Computation,
+    f: Filtering,
+    data: Load,
+) -> tuple[list[tuple[Dim, Dim]], list[Dim]] | None:
+    """The pairs (h, i) and (v, j) that index an axis of the data, and all dimensions in it.
+
+    None where an axis has an index of another form.
+    """
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
     pairs: list[tuple[Dim, Dim]] = []
-    plain: list[Dim] = []
+    used: list[Dim] = []
     for index, extent in zip(data.index, data.buffer.shape, strict=True):
         form = affine(index)
-        dims = [by_var.get(atom) for atom, _ in form.terms]
-        found = [d for d in dims if d is not None]
-        if len(found) < len(dims) or any(step != 1 for _, step in form.terms):
+        if any(atom not in by_var or step != 1 for atom, step in form.terms):
             return None
+        found = [by_var[atom] for atom, _ in form.terms]
         found.sort(key=lambda d: d.combine == PW)
-        if len(found) == 2 and [d.combine for d in found] == [CC, PW]:
-            if not _takes_no_more(f, found[0].extent, form.const, extent):
+        if [d.combine for d in found] == [CC, PW]:
+            h, i = found
+            if not _takes_no_more(f, h.extent, form.const, extent):
                 return None
-            pairs.append((found[0], found[1]))
+            pairs.append((h, i))
         elif len(found) > 1 or form.const:
             return None
-        plain += found
-    if len(pairs) != 2 or len(set(plain)) != len(plain):
+        used += found
+    if len(pairs) != 2 or len(set(used)) != len(used):
         return None
-    filters = [by_var.get(i) for i in weight.index if not isinstance(i, Const)]
+    return pairs, used
+
+
+def _of(
+    c: Computation,
+    f: Filtering,
+    data: Load,
+    weight: Load,
+) -> _Roles | None:
+    found = _space_and_window(c, f, data)
+    if found is None:
+        return None
+    pairs, in_data = found
     space, window = zip(*pairs, strict=True)
-    shared = [d for d in plain if d in filters]
+    by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
+    in_weight = [by_var.get(i) for i in weight.index if not isinstance(i, Const)]
+    shared = [d for d in in_data if d in in_weight]
     channels = tuple(d for d in c.dims if d in shared and d not in window)
-    columns = tuple(d for d in c.dims if d in filters and d not in plain)
-    batch = tuple(
-        d for d in c.dims if d in plain and d not in shared and d not in space
-    )
+    columns = tuple(d for d in c.dims if d in in_weight and d not in in_data)
+    alone = [d for d in in_data if d not in shared and d not in space]
+    batch = tuple(d for d in c.dims if d in alone)
     known = {*space, *window, *channels, *columns, *batch}
     fits = (
-        None not in filters
+        None not in in_weight
         and all(w in shared and w.extent == WINDOW for w in window)
         and all(d.combine == PW for d in channels)
         and all(d.combine == CC for d in (*columns, *batch))
         and all(d in known or d.extent == 1 for d in c.dims)
         and all(d.extent > f.tile for d in space)
-        and all(any(d.extent > 1 for d in dims) for dims in (channels, columns))
+        and any(d.extent > 1 for d in channels)
+        and any(d.extent > 1 for d in columns)
     )
-    return (
-        _Roles(data, weight, space, window, channels, batch, columns, f)
-        if fits
-        else None
+    if not fits:
+        return None
+    return _Roles(
+        data,
+        weight,
+        space,
+        window,
+        channels,
+        batch,
+        columns,
+        f,
     )

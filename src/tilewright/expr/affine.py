@@ -1,7 +1,7 @@
 """Linear forms of index expressions: `i*8 + j - 3` as {i: 8, j: 1} and -3.
 
 Atoms are variables and every subexpression that is not linear (`i // 8`, `min(i, 3)`, a load).
-Only int64, the dtype of indices, is taken apart: narrower integers wrap around.
+Only int64, the dtype of indices, is decomposed: narrower integers wrap around.
 """
 
 from __future__ import annotations
@@ -58,26 +58,31 @@ class Affine:
             return _ZERO
         if factor == 1:
             return self
-        return Affine(
-            tuple((a, c * factor) for a, c in self.terms), self.const * factor
-        )
+        terms = tuple((a, c * factor) for a, c in self.terms)
+        return Affine(terms, self.const * factor)
 
 
 _ZERO = Affine((), 0)
 
 
-def _combine(lhs: Affine, rhs: Affine, sign: int) -> Affine:
+def _combine(
+    lhs: Affine,
+    rhs: Affine,
+    sign: int,
+) -> Affine:
     constant = lhs.const + sign * rhs.const
     if not rhs.terms:
         return Affine(lhs.terms, constant)
     total = dict(lhs.terms)
     for atom, c in rhs.terms:
         total[atom] = total.get(atom, 0) + sign * c
-    return Affine(tuple((a, c) for a, c in total.items() if c), constant)
+    terms = tuple((a, c) for a, c in total.items() if c)
+    return Affine(terms, constant)
 
 
 def _mul(e: Mul) -> Affine | None:
-    lhs, rhs = affine(e.lhs), affine(e.rhs)
+    lhs = affine(e.lhs)
+    rhs = affine(e.rhs)
     if not rhs.terms:
         return lhs.scaled(rhs.const)
     if not lhs.terms:
@@ -112,14 +117,15 @@ def affine(e: Expr) -> Affine:
 
 
 def rejoined(form: Affine) -> Affine:
-    """The form with `x` for what is taken apart into `c * (x // c) + x % c`, times any factor."""
+    """The form with `x` for what is split into `c * (x // c) + x % c`, times any factor."""
     for whole, factor in form.terms:
         if not isinstance(whole, FloorDiv) or not isinstance(whole.rhs, Const):
             continue
         part = Mod(whole.lhs, whole.rhs)
         times = form.coefficient(part)
         if times and times * affine(whole.rhs).const == factor:
-            form = form - Affine(((whole, factor), (part, times)), 0)
+            separated = ((whole, factor), (part, times))
+            form = form - Affine(separated, 0)
             form = form + affine(whole.lhs).scaled(times)
     return form
 
@@ -132,8 +138,10 @@ def to_expr(form: Affine) -> Expr:
         term = atom if size == 1 else Mul(atom, const(size))
         if total is None:
             total = term if c > 0 else Mul(atom, const(c))
+        elif c > 0:
+            total = Add(total, term)
         else:
-            total = Add(total, term) if c > 0 else Sub(total, term)
+            total = Sub(total, term)
     if total is None:
         return const(form.const)
     if form.const == 0:

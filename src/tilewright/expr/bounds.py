@@ -56,7 +56,10 @@ def bounds(e: Expr, env: Env) -> Interval:
     respects. Floats give (None, None).
     """
     if isinstance(e, Const):
-        return ANY if _is_real(e) else (int(e.value.real), int(e.value.real))
+        if _is_real(e):
+            return ANY
+        value = int(e.value.real)
+        return (value, value)
     if isinstance(e, Var):
         return _known(e, env)
     if e.dtype is INDEX:
@@ -66,11 +69,20 @@ def bounds(e: Expr, env: Env) -> Interval:
     if _is_real(e):
         return ANY
     rule = _RULES.get(type(e))
-    found = _within(rule(e, env), e) if rule is not None else _natural(e)
-    return _meet(found, env[e]) if e in env else found
+    if rule is not None:
+        found = _within(rule(e, env), e)
+    else:
+        found = _natural(e)
+    if e in env:
+        return _intersection(found, env[e])
+    return found
 
 
-def refine(env: Env, condition: Expr, holds: bool = True) -> dict[Any, Interval]:
+def refine(
+    env: Env,
+    condition: Expr,
+    holds: bool = True,
+) -> dict[Any, Interval]:
     """`env` narrowed by what `condition` (or its negation) says about sums of atoms."""
     out = dict(env)
     _assume(out, condition, holds)
@@ -83,13 +95,17 @@ def lasting(env: Env) -> dict[Any, Interval]:
 
 
 def _reads(key: Any) -> bool:
-    atoms = [a for a, _ in key] if isinstance(key, frozenset) else [key]
+    if isinstance(key, frozenset):
+        atoms = [a for a, _ in key]
+    else:
+        atoms = [key]
     return any(isinstance(n, Load) for atom in atoms for n in postorder(atom))
 
 
 def is_empty(env: Env) -> bool:
     """Whether some interval holds no value: the place it describes is never reached."""
-    return any(lo is not None and hi is not None and lo > hi for lo, hi in env.values())
+    known = ((lo, hi) for lo, hi in env.values() if lo is not None and hi is not None)
+    return any(lo > hi for lo, hi in known)
 
 
 def proves(condition: Expr, env: Env) -> bool | None:
@@ -107,32 +123,46 @@ def _is_real(e: Expr) -> bool:
 
 def _natural(e: Expr) -> Interval:
     """What the dtype alone says; int64 is the type of indices, whose range says nothing."""
-    return ANY if e.dtype is INDEX else (int(e.dtype.min), int(e.dtype.max))
+    if e.dtype is INDEX:
+        return ANY
+    return (int(e.dtype.min), int(e.dtype.max))
 
 
 def _known(e: Expr, env: Env) -> Interval:
     found = env.get(e)
-    return found if found is not None else (ANY if _is_real(e) else _natural(e))
+    if found is not None:
+        return found
+    return ANY if _is_real(e) else _natural(e)
 
 
 def _within(found: Interval, e: Expr) -> Interval:
     """`found`, unless it leaves the dtype, whose integers then may have wrapped around."""
     natural = _natural(e)
-    return found if _meet(found, natural) == found else natural
+    return found if _intersection(found, natural) == found else natural
 
 
-def _meet(a: Interval, b: Interval) -> Interval:
-    return (_pick(max, a[0], b[0]), _pick(min, a[1], b[1]))
+def _intersection(a: Interval, b: Interval) -> Interval:
+    lo = _pick(max, a[0], b[0])
+    hi = _pick(min, a[1], b[1])
+    return (lo, hi)
 
 
 def _join(a: Interval, b: Interval) -> Interval:
-    lo = None if a[0] is None or b[0] is None else min(a[0], b[0])
-    hi = None if a[1] is None or b[1] is None else max(a[1], b[1])
+    if a[0] is None or b[0] is None:
+        lo = None
+    else:
+        lo = min(a[0], b[0])
+    if a[1] is None or b[1] is None:
+        hi = None
+    else:
+        hi = max(a[1], b[1])
     return (lo, hi)
 
 
 def _pick(
-    better: Callable[[int, int], int], a: int | None, b: int | None
+    better: Callable[[int, int], int],
+    a: int | None,
+    b: int | None,
 ) -> int | None:
     """The better of two ends, either of which may be unknown."""
     if a is None or b is None:
@@ -141,11 +171,19 @@ def _pick(
 
 
 def _scale(interval: Interval, c: int) -> Interval:
-    lo, hi = interval if c > 0 else (interval[1], interval[0])
-    return (None if lo is None else lo * c, None if hi is None else hi * c)
+    lo, hi = interval
+    if c <= 0:
+        lo, hi = hi, lo
+    least = None if lo is None else lo * c
+    most = None if hi is None else hi * c
+    return (least, most)
 
 
-def _sum(terms: tuple[tuple[Expr, int], ...], const: int, env: Env) -> Interval:
+def _sum(
+    terms: tuple[tuple[Expr, int], ...],
+    const: int,
+    env: Env,
+) -> Interval:
     found: Interval = (const, const)
     for atom, c in terms:
         found = _plus(found, _scale(bounds(atom, env), c))
@@ -161,24 +199,31 @@ def _linear(form: Affine, env: Env) -> Interval:
         return found
     known = env.get(frozenset(form.terms))
     if known is None:
-        flipped = env.get(frozenset((a, -c) for a, c in form.terms))
+        negated = frozenset((a, -c) for a, c in form.terms)
+        flipped = env.get(negated)
         known = None if flipped is None else _scale(flipped, -1)
     if known is not None:
-        found = _meet(found, _plus(known, (form.const, form.const)))
+        whole = _plus(known, (form.const, form.const))
+        found = _intersection(found, whole)
     for atom, c in form.terms:
         if isinstance(atom, Min | Max):
-            found = _meet(found, _through(form, atom, c, env))
+            found = _intersection(found, _through(form, atom, c, env))
     return found
 
 
-def _through(form: Affine, atom: Min | Max, c: int, env: Env) -> Interval:
+def _through(
+    form: Affine,
+    atom: Min | Max,
+    c: int,
+    env: Env,
+) -> Interval:
     """`c * min(a, b) + rest` is at most (least) each of `c*a + rest` and `c*b + rest`."""
     rest = form - Affine(((atom, c),), 0)
-    arms = [_linear(rest + affine(arm).scaled(c), env) for arm in (atom.lhs, atom.rhs)]
-    union = _join(*arms)
+    a = _linear(rest + affine(atom.lhs).scaled(c), env)
+    b = _linear(rest + affine(atom.rhs).scaled(c), env)
     if isinstance(atom, Min) == (c > 0):
-        return (union[0], _pick(min, arms[0][1], arms[1][1]))
-    return (_pick(max, arms[0][0], arms[1][0]), union[1])
+        return _min(a, b)
+    return _max(a, b)
 
 
 # -- one rule per node that is not linear
@@ -191,32 +236,50 @@ def _arith(
 
 
 def _product(a: Interval, b: Interval) -> Interval:
-    (least, most), (low, high) = a, b
+    least, most = a
+    low, high = b
     if least is None or most is None or low is None or high is None:
-        at_least_zero = all(x[0] is not None and x[0] >= 0 for x in (a, b))
-        return (0, None) if at_least_zero else ANY
+        if least is None or low is None or least < 0 or low < 0:
+            return ANY
+        return (0, None)
     corners = [x * y for x in (least, most) for y in (low, high)]
     return (min(corners), max(corners))
 
 
 def _plus(a: Interval, b: Interval) -> Interval:
-    lo = None if a[0] is None or b[0] is None else a[0] + b[0]
-    hi = None if a[1] is None or b[1] is None else a[1] + b[1]
+    if a[0] is None or b[0] is None:
+        lo = None
+    else:
+        lo = a[0] + b[0]
+    if a[1] is None or b[1] is None:
+        hi = None
+    else:
+        hi = a[1] + b[1]
     return (lo, hi)
 
 
+def _divisor(e: FloorDiv | Mod) -> int | None:
+    """The divisor, where it is a positive number."""
+    if not isinstance(e.rhs, Const):
+        return None
+    divisor = int(e.rhs.value.real)
+    return divisor if divisor > 0 else None
+
+
 def _floordiv(e: FloorDiv, env: Env) -> Interval:
-    if not isinstance(e.rhs, Const) or int(e.rhs.value.real) <= 0:
+    c = _divisor(e)
+    if c is None:
         return ANY
-    c = int(e.rhs.value.real)
     lo, hi = bounds(e.lhs, env)
-    return (None if lo is None else lo // c, None if hi is None else hi // c)
+    least = None if lo is None else lo // c
+    most = None if hi is None else hi // c
+    return (least, most)
 
 
 def _mod(e: Mod, env: Env) -> Interval:
-    if not isinstance(e.rhs, Const) or int(e.rhs.value.real) <= 0:
+    c = _divisor(e)
+    if c is None:
         return ANY
-    c = int(e.rhs.value.real)
     lo, hi = bounds(e.lhs, env)
     if lo is not None and hi is not None and lo // c == hi // c:
         return (lo % c, hi % c)
@@ -224,46 +287,71 @@ def _mod(e: Mod, env: Env) -> Interval:
 
 
 def _min(a: Interval, b: Interval) -> Interval:
-    return (_join(a, b)[0], _pick(min, a[1], b[1]))
+    lo, _ = _join(a, b)
+    hi = _pick(min, a[1], b[1])
+    return (lo, hi)
 
 
 def _max(a: Interval, b: Interval) -> Interval:
-    return (_pick(max, a[0], b[0]), _join(a, b)[1])
+    lo = _pick(max, a[0], b[0])
+    _, hi = _join(a, b)
+    return (lo, hi)
 
 
 def _select(e: Select, env: Env) -> Interval:
     decided = proves(e.condition, env)
     if decided is not None:
         return bounds(e.then if decided else e.otherwise, env)
-    yes, no = refine(env, e.condition), refine(env, e.condition, False)
-    if is_empty(yes) or is_empty(no):
-        return bounds(
-            e.otherwise if is_empty(yes) else e.then, no if is_empty(yes) else yes
-        )
-    return _join(bounds(e.then, yes), bounds(e.otherwise, no))
+    yes = refine(env, e.condition)
+    no = refine(env, e.condition, False)
+    if is_empty(yes):
+        return bounds(e.otherwise, no)
+    if is_empty(no):
+        return bounds(e.then, yes)
+    then = bounds(e.then, yes)
+    otherwise = bounds(e.otherwise, no)
+    return _join(then, otherwise)
 
 
 def _difference(e: Compare, env: Env) -> Interval:
     """Bounds of `lhs - rhs`, exact about what cancels; unknown for floats."""
     if e.lhs.dtype is INDEX:
         return _linear(affine(e.lhs) - affine(e.rhs), env)
-    return _plus(bounds(e.lhs, env), _scale(bounds(e.rhs, env), -1))
+    return _plus(
+        bounds(e.lhs, env),
+        _scale(bounds(e.rhs, env), -1),
+    )
+
+
+def _is_above(lo: int | None, limit: int) -> bool:
+    """Whether a least value is known and larger than `limit`."""
+    return lo is not None and lo > limit
+
+
+def _is_below(hi: int | None, limit: int) -> bool:
+    """Whether a largest value is known and smaller than `limit`."""
+    return hi is not None and hi < limit
 
 
 def _lt(e: Lt, env: Env) -> Interval:
     lo, hi = _difference(e, env)
-    return (int(hi is not None and hi < 0), int(not (lo is not None and lo >= 0)))
+    always = _is_below(hi, 0)
+    never = _is_above(lo, -1)
+    return (int(always), int(not never))
 
 
 def _le(e: Le, env: Env) -> Interval:
     lo, hi = _difference(e, env)
-    return (int(hi is not None and hi <= 0), int(not (lo is not None and lo > 0)))
+    always = _is_below(hi, 1)
+    never = _is_above(lo, 0)
+    return (int(always), int(not never))
 
 
 def _eq(e: Compare, env: Env) -> Interval:
     lo, hi = _difference(e, env)
-    apart = (lo is not None and lo > 0) or (hi is not None and hi < 0)
-    return (int(lo == hi == 0), int(not apart))
+    always = lo == hi == 0
+    never = _is_above(lo, 0) or _is_below(hi, 0)
+    return (int(always), int(not never))
 
 
 def _ne(e: Compare, env: Env) -> Interval:
@@ -272,15 +360,15 @@ def _ne(e: Compare, env: Env) -> Interval:
 
 
 def _and(e: And, env: Env) -> Interval:
-    a, b = bounds(e.lhs, env), bounds(e.rhs, env)
+    a = bounds(e.lhs, env)
+    b = bounds(e.rhs, env)
     if e.dtype.is_bool:
         return _min(a, b)
-    tops = [x[1] for x in (a, b) if x[0] is not None and x[0] >= 0]
-    return (
-        (0, min((t for t in tops if t is not None), default=None))
-        if tops
-        else _natural(e)
-    )
+    tops = [hi for lo, hi in (a, b) if lo is not None and lo >= 0]
+    if not tops:
+        return _natural(e)
+    known = [top for top in tops if top is not None]
+    return (0, min(known, default=None))
 
 
 def _or(e: Or, env: Env) -> Interval:
@@ -291,7 +379,9 @@ def _or(e: Or, env: Env) -> Interval:
 
 def _shl(e: Shl, env: Env) -> Interval:
     amount = _amount(e)
-    return _natural(e) if amount is None else _scale(bounds(e.lhs, env), 1 << amount)
+    if amount is None:
+        return _natural(e)
+    return _scale(bounds(e.lhs, env), 1 << amount)
 
 
 def _shr(e: Shr, env: Env) -> Interval:
@@ -299,7 +389,9 @@ def _shr(e: Shr, env: Env) -> Interval:
     if amount is None:
         return _natural(e)
     lo, hi = bounds(e.lhs, env)
-    return (None if lo is None else lo >> amount, None if hi is None else hi >> amount)
+    least = None if lo is None else lo >> amount
+    most = None if hi is None else hi >> amount
+    return (least, most)
 
 
 def _amount(e: Shl | Shr) -> int | None:
@@ -311,24 +403,28 @@ def _amount(e: Shl | Shr) -> int | None:
 
 
 def _not(e: Not, env: Env) -> Interval:
-    lo, hi = bounds(e.value, env)
-    base = 1 if e.dtype.is_bool else -1
     if e.dtype.kind == "uint":
         return _natural(e)
-    return (None if hi is None else base - hi, None if lo is None else base - lo)
+    lo, hi = bounds(e.value, env)
+    base = 1 if e.dtype.is_bool else -1
+    least = None if hi is None else base - hi
+    most = None if lo is None else base - lo
+    return (least, most)
 
 
 def _cast(e: Cast, env: Env) -> Interval:
     if _is_real(e.value):
         return _natural(e)
+    lo, hi = bounds(e.value, env)
     if e.dtype.is_bool:
-        lo, hi = bounds(e.value, env)
         if lo == hi == 0:
             return (0, 0)
-        return (int((lo is not None and lo > 0) or (hi is not None and hi < 0)), 1)
-    found = bounds(e.value, env)
-    wraps = found[1] is not None and found[1] > int(INDEX.max)  # an uint64
-    return ANY if e.dtype is INDEX and wraps else found
+        never_zero = _is_above(lo, 0) or _is_below(hi, 0)
+        return (int(never_zero), 1)
+    wraps = _is_above(hi, int(INDEX.max))  # a uint64
+    if e.dtype is INDEX and wraps:
+        return ANY
+    return (lo, hi)
 
 
 def _call(e: Call, env: Env) -> Interval:
@@ -368,7 +464,11 @@ _RULES: Mapping[type[Expr], Callable[[Any, Env], Interval]] = {
 # -- conditions
 
 
-def _assume(env: dict[Any, Interval], condition: Expr, holds: bool) -> None:
+def _assume(
+    env: dict[Any, Interval],
+    condition: Expr,
+    holds: bool,
+) -> None:
     if isinstance(condition, Not) and condition.dtype.is_bool:
         _assume(env, condition.value, not holds)
     elif isinstance(condition, And if holds else Or):
@@ -387,7 +487,12 @@ def _assume(env: dict[Any, Interval], condition: Expr, holds: bool) -> None:
         env[condition] = (1, 0)
 
 
-def _at_most(env: dict[Any, Interval], lhs: Expr, rhs: Expr, slack: int) -> None:
+def _at_most(
+    env: dict[Any, Interval],
+    lhs: Expr,
+    rhs: Expr,
+    slack: int,
+) -> None:
     """Assume `lhs <= rhs + slack`; a min on the right or a max on the left says two things."""
     if isinstance(rhs, Min):
         _at_most(env, lhs, rhs.lhs, slack)
@@ -404,16 +509,28 @@ def _at_most(env: dict[Any, Interval], lhs: Expr, rhs: Expr, slack: int) -> None
             env[frozenset()] = (1, 0)
         return
     if len(form.terms) > 1:
-        key = frozenset(form.terms)
-        env[key] = _meet(env.get(key, ANY), (None, top))
-        flipped = frozenset((a, -c) for a, c in form.terms)
-        if flipped in env:
-            env[key] = _meet(env[key], _scale(env[flipped], -1))
-            del env[flipped]
+        _sum_at_most(env, form, top)
     for n, (atom, c) in enumerate(form.terms):
-        rest = _sum(form.terms[:n] + form.terms[n + 1 :], 0, env)[0]
-        if rest is None:
+        others = form.terms[:n] + form.terms[n + 1 :]
+        least, _ = _sum(others, 0, env)
+        if least is None:
             continue
-        room = top - rest
-        limit = (None, room // c) if c > 0 else (-(room // -c), None)
-        env[atom] = _meet(bounds(atom, env), limit)
+        room = top - least
+        limit: Interval = (None, room // c)
+        if c < 0:
+            limit = (-(room // -c), None)
+        env[atom] = _intersection(bounds(atom, env), limit)
+
+
+def _sum_at_most(
+    env: dict[Any, Interval],
+    form: Affine,
+    top: int,
+) -> None:
+    """Assume that the terms of `form` together are at most `top`."""
+    key = frozenset(form.terms)
+    found = _intersection(env.get(key, ANY), (None, top))
+    flipped = frozenset((a, -c) for a, c in form.terms)
+    if flipped in env:
+        found = _intersection(found, _scale(env.pop(flipped), -1))
+    env[key] = found

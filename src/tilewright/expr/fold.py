@@ -45,31 +45,43 @@ from tilewright.expr.nodes import (
 def wrap(value: int, dtype: DType) -> int:
     """`value` modulo 2**bits, in the range of the integer `dtype`."""
     value &= (1 << dtype.bits) - 1
-    return (
-        value - (1 << dtype.bits)
-        if dtype.kind == "int" and value >> (dtype.bits - 1)
-        else value
-    )
+    if dtype.kind == "int" and value >> (dtype.bits - 1):
+        return value - (1 << dtype.bits)
+    return value
 
 
 def truncated_div(a: int, b: int) -> int:
     """`a / b` rounded to zero; 0 if b is 0."""
     if b == 0:
         return 0
-    return a // b if (a < 0) == (b < 0) else -(-a // b)
+    if (a < 0) == (b < 0):
+        return a // b
+    return -(-a // b)
 
 
 def remainder(a: int, b: int) -> int:
     """What `truncated_div` leaves: it has the sign of a; 0 if b is 0."""
-    return 0 if b == 0 else a - truncated_div(a, b) * b
+    if b == 0:
+        return 0
+    return a - truncated_div(a, b) * b
 
 
-def _shift_left(a: int, n: int, bits: int) -> int:
+def _shift_left(
+    a: int,
+    n: int,
+    bits: int,
+) -> int:
     return a << n if 0 <= n < bits else 0
 
 
-def _shift_right(a: int, n: int, bits: int) -> int:
-    return a >> n if 0 <= n < bits else -(a < 0)
+def _shift_right(
+    a: int,
+    n: int,
+    bits: int,
+) -> int:
+    if 0 <= n < bits:
+        return a >> n
+    return -(a < 0)
 
 
 # Operands are in range; results are wrapped afterwards. Shifts also take the width.
@@ -115,34 +127,45 @@ def fold(e: Expr) -> Const | None:
     operands = e.children()
     if not operands or not all(isinstance(x, Const) for x in operands):
         return None
-    return (
-        compute(type(e), *operands)
-        if type(e) not in _BY_INTERPRETER
-        else _interpreted(e)
-    )
+    if type(e) not in _BY_INTERPRETER:
+        return compute(type(e), *operands)
+    return _interpreted(e)
 
 
 def compute(kind: type[Expr], *args: Any) -> Const | None:
     """`kind(*args)` as a constant, for a node class without fields of its own, on constants."""
     dtype: DType = args[0].type
+    value = args[0].value
     if len(args) == 2 and (dtype.is_int or dtype.is_bool):
-        a, b = args[0].value, args[1].value
-        if kind in COMPARE:
-            return Const(COMPARE[kind](a, b), bool_)
-        if dtype.is_bool:
-            return Const(LOGICAL[kind](a, b), dtype) if kind in LOGICAL else None
-        if kind in SHIFTS:
-            return Const(wrap(SHIFTS[kind](a, b, dtype.bits), dtype), dtype)
-        return Const(wrap(INTEGER[kind](a, b), dtype), dtype)
+        return _binary(kind, value, args[1].value, dtype)
     if kind is Neg and dtype.is_int:
-        return Const(wrap(-args[0].value, dtype), dtype)
+        return Const(wrap(-value, dtype), dtype)
     if kind is Not:
-        value = args[0].value
         return Const(not value if dtype.is_bool else wrap(~value, dtype), dtype)
     if kind is Select:
-        chosen: Const = args[1] if args[0].value else args[2]
+        chosen: Const = args[1] if value else args[2]
         return chosen
     return _interpreted(kind(*args))
+
+
+def _binary(
+    kind: type[Expr],
+    a: Any,
+    b: Any,
+    dtype: DType,
+) -> Const | None:
+    """`kind(a, b)` of two integers or bools of `dtype`."""
+    if kind in COMPARE:
+        return Const(COMPARE[kind](a, b), bool_)
+    if dtype.is_bool:
+        if kind in LOGICAL:
+            return Const(LOGICAL[kind](a, b), dtype)
+        return None
+    if kind in SHIFTS:
+        found = SHIFTS[kind](a, b, dtype.bits)
+    else:
+        found = INTEGER[kind](a, b)
+    return Const(wrap(found, dtype), dtype)
 
 
 def _interpreted(e: Expr) -> Const | None:

@@ -40,7 +40,8 @@ def _elementwise(f: Callable[[float], float]) -> Callable[..., Any]:
     def reference(x: Any) -> Any:
         import numpy as np
 
-        return np.vectorize(f, otypes=[np.float64])(x).astype(x.dtype)
+        elementwise = np.vectorize(f, otypes=[np.float64])
+        return elementwise(x).astype(x.dtype)
 
     return reference
 
@@ -50,7 +51,9 @@ def _gamma(x: float) -> float:
     try:
         return math.gamma(x)
     except ValueError:
-        return math.copysign(math.inf, x) if x == 0 else math.nan
+        if x == 0:
+            return math.copysign(math.inf, x)
+        return math.nan
     except OverflowError:
         return math.copysign(math.inf, x)
 
@@ -67,7 +70,9 @@ def _sigmoid(x: Any) -> Any:
     import numpy as np
 
     e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype)
+    positive = 1 / (1 + e)
+    negative = e / (1 + e)
+    return np.where(x >= 0, positive, negative).astype(x.dtype)
 
 
 def _pow(x: Any, y: Any) -> Any:
@@ -79,11 +84,17 @@ def _pow(x: Any, y: Any) -> Any:
     return np.power(x, powers).reshape(shape)
 
 
-def _fma(a: Any, b: Any, c: Any) -> Any:
+def _fma(
+    a: Any,
+    b: Any,
+    c: Any,
+) -> Any:
     import numpy as np
 
-    wide = {np.dtype("float32"): np.float64}.get(a.dtype, np.longdouble)
-    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+    is_single = a.dtype == np.float32
+    wide = np.float64 if is_single else np.longdouble
+    product = a.astype(wide) * b.astype(wide)
+    return (product + c.astype(wide)).astype(a.dtype)
 
 
 def _ldexp(x: Any, n: Any) -> Any:
@@ -96,7 +107,8 @@ def _entry(*args: Any) -> Any:
     import numpy as np
 
     *table, n = args
-    return np.choose(n & len(table) - 1, table).astype(table[0].dtype)
+    inside = n & len(table) - 1
+    return np.choose(inside, table).astype(table[0].dtype)
 
 
 def _popcount(x: Any) -> Any:
@@ -105,7 +117,8 @@ def _popcount(x: Any) -> Any:
     bits = 8 * x.dtype.itemsize
     unsigned = np.asarray(x).astype(f"uint{bits}")
     t = unsigned.dtype.type
-    return sum((unsigned >> t(n)) & t(1) for n in range(bits)).astype(x.dtype)
+    count = sum((unsigned >> t(n)) & t(1) for n in range(bits))
+    return count.astype(x.dtype)
 
 
 FUNCTIONS: dict[str, Function] = {

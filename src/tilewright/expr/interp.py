@@ -36,7 +36,11 @@ LoadFunction = Callable[[Buffer, tuple[Any, ...]], Any]
 Operation = Callable[..., Any]
 
 
-def evaluate(e: Expr, env: Mapping[Var, Any], load: LoadFunction | None = None) -> Any:
+def evaluate(
+    e: Expr,
+    env: Mapping[Var, Any],
+    load: LoadFunction | None = None,
+) -> Any:
     """The value of `e`, a NumPy scalar or array of its dtype.
 
     env: a value (anything NumPy takes) per variable; arrays broadcast against one another.
@@ -82,7 +86,8 @@ class _Evaluation:
                 raise ExecutionError(
                     f"{e.buffer.name} is read where no buffers are given"
                 )
-            return self.load(e.buffer, tuple(self.value(i) for i in e.index))
+            index = tuple(self.value(i) for i in e.index)
+            return self.load(e.buffer, index)
         if isinstance(e, Select):
             return self._select(e)
         children: Any = e.children()
@@ -93,7 +98,9 @@ class _Evaluation:
         if np.ndim(condition) == 0:
             return self.value(e.then if condition else e.otherwise)
         if not (_reads(e.then) or _reads(e.otherwise)):
-            return np.where(condition, self.value(e.then), self.value(e.otherwise))
+            then = self.value(e.then)
+            otherwise = self.value(e.otherwise)
+            return np.where(condition, then, otherwise)
         chosen = np.broadcast_to(condition, self.shape)
         result = np.empty(self.shape, e.dtype.numpy)
         for arm, mask in ((e.then, chosen), (e.otherwise, ~chosen)):
@@ -106,11 +113,9 @@ class _Evaluation:
 
         def lookup(var: Var) -> Any:
             whole = self.value(var)
-            return (
-                whole
-                if np.ndim(whole) == 0
-                else np.broadcast_to(whole, self.shape)[mask]
-            )
+            if np.ndim(whole) == 0:
+                return whole
+            return np.broadcast_to(whole, self.shape)[mask]
 
         return _Evaluation(lookup, (int(mask.sum()),), self.load)
 
@@ -131,23 +136,31 @@ def _wide_dtype(dtype: DType) -> Any:
     """The NumPy dtype in which operations on `dtype` are computed."""
     if dtype.is_float and dtype.bits < 32:
         return np.dtype(np.float32)
-    return np.dtype(np.int16) if dtype.is_sub_byte else dtype.numpy
+    if dtype.is_sub_byte:
+        return np.dtype(np.int16)
+    return dtype.numpy
 
 
 def _wide(x: Any, dtype: DType) -> Any:
     t = _wide_dtype(dtype)
-    return x if getattr(x, "dtype", None) == t else np.asarray(x).astype(t)[()]
+    if getattr(x, "dtype", None) == t:
+        return x
+    return np.asarray(x).astype(t)[()]
 
 
 def _narrow(x: Any, dtype: DType) -> Any:
     """A result in computing form as a value of `dtype`: rounded or wrapped once."""
     if dtype.is_int and dtype.is_sub_byte:
-        low = np.asarray(x).astype(np.int64) & ((1 << dtype.bits) - 1)
+        mask = (1 << dtype.bits) - 1
+        low = np.asarray(x).astype(np.int64) & mask
         if dtype.is_signed:
-            low = np.where(low >> (dtype.bits - 1) != 0, low - (1 << dtype.bits), low)
+            negative = low >> (dtype.bits - 1) != 0
+            low = np.where(negative, low - (1 << dtype.bits), low)
         return low.astype(dtype.numpy)[()]
     t = dtype.numpy
-    return x[()] if getattr(x, "dtype", None) == t else np.asarray(x).astype(t)[()]
+    if getattr(x, "dtype", None) == t:
+        return x[()]
+    return np.asarray(x).astype(t)[()]
 
 
 # -- integer division and shifts
@@ -158,32 +171,41 @@ def _by_zero_is_zero(f: Operation) -> Operation:
 
     def total(a: Any, b: Any) -> Any:
         zero = b == 0
-        return np.where(
-            zero, np.zeros_like(a), f(a, np.where(zero, np.ones_like(b), b))
-        )
+        divisor = np.where(zero, np.ones_like(b), b)
+        return np.where(zero, np.zeros_like(a), f(a, divisor))
 
     return total
 
 
 def _truncating(a: Any, b: Any) -> Any:
     q = np.floor_divide(a, b)
-    inexact = np.not_equal(q * b, a) & ((a < 0) != (b < 0))
+    negative = (a < 0) != (b < 0)
+    inexact = np.not_equal(q * b, a) & negative
     return q + inexact.astype(q.dtype)
 
 
-def _shift_left(a: Any, b: Any, bits: int) -> Any:
+def _shift_left(
+    a: Any,
+    b: Any,
+    bits: int,
+) -> Any:
     fits = (b >= 0) & (b < bits)
-    return np.where(
-        fits, np.left_shift(a, np.where(fits, b, np.zeros_like(b))), np.zeros_like(a)
-    )
+    amount = np.where(fits, b, np.zeros_like(b))
+    shifted = np.left_shift(a, amount)
+    return np.where(fits, shifted, np.zeros_like(a))
 
 
-def _shift_right(a: Any, b: Any, bits: int) -> Any:
+def _shift_right(
+    a: Any,
+    b: Any,
+    bits: int,
+) -> Any:
     fits = (b >= 0) & (b < bits)
-    emptied = np.where(a < 0, np.zeros_like(a) - np.ones_like(a), np.zeros_like(a))
-    return np.where(
-        fits, np.right_shift(a, np.where(fits, b, np.zeros_like(b))), emptied
-    )
+    amount = np.where(fits, b, np.zeros_like(b))
+    zero = np.zeros_like(a)
+    all_sign_bits = np.where(a < 0, zero - np.ones_like(a), zero)
+    shifted = np.right_shift(a, amount)
+    return np.where(fits, shifted, all_sign_bits)
 
 
 _INTEGER: Mapping[type[Expr], Operation] = {
@@ -224,7 +246,11 @@ _SHIFTS: Mapping[type[Expr], Callable[[Any, Any, int], Any]] = {
 # -- conversions
 
 
-def _cast(x: Any, source: DType, target: DType) -> Any:
+def _cast(
+    x: Any,
+    source: DType,
+    target: DType,
+) -> Any:
     wide = _wide(x, source)
     if target.is_bool:
         return np.not_equal(wide, 0)
@@ -239,37 +265,45 @@ def _cast(x: Any, source: DType, target: DType) -> Any:
 
 def _saturated(x: Any, target: DType) -> Any:
     """A float truncated into the range of an integer dtype; NaN gives 0."""
-    lo, hi = int(target.min), int(target.max)
+    lo = int(target.min)
+    hi = int(target.max)
     t = np.trunc(np.asarray(x, np.float64))
     inside = (t > lo) & (t < hi)
-    t_int = np.where(inside, t, 0).astype(_wide_dtype(target))
-    return np.where(
-        t >= hi, t_int.dtype.type(hi), np.where(t <= lo, t_int.dtype.type(lo), t_int)
-    )
+    found = np.where(inside, t, 0).astype(_wide_dtype(target))
+    kind = found.dtype.type
+    found = np.where(t <= lo, kind(lo), found)
+    return np.where(t >= hi, kind(hi), found)
 
 
-def _bitcast(x: Any, source: DType, target: DType) -> Any:
-    if source.is_sub_byte:
-        bits = x.astype(np.int16) if source.is_int else np.asarray(x).view(np.uint8)
-        low = np.asarray(bits).astype(np.int64) & ((1 << source.bits) - 1)
-        return (
-            _narrow(low, target)
-            if target.is_int
-            else low.astype(np.uint8).view(target.numpy)[()]
-        )
-    return np.asarray(x).astype(source.numpy).view(target.numpy)[()]
+def _bitcast(
+    x: Any,
+    source: DType,
+    target: DType,
+) -> Any:
+    if not source.is_sub_byte:
+        whole = np.asarray(x).astype(source.numpy)
+        return whole.view(target.numpy)[()]
+    if source.is_int:
+        bits = x.astype(np.int16)
+    else:
+        bits = np.asarray(x).view(np.uint8)
+    mask = (1 << source.bits) - 1
+    low = np.asarray(bits).astype(np.int64) & mask
+    if target.is_int:
+        return _narrow(low, target)
+    return low.astype(np.uint8).view(target.numpy)[()]
 
 
 def _call(name: str, source: DType) -> Operation:
+    reference = FUNCTIONS[name].reference
     if name != "popcount":
-        return FUNCTIONS[name].reference
+        return reference
     mask = (1 << source.bits) - 1
     unsigned = np.dtype(f"uint{max(8, source.bits)}")
 
     def popcount(x: Any) -> Any:
-        return FUNCTIONS[name].reference(
-            np.asarray(x).astype(unsigned) & unsigned.type(mask)
-        )
+        bits = np.asarray(x).astype(unsigned)
+        return reference(bits & unsigned.type(mask))
 
     return popcount
 
@@ -286,26 +320,44 @@ def operation(e: Expr) -> Operation:
     if isinstance(e, Bitcast):
         return _conversion(_bitcast, e.value.dtype, e.dtype)
     if isinstance(e, Call):
-        return _computed(_call(e.function, e.args[0].dtype), e.args[0].dtype, e.dtype)
+        source = e.args[0].dtype
+        return _computed(_call(e.function, source), source, e.dtype)
     operand = e.lhs.dtype if isinstance(e, Binary) else e.dtype
     return _node_operation(type(e), operand, e.dtype)
 
 
 @cache
-def _node_operation(kind: type[Expr], operand: DType, result: DType) -> Operation:
+def _node_operation(
+    kind: type[Expr],
+    operand: DType,
+    result: DType,
+) -> Operation:
     if kind in _SHIFTS:
-        shift, bits = _SHIFTS[kind], operand.bits
+        shift = _SHIFTS[kind]
+        bits = operand.bits
         return _computed(lambda a, b: shift(a, b, bits), operand, result)
     plain = _INTEGER.get(kind) if operand.is_int else None
     return _computed(plain or _PLAIN[kind], operand, result)
 
 
-def _computed(f: Operation, operand: DType, result: DType) -> Operation:
-    return lambda *args: _narrow(f(*(_wide(a, operand) for a in args)), result)
+def _computed(
+    f: Operation,
+    operand: DType,
+    result: DType,
+) -> Operation:
+    def compute(*args: Any) -> Any:
+        wide = [_wide(a, operand) for a in args]
+        return _narrow(f(*wide), result)
+
+    return compute
 
 
 @cache
-def _conversion(f: Operation, source: DType, target: DType) -> Operation:
+def _conversion(
+    f: Operation,
+    source: DType,
+    target: DType,
+) -> Operation:
     return lambda x: f(x, source, target)
 
 

@@ -21,7 +21,7 @@ Meaning, the same in the interpreter, the rules and every code generator:
   says of a kernel what `loops/analysis/overlap.py` states.
 * `Shl`/`Shr` by a negative amount or by at least the width give 0 (`Shr` of a negative number: -1).
   Shr is arithmetic on signed, logical on unsigned integers.
-* A `Load` under `Select` is evaluated only where its arm is chosen: that is how padding is said.
+* A `Load` under `Select` is evaluated only where its arm is chosen: this expresses padding.
 * An index that itself contains a `Load` is a checked read: out of range is an execution error.
 * `Cast` float -> int truncates and saturates (NaN gives 0), int -> int wraps, x -> bool is x != 0.
 """
@@ -220,7 +220,7 @@ class Min(Binary): ...
 class Overlap(Min):
     """The start `min(lhs, rhs)` of an overlapping tile; made by `split(..., tail="overlap")` alone.
 
-    What it promises of the kernel that it stands in is said in `loops/analysis/overlap.py`.
+    What it promises of the kernel that it stands in is stated in `loops/analysis/overlap.py`.
     """
 
 
@@ -290,7 +290,11 @@ class Not(Expr):
         return _bits(self, self.value.dtype, "integers or truth values")
 
 
-def _bits(e: Expr, dtype: DType, wanted: str) -> DType:
+def _bits(
+    e: Expr,
+    dtype: DType,
+    wanted: str,
+) -> DType:
     """`dtype`, where an operation on bits has a meaning for it."""
     if dtype.is_int or (dtype.is_bool and not isinstance(e, Shift)):
         return dtype
@@ -384,7 +388,11 @@ class Buffer:
     __slots__ = ("dtype", "name", "scope", "shape")
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: DType, scope: str = "global"
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DType,
+        scope: str = "global",
     ) -> None:
         self.name = name
         self.shape = tuple(shape)

@@ -46,7 +46,11 @@ WORDS: Final = frozenset(
 )
 
 
-def parse(text: str, names: Names, where: str = "expression") -> Expr:
+def parse(
+    text: str,
+    names: Names,
+    where: str = "expression",
+) -> Expr:
     """The expression of a text over `names`. Raises InputError (TW-SYNTAX) naming the column."""
     scanner = Scanner(text, where)
     found = expression(scanner, names)
@@ -59,7 +63,10 @@ def expression(s: Scanner, names: Names) -> Expr:
     return _infix(s, names, 0)
 
 
-def place(s: Scanner, names: Names) -> tuple[Buffer, tuple[Expr, ...]]:
+def place(
+    s: Scanner,
+    names: Names,
+) -> tuple[Buffer, tuple[Expr, ...]]:
     """`buffer[i, j]`."""
     word = s.next.text
     buffer = names.get(s.take("word", "a buffer"))
@@ -69,7 +76,11 @@ def place(s: Scanner, names: Names) -> tuple[Buffer, tuple[Expr, ...]]:
     return buffer, _index(s, names)
 
 
-def separated(s: Scanner, read: Callable[[], object], close: str) -> None:
+def separated(
+    s: Scanner,
+    read: Callable[[], object],
+    close: str,
+) -> None:
     """`read` as often as there are items before `close`, with commas between them."""
     while not s.accept(close):
         read()
@@ -77,7 +88,11 @@ def separated(s: Scanner, read: Callable[[], object], close: str) -> None:
             s.expect(",")
 
 
-def _infix(s: Scanner, names: Names, tightness: int) -> Expr:
+def _infix(
+    s: Scanner,
+    names: Names,
+    tightness: int,
+) -> Expr:
     left = _prefix(s, names)
     while s.next.kind == "mark" and s.next.text in _INFIX:
         kind, level = _INFIX[s.next.text]
@@ -88,14 +103,23 @@ def _infix(s: Scanner, names: Names, tightness: int) -> Expr:
     return left
 
 
-def _binary(s: Scanner, kind: type[Expr], left: Expr, right: Expr) -> Expr:
+def _binary(
+    s: Scanner,
+    kind: type[Expr],
+    left: Expr,
+    right: Expr,
+) -> Expr:
     signed = left.dtype.is_int and left.dtype.is_signed
     if kind is Sub and signed and isinstance(right, Const) and right.value.real > 0:
         return left + const(-int(right.value.real), right.type)
     return _made(s, kind, left, right)
 
 
-def _made(s: Scanner, kind: Callable[..., Expr], *parts: object) -> Expr:
+def _made(
+    s: Scanner,
+    kind: Callable[..., Expr],
+    *parts: object,
+) -> Expr:
     """A node; what has no meaning is an error of the text."""
     try:
         return kind(*parts)
@@ -114,14 +138,17 @@ def _prefix(s: Scanner, names: Names) -> Expr:
         inner = expression(s, names)
         s.expect(")")
         return inner
-    return _number(s, 1) if s.next.kind == "number" else _word(s, names)
+    if s.next.kind == "number":
+        return _number(s, 1)
+    return _word(s, names)
 
 
 def _number(s: Scanner, sign: int) -> Const:
     found = _NUMBER.fullmatch(s.next.text)
     if found is None:
         raise s.wrong("a number")
-    text, suffix = found[1], found[2]
+    text = found[1]
+    suffix = found[2]
     whole = text.isdigit()
     dtype = _dtype(s, suffix) if suffix else (INDEX if whole else dtypes.float32)
     s.position += 1
@@ -155,7 +182,11 @@ def _word(s: Scanner, names: Names) -> Expr:
     return _called(s, names, word)
 
 
-def _called(s: Scanner, names: Names, word: str) -> Expr:
+def _called(
+    s: Scanner,
+    names: Names,
+    word: str,
+) -> Expr:
     """What follows `word(`."""
     if word == "bitcast":
         dtype = _dtype(s, s.take("word"))
@@ -167,12 +198,17 @@ def _called(s: Scanner, names: Names, word: str) -> Expr:
     if word in _CALLED:
         return _made(s, _CALLED[word], *_arguments(s, names, 2))
     if word in FUNCTIONS:
-        return _made(s, Call, word, _arguments(s, names, FUNCTIONS[word].arity))
+        arguments = _arguments(s, names, FUNCTIONS[word].arity)
+        return _made(s, Call, word, arguments)
     (value,) = _arguments(s, names, 1)
     return _made(s, Cast, value, TYPES[word])
 
 
-def _arguments(s: Scanner, names: Names, count: int) -> tuple[Expr, ...]:
+def _arguments(
+    s: Scanner,
+    names: Names,
+    count: int,
+) -> tuple[Expr, ...]:
     found: list[Expr] = []
     separated(s, lambda: found.append(expression(s, names)), ")")
     if len(found) != count:

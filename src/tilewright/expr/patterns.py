@@ -67,7 +67,11 @@ class Hole(Var, intern=False):
     kind: HoleKind
 
 
-def holes(names: str, sort: DType, kind: HoleKind = "any") -> tuple[Hole, ...]:
+def holes(
+    names: str,
+    sort: DType,
+    kind: HoleKind = "any",
+) -> tuple[Hole, ...]:
     """One hole per word of `names`."""
     return tuple(Hole(name, sort, kind) for name in names.split())
 
@@ -152,14 +156,22 @@ class ExprFamily:
         "FALSE": Const(False, BOOL),
     }
 
-    def hole(self, pattern: Node, at: str) -> list[str] | None:
+    def hole(
+        self,
+        pattern: Node,
+        at: str,
+    ) -> list[str] | None:
         """See `ir.rewrite.Family`."""
         if not isinstance(pattern, Hole):
             return None
         tests = {"any": [], "const": [f"{at}.__class__ is Const"]}
         return tests.get(pattern.kind, [f"{at}.__class__ is not Const"])
 
-    def literal(self, pattern: Node, at: str) -> list[str] | None:
+    def literal(
+        self,
+        pattern: Node,
+        at: str,
+    ) -> list[str] | None:
         """See `ir.rewrite.Family`. Floats are compared by bits: -0.0 is not 0.0."""
         if not isinstance(pattern, Const):
             return None
@@ -192,7 +204,11 @@ class ExprFamily:
             isinstance(p, Expr) and p.dtype is IDX for p, _ in places
         )
 
-    def guard(self, condition: Node, places: Mapping[Node, str]) -> str:
+    def guard(
+        self,
+        condition: Node,
+        places: Mapping[Node, str],
+    ) -> str:
         """See `ir.rewrite.Family`. Guards compute with unbounded integers."""
         if isinstance(condition, Hole):
             return f"{places[condition]}.value"
@@ -202,7 +218,9 @@ class ExprFamily:
         return _GUARDS[type(condition)].format(*operands)  # type: ignore[index]
 
     def build(
-        self, template: Node, places: Mapping[Node, str]
+        self,
+        template: Node,
+        places: Mapping[Node, str],
     ) -> tuple[list[Step], str] | None:
         """See `ir.rewrite.Family`. A term over constants only is computed when the rule fires."""
         if isinstance(template, Const):
@@ -224,7 +242,11 @@ class ExprFamily:
             ], f"Const({name}, INDEX)"
         return [], self._computed(template, places)
 
-    def _literal(self, template: Const, places: Mapping[Node, str]) -> str:
+    def _literal(
+        self,
+        template: Const,
+        places: Mapping[Node, str],
+    ) -> str:
         if (
             template.type is INT
             and isinstance(template.value, int)
@@ -233,7 +255,11 @@ class ExprFamily:
             return f"wrap({template.value}, {_type_of(template, places)})"
         return repr(template.value)
 
-    def _computed(self, template: Expr, places: Mapping[Node, str]) -> str:
+    def _computed(
+        self,
+        template: Expr,
+        places: Mapping[Node, str],
+    ) -> str:
         if template in places:
             return places[template]
         if isinstance(template, Const):

@@ -116,11 +116,16 @@ def _pieces(e: Node, tightness: int) -> list[Piece]:
     if isinstance(e, Add) and isinstance(e.rhs, Const) and e.dtype.is_int:
         # `x + (-1)` is written `x - 1`, which equals it.
         if isinstance(e.rhs.value, int) and e.rhs.value < 0:
-            return _pieces(Sub(e.lhs, Const(-e.rhs.value, e.rhs.type)), tightness)
+            positive = Const(-e.rhs.value, e.rhs.type)
+            return _pieces(Sub(e.lhs, positive), tightness)
     if isinstance(e, Binary) and type(e) in INFIX:
         word, own = INFIX[type(e)]
         left = own + 1 if own == _COMPARE else own
-        body: list[Piece] = [(e.lhs, left), f" {word} ", (e.rhs, own + 1)]
+        body: list[Piece] = [
+            (e.lhs, left),
+            f" {word} ",
+            (e.rhs, own + 1),
+        ]
         return ["(", *body, ")"] if own < tightness else body
     match e:
         case Const():
@@ -130,9 +135,9 @@ def _pieces(e: Node, tightness: int) -> list[Piece]:
         case Neg() | Not():
             # -(3) is a negation; -3 is a constant.
             bare = isinstance(e.value, Const)
-            inner: list[Piece] = (
-                ["(", (e.value, 0), ")"] if bare else [(e.value, _UNARY)]
-            )
+            inner: list[Piece] = [(e.value, _UNARY)]
+            if bare:
+                inner = ["(", (e.value, 0), ")"]
             return [PREFIX[type(e)], *inner]
         case Binary():
             return [f"{CALLED[type(e)]}(", *_list((e.lhs, e.rhs)), ")"]

@@ -41,7 +41,10 @@ _OPERATORS = {t: row for t, row in INFIX.items() if t not in _CALLED}
 # -- to text
 
 
-def show(e: Expr, names: Mapping[Node, str] | None = None) -> str:
+def show(
+    e: Expr,
+    names: Mapping[Node, str] | None = None,
+) -> str:
     """Python text whose value is `e`; `names` are the words for subexpressions and variables.
 
     Raises UnsupportedError if sharing makes the text too long.
@@ -106,7 +109,11 @@ class _Writer:
         return f"{lhs} {word} {rhs}", own
 
     def _pair(
-        self, a: Expr, b: Expr, both: bool = True, tight: tuple[int, int] = (0, 0)
+        self,
+        a: Expr,
+        b: Expr,
+        both: bool = True,
+        tight: tuple[int, int] = (0, 0),
     ) -> tuple[str, str]:
         """Two operands of one dtype: a constant is a number where the other tells the dtype."""
         if isinstance(b, Const) and a.dtype is b.type:
@@ -141,12 +148,19 @@ def _typed(f: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Any]:
                 f"{a!r} and {b!r} are both numbers",
                 hint="one of them has to be an expression, which says the dtype",
             )
-        return f(as_expr(a, known.dtype), as_expr(b, known.dtype))
+        return f(
+            as_expr(a, known.dtype),
+            as_expr(b, known.dtype),
+        )
 
     return apply
 
 
-def select(condition: Expr, then: Any, otherwise: Any) -> Expr:
+def select(
+    condition: Expr,
+    then: Any,
+    otherwise: Any,
+) -> Expr:
     """`then` where the condition holds, else `otherwise`; one of the two may be a number."""
     return _typed(lambda a, b: n.Select(condition, a, b))(then, otherwise)  # type: ignore[no-any-return]
 
@@ -154,7 +168,9 @@ def select(condition: Expr, then: Any, otherwise: Any) -> Expr:
 def cast(value: Expr, dtype: Any) -> Expr:
     """`value` converted to a dtype; itself if it has it."""
     to = dtypes.dtype_of(dtype)
-    return value if value.dtype is to else n.Cast(value, to)
+    if value.dtype is to:
+        return value
+    return n.Cast(value, to)
 
 
 def _call(name: str) -> Callable[..., Expr]:
@@ -177,7 +193,7 @@ FUNCTION_NAMES: Mapping[str, Callable[..., Any]] = {
 
 
 def scope() -> dict[str, Any]:
-    """Every name that `show` may write, apart from buffers and variables."""
+    """Every name that `show` may write, except buffers and variables."""
     types = {dtype_name(t): t for t in dtypes.ALL}
     return {**types, **FUNCTION_NAMES, "inf": float("inf"), "nan": float("nan")}
 
@@ -277,4 +293,9 @@ def _refusal(
     where: str = "printed form",
     hint: str = "write it as show() prints it",
 ) -> InputError:
-    return InputError(message, code="TW-SYNTAX", where=where, hint=hint)
+    return InputError(
+        message,
+        code="TW-SYNTAX",
+        where=where,
+        hint=hint,
+    )

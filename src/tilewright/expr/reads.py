@@ -23,7 +23,9 @@ class Read:
 
 
 def reads(
-    roots: tuple[Expr, ...], env: Env, guards: tuple[Guard, ...] = ()
+    roots: tuple[Expr, ...],
+    env: Env,
+    guards: tuple[Guard, ...] = (),
 ) -> Iterator[Read]:
     """Every load below `roots`, once per set of conditions around it, inner loads first."""
     seen: set[tuple[Expr, tuple[Guard, ...]]] = set()

@@ -56,9 +56,16 @@ class Near:
     value: Any
     error: Any = 0.0
 
-    def at(self, mask: Any, shape: tuple[int, ...]) -> Near:
+    def at(
+        self,
+        mask: Any,
+        shape: tuple[int, ...],
+    ) -> Near:
         """Those where `mask` holds, in one dimension."""
-        return Near(_chosen(self.value, mask, shape), _chosen(self.error, mask, shape))
+        return Near(
+            _chosen(self.value, mask, shape),
+            _chosen(self.error, mask, shape),
+        )
 
 
 LoadNear = Callable[[Buffer, tuple[Any, ...]], Near]
@@ -81,11 +88,19 @@ def format_of(dtype: DType) -> Format:
 
     info = ml_dtypes.finfo(dtype.numpy)
     unit = float(info.eps)
-    return Format(unit, float(info.smallest_subnormal), float(info.max), 2 / unit)
+    return Format(
+        unit,
+        float(info.smallest_subnormal),
+        float(info.max),
+        2 / unit,
+    )
 
 
 def near(
-    e: Expr, env: Mapping[Var, Near], load: LoadNear | None = None, scale: float = 1.0
+    e: Expr,
+    env: Mapping[Var, Near],
+    load: LoadNear | None = None,
+    scale: float = 1.0,
 ) -> Near:
     """The value of `e` with its bound.
 
@@ -108,7 +123,10 @@ class _Evaluation:
         load: LoadNear | None,
         scale: float,
     ) -> None:
-        self.lookup, self.shape, self.load, self.scale = lookup, shape, load, scale
+        self.lookup = lookup
+        self.shape = shape
+        self.load = load
+        self.scale = scale
         self.done: dict[Expr, Near] = {}
 
     def near(self, e: Expr) -> Near:
@@ -146,66 +164,93 @@ class _Evaluation:
             raise ExecutionError(f"{e.buffer.name} is read where no buffers are given")
         index = [self.near(i) for i in e.index]
         found = self.load(e.buffer, tuple(i.value for i in index))
-        unsure = _any_of(*(i.error for i in index))
-        return (
-            found
-            if unsure is None
-            else Near(found.value, np.where(unsure, np.inf, found.error))
-        )
+        unsure = _any_of(*index)
+        if unsure is None:
+            return found
+        error = np.where(unsure, np.inf, found.error)
+        return Near(found.value, error)
 
     def _select(self, e: Select) -> Near:
         condition = self.near(e.condition)
-        if (
-            np.ndim(condition.value) == 0
-            and np.ndim(condition.error) == 0
-            and not condition.error
-        ):
+        scalar = np.ndim(condition.value) == 0 and np.ndim(condition.error) == 0
+        if scalar and not condition.error:
             return self.near(e.then if condition.value else e.otherwise)
         if not (_reads(e.then) or _reads(e.otherwise)):
-            return _either(condition, self.near(e.then), self.near(e.otherwise))
+            then = self.near(e.then)
+            otherwise = self.near(e.otherwise)
+            return _either(condition, then, otherwise)
         chosen = np.broadcast_to(condition.value, self.shape)
-        value = np.empty(self.shape, np.float64 if e.dtype.is_float else e.dtype.numpy)
+        kind = np.float64 if e.dtype.is_float else e.dtype.numpy
+        value = np.empty(self.shape, kind)
         error = np.zeros(self.shape)
         for arm, mask in ((e.then, chosen), (e.otherwise, ~chosen)):
             if mask.any():
                 part = self._at(mask).near(arm)
-                value[mask], error[mask] = part.value, part.error
+                value[mask] = part.value
+                error[mask] = part.error
         # What the other arm reads may not be there: nothing is known.
-        error[np.broadcast_to(np.asarray(condition.error) > 0, self.shape)] = np.inf
-        return Near(value, error if error.any() else 0.0)
+        unsure = np.broadcast_to(_unsure(condition), self.shape)
+        error[unsure] = np.inf
+        return Near(value, _or_zero(error))
 
     def _at(self, mask: Any) -> _Evaluation:
         def lookup(var: Var) -> Near | None:
             return self.near(var).at(mask, self.shape)
 
-        return _Evaluation(lookup, (int(mask.sum()),), self.load, self.scale)
+        return _Evaluation(
+            lookup,
+            (int(mask.sum()),),
+            self.load,
+            self.scale,
+        )
 
 
 def _reads(e: Expr) -> bool:
     return any(isinstance(n, Load) for n in postorder(e))
 
 
-def _chosen(x: Any, mask: Any, shape: tuple[int, ...]) -> Any:
-    return x if np.ndim(x) == 0 else np.broadcast_to(x, shape)[mask]
+def _chosen(
+    x: Any,
+    mask: Any,
+    shape: tuple[int, ...],
+) -> Any:
+    if np.ndim(x) == 0:
+        return x
+    return np.broadcast_to(x, shape)[mask]
 
 
-def _any_of(*errors: Any) -> Any:
+def _unsure(x: Near) -> Any:
+    """Where a bound is not 0."""
+    return np.asarray(x.error) > 0
+
+
+def _or_zero(error: Any) -> Any:
+    """A bound, as the number 0 where it is 0 throughout."""
+    return error if np.any(error) else 0.0
+
+
+def _any_of(*values: Near) -> Any:
     """Where some bound is not 0; None for nowhere."""
     found = None
-    for e in errors:
-        if np.any(e):
-            found = np.asarray(e) > 0 if found is None else found | (np.asarray(e) > 0)
+    for x in values:
+        if np.any(x.error):
+            unsure = _unsure(x)
+            found = unsure if found is None else found | unsure
     return found
 
 
-def _either(condition: Near, then: Near, otherwise: Near) -> Near:
+def _either(
+    condition: Near,
+    then: Near,
+    otherwise: Near,
+) -> Near:
     value = np.where(condition.value, then.value, otherwise.value)
     error = np.where(condition.value, then.error, otherwise.error)
     if np.any(condition.error):
-        apart = np.abs(_real(then.value) - _real(otherwise.value))
-        both = apart + np.maximum(then.error, otherwise.error)
-        error = np.where(np.asarray(condition.error) > 0, _known(both, value), error)
-    return Near(value, error if np.any(error) else 0.0)
+        distance = np.abs(_real(then.value) - _real(otherwise.value))
+        both = distance + np.maximum(then.error, otherwise.error)
+        error = np.where(_unsure(condition), _known(both, value), error)
+    return Near(value, _or_zero(error))
 
 
 def _real(x: Any) -> Any:
@@ -214,9 +259,9 @@ def _real(x: Any) -> Any:
 
 def _known(error: Any, value: Any) -> Any:
     """A bound that is not a number says nothing, unless the value is certainly infinite or NaN."""
-    return np.where(
-        np.isnan(error), np.where(np.isfinite(_real(value)), np.inf, 0.0), error
-    )
+    finite = np.isfinite(_real(value))
+    unknown = np.where(finite, np.inf, 0.0)
+    return np.where(np.isnan(error), unknown, error)
 
 
 def steps(value: Any) -> Any:
@@ -225,7 +270,11 @@ def steps(value: Any) -> Any:
 
 
 def rounded(
-    value: Any, error: Any, dtype: DType, units: float = 1.0, exact: Any = False
+    value: Any,
+    error: Any,
+    dtype: DType,
+    units: float = 1.0,
+    exact: Any = False,
 ) -> Near:
     """A result in float64 as an operation of `dtype` gives it, so many units off.
 
@@ -234,48 +283,81 @@ def rounded(
     """
     f = format_of(dtype)
     size = np.abs(value)
-    added = np.where(np.isfinite(size), size * (f.unit * units) + f.least * units, 0.0)
+    finite = np.isfinite(size)
+    rounding = size * (f.unit * units) + f.least * units
+    added = np.where(finite, rounding, 0.0)
     if exact:
-        added = np.where(steps(value) & (size <= f.whole / STEPS), 0.0, added)
-    error = np.where(
-        np.isfinite(size), error + added, _known(np.asarray(error, float), value)
-    )
-    over = np.isfinite(size) & (size + error > f.most)
+        held = steps(value) & (size <= f.whole / STEPS)
+        added = np.where(held, 0.0, added)
+    infinite = _known(np.asarray(error, float), value)
+    error = np.where(finite, error + added, infinite)
+    over = finite & (size + error > f.most)
     if np.any(over):
         certain = size - error > f.most * (1 + f.unit)
-        value = np.where(over & certain, np.copysign(np.inf, value), value)
-        error = np.where(over, np.where(certain, 0.0, np.inf), error)
-    return Near(value, error if np.any(error) else 0.0)
+        overflow = np.copysign(np.inf, value)
+        value = np.where(over & certain, overflow, value)
+        beyond = np.where(certain, 0.0, np.inf)
+        error = np.where(over, beyond, error)
+    return Near(value, _or_zero(error))
 
 
 # -- operations on floats: a bound from operands' values and bounds
 
 
-def _added(x: Near, y: Near, value: Any) -> Any:
-    return np.where(np.isfinite(value), np.asarray(x.error) + y.error, 0.0)
+def _added(
+    x: Near,
+    y: Near,
+    value: Any,
+) -> Any:
+    error = np.asarray(x.error) + y.error
+    return np.where(np.isfinite(value), error, 0.0)
 
 
-def _multiplied(x: Near, y: Near, value: Any) -> Any:
-    a, b = np.abs(x.value), np.abs(y.value)
+def _may_be_zero(x: Near) -> Any:
+    """Where a value that is not certain may be 0, or of either sign."""
+    return (np.abs(x.value) <= x.error) & _unsure(x)
+
+
+def _multiplied(
+    x: Near,
+    y: Near,
+    value: Any,
+) -> Any:
+    a = np.abs(x.value)
+    b = np.abs(y.value)
     error = a * y.error + b * x.error + np.asarray(x.error) * y.error
-    signs = ((a <= x.error) & (np.asarray(x.error) > 0)) | (
-        (b <= y.error) & (np.asarray(y.error) > 0)
-    )
-    return np.where(np.isfinite(value), error, np.where(signs, np.inf, 0.0))
+    signs = _may_be_zero(x) | _may_be_zero(y)
+    beyond = np.where(signs, np.inf, 0.0)
+    return np.where(np.isfinite(value), error, beyond)
 
 
-def _divided(x: Near, y: Near, value: Any) -> Any:
-    a, b = np.abs(x.value), np.abs(y.value)
-    error = (np.asarray(x.error) + a / b * y.error) / (b - y.error)
+def _divided(
+    x: Near,
+    y: Near,
+    value: Any,
+) -> Any:
+    a = np.abs(x.value)
+    b = np.abs(y.value)
+    numerator = np.asarray(x.error) + a / b * y.error
+    error = numerator / (b - y.error)
     error = np.where(np.isfinite(value), error, 0.0)
-    return np.where((b <= y.error) & (np.asarray(y.error) > 0), np.inf, error)
+    return np.where(_may_be_zero(y), np.inf, error)
 
 
-def _larger(x: Near, y: Near, value: Any) -> Any:
-    return np.where(np.isfinite(value), np.maximum(x.error, y.error), 0.0)
+def _larger(
+    x: Near,
+    y: Near,
+    value: Any,
+) -> Any:
+    error = np.maximum(x.error, y.error)
+    return np.where(np.isfinite(value), error, 0.0)
 
 
-def _floored(x: Near, y: Near, value: Any) -> Any:
+def _floored(
+    x: Near,
+    y: Near,
+    value: Any,
+) -> Any:
     """Of a quotient rounded down: none, unless another integer is near."""
     quotient = np.asarray(x.value / y.value)
     error = _divided(x, y, quotient)
@@ -283,9 +365,15 @@ def _floored(x: Near, y: Near, value: Any) -> Any:
     return np.where(jumps & (error > 0), np.inf, 0.0)
 
 
-def _remainder(x: Near, y: Near, value: Any) -> Any:
-    moved = np.asarray(x.error) + np.abs(np.floor(x.value / y.value)) * y.error
-    return np.where(_floored(x, y, value) > 0, np.inf, _known(moved, value))
+def _remainder(
+    x: Near,
+    y: Near,
+    value: Any,
+) -> Any:
+    quotient = np.abs(np.floor(x.value / y.value))
+    moved = np.asarray(x.error) + quotient * y.error
+    jumps = _floored(x, y, value) > 0
+    return np.where(jumps, np.inf, _known(moved, value))
 
 
 _FLOATS: Final[
@@ -311,19 +399,23 @@ _INTEGERS: Final[Mapping[type[Expr], Callable[[Near, Near, Any], Any]]] = {
 }
 
 
-def _operation(e: Expr, args: list[Near], scale: float) -> Near:
+def _operation(
+    e: Expr,
+    args: list[Near],
+    scale: float,
+) -> Near:
     if isinstance(e, Compare):
         return _compared(e, *args)
+    values = [a.value for a in args]
     if isinstance(e, Binary) and e.dtype.is_float:
         bound, units, exact = _FLOATS[type(e)]
-        value = _in_float64(type(e))(*(a.value for a in args))
-        return rounded(
-            value, bound(args[0], args[1], value), e.dtype, units * scale, exact
-        )
+        value = _in_float64(type(e))(*values)
+        error = bound(args[0], args[1], value)
+        return rounded(value, error, e.dtype, units * scale, exact)
     if isinstance(e, nodes.Neg) and e.dtype.is_float:
         return Near(-args[0].value, args[0].error)
-    value = operation(e)(*(a.value for a in args))
-    unsure = _any_of(*(a.error for a in args))
+    value = operation(e)(*values)
+    unsure = _any_of(*args)
     if unsure is None:
         return Near(value)
     if len(args) == 1:
@@ -337,27 +429,37 @@ def _operation(e: Expr, args: list[Near], scale: float) -> Near:
     return Near(value, rule(x, y, _real(value)))
 
 
-def _logical(e: Expr, x: Near, y: Near) -> Any:
+def _logical(
+    e: Expr,
+    x: Near,
+    y: Near,
+) -> Any:
     error = np.maximum(x.error, y.error)
     if isinstance(e, nodes.Xor):
         return error
     decisive = isinstance(e, nodes.Or)
-    settled = ((x.value == decisive) & (np.asarray(x.error) == 0)) | (
-        (y.value == decisive) & (np.asarray(y.error) == 0)
-    )
+    settled: Any = False
+    for operand in (x, y):
+        certain = np.asarray(operand.error) == 0
+        settled = settled | ((operand.value == decisive) & certain)
     return np.where(settled, 0.0, error)
 
 
-def _compared(e: Compare, x: Near, y: Near) -> Near:
+def _compared(
+    e: Compare,
+    x: Near,
+    y: Near,
+) -> Near:
     kind = type(e)
     if e.lhs.dtype.is_float:
         value = _in_float64(kind)(x.value, y.value)
     else:
         value = operation(e)(x.value, y.value)
-    if _any_of(x.error, y.error) is None:
+    if _any_of(x, y) is None:
         return Near(value)
     slack = np.asarray(x.error) + y.error
-    close = (np.abs(_real(x.value) - _real(y.value)) <= slack) & (slack > 0)
+    distance = np.abs(_real(x.value) - _real(y.value))
+    close = (distance <= slack) & (slack > 0)
     return Near(value, np.where(close, 1.0, 0.0))
 
 
@@ -370,11 +472,17 @@ def _in_float64(kind: type[Expr]) -> Callable[..., Any]:
 # -- functions and conversions
 
 
-def _call(e: Call, args: list[Near], scale: float) -> Near:
+def _call(
+    e: Call,
+    args: list[Near],
+    scale: float,
+) -> Near:
     if not e.args[0].dtype.is_float:
         value = operation(e)(*(a.value for a in args))
-        unsure = _any_of(*(a.error for a in args))
-        return Near(value, 0.0 if unsure is None else np.where(unsure, np.inf, 0.0))
+        unsure = _any_of(*args)
+        if unsure is None:
+            return Near(value)
+        return Near(value, np.where(unsure, np.inf, 0.0))
     f = FUNCTIONS[e.function].reference
     values = [np.asarray(a.value) for a in args]
     value = f(*values)
@@ -383,29 +491,41 @@ def _call(e: Call, args: list[Near], scale: float) -> Near:
         if np.any(a.error):
             error = error + _moved(f, values, n, a.error, value)
     if not e.dtype.is_float:
-        return Near(
-            value, np.where(np.isinf(error), 1.0, 0.0) if np.any(error) else 0.0
-        )
+        if not np.any(error):
+            return Near(value)
+        return Near(value, np.where(np.isinf(error), 1.0, 0.0))
     if e.function in _EXACT:
         return Near(value, error)
     return rounded(value, error, e.dtype, FUNCTION * scale)
 
 
 def _moved(
-    f: Callable[..., Any], values: list[Any], n: int, error: Any, value: Any
+    f: Callable[..., Any],
+    values: list[Any],
+    n: int,
+    error: Any,
+    value: Any,
 ) -> Any:
     """How far `f` goes where its n-th argument goes as far as its bound."""
     most: Any = 0.0
-    finite = np.where(np.isfinite(error), error, 0.0)
-    for sign in (-1, 1):
-        there = [v + sign * finite if k == n else v for k, v in enumerate(values)]
-        result = _real(f(*there))
-        same = (result == value) | (np.isnan(result) & np.isnan(value))
-        most = np.maximum(most, np.where(same, 0.0, np.abs(result - value)))
-    return np.where(np.isnan(most) | np.isinf(error), np.inf, most)
+    reach = np.where(np.isfinite(error), error, 0.0)
+    for moved in (values[n] - reach, values[n] + reach):
+        operands = [*values[:n], moved, *values[n + 1 :]]
+        result = _real(f(*operands))
+        both_nan = np.isnan(result) & np.isnan(value)
+        same = (result == value) | both_nan
+        distance = np.where(same, 0.0, np.abs(result - value))
+        most = np.maximum(most, distance)
+    unknown = np.isnan(most) | np.isinf(error)
+    return np.where(unknown, np.inf, most)
 
 
-def _cast(x: Near, source: DType, target: DType, scale: float) -> Near:
+def _cast(
+    x: Near,
+    source: DType,
+    target: DType,
+    scale: float,
+) -> Near:
     if target.is_float:
         value = _real(x.value)
         if source.is_float and format_of(source).unit >= format_of(target).unit:
@@ -417,21 +537,29 @@ def _cast(x: Near, source: DType, target: DType, scale: float) -> Near:
     if not np.any(x.error):
         return Near(value)
     if target.is_bool:
-        close = (np.abs(_real(x.value)) <= x.error) & (np.asarray(x.error) > 0)
+        size = np.abs(_real(x.value))
+        close = (size <= x.error) & _unsure(x)
         return Near(value, np.where(close, 1.0, 0.0))
     if not source.is_float:
         return Near(value, x.error)
-    ends = [_real(convert(x.value + s * np.asarray(x.error))) for s in (-1, 1)]
-    error = np.maximum(*(np.abs(end - _real(value)) for end in ends))
-    return Near(value, np.where(np.isinf(x.error), np.inf, error))
+    reach = np.asarray(x.error)
+    lowest = _real(convert(x.value - reach))
+    highest = _real(convert(x.value + reach))
+    error = np.maximum(
+        np.abs(lowest - _real(value)),
+        np.abs(highest - _real(value)),
+    )
+    error = np.where(np.isinf(x.error), np.inf, error)
+    return Near(value, error)
 
 
 def _bitcast(x: Near, e: Bitcast) -> Near:
     source = e.value.dtype
-    value = operation(e)(np.asarray(x.value).astype(source.numpy)[()])
-    value = np.float64(value) if e.dtype.is_float and np.ndim(value) == 0 else value
+    operand = np.asarray(x.value).astype(source.numpy)[()]
+    value = operation(e)(operand)
+    if e.dtype.is_float and np.ndim(value) == 0:
+        value = np.float64(value)
     value = _real(value) if e.dtype.is_float else value
-    return Near(
-        value,
-        np.where(np.asarray(x.error) > 0, np.inf, 0.0) if np.any(x.error) else 0.0,
-    )
+    if not np.any(x.error):
+        return Near(value)
+    return Near(value, np.where(_unsure(x), np.inf, 0.0))

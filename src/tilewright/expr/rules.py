@@ -58,7 +58,9 @@ e, f = holes("e f", ANY, "const")
 fx, fy = holes("x y", FLOAT)
 (ft,) = holes("t", FLOAT, "term")
 (fc,) = holes("c", FLOAT, "const")
-TRUE, FALSE, ZERO = const(True, BOOL), const(False, BOOL), const(0, INT)
+TRUE = const(True, BOOL)
+FALSE = const(False, BOOL)
+ZERO = const(0, INT)
 
 _BINARY: tuple[type[Binary], ...] = (
     Add, Sub, Mul, Div, FloorDiv, Mod, Rem, Min, Max, And, Or, Xor, Shl, Shr, Lt, Le, Eq, Ne,
@@ -68,7 +70,10 @@ _WITH_DATA: tuple[type[Expr], ...] = (Call, Cast, Bitcast)
 _TABLE = "expr.fold is the interpreter itself, or compared with it"
 
 
-def _fold(kind: type[Expr], left: Expr | type[Expr]) -> Rule:
+def _fold(
+    kind: type[Expr],
+    left: Expr | type[Expr],
+) -> Rule:
     return Rule(f"fold-{kind.__name__.lower()}", left, fold, reason=_TABLE)
 
 
@@ -82,7 +87,7 @@ FOLD = RuleSet(
     FAMILY,
 )
 
-# Two terms of a sum become one; also applied to terms that stand apart.
+# Two terms of a sum become one; also applied to terms that are not neighbors.
 PAIRS = RuleSet(
     "pairs",
     (
@@ -94,14 +99,17 @@ PAIRS = RuleSet(
         Rule("sub-mul-mul", x * c - x * d, x * (c - d)),
         Rule("sub-mul-self", x * c - x, x * (c - 1)),
         Rule("sub-self-mul", x - x * c, x * (1 - c)),
-        # A quotient and its remainder make the whole: split and flattened indices meet here.
-        Rule("div-mod", (i // a) * b + i % a, i, when=[a.eq(b), a.ne(0)]),
-        Rule("div-mod-scaled", (i // a) * b + (i % a) * m, i * m, when=[a.ne(0), b.eq(a * m)]),
+        # A quotient and its remainder make the whole: split indices are joined again here.
+        Rule("div-mod", (i // a) * b + i % a, i,
+             when=[a.eq(b), a.ne(0)]),
+        Rule("div-mod-scaled", (i // a) * b + (i % a) * m, i * m,
+             when=[a.ne(0), b.eq(a * m)]),
         Rule("div-mod-part", (i // a) * b + (i // m) % b, i // m,
              when=[m > 0, b > 0, a.eq(b * m)]),
         Rule("div-mod-part-scaled", (i // a) * b + ((i // m) % n) * h, (i // m) * h,
              when=[m > 0, n > 0, a.eq(n * m), b.eq(n * h)]),
-        Rule("sub-div", i - (i // a) * b, i % a, when=[a.eq(b), a.ne(0)]),
+        Rule("sub-div", i - (i // a) * b, i % a,
+             when=[a.eq(b), a.ne(0)]),
     ),
     FAMILY,
 )  # fmt: skip
@@ -175,11 +183,14 @@ QUOTIENT = RuleSet(
         Rule("mod-one", x % 1, ZERO),
         Rule("mod-by-zero", x % 0, ZERO),
         Rule("mod-of-zero", ZERO % x, ZERO),
-        Rule("div-mul", (i * a) // b, i * (a // b), when=[b.ne(0), divides(b, a)]),
+        Rule("div-mul", (i * a) // b, i * (a // b),
+             when=[b.ne(0), divides(b, a)]),
         Rule("div-mul-part", (i * a) // b, i // (b // a),
              when=[a > 0, b.ne(0), divides(a, b)]),
-        Rule("div-div", (i // a) // b, i // (a * b), when=[a > 0, b > 0]),
-        Rule("div-mod-zero", (i % a) // b, const(0, IDX), when=[a > 0, b >= a]),
+        Rule("div-div", (i // a) // b, i // (a * b),
+             when=[a > 0, b > 0]),
+        Rule("div-mod-zero", (i % a) // b, const(0, IDX),
+             when=[a > 0, b >= a]),
         Rule("div-mod-swap", (i % a) // b, (i // b) % (a // b),
              when=[b > 0, a > 0, divides(b, a)]),
         Rule("div-add-mul", (i * a + j) // b, i * (a // b) + j // b,
@@ -188,16 +199,23 @@ QUOTIENT = RuleSet(
              when=[b.ne(0), divides(b, a)]),
         Rule("div-add-const", (i + a) // b, (i + a % b) // b + a // b,
              when=[b > 0, (a < 0) | (a >= b)]),
-        Rule("div-div-const", (i // a + m) // b, (i + m * a) // (a * b), when=[a > 0, b > 0]),
+        Rule("div-div-const", (i // a + m) // b, (i + m * a) // (a * b),
+             when=[a > 0, b > 0]),
         Rule("div-sum", s // a, sums.divide_sum, reason=_SPLIT),
-        Rule("mod-mul", (i * a) % b, const(0, IDX), when=[b.ne(0), divides(b, a)]),
+        Rule("mod-mul", (i * a) % b, const(0, IDX),
+             when=[b.ne(0), divides(b, a)]),
         Rule("mod-mul-part", (i * a) % b, (i % (b // a)) * a,
              when=[a > 0, b > 0, divides(a, b)]),
-        Rule("mod-mod", (i % a) % b, i % b, when=[a > 0, b > 0, divides(b, a)]),
-        Rule("mod-mod-small", (i % a) % b, i % a, when=[a > 0, b >= a]),
-        Rule("mod-add-mul", (i * a + j) % b, j % b, when=[b.ne(0), divides(b, a)]),
-        Rule("mod-add-mul-right", (j + i * a) % b, j % b, when=[b.ne(0), divides(b, a)]),
-        Rule("mod-add-mod", (i % a + j) % b, (i + j) % b, when=[a > 0, b > 0, divides(b, a)]),
+        Rule("mod-mod", (i % a) % b, i % b,
+             when=[a > 0, b > 0, divides(b, a)]),
+        Rule("mod-mod-small", (i % a) % b, i % a,
+             when=[a > 0, b >= a]),
+        Rule("mod-add-mul", (i * a + j) % b, j % b,
+             when=[b.ne(0), divides(b, a)]),
+        Rule("mod-add-mul-right", (j + i * a) % b, j % b,
+             when=[b.ne(0), divides(b, a)]),
+        Rule("mod-add-mod", (i % a + j) % b, (i + j) % b,
+             when=[a > 0, b > 0, divides(b, a)]),
         Rule("mod-add-mod-right", (j + i % a) % b, (j + i) % b,
              when=[a > 0, b > 0, divides(b, a)]),
         Rule("mod-add-const", (i + a) % b, (i + a % b) % b,
@@ -216,22 +234,26 @@ ORDER = RuleSet(
         Rule("min-left-const", Min(Min(x, c), t), Min(Min(x, t), c)),
         Rule("min-again", Min(Min(x, y), x), Min(x, y), commute=True),
         Rule("min-of-max", Min(Max(x, y), x), x, commute=True),
-        Rule("min-max-const", Min(Max(x, c), d), d, when=[d <= c]),
+        Rule("min-max-const", Min(Max(x, c), d), d,
+             when=[d <= c]),
         Rule("min-shifted", Min(i + a, i + b), i + Min(a, b)),
         Rule("min-shifted-left", Min(i + a, i), i + Min(a, const(0, IDX))),
         Rule("min-shifted-right", Min(i, i + a), i + Min(a, const(0, IDX))),
-        Rule("min-scaled", Min(i * a, b), Min(i, b // a) * a, when=[a > 1, divides(a, b)]),
+        Rule("min-scaled", Min(i * a, b), Min(i, b // a) * a,
+             when=[a > 1, divides(a, b)]),
         Rule("max-self", Max(x, x), x),
         Rule("max-commute", Max(c, t), Max(t, c)),
         Rule("max-const", Max(Max(x, c), d), Max(x, Max(c, d))),
         Rule("max-left-const", Max(Max(x, c), t), Max(Max(x, t), c)),
         Rule("max-again", Max(Max(x, y), x), Max(x, y), commute=True),
         Rule("max-of-min", Max(Min(x, y), x), x, commute=True),
-        Rule("max-min-const", Max(Min(x, c), d), d, when=[c <= d]),
+        Rule("max-min-const", Max(Min(x, c), d), d,
+             when=[c <= d]),
         Rule("max-shifted", Max(i + a, i + b), i + Max(a, b)),
         Rule("max-shifted-left", Max(i + a, i), i + Max(a, const(0, IDX))),
         Rule("max-shifted-right", Max(i, i + a), i + Max(a, const(0, IDX))),
-        Rule("max-scaled", Max(i * a, b), Max(i, b // a) * a, when=[a > 1, divides(a, b)]),
+        Rule("max-scaled", Max(i * a, b), Max(i, b // a) * a,
+             when=[a > 1, divides(a, b)]),
     ),
     FAMILY,
 )  # fmt: skip
@@ -247,10 +269,14 @@ COMPARE = RuleSet(
         Rule("ne-commute", Ne(c, t), Ne(t, c)),
         Rule("eq-add", Eq(x + c, d), Eq(x, d - c)),
         Rule("ne-add", Ne(x + c, d), Ne(x, d - c)),
-        Rule("eq-mul", Eq(i * a, b), Eq(i, b // a), when=[a.ne(0), divides(a, b)]),
-        Rule("ne-mul", Ne(i * a, b), Ne(i, b // a), when=[a.ne(0), divides(a, b)]),
-        Rule("eq-mul-never", Eq(i * a, b), FALSE, when=[a.ne(0), (b % a).ne(0)]),
-        Rule("ne-mul-never", Ne(i * a, b), TRUE, when=[a.ne(0), (b % a).ne(0)]),
+        Rule("eq-mul", Eq(i * a, b), Eq(i, b // a),
+             when=[a.ne(0), divides(a, b)]),
+        Rule("ne-mul", Ne(i * a, b), Ne(i, b // a),
+             when=[a.ne(0), divides(a, b)]),
+        Rule("eq-mul-never", Eq(i * a, b), FALSE,
+             when=[a.ne(0), (b % a).ne(0)]),
+        Rule("ne-mul-never", Ne(i * a, b), TRUE,
+             when=[a.ne(0), (b % a).ne(0)]),
         Rule("eq-true", p.eq(TRUE), p),
         Rule("eq-false", p.eq(FALSE), ~p),
         Rule("ne-true", p.ne(TRUE), ~p),
@@ -262,16 +288,24 @@ COMPARE = RuleSet(
         Rule("le-const-add", a <= i + b, a - b <= i),
         Rule("lt-same-add", i < i + a, const(0, IDX) < a),
         Rule("le-same-add", i <= i + a, const(0, IDX) <= a),
-        Rule("lt-mul", i * a < b, i < -(-b // a), when=[a > 0]),
-        Rule("le-mul", b <= i * a, -(-b // a) <= i, when=[a > 0]),
-        Rule("lt-mul-negative", i * a < b, b // a + 1 <= i, when=[a < 0]),
-        Rule("le-mul-negative", b <= i * a, i < b // a + 1, when=[a < 0]),
+        Rule("lt-mul", i * a < b, i < -(-b // a),
+             when=[a > 0]),
+        Rule("le-mul", b <= i * a, -(-b // a) <= i,
+             when=[a > 0]),
+        Rule("lt-mul-negative", i * a < b, b // a + 1 <= i,
+             when=[a < 0]),
+        Rule("le-mul-negative", b <= i * a, i < b // a + 1,
+             when=[a < 0]),
         Rule("lt-neg", -i < a, 1 - a <= i),
         Rule("le-neg", a <= -i, i < 1 - a),
-        Rule("lt-div", i // a < b, i < a * b, when=[a > 0]),
-        Rule("le-div", b <= i // a, a * b <= i, when=[a > 0]),
-        Rule("lt-mod", i % a < b, TRUE, when=[a > 0, b >= a]),
-        Rule("le-mod", b <= i % a, TRUE, when=[a > 0, b <= 0]),
+        Rule("lt-div", i // a < b, i < a * b,
+             when=[a > 0]),
+        Rule("le-div", b <= i // a, a * b <= i,
+             when=[a > 0]),
+        Rule("lt-mod", i % a < b, TRUE,
+             when=[a > 0, b >= a]),
+        Rule("le-mod", b <= i % a, TRUE,
+             when=[a > 0, b <= 0]),
     ),
     FAMILY,
 )  # fmt: skip
@@ -354,13 +388,17 @@ REAL = RuleSet(
 
 
 def _same_cast(e: Cast) -> Expr | None:
-    return e.value if e.value.dtype is e.type else None
+    if e.value.dtype is e.type:
+        return e.value
+    return None
 
 
 def _same_bits(e: Bitcast) -> Expr | None:
     if e.value.dtype is e.type:
         return e.value
-    return Bitcast(e.value.value, e.type) if isinstance(e.value, Bitcast) else None
+    if isinstance(e.value, Bitcast):
+        return Bitcast(e.value.value, e.type)
+    return None
 
 
 CONVERSION = RuleSet(

@@ -44,7 +44,10 @@ _ENVIRONMENTS = 32  # bounds whose normal forms are kept, the least recently use
 _ARM_NODES = 100
 
 
-def simplify(e: Expr, env: interval.Env | None = None) -> Expr:
+def simplify(
+    e: Expr,
+    env: interval.Env | None = None,
+) -> Expr:
     """An expression equal to `e` for all values of its variables, in normal form (`expr.rules`).
 
     env: inclusive bounds of variables (or more, see `expr.bounds`); with them `min max % //`,
@@ -95,10 +98,8 @@ def _select(e: Select, env: interval.Env) -> Expr | None:
         or sum(1 for _ in islice(postorder(e), _ARM_NODES)) == _ARM_NODES
     ):
         return None
-    inside, outside = (
-        interval.refine(env, e.condition),
-        interval.refine(env, e.condition, False),
-    )
+    inside = interval.refine(env, e.condition)
+    outside = interval.refine(env, e.condition, False)
     if interval.is_empty(inside):
         return e.otherwise
     if interval.is_empty(outside):
@@ -125,44 +126,68 @@ def _extreme(e: Any, env: interval.Env) -> Expr | None:
         left_is_less = hi is not None and hi <= 0
         right_is_less = lo is not None and lo >= 0
     else:
-        (llo, lhi), (rlo, rhi) = (
-            interval.bounds(e.lhs, env),
-            interval.bounds(e.rhs, env),
-        )
-        left_is_less = lhi is not None and rlo is not None and lhi <= rlo
-        right_is_less = llo is not None and rhi is not None and llo >= rhi
+        left_lo, left_hi = interval.bounds(e.lhs, env)
+        right_lo, right_hi = interval.bounds(e.rhs, env)
+        left_is_less = _are_ordered(left_hi, right_lo)
+        right_is_less = _are_ordered(right_hi, left_lo)
     if not (left_is_less or right_is_less):
         return None
     return e.lhs if left_is_less == isinstance(e, Min) else e.rhs  # type: ignore[no-any-return]
 
 
+def _are_ordered(low: int | None, high: int | None) -> bool:
+    """Whether both are known and `low` is not above `high`."""
+    return low is not None and high is not None and low <= high
+
+
+def _divisor(e: Any) -> int | None:
+    """The divisor of indices, where it is a positive number."""
+    if e.dtype is not INDEX or not isinstance(e.rhs, Const):
+        return None
+    divisor = int(e.rhs.value.real)
+    return divisor if divisor > 0 else None
+
+
 def _division(e: Any, env: interval.Env) -> Expr | None:
     """`x // d` and `x % d` for a constant d > 1, where x is known to stay in one multiple of d."""
-    if (
-        e.dtype is not INDEX
-        or not isinstance(e.rhs, Const)
-        or int(e.rhs.value.real) <= 1
-    ):
+    d = _divisor(e)
+    if d is None or d == 1:
         return None
-    d = int(e.rhs.value.real)
     lo, hi = interval.bounds(e.lhs, env)
     if lo is not None and hi is not None and lo // d == hi // d:
-        return const(lo // d) if isinstance(e, FloorDiv) else e.lhs + -(lo // d * d)
+        multiple = lo // d
+        if isinstance(e, FloorDiv):
+            return const(multiple)
+        remainder: Expr = e.lhs + -(multiple * d)
+        return remainder
     return _common_factor(e, d, env)
 
 
-def _common_factor(e: Any, d: int, env: interval.Env) -> Expr | None:
+def _common_factor(
+    e: Any,
+    d: int,
+    env: interval.Env,
+) -> Expr | None:
     """`(g*x + y) // (g*h)` is `x // h`, and `% (g*h)` is `g * (x % h) + y`, where 0 <= y < g."""
     terms = terms_of(e.lhs)
-    for g in sorted({gcd(_factor(t), d) for _, t in terms} - {1, d}, reverse=True):
-        multiple = [(sign, _over(t, g)) for sign, t in terms if _factor(t) % g == 0]
-        rest: Terms = [(sign, t) for sign, t in terms if _factor(t) % g]
+    factors = {gcd(_factor(t), d) for _, t in terms} - {1, d}
+    for g in sorted(factors, reverse=True):
+        multiple: Terms = []
+        rest: Terms = []
+        for sign, t in terms:
+            if _factor(t) % g == 0:
+                multiple.append((sign, _over(t, g)))
+            else:
+                rest.append((sign, t))
         small = sum_of(rest, const(0))
         lo, hi = interval.bounds(small, env)
         if lo is None or hi is None or lo < 0 or hi >= g:
             continue
-        x, h = sum_of(multiple, const(0)), const(d // g)
-        return FloorDiv(x, h) if isinstance(e, FloorDiv) else Mod(x, h) * g + small
+        x = sum_of(multiple, const(0))
+        h = const(d // g)
+        if isinstance(e, FloorDiv):
+            return FloorDiv(x, h)
+        return Mod(x, h) * g + small
     return None
 
 
@@ -170,26 +195,27 @@ def _factor(term: Expr) -> int:
     """The constant factor of a term of a sum; of the constant term, itself."""
     if isinstance(term, Mul) and isinstance(term.rhs, Const):
         return int(term.rhs.value.real)
-    return int(term.value.real) if isinstance(term, Const) else 1
+    if isinstance(term, Const):
+        return int(term.value.real)
+    return 1
 
 
 def _over(term: Expr, g: int) -> Expr:
     factor = const(_factor(term) // g)
-    return Mul(term.lhs, factor) if isinstance(term, Mul) else factor
+    if isinstance(term, Mul):
+        return Mul(term.lhs, factor)
+    return factor
 
 
 def _truncating(e: Any, env: interval.Env) -> Expr | None:
     """C's division and remainder round down where nothing is negative."""
-    if (
-        e.dtype is not INDEX
-        or not isinstance(e.rhs, Const)
-        or int(e.rhs.value.real) <= 0
-    ):
+    if _divisor(e) is None:
         return None
     lo, _ = interval.bounds(e.lhs, env)
     if lo is None or lo < 0:
         return None
-    return (FloorDiv if isinstance(e, Div) else Mod)(e.lhs, e.rhs)
+    kind = FloorDiv if isinstance(e, Div) else Mod
+    return kind(e.lhs, e.rhs)
 
 
 _DECISIONS = {

@@ -34,8 +34,10 @@ def sum_of(terms: Terms, zero: Expr) -> Expr:
     for sign, term in terms:
         if total is None:
             total = term if sign > 0 else Neg(term)
+        elif sign > 0:
+            total = Add(total, term)
         else:
-            total = Add(total, term) if sign > 0 else Sub(total, term)
+            total = Sub(total, term)
     return zero if total is None else total
 
 
@@ -79,7 +81,8 @@ def collector(pairs: RuleSet) -> Callable[[Any], Expr | None]:
             if joined is None and other == sign:
                 joined = pairs.at_root(Add(e.rhs, term))
             if joined is not None:
-                return sum_of([*terms[:n], (other, joined), *terms[n + 1 :]], e)
+                terms[n] = (other, joined)
+                return sum_of(terms, e)
         return None
 
     return collect
@@ -92,7 +95,9 @@ def _quotient(term: Expr, d: int) -> Expr | None:
     factor, left_over = divmod(int(term.rhs.value.real), d)
     if left_over:
         return None
-    return term.lhs if factor == 1 else Mul(term.lhs, Const(factor, term.dtype))
+    if factor == 1:
+        return term.lhs
+    return Mul(term.lhs, Const(factor, term.dtype))
 
 
 def split(e: Expr, d: int) -> tuple[Terms, Terms]:
@@ -122,7 +127,10 @@ def divide_sum(e: Any) -> Expr | None:
     if not whole:
         return None
     zero = Const(0, e.dtype)
-    return Add(sum_of(whole, zero), FloorDiv(sum_of(rest, zero), e.rhs))
+    return Add(
+        sum_of(whole, zero),
+        FloorDiv(sum_of(rest, zero), e.rhs),
+    )
 
 
 def mod_sum(e: Any) -> Expr | None:
@@ -130,4 +138,6 @@ def mod_sum(e: Any) -> Expr | None:
     if not isinstance(e.lhs, Add | Sub) or e.rhs.value <= 1:
         return None
     whole, rest = split(e.lhs, e.rhs.value)
-    return Mod(sum_of(rest, Const(0, e.dtype)), e.rhs) if whole else None
+    if whole:
+        return Mod(sum_of(rest, Const(0, e.dtype)), e.rhs)
+    return None
