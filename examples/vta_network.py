@@ -1,7 +1,7 @@
 """A float model, quantized for VTA and run on its simulator: what ran where, and how long it takes.
 
-Scales are taken from random samples. The products' results are compared bit for bit with the same
-integer formulas compiled for the CPU, the outputs with the float model's.
+Scales are taken from random samples. The results are compared bit for bit with those of the same
+quantized model compiled for the CPU alone, and with the float model's.
 
 python examples/vta_network.py [model.onnx] [--by multiplier] [--listing] [--without-cpu]
     [--samples N] [--images N] [--streams FOLDER]
@@ -15,10 +15,15 @@ import onnx.parser
 from onnx import numpy_helper
 
 import tilewright as tw
+from tilewright.driver import text
 from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
-from tilewright.loops.lower import lower
-from tilewright.targets.vta import Network, Simulated
+from tilewright.runtime import devices
+from tilewright.runtime.device import HostDevice
+from tilewright.targets.base import Calibration
+from tilewright.targets.vta import device
+from tilewright.targets.vta.target import Vta
 
 LENET = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -53,44 +58,35 @@ def lenet():
     return model
 
 
-class Machine:
-    """The simulated machine, which also says how long each layer takes."""
+class Recorder:
+    """The simulated device, which also writes what another simulator needs to run its launches."""
 
-    def __init__(self, streams):
-        self.simulated = Simulated()
-        self.cycles = 0
-        self.streams = streams
+    def __init__(self, folder):
+        self.folder = folder
         self.launches = 0
 
-    def __call__(self, layer, arrays):
-        program = self.simulated.program(layer)
-        if self.streams is not None:
-            self.write(program, arrays)
-        timing = program.time(arrays)
-        self.cycles += timing.cycles
-        return timing.counters
+    def load(self, code):
+        run, program = device.load(code), device.Code.from_bytes(code)
 
-    def write(self, program, arrays):
-        """The stream, and DRAM before and after it, for another simulator to run."""
-        self.streams.mkdir(parents=True, exist_ok=True)
-        self.launches += 1
-        before, after = program.images(arrays)
-        parts = {"insn": program.stream, "before": before, "after": after}
-        for suffix, data in parts.items():
-            (self.streams / f"{self.launches:03}.{suffix}").write_bytes(data)
+        def recorded(arrays, timed):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.launches += 1
+            before = program.image(arrays)
+            took = run(arrays, timed)
+            parts = {"insn": program.stream, "before": before}
+            parts["after"] = program.image(arrays)
+            for suffix, data in parts.items():
+                (self.folder / f"{self.launches:03}.{suffix}").write_bytes(data)
+            return took
 
-
-def on_cpu(layer, arrays):
-    """A layer's formula, compiled for this computer."""
-    kernel = lower(layer.name, layer.computations, layer.params, layer.params[-1:])
-    tw.compile(kernel)(*arrays[:-1], out=arrays[-1])
+        return recorded
 
 
-def decibels(network, graph, images):
-    """How far the float model's results are above the network's errors."""
+def decibels(exe, graph, images):
+    """How far the float model's results are above the quantized model's errors."""
     signal = noise = 0.0
     for x in images:
-        (y,), (real,) = network(x), evaluate(graph, x).values()
+        y, (real,) = exe(x), evaluate(graph, x).values()
         signal += (real.astype(np.float64) ** 2).sum()
         noise += ((y.astype(np.float64) - real) ** 2).sum()
     return 10 * np.log10(signal / noise)
@@ -102,7 +98,7 @@ def main():
         "model", nargs="?", type=Path, help="default: LeNet with random weights"
     )
     parser.add_argument(
-        "--listing", action="store_true", help="the first product's instructions"
+        "--listing", action="store_true", help="the code of all kernels"
     )
     parser.add_argument(
         "--by",
@@ -131,23 +127,25 @@ def main():
         [x, *images[: arguments.images - 1]],
         images[arguments.images - 1 :],
     )
-    network = Network(graph, samples, by=arguments.by)
-    print(network.report)
-    machine = Machine(arguments.streams)
-    (y,) = network(x, machine)
-    tiles = sum(s.counters[0].gemm_counter for s in network.steps if s.product)
-    print(
-        f"{tiles:,} products of a tile by a tile of weights in {machine.cycles:,} cycles"
-    )
+    if arguments.streams is not None:
+        load_program = Recorder(arguments.streams).load
+        devices.register("vta", lambda: HostDevice("vta", load_program))
+    given = {"samples": samples, "by": arguments.by}
+    exe = tw.compile(graph, target="vta", **given)
+    for placement in exe.placements:
+        print(*placement, sep="  ")
+    y = exe(x)
+    cycles = sum(row.cycles for row in exe.profile(x, repeat=1).simulated)
+    print(f"{len(exe.model.launches)} launches in {cycles:,} cycles")
     if not arguments.without_cpu:
-        (same,) = network(x, on_cpu)
+        quantized = Vta().adapt(graph, Calibration(**given), OnnxFallback()).graph
+        same = tw.compile(quantized)(x)
         print("equal to the CPU, bit for bit:", bool((y == same).all()))
     print(
-        f"beside the float model: {decibels(network, graph, images):.1f} dB over the error"
+        f"beside the float model: {decibels(exe, graph, images):.1f} dB over the error"
     )
     if arguments.listing:
-        first = next(s.product.layer for s in network.steps if s.product)
-        print(machine.simulated.program(first).text)
+        print(text(graph, "asm", target="vta", **given))
 
 
 if __name__ == "__main__":

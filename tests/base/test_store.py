@@ -97,7 +97,9 @@ def test_what_another_process_deletes_while_this_one_evicts(tmp_path, monkeypatc
     def meanwhile(self):
         found = list(scan(self))
         scans.append(found)
-        if len(scans) == 2:  # the first finds that there is too much, the second what to delete
+        if (
+            len(scans) == 2
+        ):  # the first finds that there is too much, the second what to delete
             disk._path("key0").unlink()
         return iter(found)
 

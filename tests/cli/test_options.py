@@ -47,9 +47,7 @@ def test_an_option_of_other_verbs_is_refused(command, line):
     [
         ("run M --roofline", "--roofline: it adds a column to --profile. Add --profile"),
         ("run M --why", "--why: it explains what --profile shows. Add --profile"),
-        ("run M --target vta --repeat 3 --threads 1", "--repeat, --threads: --target vta simul"),
-        ("run M --target npu --profile --no-cache", "--profile, --no-cache: --target npu simul"),
-        ("compile M --target vta --emit asm --math fast", "--math: --target vta has no native"),
+        ("compile M --target vta --certify", "--certify: --target vta rounds to bytes"),
         ("compile M --emit kernel --sanitize", "--sanitize: --emit kernel writes no artifact"),
         ("compile M --emit graph --certify", "--certify: --emit graph writes no artifact"),
         ("compile M --seed 3", "--seed: it seeds the inputs of --certify"),

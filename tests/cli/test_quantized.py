@@ -8,6 +8,7 @@ def test_run_simulates_and_compares(command, perceptron, tmp_path):
     found = command("run", perceptron, "--target", "vta", "-o", target)
     assert found.code == 0, found.err
     assert found.out.splitlines()[0].startswith("vta  Gemm+Relu")
+    assert "a run takes" in found.out
     assert "y: differs from the float model by at most" in found.out
     assert "scales come from this input alone" in found.err
     (y,) = np.load(target).values()
@@ -19,11 +20,32 @@ def test_run_simulates_and_compares(command, perceptron, tmp_path):
 def test_compile_lists_the_instructions(command, perceptron):
     found = command("compile", perceptron, "--target", "vta", "--emit", "asm")
     assert found.code == 0, found.err
-    assert "// Gemm+Relu -> r" in found.out
+    assert "# Gemm_Relu_r on vta: Gemm+Relu -> r" in found.out
     assert "FINISH pop(LD) pop(ST)" in found.out
-    found = command("compile", perceptron, "--target", "vta")
-    assert found.code == 1
-    assert "use --emit asm" in found.err
+    plan = command("compile", perceptron, "--target", "vta", "--emit", "plan").out
+    assert "group Gemm_Relu_r on vta" in plan and "copy " in plan
+
+
+def test_compile_writes_an_artifact_that_runs_and_is_profiled(
+    command, perceptron, tmp_path
+):
+    out = tmp_path / "m.tw"
+    made = command("compile", perceptron, "--target", "vta", "-o", out)
+    assert made.code == 0, made.err
+    assert "scales come from random inputs alone" in made.err
+    found = command("run", out)
+    assert found.code == 0, found.err
+    assert found.out.splitlines()[0].startswith("vta  Gemm+Relu")
+    found = command("run", perceptron, "--target", "vta", "--profile")
+    assert found.code == 0, found.err
+    assert "Gemm_Relu_r (vta)" in found.out
+    assert "cycles at 100 MHz, simulated; other times are measured" in found.out
+    as_json = command("run", out, "--profile", "--json").json["profile"]
+    rows = {r["name"]: r for r in as_json["rows"]}
+    assert rows["Gemm_Relu_r"]["simulated"] and rows["Gemm_Relu_r"]["cycles"] > 0
+    assert not any(r["simulated"] for r in rows.values() if r["device"] == "host")
+    found = command("compile", perceptron, "--target", "vta", "--certify")
+    assert found.code == 1 and "--certify: --target vta rounds to bytes" in found.err
 
 
 def test_quantize_writes_scales_that_run_and_compile_take(
@@ -93,7 +115,11 @@ def test_the_npu_runs_and_lists_a_model(command, perceptron):
     assert found.code == 0, found.err
     assert "mv_mul mrf[0]" in found.out and "end_chain" in found.out
     found = command("compile", perceptron, "--target", "npu", "--emit", "llvm")
-    assert found.code == 1 and "there is no llvm for npu" in found.err
+    assert "# no llvm" in found.out
+    out = perceptron.with_suffix(".tw")
+    assert command("compile", perceptron, "--target", "npu", "-o", out).code == 0
+    found = command("run", out, "--profile")
+    assert "cycles at 250 MHz, simulated" in found.out
 
 
 def test_the_npu_s_machine_is_the_user_s(command, perceptron, tmp_path):
@@ -114,11 +140,22 @@ def test_the_npu_s_machine_is_the_user_s(command, perceptron, tmp_path):
     assert found.code == 1 and str(described) in found.err
 
 
-def test_machines_that_are_one_are_not_described(command, perceptron):
-    found = command("run", perceptron, "--target", "vta", "--machine", "wide")
+def test_a_vta_of_other_sizes_is_described(command, perceptron, tmp_path):
+    small = tmp_path / "small.toml"
+    small.write_text("LOG_UOP_BUFF_SIZE = 14\nLOG_INP_BUFF_SIZE = 14")
+    found = command("run", perceptron, "--target", "vta", "--machine", small)
+    assert found.code == 0, found.err
+    small.write_text("LOG_UOP_SIZE = 14")
+    found = command("run", perceptron, "--target", "vta", "--machine", small)
     assert found.code == 1
-    assert found.err.startswith("tilewright: --machine: --target vta does not take it")
-    assert "for --target cpu, npu" in found.err
+    assert str(small) in found.err and "LOG_UOP_SIZE" in found.err
+
+
+def test_machines_that_are_one_are_not_described(command, perceptron):
+    found = command("run", perceptron, "--target", "vdla", "--machine", "wide")
+    assert found.code == 1
+    assert found.err.startswith("tilewright: --machine: --target vdla does not take it")
+    assert "for --target cpu, npu, vta" in found.err
 
 
 def test_scales_are_for_machines_of_bytes(command, perceptron):

@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.graph.ops import registry
+from tilewright.runtime import devices
 from tilewright.targets import registry as targets
 
 ROOT = Path(__file__).parent.parent.parent
@@ -100,7 +101,9 @@ def test_page(
     # What a page registers is forgotten behind it; all the others stay.
     registry.registered()
     monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
-    monkeypatch.setattr(targets, "_MACHINES", dict(targets._MACHINES))
+    monkeypatch.setattr(targets, "_ROWS", dict(targets._ROWS))
+    monkeypatch.setattr(devices, "_makers", dict(devices._makers))
+    devices.find.cache_clear()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     update = request.config.getoption("--update-golden")

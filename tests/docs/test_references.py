@@ -9,14 +9,13 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import tilewright
-from tilewright.runtime import host
+from tilewright.runtime import devices, host
 from tilewright.targets import registry
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,7 +35,7 @@ FILE = re.compile(
 LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]+)?\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # What looks like the name of a module and is none: a group of entry points.
-NO_MODULES = {registry.GROUP}
+NO_MODULES = {registry.GROUP, devices.GROUP}
 # A page of ONNX Runtime's, and a file that a reader of targets.md writes.
 ELSEWHERE = {"ContribOperators.md", "mac/machine.py"}
 
@@ -134,14 +133,13 @@ def test_each_provider_of_host_kernels_registers_itself() -> None:
         assert provider in host._factories
 
 
-def test_what_machines_supply_is_there() -> None:
-    for machine in registry._MACHINES.values():
-        for field in fields(machine):
-            place = getattr(machine, field.name)
-            if isinstance(place, str) and ":" in place:
-                assert resolved(*place.split(":"))
-        if machine.intrinsics:
-            assert resolved(machine.intrinsics)
+def test_each_target_and_device_is_where_it_is_said_to_be() -> None:
+    for row in registry._ROWS.values():
+        assert isinstance(row.make, str) and resolved(*row.make.split(":"))
+        if row.intrinsics:
+            assert resolved(row.intrinsics)
+    for place in devices._OWN.values():
+        assert resolved(*place.split(":"))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.driver import text
 from tilewright.driver.options import Options
 from tilewright.targets import registry
+from tilewright.targets.base import Target
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.description import described
 from tilewright.targets.cpu.machine import machine
@@ -125,8 +126,8 @@ def test_nothing_changes_where_nothing_is_given() -> None:
 def test_a_target_without_descriptions_refuses_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bare = registry.Machine(target=lambda mcpu, exact, threads: None)
-    monkeypatch.setitem(registry._MACHINES, "bare", bare)
+    bare = registry.Row(lambda settings: Target())
+    monkeypatch.setitem(registry._ROWS, "bare", bare)
     with pytest.raises(UnsupportedError, match="'bare' takes no machine description"):
         registry.target("bare", description={})
-    assert registry.target("bare") is None
+    assert registry.target("bare").sketches(None, (), ()) == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from zlib import crc32
 
@@ -22,7 +21,7 @@ from tilewright.plan.lower import lower
 from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan
 from tilewright.plan.parser import parse
 from tilewright.plan.passes.memory import PlanMemory
-from tilewright.plan.passes.partition import Partition
+from tilewright.plan.passes.partition import Partition, Refuses
 from tilewright.plan.pipeline import plan_pipeline
 from tilewright.plan.verify import verify
 from tilewright.plan.verify_memory import verify_arena
@@ -31,13 +30,12 @@ from tilewright.testing.machines import MACHINES
 from tilewright.testing.stage_models import random_model
 
 ASK = questions(MACHINES["haswell"].target())
-Refuses = Callable[[FusionGroup], str]
 
 
 def some(device: str) -> Refuses:
     """A device that takes about half of the groups, always the same."""
 
-    def refuses(group: FusionGroup) -> str:
+    def refuses(group: FusionGroup, live: object) -> str:
         return "" if crc32(f"{device} {group.name}".encode()) % 2 else "it is odd"
 
     return refuses
@@ -104,14 +102,14 @@ plan chain, arena of 0 bytes, 384 bytes on gpu:
 def test_groups_of_a_device_pass_tensors_there() -> None:
     """One copy in, one out: what only the device reads does not come back."""
     with events.record() as happened:
-        plan = Partition("gpu", lambda group: "").run(CHAIN)
+        plan = Partition("gpu", lambda group, live: "").run(CHAIN)
     plan = PlanMemory(lambda group: ()).run(plan)
     verify(plan)
     assert str(plan).startswith(TEXT)
     kinds = [type(s).__name__ for s in plan.steps]
     assert kinds == ["DeviceCopy", "FusionGroup", "FusionGroup", "DeviceCopy"]
     placed = [e.fields for e in happened if e.kind == "placed-on"]
-    assert [(f["group"], f["device"]) for f in placed] == [
+    assert [(f["step"], f["device"]) for f in placed] == [
         ("first", "gpu"),
         ("then", "gpu"),
     ]
@@ -134,9 +132,9 @@ def test_a_group_stays_where_its_tensors_cannot_be_copied() -> None:
     plan = replace(CHAIN, steps=(half("up", 0), early, half("low", 2), then))
     verify(plan)
     with events.record() as happened:
-        made = Partition("gpu", lambda group: "").run(plan)
+        made = Partition("gpu", lambda group, live: "").run(plan)
     verify(made)
-    placed = {e.fields["group"]: e.fields["why"] for e in happened}
+    placed = {e.fields["step"]: e.fields["why"] for e in happened}
     assert placed == {
         "up": "others write t too",
         "early": "t is not complete yet",

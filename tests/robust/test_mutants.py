@@ -12,7 +12,7 @@ import pytest
 
 from tests.limits import limited
 from tilewright.base.errors import ArtifactError, TilewrightError
-from tilewright.cli.quantized import read_scales
+from tilewright.driver.options import read_scales
 from tilewright.runtime import bundle
 from tilewright.runtime.executable import Executable
 from tilewright.testing import mutate_artifacts

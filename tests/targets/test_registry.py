@@ -1,4 +1,4 @@
-"""Machines by name: built in, registered by a program, supplied by an installed package."""
+"""Targets by name: built in, registered by a program, supplied by an installed package."""
 
 from __future__ import annotations
 
@@ -9,42 +9,50 @@ import pytest
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets import registry
-from tilewright.targets.registry import Machine
+from tilewright.targets.base import Target
+from tilewright.targets.registry import Row
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_MACHINES", dict(registry._MACHINES))
+    monkeypatch.setattr(registry, "_ROWS", dict(registry._ROWS))
     registry._installed.cache_clear()
     yield
     registry._installed.cache_clear()
 
 
-def test_each_role_has_its_machines() -> None:
-    assert registry.names() == ("cpu",)
-    assert registry.simulators() == ("vdla", "vta")
-    assert registry.supplies("vta", "quantized")
-    assert not registry.supplies("vdla", "quantized")
-    assert not registry.supplies("abacus", "simulator")
+def test_what_each_target_takes() -> None:
+    assert registry.names() == ("cpu", "npu", "vdla", "vta")
+    takes = {name: registry.programs(name) for name in registry.names()}
+    assert takes == {"cpu": "", "npu": "lift", "vdla": "kernel", "vta": "kernel"}
+    assert registry.programs("abacus") == ""
+    assert [n for n in takes if registry.target(n).quantizes] == ["vta"]
+    devices = {registry.target(name).device for name in takes}
+    assert devices == {"host", "npu", "vdla", "vta"}
 
 
-def test_a_program_registers_a_machine() -> None:
-    class Abacus:
+def test_a_program_registers_a_target() -> None:
+    class Abacus(Target):
         name = "abacus"
 
-    registry.register("abacus", Machine(simulator=Abacus))
-    assert isinstance(registry.simulator("abacus"), Abacus)
-    assert "abacus" in registry.simulators()
-    with pytest.raises(UnsupportedError, match="unknown target 'abacus'"):
-        registry.target("abacus")
+    registry.register("abacus", Row(lambda settings: Abacus()))
+    made = registry.target("abacus")
+    assert isinstance(made, Abacus)
+    assert "abacus" in registry.names()
+    with pytest.raises(UnsupportedError, match="'abacus' has no default schedule"):
+        made.default_schedule(None, (), ())
+    with pytest.raises(UnsupportedError, match="unknown target 'slate'"):
+        registry.target("slate")
 
 
 def _package(folder: Path, place: str) -> None:
     """An installed package of one module, as pip leaves it."""
     (folder / "beads.py").write_text(
-        "from tilewright.targets.registry import Machine\n"
-        "ABACUS = Machine(simulator='beads:Abacus')\n"
-        "class Abacus: name = 'abacus'\n"
+        "from tilewright.targets.base import Target\n"
+        "from tilewright.targets.registry import Row\n"
+        "class Abacus(Target): name = 'abacus'\n"
+        "def make(settings): return Abacus()\n"
+        "ABACUS = Row('beads:make')\n"
     )
     info = folder / "beads-1.0.dist-info"
     info.mkdir()
@@ -52,13 +60,12 @@ def _package(folder: Path, place: str) -> None:
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\nabacus = {place}\n")
 
 
-def test_an_installed_package_supplies_a_machine(
+def test_an_installed_package_supplies_a_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _package(tmp_path, "beads:ABACUS")
     monkeypatch.syspath_prepend(tmp_path)
-    assert registry.supplies("abacus", "simulator")
-    assert registry.simulator("abacus").name == "abacus"
+    assert registry.target("abacus").name == "abacus"
     assert registry.intrinsics("abacus") == {}
 
 
@@ -78,5 +85,5 @@ def test_a_package_that_supplies_none_is_named(
     with pytest.raises(
         UnsupportedError, match=f"'abacus' is supplied by beads as {place}: .*{why}"
     ):
-        registry.simulator("abacus")
-    assert registry.supplies("vta", "simulator")
+        registry.target("abacus")
+    assert registry.target("vta").name == "vta"

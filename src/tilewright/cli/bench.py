@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.memory import memory_limit
 from tilewright.base.text import listing
 from tilewright.cli import inputs, rounds
@@ -27,6 +27,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import dump, note, progress, say, table
 from tilewright.frontends import torch
+from tilewright.runtime.device import HOST
 from tilewright.runtime.threads import thread_count
 from tilewright.targets import registry
 
@@ -78,7 +79,12 @@ def command(
     """
     exported = model.suffix == torch.SUFFIX
     peers = _peers(against, exported)
-    registry.target(options.target, options.mcpu)  # refuses what compiles no models
+    if registry.target(options.target, options.mcpu).device != HOST:
+        raise UnsupportedError(
+            f"target {options.target!r} is simulated, and other engines are timed",
+            code="TW-TARGET",
+            hint="known: cpu; `tilewright run --profile` shows the cycles of a simulated one",
+        )
     if is_artifact(model):
         raise InputError(
             "other engines cannot read .tw files",

@@ -11,7 +11,7 @@ import click
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import certificate, quantized
+from tilewright.cli import certificate, inputs, quantized
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
 from tilewright.cli.options import (
     COMPILE,
@@ -67,6 +67,7 @@ def command(
       tilewright compile model.onnx -o model.tw
       tilewright compile model.onnx --mcpu x86-64-v3 --emit asm | less
       tilewright compile model.onnx --certify && tilewright verify model.tw
+      tilewright compile model.onnx --target vta --scales model.scales.json -o model.tw
     """
     from tilewright.driver.options import Options
     from tilewright.driver.steps import build
@@ -79,29 +80,32 @@ def command(
         refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
     read = load_graph(model, options.dims, **options.reading())
     graph = specialized(read, options.dims)
-    if quantized.wanted(options):
-        _put(quantized.text(graph, emit, options), emit, output, as_json)
-        return
+    target = quantized.accelerator(options)
+    if target is not None and target.quantizes:
+        refuse(
+            ["certify"], f"--target {options.target} rounds to bytes", "Leave it out"
+        )
+    given = _keywords(graph, options)
     if emit is not None:
-        _emit(graph, emit, output, options, as_json)
+        _emit(graph, emit, output, given, as_json)
         return
-    target = output or model.with_suffix(ARTIFACT_SUFFIX)
+    place = output or model.with_suffix(ARTIFACT_SUFFIX)
     start = time.perf_counter()
     with progress(f"compiling {model.name}"):
         # Not driver.compile: an artifact for another processor is made, but cannot run here.
-        made = build(graph, Options(**_keywords(options)))
+        made = build(graph, Options(**given))
         seconds = time.perf_counter() - start
         said = (
             certificate.certify(made, graph, seed, options.threads) if certify else None
         )
         if said is not None:
             made = replace(made, meta={**made.meta, "certificate": said})
-        bundle.save(made, target)
+        bundle.save(made, place)
     facts: dict[str, Any] = {
-        "artifact": str(target),
-        "bytes": target.stat().st_size,
+        "artifact": str(place),
+        "bytes": place.stat().st_size,
         "compile_seconds": seconds,
-        "kernels": len(made.kernels),
+        "kernels": len(made.kernels) + len(made.launches),
         "memory": made.memory(thread_count(options.threads)) + len(made.constants),
         "requirements": dict(made.requirements),
         **({} if said is None else {"certificate": said}),
@@ -110,7 +114,7 @@ def command(
         dump(facts)
         return
     say(
-        f"{target}: {human_bytes(target.stat().st_size)}, {len(made.kernels)} kernels, compiled "
+        f"{place}: {human_bytes(place.stat().st_size)}, {facts['kernels']} kernels, compiled "
         f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} "
         "beside its inputs and outputs"
     )
@@ -120,13 +124,13 @@ def _emit(
     graph: Graph,
     stage: str,
     output: Path | None,
-    options: CompileOptions,
+    given: dict[str, Any],
     as_json: bool,
 ) -> None:
     from tilewright import driver
 
     with progress(f"compiling to {stage}"):
-        text = driver.text(graph, stage, **_keywords(options))
+        text = driver.text(graph, stage, **given)
     _put(text, stage, output, as_json)
 
 
@@ -141,6 +145,11 @@ def _put(text: str, stage: str | None, output: Path | None, as_json: bool) -> No
         say(text)
 
 
-def _keywords(options: CompileOptions) -> dict[str, Any]:
-    """Without the extents, which the graph has already."""
-    return {name: value for name, value in options.keywords().items() if name != "dims"}
+def _keywords(graph: Graph, options: CompileOptions) -> dict[str, Any]:
+    """Without the extents, which the graph has already; with what it is quantized by."""
+    given = {name: v for name, v in options.keywords().items() if name != "dims"}
+    target = quantized.accelerator(options)
+    feeds: dict[str, Any] = {}
+    if target is not None and target.quantizes and options.scales is None:
+        feeds = inputs.gather(inputs.of_graph(graph), (), None, 0, options.dims)
+    return given | quantized.samples(options, feeds, "random inputs")

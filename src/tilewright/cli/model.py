@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import listing
-from tilewright.cli import inputs
+from tilewright.cli import inputs, quantized
 from tilewright.cli.options import COMPILE, CompileOptions, refuse
 from tilewright.cli.output import progress
 from tilewright.runtime.threads import thread_count
@@ -103,15 +103,16 @@ def compile_model(
     options: CompileOptions,
     title: str,
     feeds: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Executable:
-    """`source` compiled for the shapes of `feeds`, with a progress bar."""
+    """`source` compiled for the shapes of `feeds`, with a progress bar; more: for `compile`."""
     from tilewright.driver import compile
     from tilewright.runtime.executable import Executable
 
     # An invalid number of threads is reported before the work, not after it.
     thread_count(options.threads)
     with progress(f"compiling {title}"):
-        made = compile(source, **options.keywords())
+        made = compile(source, **options.keywords(), **more)
         return made if isinstance(made, Executable) else made.specialized(feeds or {})
 
 
@@ -161,7 +162,8 @@ def prepare(
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     start = time.perf_counter()
-    exe = compile_model(graph, options, path.name, feeds)
+    given = quantized.samples(options, feeds, "this input")
+    exe = compile_model(graph, options, path.name, feeds, **given)
     return Prepared(exe, feeds, time.perf_counter() - start, (graph, options))
 
 

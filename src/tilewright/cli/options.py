@@ -317,19 +317,22 @@ def _check_machine(options: CompileOptions) -> None:
         return
     from tilewright.targets import registry
 
-    for flag, value, able in (
-        (
-            "--machine",
-            options.description,
-            {*registry.networks(), *registry.described()},
-        ),
-        ("--scales", options.scales, registry.quantizers()),
+    def described(name: str) -> bool:
+        return bool(registry.machines(name))
+
+    def quantizes(name: str) -> bool:
+        return registry.target(name).quantizes
+
+    names = registry.names()
+    for flag, value, takes in (
+        ("--machine", options.description, described),
+        ("--scales", options.scales, quantizes),
     ):
-        if value is not None and options.target not in able:
+        if value is not None and not takes(options.target):
             raise InputError(
                 f"--target {options.target} does not take it",
                 where=flag,
-                hint=f"for --target {', '.join(sorted(able))}",
+                hint=f"for --target {', '.join(filter(takes, names))}",
             )
 
 

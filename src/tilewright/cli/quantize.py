@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 
 import click
 
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
-from tilewright.cli import inputs
+from tilewright.cli import inputs, quantized
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
     OUT,
@@ -59,14 +60,19 @@ def command(
     Example:
       tilewright quantize model.onnx --for vta --sample cat.npz --sample dog.npz
       tilewright run model.onnx --target vta --scales model.scales.json --inputs cat.npz
+      tilewright compile model.onnx --target vta --scales model.scales.json -o model.tw
     """
+    from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.targets import registry
+    from tilewright.targets.base import Calibration
 
-    if not registry.supplies(machine, "quantized"):
+    target = registry.target(machine)
+    if not target.quantizes:
+        able = [name for name in registry.names() if registry.target(name).quantizes]
         raise InputError(
             f"models are not quantized for {machine!r}",
             where="--for",
-            hint=f"one of {', '.join(registry.quantizers())}",
+            hint=f"one of {', '.join(able)}",
         )
     read = load_graph(model, options.dims, **options.reading())
     graph = specialized(read, options.dims)
@@ -78,14 +84,17 @@ def command(
             inputs.gather(wanted, (), None, seed, options.dims) for seed in range(2)
         ]
     with progress(f"quantizing {model.name}"):
-        made = registry.quantized(machine, graph, given, by=by)
-    target = output or model.with_suffix(".scales.json")
+        made = target.adapt(graph, Calibration(given, by=by), OnnxFallback())
+    assert made.scales is not None
+    parts = quantized.lines(map(astuple, made.placements))
+    file = output or model.with_suffix(".scales.json")
     text = json.dumps(
         {"machine": machine, "by": by, "scales": dict(made.scales)}, indent=1
     )
-    write_whole(target, lambda file: file.write(text.encode() + b"\n"))
+    write_whole(file, lambda opened: opened.write(text.encode() + b"\n"))
     if as_json:
-        dump({"scales": str(target), "parts": made.report.splitlines()})
+        dump({"scales": str(file), "parts": parts})
         return
-    say(made.report)
-    say(f"{target}: scales of {len(made.scales)} tensors from {len(given)} samples")
+    for line in parts:
+        say(line)
+    say(f"{file}: scales of {len(made.scales)} tensors from {len(given)} samples")

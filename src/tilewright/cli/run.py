@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import quantized
-from tilewright.cli.model import Prepared, is_artifact, prepare
+from tilewright.cli.model import Prepared, is_artifact, prepare, specialized
 from tilewright.cli.options import (
     COMPILE,
     OUT,
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from tilewright.runtime.profile import Profile
 
 
+_REPEAT: Final = 10
+
+
 @click.command()
 @model_argument
 @input_options
 @click.option(
     "--repeat",
-    default=10,
-    show_default=True,
     type=click.IntRange(1),
-    help="Number of timed runs.",
+    help=f"Number of timed runs; default: {_REPEAT}, or 1 on a simulated device.",
 )
 @click.option(
     "--profile", "profiled", is_flag=True, help="Report the time of each kernel."
@@ -62,7 +63,7 @@ def command(
     files: tuple[tuple[str, Path], ...],
     archive: Path | None,
     seed: int,
-    repeat: int,
+    repeat: int | None,
     profiled: bool,
     roofline: bool,
     why: bool,
@@ -89,11 +90,9 @@ def command(
             "Give the model",
             str(model),
         )
-    if quantized.wanted(options):
-        quantized.run(model, options, files, archive, seed, output, as_json)
-        return
     prepared = prepare(model, options, files, archive, seed)
     exe, feeds = prepared.executable, prepared.feeds
+    repeat = repeat or (1 if exe.model.devices else _REPEAT)
     names = [tensor.name for tensor in exe.outputs]
     with progress(f"running {model.name}"):
         results = exe(feeds)
@@ -101,8 +100,10 @@ def command(
         times = _time(prepared, repeat)
         profile = _profile(prepared, repeat, roofline) if profiled or trace else None
         reasons = _why(prepared, profile) if why and profile else []
+        parts = quantized.lines(exe.placements)
+        off = _off(prepared, outputs) if parts else ({}, {})
     if output is not None:
-        write_whole(output, lambda file: quantized.save(file, outputs))
+        write_whole(output, lambda file: _save(file, outputs))
     if trace is not None and profile is not None:
         text = json.dumps(profile.chrome_trace())
         write_whole(trace, lambda file: file.write(text.encode()))
@@ -111,8 +112,12 @@ def command(
             json.loads(profile.to_json()) if profiled and profile is not None else None
         )
         schedules = {"schedules": [r.to_dict() for r in reasons]} if why else {}
-        dump(_report(prepared, outputs, times) | {"profile": shown} | schedules)
+        said = _report(prepared, outputs, times) | {"profile": shown} | schedules
+        if parts:
+            said |= {"parts": parts, "largest_error": off[0], "largest": off[1]}
+        dump(said)
         return
+    quantized.show(parts, *off)
     _show(prepared, outputs, times)
     if profiled:
         say(f"\n{profile}")
@@ -120,6 +125,21 @@ def command(
         say(
             "\n".join([f"\n{record.kernel}", *(f"  {line}" for line in record.reasons)])
         )
+
+
+def _off(
+    prepared: Prepared, outputs: dict[str, Any]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How far the outputs are from the float model's, and how large these are."""
+    if prepared.compiled is None:
+        return {}, {}
+    graph, options = prepared.compiled
+    return quantized.errors(specialized(graph, options.dims), prepared.feeds, outputs)
+
+
+def _save(file: IO[bytes], outputs: dict[str, Any]) -> None:
+    """Arrays by name as an .npz file."""
+    np.savez(file, **{name: np.asarray(value) for name, value in outputs.items()})  # type: ignore[arg-type]
 
 
 def _why(prepared: Prepared, profile: Profile) -> list[ScheduleRecord]:

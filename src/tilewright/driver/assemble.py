@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,25 @@ from tilewright.driver.constants import ConstantPool
 from tilewright.driver.prepare import ConstantPacker
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
+from tilewright.plan.nodes import (
+    HOST,
+    DeviceCall,
+    DeviceCopy,
+    FusionGroup,
+    HostFallback,
+    Memory,
+    Plan,
+)
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime import abi
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
     CopyStep,
+    DeviceCopyStep,
     HostFallbackStep,
     KernelRecord,
+    LaunchStep,
     NativeStep,
     Slot,
     Step,
@@ -51,22 +61,35 @@ class Built:
         return tuple(self.signature.values[k] for k in self.code.in_place)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class BuiltProgram:
+    """A group or operator with its operands and its program, which a device runs."""
+
+    stage: FusionGroup | DeviceCall
+    operands: tuple[Buffer, ...]
+    program: bytes
+
+
+BuiltStep = Built | BuiltProgram | HostFallback | DeviceCopy
+
+
 @dataclass(eq=False)
 class Assembler:
-    """Gathers constants and slots while the steps are written down.
+    """Gathers constants, slots and programs while the steps are written down.
 
     plan: with places in memory. steps: the model in order. host: describes a host fallback for the
     runtime. limit: bytes that a running call may need; None: as many as it wants.
     """
 
     plan: Plan
-    steps: Sequence[Built | HostFallback]
+    steps: Sequence[BuiltStep]
     target: Target
     host: HostKernel
     limit: int | None = None
     _constants: ConstantPool = field(default_factory=ConstantPool)
     _objects: dict[Value, int] = field(default_factory=dict)
     _places: Mapping[Buffer, int] = field(default_factory=dict)
+    _programs: dict[bytes, int] = field(default_factory=dict)
 
     def model(self, meta: Mapping[str, Any]) -> CompiledModel:
         """The compiled model.
@@ -100,7 +123,9 @@ class Assembler:
             workspace=_round(workspace),
             thread_workspace=max((b.code.thread_workspace for b in built), default=0),
             object_slots=len(self._objects),
-            requirements=self.target.requirements,
+            requirements=self.target.requirements if built else {},
+            programs=tuple(self._programs),
+            devices=self._devices(memory),
             meta={"name": graph.name, "version": __version__, **meta},
         )
 
@@ -145,9 +170,15 @@ class Assembler:
         for s in self.steps:
             if isinstance(s, Built):
                 run.append(s)
-            else:
-                close()
-                steps.append(self._host(s.operation, steps))
+                continue
+            close()
+            match s:
+                case HostFallback():
+                    steps.append(self._host(s.operation, steps))
+                case DeviceCopy():
+                    steps.append(self._device_copy(s))
+                case BuiltProgram():
+                    steps.append(self._launch(s))
         close()
         return steps, segments
 
@@ -195,6 +226,51 @@ class Assembler:
             )
         code = self.target.segment(symbol, calls)
         return NativeStep(symbol, tuple(values), tuple(records)), code
+
+    def _devices(self, memory: Memory) -> dict[str, int]:
+        """Every device that runs something, with the bytes of its arena."""
+        used = dict.fromkeys(
+            s.stage.device for s in self.steps if isinstance(s, BuiltProgram)
+        )
+        return {d: _round(memory.elsewhere.get(d, 0)) for d in used}
+
+    def _device_copy(self, copy: DeviceCopy) -> DeviceCopyStep:
+        inward = self.plan.device_of(copy.target) != HOST
+        there, here = (
+            (copy.target, copy.source) if inward else (copy.source, copy.target)
+        )
+        device, host = self._on_device(there), self._on_host(here)
+        # One tensor, of the value's own shape, on both sides.
+        device = replace(device, tensor=host.tensor)
+        ends = (host, device) if inward else (device, host)
+        return DeviceCopyStep(self.plan.device_of(there), *ends)
+
+    def _launch(self, item: BuiltProgram) -> LaunchStep:
+        group = item.stage
+        number = self._programs.setdefault(item.program, len(self._programs))
+        return LaunchStep(
+            group.device,
+            number,
+            tuple(map(self._on_device, item.operands)),
+            group.name,
+            group.sources if isinstance(group, FusionGroup) else (group.name,),
+            group.flops if isinstance(group, FusionGroup) else 0,
+            sum(map(_bytes, item.operands)),
+        )
+
+    def _on_device(self, b: Buffer) -> Slot:
+        """The slot of a buffer as a device sees it: in its arena, or a constant."""
+        tensor = Tensor(b.name, b.dtype.name, b.shape)
+        if b in self.plan.data:
+            at = self._constants.place_array(b, self.plan.data[b])
+            return Slot("constant", at, tensor)
+        return Slot("device", self._places[b], tensor)
+
+    def _on_host(self, b: Buffer) -> Slot:
+        """The slot of a buffer of the host, which may be no value of the graph."""
+        if b in self._value_of:
+            return self._slot(self._value_of[b])
+        return Slot("arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape))
 
     def _packed(
         self,

@@ -34,7 +34,11 @@ def compile(
     or a Kernel, which is compiled as scheduled. dims: values of symbolic dimensions. options:
 
     - target, mcpu, threads: what to compile for
-    - machine: a file that describes the processor's caches and costs
+    - machine: a file that describes the processor's caches and costs, or the accelerator; for
+      the npu also a name
+    - samples, by: inputs by name, several times, that a target of bytes takes its scales from, and
+      how sums become bytes there; or scales: the file that `tilewright quantize` wrote, or its
+      contents
     - fallback: "warn" or "error", for operators without native code
     - math: "exact", "default" or "fast"
     - cache: False neither reads nor writes the kernel cache

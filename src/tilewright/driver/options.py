@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import flags, modes
 from tilewright.base.errors import InputError
@@ -15,6 +16,9 @@ from tilewright.base.memory import memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import Store, default_store
 from tilewright.runtime.threads import thread_count
+
+if TYPE_CHECKING:
+    from tilewright.targets.base import Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,9 @@ class Options:
     inputs: Collection[str] = ()
     external_data_roots: Sequence[str | Path] = ()
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    samples: Sequence[Mapping[str, Any]] = ()
+    scales: Mapping[str, Any] | str | Path | None = None
+    by: str | None = None
     description: Mapping[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -42,7 +49,8 @@ class Options:
         file = flags.MACHINE.get() if self.machine is None else Path(self.machine)
         if file is not None:
             object.__setattr__(self, "machine", str(file))
-            object.__setattr__(self, "description", read_description(file))
+            if not self._names_machine:
+                object.__setattr__(self, "description", read_description(file))
         if self.fallback is None:
             object.__setattr__(self, "fallback", flags.FALLBACK.get())
         _check_mode("math", self.math, modes.MATH)
@@ -66,7 +74,24 @@ class Options:
             self, "external_data_roots", _folders(self.external_data_roots)
         )
         object.__setattr__(self, "schedules", _schedules(self.schedules))
+        if isinstance(self.scales, str | Path):
+            object.__setattr__(self, "scales", read_scales(Path(self.scales)))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
+
+    @property
+    def _names_machine(self) -> bool:
+        """Whether the target is a kind of machines that have names."""
+        if self.target == "cpu":  # the usual case, for which no target is loaded
+            return False
+        from tilewright.targets import registry
+
+        return registry.machines(self.target) == "name"
+
+    @property
+    def named_machine(self) -> str | None:
+        """Which machine of its kind the target is, where they have names."""
+        given = self.machine is not None and self.description is None
+        return str(self.machine) if given else None
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
@@ -95,11 +120,25 @@ class Options:
         switches = {"trust": self.trust, "sanitize": self.sanitize}
         lists = {"inputs": self.inputs, "external_data_roots": self.external_data_roots}
         given = {name: repr(value) for name, value in lists.items() if value}
-        if self.description is not None:
-            given["machine"] = repr(self.description)
+        if self.machine is not None:
+            given["machine"] = repr(self.description or self.machine)
+        if self.scales is not None:
+            given["scales"] = json.dumps(self.scales, sort_keys=True)
+        if self.samples:
+            given["samples"] = f"{self.by} {_digest(self.samples)}"
         if self.schedules:
             given["schedules"] = json.dumps(self.schedules, sort_keys=True)
         return chosen | given | {name: "on" for name, on in switches.items() if on}
+
+    @property
+    def calibration(self) -> Calibration:
+        """What a target quantizes the model by."""
+        from tilewright.targets.base import Calibration
+
+        if self.scales is None:
+            return Calibration(tuple(self.samples), by=self.by or "shift")
+        given = checked_scales(self.scales)
+        return Calibration(scales=given["scales"], by=given["by"])
 
     @property
     def limit(self) -> int:
@@ -140,6 +179,44 @@ def _schedules(given: Any) -> dict[str, dict[str, Any]]:
             hint='give parameters by kernel, such as {"matmul": {"matmul.tile": (4, 2)}}',
         )
     return found
+
+
+def _digest(samples: Sequence[Mapping[str, Any]]) -> str:
+    """The samples as a text that differs where their bytes do."""
+    import numpy as np
+
+    found = hashlib.sha256()
+    for sample in samples:
+        for name in sorted(sample):
+            array = np.ascontiguousarray(sample[name])
+            found.update(f"{name} {array.dtype} {array.shape} ".encode())
+            found.update(array.tobytes())
+    return found.hexdigest()
+
+
+def read_scales(file: Path) -> dict[str, Any]:
+    """What `tilewright quantize` has written: `scales` and `by`. Raises InputError for others."""
+    try:
+        return checked_scales(json.loads(file.read_text()))
+    except (OSError, ValueError, RecursionError, InputError) as error:
+        why = error.message if isinstance(error, InputError) else str(error)
+        raise InputError(
+            f"it is not a file of scales: {why}",
+            where=str(file),
+            hint="quantize writes such files",
+        ) from None
+
+
+def checked_scales(found: Any) -> dict[str, Any]:
+    """Scales by tensor and how sums are rescaled. Raises InputError for anything else."""
+    try:
+        units = {str(name): float(unit) for name, unit in found["scales"].items()}
+        return {"scales": units, "by": str(found["by"])}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"scales: {error!r}",
+            hint='give {"by": "shift", "scales": {tensor: number}}, as quantize writes it',
+        ) from None
 
 
 _LARGEST_DESCRIPTION = 1 << 16  # bytes

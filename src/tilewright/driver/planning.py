@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from tilewright.base import events, flags
 from tilewright.compute.nodes import Computation
-from tilewright.driver.assemble import Built
+from tilewright.driver.assemble import Built, BuiltStep
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph
 from tilewright.ir.passes import Pipeline
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import HostFallback, Plan
+from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import merged
 from tilewright.plan.passes.memory import PlanMemory
+from tilewright.plan.passes.partition import Refuses
 from tilewright.plan.pipeline import plan_pipeline
 from tilewright.plan.questions import Questions
 from tilewright.plan.verify_memory import verify_arena
@@ -23,10 +25,15 @@ Observer = Callable[[str, Plan], None]
 
 
 def make_plan(
-    graph: Graph, target: Target, math: str = "default", observe: Observer | None = None
+    graph: Graph,
+    target: Target,
+    math: str = "default",
+    observe: Observer | None = None,
+    refuses: Mapping[str, Refuses] = MappingProxyType({}),
 ) -> Plan:
     """The graph as groups, each a kernel that suits the target, and host fallbacks.
 
+    refuses: why each device besides the host does not take a group; the others go there.
     Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
     and after each pass, with the name of what was done.
     """
@@ -34,19 +41,20 @@ def make_plan(
         plan = lower(graph)
     if observe is not None:
         observe("lower", plan)
-    pipeline = plan_pipeline(questions(target), math)
+    pipeline = plan_pipeline(questions(target), math, refuses)
     return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
 
 
 def place_buffers(
-    plan: Plan, steps: Iterable[Built | HostFallback], observe: Observer | None = None
+    plan: Plan, steps: Iterable[BuiltStep], observe: Observer | None = None
 ) -> Plan:
     """The plan with the places of its buffers, as its kernels allow.
 
     Verified under TILEWRIGHT_DEBUG. observe: as for `make_plan`.
     """
     over = {s.stage: s.over for s in steps if isinstance(s, Built)}
-    pipeline = Pipeline("memory", (PlanMemory(over.__getitem__),), verify_arena)
+    place = PlanMemory(lambda group: over.get(group, ()))
+    pipeline = Pipeline("memory", (place,), verify_arena)
     return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
 
 

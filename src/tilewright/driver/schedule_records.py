@@ -10,7 +10,7 @@ from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.driver.kernels import Choose, KernelCompiler
-from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule.space import Parameter
 from tilewright.schedule.space.selection import Selection
@@ -114,11 +114,11 @@ def by_name(
 def records(
     plan: Plan, target: Target, schedules: Mapping[str, Mapping[str, Any]]
 ) -> list[ScheduleRecord]:
-    """How each kernel of a model is scheduled, in order."""
-    choose = by_name(schedules, (s.name for s in plan.groups))
+    """How each kernel of the host is scheduled, in order."""
+    choose = by_name(schedules, (s.name for s in plan.groups_on(HOST)))
     compiler = KernelCompiler(target, target, None, choose=choose)
     found = []
-    for group in plan.groups:
+    for group in plan.groups_on(HOST):
         signature = kernel_signature(group, plan.live[group])
         fixed = [b in plan.data for b in signature.values]
         found.append(_record(compiler, group, signature, fixed))

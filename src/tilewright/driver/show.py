@@ -9,30 +9,48 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.errors import FlagError
+from tilewright.driver.compilation import Compilation
+from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import by_name, records
-from tilewright.plan.nodes import HostFallback, Plan
+from tilewright.plan.nodes import (
+    HOST,
+    DeviceCall,
+    DeviceCopy,
+    FusionGroup,
+    HostFallback,
+    Plan,
+)
 from tilewright.plan.normalize import kernel_signature
-from tilewright.targets.base import Target
 
 KINDS: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "asm")
 Schedules = Mapping[str, Mapping[str, Any]]  # values of parameters by kernel
 
 
-def show(plan: Plan, target: Target, kind: str, schedules: Schedules) -> str:
-    """All kernels of a model at one stage, one of KINDS."""
+def show(plan: Plan, compiling: Compilation, kind: str, schedules: Schedules) -> str:
+    """All kernels of a model at one stage, one of KINDS.
+
+    The groups of a device have no `llvm`.
+    """
+    target = compiling.host
     if kind == "graph":
         return str(plan.graph)
     if kind == "plan":
         return str(plan)
     if kind == "schedule":
         return "\n\n".join(map(str, records(plan, target, schedules)))
-    choose = by_name(schedules, (s.name for s in plan.groups))
+    choose = by_name(schedules, (s.name for s in plan.groups_on(HOST)))
     compiler = KernelCompiler(target, target, None, choose=choose)
     parts: list[str] = []
     for step in plan.steps:
         if isinstance(step, HostFallback):
             parts.append(f"# host: {step.operation}")
+            continue
+        if isinstance(step, DeviceCopy):
+            parts.append(f"# copy: {step.source!r} to {plan.device_of(step.target)}")
+            continue
+        if isinstance(step, DeviceCall) or step.device != HOST:
+            parts.append(_elsewhere(step, plan, compiling.device, kind))
             continue
         signature = kernel_signature(step, plan.live[step])
         parts.append(f"# {step.name}: {', '.join(step.sources)}")
@@ -51,16 +69,42 @@ def show(plan: Plan, target: Target, kind: str, schedules: Schedules) -> str:
     return "\n".join(parts)
 
 
+def _elsewhere(
+    group: FusionGroup | DeviceCall,
+    plan: Plan,
+    device: DeviceCompiler | None,
+    kind: str,
+) -> str:
+    """A step of a device at one stage."""
+    assert device is not None
+    if isinstance(group, DeviceCall):
+        title = f"# {group.name} on {group.device}"
+        text = device.call(group).text if kind == "asm" else f"# no {kind}"
+        return f"{title}\n{text}"
+    title = f"# {group.name} on {group.device}: {', '.join(group.sources)}"
+    if kind == "computation":
+        return "\n".join([title, *map(str, group.computations)])
+    kernel = device.kernel(DeviceGroup.of(group, plan.live[group]))
+    if kind == "kernel":
+        return f"{title}\n{kernel}"
+    if kind == "asm":
+        return f"{title}\n{device.target.text(kernel, kernel.name, kind)}"
+    return f"{title}\n# no {kind}"
+
+
 _LONGEST = 60  # letters of a file's name that are the model's
 
 
-def dump(folder: Path, plan: Plan, target: Target, schedules: Schedules) -> None:
+def dump(
+    folder: Path, plan: Plan, compiling: Compilation, schedules: Schedules
+) -> None:
     """Write `<model>.<kind>.txt` for every stage; the last compilation of a model stays.
 
     Raises FlagError (TILEWRIGHT_DUMP) if the folder cannot be written.
     """
     for kind in KINDS:
-        write(folder, f"{_file(plan)}.{kind}.txt", show(plan, target, kind, schedules))
+        text = show(plan, compiling, kind, schedules)
+        write(folder, f"{_file(plan)}.{kind}.txt", text)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,22 +16,24 @@ from tilewright.base.dtypes import int8, int32, uint8
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import Store
 from tilewright.base.text import listing
-from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
 from tilewright.driver.build_kernel import build_kernel
+from tilewright.driver.compilation import Compilation, final, onnx_fallback
 from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.planning import make_plan, place_buffers
+from tilewright.driver.planning import place_buffers
 from tilewright.driver.schedule_records import ScheduleRecord, by_name, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.infer import Fallback, specialize
+from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
+from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, Plan, Step
 from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime.executable import Executable
@@ -62,7 +65,7 @@ def executable(
             graph,
             lambda make: _build_later(make, options),
             options.threads,
-            _fallback(),
+            onnx_fallback(),
             options.limit,
         )
     return Executable(build(graph, options), threads=options.threads)
@@ -89,7 +92,9 @@ def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
     extents = {name: int(value) for name, value in dims.items()}
-    return specialize(graph, extents, fallback=_fallback(), memory_limit=options.limit)
+    return specialize(
+        graph, extents, fallback=onnx_fallback(), memory_limit=options.limit
+    )
 
 
 def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
@@ -133,22 +138,31 @@ def build(
 ) -> CompiledModel:
     """The compiled model of a graph with static inputs; `target`: another than options tell."""
     target = target or _target(options)
-    known = {
+    known: dict[str, Any] = {
         "files": list(graph.files),
         "origin": graph.origin,
         "defaults": {v.name: v.type_text for v in graph.defaults},
     }
-    graph = optimize(graph, options, target)
+    compiling = Compilation.of(target, options)
+    graph, placements = compiling.adapted(graph)
+    graph = optimize(graph, options, compiling.host)
     folder = flags.DUMP.get()
     observe = None if folder is None else PlanDumps(folder)
-    plan = make_plan(graph, target, options.math, observe)
+    plan = compiling.planned(graph, observe)
     _report_reference_kernels(plan, options)
     if folder is not None:
-        dump(folder, plan, target, options.schedules)
-    steps = kernels(plan, target, options.store, options.sanitize, options.schedules)
+        dump(folder, plan, compiling, options.schedules)
+    steps = kernels(
+        plan, compiling.host, options.store, options.sanitize, options.schedules,
+        compiling.device,
+    )  # fmt: skip
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
-        assembler = Assembler(plan, steps, target, _describe_host, options.limit)
+        assembler = Assembler(
+            plan, steps, compiling.host, _describe_host, options.limit
+        )
+        placed = final(placements, compiling.device)
+        known["placements"] = [astuple(p) for p in placed]
         meta = {"math": options.math, "target": target.name}
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
 
@@ -156,7 +170,7 @@ def build(
 def optimize(graph: Graph, options: Options, target: Target) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
     byte_products = bool(target.products(uint8, int8, int32))
-    pipeline = graph_pipeline(options.math, _fallback(), byte_products)
+    pipeline = graph_pipeline(options.math, onnx_fallback(), byte_products)
     return pipeline.run(graph, check=flags.DEBUG.get())
 
 
@@ -166,25 +180,51 @@ def kernels(
     store: Store | None,
     sanitize: bool = False,
     schedules: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> list[Built | HostFallback]:
-    """Every fusion group with its object code; schedules: parameters by the names of kernels."""
+    device: DeviceCompiler | None = None,
+) -> list[BuiltStep]:
+    """Every fusion group with its code; schedules: parameters by the names of kernels.
+
+    device: compiles the groups that are not on the host.
+    """
     host = target if target.runs_here else find_target("cpu")
-    choose = by_name(schedules, (s.name for s in plan.groups))
+    mine = plan.groups_on(HOST)
+    choose = by_name(schedules, (s.name for s in mine))
     compiler = KernelCompiler(target, host, store, sanitize, choose)
-    signatures = [kernel_signature(s, plan.live[s]) for s in plan.groups]
+    signatures = [kernel_signature(s, plan.live[s]) for s in mine]
     if flags.DEBUG.get():
-        for s, signature in zip(plan.groups, signatures, strict=True):
+        for s, signature in zip(mine, signatures, strict=True):
             verify_signature(s, signature)
     built: dict[FusionGroup, Built] = {}
     with events.span("kernels", total=len(signatures)):
         codes = compiler.compile_all(signatures, plan.data, thread_count())
-        for step, signature, code in zip(plan.groups, signatures, codes, strict=True):
+        for step, signature, code in zip(mine, signatures, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(signatures))
             built[step] = Built(step, signature, code)
     if flags.CHECK.get():
         with events.span("check", total=len(built)):
             check(built.values(), plan.data)
-    return [s if isinstance(s, HostFallback) else built[s] for s in plan.steps]
+    return [_built(s, plan, built, device) for s in plan.steps]
+
+
+def _built(
+    step: Step,
+    plan: Plan,
+    native: Mapping[FusionGroup, Built],
+    device: DeviceCompiler | None,
+) -> BuiltStep:
+    """A step with its code."""
+    match step:
+        case FusionGroup() if step in native:
+            return native[step]
+        case FusionGroup():
+            assert device is not None
+            group = DeviceGroup.of(step, plan.live[step])
+            return BuiltProgram(step, group.operands, device.program(group))
+        case DeviceCall():
+            assert device is not None
+            program = device.call(step).code
+            return BuiltProgram(step, (*step.reads, *step.writes), program)
+    return step
 
 
 def check(
@@ -208,12 +248,12 @@ def text(
         raise InputError(
             f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}"
         )
-    graph = _sized(source, example_inputs, dims, options)
-    target = _target(options)
-    graph = optimize(graph, options, target)
+    compiling = Compilation.of(_target(options), options)
+    graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
+    graph = optimize(graph, options, compiling.host)
     if kind == "graph":
         return str(graph)
-    return show(_static_plan(graph, options, target), target, kind, options.schedules)
+    return show(_static_plan(graph, compiling), compiling, kind, options.schedules)
 
 
 def schedules(
@@ -223,10 +263,10 @@ def schedules(
     options: Options,
 ) -> list[ScheduleRecord]:
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
-    graph = _sized(source, example_inputs, dims, options)
-    target = _target(options)
-    graph = optimize(graph, options, target)
-    return records(_static_plan(graph, options, target), target, options.schedules)
+    compiling = Compilation.of(_target(options), options)
+    graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
+    graph = optimize(graph, options, compiling.host)
+    return records(_static_plan(graph, compiling), compiling.host, options.schedules)
 
 
 def _sized(
@@ -239,7 +279,7 @@ def _sized(
     return with_dims(graph, dims, options) if dims else graph
 
 
-def _static_plan(graph: Graph, options: Options, target: Target) -> Plan:
+def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
     """The plan of a graph. Raises InputError for an input whose shape is symbolic."""
     loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
@@ -247,7 +287,7 @@ def _static_plan(graph: Graph, options: Options, target: Target) -> Plan:
             f"the shape of {listing(loose)} is symbolic",
             hint="give its dimensions: dims={...}",
         )
-    return make_plan(graph, target, options.math)
+    return compiling.planned(graph)
 
 
 def _target(options: Options) -> Target:
@@ -255,18 +295,17 @@ def _target(options: Options) -> Target:
     threads = thread_count(options.threads)
     try:
         return find_target(
-            options.target, options.mcpu, exact, threads, options.description
+            options.target,
+            options.mcpu,
+            exact,
+            threads,
+            options.description,
+            options.named_machine,
         )
     except (
         InputError
     ) as error:  # of the description: the file that it is from is known here
         raise error.at(str(options.machine)) from None
-
-
-def _fallback() -> Fallback:
-    from tilewright.frontends.onnx.reference import OnnxFallback
-
-    return OnnxFallback()
 
 
 def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]]:
@@ -280,7 +319,7 @@ def _report_reference_kernels(plan: Plan, options: Options) -> None:
     calls = [s.operation for s in plan.host_fallbacks]
     if not calls:
         return
-    fallback = _fallback()
+    fallback = onnx_fallback()
     if lost := [op for op in calls if not fallback.knows(op)]:
         items = [f"{op.label} ({op.qualified})" for op in lost]
         raise UnsupportedError(

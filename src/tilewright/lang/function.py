@@ -44,9 +44,9 @@ class Function:
         if target == "interp":
             verify(kernel)
             self._run = _interpreted(kernel)
-        elif registry.supplies(target, "simulator"):
+        elif registry.programs(target) == "kernel":
             verify(kernel)
-            self._run = registry.simulator(target).load(kernel)
+            self._run = registry.target(target).load(kernel)
         else:
             executable = compile(kernel, target=target, threads=threads)
             assert isinstance(executable, Executable)  # a kernel has no dynamic sizes
@@ -68,10 +68,10 @@ class Function:
         self._run(arrays)
 
     def source(self, kind: str = "kernel") -> str:
-        """The program as text: `kernel`, or `llvm` or `asm` where the target is a CPU."""
+        """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
         if kind == "kernel":
             return repr(self.kernel)
-        if kind not in ("llvm", "asm") or not registry.supplies(self.target, "target"):
+        if kind not in ("llvm", "asm") or self.target == "interp":
             raise InputError(f"no {kind!r} text of a function for {self.target!r}")
         return registry.target(self.target).text(self.kernel, self.kernel.name, kind)
 

@@ -144,7 +144,7 @@ def build(
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)
-    if registry.supplies(target, "mapper"):
+    if registry.programs(target) == "lift":
         return Mapped(specialized(program, given)[0], target)
     if is_low_level(program) or target == "interp":
         return Function(lower(program, given, target=target), target, threads)
@@ -157,7 +157,7 @@ class Mapped:
     def __init__(self, program: n.Lambda, target: str) -> None:
         self.program: Final = program
         self.target: Final = target
-        self._loaded: Final = registry.mapper(target).load(program)
+        self._loaded: Final = registry.target(target).load(program)
 
     def __call__(self, *arrays: Any) -> object:
         """Run; what the machine did. Raises InputError for a wrong number or shape."""

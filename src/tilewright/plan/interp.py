@@ -19,7 +19,7 @@ from tilewright.graph import interp as operators
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Operation, Value
 from tilewright.loops import interp as loops
-from tilewright.plan.nodes import DeviceCopy, HostFallback, Plan, Step
+from tilewright.plan.nodes import DeviceCall, DeviceCopy, HostFallback, Plan, Step
 
 Array = np.ndarray[Any, Any]
 UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
@@ -41,6 +41,8 @@ class State:
         """
         if isinstance(step, HostFallback):
             self._host(step.operation)
+        elif isinstance(step, DeviceCall):
+            self._call(step)
         elif isinstance(step, DeviceCopy):
             self.memory[step.target][...] = self.memory[step.source]
         elif step.kernel is None:
@@ -59,6 +61,16 @@ class State:
         raise InputError(
             f"{v!r} has no value yet", where=f"plan {self.plan.graph.name}"
         )
+
+    def _call(self, call: DeviceCall) -> None:
+        """An operator on tensors of a device."""
+        op = call.operation
+        pairs = zip(op.reads, call.reads, strict=True)
+        values = {v: self.memory[b].reshape(v.extents) for v, b in pairs}
+        results = operators.run(op, values, self.fallback)
+        made = [a for v, a in zip(op.outputs, results, strict=False) if v is not None]
+        for b, a in zip(call.writes, made, strict=True):
+            self.memory[b][...] = np.asarray(a).reshape(b.shape)
 
     def _host(self, op: Operation) -> None:
         values = {v: self.value(v) for v in op.reads}

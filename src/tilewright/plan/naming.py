@@ -19,6 +19,7 @@ from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, Update
 from tilewright.plan.nodes import (
+    DeviceCall,
     DeviceCopy,
     FusionGroup,
     HostFallback,
@@ -128,7 +129,7 @@ def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory
 
 
 def _step(step: Step, names: _Names) -> Step:
-    if isinstance(step, HostFallback):
+    if isinstance(step, HostFallback | DeviceCall):
         reads, writes = (
             tuple(map(names.buffer, ends)) for ends in (step.reads, step.writes)
         )

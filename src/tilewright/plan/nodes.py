@@ -1,9 +1,10 @@
 """The plan: a model between operators and kernels, as groups of Computations over buffers.
 
     Plan = Plan(graph, steps, buffers, data, devices, memory)
-    Step = FusionGroup | HostFallback | DeviceCopy
+    Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy
     FusionGroup = FusionGroup(name, computations, sources, flops, kernel, device)
     HostFallback = HostFallback(operation, reads, writes)
+    DeviceCall = DeviceCall(operation, reads, writes, device)
     DeviceCopy = DeviceCopy(source, target)
 
 Lowering gives one fusion group per operator; fusion merges groups; each that is left becomes one
@@ -98,6 +99,24 @@ class HostFallback:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class DeviceCall:
+    """One operator that a device runs whole, by a program of its own and no kernel.
+
+    reads, writes: its tensors on the device, one for each of the operation's.
+    """
+
+    operation: Operation
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    device: str
+
+    @property
+    def name(self) -> str:
+        """The operator's label."""
+        return self.operation.label
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class DeviceCopy:
     """A whole tensor copied from one device to another, one of which is the host."""
 
@@ -120,7 +139,7 @@ class DeviceCopy:
         return (self.target,)
 
 
-Step = FusionGroup | HostFallback | DeviceCopy
+Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +204,12 @@ class Plan:
 
     @cached_property
     def named_values(self) -> tuple[Value, ...]:
-        """Inputs, constants, outputs, and what host fallbacks use: no group has them to itself."""
+        """Inputs, constants, outputs, and what whole operators use: no group has them to itself."""
         ends = (*self.graph.inputs, *self.graph.constants, *self.graph.outputs)
         hosted = (
             v
-            for s in self.host_fallbacks
+            for s in self.steps
+            if isinstance(s, HostFallback | DeviceCall)
             for v in (*s.operation.reads, *s.operation.writes)
         )
         return tuple(dict.fromkeys((*ends, *hosted)))
@@ -202,6 +222,10 @@ class Plan:
             for b in {*step.reads, *step.writes}:
                 uses[b] = uses.get(b, 0) + 1
         return {s: frozenset(b for b in s.writes if uses[b] > 1) for s in self.groups}
+
+    def groups_on(self, device: str) -> tuple[FusionGroup, ...]:
+        """The groups that run on a device."""
+        return tuple(g for g in self.groups if g.device == device)
 
     def device_of(self, buffer: Buffer) -> str:
         """Where the buffer's memory is."""

@@ -22,6 +22,7 @@ from tilewright.loops.parser import buffer_type
 from tilewright.loops.parser import parse as parse_kernel
 from tilewright.plan.nodes import (
     HOST,
+    DeviceCall,
     DeviceCopy,
     FusionGroup,
     HostFallback,
@@ -181,18 +182,40 @@ class _Reader:
                          for e in (op.reads, op.writes))  # fmt: skip
         self.steps.append(HostFallback(op, reads, writes))
 
+    def _call(self, s: Scanner, role: str) -> None:
+        """`call Program(x_npu, w) -> y_npu on npu, from "all of it"`."""
+        kind = _name(s)
+        s.expect("(")
+        reads: list[Buffer] = []
+        separated(s, lambda: reads.append(self._known(s)), ")")
+        s.expect("->")
+        writes = [self._known(s)]
+        while s.accept(","):
+            writes.append(self._known(s))
+        s.expect("on")
+        device = _name(s)
+        s.expect(",", "from")
+        label = _name(s)
+        s.end()
+        found = () if self.graph is None else self.graph.operations
+        op = next((o for o in found if (o.qualified, o.label) == (kind, label)), None)
+        if op is None:
+            raise s.refusal(f"the plan's graph has no {kind} called {label!r}")
+        self.steps.append(DeviceCall(op, tuple(reads), tuple(writes), device))
+
+    def _known(self, s: Scanner) -> Buffer:
+        name = s.take("word", "a buffer")
+        if name not in self.names:
+            raise s.refusal(f"the plan has no buffer {name}")
+        return self.names[name]
+
     def _copy(self, s: Scanner, role: str) -> None:
         """`copy x -> x_vta`."""
-        ends = []
-        for follows in ("->", ""):
-            name = s.take("word", "a buffer")
-            if name not in self.names:
-                raise s.refusal(f"the plan has no buffer {name}")
-            ends.append(self.names[name])
-            if follows:
-                s.expect(follows)
+        source = self._known(s)
+        s.expect("->")
+        target = self._known(s)
         s.end()
-        self.steps.append(DeviceCopy(*ends))
+        self.steps.append(DeviceCopy(source, target))
 
     def _group(self, s: Scanner, role: str) -> None:
         """`group conv+relu on device, 96 flops, over t, from "c", "r":` and what is below it."""
@@ -290,6 +313,7 @@ _LINES: Final[Mapping[str, Callable[[_Reader, Scanner, str], None]]] = {
     "buffer": _Reader._buffer,
     "reducer": _Reader._reducer,
     "host": _Reader._host,
+    "call": _Reader._call,
     "copy": _Reader._copy,
     "group": _Reader._group,
 }

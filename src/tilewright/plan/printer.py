@@ -30,6 +30,7 @@ from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.naming import named, operators
 from tilewright.plan.nodes import (
     HOST,
+    DeviceCall,
     DeviceCopy,
     FusionGroup,
     HostFallback,
@@ -139,6 +140,12 @@ def _step(plan: Plan, step: Step, number: int) -> Iterator[str]:
     match step:
         case HostFallback():
             yield from _host(step)
+        case DeviceCall():
+            reads, writes = (
+                ", ".join(b.name for b in e) for e in (step.reads, step.writes)
+            )
+            what = f"{word(step.operation.qualified)}({reads}) -> {writes}"
+            yield f"call {what}{_device(step.device)}, from {word(step.name)}  # step {number}"
         case DeviceCopy():
             yield f"copy {step.source.name} -> {step.target.name}  # step {number}"
         case FusionGroup():

@@ -20,6 +20,7 @@ Make = Callable[[], Device]
 
 # Only these modules are ever imported: an artifact names a device, never a module.
 _OWN: Final[Mapping[str, str]] = {
+    "npu": "tilewright.targets.npu.device:make",
     "vta": "tilewright.targets.vta.device:make",
 }
 _makers: dict[str, Make] = {}

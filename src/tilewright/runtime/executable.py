@@ -80,6 +80,13 @@ class Executable:
         found = self.model.meta.get("certificate")
         return found if isinstance(found, Mapping) else None
 
+    @property
+    def placements(self) -> tuple[tuple[str, str, str, str], ...]:
+        """Of a model for an accelerator: for each part the device, the operators, the tensor that
+        they make, and how it is done there, or why the device does not do it."""
+        rows = self.model.meta.get("placements", ())
+        return tuple((str(a), str(b), str(c), str(d)) for a, b, c, d in rows)
+
     @cached_property
     def in_place(self) -> InPlace | None:
         """The quickest call on (inputs..., outputs...); see `runtime.direct.in_place`."""

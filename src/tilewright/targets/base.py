@@ -1,26 +1,97 @@
-"""The Target protocol: the whole of what a target supplies, and nothing about any one of them."""
+"""What a target supplies: one class, `Target`, and nothing about any one of them.
+
+A target is the host (`device` is HOST), whose code the processor runs that Python runs on, or an
+accelerator beside it. What a target has is asked in the order in which a model is compiled:
+
+    adapt                    a pass over the Graph: quantization, say
+    refuses, operator        which steps of the Plan its device takes, or why not
+    default_schedule, ...    from a group's Computations to a scheduled Kernel
+    emit                     from that Kernel to code, which its Device (`runtime.device`) loads
+    load                     one program alone, without a model around it
+
+Everything has an answer that fits a target which does not have it, so that a class gives what its
+machine can do, and no more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
+
+import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
+from tilewright.runtime.device import HOST
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
 from tilewright.targets.permitted import Permissions
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """What a target is made for.
+
+    mcpu: the processor. exact: no fused multiply-adds. threads: on which its code is to run; None:
+    as many as there are cores. machine: which one, where the target is a kind of machines, by a
+    name or a file that it knows. description: what is otherwise than usual about it, in its own
+    fields.
+    """
+
+    mcpu: str = "native"
+    exact: bool = False
+    threads: int | None = None
+    machine: str | None = None
+    description: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a model is quantized by.
+
+    samples: an array for each input, several times. scales: those of a model quantized before, by
+    tensor; no samples are needed then. by: how sums are rescaled, as the target names it.
+    """
+
+    samples: Sequence[Mapping[str, np.ndarray[Any, Any]]] = ()
+    scales: Mapping[str, float] | None = None
+    by: str = "shift"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a part of a model runs: the operators, the tensor that they make, and how or why."""
+
+    device: str
+    operators: str
+    tensor: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """A graph as a target wants it.
+
+    placements: what it takes and what not, and why. scales: of tensors, if it was quantized.
+    """
+
+    graph: Graph
+    placements: Sequence[Placement] = ()
+    scales: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Artifact:
     """One compiled kernel.
 
-    symbol: its entry point. code: an object file. workspace, thread_workspace: scratch bytes per
-    call, and per thread of a call.
+    symbol: its entry point. code: an object file, or what the target's device loads. workspace,
+    thread_workspace: scratch bytes per call, and per thread of a call.
     """
 
     symbol: str
@@ -47,89 +118,17 @@ class Call:
     number: int
 
 
-class Target(Protocol):
-    """A machine description, a default schedule, a code generator."""
-
-    name: str
+class OperatorProgram(Protocol):
+    """An operator as a device runs it: what the device loads, and the listing."""
 
     @property
-    def key(self) -> str:
-        """Everything the generated code depends on, for the kernel cache."""
-        ...
-
+    def code(self) -> bytes: ...
     @property
-    def requirements(self) -> dict[str, Any]:
-        """What a machine must have to run the code: `arch` and `features`."""
-        ...
-
-    @property
-    def runs_here(self) -> bool:
-        """Whether this machine can run the code."""
-        ...
-
-    def default_schedule(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Schedule:
-        """A schedule that is good without tuning; `constants` are known at compile time.
-
-        Without Computations the kernel is one that an operator gives, of any form.
-        """
-        ...
-
-    def sketches(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Sequence[Sketch]:
-        """The families of schedules that are worth trying, best first; computations as above."""
-        ...
-
-    def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
-        """Intrinsics that add products of `a` and `b` to lanes or tiles of `out`, best first."""
-        ...
-
-    def is_profitable(self, computations: Sequence[Computation]) -> bool:
-        """Whether one kernel of these is expected to be as fast as kernels of parts of them."""
-        ...
-
-    def estimated_cost(
-        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
-    ) -> float | None:
-        """Expected nanoseconds on this target of these as one kernel, of all cores together.
-
-        None where it is not profitable. It compares forms of one thing: what is the same in all of
-        them may be left out. constants: buffers known at compile time.
-        """
-        ...
-
-    def emit(
-        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
-    ) -> Artifact:
-        """Object code of a scheduled kernel.
-
-        With `permitted` it is sanitized: each access is compared with that, or with the shape.
-        """
-        ...
-
-    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
-        """Object code of the function that makes the calls in order."""
-        ...
-
-    def support(self) -> Sequence[bytes]:
-        """Objects that every artifact carries (the thread pool)."""
-        ...
-
-    def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
-        """A scheduled kernel as `llvm` or `asm` text."""
-        ...
+    def text(self) -> str: ...
 
 
-class MappedProgram(Protocol):
-    """A functional program on a machine that it was brought to by rewriting."""
+class Program(Protocol):
+    """What `load` makes: a program as a function of its arrays."""
 
     @property
     def text(self) -> str:
@@ -141,54 +140,129 @@ class MappedProgram(Protocol):
         ...
 
 
-class Mapper(Protocol):
-    """A machine that functional programs are brought to by rewriting, whole, without loops."""
+class Target:
+    """A machine that is compiled for.
 
-    name: str
+    device: of the runtime that runs its code. programs: what `load` takes, "kernel" or "lift".
+    quantizes: whether `adapt` needs samples or scales.
+    """
 
-    def load(self, program: Any) -> MappedProgram:
-        """A Lift program on the machine.
+    __slots__ = ()
+    name: str = ""
+    device: ClassVar[str] = HOST
+    programs: ClassVar[str] = ""
+    quantizes: ClassVar[bool] = False
 
-        Raises InputError for ill-typed programs, TilewrightError for what it has no operator for.
+    @property
+    def key(self) -> str:
+        """Everything the generated code depends on, for the kernel cache."""
+        return self.name
+
+    # ------------------------------------------------------------------------------ models
+
+    def adapt(
+        self, graph: Graph, calibration: Calibration, fallback: Fallback
+    ) -> Adapted:
+        """The graph as the target wants it, before all other passes.
+
+        fallback: runs operators without a reference. Raises UnsupportedError for a model that it
+        cannot take.
         """
-        ...
+        return Adapted(graph)
 
+    def refuses(self, computations: Sequence[Computation]) -> str:
+        """Why its device takes no group like this; empty where it does, if it has a schedule."""
+        return f"{self.name} takes no part of a model"
 
-class Simulator(Protocol):
-    """A machine that exists as a program only: it runs a scheduled kernel as the machine would."""
+    def operator(self, operation: Operation) -> OperatorProgram | None:
+        """The program of an operator that its device runs whole; None for any other.
 
-    name: str
+        Raises CompileError for one that it cannot do.
+        """
+        return None
 
-    def load(self, kernel: Kernel) -> Callable[[Sequence[Any]], object]:
-        """The kernel as a function of one array per parameter, which says what the machine did.
+    # ------------------------------------------------------------------------------ kernels
+
+    def default_schedule(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Schedule:
+        """A schedule that is good without tuning; `constants` are known at compile time.
+
+        Without Computations the kernel is one that an operator gives, of any form.
+        """
+        self._lacks("default schedule")
+
+    def sketches(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Sequence[Sketch]:
+        """The families of schedules that are worth trying, best first; computations as above."""
+        return ()
+
+    def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
+        """Intrinsics that add products of `a` and `b` to lanes or tiles of `out`, best first."""
+        return ()
+
+    def is_profitable(self, computations: Sequence[Computation]) -> bool:
+        """Whether one kernel of these is expected to be as fast as kernels of parts of them."""
+        return True
+
+    def estimated_cost(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
+        """Expected nanoseconds on this target of these as one kernel, of all cores together.
+
+        None where it is not profitable. It compares forms of one thing: what is the same in all of
+        them may be left out. constants: buffers known at compile time.
+        """
+        return None
+
+    # ------------------------------------------------------------------------------ code
+
+    def emit(
+        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
+    ) -> Artifact:
+        """Code of a scheduled kernel.
+
+        With `permitted` it is sanitized: each access is compared with that, or with the shape.
+        """
+        self._lacks("code generator")
+
+    def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
+        """A scheduled kernel as `llvm` or `asm` text."""
+        self._lacks(f"{kind} text")
+
+    def load(self, program: Any) -> Program:
+        """A Kernel, or a Lift program, as a function of one array per parameter.
 
         Raises CompileError for what the machine cannot do.
         """
-        ...
+        self._lacks("programs by themselves")
 
-
-class Network(Protocol):
-    """A float model on a machine that exists as a program only."""
+    # ------------------------------------------------------------------------------ the host
 
     @property
-    def report(self) -> str:
-        """What runs where and why, a line each."""
-        ...
+    def requirements(self) -> dict[str, Any]:
+        """What a machine must have to run the code: `arch` and `features`."""
+        return {}
 
     @property
-    def text(self) -> str:
-        """The machine's instructions."""
-        ...
+    def runs_here(self) -> bool:
+        """Whether this machine can run the code."""
+        return True
 
-    def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs for an array per input."""
-        ...
+    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
+        """Object code of the function that makes the calls in order."""
+        self._lacks("native calls")
 
+    def support(self) -> Sequence[bytes]:
+        """Objects that every artifact carries (the thread pool)."""
+        return ()
 
-class QuantizedModel(Network, Protocol):
-    """A float model in the bytes of a machine that takes no floats; the rest runs on the CPU."""
-
-    @property
-    def scales(self) -> Mapping[str, float]:
-        """Tensor -> the number that the unit of its bytes stands for."""
-        ...
+    def _lacks(self, what: str) -> NoReturn:
+        raise UnsupportedError(f"target {self.name!r} has no {what}", code="TW-TARGET")

@@ -3,107 +3,78 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
-from tilewright.targets.base import Mapper, Network, QuantizedModel, Simulator, Target
+from tilewright.targets.base import Settings, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from tilewright.graph.nodes import Graph
 
-
-GROUP = "tilewright.machines"  # of entry points
-Place = str | Callable[..., Any]
+GROUP = "tilewright.targets"  # of entry points
+Make = Callable[[Settings], Target]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """Where to find what a machine supplies (targets/base.py); "" for what it does not.
+class Row:
+    """Where to find a target.
 
-    target, simulator, mapper, network, quantized: what makes one, or its place as
-    "module:function", which is imported when used. intrinsics: the module that declares its tensor
-    intrinsics. described: whether `target` takes a machine description.
+    make: what makes one, or its place as "module:function", which is imported when used.
+    intrinsics: the module that declares its tensor intrinsics. machines: "table" if it takes a
+    machine description, "name" if it is a kind of machines that have names, else empty.
     """
 
-    target: Place = ""
-    simulator: Place = ""
-    mapper: Place = ""
-    network: Place = ""
-    quantized: Place = ""
+    make: str | Make
     intrinsics: str = ""
-    described: bool = False
+    machines: str = ""
 
 
-_MACHINES = {
-    "cpu": Machine(
-        target="tilewright.targets.cpu.target:make",
-        intrinsics="tilewright.targets.cpu.intrinsics",
-        described=True,
+_ROWS = {
+    "cpu": Row(
+        "tilewright.targets.cpu.target:make",
+        "tilewright.targets.cpu.intrinsics",
+        machines="table",
     ),
-    "npu": Machine(
-        mapper="tilewright.targets.npu.target:make",
-        network="tilewright.targets.npu.network:Network",
+    "npu": Row("tilewright.targets.npu.target:make", machines="name"),
+    "vdla": Row(
+        "tilewright.targets.vdla.target:make", "tilewright.targets.vdla.intrinsics"
     ),
-    "vdla": Machine(
-        simulator="tilewright.targets.vdla.simulator:make",
-        intrinsics="tilewright.targets.vdla.intrinsics",
-    ),
-    "vta": Machine(
-        simulator="tilewright.targets.vta.target:make",
-        quantized="tilewright.targets.vta.network:Network",
-        intrinsics="tilewright.targets.vta.intrinsics",
+    "vta": Row(
+        "tilewright.targets.vta.target:make",
+        "tilewright.targets.vta.intrinsics",
+        machines="table",
     ),
 }
 
 
-def register(name: str, machine: Machine) -> None:
-    """Add a machine, or replace one.
+def register(name: str, row: Row) -> None:
+    """Add a target, or replace one.
 
     An installed package says it in its metadata instead: an entry point `name` of the group
-    `tilewright.machines`, which is a `Machine`.
+    `tilewright.targets`, which is a `Row`.
     """
-    _MACHINES[name] = machine
-
-
-def supplies(name: str, role: str) -> bool:
-    """Whether there is a machine `name` with this part: `target`, `simulator`, ..."""
-    return bool(getattr(_find(name), role, ""))
+    _ROWS[name] = row
 
 
 def names() -> tuple[str, ...]:
-    """The targets that whole models are compiled for."""
-    return _with("target")
+    """All targets."""
+    return tuple(sorted({*_ROWS, *_installed()}))
 
 
-def simulators() -> tuple[str, ...]:
-    """The machines that are simulated."""
-    return _with("simulator")
+def machines(name: str) -> str:
+    """What `Row.machines` says of a target; empty for one that does not exist."""
+    row = _find(name)
+    return "" if row is None else row.machines
 
 
-def mappers() -> tuple[str, ...]:
-    """The machines that Lift programs are brought to by rewriting."""
-    return _with("mapper")
-
-
-def networks() -> tuple[str, ...]:
-    """The machines that a whole model is brought to as it is."""
-    return _with("network")
-
-
-def quantizers() -> tuple[str, ...]:
-    """The machines that a whole model is quantized for."""
-    return _with("quantized")
-
-
-def described() -> tuple[str, ...]:
-    """The targets that take a machine description."""
-    return _with("described")
+def programs(name: str) -> str:
+    """What the target's `load` takes, "kernel" or "lift"; empty for none, and for the host."""
+    return "" if _find(name) is None else target(name).programs
 
 
 def target(
@@ -112,84 +83,39 @@ def target(
     exact: bool = False,
     threads: int | None = None,
     description: Mapping[str, Any] | None = None,
+    machine: str | None = None,
 ) -> Target:
-    """The target `name` for the processor `mcpu`.
-
-    exact: no fused multiply-adds. threads: on which its code is to run; None: as many as there are
-    cores. description: what is otherwise than usual about the machine, in the target's own fields.
+    """The target `name`; the others are fields of `Settings`.
 
     Raises UnsupportedError for an unknown target or one that takes no description, InputError for
     a bad description.
     """
-    make, given = _load(name, "target"), (mcpu, exact, threads)
-    if description is not None and not supplies(name, "described"):
-        raise UnsupportedError(
-            f"target {name!r} takes no machine description",
-            code="TW-TARGET",
-            hint=f"for {', '.join(described())}; leave out --machine, unset TILEWRIGHT_MACHINE",
-        )
-    made: Target = make(*given) if description is None else make(*given, description)
-    return made
-
-
-def simulator(name: str) -> Simulator:
-    """The simulated machine `name`. Raises UnsupportedError for an unknown one."""
-    made: Simulator = _load(name, "simulator")()
-    return made
-
-
-def mapper(name: str) -> Mapper:
-    """The machine `name` that Lift programs are brought to. Raises UnsupportedError for others."""
-    made: Mapper = _load(name, "mapper")()
-    return made
-
-
-def network(name: str, graph: Graph, description: str | None = None) -> Network:
-    """A float model on the machine `name`.
-
-    description: which one, where the name is that of a kind of machines, by a name or a file that
-    it knows. Raises UnsupportedError for an unknown machine or a model that it cannot take.
-    """
-    make = _load(name, "network")
-    made: Network = make(graph) if description is None else make(graph, description)
-    return made
-
-
-def quantized(
-    name: str,
-    graph: Graph,
-    samples: Sequence[Mapping[str, Any]],
-    scales: Mapping[str, float] | None = None,
-    by: str = "shift",
-) -> QuantizedModel:
-    """A float model for the machine `name`, with scales from samples, an array per input each.
-
-    scales: those of a model made before; a sample then says the shapes only. by: how sums become
-    bytes, as the machine names it.
-
-    Raises UnsupportedError for an unknown machine or a model that it cannot take.
-    """
-    made: QuantizedModel = _load(name, "quantized")(graph, samples, scales, by)
+    row = _row(name)
+    settings = Settings(mcpu, exact, threads, machine, description)
+    for given, kind in ((description, "table"), (machine, "name")):
+        if given is not None and row.machines != kind:
+            able = [n for n in names() if machines(n)]
+            raise UnsupportedError(
+                f"target {name!r} takes no machine description",
+                code="TW-TARGET",
+                hint=f"for {', '.join(able)}; leave out --machine, unset TILEWRIGHT_MACHINE",
+            )
+    if not isinstance(row.make, str):
+        return row.make(settings)
+    module, function = row.make.split(":")
+    made: Target = getattr(importlib.import_module(module), function)(settings)
     return made
 
 
 def intrinsics(name: str) -> dict[str, TensorIntrinsic]:
-    """The tensor intrinsics of a machine by name, declared from now on; those of users included.
+    """The tensor intrinsics of a target by name, declared from now on; those of users included.
 
-    Raises UnsupportedError for an unknown machine.
+    Raises UnsupportedError for an unknown target.
     """
-    machine = _find(name)
-    if machine is None:
-        raise _unknown(name)
-    if machine.intrinsics:
-        importlib.import_module(machine.intrinsics)
+    row = _row(name)
+    if row.intrinsics:
+        importlib.import_module(row.intrinsics)
     return {i.name: i for i in INTRINSICS.values() if i.target == name}
-
-
-def _with(role: str) -> tuple[str, ...]:
-    return tuple(
-        sorted(name for name in {*_MACHINES, *_installed()} if supplies(name, role))
-    )
 
 
 @cache
@@ -200,43 +126,34 @@ def _installed() -> dict[str, EntryPoint]:
     return {p.name: p for p in entry_points(group=GROUP)}
 
 
-def _find(name: str) -> Machine | None:
-    if name not in _MACHINES and name in _installed():
+def _find(name: str) -> Row | None:
+    if name not in _ROWS and name in _installed():
         place = _installed()[name]
         try:
             found = place.load()
         except Exception as error:
             raise _broken(name, place, f"it cannot be imported: {error}") from error
-        if not isinstance(found, Machine):
+        if not isinstance(found, Row):
             raise _broken(name, place, f"it is a {type(found).__name__}")
-        _MACHINES[name] = found
-    return _MACHINES.get(name)
+        _ROWS[name] = found
+    return _ROWS.get(name)
 
 
 def _broken(name: str, place: EntryPoint, why: str) -> UnsupportedError:
     package = place.dist.name if place.dist else "a package"
     return UnsupportedError(
-        f"machine {name!r} is supplied by {package} as {place.value}: {why}",
+        f"target {name!r} is supplied by {package} as {place.value}: {why}",
         code="TW-TARGET",
-        hint="its place is that of a targets.registry.Machine; fix or uninstall the package",
+        hint="its place is that of a targets.registry.Row; fix or uninstall the package",
     )
 
 
-def _load(name: str, role: str) -> Any:
-    place = getattr(_find(name), role, "")
-    if not place:
-        raise _unknown(name)
-    if not isinstance(place, str):
-        return place
-    module, function = place.split(":")
-    return getattr(importlib.import_module(module), function)
-
-
-def _unknown(name: str) -> UnsupportedError:
-    whole = sorted({*networks(), *quantizers()})
-    hint = (
-        f"known: {', '.join(names())}; simulated, for one kernel: {', '.join(simulators())}; "
-        f"for Lift programs: {', '.join(mappers())}; "
-        f"for `run` and `compile --emit asm`: {', '.join(whole)}"
-    )
-    return UnsupportedError(f"unknown target {name!r}", code="TW-TARGET", hint=hint)
+def _row(name: str) -> Row:
+    found = _find(name)
+    if found is None:
+        raise UnsupportedError(
+            f"unknown target {name!r}",
+            code="TW-TARGET",
+            hint=f"known: {', '.join(names())}",
+        )
+    return found

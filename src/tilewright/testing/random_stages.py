@@ -227,6 +227,7 @@ class _Kernels:
                 self.state.step(step)
                 steps.append(step)
                 continue
+            assert isinstance(step, FusionGroup), "all of it is for the host"
             built = self._kernel(step)
             if built is not None:
                 steps.append(built)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -10,12 +11,18 @@ import onnx
 import onnx.helper as h
 import pytest
 
-from tilewright.base.errors import UnsupportedError
+import tilewright as tw
+from tilewright.base.errors import ArtifactError, UnsupportedError
+from tilewright.driver import text
 from tilewright.frontends.onnx.load import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
-from tilewright.targets import npu, registry
-from tilewright.targets.npu.network import Network
+from tilewright.runtime import devices
+from tilewright.targets import npu
+from tilewright.targets.base import Calibration
+from tilewright.targets.npu.device import encode
+from tilewright.targets.npu.device import load as load_program
+from tilewright.targets.npu.target import Npu
 
 N = h.make_node
 Shapes = Mapping[str, Sequence[int]]
@@ -123,13 +130,46 @@ def graph_of(made: onnx.ModelProto) -> Graph:
 def check(name: str) -> None:
     graph = graph_of(MODELS[name])
     feeds = {v.name: numbers(*v.extents) for v in graph.inputs}
-    network = registry.network("npu", graph)
+    exe = tw.compile(graph, target="npu")
     real = evaluate(graph, feeds)
-    for v, found in zip(graph.outputs, network(feeds), strict=True):
+    for v, found in zip(graph.outputs, results(exe(feeds)), strict=True):
         assert found.shape == v.extents
         np.testing.assert_allclose(found, real[v.name], rtol=1e-5, atol=1e-6)
-    assert npu.show(npu.parse(network.text)) == network.text
-    assert "->" in network.report
+    (placed,) = exe.placements
+    assert placed[0] == "npu" and "cycles" in placed[3]
+
+
+def results(found: object) -> tuple[np.ndarray, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def test_an_artifact_of_it_is_loaded_and_profiled(tmp_path: Path) -> None:
+    graph = graph_of(MODELS["gemm"])
+    feeds = {"x": numbers(1, 24)}
+    exe = tw.compile(graph, target="npu")
+    exe.save(tmp_path / "m.tw")
+    again = tw.load(tmp_path / "m.tw")
+    np.testing.assert_array_equal(again(feeds), exe(feeds))
+    profile = again.profile(feeds, repeat=2)
+    (row,) = profile.simulated
+    assert row.device == "npu" and row.cycles and row.clock == 250e6
+    listing = text(graph, "asm", target="npu").split("# g on npu\n")[1]
+    listing = "\n".join(x for x in listing.splitlines() if not x.startswith("# copy"))
+    assert npu.show(npu.parse(listing)).strip() == listing.strip()
+    plan = text(graph, "plan", target="npu")
+    assert 'call "npu::Program"(x_npu, W, b) -> y_npu on npu' in plan
+
+
+def test_code_names_its_machine() -> None:
+    mapped = Npu(npu.MACHINES["wide"])
+    (op,) = mapped.adapt(graph_of(MODELS["gemm"]), Calibration(), None).graph.operations
+    whole = mapped.operator(op)
+    loaded = load_program(whole.code)
+    assert loaded.machine == npu.MACHINES["wide"]
+    assert encode(loaded.program, loaded.machine) == whole.code
+    for wrong in (b"", b"{}", whole.code[:-9], whole.code.replace(b"Float", b"Flout")):
+        with pytest.raises(ArtifactError, match="no NPU program"):
+            devices.find("npu").load(wrong)
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -152,7 +192,7 @@ def test_a_small_machine() -> None:
     """The same model on a machine without products of matrices."""
     graph = graph_of(MODELS["gemm"])
     feeds = {"x": numbers(1, 24)}
-    (found,) = Network(graph, npu.MACHINES["small"])(feeds)
+    found = tw.compile(graph, target="npu", machine="small")(feeds)
     np.testing.assert_allclose(found, evaluate(graph, feeds)["y"], rtol=1e-5, atol=1e-6)
 
 
@@ -177,4 +217,4 @@ def test_what_it_cannot_do_is_said(name: str) -> None:
     nodes, shape, result, message = REFUSED[name]
     graph = graph_of(model(nodes, {"x": shape}, {"y": result}, {}))
     with pytest.raises(UnsupportedError, match=message):
-        Network(graph)
+        tw.compile(graph, target="npu")

@@ -65,7 +65,7 @@ def test_the_simulator_agrees_with_numpy(size: tuple[int, int, int]) -> None:
     s = _mapped(m, n, k)
     verify(s.kernel)
     a, b, c = _arrays(m, n, k)
-    counts = registry.simulator("vdla").load(s.kernel)([a, b, c])
+    counts = registry.target("vdla").load(s.kernel)([a, b, c])
     np.testing.assert_allclose(c, a.T @ b, rtol=1e-4, atol=1e-4)
     tiles, steps = m * n // 64, m * n * k // 512
     assert counts.instructions == {
@@ -82,7 +82,7 @@ def test_the_trace_replays_on_another_size() -> None:
     trace = Trace.from_json(_mapped(16, 16, 16).trace.to_json())
     again = Schedule(_plain(24, 8, 40).kernel, trace)
     a, b, c = _arrays(24, 8, 40)
-    registry.simulator("vdla").load(again.kernel)([a, b, c])
+    registry.target("vdla").load(again.kernel)([a, b, c])
     np.testing.assert_allclose(c, a.T @ b, rtol=1e-4, atol=1e-4)
 
 
@@ -109,7 +109,7 @@ def test_steps_around_instructions_keep_the_result(name: str) -> None:
     step(s)
     verify(s.kernel)
     a, b, c = _arrays(16, 16, 32)
-    counts = registry.simulator("vdla").load(s.kernel)([a, b, c])
+    counts = registry.target("vdla").load(s.kernel)([a, b, c])
     np.testing.assert_allclose(c, a.T @ b, rtol=1e-4, atol=1e-4)
     assert (counts.macs, counts.bytes_loaded) == (8192, loaded)
 
@@ -123,7 +123,7 @@ def test_a_whole_product_is_one_instruction() -> None:
     for nest in ("AL.r0", "BL.r0", "CL.w0"):
         s.tensorize(nest, vdla.dma_copy2d)
     a, b, c = _arrays(8, 8, 8)
-    counts = registry.simulator("vdla").load(s.kernel)([a, b, c])
+    counts = registry.target("vdla").load(s.kernel)([a, b, c])
     np.testing.assert_allclose(c, a.T @ b, rtol=1e-4, atol=1e-4)
     assert counts.instructions["gemm8x8"] == 1
 
@@ -138,13 +138,13 @@ def test_rows_of_any_length_are_copied() -> None:
     s.tensorize("t.w0", vdla.dma_copy2d)
     source = np.arange(35, dtype=np.float32).reshape(5, 7)
     to = np.zeros_like(source)
-    registry.simulator("vdla").load(s.kernel)([source, to])
+    registry.target("vdla").load(s.kernel)([source, to])
     np.testing.assert_array_equal(to, source)
 
 
 def _load(s: Schedule) -> CompileError:
     with pytest.raises(CompileError) as caught:
-        registry.simulator("vdla").load(s.kernel)
+        registry.target("vdla").load(s.kernel)
     return caught.value
 
 
@@ -198,6 +198,13 @@ def test_an_intrinsic_of_no_machine_is_refused() -> None:
     assert "declared for no machine" in str(error)
 
 
-def test_an_unknown_simulator_names_the_known_ones() -> None:
-    with pytest.raises(UnsupportedError, match="simulated, for one kernel: vdla"):
-        registry.simulator("tpu")
+def test_an_unknown_target_names_the_known_ones() -> None:
+    with pytest.raises(UnsupportedError, match="known: cpu, npu, vdla, vta"):
+        registry.target("tpu")
+
+
+def test_it_takes_no_part_of_a_model() -> None:
+    target = registry.target("vdla")
+    assert target.refuses(()) == "vdla takes no part of a model"
+    with pytest.raises(UnsupportedError, match="'vdla' has no code generator"):
+        target.emit(_mapped(8, 8, 8).kernel, "k")

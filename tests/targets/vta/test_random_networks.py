@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from tests.targets.vta.test_network import compiled
+from tests.targets.vta.networks import Network
 from tilewright.frontends.onnx import load
 from tilewright.graph.nodes import Graph
-from tilewright.targets.vta.network import Network, Simulated
 
 ALONE = ("Relu", "Sigmoid", "Neg")
 
@@ -134,10 +133,10 @@ def check(graph: Graph, by: str, threads: int) -> None:
     inputs = {
         x.name: np.random.default_rng(0).standard_normal(x.extents).astype(np.float32)
     }
-    network = Network(graph, [inputs], by=by)
-    assert any(s.product is not None for s in network.steps), network.report
-    (y,) = network(inputs, Simulated(threads))
-    (same,) = network(inputs, compiled)
+    network = Network(graph, [inputs], by=by, threads=threads)
+    assert any(p.device == "vta" for p in network.placements), network.placements
+    (y,) = network(inputs)
+    (same,) = network.on_cpu(inputs)
     np.testing.assert_array_equal(y, same)
-    again = Network(graph, [inputs], network.scales, by)
+    again = Network(graph, [], network.scales, by)
     np.testing.assert_array_equal(y, again(inputs)[0])

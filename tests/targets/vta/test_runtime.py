@@ -26,7 +26,7 @@ from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.isa import encode_stream
 from tilewright.targets.vta.kernel import GEMM, RESET, Kernel, Loop, Operation, kernels
-from tilewright.targets.vta.listing import listing
+from tilewright.targets.vta.listings import listing
 from tilewright.targets.vta.stages import Stage
 
 LD, EX, ST = Stage.LOAD, Stage.COMPUTE, Stage.STORE

@@ -36,7 +36,7 @@ from tilewright.lang.mdh.syntax import (
 from tilewright.loops.lower import lower as lower_computations
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
-from tilewright.targets.registry import supplies
+from tilewright.targets.registry import programs
 from tilewright.targets.registry import target as find_target
 
 
@@ -117,7 +117,7 @@ def build(
         )
     _expect_computations(expressions)
     computations = [c for c in expressions if isinstance(c, Computation)]
-    plain = target == "interp" or supplies(target, "simulator")
+    plain = target == "interp" or programs(target) == "kernel"
     made = schedule(*computations, target=None if plain else target)
     return Function(made.kernel, target, threads)
 

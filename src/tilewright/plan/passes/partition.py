@@ -1,25 +1,34 @@
-"""Partitioning a plan over devices: which groups run elsewhere, and the copies that this takes."""
+"""Partitioning a plan over devices: which steps run elsewhere, and the copies that this takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.base import events
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
-from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan, Step
+from tilewright.plan.nodes import (
+    HOST,
+    DeviceCall,
+    DeviceCopy,
+    FusionGroup,
+    HostFallback,
+    Plan,
+    Step,
+)
 
-# Why a device does not take a group; empty where it does.
-Refuses = Callable[[FusionGroup], str]
+# Why a device does not take a group, or an operator without groups, of whose results others use
+# these; empty where it does.
+Refuses = Callable[[FusionGroup | HostFallback, Collection[Buffer]], str]
 
 
 @dataclass(frozen=True)
 class Partition(Pass[Plan]):
-    """Groups of the host that a device takes run there, on copies of their tensors.
+    """What a device takes of the host's steps runs there, on copies of the tensors.
 
-    A group goes there if nobody else writes what it writes, and all that it reads is complete
+    A step goes there if nobody else writes what it writes, and all that it reads is complete
     before it. Constants that only groups of the device read are the device's.
     """
 
@@ -28,16 +37,19 @@ class Partition(Pass[Plan]):
 
     def run(self, program: Plan) -> Plan:
         found = _Partition(program, self.device)
-        taken = set()
-        for group in program.groups:
-            if group.device != HOST:
+        taken: set[Step] = set()
+        for step in program.steps:
+            if not isinstance(step, FusionGroup | HostFallback) or step.device != HOST:
                 continue
-            why = found.stays(group) or self.refuses(group)
+            live = found.live(step)
+            why = found.stays(step) or self.refuses(step, live)
             if not why:
-                taken.add(group)
+                taken.add(step)
             where = HOST if why else self.device
-            names = {"group": group.name, "sources": group.sources}
-            events.emit("placed-on", device=where, why=why, **names)
+            sources = step.sources if isinstance(step, FusionGroup) else (step.name,)
+            events.emit(
+                "placed-on", device=where, why=why, step=step.name, sources=sources
+            )
         return found.divided(taken)
 
 
@@ -56,49 +68,71 @@ class _Partition:
         self.steps: list[Step] = []
         self.there: dict[Buffer, Buffer] = {}  # a tensor on the host -> on the device
 
-    def stays(self, group: FusionGroup) -> str:
-        """Why a group cannot leave the host, whatever the device; empty where it can."""
-        if group.kernel is not None:
+    def live(self, step: FusionGroup | HostFallback) -> Collection[Buffer]:
+        """What of a step's results others use."""
+        return (
+            self.plan.live[step] if isinstance(step, FusionGroup) else set(step.writes)
+        )
+
+    def stays(self, step: FusionGroup | HostFallback) -> str:
+        """Why a step cannot leave the host, whatever the device; empty where it can."""
+        if isinstance(step, FusionGroup) and step.kernel is not None:
             return "it is a Kernel given as such"
-        for b in group.writes:
+        if isinstance(step, HostFallback):
+            op = step.operation
+            ends = ((op.reads, step.reads), (op.writes, step.writes))
+            if any(len(values) != len(buffers) for values, buffers in ends):
+                return "not all of its operands are tensors in memory"
+        for b in step.writes:
             if len(self.writers[b]) > 1:
                 return f"others write {b.name} too"
-        for b in group.reads:
-            if any(self.order[s] > self.order[group] for s in self.writers.get(b, ())):
+        for b in step.reads:
+            if any(self.order[s] > self.order[step] for s in self.writers.get(b, ())):
                 return f"{b.name} is not complete yet"
         return ""
 
-    def divided(self, taken: set[FusionGroup]) -> Plan:
-        """The plan with these groups on the device."""
+    def divided(self, taken: set[Step]) -> Plan:
+        """The plan with these steps on the device."""
         if not taken:
             return self.plan
         here = (s for s in self.plan.steps if s not in taken)
         wanted = {b for s in here for b in s.reads} | set(self.plan.results)
         for b in self.plan.data:
-            if b not in wanted and any(b in g.reads for g in taken):
+            if b not in wanted and any(b in s.reads for s in taken):
                 self.devices[b] = self.device
         for step in self.plan.steps:
-            if isinstance(step, FusionGroup) and step in taken:
+            if step in taken and isinstance(step, FusionGroup | HostFallback):
                 self._moved(step, wanted)
             else:
                 self.steps.append(step)
         return replace(self.plan, steps=tuple(self.steps), devices=self.devices)
 
-    def _moved(self, group: FusionGroup, wanted: set[Buffer]) -> None:
-        """A group on the device, with what it reads copied there, and back what others want."""
-        names = {b: self._read(b) for b in group.reads}
-        live = self.plan.live[group]
-        for b in group.writes:
+    def _moved(self, step: FusionGroup | HostFallback, wanted: set[Buffer]) -> None:
+        """A step on the device, with what it reads copied there, and back what others want."""
+        names = {b: self._read(b) for b in step.reads}
+        live = self.live(step)
+        for b in step.writes:
             if b in live:
                 names[b] = self.there[b] = self._buffer(b)
             else:
                 self.devices[b] = self.device
-        orders = {b: (to, tuple(range(len(b.shape)))) for b, to in names.items()}
-        made = tuple(relayout(c, orders) for c in group.computations)
-        self.steps.append(replace(group, computations=made, device=self.device))
-        for b in group.writes:
+        self.steps.append(self._renamed(step, names))
+        for b in step.writes:
             if b in live and b in wanted:
                 self.steps.append(DeviceCopy(names[b], b))
+
+    def _renamed(
+        self, step: FusionGroup | HostFallback, names: Mapping[Buffer, Buffer]
+    ) -> Step:
+        """A step on other buffers, those of the device."""
+        if isinstance(step, HostFallback):
+            reads, writes = (
+                tuple(map(names.__getitem__, e)) for e in (step.reads, step.writes)
+            )
+            return DeviceCall(step.operation, reads, writes, self.device)
+        orders = {b: (to, tuple(range(len(b.shape)))) for b, to in names.items()}
+        made = tuple(relayout(c, orders) for c in step.computations)
+        return replace(step, computations=made, device=self.device)
 
     def _read(self, b: Buffer) -> Buffer:
         """A tensor as groups on the device read it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
-from tilewright.targets.base import Artifact, Call
+from tilewright.targets.base import Artifact, Call, Settings, Target
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.description import described
 from tilewright.targets.cpu.entry import compile_entry
@@ -30,7 +30,7 @@ from tilewright.targets.permitted import Permissions
 
 
 @dataclass(frozen=True, slots=True)
-class CpuTarget:
+class CpuTarget(Target):
     """Code for one kind of processor. `exact` forbids fused multiply-adds and reassociation.
 
     level: what LLVM makes of the code, 0 to 3; the less, the sooner it is compiled.
@@ -129,19 +129,14 @@ class CpuTarget:
         return make(kernel, self.machine, symbol, contract=not self.exact)
 
 
-def make(
-    mcpu: str,
-    exact: bool = False,
-    threads: int | None = None,
-    description: Mapping[str, Any] | None = None,
-) -> CpuTarget:
-    """The target for `mcpu`, of which so many threads are used.
-
-    description: what is otherwise than usual about it, as `described` takes it.
+def make(settings: Settings) -> CpuTarget:
+    """The target for a processor, of which so many threads are used.
 
     Raises UnsupportedError for a processor it does not know, InputError for a bad description.
     """
-    found = machine(mcpu)
-    if description is not None:
-        found = described(found, description)
-    return CpuTarget(found if threads is None else replace(found, cores=threads), exact)
+    found, threads = machine(settings.mcpu), settings.threads
+    if settings.description is not None:
+        found = described(found, settings.description)
+    if threads is not None:
+        found = replace(found, cores=threads)
+    return CpuTarget(found, settings.exact)

@@ -60,14 +60,15 @@ def machine(name: str) -> Machine:
     try:
         if path.stat().st_size > _LARGEST:
             raise InputError(f"a description has at most {_LARGEST:,} bytes")
-        return _machine(tomllib.loads(path.read_text()))
+        return from_table(tomllib.loads(path.read_text()))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"it cannot be read: {error}", where=name) from None
     except InputError as error:
         raise error.at(name) from None
 
 
-def _machine(given: Mapping[str, Any]) -> Machine:
+def from_table(given: Mapping[str, Any]) -> Machine:
+    """The machine that a table describes. Raises InputError for one that describes none."""
     known = [f.name for f in fields(Machine)]
     needed = [f.name for f in fields(Machine) if f.default is MISSING]
     _check_keys(given, known, needed, "the machine")

@@ -1,4 +1,4 @@
-"""The processor as a target."""
+"""The processor as a target: whole models and Lift programs are mapped onto it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,57 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.lift.nodes import Lambda
-from tilewright.targets.npu.catalog import MACHINES
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph, Operation
+from tilewright.targets.base import Adapted, Calibration, Placement, Settings, Target
+from tilewright.targets.npu.description import machine as described
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.mapping import Mapped, map_onto
 from tilewright.targets.npu.simulator import run
 from tilewright.targets.npu.timing import Timing
+from tilewright.targets.npu.whole import AsProgram, Whole, whole_of
 
 
-class Processor:
-    """The machine that programs are mapped onto: `full`, which has all operators."""
+class Npu(Target):
+    """A machine that programs are mapped onto: `full`, which has all operators, by default."""
 
-    name: ClassVar[str] = "npu"
+    __slots__ = ("machine",)
+    name: str = "npu"
+    device: ClassVar[str] = "npu"
+    programs: ClassVar[str] = "lift"
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def load(self, program: Lambda) -> Loaded:
-        """The program on this machine. Raises as `map_onto`."""
+    @property
+    def key(self) -> str:
+        """The machine."""
+        return f"npu {self.machine}"
+
+    def adapt(
+        self, graph: Graph, calibration: Calibration, fallback: Fallback
+    ) -> Adapted:
+        """The graph as one program.
+
+        Raises UnsupportedError listing the operators that it cannot do, NPUError where something
+        does not fit.
+        """
+        made = AsProgram(self.machine).run(graph)
+        (op,) = made.operations
+        whole = whole_of(op)
+        assert whole is not None
+        mapped = whole.mapped
+        name = ", ".join(v.name for v in made.outputs)
+        note = f"{mapped.summary}; {mapped.timing}"
+        return Adapted(made, [Placement(self.device, str(whole), name, note)])
+
+    def operator(self, operation: Operation) -> Whole | None:
+        """The program of what `adapt` made."""
+        return whole_of(operation)
+
+    def load(self, program: Any) -> Loaded:
+        """A Lift program on this machine. Raises as `map_onto`."""
         return Loaded(map_onto(program, self.machine), self.machine)
 
 
@@ -49,7 +81,7 @@ class Loaded:
         if len(arrays) != len(names):
             raise InputError(
                 f"{len(arrays)} arrays given, {len(names)} expected: {', '.join(names)}",
-                where=Processor.name,
+                where=Npu.name,
                 hint="inputs come first, outputs last",
             )
         count = len(code.inputs)
@@ -62,6 +94,6 @@ class Loaded:
         return self.mapped.timing
 
 
-def make() -> Processor:
-    """The processor that the registry hands out."""
-    return Processor(MACHINES["full"])
+def make(settings: Settings) -> Npu:
+    """The target; its machine is one of the catalog, or that of a file. Raises InputError."""
+    return Npu(described(settings.machine or "full"))

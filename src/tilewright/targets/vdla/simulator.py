@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,35 +18,21 @@ from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Unit
 from tilewright.loops.printer import show_place
 from tilewright.targets.vdla.machine import CAPACITY, INSTRUCTIONS, Counts, Instruction
 
-
-class Vdla:
-    """The accelerator as a `Simulator` (targets/base.py)."""
-
-    name: ClassVar[str] = "vdla"
-
-    def load(self, kernel: Kernel) -> Program:
-        """The kernel as a program of the machine.
-
-        Raises CompileError for what the machine cannot do: statements outside of its instructions
-        (TW-VDLA-SCALAR), buffers that do not fit (TW-VDLA-MEMORY), memories and dtypes it lacks.
-        """
-        return Program(kernel)
-
-
-def make() -> Vdla:
-    """The simulator, for the registry."""
-    return Vdla()
+NAME: Final = "vdla"
 
 
 class Program:
-    """A kernel that the machine can run; called with one array per parameter."""
+    """A kernel that the machine can run; called with one array per parameter.
+
+    text: what the machine's host runs, with an instruction as one call.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         for b in kernel.params:
             _check_buffer(b, f"kernel {kernel.name}")
         writer = _Writer(kernel)
-        source = writer.kernel(kernel)
+        source = self.text = writer.kernel(kernel)
         self._scope = writer.scope | {"alloc": _undefined, "counts": None}
         exec(compile(source, f"<vdla {kernel.name}>", "exec"), self._scope)
 
@@ -155,7 +141,7 @@ def _decoded(s: Unit, where: str) -> Instruction:
     """The machine's instruction for a call, by its name and the memories it works on."""
     assert s.intrinsic is not None
     call, of = s.intrinsic.call, s.intrinsic.intrinsic
-    if of.target != Vdla.name or call.name not in INSTRUCTIONS:
+    if of.target != NAME or call.name not in INSTRUCTIONS:
         raise CompileError(
             f"{s!r}: {of.name} is declared for {of.target or 'no machine'}, and vdla does "
             f"{', '.join(INSTRUCTIONS)}",

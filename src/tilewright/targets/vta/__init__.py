@@ -6,31 +6,74 @@ store module run side by side and are ordered by tokens alone.
 
 from __future__ import annotations
 
-from tilewright.targets.vta.commands import Commands
-from tilewright.targets.vta.compiled import Program
-from tilewright.targets.vta.config import Memory, VTAConfig
-from tilewright.targets.vta.dram import Buffer, Dram
-from tilewright.targets.vta.errors import DeadlockError, VTAError
-from tilewright.targets.vta.fields import AluOp
-from tilewright.targets.vta.functional import Counters, FunctionalSimulator
-from tilewright.targets.vta.intrinsics import ACC, INP, WGT, gemm
-from tilewright.targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
-from tilewright.targets.vta.kernel import GEMM, RESET, Kernel, Loop, Operation, kernels
-from tilewright.targets.vta.layers import (
-    Convolution,
-    Layer,
-    Requantize,
-    convolution,
-    depthwise,
-    pooling,
-)
-from tilewright.targets.vta.listing import listing
-from tilewright.targets.vta.network import Network, Simulated
-from tilewright.targets.vta.schedules import schedule
-from tilewright.targets.vta.stages import Stage
-from tilewright.targets.vta.text import assemble, disassemble
-from tilewright.targets.vta.timeline import Timing
-from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tilewright.targets.vta.commands import Commands
+    from tilewright.targets.vta.compiled import Program
+    from tilewright.targets.vta.config import Memory, VTAConfig
+    from tilewright.targets.vta.dram import Buffer, Dram
+    from tilewright.targets.vta.errors import DeadlockError, VTAError
+    from tilewright.targets.vta.fields import AluOp
+    from tilewright.targets.vta.functional import Counters, FunctionalSimulator
+    from tilewright.targets.vta.intrinsics import ACC, INP, WGT, gemm
+    from tilewright.targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
+    from tilewright.targets.vta.kernel import (
+        GEMM,
+        RESET,
+        Kernel,
+        Loop,
+        Operation,
+        kernels,
+    )
+    from tilewright.targets.vta.layers import (
+        Convolution,
+        Layer,
+        Requantize,
+        convolution,
+        depthwise,
+        pooling,
+    )
+    from tilewright.targets.vta.listings import listing
+    from tilewright.targets.vta.schedules import schedule
+    from tilewright.targets.vta.stages import Stage
+    from tilewright.targets.vta.text import assemble, disassemble
+    from tilewright.targets.vta.timeline import Timing
+    from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
+
+# Module -> public names, which are loaded when first used: a device needs no part of the compiler.
+_PUBLIC: Final = {
+    "commands": "Commands",
+    "compiled": "Program",
+    "config": "Memory VTAConfig",
+    "dram": "Buffer Dram",
+    "errors": "DeadlockError VTAError",
+    "fields": "AluOp",
+    "functional": "Counters FunctionalSimulator",
+    "intrinsics": "ACC INP WGT gemm",
+    "isa": "Alu Finish Gemm Instruction Load Store",
+    "kernel": "GEMM RESET Kernel Loop Operation kernels",
+    "layers": "Convolution Layer Requantize convolution depthwise pooling",
+    "listings": "listing",
+    "schedules": "schedule",
+    "stages": "Stage",
+    "text": "assemble disassemble",
+    "timeline": "Timing",
+    "timing": "TimingParameters TimingSimulator",
+}
+_MODULES: Final = {
+    name: module for module, names in _PUBLIC.items() for name in names.split()
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     # instructions
@@ -71,10 +114,8 @@ __all__ = [
     "WGT",
     "Convolution",
     "Layer",
-    "Network",
     "Program",
     "Requantize",
-    "Simulated",
     "convolution",
     "depthwise",
     "gemm",

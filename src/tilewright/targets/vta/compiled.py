@@ -12,11 +12,12 @@ from tilewright.loops.nodes import Kernel
 from tilewright.targets.vta import commands as run_time
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.device import Code
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.functional import Counters, FunctionalSimulator
 from tilewright.targets.vta.isa import Instruction
-from tilewright.targets.vta.listing import listing
+from tilewright.targets.vta.listings import listing
 from tilewright.targets.vta.packing import byte_count
 from tilewright.targets.vta.timeline import Timing
 from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
@@ -81,6 +82,19 @@ class Program:
             if b in kernel.outputs:
                 np.copyto(a, self._buffers[b].read(b.shape, b.dtype.numpy))
         return result
+
+    @property
+    def code(self) -> Code:
+        """The program as its device takes it: micro-ops lie behind the parameters in DRAM."""
+        kernel, places = self.kernel, list(self._buffers.values())
+        written = [b in kernel.outputs for b in kernel.params]
+        params = tuple(
+            (p.address, p.nbytes, out) for p, out in zip(places, written, strict=True)
+        )
+        behind = max(p.address + p.pages for p in places)
+        image = bytes(self._dram.image)
+        data = ((behind, image[behind:]),) if len(image) > behind else ()
+        return Code(self.config, len(image), params, data, self.stream)
 
     @property
     def instructions(self) -> Sequence[Instruction]:

@@ -11,7 +11,6 @@ from tilewright.targets.vta.alu import alu
 from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
-from tilewright.targets.vta.gemm import gemm
 from tilewright.targets.vta.isa import (
     Alu,
     Gemm,
@@ -21,6 +20,7 @@ from tilewright.targets.vta.isa import (
     Store,
     Transfer,
 )
+from tilewright.targets.vta.matrix_unit import gemm
 from tilewright.targets.vta.nest import Index, indices
 from tilewright.targets.vta.order import order
 from tilewright.targets.vta.program import Program

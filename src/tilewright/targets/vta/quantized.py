@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,9 @@ from numpy.typing import NDArray
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
-from tilewright.targets.vta.intrinsics import BLOCK
-from tilewright.targets.vta.layers import (
-    Convolution,
-    Layer,
-    Requantize,
-    convolution,
-    depthwise,
-    pooling,
-)
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.layers import Convolution, Requantize
+from tilewright.targets.vta.operator import attributes
 from tilewright.targets.vta.partition import MATRIX, POOLING, Part
 from tilewright.targets.vta.requantize import STEPS
 from tilewright.targets.vta.scales import quantize, units_of_weights
@@ -33,41 +27,40 @@ _BYTE, _MOST = 128, 127
 class Product:
     """A part in integers: its layer, and the constants that it takes, in the machine's layout.
 
-    window: its shape (rows of a matrix are points of an image). channels: those of the result
-    without padding. requantize: how sums become bytes, None for pooling.
+    attributes: of the layer as an operation. window: its shape (rows of a matrix are points of an
+    image). channels: those of the result without padding. requantize: how sums become bytes, None
+    for pooling.
     """
 
-    layer: Layer
+    attributes: Mapping[str, Any]
     window: Convolution
     constants: tuple[Array, ...]
     channels: int
     requantize: Requantize | None = None
 
-    def operands(
-        self, x: NDArray[np.int8], residual: NDArray[np.int8] | None
-    ) -> list[Array]:
-        """The layer's inputs, for bytes [C, H, W]."""
-        given: list[Array] = [tiled(x), *self.constants]
-        return given if residual is None else [*given, tiled(residual)]
-
-
-def tiled(x: NDArray[np.int8]) -> NDArray[np.int8]:
-    """[C, H, W] in the machine's layout, channels filled up with zeros."""
-    c, h, w = x.shape
-    blocks = -(-c // BLOCK)
-    full = np.zeros((blocks * BLOCK, h, w), np.int8)
-    full[:c] = x
-    return np.ascontiguousarray(full.reshape(blocks, BLOCK, h, w).transpose(0, 2, 3, 1))
-
-
-def plain(y: NDArray[np.int8], channels: int) -> NDArray[np.int8]:
-    """The inverse of `tiled`."""
-    blocks, h, w, _ = y.shape
-    return y.transpose(0, 3, 1, 2).reshape(blocks * BLOCK, h, w)[:channels]
+    def __str__(self) -> str:
+        """Its channels and kernel, and the steps from sums to bytes."""
+        c, q = self.window, self.requantize
+        text = f"{c.inputs}->{c.outputs} {c.kernel[0]}x{c.kernel[1]}"
+        if q is None:
+            return text
+        if q.factor is None:
+            least, most = self.constants[-1].min(), self.constants[-1].max()
+            return (
+                f"{text}, shift {q.before}, factors {least} to {most}, shift {q.shift}"
+            )
+        if q.factor == 1:
+            return f"{text}, shift {q.shift}"
+        return f"{text}, shift {q.before}, factor {q.factor}, shift {q.shift}"
 
 
 def product(
-    graph: Graph, part: Part, shape: Sequence[int], units: dict[Value, float], by: str
+    graph: Graph,
+    part: Part,
+    shape: Sequence[int],
+    units: dict[Value, float],
+    by: str,
+    config: VTAConfig,
 ) -> Product | str:
     """A part in integers, for data of a shape [C, H, W]; or why it cannot be done in them.
 
@@ -80,23 +73,27 @@ def product(
     assert data is not None
     if op.qualified == POOLING:
         units[part.result] = units[data]
-        window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
-        return Product(
-            pooling(window, outside=_outside(graph, data)), window, (), shape[0]
-        )
-    return _sums(graph, part, op, shape, units[data], units, by)
+        kernel = op.attributes["kernel_shape"]
+        window = _window(op, kernel, (shape[0], *shape), config.BLOCK)
+        outside = _outside(graph, data)
+        given = attributes("pooling", outside, window=window, config=config)
+        return Product(given, window, (), shape[0])
+    return _sums(graph, part, shape, units, by, config)
 
 
 def _sums(
     graph: Graph,
     part: Part,
-    op: Operation,
     shape: Sequence[int],
-    data: float,
     units: dict[Value, float],
     by: str,
+    config: VTAConfig,
 ) -> Product | str:
-    """A convolution or a product in integers, as `product`; data: the unit of its data."""
+    """A convolution or a product in integers, as `product`."""
+    op = part.main
+    assert op is not None
+    assert op.inputs[0] is not None
+    data = units[op.inputs[0]]
     w, bias = _weights_of(graph, op), _bias_of(graph, part)
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
@@ -110,20 +107,21 @@ def _sums(
     if steps is None:
         return f"no {by} is safe for its sums, which can reach {int(reach.max())}"
     units[part.result] = out
-    window = _window(op, w.shape[2:], (len(w), *shape))
+    window = _window(op, w.shape[2:], (len(w), *shape), config.BLOCK)
     high = int(min(_MOST, max(0.0, part.most / out + 0.5)))
     one = steps[0]
     factor = None if by == "channel" else one.factor
     to_bytes = Requantize(
         one.shift, part.relu, True, one.residual, factor, one.before, high
     )
-    constants = [_per_channel(rounded + [s.half for s in steps], window)]
+    constants = [_per_channel(rounded + [s.half for s in steps], window, config)]
     if factor is None:
-        constants.append(_per_channel([s.factor for s in steps], window))
+        constants.append(_per_channel([s.factor for s in steps], window, config))
     depth = op.attributes.get("group", 1) > 1
-    made = depthwise(window, to_bytes) if depth else convolution(window, to_bytes)
-    laid = _channel_weights(whole, window) if depth else _weights(whole, window)
-    return Product(made, window, (laid, *constants), len(w), to_bytes)
+    lay, kind = (_channels, "depthwise") if depth else (_weights, "convolution")
+    given = attributes(kind, window=window, requantize=to_bytes, config=config)
+    laid = lay(whole, window, config)
+    return Product(given, window, (laid, *constants), len(w), to_bytes)
 
 
 def _outside(graph: Graph, data: Value) -> int:
@@ -152,9 +150,11 @@ def _bias_of(graph: Graph, part: Part) -> Array:
     return total
 
 
-def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convolution:
-    """The shape of a convolution or pooling of [O, C, H, W] outputs and inputs."""
-    outputs, inputs = (-(-n // BLOCK) * BLOCK for n in shape[:2])
+def _window(
+    op: Operation, kernel: Sequence[int], shape: Sequence[int], block: int
+) -> Convolution:
+    """The shape of a convolution or pooling of [O, C, H, W] outputs and inputs, in whole blocks."""
+    outputs, inputs = (-(-n // block) * block for n in shape[:2])
     rows, columns = shape[2:]
     if op.qualified in MATRIX:
         return Convolution(inputs, outputs, (rows, columns))
@@ -182,22 +182,39 @@ def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convo
     )
 
 
-def _channel_weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:
+def _channels(
+    w: NDArray[np.int8], c: Convolution, config: VTAConfig
+) -> NDArray[np.int8]:
+    """The weights of a depthwise convolution: [C/B, KH, KW, tile]."""
     full = np.zeros((c.outputs, *c.kernel), np.int8)
     full[: len(w)] = w[:, 0]
-    return np.ascontiguousarray(
-        full.reshape(-1, BLOCK, *c.kernel).transpose(0, 2, 3, 1)
-    )
+    blocks = full.reshape(-1, config.BLOCK, *c.kernel).transpose(0, 2, 3, 1)
+    return _rows(blocks, config)
 
 
-def _weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:
+def _weights(
+    w: NDArray[np.int8], c: Convolution, config: VTAConfig
+) -> NDArray[np.int8]:
+    """[O/B, C/B, KH, KW, B, B]."""
     full = np.zeros((c.outputs, c.inputs, *c.kernel), np.int8)
     full[: w.shape[0], : w.shape[1]] = w
-    tiles = full.reshape(c.outputs // BLOCK, BLOCK, c.inputs // BLOCK, BLOCK, *c.kernel)
+    block = config.BLOCK
+    tiles = full.reshape(c.outputs // block, block, c.inputs // block, block, *c.kernel)
     return np.ascontiguousarray(tiles.transpose(0, 2, 4, 5, 1, 3))
 
 
-def _per_channel(numbers: Sequence[int] | Array, c: Convolution) -> NDArray[np.int32]:
+def _per_channel(
+    numbers: Sequence[int] | Array, c: Convolution, config: VTAConfig
+) -> NDArray[np.int32]:
+    """[O/B, tile]."""
     full = np.zeros(c.outputs, np.int32)
     full[: len(numbers)] = numbers
-    return full.reshape(-1, BLOCK)
+    return _rows(full.reshape(-1, config.BLOCK), config)
+
+
+def _rows(blocks: Array, config: VTAConfig) -> Array:
+    """[..., B] as tiles, whose rows are alike."""
+    tiles = np.broadcast_to(
+        blocks[..., None, :], (*blocks.shape[:-1], config.BATCH, config.BLOCK)
+    )
+    return np.ascontiguousarray(tiles.reshape(*blocks.shape[:-1], *config.tile))

@@ -1,106 +1,130 @@
-"""The target for one kernel: translated once, then run on arrays."""
+"""The machine as a target: models are quantized for it, its kernels are streams of instructions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
 
-import numpy as np
-
-from tilewright.loops.interp import check_array
+from tilewright.base.dtypes import int32
+from tilewright.base.errors import CompileError, InputError, TilewrightError
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph
 from tilewright.loops.nodes import Kernel
-from tilewright.targets.vta import commands as run_time
-from tilewright.targets.vta.commands import Commands
-from tilewright.targets.vta.dram import Dram
-from tilewright.targets.vta.functional import Counters, FunctionalSimulator
-from tilewright.targets.vta.isa import Instruction
-from tilewright.targets.vta.listing import listing
-from tilewright.targets.vta.timeline import Timing
-from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
-from tilewright.targets.vta.translate import translate
+from tilewright.schedule import Schedule
+from tilewright.targets.base import (
+    Adapted,
+    Artifact,
+    Calibration,
+    Placement,
+    Settings,
+    Target,
+)
+from tilewright.targets.permitted import Permissions
+from tilewright.targets.vta.compiled import Program
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.intrinsics import INP, elements
+from tilewright.targets.vta.quantize import Quantize
+from tilewright.targets.vta.schedules import PUBLISHED, scheduled
 
-Result = TypeVar("Result")
+_THREADS = 2  # virtual threads of a default schedule
 
 
-class Vta:
-    """The accelerator as a `Simulator` (targets/base.py)."""
+class Vta(Target):
+    """The accelerator, of any configuration. threads: virtual threads of its schedules."""
 
-    name: ClassVar[str] = "vta"
+    __slots__ = ("config", "threads")
+    name: str = "vta"
+    device: ClassVar[str] = "vta"
+    programs: ClassVar[str] = "kernel"
+    quantizes: ClassVar[bool] = True
 
-    def load(self, kernel: Kernel) -> Program:
-        """The kernel as a stream of instructions, to be run on arrays.
+    def __init__(self, config: VTAConfig = DEFAULT, threads: int = _THREADS) -> None:
+        self.config = config
+        self.threads = threads
+
+    @property
+    def key(self) -> str:
+        """The configuration, and how it is scheduled for."""
+        return f"vta {self.config} threads={self.threads}"
+
+    def adapt(
+        self, graph: Graph, calibration: Calibration, fallback: Fallback
+    ) -> Adapted:
+        """The graph quantized: convolutions, products and pooling as layers of the machine.
+
+        Raises InputError without samples or scales, and for scales of another model.
+        """
+        report: list[Placement] = []
+        scales: dict[str, float] = {}
+        made = Quantize(self.config, calibration, fallback, report, scales).run(graph)
+        return Adapted(made, report, scales)
+
+    def refuses(self, computations: Sequence[Computation]) -> str:
+        """Why a group is no layer of the machine, by its reducers and dtypes."""
+        data = elements(self.config)[INP].dtype
+        result = computations[-1].outputs[0].tensor
+        if all(c.reducer is None for c in computations) or len(computations) < 2:
+            return "it has no reduction whose result is made bytes of"
+        if result.dtype is not data:
+            return f"{result.name} is {result.dtype}, and the machine makes {data}"
+        own = {o.tensor for c in computations for o in c.outputs}
+        for b in (b for c in computations for b in c.inputs if b not in own):
+            if b.dtype not in (data, int32):
+                return f"{b.name} is {b.dtype}, and the machine takes {data}"
+        return ""
+
+    def default_schedule(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Schedule:
+        """The blocks that a model of the machine expects to be the fastest.
+
+        Raises CompileError for what is no layer, or fits no memory.
+        """
+        return scheduled(kernel, computations, self.threads, PUBLISHED, self.config)
+
+    def emit(
+        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
+    ) -> Artifact:
+        """A stream of instructions with the DRAM that it is for.
+
+        permitted is of no use here: the simulators check every access by themselves. Raises
+        CompileError for what the machine cannot do, and for operands of less than a byte.
+        """
+        for b in kernel.params:
+            if b.dtype.bits < 8:
+                raise CompileError(
+                    f"{b!r} has numbers of {b.dtype.bits} bits, expected whole bytes",
+                    where=f"kernel {kernel.name}",
+                    hint="build it with te, which packs them",
+                )
+        return Artifact(symbol, Program(kernel, self.config).code.to_bytes())
+
+    def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
+        """The listing, for `asm`."""
+        if kind != "asm":
+            return super().text(kernel, symbol, kind)
+        return Program(kernel, self.config).text
+
+    def load(self, program: Any) -> Program:
+        """A kernel as a stream of instructions, to be run on arrays.
 
         Raises CompileError for what the machine cannot do: statements that are not an instruction
         (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and others that say what.
         """
-        return Program(kernel)
+        return Program(program, self.config)
 
 
-def make() -> Vta:
-    """The simulator, for the registry."""
-    return Vta()
-
-
-class Program:
-    """A kernel as instructions; called with one array per parameter, it runs them."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self._dram = Dram()
-        self._buffers = {
-            b: self._dram.allocate(max(1, b.size * b.dtype.itemsize))
-            for b in kernel.params
-        }
-        self._commands = Commands(self._dram)
-        translate(kernel, self._commands, self._buffers)
-        self.stream = self._commands.finish()
-
-    def __call__(self, arrays: Sequence[Any]) -> Counters:
-        """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
-        return self._run(FunctionalSimulator(), arrays)
-
-    def time(
-        self, arrays: Sequence[Any], parameters: TimingParameters | None = None
-    ) -> Timing:
-        """The same, and how long it takes."""
-        return self._run(
-            TimingSimulator(timing=parameters or TimingParameters()), arrays
-        )
-
-    def check(self, arrays: Sequence[Any]) -> Counters:
-        """The same, refusing whatever another timing could change. Raises VTAError."""
-        return self._run(FunctionalSimulator(strict=True), arrays)
-
-    def images(self, arrays: Sequence[Any]) -> tuple[bytes, bytes]:
-        """DRAM before and after a run: with `stream`, all that another simulator needs."""
-        self._write(arrays)
-        before = bytes(self._dram.image)
-        after = bytearray(before)
-        FunctionalSimulator().run(self.stream, after)
-        return before, bytes(after)
-
-    def _write(self, arrays: Sequence[Any]) -> None:
-        for b, a in zip(self.kernel.params, arrays, strict=True):
-            check_array(self.kernel, b, a)
-            self._buffers[b].write(a)
-
-    def _run(
-        self, simulator: run_time.Simulator[Result], arrays: Sequence[Any]
-    ) -> Result:
-        kernel = self.kernel
-        self._write(arrays)
-        result = simulator.run(self.stream, self._dram.image)
-        for b, a in zip(kernel.params, arrays, strict=True):
-            if b in kernel.outputs:
-                np.copyto(a, self._buffers[b].read(b.shape, b.dtype.numpy))
-        return result
-
-    @property
-    def instructions(self) -> Sequence[Instruction]:
-        """The stream, decoded."""
-        return tuple(self._commands.instructions)
-
-    @property
-    def text(self) -> str:
-        """The listing, with the stage and the virtual thread of each instruction."""
-        return listing(self.stream, self._dram.image, self._commands.threads)
+def make(settings: Settings) -> Vta:
+    """The target; the description has fields of VTAConfig. Raises InputError for others."""
+    if settings.description is None:
+        return Vta()
+    try:
+        return Vta(VTAConfig(**settings.description))
+    except (TypeError, TilewrightError) as error:
+        raise InputError(f"it describes no VTA: {error}") from None

@@ -1,72 +1,117 @@
-"""Running a whole model on the processor: one Lift program, mapped and simulated."""
+"""A whole model as one program of the processor: an operator that a device runs.
+
+    Program(inputs and constants...) -> outputs...           domain npu
+
+A Graph that the machine has terms for becomes one Lift program, which is mapped onto the machine.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import UnsupportedError
+from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.recurrent_steps import DOMAIN
-from tilewright.graph.ops.registry import OpCall
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import CHANGES_AXES
 from tilewright.graph.passes.simplify import remove_unused
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.no_ops import NO_OPS
+from tilewright.ir.passes import Pass
 from tilewright.lift.nodes import Lambda, Param
 from tilewright.lift.patterns import WORDS, Tuple, let
-from tilewright.lift.types import Type
+from tilewright.lift.types import Type as LiftType
 from tilewright.targets.npu.cells import CELLS
-from tilewright.targets.npu.description import machine as described
+from tilewright.targets.npu.device import encode
 from tilewright.targets.npu.layers import Term
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.mapping import Mapped, map_onto
-from tilewright.targets.npu.simulator import run
 from tilewright.targets.npu.terms import BROADCAST, OPERATORS, Layer, Refused
 
+OWN: Final = "npu"
+OPERATOR: Final = "Program"
 
-class Network:
-    """A model of float32 tensors on a machine, as a function of its inputs.
 
-    machine: itself, its name in the catalog, or a file that describes it. Raises InputError for
-    another one, UnsupportedError listing the operators that it cannot do, NPUError where something
-    does not fit.
-    """
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A model for a machine; it is mapped when that is first asked for."""
 
-    def __init__(self, graph: Graph, machine: Machine | str = "full") -> None:
-        graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))
-        self.graph = graph
-        self.machine = described(machine) if isinstance(machine, str) else machine
-        self.operands = operands(graph)
-        self.mapped: Mapped = map_onto(program(graph), self.machine)
+    graph: Graph
+    machine: Machine
+
+    @cached_property
+    def mapped(self) -> Mapped:
+        """The model on the machine. Raises NPUError where something does not fit."""
+        return map_onto(program(self.graph), self.machine)
+
+    @property
+    def code(self) -> bytes:
+        """What the device loads."""
+        return encode(self.mapped.program, self.machine)
 
     @property
     def text(self) -> str:
         """The listing of the instructions."""
         return show(self.mapped.program)
 
-    @property
-    def report(self) -> str:
-        """What operations became of the model, and what they take."""
+    def __repr__(self) -> str:
         kinds = Counter(_layer(op.qualified) for op in self.graph.operations)
-        names = ", ".join(f"{count} {name}" for name, count in kinds.items())
-        return f"npu  {names} -> {self.mapped.summary}\n{self.mapped.timing}"
+        return ", ".join(f"{count} {name}" for name, count in kinds.items())
 
-    def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs for an array per input."""
-        known = self.graph.constants
-        given = [known[v] if v in known else inputs[v.name] for v in self.operands]
-        outputs = run(self.mapped.program, self.machine, [np.asarray(a) for a in given])
-        return [
-            array.reshape(v.extents)
-            for v, array in zip(self.graph.outputs, outputs, strict=True)
-        ]
+
+@dataclass(frozen=True)
+class AsProgram(Pass[Graph]):
+    """The model as one operation. Raises UnsupportedError listing what the machine cannot do."""
+
+    machine: Machine
+
+    def run(self, program: Graph) -> Graph:
+        graph = remove_unused(rewrite(rewrite(program, NO_OPS), [BATCHNORM]))
+        whole = Whole(graph, self.machine)
+        _check(graph)
+        op = Operation(
+            OPERATOR,
+            tuple(operands(graph)),
+            graph.outputs,
+            {"model": whole},
+            OWN,
+            1,
+            graph.name,
+        )
+        return graph.with_operations([op])
+
+
+def whole_of(op: Operation) -> Whole | None:
+    """The model that an operation is; None for any other."""
+    found = op.attributes.get("model")
+    return found if op.domain == OWN and isinstance(found, Whole) else None
+
+
+def _infer(call: OpCall) -> Sequence[Type]:
+    graph = call.attr("model").graph
+    return [(v.dtype, v.shape) for v in graph.outputs]
+
+
+def _reference(call: OpCall, *arrays: Any) -> list[Any]:
+    graph = call.attr("model").graph
+    named = dict(zip(operands(graph), arrays, strict=True))
+    inputs = {v.name: named[v] for v in graph.inputs}
+    found = evaluate(graph, inputs)
+    return [found[v.name] for v in graph.outputs]
+
+
+register(
+    OpDef(OPERATOR, domain=OWN, infer=_infer, reference=_reference, traits=CHANGES_AXES)
+)
 
 
 def operands(graph: Graph) -> list[Value]:
@@ -86,7 +131,7 @@ def operands(graph: Graph) -> list[Value]:
 
 
 def program(graph: Graph) -> Lambda:
-    """The model as one Lift program. Raises UnsupportedError as Network."""
+    """The model as one Lift program. Raises UnsupportedError for what it has no term for."""
     _check(graph)
     params = {v: Param(_name(v), _type(v)) for v in operands(graph)}
 
@@ -148,8 +193,8 @@ def _check(graph: Graph) -> None:
             )
 
 
-def _type(v: Value) -> Type:
-    found: Type = WORDS["f32"][v.extents] if v.extents else WORDS["f32"].type
+def _type(v: Value) -> LiftType:
+    found: LiftType = WORDS["f32"][v.extents] if v.extents else WORDS["f32"].type
     return found
 
 

@@ -1,0 +1,79 @@
+"""A target and the host beside it, and a model on its way to both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.base import events
+from tilewright.driver.device_kernels import DeviceCompiler
+from tilewright.driver.options import Options
+from tilewright.driver.planning import Observer, make_plan
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph
+from tilewright.plan.nodes import Plan
+from tilewright.runtime.device import HOST
+from tilewright.runtime.threads import thread_count
+from tilewright.targets.base import Placement, Target
+from tilewright.targets.registry import target as find_target
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A target with the host beside it, which is the same where that is the target.
+
+    device: what compiles the groups that the target's device takes; None for the host.
+    """
+
+    options: Options
+    target: Target
+    host: Target
+    device: DeviceCompiler | None
+
+    @staticmethod
+    def of(target: Target, options: Options) -> Compilation:
+        """What compiles for a target."""
+        if target.device == HOST:
+            return Compilation(options, target, target, None)
+        exact, threads = options.math == "exact", thread_count(options.threads)
+        host = find_target("cpu", options.mcpu, exact, threads)
+        device = DeviceCompiler(target, options.store)
+        return Compilation(options, target, host, device)
+
+    def adapted(self, graph: Graph) -> tuple[Graph, Sequence[Placement]]:
+        """The graph as the target wants it, and what the target does of it."""
+        with events.span("adapt"):
+            made = self.target.adapt(graph, self.options.calibration, onnx_fallback())
+        return made.graph, made.placements
+
+    def planned(self, graph: Graph, observe: Observer | None = None) -> Plan:
+        """The plan of an optimized graph, partitioned over the host and the target's device."""
+        refuses = {}
+        if self.device is not None:
+            refuses[self.target.device] = self.device.refuses
+        return make_plan(graph, self.host, self.options.math, observe, refuses)
+
+
+def final(
+    placements: Sequence[Placement], device: DeviceCompiler | None
+) -> list[Placement]:
+    """What runs where in the end: as adapted, but for what the device has no program for.
+
+    Of a target that adapts nothing, it is what its device said of each step.
+    """
+    asked = {} if device is None else device.asked
+    if not placements:
+        return list(asked.values())
+    found = []
+    for p in placements:
+        other = asked.get(f"{p.operators} -> {p.tensor}")
+        stays = other is not None and p.device != HOST and other.device == HOST
+        found.append(replace(p, device=HOST, note=other.note) if stays and other else p)
+    return found
+
+
+def onnx_fallback() -> Fallback:
+    """What runs operators that have neither native code nor a reference of ours."""
+    from tilewright.frontends.onnx.reference import OnnxFallback
+
+    return OnnxFallback()

@@ -1,0 +1,143 @@
+"""From a step of a plan to a program of a device, through the kernel cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.base import events, limits
+from tilewright.base.errors import CompileError, ScheduleError, TilewrightError
+from tilewright.base.store import Store
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import relayout
+from tilewright.driver.version import compiler
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Operation
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, HostFallback
+from tilewright.targets.base import OperatorProgram, Placement, Target
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceGroup:
+    """A group as a program of a device.
+
+    params: of the program, results last. operands: the group's buffers that they stand for. A
+    tensor has a parameter for each Computation that reads it, so that a schedule stages one use
+    of it and not the others.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    params: tuple[Buffer, ...]
+    operands: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+
+    @staticmethod
+    def of(group: FusionGroup, live: Collection[Buffer]) -> DeviceGroup:
+        """A group of whose results others use those that are live."""
+        own = set(group.writes)
+        reads: list[tuple[Buffer, Buffer]] = []  # parameter, operand
+        made = []
+        for c in group.computations:
+            names: dict[Buffer, Buffer] = {}
+            for b in dict.fromkeys(x for x in c.inputs if x not in own):
+                count = sum(operand is b for _, operand in reads)
+                again = Buffer(f"{b.name}_{count + 1}", b.shape, b.dtype)
+                names[b] = again if count else b
+                reads.append((names[b], b))
+            orders = {b: (to, tuple(range(len(b.shape)))) for b, to in names.items()}
+            made.append(relayout(c, orders))
+        outputs = tuple(b for b in group.writes if b in live)
+        params = (*(p for p, _ in reads), *outputs)
+        operands = (*(b for _, b in reads), *outputs)
+        return DeviceGroup(group.name, tuple(made), params, operands, outputs)
+
+    @property
+    def plain(self) -> Kernel:
+        """Its loop nests before any schedule."""
+        name = self.computations[-1].name
+        return lower(name, self.computations, self.params, self.outputs)
+
+
+class DeviceCompiler:
+    """Compiles what a target's device takes, each distinct group once.
+
+    The program of a group is found again by the canonical text of its Computations.
+    """
+
+    def __init__(self, target: Target, store: Store | None) -> None:
+        self.target: Final = target
+        self.store: Final = store
+        self.asked: Final[
+            dict[str, Placement]
+        ] = {}  # what it said of each step, by name
+        self._known: dict[str, bytes] = {}
+
+    def refuses(
+        self, step: FusionGroup | HostFallback, live: Collection[Buffer]
+    ) -> str:
+        """Why the device does not take a step; empty where there is a program for it."""
+        if isinstance(step, FusionGroup):
+            name, why = ", ".join(step.sources), self._refuses_group(step, live)
+        else:
+            name, why = step.name, self._refuses_operator(step.operation)
+        device = HOST if why else self.target.device
+        self.asked[name] = Placement(device, name, step.writes[-1].name, why)
+        return why
+
+    def _refuses_group(self, group: FusionGroup, live: Collection[Buffer]) -> str:
+        if why := self.target.refuses(group.computations):
+            return why
+        try:
+            self.program(DeviceGroup.of(group, live))
+        except (CompileError, ScheduleError) as error:
+            return str(error)
+        return ""
+
+    def _refuses_operator(self, op: Operation) -> str:
+        try:
+            found = self.target.operator(op)
+        except CompileError as error:
+            return str(error)
+        return "" if found is not None else f"{self.target.name} does not run it"
+
+    def program(self, group: DeviceGroup) -> bytes:
+        """The program of a group.
+
+        Raises CompileError and ScheduleError for what the target cannot do.
+        """
+        text = canonical(group.computations, group.params)
+        parts = (compiler(), self.target.key, str(len(group.outputs)), text)
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        if key not in self._known:
+            found = None if self.store is None else self.store.get(key)
+            if found is None:
+                found = self._made(group)
+                if self.store is not None:
+                    self.store.put(key, found)
+            self._known[key] = found
+        return self._known[key]
+
+    def call(self, call: DeviceCall) -> OperatorProgram:
+        """The program of an operator that the device runs whole."""
+        found = self.target.operator(call.operation)
+        assert found is not None
+        return found
+
+    def kernel(self, group: DeviceGroup) -> Kernel:
+        """The scheduled kernel of a group."""
+        return self.target.default_schedule(group.plain, group.computations, ()).kernel
+
+    def _made(self, group: DeviceGroup) -> bytes:
+        limits.check()
+        try:
+            with events.span("kernel", name=group.name):
+                kernel = self.kernel(group)
+                return self.target.emit(kernel, kernel.name).code
+        except TilewrightError as error:
+            raise error.at(f"group {group.name}") from error.__cause__

@@ -1,0 +1,30 @@
+"""The accelerator as a target of scheduled kernels; it takes no parts of models."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tilewright.targets.base import Settings, Target
+from tilewright.targets.vdla.simulator import Program
+
+
+class Vdla(Target):
+    """The machine, for one kernel at a time."""
+
+    __slots__ = ()
+    name: str = "vdla"
+    device: ClassVar[str] = "vdla"
+    programs: ClassVar[str] = "kernel"
+
+    def load(self, program: Any) -> Program:
+        """The kernel as a program of the machine.
+
+        Raises CompileError for what the machine cannot do: statements outside of its instructions
+        (TW-VDLA-SCALAR), buffers that do not fit (TW-VDLA-MEMORY), memories and dtypes it lacks.
+        """
+        return Program(program)
+
+
+def make(settings: Settings) -> Vdla:
+    """The target."""
+    return Vdla()

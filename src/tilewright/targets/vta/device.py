@@ -1,0 +1,138 @@
+"""VTA as a device of the runtime: the machine is simulated, and needs no part of the compiler.
+
+A program is a stream of instructions with the DRAM that it is for: where its parameters lie there,
+and micro-ops. Each launch has this DRAM to itself; a queue that is timed runs the timing simulator,
+whose cycles become seconds by the clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from tilewright.base.errors import ArtifactError, TilewrightError
+from tilewright.runtime import schema
+from tilewright.runtime.device import Bytes, Duration, HostDevice
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.dram import LIMIT
+from tilewright.targets.vta.functional import FunctionalSimulator
+from tilewright.targets.vta.timing import TimingSimulator
+
+NAME: Final = "vta"
+CLOCK: Final = (
+    100e6  # Hz: of the PYNQ board's bitstream, as its published configuration has it
+)
+_SPAN: Final = (schema.Count, schema.Count)
+# The line of JSON that begins a program. params: address, bytes, whether it is written. data:
+# address and bytes of what DRAM holds besides.
+_SHAPE: Final = {
+    "config": schema.Named(schema.Count),
+    "dram": schema.Count,
+    "params": [(schema.Count, schema.Count, schema.Count)],
+    "data": [_SPAN],
+    "stream": schema.Count,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A program of the machine.
+
+    dram: bytes of DRAM. params: address and bytes there of each, and whether it is a result. data:
+    what else is in DRAM, by address. stream: the instructions.
+    """
+
+    config: VTAConfig
+    dram: int
+    params: tuple[tuple[int, int, bool], ...]
+    data: tuple[tuple[int, bytes], ...]
+    stream: bytes
+
+    def to_bytes(self) -> bytes:
+        """A line of JSON, then the data and the stream."""
+        head = {
+            "config": asdict(self.config),
+            "dram": self.dram,
+            "params": [(at, size, int(written)) for at, size, written in self.params],
+            "data": [(at, len(part)) for at, part in self.data],
+            "stream": len(self.stream),
+        }
+        parts = [part for _, part in self.data]
+        return b"".join([json.dumps(head).encode(), b"\n", *parts, self.stream])
+
+    @staticmethod
+    def from_bytes(code: bytes) -> Code:
+        """The inverse of `to_bytes`. Raises ArtifactError for other bytes."""
+        line, _, rest = code.partition(b"\n")
+        try:
+            head = json.loads(line)
+            schema.check(head, _SHAPE)
+            sizes = [size for _, size in head["data"]]
+            if sum(sizes) + head["stream"] != len(rest):
+                raise ValueError(f"{len(rest)} bytes follow, expected another number")
+            config = VTAConfig(**head["config"])
+        except (ValueError, TypeError, RecursionError, TilewrightError) as error:
+            raise ArtifactError(f"the program is no VTA program: {error}") from error
+        data, at = [], 0
+        for address, size in head["data"]:
+            data.append((address, rest[at : at + size]))
+            at += size
+        params = tuple((a, n, bool(written)) for a, n, written in head["params"])
+        made = Code(config, head["dram"], params, tuple(data), rest[at:])
+        made.check()
+        return made
+
+    def image(self, arrays: Sequence[Bytes]) -> bytearray:
+        """DRAM before a launch on these parameters."""
+        dram = bytearray(self.dram)
+        for at, part in self.data:
+            dram[at : at + len(part)] = part
+        for (at, size, _), array in zip(self.params, arrays, strict=True):
+            dram[at : at + size] = array[:size].tobytes()
+        return dram
+
+    def check(self) -> None:
+        """Raise ArtifactError for what lies outside of DRAM, and for more of it than there is."""
+        if self.dram > LIMIT:
+            raise ArtifactError(
+                f"the program is for {self.dram} bytes of DRAM, of {LIMIT}"
+            )
+        spans = [(a, n) for a, n, _ in self.params] + [
+            (a, len(d)) for a, d in self.data
+        ]
+        if any(at + size > self.dram for at, size in spans):
+            raise ArtifactError(
+                "the program has parameters or data outside of its DRAM"
+            )
+
+
+def load(code: bytes) -> _Program:
+    """A program, to be run on flat bytes. Raises ArtifactError for other bytes."""
+    return _Program(Code.from_bytes(code))
+
+
+class _Program:
+    """A program as a function of its parameters' bytes."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+    def __call__(self, arrays: Sequence[Bytes], timed: bool) -> Duration | None:
+        """Run in place. Raises VTAError for a stream that the machine cannot execute."""
+        code, dram, took = self.code, self.code.image(arrays), None
+        if timed:
+            cycles = TimingSimulator(code.config).run(code.stream, dram).cycles
+            took = Duration(cycles / CLOCK, cycles, CLOCK, simulated=True)
+        else:
+            FunctionalSimulator(code.config).run(code.stream, dram)
+        for (at, size, written), array in zip(code.params, arrays, strict=True):
+            if written:
+                array[:size] = memoryview(dram)[at : at + size]
+        return took
+
+
+def make() -> HostDevice:
+    """The device, for `runtime.devices`."""
+    return HostDevice(NAME, load)
