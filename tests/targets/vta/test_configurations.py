@@ -349,6 +349,19 @@ def test_a_kernel_for_another_machine() -> None:
         Program(kernel, VTAConfig())
 
 
+def test_results_have_the_width_of_the_data() -> None:
+    X = t.placeholder((4, 16), "int32", name="X")
+    XL = t.compute(X.shape, lambda *v: X[v], name="XL")
+    Y = t.compute(X.shape, lambda *v: (XL[v] >> 2).astype("int8"), name="Y")
+    s = t.create_schedule(Y.op)
+    s[XL].set_scope(ACC)
+    kernel = t.lower(s, [X, Y])
+    Program(kernel)
+    with pytest.raises(CompileError, match="done by no instruction") as error:
+        Program(kernel, CONFIGURATIONS["1x16 i4w4"])
+    assert error.value.code == "TW-VTA-SCALAR"
+
+
 LANES: dict[str, Callable] = {
     "add": lambda x, r: x + r,
     "subtract": lambda x, r: x - r - 5,
