@@ -60,7 +60,7 @@ MODELS: Final[Mapping[str, str]] = {
     "convolution_small": """(float[1,16,14,14] x, float[16,16,3,3] w, float[16,16,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, wb) b = Conv<pads=[1,1,1,1]>(a, w) y = Conv(b, wb) }""",
-    "convolution_dilated": """(float[1,16,28,28] x, float[2048,16,1,1] wb, float[16,2048,3,3] w)
+    "convolution_dilated": """(float[1,16,28,28] x, float[1024,16,1,1] wb, float[16,1024,3,3] w)
         => (float[1,16,28,28] y)
         { a = Conv(x, wb) y = Conv<pads=[2,2,2,2], dilations=[2,2]>(a, w) }""",
     "pooling": """(float[1,64,28,28] x) => (float[1,64,28,28] y)
@@ -68,9 +68,18 @@ MODELS: Final[Mapping[str, str]] = {
     "pooling_channels": """(float[1,16,14,14] x, float[64,16,1,1] w, float[16,64,1,1] wb)
         => (float[1,16,14,14] y)
         { a = Conv(x, w) b = MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(a) y = Conv(b, wb) }""",
+    "convolution_strided": """(float[1,16,56,56] x, float[64,16,1,1] w, float[128,64,3,3] wb,
+        float[16,128,1,1] wc) => (float[1,16,28,28] y)
+        { a = Conv(x, w) b = Conv<pads=[1,1,1,1], strides=[2,2]>(a, wb) y = Conv(b, wc) }""",
     "depthwise_channels": """(float[1,16,28,28] x, float[64,16,1,1] w, float[64,1,3,3] wd,
         float[16,64,1,1] wb) => (float[1,16,28,28] y)
         { a = Conv(x, w) b = Conv<pads=[1,1,1,1], group=64>(a, wd) y = Conv(b, wb) }""",
+    "repeated": """(float[512] x, float[4,512] v) => (float[4,512] y)
+        { a = Add(x, x) y = Mul(a, v) }""",
+    "concat": """(float[1,16,14,14] x, float[16,16,1,1] w, float[16,16,1,1] wb,
+        float[16,32,1,1] wc) => (float[1,16,14,14] y)
+        { a = Conv(x, w) b = Conv(x, wb) c = Concat<axis=1>(a, b)
+          d = Conv(a, wb) e = Conv(c, wc) y = Add(d, e) }""",
     "lstm": """(float[8,4,32] x, float[1,256,32] w, float[1,256,64] wr, float[1,512] wb)
         => (float[8,1,4,64] y) { y = LSTM<hidden_size=64>(x, w, wr, wb) }""",
 }  # fmt: skip
@@ -183,6 +192,11 @@ CASES: Final[Mapping[str, Case]] = {
     "exposed_traffic": Case("convolution_small"),
     "cleared": Case("convolution_small"),
     "winograd_gain": Case("convolution_small"),
+    "repeated": Case("repeated"),
+    "side_by_side": Case("concat"),
+    "moved_products": Case("convolution"),
+    "deep_sum": Case("convolution_strided"),
+    "halo": Case("depthwise_channels"),
 }
 
 

@@ -49,8 +49,8 @@ def first_failure(count: int = 60) -> random_stages.StageFailure:
 
 
 def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def borderless(steps: Sequence[Step], keep: Any) -> list[Step]:
-        made = add_halos(steps, keep)
+    def borderless(steps: Sequence[Step], keep: Any, most: float) -> list[Step]:
+        made = add_halos(steps, keep, most)
         return [
             s
             for s in made
@@ -66,8 +66,8 @@ def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_wrong_value_is_found_after_the_pass_that_made_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def negated(steps: Sequence[Step], keep: Any) -> list[Step]:
-        made = fuse(steps, keep)
+    def negated(steps: Sequence[Step], keep: Any, repeated: int) -> list[Step]:
+        made = fuse(steps, keep, repeated)
         for n, s in enumerate(made):
             if isinstance(s, FusionGroup) and s.is_map and s.computations[0].dims:
                 c = s.computations[0]

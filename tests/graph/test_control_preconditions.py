@@ -21,9 +21,9 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
 from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.passes import layout
 from tilewright.graph.sequences import MAX_ITEMS
 from tilewright.graph.unroll import MAX_OPERATIONS, MAX_TRIPS
+from tilewright.plan import layout
 from tilewright.testing.differential import without_shapes
 
 ARRAYS = {

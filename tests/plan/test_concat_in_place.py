@@ -121,9 +121,9 @@ def test_who_reads_a_part_does_not_write_another() -> None:
 
     rest = map_("rest", b, lambda i, j: a[i, j] + 1.0, extents=(4, 32), index=below)
     reads_and_writes = FusionGroup("rest", (rest,))
-    assert len(concat_in_place([first, copy, reads_and_writes], {b})) == 3
-    assert len(concat_in_place([first, copy, reads_and_writes], ())) == 3
-    assert len(concat_in_place([first, copy], ())) == 1
+    assert len(concat_in_place([first, copy, reads_and_writes], {b}, 16)) == 3
+    assert len(concat_in_place([first, copy, reads_and_writes], (), 16)) == 3
+    assert len(concat_in_place([first, copy], (), 16)) == 1
 
 
 def test_parts_of_one_tensor_are_written_by_one_kernel() -> None:

@@ -28,11 +28,13 @@ from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.windows import separate_windows
-from tilewright.plan.passes.winograd import transform_convolutions
+from tilewright.plan.passes.winograd import Forms, transform_convolutions
 from tilewright.plan.verify import verify_steps
+from tilewright.targets.registry import target
 from tilewright.testing.differential import check
 
 Steps = Sequence[Step]
+COSTS = target("cpu", "x86-64-v3").plan_costs
 IMAGE = Buffer("x", (4, 6, 6), float32)
 FILTER = Buffer("w", (5, 4, 3, 3), float32)
 
@@ -82,9 +84,9 @@ def several() -> tuple[list[FusionGroup], list[Buffer], Buffer, Buffer]:
 def test_a_stage_that_others_read_meanwhile_does_not_wait_for_its_epilogue() -> None:
     """LayerNormalization whose mean is read before its result is: the mean came too late."""
     steps, given, z, u = several()
-    same(steps, fuse(steps, frozenset({z, u})), given, [z, u])
+    same(steps, fuse(steps, frozenset({z, u}), COSTS.repeated), given, [z, u])
     late_first = [steps[0], steps[2], steps[1]]
-    fused = fuse(late_first, frozenset({z, u}))
+    fused = fuse(late_first, frozenset({z, u}), COSTS.repeated)
     assert len(fused) == 2
     same(late_first, fused, given, [z, u])
 
@@ -105,8 +107,8 @@ def test_nor_for_one_behind_a_host_call_that_may_read_it() -> None:
     (s,) = (b for b in steps[0].writes if b.name == "s")
     call = HostFallback(Operation("Own", (), (), {}, "", 1, "call"))
     listed: list[Step] = [steps[0], call, steps[2]]
-    assert len(fuse(listed, frozenset({s, u}))) == 3
-    assert len(fuse([steps[0], steps[2]], frozenset({s, u}))) == 1
+    assert len(fuse(listed, frozenset({s, u}), COSTS.repeated)) == 3
+    assert len(fuse([steps[0], steps[2]], frozenset({s, u}), COSTS.repeated)) == 1
 
 
 # -- tensors that live in others
@@ -146,7 +148,7 @@ PLACES: dict[str, tuple[list[FusionGroup], set[Buffer], int]] = {
 @pytest.mark.parametrize("name", PLACES)
 def test_tensors_that_live_in_others(name: str) -> None:
     steps, results, gone = PLACES[name]
-    after = concat_in_place(steps, results)
+    after = concat_in_place(steps, results, COSTS.side_by_side)
     assert len(after) == len(steps) - gone
     if name not in ("a result", "an input"):  # of which half of u is never written
         same(steps, after, [X], sorted(results, key=lambda b: b.name))
@@ -191,7 +193,7 @@ def test_a_read_under_another_condition_keeps_it() -> None:
     cut = stage("cut", reduce_("cut", V, (3,), "add", value))
     steps = [doubled(T, X), blurred(Z, T, 0.0), cut]
     given = [X, *(b for s in steps for b in s.reads if b.name == "w3")]
-    same(steps, add_halos(steps, {Z, V, *given}), given, [Z, V])
+    same(steps, add_halos(steps, {Z, V, *given}, COSTS.halo), given, [Z, V])
 
 
 @pytest.mark.parametrize("name", HALOS)
@@ -201,7 +203,7 @@ def test_halos(name: str) -> None:
     given = list(
         dict.fromkeys([X, *(b for s in shared for b in s.reads if b.name == "w3")])
     )
-    after = add_halos(steps, {*results, *given})
+    after = add_halos(steps, {*results, *given}, COSTS.halo)
     assert (len(after) > len(steps)) is bordered
     same(steps, after, given, sorted(results, key=lambda b: b.name))
 
@@ -218,9 +220,8 @@ def convolution(out: Buffer, image: Buffer = IMAGE) -> Computation:
 
 def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
     """All that can be in Winograd's form, whatever it costs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tilewright.plan.passes.winograd.MOVED", 0)
-        return transform_convolutions(steps, {FILTER}, (2,), lambda group: 1.0, keep)
+    forms = Forms((2,), lambda group, constants=(): 1.0, moved_products=0)
+    return transform_convolutions(steps, forms, {FILTER}, keep)
 
 
 def with_map() -> tuple[FusionGroup, Buffer, Buffer]:

@@ -27,6 +27,8 @@ from tilewright.plan.lower import lower
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
 from tilewright.plan.passes.fuse import fuse
 
+REPEATED = 4  # times that a task computes an element of a cheap map itself, at most
+
 
 @dataclass(frozen=True, eq=False)
 class Network:
@@ -93,7 +95,7 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
             where=graph.name,
         )
     if fused:
-        plan = plan.with_steps(fuse(plan.steps, frozenset(plan.results)))
+        plan = plan.with_steps(fuse(plan.steps, frozenset(plan.results), REPEATED))
     return Network(graph.name or "network", plan, held)
 
 

@@ -69,4 +69,4 @@ def questions(target: Target) -> Questions:
     def is_profitable(group: Sequence[Computation]) -> bool:
         return target.is_profitable(merged(group)[0])
 
-    return Questions(estimated_cost, is_profitable)
+    return Questions(estimated_cost, is_profitable, target.plan_costs)

@@ -19,9 +19,9 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.inside import check_program
 from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype
-from tilewright.graph.passes import layout
 from tilewright.graph.passes.decompose import decompose, native_program, operands
 from tilewright.loops.nodes import Kernel
+from tilewright.plan import layout
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
 
 # Where a logical tensor is stored, and the order of its axes there.

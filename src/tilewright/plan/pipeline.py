@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from typing import Final
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass, Pipeline
-from tilewright.plan.nodes import HOST, Plan, Step
+from tilewright.plan.nodes import HOST, Plan
 from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
@@ -20,7 +20,7 @@ from tilewright.plan.passes.partition import Partition, Refuses
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.windows import separate_windows
-from tilewright.plan.passes.winograd import transform_convolutions
+from tilewright.plan.passes.winograd import Forms, transform_convolutions
 from tilewright.plan.questions import Cost, Questions
 from tilewright.plan.verify import verify
 
@@ -34,18 +34,27 @@ WINOGRAD: Final[dict[str, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Fuse(Pass[Plan]):
-    """Maps go into the kernels of what reads them or of what they read."""
+    """Maps go into the kernels of what reads them or of what they read.
+
+    repeated: see `PlanCosts`, as for the numbers of other passes.
+    """
+
+    repeated: int
 
     def run(self, program: Plan) -> Plan:
-        return _on_host(program, lambda steps: fuse(steps, program.kept))
+        kept, repeated = program.kept, self.repeated
+        return _on_host(program, lambda steps: fuse(steps, kept, repeated))
 
 
 @dataclass(frozen=True)
 class ConcatInPlace(Pass[Plan]):
     """Tensors that are copied whole into another live there."""
 
+    side_by_side: int
+
     def run(self, program: Plan) -> Plan:
-        return _on_host(program, lambda steps: concat_in_place(steps, _fixed(program)))
+        fixed, least = _fixed(program), self.side_by_side
+        return _on_host(program, lambda steps: concat_in_place(steps, fixed, least))
 
 
 @dataclass(frozen=True)
@@ -63,15 +72,15 @@ class Winograd(Pass[Plan]):
     """Convolutions by Winograd's method, with tiles of so many results per axis, where it pays."""
 
     cost: Cost = field(repr=False)
+    moved_products: int
     tiles: tuple[int, ...] = (2,)
 
     def run(self, program: Plan) -> Plan:
-        data, kept, tiles = program.data, program.kept, self.tiles
-
-        def transformed(steps: Sequence[Step]) -> list[Step]:
-            return transform_convolutions(steps, data, tiles, self.cost, kept)
-
-        return _on_host(program, transformed)
+        forms = Forms(self.tiles, self.cost, self.moved_products)
+        data, kept = program.data, program.kept
+        return _on_host(
+            program, lambda steps: transform_convolutions(steps, forms, data, kept)
+        )
 
 
 @dataclass(frozen=True)
@@ -79,10 +88,13 @@ class SplitDeepSums(Pass[Plan]):
     """Sums that read more than a cache keeps become sums of parts."""
 
     cost: Cost = field(repr=False)
+    deep_sum: int
 
     def run(self, program: Plan) -> Plan:
-        data = program.data
-        return _on_host(program, lambda steps: split_deep_sums(steps, data, self.cost))
+        data, cost, least = program.data, self.cost, self.deep_sum
+        return _on_host(
+            program, lambda steps: split_deep_sums(steps, data, cost, least)
+        )
 
 
 @dataclass(frozen=True)
@@ -104,8 +116,11 @@ class SeparateWindows(Pass[Plan]):
 class AddHalos(Pass[Plan]):
     """Tensors that are read with padding hold it in memory."""
 
+    halo: float
+
     def run(self, program: Plan) -> Plan:
-        return _on_host(program, lambda steps: add_halos(steps, _fixed(program)))
+        fixed, most = _fixed(program), self.halo
+        return _on_host(program, lambda steps: add_halos(steps, fixed, most))
 
 
 def _on_host(plan: Plan, rewrite: Rewrite) -> Plan:
@@ -125,15 +140,19 @@ def plan_pipeline(
 
     refuses: why each device besides the host does not take a group.
     """
-    exact = math == "exact"
+    exact, costs = math == "exact", ask.costs
     passes: list[Pass[Plan]] = [Partition(d, why) for d, why in refuses.items()]
-    passes += [Fuse(), ConcatInPlace(), SplitGroups(ask.is_profitable)]
+    passes += [
+        Fuse(costs.repeated),
+        ConcatInPlace(costs.side_by_side),
+        SplitGroups(ask.is_profitable),
+    ]
     if not exact:
         passes += [
-            Winograd(ask.estimated_cost, WINOGRAD[math]),
-            SplitDeepSums(ask.estimated_cost),
+            Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),
+            SplitDeepSums(ask.estimated_cost, costs.deep_sum),
         ]
-    passes += [SeparateWindows(ask.estimated_cost, exact), AddHalos()]
+    passes += [SeparateWindows(ask.estimated_cost, exact), AddHalos(costs.halo)]
     checked: set[Computation] = (
         set()
     )  # a Computation that a pass leaves as it is, is right still

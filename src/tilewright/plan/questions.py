@@ -1,13 +1,15 @@
-"""What the passes over a plan ask of a target, handed in as functions.
+"""What the passes over a plan ask of a target, handed in as functions and numbers.
 
-All are asked about Computations as they are; the answers are about the kernel that they become.
+The functions are asked about Computations as they are; the answers are about the kernel that they
+become.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
@@ -25,9 +27,39 @@ class Cost(Protocol):
     ) -> float | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class PlanCosts:
+    """Numbers of a target's cost model that passes decide by.
+
+    repeated: times that cheap arithmetic is done again rather than its result stored. side_by_side:
+    elements in memory, at least, of a tensor that lives in another. moved_products: multiply-adds
+    per result that pay for moving an element. deep_sum: products of a part of a sum, at least.
+    halo: times its size that a tensor may take with its border.
+    """
+
+    repeated: int
+    side_by_side: int
+    moved_products: int
+    deep_sum: int
+    halo: float
+
+
+NO_REWRITE_PAYS: Final = PlanCosts(
+    repeated=1,
+    side_by_side=sys.maxsize,
+    moved_products=sys.maxsize,
+    deep_sum=sys.maxsize,
+    halo=1.0,
+)
+
+
 @dataclass(frozen=True)
 class Questions:
-    """estimated_cost: of Computations as one kernel. is_profitable: whether they should be one."""
+    """estimated_cost: of Computations as one kernel. is_profitable: whether they should be one.
+
+    costs: what else rewrites cost.
+    """
 
     estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]
+    costs: PlanCosts

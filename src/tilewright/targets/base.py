@@ -28,6 +28,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
+from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
 from tilewright.runtime.device import HOST
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
@@ -221,6 +222,11 @@ class Target:
         them may be left out. constants: buffers known at compile time.
         """
         return None
+
+    @property
+    def plan_costs(self) -> PlanCosts:
+        """What rewrites of a plan cost, besides kernels."""
+        return NO_REWRITE_PAYS
 
     # ------------------------------------------------------------------------------ code
 

@@ -18,13 +18,27 @@ from tilewright.targets.cpu.cost import constants, cost_model
 from tilewright.targets.cpu.machine import machine
 
 ROOT = Path(tilewright.__file__).parent
-ROOMS = ("schedule/space", "targets/cpu/sketches")
+ROOMS = ("graph/passes", "plan", "schedule/space", "targets/cpu/sketches")
 HARMLESS = {0, 1, 2, 1e-9, 1e-6}  # counting, halves and pairs; ties, and what divides
 V4 = machine("x86-64-v4")
 COSTS = cost_model(V4)
 
 # Numbers that say what something is, not what it costs: file, and the function around or the name.
 STRUCTURE = {
+    ("graph/passes/decompose.py", "_parts"),  # an opset
+    ("graph/passes/simplify.py", "FOLD_BYTES"),  # what a compilation may cost
+    ("plan/interp.py", "UNWRITTEN"),  # what memory holds that nobody wrote
+    ("plan/layout.py", "_is_map"),  # axes
+    (
+        "plan/nodes.py",
+        "SOURCES",
+    ),  # names, at most: of a plan that grows as the model does
+    ("plan/nodes.py", "merge"),  # letters of a name
+    ("plan/passes/fuse.py", "MAX_NODES"),  # what a value may grow to, as the next two
+    ("plan/passes/fuse.py", "MAX_LOADS"),
+    ("plan/passes/fuse.py", "MAX_WRITTEN"),
+    ("plan/passes/memory.py", "assign_offsets"),  # bytes of alignment
+    ("plan/pipeline.py", "WINOGRAD"),  # what `math` allows
     ("schedule/space/choices.py", "_given"),  # of the candidates that a message lists
     (
         "schedule/space/fusion.py",
@@ -48,6 +62,7 @@ def numbers(tree: ast.Module) -> Iterator[tuple[str, float]]:
     """Every number that is neither an index nor a candidate, with the place that it stands in."""
     for top in tree.body:
         target = top.targets[0] if isinstance(top, ast.Assign) else top
+        target = top.target if isinstance(top, ast.AnnAssign) else target
         name = getattr(target, "id", getattr(target, "name", ""))
         several = isinstance(top, ast.Assign) and isinstance(top.value, ast.Tuple)
         indices = [x.slice for x in ast.walk(top) if isinstance(x, ast.Subscript)]

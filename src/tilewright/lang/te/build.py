@@ -97,7 +97,7 @@ def _by_sketches(
     recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)
     if not recurs:
         stages = [FusionGroup(c.name, (c,)) for c in computations]
-        steps = fuse(stages, frozenset(plain.outputs))
+        steps = fuse(stages, frozenset(plain.outputs), machine.plan_costs.repeated)
         computations = tuple(
             c for x in steps if isinstance(x, FusionGroup) for c in x.computations
         )

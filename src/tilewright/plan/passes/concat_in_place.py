@@ -20,7 +20,6 @@ from tilewright.expr.simplify import simplify
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 
 Readers = dict[Buffer, Callable[[Load], Expr]]
-RUN = 16  # elements side by side in memory that the inner tensor has at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,9 @@ class Place:
         return Place(outer.tensor, sums)
 
 
-def concat_in_place(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
+def concat_in_place(
+    steps: Sequence[Step], keep: Collection[Buffer], side_by_side: int
+) -> list[Step]:
     """The steps without copies of a whole tensor into another; those in `keep` stay apart.
 
     A tensor t of which a step is `u[i + at] = t[i]` for all i in t, and does nothing else, becomes
@@ -51,6 +52,7 @@ def concat_in_place(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Ste
         some group writes t, and neither lives in a third tensor yet
         only Computations write and read t, u, and what lives in them already, and no group writes
         one of these and reads one: its kernel would have the same memory as operand and result
+        at least `side_by_side` elements of t lie side by side in u
     """
     flow = DefUse(steps)
     found: dict[Buffer, Place] = {}
@@ -60,6 +62,8 @@ def concat_in_place(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Ste
         if copy is None or not isinstance(step, FusionGroup):
             continue
         tensor, place = copy
+        if _run(tensor, place.tensor) < side_by_side:
+            continue
         if any(b in found or b in keep for b in (tensor, place.tensor)):
             continue
         inner = {b for b, p in found.items() if p.tensor in (tensor, place.tensor)}
@@ -96,8 +100,6 @@ def _copied(step: Step) -> tuple[Buffer, Place] | None:
             return None
         at.append(form.const)
     if len({*o.value.index} & extents.keys()) < len(extents):
-        return None
-    if _run(o.value.buffer, o.tensor) < RUN:
         return None
     return o.value.buffer, Place(o.tensor, tuple(at))
 

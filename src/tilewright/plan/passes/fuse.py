@@ -43,9 +43,14 @@ MAX_WRITTEN = (
 Rule = Callable[[FusionGroup, FusionGroup, Buffer], FusionGroup | None]
 
 
-def fuse(groups: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
-    """The groups after all three rules; `outputs` are the buffers that must exist in memory."""
-    out = _inline_maps(list(groups), outputs)
+def fuse(
+    groups: Sequence[Step], outputs: frozenset[Buffer], repeated: int
+) -> list[Step]:
+    """The groups after all three rules; `outputs` are the buffers that must exist in memory.
+
+    repeated: times that cheap arithmetic is done again rather than its result stored.
+    """
+    out = _inline_maps(list(groups), outputs, repeated)
     out = _attach(out, outputs, _epilogue)
     out = _attach(out, outputs, _prologue)
     return _used(out, outputs)
@@ -123,7 +128,9 @@ def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
     return replace(group, computations=tuple(found))
 
 
-def _inline_maps(groups: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
+def _inline_maps(
+    groups: list[Step], outputs: frozenset[Buffer], repeated: int
+) -> list[Step]:
     flow = DefUse(groups)
     place: dict[Step, int] = {s: n for n, s in enumerate(groups)}
     slots: list[Step | None] = list(groups)
@@ -146,7 +153,7 @@ def _inline_maps(groups: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
             len(consumers) == 1 and consumers[0].is_map
         ):
             continue
-        if _recomputes(producer, consumers):
+        if _recomputes(producer, consumers, repeated):
             continue
         merged = [_inlined(producer, c) for c in consumers]
         if any(m is None for m in merged):
@@ -170,8 +177,11 @@ def _inline_maps(groups: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
     return [s for s in slots if s is not None]
 
 
-def _recomputes(producer: Computation, consumers: Sequence[FusionGroup]) -> bool:
-    """Whether inlining arithmetic would compute an element more than once (broadcast reads)."""
+def _recomputes(
+    producer: Computation, consumers: Sequence[FusionGroup], repeated: int
+) -> bool:
+    """Whether inlining arithmetic would compute an element too often (broadcast reads): anything
+    costly more than once, else more than `repeated` times."""
     if _is_index_map(producer):
         return False
     consumer = consumers[0].computations[0]
@@ -185,7 +195,7 @@ def _recomputes(producer: Computation, consumers: Sequence[FusionGroup]) -> bool
     costly = any(
         isinstance(n, Call | Div) for n in postorder(producer.outputs[0].value)
     )
-    return costly or points > 4 * size
+    return costly or points > repeated * size
 
 
 def _may_wait(

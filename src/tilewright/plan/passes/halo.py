@@ -32,11 +32,14 @@ from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 
 Pads = tuple[tuple[int, int], ...]
-GROWTH = 2.0  # a stored tensor may become this much larger
 
 
-def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
+def add_halos(
+    steps: Sequence[Step], keep: Collection[Buffer], most: float
+) -> list[Step]:
     """The groups with halos where they pay; buffers in `keep` stay as they are.
+
+    most: times its size that a tensor may take with its border.
 
     A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
     read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside of t, no
@@ -50,7 +53,7 @@ def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
         readers = flow.readers.get(tensor, [])
         if tensor in keep or not readers or any(s.kernel for s in (*writers, *readers)):
             continue
-        halo = _wanted(tensor, [c for s in readers for c in s.computations])
+        halo = _wanted(tensor, [c for s in readers for c in s.computations], most)
         if halo is not None:
             found[tensor] = halo
     padded = {
@@ -87,7 +90,9 @@ class _Halo:
     constant: Const
 
 
-def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> _Halo | None:
+def _wanted(
+    tensor: Buffer, readers: Sequence[Computation], most: float
+) -> _Halo | None:
     """The border that guarded reads of the readers reach into; None if it does not pay.
 
     It holds what those have outside that it pays for; reads with another constant stay guarded.
@@ -112,7 +117,7 @@ def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> _Halo | None:
     size = 1
     for extent, (a, b) in zip(tensor.shape, pads, strict=True):
         size *= extent + a + b
-    return None if size > GROWTH * tensor.size else _Halo(tuple(pads), constant)
+    return None if size > most * tensor.size else _Halo(tuple(pads), constant)
 
 
 def _is_wide_map(c: Computation) -> bool:

@@ -18,28 +18,29 @@ from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.questions import Cost
 
-DEPTH = 256  # products of one sum, at least, that pay for writing it down and reading it again
-
 
 def split_deep_sums(
-    steps: Sequence[Step], constants: Collection[Buffer], cost: Cost
+    steps: Sequence[Step], constants: Collection[Buffer], cost: Cost, least: int
 ) -> list[Step]:
     """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
 
     cost: nanoseconds that the target expects of Computations with constants as one kernel, None
-    where another form is better. A sum is then added up in another order.
+    where another form is better. least: products of a part, which pay for writing it down and
+    reading it again. A sum is then added up in another order.
     """
     found: list[Step] = []
     for step in steps:
         parts = (
-            _in_parts(step, constants, cost) if isinstance(step, FusionGroup) else None
+            _in_parts(step, constants, cost, least)
+            if isinstance(step, FusionGroup)
+            else None
         )
         found += [step] if parts is None else parts
     return found
 
 
 def _in_parts(
-    group: FusionGroup, constants: Collection[Buffer], cost: Cost
+    group: FusionGroup, constants: Collection[Buffer], cost: Cost, least: int
 ) -> list[Step] | None:
     """A group for the parts and one for their sum and what follows; None where that costs more.
 
@@ -57,7 +58,7 @@ def _in_parts(
         return None
     along = max((d for d in first.dims if d.combine != CC), key=lambda d: d.extent)
     depth = math.prod(d.extent for d in first.dims if d.combine != CC)
-    counts = [n for n in range(2, depth // DEPTH + 1) if along.extent % n == 0]
+    counts = [n for n in range(2, depth // least + 1) if along.extent % n == 0]
     if not counts:
         return None
     whole = cost((first,), constants)

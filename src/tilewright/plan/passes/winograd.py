@@ -24,28 +24,32 @@ from tilewright.plan.questions import Cost
 
 Group = tuple[Computation, ...]
 
-MOVED = 32  # multiply-adds per result that pay for an element moved: channels in * out / (in + out)
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What to choose from, and by what.
+
+    tiles: results of a tile per axis. cost: nanoseconds that the target expects of Computations as
+    one kernel, None where another form is better. moved_products: multiply-adds per result that pay
+    for moving an element.
+    """
+
+    tiles: Sequence[int]
+    cost: Cost
+    moved_products: int
 
 
 def transform_convolutions(
     steps: Sequence[Step],
+    forms: Forms,
     constants: Collection[Buffer],
-    tiles: Sequence[int],
-    cost: Cost,
     keep: Collection[Buffer] = (),
 ) -> list[Step]:
-    """The steps, convolutions in Winograd's form where that pays.
-
-    tiles: results of a tile per axis, the forms to choose from. cost: nanoseconds that the target
-    expects of Computations as one kernel, None where another form is better. keep: what leaves the
-    model.
-    """
+    """The steps, convolutions in Winograd's form where that pays. keep: what leaves the model."""
     around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
-        form = (
-            _best(step, tiles, cost, around) if isinstance(step, FusionGroup) else None
-        )
+        form = _best(step, forms, around) if isinstance(step, FusionGroup) else None
         around.done.add(step)
         if form is None or not isinstance(step, FusionGroup):
             found.append(step)
@@ -98,22 +102,20 @@ class _Form:
     behind: Group
 
 
-def _best(
-    stage: FusionGroup, tiles: Sequence[int], cost: Cost, around: _Around
-) -> _Form | None:
+def _best(stage: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
     """The form of least cost; None where none pays.
 
     requires: all of the data is there, as copies of it and tiles beyond the windows read it.
     """
     best: tuple[float, _Form] | None = None
-    for tile in tiles:
+    for tile in forms.tiles:
         group = _transformed(stage, around, tile)
         if group is None or not all(around.is_whole(b) for b in group[1].inputs):
             continue
         form = _Form(tile, *_channels_last(group, around.moved))
-        expected = cost(form.group)
+        expected = forms.cost(form.group)
         if expected is None or (
-            (form.before or form.behind) and not _worth_moving(group)
+            (form.before or form.behind) and _products(group) < forms.moved_products
         ):
             continue
         if best is None or expected < best[0]:
@@ -213,7 +215,8 @@ def _flops(group: Group) -> int:
     return 2 * math.prod(d.extent for d in group[2].dims)
 
 
-def _worth_moving(group: Group) -> bool:
-    """Whether the layer's arithmetic outweighs two copies: what Winograd saves per result."""
+def _products(group: Group) -> float:
+    """Multiply-adds of a point of the image for each element of its channels, in and out: what
+    Winograd saves a part of, for two copies."""
     depth, width = group[0].outputs[0].tensor.shape[1:]
-    return depth * width >= MOVED * (depth + width)
+    return depth * width / (depth + width)

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from tilewright.expr.nodes import Buffer
+from tilewright.plan.questions import PlanCosts
 from tilewright.targets.cpu.machine import Machine
 
 CALIBRATE: Final = "python -m benchmarks.calibrate"
@@ -246,6 +247,30 @@ class CostModel:
     winograd_gain: float = _constant(
         0.85, "of the cycles", "of the direct convolution: at most so many must be left"
     )
+
+    # Rewrites of the plan.
+    repeated: int = _constant(
+        4, "times", "that cheap arithmetic is done again rather than its result stored"
+    )
+    side_by_side: int = _constant(
+        16, "elements", "in memory, at least, of a tensor that lives in another"
+    )
+    moved_products: int = _constant(
+        32,
+        "multiply-adds",
+        "per result that pay for moving an element to the last axis",
+    )
+    deep_sum: int = _constant(
+        256, "products", "of a part of a sum, at least: it is written and read again"
+    )
+    halo: float = _constant(
+        2.0, "times", "its size that a tensor may take with its border"
+    )
+
+    @property
+    def plan(self) -> PlanCosts:
+        """The constants that passes over a plan decide by."""
+        return PlanCosts(**{f.name: getattr(self, f.name) for f in fields(PlanCosts)})
 
     def worth_sharing(self, nanoseconds: float) -> bool:
         """Whether work that takes one core so long is worth waking the other threads."""

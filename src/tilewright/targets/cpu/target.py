@@ -10,11 +10,13 @@ from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
+from tilewright.plan.questions import PlanCosts
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, Call, Settings, Target
 from tilewright.targets.cpu import compile as llvm
+from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.description import described
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, machine
@@ -94,6 +96,11 @@ class CpuTarget(Target):
         return estimated_cost(
             computations, Context(self.machine, constants, self.exact)
         )
+
+    @property
+    def plan_costs(self) -> PlanCosts:
+        """The constants that passes over a plan decide by."""
+        return cost_model(self.machine).plan
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None

@@ -24,7 +24,7 @@ from tilewright.driver.steps import optimize
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.passes.split_sums import DEPTH, split_deep_sums
+from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.schedule.space import Point
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine as named
@@ -120,12 +120,17 @@ def dilated(channels: int, out: int, size: int, dilation: int) -> Computation:
     return reduce_("conv", y, (channels, 3, 3), "add", value)
 
 
+DEEP_SUM = 256
+
+
 def in_parts(name: str, c: Computation) -> list[Any]:
     target = MACHINES[name].target()
     weights = [b for b in c.inputs if b.name == "w"]
     stage = FusionGroup("conv", (c,), ("conv",))
     with record() as events:
-        steps = split_deep_sums([stage], weights, questions(target).estimated_cost)
+        steps = split_deep_sums(
+            [stage], weights, questions(target).estimated_cost, DEEP_SUM
+        )
     told = [e.fields["parts"] for e in events if e.kind == "split-sum"]
     assert len(steps) == 1 + len(told) and (told or steps == [stage])
     return told
@@ -141,7 +146,7 @@ def test_deep_convolutions_are_summed_in_parts_that_a_cache_keeps(name: str) -> 
     (parts,) = told
     lanes = machine.lanes(float32)
     assert 2048 // parts * 9 * lanes * 4 <= cost_model(machine).full * machine.l2
-    assert 2048 * 9 // parts >= DEPTH
+    assert 2048 * 9 // parts >= DEEP_SUM
 
 
 @pytest.mark.parametrize("name", ["haswell", "cascadelake", "znver4", "large-caches"])

@@ -1,21 +1,20 @@
-"""Layouts chosen across the graph: feature maps are stored channel-last.
+"""Layouts of a plan's buffers, chosen across the graph: feature maps are stored channel-last.
 
 A layout is an order of the logical axes in memory. Operators are written on logical axes and never
-see it; only the index maps change (`compute.laws.relayout`), so no transposition is inserted
-anywhere: a graph input in channel-first order is simply read with other strides. Images of bytes,
-whose channels fill no word, stay as they are: neighbors along a row do.
+see it; only the index maps change (`compute.transforms.relayout`), so no transposition is inserted
+anywhere: a graph input in channel-first order is simply read with other strides. Lowering asks, and
+no pass does: it goes by traits of operators, which Computations do not have. Images of bytes,
+whose channels do not fill a word, stay as they are: neighbors along a row do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewright.base.dtypes import int8, uint8
+from tilewright.base.dtypes import int8, int32, uint8
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import CHANGES_AXES, SPATIAL
-
-WORD = 4  # bytes that a dot product takes at once
 
 
 def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, ...]]:
@@ -56,7 +55,8 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
 
 
 def _is_image(v: Value) -> bool:
-    return v.dtype in (uint8, int8) and v.extents[1] < WORD
+    """Whether its channels are fewer bytes than a dot product adds up in a lane, an int32."""
+    return v.dtype in (uint8, int8) and v.extents[1] < int32.itemsize
 
 
 def _extend(
