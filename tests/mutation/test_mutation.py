@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,9 @@ def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
     for lines in (range(1, 2), range(3, 4), range(10, 11)):
         assert set(found.of("code_of_two.py", lines, [""])) == {one, two, other}
     assert not found.of("code_of_two.py", range(4, 5), ["elsewhere"])
+    known = replace(found, tests={one: 2.0, two: 3.0, other: 4.0})
+    for seconds, kept in ((9.0, 3), (8.9, 2), (5.0, 2), (1.0, 1)):
+        assert known.affordable([one, two, other], seconds) == [one, two, other][:kept]
 
 
 def test_a_test_that_fails_without_a_fault_is_left_out(tmp_path: Path):

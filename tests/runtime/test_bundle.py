@@ -369,3 +369,12 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
         check=False,
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_padding_is_in_the_field_that_other_tools_keep(tmp_path):
+    """The number is zipalign's: who packs the archive anew leaves it alone or pads again."""
+    path = tmp_path / "m.tw"
+    bundle.write(native.model(), path)
+    with zipfile.ZipFile(path) as archive:
+        extras = [info.extra for info in archive.infolist() if info.extra]
+    assert extras and all(extra[:2] == b"\x35\xd9" for extra in extras)

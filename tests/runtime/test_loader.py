@@ -137,6 +137,19 @@ def test_two_definitions_are_refused_unless_weak():
         assert ctypes.CFUNCTYPE(ctypes.c_int32)(link(order).address("f"))() == 2
 
 
+def test_more_than_a_displacement_reaches_is_refused():
+    """Zeros take no place in an object: here 1 GiB in each of two, beside the code."""
+    zeros = f"@x = internal global [{1 << 30} x i8] zeroinitializer"
+    objects = [
+        assemble(
+            f"{zeros}\ndefine i8 @f{n}() {{\n %v = load i8, ptr @x\n ret i8 %v\n}}"
+        )
+        for n in range(2)
+    ]
+    with pytest.raises(ArtifactError, match=f"over {1 << 31} bytes"):
+        link(objects)
+
+
 def test_position_dependent_code_is_refused_by_relocation():
     place = "getelementptr [9 x i32], ptr @x, i64 0, i64 %n"
     zeros = "@x = internal global [9 x i32] zeroinitializer"

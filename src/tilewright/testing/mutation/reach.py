@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +65,15 @@ class Reach:
     def _runs(self, file: str, lines: Iterable[int]) -> frozenset[str]:
         known = self.lines.get(file, {})
         return frozenset[str]().union(*(known.get(line, frozenset()) for line in lines))
+
+    def affordable(self, tests: Sequence[str], seconds: float) -> list[str]:
+        """The first tests, one at least, as many as take that long together."""
+        ends = accumulate(self.tests.get(name, 0.0) for name in tests)
+        return [
+            name
+            for n, (name, end) in enumerate(zip(tests, ends))
+            if not n or end <= seconds
+        ]
 
     def seconds(self, tests: Iterable[str]) -> float:
         """How long tests take together."""

@@ -217,13 +217,18 @@ def _tried(
     wanted: Iterable[Mutant],
     copies: Queue[Copy],
     known: Reach,
+    seconds: float,
 ) -> Iterator[Result]:
-    """Each fault with the tests that reach it, as many at a time as there are copies."""
+    """Each fault with the tests that reach it, the quickest that take `seconds` together.
+
+    As many faults at a time as there are copies.
+    """
 
     def one(m: Mutant) -> Result:
         copy = copies.get()
         try:
-            near = known.of(m.file, m.lines, room.tests)
+            reaching = known.of(m.file, m.lines, room.tests)
+            near = known.affordable(reaching, seconds)
             limit = PATIENCE * known.seconds(near) + LEAST
             fresh = known.on_import(m.file, m.lines)
             passed, by, took = copy.try_one(m, room, near, limit, fresh)
@@ -275,6 +280,8 @@ def summary(found: Iterable[Result]) -> list[dict[str, Any]]:
 )
 @click.option("--faults", default="", help="Only these, by their names, tried again.")
 @click.option("--tests", default="", help="Instead of the tests of the rooms.")
+@click.option("--seconds", default=120.0, show_default=True,
+              help="What the tests of one fault may take, the quickest ones first.")  # fmt: skip
 @click.option("--out", default="out/mutants.jsonl", show_default=True,
               type=click.Path(path_type=Path))  # fmt: skip
 def main(
@@ -285,6 +292,7 @@ def main(
     bar: float,
     faults: str,
     tests: str,
+    seconds: float,
     out: Path,
 ) -> None:
     """Seed faults into the sources, run the tests of their room, and say which were not caught."""
@@ -309,7 +317,7 @@ def main(
         for room, every in wanted.items()
     }
     if any(missing.values()):
-        _try(missing, chosen, jobs, out)
+        _try(missing, chosen, jobs, seconds, out)
     known = results(out)
     sys.exit(_tell([known[m.name] for every in wanted.values() for m in every], bar))
 
@@ -322,6 +330,7 @@ def _try(
     missing: Mapping[str, Sequence[Mutant]],
     rooms: Mapping[str, Room],
     jobs: int,
+    seconds: float,
     out: Path,
 ) -> None:
     """Try what is missing, and write each result as it comes."""
@@ -339,7 +348,9 @@ def _try(
             click.echo(f"left out, because it fails without a fault: {test}")
         try:
             for name, faults in missing.items():
-                for result in _tried(name, rooms[name], faults, copies, reached):
+                for result in _tried(
+                    name, rooms[name], faults, copies, reached, seconds
+                ):
                     file.write(json.dumps(asdict(result)) + "\n")
                     file.flush()
         finally:
