@@ -229,7 +229,7 @@ def _differs(
         bar = SLACK * unit * scale * np.sqrt(1 + _longest(t))
         bar = bar + 8 * float(noise[np.isfinite(noise)].max(initial=0.0))
         both_nan = np.isnan(a) & np.isnan(b)
-    wrong = ~((np.abs(a - b) <= bar) | (a == b) | both_nan)
+        wrong = ~((np.abs(a - b) <= bar) | (a == b) | both_nan)
     if not wrong.any():
         return ""
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
