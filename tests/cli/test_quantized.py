@@ -162,3 +162,17 @@ def test_scales_are_for_machines_of_bytes(command, perceptron):
     found = command("run", perceptron, "--scales", "some.json")
     assert found.code == 1
     assert "--scales: --target cpu does not take it; for --target vta" in found.err
+
+
+def test_verbs_that_are_for_processors_say_so(command, perceptron):
+    for line, message in (
+        (("check", "--target", "vdla"), "'vdla' takes no part of any model"),
+        (("compile", "--target", "vdla"), "'vdla' takes no part of any model"),
+        (("bench", "--target", "vta"), "'vta' is simulated"),
+        (
+            ("verify", "--kernels", "--target", "vta"),
+            "kernels of 'vta' are not validated",
+        ),
+    ):
+        found = command(line[0], perceptron, *line[1:])
+        assert found.code == 1 and message in found.err, found.err

@@ -53,7 +53,7 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     from tilewright.graph.infer import specialize
     from tilewright.targets.registry import target
 
-    target(options.target, options.mcpu)  # refuses those that do not compile models
+    target(options.target, options.mcpu).expect_models()
     graph = load_graph(model, options.dims, **options.reading())
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims

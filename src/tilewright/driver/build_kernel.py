@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilewright.base import flags
-from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.planning import place_buffers
-from tilewright.expr.nodes import Binary, Call, Compare, Expr, Neg
+from tilewright.expr.nodes import Binary, Buffer, Call, Compare, Expr, Neg
 from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import (
@@ -22,7 +22,7 @@ from tilewright.loops.nodes import (
     Update,
 )
 from tilewright.loops.verify import verify
-from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan
 from tilewright.plan.normalize import kernel_signature
 from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
@@ -37,7 +37,36 @@ def build_kernel(
     an index that leaves its buffer, and UnsupportedError for what has no native code.
     """
     verify(kernel)
+    if target.device != HOST:
+        return for_device(kernel, target)
     return unverified(kernel, target, sanitize)
+
+
+def for_device(kernel: Kernel, target: Target) -> CompiledModel:
+    """The compiled model that copies to the target's device, launches `kernel`, and copies back.
+
+    Raises CompileError for what the target has no code for.
+    """
+    values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
+    here = {b: Buffer(b.name, b.shape, b.dtype) for b in kernel.params}
+    flops = _flops(kernel.body)
+    group = FusionGroup(kernel.name, (), (kernel.name,), flops, kernel, target.device)
+    copies_in = [DeviceCopy(here[b], b) for b in kernel.inputs]
+    copies_out = [DeviceCopy(b, here[b]) for b in kernel.outputs]
+    inputs, outputs = (
+        tuple(values[b] for b in ends) for ends in (kernel.inputs, kernel.outputs)
+    )
+    plan = Plan(
+        Graph(kernel.name, inputs, outputs, ()),
+        (*copies_in, group, *copies_out),
+        {values[b]: here[b] for b in kernel.params},
+        devices=dict.fromkeys(kernel.params, target.device),
+    )
+    code = target.emit(kernel, kernel.name).code
+    built = BuiltProgram(group, kernel.params, code)
+    steps: list[BuiltStep] = [*copies_in, built, *copies_out]
+    assembler = Assembler(place_buffers(plan, steps), steps, target, None)
+    return assembler.model({"target": target.name})
 
 
 def unverified(kernel: Kernel, target: Target, sanitize: bool = False) -> CompiledModel:

@@ -32,7 +32,8 @@ class Compilation:
 
     @staticmethod
     def of(target: Target, options: Options) -> Compilation:
-        """What compiles for a target."""
+        """What compiles for a target. Raises UnsupportedError for one that takes no models."""
+        target.expect_models()
         if target.device == HOST:
             return Compilation(options, target, target, None)
         exact, threads = options.math == "exact", thread_count(options.threads)

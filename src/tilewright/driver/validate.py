@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.base import events
+from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
@@ -15,6 +16,7 @@ from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import import_model, optimize, with_dims
 from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import kernel_signature
+from tilewright.runtime.device import HOST
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space.patterns import parts
 from tilewright.targets.base import Target
@@ -62,6 +64,12 @@ def validate_model(
             exact = chosen.math == "exact"
             machine = find_target(
                 machine, chosen.mcpu, exact, count, chosen.description
+            )
+        if machine.device != HOST:
+            raise UnsupportedError(
+                f"kernels of {machine.name!r} are not validated in memory of the host",
+                code="TW-TARGET",
+                hint="for cpu; the simulators check every access by themselves",
             )
         plan = make_plan(optimize(graph, chosen, machine), machine, chosen.math)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}

@@ -161,6 +161,18 @@ class Target:
 
     # ------------------------------------------------------------------------------ models
 
+    def expect_models(self) -> None:
+        """Raise UnsupportedError for a target that takes no part of any model."""
+        own = type(self)
+        takes = own.refuses is not Target.refuses or own.operator is not Target.operator
+        if self.device != HOST and not takes:
+            raise UnsupportedError(
+                f"target {self.name!r} takes no part of any model",
+                code="TW-TARGET",
+                hint='build single kernels for it, as by te.build(..., target="'
+                f'{self.name}")',
+            )
+
     def adapt(
         self, graph: Graph, calibration: Calibration, fallback: Fallback
     ) -> Adapted:

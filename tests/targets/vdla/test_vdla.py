@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright.base.dtypes import DType, float32, float64
 from tilewright.base.errors import CompileError, UnsupportedError
+from tilewright.graph.nodes import Graph
 from tilewright.loops.intrinsic import decl_tensor_intrinsic, hardware_intrinsic
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
@@ -207,4 +209,7 @@ def test_it_takes_no_part_of_a_model() -> None:
     target = registry.target("vdla")
     assert target.refuses(()) == "vdla takes no part of a model"
     with pytest.raises(UnsupportedError, match="'vdla' has no code generator"):
-        target.emit(_mapped(8, 8, 8).kernel, "k")
+        tw.compile(_mapped(8, 8, 8).kernel, target="vdla")
+    graph = Graph("g", (), (), ())
+    with pytest.raises(UnsupportedError, match="'vdla' takes no part of any model"):
+        tw.compile(graph, target="vdla")

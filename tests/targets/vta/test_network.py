@@ -16,15 +16,16 @@ from onnx import numpy_helper
 
 import tilewright as tw
 from tests.targets.vta.networks import Network
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ArtifactError, InputError
 from tilewright.cli import resnet
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
+from tilewright.runtime import devices
 from tilewright.runtime.model import HostFallbackStep, LaunchStep, NativeStep
 from tilewright.targets.vta.config import VTAConfig
-from tilewright.targets.vta.device import CLOCK
+from tilewright.targets.vta.device import CLOCK, Code
 from tilewright.targets.vta.partition import partition
 from tilewright.targets.vta.scales import dequantize, power_of_two, quantize, whole_byte
 
@@ -126,6 +127,21 @@ def test_loading_needs_no_compiler(graph: Graph, tmp_path: Path) -> None:
 
 
 COMPILER = {f"tilewright.{room}" for room in "graph plan loops schedule driver".split()}
+
+
+def test_code_that_is_no_program_is_refused(graph: Graph) -> None:
+    code = Network(graph, images(1)).exe.model.programs[0]
+    assert Code.from_bytes(code).to_bytes() == code
+    for wrong in (
+        b"",
+        b"{}\n",
+        code[:-1],
+        code.replace(b'"LOG_BLOCK": 4', b'"LOG_BLOCK": 99'),
+        code.replace(b'"dram": ', b'"dram": 9999999999999'),
+        code.replace(b'"dram": ', b'"dram": 1, "dram_": '),
+    ):
+        with pytest.raises(ArtifactError, match="program is"):
+            devices.find("vta").load(wrong)
 
 
 @pytest.mark.slow

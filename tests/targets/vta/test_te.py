@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +82,17 @@ def test_a_product(threads: bool) -> None:
     a, b, c = numbers(M, K, 16), numbers(N, K, 16, 16), numbers(M, N, 16)
     f(a, b, c)
     np.testing.assert_array_equal(c, expected(a, b))
+
+
+def test_a_kernel_is_compiled_to_an_executable(tmp_path: Path) -> None:
+    s, args = product()
+    a, b = numbers(M, K, 16), numbers(N, K, 16, 16)
+    exe = tw.compile(t.lower(s, args), target="vta")
+    exe.save(tmp_path / "k.tw")
+    for made in (exe, tw.load(tmp_path / "k.tw")):
+        np.testing.assert_array_equal(made(a, b), expected(a, b))
+    (row,) = exe.profile(a, b, repeat=1).simulated
+    assert row.name == "C" and row.cycles
 
 
 def test_its_instructions(golden: Callable[[str, str], None]) -> None:
