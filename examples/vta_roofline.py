@@ -26,7 +26,8 @@ from tilewright.targets.vta import (
     convolution,
     schedule,
 )
-from tilewright.targets.vta.board import CORTEX_A9, VTA_HERTZ
+from tilewright.targets.vta.board import CORTEX_A9
+from tilewright.targets.vta.device import CLOCK
 
 PEAK = 256  # products per cycle
 BANDWIDTHS = (2, 4, 8, 16, 32)  # bytes per cycle
@@ -106,7 +107,7 @@ def board(names):
     for name in names:
         shape = convolution_of(name)
         point, _ = measure(name, 2, 8)
-        times = [shape.macs / point.rate / VTA_HERTZ]
+        times = [shape.macs / point.rate / CLOCK]
         times += [CORTEX_A9.seconds(shape, dtype) for dtype in ("float32", "int8")]
         total = [t + seconds for t, seconds in zip(total, times)]
         print(compared(name, times))

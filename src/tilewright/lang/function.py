@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -29,24 +29,35 @@ class Function:
 
     target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
     defines the meaning).
-    threads: as for `tilewright.compile`. Raises VerifyError for a kernel that breaks an invariant
+    threads: as for `tilewright.compile`. description: what is otherwise than usual about a
+    simulated machine, in its own fields. Raises VerifyError for a kernel that breaks an invariant
     (an access outside of its buffer, parallel iterations that depend on one another), and
     UnsupportedError for an unknown target or a program that the target has no code for.
     """
 
     def __init__(
-        self, kernel: Kernel, target: str = "cpu", threads: int | None = None
+        self,
+        kernel: Kernel,
+        target: str = "cpu",
+        threads: int | None = None,
+        description: Mapping[str, Any] | None = None,
     ) -> None:
         self.kernel: Final = kernel
         self.target: Final = target
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
         self._run: Run
+        simulated = target != "interp" and registry.programs(target) == "kernel"
+        if description is not None and not simulated:
+            raise InputError(
+                f"{target!r} is not a simulated machine, and takes no description here",
+                where=kernel.name,
+            )
         if target == "interp":
             verify(kernel)
             self._run = _interpreted(kernel)
-        elif registry.programs(target) == "kernel":
+        elif simulated:
             verify(kernel)
-            self._run = registry.target(target).load(kernel)
+            self._run = registry.target(target, description=description).load(kernel)
         else:
             executable = compile(kernel, target=target, threads=threads)
             assert isinstance(executable, Executable)  # a kernel has no dynamic sizes

@@ -11,7 +11,8 @@ import pytest
 
 from tilewright.base.errors import InputError
 from tilewright.targets.vta import Convolution
-from tilewright.targets.vta.board import CORTEX_A9, VTA_HERTZ
+from tilewright.targets.vta.board import CORTEX_A9
+from tilewright.targets.vta.device import CLOCK
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(
@@ -72,7 +73,7 @@ def test_the_table_has_the_simulator_s_times(
     name: str, table: dict[str, list[float]], example: ModuleType
 ) -> None:
     point, _ = example.measure(name, 2, 8)
-    seconds = example.convolution_of(name).macs / point.rate / VTA_HERTZ
+    seconds = example.convolution_of(name).macs / point.rate / CLOCK
     assert table[name][0] == round(1e3 * seconds, 2)
 
 

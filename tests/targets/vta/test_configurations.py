@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import onnx.numpy_helper
@@ -283,11 +283,11 @@ def test_many_configurations(config: VTAConfig, data: st.DataObject) -> None:
 # ---------------------------------------------------------------------------------- te
 
 
-def product(config: VTAConfig) -> tuple[Schedule, list[Tensor]]:
-    """C = clip(A . B^T >> 5) in tiles, scheduled by hand with two virtual threads."""
+def written(config: VTAConfig, m: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A, B, P = A . B^T and C = clip(P >> 5) in tiles, of `m` rows."""
     of, tile = elements(config), config.tile
     data, weights = of[INP].dtype, of[WGT].dtype
-    A = t.placeholder((3, 4, *tile), data.name, name="A")
+    A = t.placeholder((m, 4, *tile), data.name, name="A")
     B = t.placeholder((4, 4, *of[WGT].shape), weights.name, name="B")
     k, d = t.reduce_axis((0, 4)), t.reduce_axis((0, config.BLOCK))
 
@@ -297,12 +297,18 @@ def product(config: VTAConfig) -> tuple[Schedule, list[Tensor]]:
         return t.sum(left.astype("int32") * right.astype("int32"), [k, d])
 
     low, high = int(data.min), int(data.max)
-    P = t.compute((3, 4, *tile), total, name="P")
+    P = t.compute((m, 4, *tile), total, name="P")
     C = t.compute(
         P.shape,
         lambda *v: t.max(t.min(P[v] >> 5, high), low).astype(data.name),
         name="C",
     )
+    return A, B, P, C
+
+
+def product(config: VTAConfig) -> tuple[Schedule, list[Tensor]]:
+    """The same, scheduled by hand with two virtual threads."""
+    A, B, P, C = written(config)
     s = t.create_schedule(C.op)
     AL, BL = s.cache_read(A, INP, [P]), s.cache_read(B, WGT, [P])
     s[P].set_scope(ACC)
@@ -312,6 +318,7 @@ def product(config: VTAConfig) -> tuple[Schedule, list[Tensor]]:
     s[C].bind(jo, "vthread")
     s[P].compute_at(s[C], jo)
     pi, pj, *lanes = s[P].op.axis
+    k, d = s[P].op.reduce_axis
     ko, ki = s[P].split(k, 2)
     s[P].reorder(ko, pi, pj, ki, *lanes, d)
     s[AL].compute_at(s[P], ko)
@@ -339,6 +346,39 @@ def test_a_product_scheduled_by_hand(config: VTAConfig) -> None:
     total = np.einsum(f"ik{rows}d,jkod->ij{rows}o", a.astype(int), b.astype(int)) >> 5
     kind = elements(config)[INP].dtype
     np.testing.assert_array_equal(c, np.clip(total, kind.min, kind.max))
+
+
+def test_te_builds_for_a_described_machine() -> None:
+    config = CONFIGURATIONS["1x8"]
+    s, args = product(config)
+    f = t.build(s, args, target="vta", description=asdict(config))
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, x.shape, np.int8) for x in f.kernel.params[:2])
+    c = np.zeros((3, 4, 8), np.int8)
+    f(a, b, c)
+    total = np.einsum("ikd,jkod->ijo", a.astype(int), b.astype(int)) >> 5
+    np.testing.assert_array_equal(c, np.clip(total, -128, 127))
+    with pytest.raises(CompileError, match="is not this machine's matrix unit"):
+        t.build(s, args, target="vta")
+    with pytest.raises(InputError, match="LOG_BLOCK is 0"):
+        t.build(s, args, target="vta", description={"LOG_BLOCK": 0})
+    for target in ("cpu", "interp"):
+        with pytest.raises(InputError, match="not a simulated machine"):
+            t.build(s, args, target=target, description=asdict(config))
+
+
+def test_te_schedules_for_a_described_machine() -> None:
+    """In blocks that fit its memories, which are smaller than the default machine's."""
+    config = CONFIGURATIONS["1x16 small"]
+    A, B, _, C = written(config, 100)
+    s, args = t.create_schedule(C.op), [A, B, C]
+    f = t.build(s, args, target="vta", auto=True, description=asdict(config))
+    arrays = [np.ones(b.shape, np.int8) for b in f.kernel.params]
+    f(*arrays)
+    assert (arrays[-1] == 4 * 16 >> 5).all()
+    usual = t.build(t.create_schedule(C.op), args, target="vta", auto=True)
+    with pytest.raises(CompileError, match=r"elements of vta\.\w+, where"):
+        Program(usual.kernel, config)
 
 
 def test_a_kernel_for_another_machine() -> None:

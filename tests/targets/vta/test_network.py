@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import tilewright as tw
+from tests.targets.vta.configurations import CONFIGURATIONS
 from tests.targets.vta.networks import Network
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.cli import resnet
@@ -255,27 +256,14 @@ def test_the_largest_window(call: str, more: int) -> None:
 def test_what_cannot_be_quantized(graph: Graph) -> None:
     with pytest.raises(InputError, match="no samples"):
         tw.compile(graph, target="vta")
-    narrow = {
-        "LOG_INP_WIDTH": 2,
-        "LOG_WGT_WIDTH": 2,
-        "LOG_INP_BUFF_SIZE": 14,
-        "LOG_WGT_BUFF_SIZE": 17,
-    }
-    with pytest.raises(InputError, match="networks are of 8 bits"):
-        Network(graph, images(1), config=VTAConfig(**narrow))
+    for name in ("1x16 w4", "1x16 i4w4"):
+        with pytest.raises(InputError, match="networks are of 8 bits"):
+            Network(graph, images(1), config=CONFIGURATIONS[name])
 
 
-EIGHT = {
-    "LOG_BLOCK": 3,
-    "LOG_ACC_BUFF_SIZE": 16,
-    "LOG_INP_BUFF_SIZE": 14,
-    "LOG_WGT_BUFF_SIZE": 16,
-}
-
-
-@pytest.mark.parametrize("config", [EIGHT, {"LOG_BATCH": 1}])
-def test_other_machines(config: dict[str, int]) -> None:
-    """Tiles of 8, and tiles of two images at a time, of which there are three."""
+@pytest.mark.parametrize("name", ["1x8", "1x32", "2x16", "4x4", "1x16 small"])
+def test_other_machines(name: str) -> None:
+    """Three images: tiles of two or four at a time are filled up."""
     rng = np.random.default_rng(0)
     graph = bound_to(
         """o (float[3, 10, 6, 6] x) => (float[3, 5] y) {
@@ -291,7 +279,7 @@ def test_other_machines(config: dict[str, int]) -> None:
         v=rng.standard_normal((48, 5)).astype(np.float32),
     )
     x = {"x": rng.standard_normal((3, 10, 6, 6)).astype(np.float32)}
-    network = Network(graph, [x], config=VTAConfig(**config))
+    network = Network(graph, [x], config=CONFIGURATIONS[name])
     assert [p.device for p in network.placements] == 3 * ["vta"] + ["host", "vta"]
     (y,), (same,) = network(x), network.on_cpu(x)
     np.testing.assert_array_equal(y, same)

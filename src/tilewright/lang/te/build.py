@@ -17,6 +17,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.fuse import fuse
 from tilewright.targets import registry
+from tilewright.targets.base import Target
 
 SPECIALIZED: Final = (
     64  # functions kept for values of symbolic sizes, least recently used out
@@ -51,11 +52,13 @@ def build(
     *,
     threads: int | None = None,
     auto: bool = False,
+    description: Mapping[str, Any] | None = None,
 ) -> Function | Specializing:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may
-    be recorded then. Where sizes were made by `var`, the function compiles for each value it meets.
+    be recorded then. description: what is otherwise than usual about a simulated machine, in its
+    own fields. Where sizes were made by `var`, the function compiles for each value it meets.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
     params = _arguments(s, args)
@@ -68,10 +71,11 @@ def build(
 
     def make(sizes: Mapping[Var, int]) -> Function:
         if auto:
-            return Function(
-                _by_sketches(s, params, target, name, sizes), target, threads
-            )
-        return Function(lower(s, params, name, sizes=sizes), target, threads)
+            machine = registry.target(target, description=description)
+            kernel = _by_sketches(s, params, machine, name, sizes)
+        else:
+            kernel = lower(s, params, name, sizes=sizes)
+        return Function(kernel, target, threads, description)
 
     if s.sizes:
         return Specializing(s, params, make)
@@ -81,7 +85,7 @@ def build(
 def _by_sketches(
     s: Schedule,
     params: Sequence[Tensor],
-    target: str,
+    machine: Target,
     name: str | None,
     sizes: Mapping[Var, int],
 ) -> Kernel:
@@ -91,7 +95,6 @@ def _by_sketches(
     its dimensions, as in a model's operators.
     """
     program = s.program(params, sizes, name)
-    machine = registry.target(target)
     plain = program.kernel
     computations = program.computations
     recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)

@@ -1,9 +1,10 @@
-"""The board that VTA was published on: its clock, and the processor beside it as a bound.
+"""The processor of the board that VTA was published on, as a bound.
 
-A PYNQ-Z1 has a Zynq XC7Z020, where VTA runs at 100 MHz (`fpga_freq` in tvm-vta's pkg_config.py),
-two Cortex-A9 cores of 650 MHz and a 16-bit DDR3 bus of 1050 million transfers per second (Digilent,
-PYNQ-Z1 Reference Manual). A core's NEON unit issues one data-processing instruction per cycle, and
-some of them take it for longer (GCC, config/arm/cortex-a9-neon.md, contributed by ARM):
+A PYNQ-Z1 has a Zynq XC7Z020, where VTA runs at 100 MHz (`device.CLOCK`; `fpga_freq` in tvm-vta's
+pkg_config.py), two Cortex-A9 cores of 650 MHz and a 16-bit DDR3 bus of 1050 million transfers per
+second (Digilent, PYNQ-Z1 Reference Manual). A core's NEON unit issues one data-processing
+instruction per cycle, and some of them take it for longer (GCC, config/arm/cortex-a9-neon.md,
+contributed by ARM):
 
     float32: VMLA.F32 of four lanes takes 2 cycles: 2 products per cycle
     int8:    VMULL.S8, VMLAL.S8 and VPADAL.S16 take 1 each for 16 products: 16/3 per cycle
@@ -19,8 +20,6 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import InputError
 from tilewright.targets.vta.layers import Convolution
-
-VTA_HERTZ = 100e6
 
 
 @dataclass(frozen=True, slots=True)
