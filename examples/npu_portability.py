@@ -5,11 +5,13 @@ knows of any of them. For each the derivation is found, the instructions run on 
 results compared with NumPy and with the derived bound on the error.
 
 python examples/npu_portability.py [network] [machine]
+python examples/npu_portability.py --figure FILE.svg
 """
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -37,6 +39,7 @@ from tilewright.lang.lift import (
     tanh,
 )
 from tilewright.lang.lift import max as maximum
+from tilewright.report.portability import picture
 from tilewright.targets import npu
 
 
@@ -233,7 +236,28 @@ def row(name, machine, mapped=None):
     )
 
 
+def measured(name, machine):
+    """A bar of the figure."""
+    timing = npu.map_onto(NETWORKS[name].program, machine).timing
+    return {
+        "program": name,
+        "machine": machine.name,
+        "cycles": timing.cycles,
+        "utilization": timing.utilization,
+        "energy": timing.energy / 1000,
+    }
+
+
+def figure(path):
+    """All networks on all machines, drawn."""
+    bars = [measured(name, m) for name in NETWORKS for m in npu.MACHINES.values()]
+    Path(path).write_text(picture(bars))
+
+
 def main():
+    if sys.argv[1:2] == ["--figure"]:
+        figure(sys.argv[2])
+        return
     names, machines = sys.argv[1:2] or NETWORKS, sys.argv[2:3] or npu.MACHINES
     head = f"{'network':<13} {'machine':<7} {'cycles':>7} {'used':>6} {'nJ':>7}"
     print(f"{head} {'error':>8} {'bound':>8}  operators")

@@ -1,5 +1,6 @@
 """explore: the published table, searches, pages and bad input."""
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -13,7 +14,8 @@ CONV = ["conv2d:1x28x28,6x5x5", "--pes", "16,128", "--expand", "conv=mv,op,lmv"]
 
 
 def test_the_published_table(command):
-    found = command("explore", *CONV, "--volume", "array")
+    arguments = (*CONV, "--volume", "array", "--schedule", "lts,rlx")
+    found = command("explore", *arguments)
     assert found.code == 0, found.err
     rows = {line.split()[0]: line.split()[2:] for line in found.out.splitlines()[3:6]}
     assert rows == {
@@ -44,9 +46,30 @@ def test_the_best_is_the_shortest_of_all_schedules(command, perceptron):
     for line, (pes, row) in zip(
         lines[lines.index(heading) + 1 :], best.items(), strict=False
     ):
+        row["list"] = min(row["list-lts"], row["list-rlx"])
         made = [row[how] for how in ("lts", "rlx", "list", "baseline")]
-        assert row["makespan"] == row[row["schedule"]] == min(made)
+        assert row["makespan"] == row[row["method"]] == min(made)
         assert line.split()[:6] == [pes, *(f"{n:,}" for n in (min(made), *made))]
+
+
+def test_only_the_schedules_that_are_named_count(command, perceptron):
+    every = {"lts", "rlx", "list-lts", "list-rlx", "baseline"}
+    arguments = ("explore", perceptron, "--pes", "2,4")
+    found = command(*arguments, "--json").json["points"]
+    assert {p["method"] for p in found} <= every
+    assert {name for p in found for name in p["tried"]} == every
+    gang = command(*arguments, "--schedule", "lts,rlx", "--json").json["points"]
+    assert {name for p in gang for name in p["tried"]} == {"lts", "rlx"}
+    least, longer = (
+        [min(p["makespan"] for p in points if p["pes"] == n) for n in (2, 4)]
+        for points in (found, gang)
+    )
+    assert all(a <= b for a, b in zip(least, longer, strict=True)) and least != longer
+
+
+def test_a_schedule_that_does_not_exist_is_refused(command):
+    found = command("explore", "matmul", "--schedule", "lts,best")
+    assert found.code == 2 and "'lts,best': expected some of lts,rlx" in found.err
 
 
 def test_a_search_says_how_far_it_can_be_off(command, perceptron):
@@ -101,7 +124,9 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
     first = command("explore", perceptron, "--pes", "4", "--results", path, "--json")
     again = command("explore", perceptron, "--pes", "4", "--results", path, "--json")
     assert first.json == again.json
-    assert len(path.read_text().splitlines()) == 1 + len(first.json["points"])
+    _, *lines = path.read_text().splitlines()
+    points = {tuple(json.loads(line)["choice"]) for line in lines}
+    assert points == {tuple(point["choice"]) for point in first.json["points"]}
     other = command("explore", "matmul", "--pes", "4", "--results", path)
     assert other.code == 1 and "results of another model" in other.err
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.dataflow.models import lenet, model
 from tilewright.base.errors import InputError
+from tilewright.dataflow.evaluate import GANG, LISTS, Method
 from tilewright.dataflow.explore import Exploration, explore, groups_of
 from tilewright.dataflow.lower import Network, network
 from tilewright.dataflow.results import Store
@@ -135,7 +136,8 @@ def test_the_front_has_all_that_nothing_beats() -> None:
 
 def evaluations(net: Network, path: Path, pes: list[int]) -> tuple[Exploration, int]:
     """An exploration with a file, and how many lines the file has afterwards."""
-    found = explore(net, pes, grain="expanded", store=Store(path))
+    store = Store(path)
+    found = explore(net, pes, grain="expanded", methods=GANG, store=store)
     return found, len(path.read_text().splitlines()) - 1
 
 
@@ -148,6 +150,32 @@ def test_results_are_read_back(tmp_path: Path) -> None:
     assert lines == 18 and again.points == first.points
     more, lines = evaluations(perceptron(), path, [2, 8, 16])
     assert lines == 27 and set(first.points) < set(more.points)
+
+
+@pytest.mark.parametrize("pes", [2, 8, 32])
+def test_the_shortest_schedule_of_any_kind_is_the_best(pes: int) -> None:
+    """Every combination by every method, but for list schedules that cannot be the shortest."""
+    net = perceptron()
+    found = explore(net, [pes], grain="expanded")
+    every = {point.choice: found.compared(point) for point in found.points}
+    shortest = min(cycles for made in every.values() for cycles in made.values())
+    best = found.best(pes)
+    assert best.makespan == shortest == every[best.choice][Method(best.method)]
+    for point in found.points:
+        assert point.makespan == min(
+            every[point.choice][Method(m)] for m in point.tried
+        )
+        assert set(Method) - set(point.tried) <= set(LISTS)
+
+
+def test_a_list_schedule_is_made_where_it_can_be_the_shortest() -> None:
+    """Not of combinations with a task that takes as long as the best schedule."""
+    found = explore(perceptron(), [32])
+    tried = [set(map(str, LISTS)) <= set(point.tried) for point in found.points]
+    assert any(tried) and not all(tried)
+    least = found.best(32).makespan
+    for point, listed in zip(found.points, tried, strict=True):
+        assert listed or max(found.graph(point).work) >= least
 
 
 def test_results_of_something_else_are_refused(tmp_path: Path) -> None:

@@ -32,15 +32,27 @@ _READINGS: Final = {
     "part": "volume=part: an edge carries the elements that its tasks themselves move",
     "array": "volume=array: an edge carries the whole array that its tasks share",
 }
+# Columns of schedules, and the methods that each is the shortest of.
 _COMPARED: Final = {
-    "lts": "SB-LTS", "rlx": "SB-RLX", "list": "list", "baseline": "no streams",
-}  # fmt: skip
+    "SB-LTS": ["lts"],
+    "SB-RLX": ["rlx"],
+    "list": ["list-lts", "list-rlx"],
+    "no streams": ["baseline"],
+}
+_METHODS: Final = [method for methods in _COMPARED.values() for method in methods]
 _FORMS: Final = (".svg", ".dot", ".json")
 _LINES: Final = 24  # combinations that are all shown
 
 
 def _counts(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
+
+
+def _methods(text: str) -> list[str]:
+    names = text.split(",")
+    if not set(names) <= set(_METHODS):
+        raise ValueError(text)
+    return names
 
 
 def _expansions(text: str) -> tuple[str, list[str]]:
@@ -98,11 +110,12 @@ def _typed(parse: Any, expected: str) -> Any:
     help="Weigh an edge by the elements its tasks move, or by the array they share.",
 )
 @click.option(
-    "--heuristic",
-    type=click.Choice(["lts", "rlx", "both"]),
-    default="both",
+    "--schedule",
+    "methods",
+    type=_typed(_methods, f"some of {','.join(_METHODS)}"),
+    default=",".join(_METHODS),
     show_default=True,
-    help="How spatial blocks are formed; both keeps the shorter schedule.",
+    help="Schedules to make of each combination; the shortest counts.",
 )
 @click.option(
     "--limit",
@@ -150,7 +163,7 @@ def command(
     fused: bool,
     opaque: bool,
     volume: str,
-    heuristic: str,
+    methods: list[str],
     limit: int,
     seconds: float,
     results: Path | None,
@@ -172,7 +185,7 @@ def command(
       tilewright explore model.onnx --pes 16,32,64,128,256 --report explore.html
       tilewright explore conv2d:1x28x28,6x5x5 --pes 16,128 --expand conv=mv,op,lmv --volume array
     """
-    from tilewright.dataflow.blocks import Heuristic
+    from tilewright.dataflow.evaluate import Method
     from tilewright.dataflow.explore import explore
     from tilewright.dataflow.lower import network
     from tilewright.dataflow.results import Store
@@ -184,7 +197,6 @@ def command(
         "external_data_roots": external_data_root,
     }
     read = _graph(model, dict(dim), how)
-    tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):
         found = explore(
             network(read, fused=fused, opaque=opaque),
@@ -192,7 +204,7 @@ def command(
             _added(expand),
             volume=volume,
             grain=grain,
-            heuristics=tried,
+            methods=[Method(name) for name in methods],
             limit=limit,
             seconds=seconds,
             store=Store(results),
@@ -302,21 +314,23 @@ def _all(found: Exploration, choices: Sequence[tuple[str, ...]]) -> str:
 
 
 def _best(found: Exploration) -> str:
-    """A line for each number of elements: the best combination, its shortest makespan, and those by
-    each heuristic, as a list schedule and without streams."""
+    """A line for each number of elements: the best combination, its shortest schedule, and those
+    by each method, explored or not."""
     rows = []
     for pes in found.bounds:
         p = found.best(pes)
-        made = found.compared(p)
-        shortest = min(made.values())
-        gain = p.makespan / max(1, shortest)
+        made = {str(method): cycles for method, cycles in found.compared(p).items()}
+        columns = [
+            [made[method] for method in methods if method in made]
+            for methods in _COMPARED.values()
+        ]
         rows.append(
             [
                 str(pes),
-                f"{shortest:,}",
-                *(f"{made[how]:,}" if how in made else "-" for how in _COMPARED),
-                f"{p.speedup * gain:.1f}",
-                f"{p.utilization * gain:.0%}",
+                f"{p.makespan:,}",
+                *(f"{min(cycles):,}" if cycles else "-" for cycles in columns),
+                f"{p.speedup:.1f}",
+                f"{p.utilization:.0%}",
                 f"{p.io:,}",
                 f"{p.buffers:,}",
                 found.label(p.choice),
@@ -325,7 +339,7 @@ def _best(found: Exploration) -> str:
     heading = [
         "PEs",
         "best",
-        *_COMPARED.values(),
+        *_COMPARED,
         "speedup",
         "used",
         "I/O",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeVar
 
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.transforms import map_loads
@@ -28,6 +29,8 @@ from tilewright.dataflow.pieces import Piece
 from tilewright.dataflow.program import Task
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
+
+_T = TypeVar("_T")
 
 
 def tasks_of(name: str, origin: str, piece: Piece) -> list[Task]:
@@ -99,9 +102,18 @@ def _shape(piece: Piece, part: Computation) -> _Shape:
     return _Shape(reads, results(part), tuple(unique), tuple(ordered))
 
 
-def fed(tasks: Sequence[Task]) -> list[Task]:
-    """The tasks with a feeder before every tensor that several of them read whole and in order."""
+Same = Mapping[Buffer, Buffer]
+
+
+def fed(tasks: Sequence[Task], same: Same) -> list[Task]:
+    """The tasks with a feeder before every tensor that several of them read whole and in order.
+
+    same: the tensor that is written, for each that is the same elements under another shape.
+    """
     writers, readers = _users(tasks)
+    for b, made in same.items():
+        if made in writers:
+            writers[b] = writers[made]
     changed = {t: t for t in tasks}
     feeders: dict[Task, list[Task]] = {}
     for b, users in readers.items():
@@ -168,18 +180,27 @@ def connect(
     tasks: Sequence[Task],
     outputs: Mapping[str, Buffer],
     volume: Volume | str,
+    same: Same,
 ) -> TaskGraph:
-    """The task graph of `tasks`, whose results `outputs` leave; others are inputs or constants."""
+    """The task graph of `tasks`, whose results `outputs` leave; others are inputs or constants.
+
+    same: as for `fed`.
+    """
     b = Builder(name)
-    writers, readers = _users(tasks)
+    writers, read = _users(tasks)
+    readers: dict[Buffer, list[_Reader]] = {}
+    for tensor, users in read.items():
+        found = readers.setdefault(same.get(tensor, tensor), [])
+        found += [_Reader(t, tensor) for t in users]
     for tensor in readers:
         if tensor not in writers:
             b.source(tensor.name)
     for t in tasks:
         b.add(t.name, origin=t.origin, count=t.count)
-    for tensor, users in readers.items():
-        _edges(b, tensor, writers.get(tensor, ()), users)
-    for label, tensor in outputs.items():
+    for tensor, found in readers.items():
+        _edges(b, tensor, writers.get(tensor, ()), found)
+    for label, shown in outputs.items():
+        tensor = same.get(shown, shown)
         if tensor in writers:
             b.sink(f"out:{label}")
         for t in writers.get(tensor, ()):
@@ -189,31 +210,47 @@ def connect(
     return b.build(volume)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A task, and the tensor as it reads it."""
+
+    task: Task
+    tensor: Buffer
+
+    @property
+    def unique(self) -> int:
+        return self.task.unique[self.tensor]
+
+    def streams(self, writers: Sequence[Task]) -> bool:
+        """Whether the writers hand it their results directly."""
+        flows = _flows_from(writers) and self.task.flows_into(self.tensor)
+        return self.task.joins or flows
+
+
 def _edges(
-    b: Builder, tensor: Buffer, writers: Sequence[Task], readers: Sequence[Task]
+    b: Builder, tensor: Buffer, writers: Sequence[Task], readers: Sequence[_Reader]
 ) -> None:
     """The edges of one tensor, from its writers or the outside to its readers."""
     if not writers:
         for r in readers:
-            b.connect(tensor.name, r.name, r.reads, unique=r.unique[tensor])
+            b.connect(tensor.name, r.task.name, r.task.reads, unique=r.unique)
         return
-    flows = _flows_from(writers)
-    direct = [r for r in readers if r.joins or (flows and r.flows_into(tensor))]
+    direct = [r for r in readers if r.streams(writers)]
     for r in direct:
         for w in writers:
-            b.connect(w.name, r.name, w.writes, array=tensor.size)
+            b.connect(w.name, r.task.name, w.writes, array=tensor.size)
     stored = [r for r in readers if r not in direct]
-    for taken in _groups(stored, lambda t: t.reads):
+    for taken in _groups(stored, lambda r: r.task.reads):
         for given in _groups(writers, lambda t: t.writes):
             name = b.fresh(tensor.name)
             b.buffer(name, origin=tensor.name)
             for w in given:
                 b.connect(w.name, name, w.writes, array=tensor.size)
             for r in taken:
-                b.connect(name, r.name, r.reads, unique=r.unique[tensor])
+                b.connect(name, r.task.name, r.task.reads, unique=r.unique)
 
 
-def _groups(tasks: Collection[Task], volume: Callable[[Task], int]) -> list[list[Task]]:
+def _groups(users: Collection[_T], volume: Callable[[_T], int]) -> list[list[_T]]:
     """The tasks that move the same volume together."""
-    by_volume = sorted(tasks, key=volume)
+    by_volume = sorted(users, key=volume)
     return [list(group) for _, group in groupby(by_volume, volume)]

@@ -55,17 +55,28 @@ class _Form:
     writers: Mapping[Buffer, Sequence[int]]
 
 
-def _form(stage: FusionGroup, tasks: Sequence[Task], volume: Volume) -> _Form:
+def _form(
+    stage: FusionGroup,
+    tasks: Sequence[Task],
+    volume: Volume,
+    same: Mapping[Buffer, Buffer],
+) -> _Form:
     inside = {b for t in tasks for b in t.outputs}
     written = [b for b in stage.writes if b in inside]
-    graph = connect(stage.name, tasks, {b.name: b for b in written}, volume)
+    graph = connect(stage.name, tasks, {b.name: b for b in written}, volume, same)
     index = {node.name: n for n, node in enumerate(graph.nodes)}
-    outside = {index[b.name]: b for t in tasks for b in t.inputs if b not in inside}
+    read = {same.get(b, b) for t in tasks for b in t.inputs}
+    outside = {index[b.name]: b for b in read - inside}
     made = {b: [t for t in tasks if b in t.outputs] for b in written}
     return _Form(
         graph,
         outside,
-        {(b, index[t.name]) for t in tasks for b in t.inputs if t.flows_into(b)},
+        {
+            (same.get(b, b), index[t.name])
+            for t in tasks
+            for b in t.inputs
+            if t.flows_into(b)
+        },
         {
             b
             for b, writers in made.items()
@@ -84,9 +95,13 @@ class Bounds:
     ) -> None:
         self._stages: Final = net.stages
         self._forms: Final = [
-            [_form(s, net.tasks(s, option), volume) for option in options[s.name]]
+            [
+                _form(s, net.tasks(s, option), volume, net.same)
+                for option in options[s.name]
+            ]
             for s in self._stages
         ]
+        self._same: Final = net.same
         self._least: Final = [
             min(f.graph.total_work for f in forms) for forms in self._forms
         ]
@@ -162,7 +177,8 @@ class Bounds:
         return found
 
     def _final_writers(self, tensor: Buffer) -> list[int]:
-        return [w for w in self._writers.get(tensor, ()) if self._final[w] is tensor]
+        made = self._same.get(tensor, tensor)
+        return [w for w in self._writers.get(made, ()) if self._final[w] is made]
 
 
 def _final(stage: FusionGroup) -> Buffer | None:

@@ -3,19 +3,66 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 from tilewright.base import events
+from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.graph import Role, TaskGraph, Volume
 from tilewright.dataflow.lower import Network, program
 from tilewright.dataflow.results import Choice, Point, Store
-from tilewright.dataflow.schedule import Schedule, schedule
+from tilewright.dataflow.schedule import Discipline, Schedule, schedule
 
 GRAPHS: Final = 1000  # combinations whose task graphs are kept
+LISTED: Final = 4000  # tasks of a list schedule
+
+
+class Method(StrEnum):
+    """A way to schedule a combination.
+
+    lts, rlx: blocks one after the other, formed by that heuristic. list-lts, list-rlx: the same
+    blocks, whose tasks start when they can; of up to LISTED tasks, which are told apart. baseline:
+    no streams, each task waits for its whole inputs.
+    """
+
+    LTS = "lts"
+    RLX = "rlx"
+    LIST_LTS = "list-lts"
+    LIST_RLX = "list-rlx"
+    BASELINE = "baseline"
+
+
+GANG: Final = (Method.LTS, Method.RLX)
+LISTS: Final = (Method.LIST_LTS, Method.LIST_RLX)
+_STREAMING: Final[Mapping[Method, tuple[Heuristic, Discipline]]] = {
+    Method.LTS: (Heuristic.LTS, Discipline.GANG),
+    Method.RLX: (Heuristic.RLX, Discipline.GANG),
+    Method.LIST_LTS: (Heuristic.LTS, Discipline.LIST),
+    Method.LIST_RLX: (Heuristic.RLX, Discipline.LIST),
+}
+
+
+def streaming(graph: TaskGraph, pes: int, method: Method) -> Schedule:
+    """The schedule of a graph by a method that streams."""
+    heuristic, discipline = _STREAMING[method]
+    return schedule(graph, pes, heuristic, discipline)
+
+
+def applicable(tasks: int, methods: Sequence[Method]) -> list[Method]:
+    """The methods for so many tasks; at least the first."""
+    found = [m for m in methods if tasks <= LISTED or m not in LISTS]
+    return found or list(methods[:1])
+
+
+def makespan(graph: TaskGraph, pes: int, method: Method) -> int:
+    """Cycles of a graph on `pes` processing elements by a method."""
+    if method is Method.BASELINE:
+        return nonstreaming_makespan(graph, pes)
+    return streaming(graph, pes, method).makespan
 
 
 @dataclass(frozen=True)
@@ -25,6 +72,7 @@ class _Prepared:
     graph: TaskGraph
     io: int
     stored: int
+    streamed: int
     critical_path: int
     streaming_depth: int
 
@@ -33,7 +81,8 @@ class Evaluator:
     """Schedules combinations: an expansion for each group of operators.
 
     stages: the operators of each group. found: the points by combination and number of elements.
-    made: how many were scheduled here, not read from the store. total: how many are expected.
+    made: how many were scheduled here, not read from the store. methods: those that may be used;
+    quick: those that take little time. total: how many are expected.
     """
 
     def __init__(
@@ -41,53 +90,91 @@ class Evaluator:
         net: Network,
         stages: Sequence[Sequence[str]],
         volume: Volume,
-        heuristics: Sequence[Heuristic],
+        methods: Sequence[Method],
         store: Store,
         total: int,
     ) -> None:
         self.net: Final = net
         self.stages: Final = stages
         self.volume: Final = volume
-        self.heuristics: Final = heuristics
+        self.methods: Final = methods
+        self.quick: Final = [m for m in methods if m not in LISTS] or methods
         self.found: Final[dict[tuple[Choice, int], Point]] = {}
         self.made = 0
         self.total: Final = total
         self._store: Final = store
+        self._least: dict[int, int] = {}
         self._graphs: OrderedDict[Choice, _Prepared] = OrderedDict()
 
-    def point(self, choice: Choice, pes: int) -> Point:
-        """The better of the heuristics."""
+    def point(self, choice: Choice, pes: int, methods: Sequence[Method]) -> Point:
+        """The shortest schedule by these methods and those tried before; of equals by the first.
+
+        A list schedule is made only where it may be the shortest of all that are known for so many
+        elements: it takes no less than each task alone, nor than all work on all elements.
+        """
         key = choice, pes
+        known = self.found.get(key) or self._store.known.get(key)
+        if known is None or self._missing(known, methods):
+            known = self._schedule(choice, pes, methods, known)
         if key not in self.found:
-            known = self._store.known.get(key)
-            self.found[key] = known or self._schedule(choice, pes)
             events.emit("schedule", name=" ".join(choice), pes=pes, total=self.total)
-        return self.found[key]
+        self.found[key] = known
+        self._least[pes] = min(known.makespan, self._least.get(pes, known.makespan))
+        return known
+
+    def _missing(self, known: Point, methods: Sequence[Method]) -> list[Method]:
+        return [m for m in applicable(known.tasks, methods) if m not in known.tried]
 
     def graph(self, choice: Choice) -> TaskGraph:
         """The task graph of a combination."""
         return self._prepared(choice).graph
 
-    def _schedule(self, choice: Choice, pes: int) -> Point:
-        self.made += 1
+    def _schedule(
+        self, choice: Choice, pes: int, methods: Sequence[Method], known: Point | None
+    ) -> Point:
         of = self._prepared(choice)
-        best = min((schedule(of.graph, pes, h) for h in self.heuristics), key=_makespan)
-        found = Point(
+        graph = of.graph
+        if known is None:
+            self.made += 1
+            left = applicable(graph.tasks, methods)
+        else:
+            left = self._missing(known, methods)
+        floor = max(-(-graph.total_work // pes), *graph.work)
+        if floor >= self._least.get(pes, floor + 1):
+            others = [m for m in left if m not in LISTS]
+            left = others if others or known else left[:1]
+        best = known
+        for method in left:
+            found = self._point(of, choice, pes, method)
+            best = found if best is None or found.makespan < best.makespan else best
+        assert best is not None
+        before = () if known is None else known.tried
+        best = replace(best, tried=(*before, *map(str, left)))
+        if left:
+            self._store.add(best)
+        return best
+
+    def _point(self, of: _Prepared, choice: Choice, pes: int, method: Method) -> Point:
+        if method is Method.BASELINE:
+            cycles, between = nonstreaming_makespan(of.graph, pes), of.streamed
+        else:
+            made = streaming(of.graph, pes, method)
+            cycles, between = made.makespan, made.fifo_space
+        speedup = of.graph.total_work / max(1, cycles)
+        return Point(
             choice,
             pes,
-            str(best.heuristic),
-            best.makespan,
+            str(method),
+            (),
+            cycles,
             of.io,
-            best.fifo_space + of.stored,
+            of.stored + between,
             of.graph.tasks,
-            best.rounds,
-            best.speedup,
-            best.utilization,
-            best.makespan / max(1, of.critical_path),
-            best.makespan / max(1, of.streaming_depth),
+            speedup,
+            speedup / pes,
+            cycles / max(1, of.critical_path),
+            cycles / max(1, of.streaming_depth),
         )
-        self._store.add(found)
-        return found
 
     def _prepared(self, choice: Choice) -> _Prepared:
         if choice not in self._graphs:
@@ -104,15 +191,12 @@ class Evaluator:
                 graph,
                 found.io,
                 _stored(graph),
+                _streamed(graph),
                 critical_path(graph),
                 streaming_depth(graph),
             )
         self._graphs.move_to_end(choice)
         return self._graphs[choice]
-
-
-def _makespan(s: Schedule) -> int:
-    return s.makespan
 
 
 def _stored(graph: TaskGraph) -> int:
@@ -122,4 +206,14 @@ def _stored(graph: TaskGraph) -> int:
         node = graph.nodes[e.target]
         if node.role is Role.BUFFER:
             sizes[node.origin] = max(sizes.get(node.origin, 0), e.array)
+    return sum(sizes.values())
+
+
+def _streamed(graph: TaskGraph) -> int:
+    """Elements that tasks hand to other tasks directly, each once."""
+    sizes: dict[int, int] = {}
+    for e in graph.edges:
+        ends = graph.nodes[e.source], graph.nodes[e.target]
+        if all(node.role is Role.COMPUTE for node in ends):
+            sizes[e.source] = e.part * ends[0].count
     return sum(sizes.values())

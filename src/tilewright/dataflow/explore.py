@@ -21,23 +21,26 @@ from typing import Any, Final
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.compute.canonical import canonical
-from tilewright.dataflow.baseline import nonstreaming_makespan
-from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.bound import Bounds
-from tilewright.dataflow.evaluate import Evaluator
+from tilewright.dataflow.evaluate import (
+    Evaluator,
+    Method,
+    applicable,
+    makespan,
+    streaming,
+)
 from tilewright.dataflow.expand import PLAIN
 from tilewright.dataflow.graph import TaskGraph, Volume, named
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.operators import OPERATOR
 from tilewright.dataflow.results import Choice, Point, Store
-from tilewright.dataflow.schedule import Discipline, Schedule, schedule
+from tilewright.dataflow.schedule import Schedule
 from tilewright.dataflow.search import search
 from tilewright.plan.nodes import FusionGroup
 from tilewright.search import relative_gap
 
 LIMIT: Final = 2000  # evaluations that are made without a search
 SECONDS: Final = 45.0  # after which a search ends
-LISTED: Final = 4000  # tasks of a list schedule
 NAMED: Final = 6  # groups that a label names one by one
 
 
@@ -111,27 +114,20 @@ class Exploration:
         return self.evaluator.graph(point.choice)
 
     def schedule(self, point: Point) -> Schedule:
-        """The schedule that a point measures."""
-        return schedule(self.graph(point), point.pes, point.heuristic)
-
-    def compared(self, point: Point) -> dict[str, int]:
-        """The makespans of a point's combination: by each heuristic, with blocks that start when
-        they can (`list`, of up to LISTED tasks, which it tells apart), and without streams.
-        """
+        """The schedule that a point measures; of one without streams the shortest with them."""
         graph = self.graph(point)
-        found = {str(h): schedule(graph, point.pes, h).makespan for h in Heuristic}
-        if graph.tasks <= LISTED:
-            listed = (schedule(graph, point.pes, h, Discipline.LIST) for h in Heuristic)
-            found["list"] = min(s.makespan for s in listed)
-        return {**found, "baseline": nonstreaming_makespan(graph, point.pes)}
+        method = Method(point.method)
+        if method is Method.BASELINE:
+            made = self.compared(point)
+            others = [m for m in made if m is not Method.BASELINE]
+            method = min(others, key=made.__getitem__)
+        return streaming(graph, point.pes, method)
 
-    def shortest(self, pes: int) -> tuple[str, int]:
-        """The shortest of all schedules of the best combination, as `compared`: how it was made,
-        and its makespan.
-        """
-        made = self.compared(self.best(pes))
-        how = min(made, key=made.__getitem__)
-        return how, made[how]
+    def compared(self, point: Point) -> dict[Method, int]:
+        """The makespans of a point's combination by all methods, whichever were explored."""
+        graph = self.graph(point)
+        methods = applicable(graph.tasks, tuple(Method))
+        return {method: makespan(graph, point.pes, method) for method in methods}
 
     def label(self, choice: Choice) -> str:
         """What was chosen where there was a choice: `conv1=mv conv2=op`, a group by its first.
@@ -175,15 +171,9 @@ class Exploration:
         }
 
     def _best_row(self, pes: int) -> dict[str, Any]:
-        how, makespan = self.shortest(pes)
         point = self.best(pes)
-        label = self.label(point.choice)
-        return {
-            "schedule": how,
-            "makespan": makespan,
-            "label": label,
-            **self.compared(point),
-        }
+        made = {str(method): cycles for method, cycles in self.compared(point).items()}
+        return {**self._row(point), **made}
 
     def _row(self, point: Point) -> dict[str, Any]:
         return {**asdict(point), "label": self.label(point.choice)}
@@ -263,18 +253,19 @@ def explore(
     *,
     volume: Volume | str = Volume.PART,
     grain: Grain | str = Grain.ANY,
-    heuristics: Sequence[Heuristic] = tuple(Heuristic),
+    methods: Sequence[Method] = tuple(Method),
     limit: int = LIMIT,
     seconds: float = SECONDS,
     store: Store | None = None,
 ) -> Exploration:
     """Schedule a network's combinations of expansions on each number of processing elements.
 
-    wanted, grain: expansions to try for a family or an operator, see `groups_of`. limit: how many
-    evaluations (a combination on a number of elements) are made at most; seconds: after how long a
-    search ends, where not every combination is evaluated anyhow. store: what is known from before,
-    and gets what is found. Emits an event `schedule` for each evaluation. Raises InputError for no
-    or ill numbers of elements, ill limits, and as `groups_of`.
+    wanted, grain: expansions to try for a family or an operator, see `groups_of`. methods: a
+    combination is as good as its shortest schedule by one of them. limit: how many evaluations (a
+    combination on a number of elements) are made at most; seconds: after how long a search ends,
+    where not every combination is evaluated anyhow. store: what is known from before, and gets what
+    is found. Emits an event `schedule` for each evaluation. Raises InputError for no methods, no or
+    ill numbers of elements, ill limits, and as `groups_of`.
     """
     if not pes or any(whole(n, 1) is None for n in pes):
         raise InputError(
@@ -288,21 +279,26 @@ def explore(
             where=net.name,
             hint="give an integer of at least 1, and at least 0 seconds",
         )
+    if not methods:
+        raise InputError(
+            "no way to schedule",
+            where=net.name,
+            hint=f"name some of: {', '.join(Method)}",
+        )
     counts = sorted(set(pes))
     groups = groups_of(net, wanted or {}, named(Grain, grain))
     reading = named(Volume, volume)
     known = store or Store()
-    known.open(_subject(net, groups, reading, heuristics))
+    known.open(_subject(net, groups, reading, methods))
     everything = math.prod(len(g.options) for g in groups) * len(counts)
     exact = everything <= limit
     stages = [g.stages for g in groups]
-    evaluator = Evaluator(
-        net, stages, reading, heuristics, known, min(everything, limit)
-    )
+    evaluator = Evaluator(net, stages, reading, methods, known, min(everything, limit))
     if exact:
-        for choice in product(*(g.options for g in groups)):
-            for count in counts:
-                evaluator.point(choice, count)
+        for ways in (evaluator.quick, methods):
+            for choice in product(*(g.options for g in groups)):
+                for count in counts:
+                    evaluator.point(choice, count, ways)
     else:
         options = [g.options for g in groups]
         search(evaluator, options, counts, limit, time.monotonic() + seconds)
@@ -318,7 +314,7 @@ def _subject(
     net: Network,
     groups: Sequence[Group],
     reading: Volume,
-    heuristics: Sequence[Heuristic],
+    methods: Sequence[Method],
 ) -> dict[str, Any]:
     """What makes results comparable: the operators, how they are grouped, and how scheduled."""
     text = "\n".join(_same(s) if s.computations else s.name for s in net.stages)
@@ -327,5 +323,5 @@ def _subject(
         "operators": hashlib.sha256(text.encode()).hexdigest(),
         "groups": [list(g.stages) for g in groups],
         "volume": str(reading),
-        "heuristics": [str(h) for h in heuristics],
+        "methods": [str(method) for method in methods],
     }

@@ -11,6 +11,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.dataflow.assemble import connect, fed
 from tilewright.dataflow.expand import EXPANSIONS
 from tilewright.dataflow.graph import Volume
+from tilewright.dataflow.no_ops import without_copies
 from tilewright.dataflow.operators import (
     choices_of,
     family_of,
@@ -32,10 +33,15 @@ REPEATED = 4  # times that a task computes an element of a cheap map itself, at 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network as groups, one or more for each operator, before its expansions are chosen."""
+    """A network as groups, one or more for each operator, before its expansions are chosen.
+
+    same: for each result of an operator that moves nothing, such as Reshape, what it is made of;
+    the operator is no group.
+    """
 
     name: str
     plan: Plan
+    same: Mapping[Buffer, Buffer]
     opaque: Mapping[Kernel, Opaque] = field(default_factory=dict)
     _tasks: dict[tuple[FusionGroup, str | None], list[Task]] = field(
         default_factory=dict, repr=False
@@ -70,9 +76,10 @@ class Network:
 
     def _read_outside(self, stage: FusionGroup) -> set[Buffer]:
         """What other groups read, and the network's outputs."""
-        return set(self.plan.results).union(
+        read = set(self.plan.results).union(
             *(s.reads for s in self.stages if s is not stage)
         )
+        return read | {self.same[b] for b in read & self.same.keys()}
 
 
 def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
@@ -89,14 +96,16 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
     if opaque:
         plan, held = _opaque(plan)
     _check_native(plan)
+    plan, same = without_copies(plan)
     if not plan.steps:
         raise InputError(
             "there is no operator to schedule: all outputs are inputs or constants",
             where=graph.name,
         )
     if fused:
-        plan = plan.with_steps(fuse(plan.steps, frozenset(plan.results), REPEATED))
-    return Network(graph.name or "network", plan, held)
+        kept = frozenset((*plan.results, *same.values()))
+        plan = plan.with_steps(fuse(plan.steps, kept, REPEATED))
+    return Network(graph.name or "network", plan, same, held)
 
 
 def _check_native(plan: Plan) -> None:
@@ -162,12 +171,12 @@ def program(
         tasks += net.tasks(
             stage, chosen.get(stage.name, chosen.get(net.families[stage.name]))
         )
-    tasks = unique(fed(tasks))
+    tasks = unique(fed(tasks, net.same))
     inputs = [net.plan.buffers[v] for v in net.plan.graph.inputs]
     outputs = {v.name: net.plan.buffers[v] for v in net.plan.graph.outputs}
-    graph = connect(net.name, tasks, outputs, volume)
+    graph = connect(net.name, tasks, outputs, volume, net.same)
     free = frozenset(b.name for b in inputs)
-    return Program(graph, tasks, inputs, outputs, net.plan.data, free)
+    return Program(graph, tasks, inputs, outputs, net.plan.data, free, net.same)
 
 
 def _check(net: Network, chosen: Mapping[str, str]) -> None:

@@ -166,6 +166,7 @@ class Program:
     """A task graph with what its tasks do, in an order in which they can run.
 
     free: the sources whose reads do not count as I/O: the network's inputs, which arrive anyhow.
+    same: tensors that are others under another shape.
     """
 
     graph: TaskGraph
@@ -174,6 +175,7 @@ class Program:
     outputs: Mapping[str, Buffer]
     constants: Mapping[Buffer, Array]
     free: frozenset[str]
+    same: Mapping[Buffer, Buffer]
 
     @property
     def io(self) -> int:
@@ -191,5 +193,14 @@ class Program:
                 raise InputError(f"input {b.name!r} is missing", where=self.graph.name)
             held[b] = np.asarray(arrays[b.name], b.dtype.numpy)
         for task in self.tasks:
+            for b in task.inputs:
+                self._shape(b, held)
             task.run(held)
+        for b in self.outputs.values():
+            self._shape(b, held)
         return {name: held[b] for name, b in self.outputs.items()}
+
+    def _shape(self, b: Buffer, held: Held) -> None:
+        """Have the tensor in `held` where it is another one under another shape."""
+        if b in self.same:
+            held[b] = held[self.same[b]].reshape(b.shape)

@@ -1,6 +1,7 @@
 """The costs of combinations, in memory or in a file from which a later run resumes.
 
-The file has a line of JSON for what was explored, then one for each point, written as it is found.
+The file has a line of JSON for what was explored, then one for each point, written as it is found;
+where more schedules of a point were made later, a later line takes the place of an earlier one.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ Choice = tuple[str, ...]
 class Point:
     """One combination on one number of processing elements; cycles, elements.
 
-    choice: an expansion for each group. buffers: elements that FIFOs and buffers hold.
+    choice: an expansion for each group. method: how the shortest schedule was made; tried: all that
+    were made. buffers: elements that FIFOs and buffers hold.
     """
 
     choice: Choice
     pes: int
-    heuristic: str
+    method: str
+    tried: tuple[str, ...]
     makespan: int
     io: int
     buffers: int
     tasks: int
-    blocks: int
     speedup: float
     utilization: float
     slr: float
@@ -46,10 +48,9 @@ class Point:
 
 _ROW: Final = {
     "choice": [schema.Text],
-    **dict.fromkeys(
-        ("pes", "makespan", "io", "buffers", "tasks", "blocks"), schema.Count
-    ),
-    "heuristic": schema.Text,
+    "tried": [schema.Text],
+    **dict.fromkeys(("pes", "makespan", "io", "buffers", "tasks"), schema.Count),
+    "method": schema.Text,
     **dict.fromkeys(("speedup", "utilization", "slr", "sslr"), schema.Number),
 }
 
@@ -114,7 +115,8 @@ class Store:
         try:
             row = json.loads(line)
             schema.check(row, _ROW)
-            return Point(**{**row, "choice": tuple(row["choice"])})
+            lists = {name: tuple(row[name]) for name in ("choice", "tried")}
+            return Point(**{**row, **lists})
         except (ValueError, RecursionError) as e:
             raise InputError(
                 f"line {number} is not a result: {e}",

@@ -2,7 +2,8 @@
 
 Coordinate descent: from the best of the starts, the expansion of one group of operators is changed
 at a time, and those of neighbors with the same choices together, while that makes it better. The
-neighbors matter since operators that stream to one another have the pace of the slowest.
+neighbors matter since operators that stream to one another have the pace of the slowest. First gang
+schedules are compared, which take little time, and then, from the best of those, all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from tilewright.dataflow.evaluate import Evaluator
+from tilewright.dataflow.evaluate import GANG, Evaluator, Method
 from tilewright.dataflow.results import Choice
 from tilewright.search import Limits, descend
 
@@ -51,35 +52,36 @@ def search(
     """
     starts = list(_uniform(options))
     moves = list(_moves(options))
+    gang = [m for m in evaluator.methods if m in GANG] or evaluator.quick
     best: dict[int, Choice] = {}
     passes = [*counts, *reversed(counts)]
     for n, pes in enumerate(passes):
         shares = len(passes) - n
         now = time.monotonic()
-        share = max(1, (limit - evaluator.made) // shares)
+        most = evaluator.made + max(1, (limit - evaluator.made) // shares)
         seconds = max(0.0, (end - now) / shares)
-        best[pes] = _descend(
-            evaluator, [*best.values(), *starts], moves, pes, share, seconds
-        )
+        known = [*best.values(), *starts]
+        for ways in (gang, evaluator.methods):
+            best[pes] = _descend(evaluator, known, moves, ways, pes, most, seconds / 2)
+            known = [best[pes], *best.values()]
 
 
 def _descend(
     evaluator: Evaluator,
     starts: Sequence[Choice],
     moves: Sequence[_Move],
+    methods: Sequence[Method],
     pes: int,
-    evaluations: int,
+    most: int,
     seconds: float,
 ) -> Choice:
-    """The best that is found from the best start. Points that are known already cost nothing: the
-    evaluator counts those that it makes."""
-    most = evaluator.made + evaluations
+    """The best that is found from the best start, until the evaluator has made `most` points."""
     limits = Limits(seconds=seconds, until=lambda: evaluator.made >= most)
     changes = [move.on for move in moves]
     return descend(
         starts,
         changes,
-        lambda choice: evaluator.point(choice, pes).costs,
+        lambda choice: evaluator.point(choice, pes, methods).costs,
         limits=limits,
     ).state
 

@@ -141,7 +141,7 @@ def _table(points: Sequence[Point]) -> str:
         "used",
         "I/O",
         "buffers",
-        "blocks by",
+        "schedule",
         "expansions",
     )
     rows = [
@@ -152,7 +152,7 @@ def _table(points: Sequence[Point]) -> str:
             f"{p['utilization']:.0%}",
             f"{p['io']:,}",
             f"{p['buffers']:,}",
-            p["heuristic"],
+            p["method"],
             p["label"],
         )
         for p in points

@@ -25,7 +25,6 @@ from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
 from tilewright.runtime import devices
 from tilewright.runtime.model import HostFallbackStep, LaunchStep, NativeStep
-from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.device import CLOCK, Code
 from tilewright.targets.vta.partition import partition
 from tilewright.targets.vta.scales import dequantize, power_of_two, quantize, whole_byte

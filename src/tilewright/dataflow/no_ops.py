@@ -1,0 +1,44 @@
+"""Operators that move nothing: their result has the elements of their input, in the same order.
+
+Reshape, Flatten, Squeeze and a transposition of axes of extent 1 only say how a tensor is indexed.
+They take no time and are no tasks: who reads the result reads the input.
+"""
+
+from __future__ import annotations
+
+from tilewright.compute.nodes import CC
+from tilewright.dataflow.parts import reads_in_order, writes_in_order
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.plan.nodes import FusionGroup, Plan, Step
+
+
+def without_copies(plan: Plan) -> tuple[Plan, dict[Buffer, Buffer]]:
+    """The plan without such groups, and for each of their results the tensor that it is."""
+    writers: dict[Buffer, int] = {}
+    for step in plan.steps:
+        for b in step.writes:
+            writers[b] = writers.get(b, 0) + 1
+    same: dict[Buffer, Buffer] = {}
+    kept: list[Step] = []
+    for step in plan.steps:
+        found = _copied(step)
+        if found is None or writers[step.writes[0]] > 1:
+            kept.append(step)
+        else:
+            same[step.writes[0]] = same.get(found, found)
+    return plan.with_steps(kept), same
+
+
+def _copied(step: Step) -> Buffer | None:
+    """The tensor whose elements a group writes one after the other, and nothing else."""
+    if not isinstance(step, FusionGroup) or len(step.computations) != 1:
+        return None
+    (c,) = step.computations
+    if len(c.outputs) != 1 or any(d.combine is not CC for d in c.dims):
+        return None
+    value, to = c.outputs[0].value, c.outputs[0].tensor
+    if not isinstance(value, Load) or value.buffer.dtype is not to.dtype:
+        return None
+    whole = value.buffer.size == to.size
+    in_order = whole and writes_in_order(c) and reads_in_order(c, value.buffer)
+    return value.buffer if in_order else None
