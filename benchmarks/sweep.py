@@ -156,9 +156,10 @@ def measure(
         row.exe = executable(name, Setting(at.mcpu, at.threads, costs))
     assert of[0].exe is not None
     rng = np.random.default_rng(1)
-    inputs = [
-        cost_cases.contents(t.shape, np.dtype(t.dtype), rng) for t in of[0].exe.inputs
-    ]
+    inputs: Arrays = []
+    for t in of[0].exe.inputs:
+        shape = [n for n in t.shape or () if n is not None]
+        inputs.append(cost_cases.contents(shape, np.dtype(t.dtype), rng))
     expected = reference(name, inputs)
     for row in of:
         assert row.exe is not None

@@ -46,7 +46,7 @@ def test_a_constant_changes_the_kernels_of_its_case(name: str) -> None:
 def test_a_constant_that_decides_nothing_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(CASES, "far_piece", CASES["share_ns"])  # type: ignore[index]
+    monkeypatch.setitem(CASES, "far_piece", CASES["share_ns"])
     assert deciding(CONSTANTS["far_piece"]) is None
 
 

@@ -96,6 +96,7 @@ def test_no_constant_of_cost_stands_elsewhere() -> None:
     [
         "LARGE = 4\n",
         "X = 1 << 18\n",
+        "DEPTH: Final = 256\n",
         "def f(n: int) -> bool:\n    return n > 0.5 * n\n",
     ],
 )
