@@ -10,7 +10,6 @@ import copy
 import gc
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.conformance import lists
+from tests.selection import draw_fewer, mark_sampled
 from tilewright.base import flags
 from tilewright.runtime.threads import available
 
@@ -67,20 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test that is marked `sampled(n)`, every n-th case is a fast test; the others are slow.
-
-    Choose n prime to the number of values of each parameter, so that all of them take turns.
-    """
-    met: Counter[str] = Counter()
-    for item in items:
-        mark = item.get_closest_marker("sampled")
-        if mark is None:
-            continue
-        test = item.nodeid.partition("[")[0]
-        if met[test] % mark.args[0]:
-            item.add_marker("slow")
-        met[test] += 1
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    mark_sampled(items)
+    if config.option.markexpr == "not slow":
+        draw_fewer(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

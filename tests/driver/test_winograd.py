@@ -243,6 +243,7 @@ def numbers(kind: str, depth: int, width: int, size: int) -> tuple[Any, Any]:
     return x, w
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(
     ("kind", "scale"),

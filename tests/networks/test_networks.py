@@ -25,8 +25,8 @@ SAMPLE = (
     "qdq_resnet"
 ).split()
 REST = [name for name in NETWORKS if name not in SAMPLE]
-# Every fourth of the rest by itself is a fast test: over forty architectures.
-FAST = {*SAMPLE, *REST[::4]}
+# Every eighth of the rest by itself is a fast test: thirty architectures.
+FAST = {*SAMPLE, *REST[::8]}
 WHOLE = [
     pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow)
     for name in NETWORKS
@@ -62,6 +62,7 @@ def test_so_it_does_in_other_arithmetic(math: str, name: str) -> None:
     assert not run(NETWORKS[name](), math, threads=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_tensor_inside_is_right(name: str) -> None:
     case = NETWORKS[name]()

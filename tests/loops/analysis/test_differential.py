@@ -298,6 +298,7 @@ def programs(batch: int) -> Iterator[Kernel]:
     return (Programs(seed).kernel() for seed in range(batch, SEEDS, BATCHES))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_loops_run_together_only_if_no_iterations_meet(batch: int) -> None:
     for kernel in programs(batch):
@@ -310,6 +311,7 @@ def test_loops_run_together_only_if_no_iterations_meet(batch: int) -> None:
             assert not are_independent(f, env) or not met, kernel
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_loops_change_places_only_if_no_order_changes(batch: int) -> None:
     for kernel in programs(batch):
@@ -429,6 +431,7 @@ def test_tiles_that_overlap_change_places_only_if_results_do_not() -> None:
 # -- the lemmas by themselves
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_the_lemmas_against_enumeration_and_isl(batch: int) -> None:
     """Of quick accesses and of guarded ones, for the loops of every depth."""
