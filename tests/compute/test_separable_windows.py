@@ -109,6 +109,14 @@ def test_where_it_does_not_apply(axes: list[Axis]) -> None:
     assert c is not None and separate(c) is None
 
 
+def test_a_step_of_one_point_is_none() -> None:
+    """It is in an index, and moves nothing there."""
+    x, y = Buffer("x", (9, 9, 4), float32), Buffer("y", (7, 7, 4), float32)
+    c = reduce_("pool", y, (3, 3, 1), "max",
+                lambda i, j, k, m, n, o: x[i + m, j + n, k + o])  # fmt: skip
+    assert agrees(c)
+
+
 def test_products_of_two_tensors_are_no_windows() -> None:
     x, w, y = (
         Buffer(n, s, float32) for n, s in (("x", (9, 9)), ("w", (3, 3)), ("y", (7, 7)))

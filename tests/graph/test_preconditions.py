@@ -18,6 +18,7 @@ from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
 from tilewright.graph.nodes import Value
+from tilewright.graph.passes.simplify import merge_repeated
 from tilewright.graph.pipeline import graph_pipeline
 
 RNG = np.random.default_rng(5)
@@ -449,3 +450,20 @@ def _fed(v: Value) -> Any:
         return random.integers(0, 256, v.extents).astype(np.uint8)
     low, high = (0, 2) if v.dtype.is_bool else (-9, 9)
     return random.integers(low, high, v.extents).astype(v.dtype.numpy)
+
+
+def test_an_operation_of_which_one_result_leaves_the_model_is_kept() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> f (float[5] x) => '
+        "(float[2] a, float[2] b, int64[2] i) <int64[1] k = {2}> "
+        "{ p, q = TopK(x, k) y, i = TopK(x, k) a = Neg(p) b = Abs(y) }"
+    )
+    graph = load(model)
+    merged = merge_repeated(graph)
+    assert [op.op_type for op in merged.operations].count("TopK") == 2
+    feeds = {"x": real(5)}
+    before, after = (
+        interp.evaluate(g, feeds, fallback=OnnxFallback()) for g in (graph, merged)
+    )
+    for name, want in before.items():
+        np.testing.assert_array_equal(after[name], want)

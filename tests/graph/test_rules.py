@@ -16,13 +16,15 @@ from tilewright.base.errors import CompileError, InputError
 from tilewright.driver import text
 from tilewright.frontends.onnx.load import load
 from tilewright.graph import interp
-from tilewright.graph.nodes import Graph
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops import registry as operator_registry
 from tilewright.graph.ops.registry import OpDef, Trait
 from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.catalog import CATALOG
+from tilewright.graph.rules.check import _difference
 from tilewright.graph.rules.match import matches
+from tilewright.graph.rules.patterns import reals
 from tilewright.graph.verify import verify
 from tilewright.rules import (
     Attribute,
@@ -373,3 +375,29 @@ def test_a_registered_rule_takes_part_in_a_compilation() -> None:
     unregister("exp-of-log")
     shown, again = compiled()
     assert shown and np.array_equal(again, before)
+
+
+NUMBERS = np.float32([1.0, np.nan, -0.0, np.inf])
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("at", "other"), [(0, np.nan), (1, 1.0), (3, -np.inf), (0, 1.1)]
+)
+def test_a_number_for_none_and_none_for_a_number_are_told(
+    exact: bool, at: int, other: float
+) -> None:
+    got = NUMBERS.copy()
+    assert _difference(NUMBERS, got, exact) is None
+    got[at] = other
+    told = _difference(NUMBERS, got, exact)
+    assert told is not None and told.startswith(f"at ({at},)")
+
+
+def test_a_value_of_unknown_type_is_not_known_to_be_real() -> None:
+    given, made = Value("given"), Value("made")
+    graph = Graph("g", (given,), (made,), (Operation("Neg", (given,), (made,)),))
+    (anything,), (real,) = tensors("t"), reals("t")
+    (op,) = graph.operations
+    assert len(list(matches(onnx.Neg(anything), graph, op))) == 1
+    assert not list(matches(onnx.Neg(real), graph, op))

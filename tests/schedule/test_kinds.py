@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule.test_matmul import matmul
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError, UnsupportedError
-from tilewright.loops.nodes import GPU_AXES
+from tilewright.expr.nodes import Buffer, Load, var
+from tilewright.loops.nodes import GPU_AXES, Kernel, Store, loop
 from tilewright.schedule import Schedule
 from tilewright.targets.cpu.compile import llvm_ir
 from tilewright.targets.cpu.machine import machine
@@ -117,3 +119,13 @@ def test_a_loop_with_notes_is_not_replaced():
         s.fuse("mm.i", "mm.j")
     with pytest.raises(ScheduleError, match=r"cannot be noted. take a number or text"):
         s.annotate("mm.j", "unroll", [1, 2])
+
+
+def test_a_loop_whose_extent_changes_is_bound_to_nothing():
+    x, y = (Buffer(n, (8, 8), float32) for n in "xy")
+    i, j = var("i"), var("j")
+    rows = loop(i, 8, loop(j, i + 1, Store(y, (i, j), Load(x, (i, j)))))
+    s = Schedule(Kernel("lower", (x, y), (y,), rows))
+    for axis in ("vthread", "threadIdx.x"):
+        with pytest.raises(ScheduleError, match=r"bind: .*extent"):
+            s.bind("j", axis)

@@ -9,7 +9,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
 from tilewright.loops.analysis.dependence import can_fission
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
+from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block, loop
 from tilewright.operators import map_
 from tilewright.schedule import Schedule
 
@@ -160,3 +160,15 @@ def test_an_overlapping_tile_does_not_overwrite_what_another_still_reads() -> No
     s.verify()
     with pytest.raises(ScheduleError, match=r"parallel: .*conflict at T\[6\]"):
         s.parallel("i.o")
+
+
+def test_what_stands_between_stays_where_the_second_has_a_buffer_around_it() -> None:
+    own = Buffer("own", (10,), float32)
+    first = loop(A, 8, Store(T, (A + 1,), Load(X, (A,))))
+    between = Store(Y, (const(0),), Load(X, (const(0),)))
+    steps = block(Store(own, (B,), Load(T, (B + 1,))), Store(Z, (B,), Load(own, (B,))))
+    body = block(first, between, Alloc(own, block(loop(B, 8, steps))))
+    s = Schedule(Kernel("k", (X, T, Y, Z), (T, Y, Z), body))
+    s.merge("i", "j")
+    assert "Y[0] = X[0]" in str(s)
+    s.verify()

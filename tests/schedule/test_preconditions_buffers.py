@@ -280,6 +280,12 @@ FOLD: Rows = [
         "2 rows are alive at once in loop i",
     ),
     (own(T, ring(lambda i: T[i], 0)), fold(1), None),
+    # What does not touch it says nothing of what is alive.
+    (
+        own(T, START, put(Z, ZERO, X[0]), ring(lambda i: T[i] + T[i + 1])),
+        fold(2),
+        None,
+    ),
     (own(T, START, put(T, ONE, X[6]), ring(lambda i: T[i], 2)), fold(3), None),
     (
         own(T, START, put(T, ONE, X[6]), ring(lambda i: T[i], 2)),

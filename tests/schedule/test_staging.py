@@ -166,6 +166,23 @@ def test_a_padding_is_staged(check_same):
     check_same(before, s, exact=True)
 
 
+@pytest.mark.parametrize("front", [True, False])
+def test_a_padding_on_one_side_is_staged(check_same, front):
+    """Nothing is tested at the end that the windows stay inside of."""
+
+    def step(j, k):
+        at = j + k - (1 if front else 0)
+        inside = Le(const(0), at) if front else Lt(at, const(8))
+        read = Select(inside, X[at], const(3, X.dtype))
+        return Update((Y,), ((j,),), (read,), awkward.ADD)
+
+    before = kernel(over("j", 8, lambda j: over("k", 2, lambda k: step(j, k))))
+    s = Schedule(before)
+    s.cache_read("X", pad=True)
+    assert find_buffer(s.kernel, "X.pad", "test")[0].shape == (9,)
+    check_same(before, s, exact=True)
+
+
 def packed_rows() -> Kernel:
     """Each row is computed just before it is read."""
     t = buffer("T", 6, 5)

@@ -473,6 +473,9 @@ def test_a_block_is_kept_together(check_same) -> None:  # type: ignore[no-untype
         s.unroll("mm.k")
     s.reorder("mm.j.o", "mm.i")
     check_same(plain, s)
+    s = _product(16, 16, 8)
+    s.blockize("mm.j")
+    assert "block mm.j:" in str(s)
 
 
 def test_a_unit_in_a_block_moves_its_operands_too(check_same) -> None:  # type: ignore[no-untyped-def]

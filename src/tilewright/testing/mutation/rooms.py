@@ -33,7 +33,7 @@ ROOMS: Final[dict[str, Room]] = {
         ("schedule/conditions.py", "loops/analysis/region.py", "schedule/staging.py",
          "schedule/slice_nest.py", "schedule/relocate.py", "schedule/simplify_guards.py",
          "schedule/primitives/*.py"),
-        ("tests/schedule",),
+        ("tests/loops/analysis", "tests/schedule"),
     ),
     "bounds": Room(
         ("expr/bounds.py", "expr/affine.py", "compute/check.py", "compute/regions.py",
@@ -64,6 +64,7 @@ ROOMS: Final[dict[str, Room]] = {
         ("graph/passes/*.py", "graph/rules/*.py", "plan/passes/*.py", "compute/merge.py",
          "compute/split_axes.py", "compute/join_axes.py", "compute/separable_windows.py"),
         ("tests/graph/test_rules.py", "tests/graph/test_preconditions.py",
+         "tests/graph/test_control_preconditions.py",
          "tests/graph/test_folding.py", "tests/graph/test_idioms.py",
          "tests/graph/test_attention.py", "tests/graph/test_domains.py",
          "tests/graph/test_integer_products.py", "tests/plan", "tests/compute/test_merge.py",
@@ -82,7 +83,7 @@ ROOMS: Final[dict[str, Room]] = {
          "graph/ops/quantize.py", "graph/ops/integer.py"),
         ("tests/graph/test_integer_products.py", "tests/graph/test_ops_quantize.py",
          "tests/graph/test_ops_integer.py", "tests/compute/test_quantized.py",
-         "tests/graph/test_preconditions.py"),
+         "tests/graph/test_preconditions.py", "tests/graph/test_rules.py"),
         always=("graph/rules/quantization.py:same_quantization",),
     ),
     "artifacts": Room(
