@@ -24,11 +24,7 @@ Samples = Sequence[Sequence[Any]]
 MAX_OPERANDS = 40  # sample values of the whole tuple; triples of them are compared
 
 
-def takes(
-    f: Any,
-    count: int,
-    where: str,
-) -> None:
+def takes(f: Any, count: int, where: str) -> None:
     """Raise InputError unless `f` can be called with `count` arguments by position."""
     if not callable(f):
         raise _refusal(

@@ -94,11 +94,7 @@ def _counted(o: Output, kept: Sequence[Dim]) -> Counts:
     return counts
 
 
-def _mark(
-    mask: Mask,
-    r: Read,
-    dims: Sequence[Dim],
-) -> None:
+def _mark(mask: Mask, r: Read, dims: Sequence[Dim]) -> None:
     guards = [g for g in r.guards if not reads_memory(g[0])]
     by_data = len(guards) < len(r.guards)
     expressions = [*r.load.index, *(condition for condition, _ in guards)]

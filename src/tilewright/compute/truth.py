@@ -512,11 +512,7 @@ def _pair(
     return tuple(near(r, env, scale=scale) for r in reducer.result)
 
 
-def _sum(
-    reducer: Reducer,
-    x: Near,
-    scale: float,
-) -> Near:
+def _sum(reducer: Reducer, x: Near, scale: float) -> Near:
     dtype = reducer.dtypes[0]
     with np.errstate(all="ignore"):
         value = x.value.sum(1)

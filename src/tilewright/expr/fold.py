@@ -66,19 +66,11 @@ def remainder(a: int, b: int) -> int:
     return a - truncated_div(a, b) * b
 
 
-def _shift_left(
-    a: int,
-    n: int,
-    bits: int,
-) -> int:
+def _shift_left(a: int, n: int, bits: int) -> int:
     return a << n if 0 <= n < bits else 0
 
 
-def _shift_right(
-    a: int,
-    n: int,
-    bits: int,
-) -> int:
+def _shift_right(a: int, n: int, bits: int) -> int:
     if 0 <= n < bits:
         return a >> n
     return -(a < 0)

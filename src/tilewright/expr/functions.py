@@ -84,11 +84,7 @@ def _pow(x: Any, y: Any) -> Any:
     return np.power(x, powers).reshape(shape)
 
 
-def _fma(
-    a: Any,
-    b: Any,
-    c: Any,
-) -> Any:
+def _fma(a: Any, b: Any, c: Any) -> Any:
     import numpy as np
 
     is_single = a.dtype == np.float32

@@ -184,22 +184,14 @@ def _truncating(a: Any, b: Any) -> Any:
     return q + inexact.astype(q.dtype)
 
 
-def _shift_left(
-    a: Any,
-    b: Any,
-    bits: int,
-) -> Any:
+def _shift_left(a: Any, b: Any, bits: int) -> Any:
     fits = (b >= 0) & (b < bits)
     amount = np.where(fits, b, np.zeros_like(b))
     shifted = np.left_shift(a, amount)
     return np.where(fits, shifted, np.zeros_like(a))
 
 
-def _shift_right(
-    a: Any,
-    b: Any,
-    bits: int,
-) -> Any:
+def _shift_right(a: Any, b: Any, bits: int) -> Any:
     fits = (b >= 0) & (b < bits)
     amount = np.where(fits, b, np.zeros_like(b))
     zero = np.zeros_like(a)
@@ -246,11 +238,7 @@ _SHIFTS: Mapping[type[Expr], Callable[[Any, Any, int], Any]] = {
 # -- conversions
 
 
-def _cast(
-    x: Any,
-    source: DType,
-    target: DType,
-) -> Any:
+def _cast(x: Any, source: DType, target: DType) -> Any:
     wide = _wide(x, source)
     if target.is_bool:
         return np.not_equal(wide, 0)

@@ -290,11 +290,7 @@ class Not(Expr):
         return _bits(self, self.value.dtype, "integers or truth values")
 
 
-def _bits(
-    e: Expr,
-    dtype: DType,
-    wanted: str,
-) -> DType:
+def _bits(e: Expr, dtype: DType, wanted: str) -> DType:
     """`dtype`, where an operation on bits has a meaning for it."""
     if dtype.is_int or (dtype.is_bool and not isinstance(e, Shift)):
         return dtype

@@ -182,11 +182,7 @@ def _word(s: Scanner, names: Names) -> Expr:
     return _called(s, names, word)
 
 
-def _called(
-    s: Scanner,
-    names: Names,
-    word: str,
-) -> Expr:
+def _called(s: Scanner, names: Names, word: str) -> Expr:
     """What follows `word(`."""
     if word == "bitcast":
         dtype = _dtype(s, s.take("word"))

@@ -304,11 +304,7 @@ def rounded(
 # -- operations on floats: a bound from operands' values and bounds
 
 
-def _added(
-    x: Near,
-    y: Near,
-    value: Any,
-) -> Any:
+def _added(x: Near, y: Near, value: Any) -> Any:
     error = np.asarray(x.error) + y.error
     return np.where(np.isfinite(value), error, 0.0)
 
@@ -318,11 +314,7 @@ def _may_be_zero(x: Near) -> Any:
     return (np.abs(x.value) <= x.error) & _unsure(x)
 
 
-def _multiplied(
-    x: Near,
-    y: Near,
-    value: Any,
-) -> Any:
+def _multiplied(x: Near, y: Near, value: Any) -> Any:
     a = np.abs(x.value)
     b = np.abs(y.value)
     error = a * y.error + b * x.error + np.asarray(x.error) * y.error
@@ -331,11 +323,7 @@ def _multiplied(
     return np.where(np.isfinite(value), error, beyond)
 
 
-def _divided(
-    x: Near,
-    y: Near,
-    value: Any,
-) -> Any:
+def _divided(x: Near, y: Near, value: Any) -> Any:
     a = np.abs(x.value)
     b = np.abs(y.value)
     numerator = np.asarray(x.error) + a / b * y.error
@@ -344,20 +332,12 @@ def _divided(
     return np.where(_may_be_zero(y), np.inf, error)
 
 
-def _larger(
-    x: Near,
-    y: Near,
-    value: Any,
-) -> Any:
+def _larger(x: Near, y: Near, value: Any) -> Any:
     error = np.maximum(x.error, y.error)
     return np.where(np.isfinite(value), error, 0.0)
 
 
-def _floored(
-    x: Near,
-    y: Near,
-    value: Any,
-) -> Any:
+def _floored(x: Near, y: Near, value: Any) -> Any:
     """Of a quotient rounded down: none, unless another integer is near."""
     quotient = np.asarray(x.value / y.value)
     error = _divided(x, y, quotient)
@@ -365,11 +345,7 @@ def _floored(
     return np.where(jumps & (error > 0), np.inf, 0.0)
 
 
-def _remainder(
-    x: Near,
-    y: Near,
-    value: Any,
-) -> Any:
+def _remainder(x: Near, y: Near, value: Any) -> Any:
     quotient = np.abs(np.floor(x.value / y.value))
     moved = np.asarray(x.error) + quotient * y.error
     jumps = _floored(x, y, value) > 0
@@ -429,11 +405,7 @@ def _operation(
     return Near(value, rule(x, y, _real(value)))
 
 
-def _logical(
-    e: Expr,
-    x: Near,
-    y: Near,
-) -> Any:
+def _logical(e: Expr, x: Near, y: Near) -> Any:
     error = np.maximum(x.error, y.error)
     if isinstance(e, nodes.Xor):
         return error
@@ -445,11 +417,7 @@ def _logical(
     return np.where(settled, 0.0, error)
 
 
-def _compared(
-    e: Compare,
-    x: Near,
-    y: Near,
-) -> Near:
+def _compared(e: Compare, x: Near, y: Near) -> Near:
     kind = type(e)
     if e.lhs.dtype.is_float:
         value = _in_float64(kind)(x.value, y.value)

@@ -54,10 +54,16 @@ def _if(
     values: Mapping[Value, Any],
     bodies: Bodies,
 ) -> list[Any]:
-    branch = (
-        "then_branch" if bool(np.asarray(inputs[0]).reshape(-1)[0]) else "else_branch"
-    )
+    if _scalar(inputs[0]):
+        branch = "then_branch"
+    else:
+        branch = "else_branch"
     return bodies.run(op.attributes[branch], (), values)
+
+
+def _scalar(x: Any) -> Any:
+    """The only element of an array."""
+    return np.asarray(x).reshape(-1)[0]
 
 
 def _loop(
@@ -67,16 +73,18 @@ def _loop(
     bodies: Bodies,
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
-    trips = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
-    going = inputs[1] is None or bool(np.asarray(inputs[1]).reshape(-1)[0])
+    if inputs[0] is None:
+        trips = None
+    else:
+        trips = int(_scalar(inputs[0]))
+    going = inputs[1] is None or bool(_scalar(inputs[1]))
     state = list(inputs[2:])
     scans: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     n = 0
     while going and (trips is None or n < trips):
-        results = bodies.run(
-            body, [np.array(n, np.int64), np.array(True), *state], values
-        )
-        going = bool(np.asarray(results[0]).reshape(-1)[0])
+        number = np.array(n, np.int64)
+        results = bodies.run(body, [number, np.array(True), *state], values)
+        going = bool(_scalar(results[0]))
         for scan, item in zip(scans, results[1 + len(state) :], strict=True):
             scan.append(item)
         state = results[1 : 1 + len(state)]
@@ -125,19 +133,17 @@ def _scan_once(
 ) -> list[Any]:
     body: Graph = op.attributes["body"]
     count = int(op.attributes["num_scan_inputs"])
-    state, sequences = (
-        list(inputs[: len(inputs) - count]),
-        inputs[len(inputs) - count :],
-    )
+    state = list(inputs[: len(inputs) - count])
+    sequences = inputs[len(inputs) - count :]
     kept = len(state)
     produced = len(body.outputs) - kept
-    backward = _per_scan(
-        op, "scan_input_directions" if op.version >= 9 else "directions", count
-    )
+    directions = "scan_input_directions" if op.version >= 9 else "directions"
+    backward = _per_scan(op, directions, count)
     out_backward = _per_scan(op, "scan_output_directions", produced)
     axes = _per_scan(op, "scan_input_axes", count)
     out_axes = _per_scan(op, "scan_output_axes", produced)
-    length = same_length(op, [s.shape[a] for s, a in zip(sequences, axes, strict=True)])
+    pairs = zip(sequences, axes, strict=True)
+    length = same_length(op, [s.shape[a] for s, a in pairs])
     scans: list[list[Any]] = [[] for _ in range(produced)]
     if not length:
         pairs = zip(sequences, axes, strict=True)
@@ -172,7 +178,11 @@ def same_length(op: Operation, lengths: Sequence[int]) -> int:
     return lengths[0] if lengths else 0
 
 
-def _per_scan(op: Operation, name: str, count: int) -> list[int]:
+def _per_scan(
+    op: Operation,
+    name: str,
+    count: int,
+) -> list[int]:
     return list(op.attributes.get(name) or [0] * count)
 
 

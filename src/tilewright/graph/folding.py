@@ -37,7 +37,8 @@ def may_fold(op: Operation, known: Mapping[Value, Array]) -> bool:
 
     Its results must have static shapes; they count as made.
     """
-    work, most = folding_work(op, known), flags.FOLD_WORK.get()
+    work = folding_work(op, known)
+    most = flags.FOLD_WORK.get()
     if work is None or work > most:
         return False
     return limits.fold(sum(_nbytes(v) for v in op.writes))
@@ -84,14 +85,22 @@ def folding_work(op: Operation, known: Mapping[Value, Array]) -> int | None:
     return None if points is None else max(elements, points) * LOOPS_IN_PYTHON
 
 
-def _flops(op: Operation, definition: OpDef, known: Mapping[Value, Array]) -> int:
+def _flops(
+    op: Operation,
+    definition: OpDef,
+    known: Mapping[Value, Array],
+) -> int:
     if definition.flops is None:
         return 0
     with definition_of_node(op):
         return definition.flops(OpCall(op, known))
 
 
-def _points(op: Operation, known: Mapping[Value, Array], elements: int) -> int | None:
+def _points(
+    op: Operation,
+    known: Mapping[Value, Array],
+    elements: int,
+) -> int | None:
     """How often the innermost statements of its native form run; None if it has none.
 
     elements: as often runs a loop that ends by a condition (those of sorts do, at most).
@@ -116,7 +125,9 @@ def _runs(program: Program, elements: int) -> int | None:
         else math.prod(d.extent for d in item.dims) * len(item.outputs)
         for item in program
     ]
-    return None if None in runs else sum(n for n in runs if n is not None)
+    if None in runs:
+        return None
+    return sum(n for n in runs if n is not None)
 
 
 def _trips(s: Stmt, elements: int) -> int | None:

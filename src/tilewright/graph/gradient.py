@@ -17,7 +17,10 @@ from tilewright.graph.ops.registry import Gradient, OpCall, definition_of, regis
 
 
 def gradients(
-    operations: Sequence[Operation], y: Value, xs: Sequence[Value], f: Fragment
+    operations: Sequence[Operation],
+    y: Value,
+    xs: Sequence[Value],
+    f: Fragment,
 ) -> list[Value]:
     """d sum(y) / dx for each of `xs`, added to `f`; 0 where y does not depend on it.
 
@@ -55,7 +58,8 @@ def derivatives(
     Adds to `f`; raises UnsupportedError as `gradients` does.
     """
     moved = {old: new for old, new in places.items() if old is not new}
-    env, path = dict(moved), []
+    env = dict(moved)
+    path = []
     for op in operations:
         if any(v in places for v in op.writes):
             continue
@@ -69,7 +73,9 @@ def derivatives(
 
 
 def _again(
-    f: Fragment, op: Operation, env: Mapping[Value, Value]
+    f: Fragment,
+    op: Operation,
+    env: Mapping[Value, Value],
 ) -> dict[Value, Value]:
     """`op` on other inputs; gives the new result for each of its results."""
     inputs = [None if v is None else env.get(v, v) for v in op.inputs]

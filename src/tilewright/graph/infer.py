@@ -85,7 +85,11 @@ class Typer:
 
     def inner(self) -> Typer:
         """A Typer for a subgraph: sees the constants of this one, keeps its own."""
-        inner = Typer(self.fallback, self.memory_limit, ChainMap({}, self.known))
+        inner = Typer(
+            self.fallback,
+            self.memory_limit,
+            ChainMap({}, self.known),
+        )
         inner.sequences = ChainMap({}, self.sequences)
         return inner
 
@@ -168,7 +172,9 @@ class Typer:
 
     @staticmethod
     def _renamed(
-        pieces: Sequence[Operation], results: Sequence[Value], op: Operation
+        pieces: Sequence[Operation],
+        results: Sequence[Value],
+        op: Operation,
     ) -> Sequence[Operation]:
         """The pieces, with the outputs of `op` in place of the results."""
         place = {
@@ -227,7 +233,9 @@ class Typer:
 
 
 def run_operation(
-    op: Operation, arrays: Sequence[Any], fallback: Fallback | None
+    op: Operation,
+    arrays: Sequence[Any],
+    fallback: Fallback | None,
 ) -> list[Any] | None:
     """`op` by its definition's reference, else by the fallback; None if neither has one."""
     definition = definition_of(op)
@@ -273,9 +281,9 @@ def typed(op: Operation, types: Sequence[Any]) -> list[Value | None]:
 
 
 def _extent(extent: Any) -> int | str | None:
-    return (
-        extent if extent is None or isinstance(extent, str) else operator.index(extent)
-    )
+    if extent is None or isinstance(extent, str):
+        return extent
+    return operator.index(extent)
 
 
 def _bad_types(op: Operation, what: str) -> CompileError:
@@ -287,7 +295,11 @@ def _bad_types(op: Operation, what: str) -> CompileError:
     )
 
 
-def check_size(value: Value, limit: int | None, where: str) -> None:
+def check_size(
+    value: Value,
+    limit: int | None,
+    where: str,
+) -> None:
     """Raise MemoryLimitError if `value` alone needs more than `limit` bytes.
 
     A tensor without elements is measured by its other extents: nothing can address them beyond
@@ -361,7 +373,11 @@ def specialize(
     return name_outputs(special, [v.name for v in graph.outputs])
 
 
-def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:
+def _retype(
+    graph: Graph,
+    typer: Typer,
+    env: dict[Value, Value],
+) -> None:
     """Apply the operations of `graph` to `typer`; `env` maps old values to new ones."""
     for op in graph.operations:
         branch = known_branch(op, env, typer.known)
@@ -394,7 +410,9 @@ def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:
 
 
 def known_branch(
-    op: Operation, env: Mapping[Value, Value], known: Mapping[Value, Array]
+    op: Operation,
+    env: Mapping[Value, Value],
+    known: Mapping[Value, Array],
 ) -> Graph | None:
     """The branch that an `If` takes, when its condition is known."""
     if op.qualified != "If" or op.inputs[0] is None:
@@ -406,12 +424,19 @@ def known_branch(
         raise ModelError(
             f"its condition has {condition.size} elements", where=place(op)
         )
-    name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    if bool(condition.reshape(-1)[0]):
+        name = "then_branch"
+    else:
+        name = "else_branch"
     branch = op.attributes.get(name)
     return branch if isinstance(branch, Graph) else None
 
 
-def inline_branch(branch: Graph, typer: Typer, env: dict[Value, Value]) -> None:
+def inline_branch(
+    branch: Graph,
+    typer: Typer,
+    env: dict[Value, Value],
+) -> None:
     """Run the branch's operations as part of the graph around it."""
     for v, a in branch.constants.items():
         typer.known[v] = a
@@ -453,6 +478,15 @@ def _subgraph(graph: Graph, typer: Typer, env: Mapping[Value, Value]) -> Graph:
     _retype(graph, inner, scope)
     outputs = tuple(scope.get(v, v) for v in graph.outputs)
     used = {v for op in inner.operations for v in op.reads} | set(outputs)
-    own = inner.known.maps[0] if isinstance(inner.known, ChainMap) else inner.known
+    if isinstance(inner.known, ChainMap):
+        own = inner.known.maps[0]
+    else:
+        own = inner.known
     kept = {v: a for v, a in own.items() if v in used}
-    return Graph(graph.name, graph.inputs, outputs, tuple(inner.operations), kept)
+    return Graph(
+        graph.name,
+        graph.inputs,
+        outputs,
+        tuple(inner.operations),
+        kept,
+    )

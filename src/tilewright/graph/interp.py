@@ -61,7 +61,9 @@ def evaluate(
 
 
 def steps(
-    graph: Graph, inputs: Mapping[str, Any], fallback: Fallback | None = None
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    fallback: Fallback | None = None,
 ) -> Iterator[tuple[Value, Any]]:
     """Every value of the graph with its array, in the order of computation.
 
@@ -87,7 +89,9 @@ def steps(
 
 
 def run(
-    op: Operation, values: Mapping[Value, Any], fallback: Fallback | None
+    op: Operation,
+    values: Mapping[Value, Any],
+    fallback: Fallback | None,
 ) -> list[Any]:
     """The results of one operation. Raises ExecutionError if nothing can run it."""
     own = set(op.inputs)
@@ -97,7 +101,9 @@ def run(
 
 
 def run_on(
-    op: Operation, operands: Sequence[Any], fallback: Fallback | None
+    op: Operation,
+    operands: Sequence[Any],
+    fallback: Fallback | None,
 ) -> list[Any]:
     """As `run`, on operands: one per entry of `op.inputs`, then the captured values in order."""
     with definition_of_node(op, "its reference failed", ExecutionError):
@@ -139,7 +145,9 @@ class _Bodies:
 
 
 def run_natively(
-    op: Operation, operands: Sequence[Any], known: Mapping[Value, Array] | None = None
+    op: Operation,
+    operands: Sequence[Any],
+    known: Mapping[Value, Array] | None = None,
 ) -> list[Any] | None:
     """The results by interpreting the operator's Computations; None if it has none.
 
@@ -225,7 +233,10 @@ def _widened(graph: Graph, wide: Callable[[Value], Value]) -> Graph:
 
 
 def _attribute(
-    op: Operation, name: str, value: Any, wide: Callable[[Value], Value]
+    op: Operation,
+    name: str,
+    value: Any,
+    wide: Callable[[Value], Value],
 ) -> Any:
     if isinstance(value, Graph):
         return _widened(value, wide)

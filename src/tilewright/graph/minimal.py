@@ -21,7 +21,10 @@ Fails = Callable[[Graph, Mapping[str, Array]], bool]
 
 
 def minimal(
-    graph: Graph, inputs: Mapping[str, Array], fails: Fails, fallback: Fallback
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    fails: Fails,
+    fallback: Fallback,
 ) -> tuple[Graph, dict[str, Array]]:
     """A graph with its inputs that `fails` too, no operator of which a step could leave out."""
     feeds = dict(inputs)
@@ -30,14 +33,18 @@ def minimal(
         for smaller in _candidates(graph):
             given = {v.name: np.asarray(arrays[v.name]) for v in smaller.inputs}
             if fails(smaller, given):
-                graph, feeds = smaller, given
+                graph = smaller
+                feeds = given
                 break
         else:
             return graph, feeds
 
 
 def shortest_end(
-    graph: Graph, inputs: Mapping[str, Array], fails: Fails, fallback: Fallback
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    fails: Fails,
+    fallback: Fallback,
 ) -> tuple[Graph, dict[str, Array]]:
     """The last 1, 2, 4, ... operators, on the values they had: the fewest of these that fail."""
     arrays = interp.evaluate(
@@ -77,7 +84,11 @@ def _candidates(graph: Graph) -> Iterator[Graph]:
             yield cut(graph, results, graph.outputs)
 
 
-def cut(graph: Graph, given: Collection[Value], outputs: tuple[Value, ...]) -> Graph:
+def cut(
+    graph: Graph,
+    given: Collection[Value],
+    outputs: tuple[Value, ...],
+) -> Graph:
     """The graph for these outputs in which the values of `given` are inputs."""
     needed = set(outputs)
     kept = []

@@ -199,7 +199,12 @@ class Graph:
         pool = self.constants if constants is None else constants
         used = {v for op in operations for v in op.reads} | set(outs)
         kept = {v: a for v, a in pool.items() if v in used}
-        return replace(self, operations=tuple(operations), constants=kept, outputs=outs)
+        return replace(
+            self,
+            operations=tuple(operations),
+            constants=kept,
+            outputs=outs,
+        )
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self.operations)} operations)"
@@ -212,4 +217,8 @@ class Graph:
 
 def constant(name: str, array: np.ndarray[Any, Any]) -> Value:
     """A value with the type of `array`, for use as a key of `Graph.constants`."""
-    return Value(name, dtype_of(array.dtype), tuple(int(d) for d in array.shape))
+    return Value(
+        name,
+        dtype_of(array.dtype),
+        tuple(int(d) for d in array.shape),
+    )

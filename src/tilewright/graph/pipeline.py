@@ -117,7 +117,9 @@ class RemoveUnused(Pass[Graph]):
 
 
 def graph_pipeline(
-    math: str, fallback: Fallback | None, byte_products: bool = True
+    math: str,
+    fallback: Fallback | None,
+    byte_products: bool = True,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 

@@ -51,7 +51,14 @@ def name_outputs(graph: Graph, names: Sequence[str]) -> Graph:
     for v, name in zip(graph.outputs, names, strict=True):
         if v.name != name:
             copy = replace(v, name=name)
-            extra.append(Operation("Identity", (v,), (copy,), {}, "", 1, name))
+            extra.append(
+                Operation(
+                    "Identity",
+                    (v,),
+                    (copy,),
+                    name=name,
+                )
+            )
             v = copy
         outputs.append(v)
     if not swap and not extra:

@@ -53,14 +53,24 @@ def read(op: Operation, sink: Sink) -> Value | None:
     """
     reader = _READERS.get(op.qualified)
     items = None if reader is None else _held(op, sink)
-    return None if reader is None or items is None else reader(op, items, sink)
+    if reader is None or items is None:
+        return None
+    return reader(op, items, sink)
 
 
 def _number(v: Value | None, sink: Sink) -> int | None:
-    return int(sink.known[v].reshape(-1)[0]) if v in sink.known else None
+    if v in sink.known:
+        return int(sink.known[v].reshape(-1)[0])
+    return None
 
 
-def _place(op: Operation, n: int, last: int, count: int, sink: Sink) -> int | None:
+def _place(
+    op: Operation,
+    n: int,
+    last: int,
+    count: int,
+    sink: Sink,
+) -> int | None:
     """The position that input `n` gives, or `last` where it is left out; None if not known."""
     given = op.inputs[n] if n < len(op.inputs) else None
     place = last if given is None else _number(given, sink)
@@ -70,7 +80,9 @@ def _place(op: Operation, n: int, last: int, count: int, sink: Sink) -> int | No
 
 
 def _held(op: Operation, sink: Sink) -> Items | None:
-    return sink.sequences.get(op.inputs[0]) if op.inputs[0] is not None else None
+    if op.inputs[0] is not None:
+        return sink.sequences.get(op.inputs[0])
+    return None
 
 
 def _constructed(op: Operation, sink: Sink) -> Items | None:
@@ -78,23 +90,29 @@ def _constructed(op: Operation, sink: Sink) -> Items | None:
 
 
 def _inserted(op: Operation, sink: Sink) -> Items | None:
-    items, value = _held(op, sink), op.inputs[1]
+    items = _held(op, sink)
+    value = op.inputs[1]
     if items is None or value is None:
         return None
     place = _place(op, 2, len(items), len(items), sink)
-    return None if place is None else (*items[:place], value, *items[place:])
+    if place is None:
+        return None
+    return (*items[:place], value, *items[place:])
 
 
 def _erased(op: Operation, sink: Sink) -> Items | None:
     items = _held(op, sink)
-    place = None if items is None else _place(op, 1, len(items) - 1, len(items), sink)
-    return (
-        None if items is None or place is None else items[:place] + items[place + 1 :]
-    )
+    if items is None:
+        return None
+    place = _place(op, 1, len(items) - 1, len(items), sink)
+    if place is None:
+        return None
+    return items[:place] + items[place + 1 :]
 
 
 def _split(op: Operation, sink: Sink) -> Items | None:
-    x, out = op.inputs[0], op.outputs[0]
+    x = op.inputs[0]
+    out = op.outputs[0]
     if x is None or out is None or not x.static:
         return None
     axis = int(op.attributes.get("axis", 0))
@@ -105,17 +123,21 @@ def _split(op: Operation, sink: Sink) -> Items | None:
     if given is not None and given not in sink.known:
         return None
     if given is None and not op.attributes.get("keepdims", 1):
-        few = extent <= MAX_ITEMS
-        return (
-            tuple(_item(x, n, axis, out, sink) for n in range(extent)) if few else None
-        )
+        if extent > MAX_ITEMS:
+            return None
+        return tuple(_item(x, n, axis, out, sink) for n in range(extent))
     sizes = _sizes(None if given is None else sink.known[given], extent)
     if sum(sizes) != extent or not 0 < len(sizes) <= MAX_ITEMS:
         return None
     lengths = sink.constant(f"{out.name}/sizes", np.array(sizes, np.int64))
     parts = tuple(Value(f"{out.name}/{n}") for n in range(len(sizes)))
     split = Operation(
-        "Split", (x, lengths), parts, {"axis": axis}, "", 13, f"{out.name}/split"
+        "Split",
+        (x, lengths),
+        parts,
+        attributes={"axis": axis},
+        version=13,
+        name=f"{out.name}/split",
     )
     return tuple(v for v in sink.apply(split) if v is not None)
 
@@ -125,14 +147,29 @@ def _sizes(given: Any, extent: int) -> list[int]:
     if given is not None and np.ndim(given):
         return [int(n) for n in given]
     size = 1 if given is None else int(given)
-    return [min(size, extent - n) for n in range(0, extent, size)] if size > 0 else []
+    if size > 0:
+        return [min(size, extent - n) for n in range(0, extent, size)]
+    return []
 
 
-def _item(x: Value, n: int, axis: int, out: Value, sink: Sink) -> Value:
+def _item(
+    x: Value,
+    n: int,
+    axis: int,
+    out: Value,
+    sink: Sink,
+) -> Value:
     index = sink.constant(f"{out.name}/index_{n}", np.array(n, np.int64))
     name = f"{out.name}/{n}"
     return _one(
-        Operation("Gather", (x, index), (Value(name),), {"axis": axis}, "", 13, name),
+        Operation(
+            "Gather",
+            (x, index),
+            (Value(name),),
+            attributes={"axis": axis},
+            version=13,
+            name=name,
+        ),
         sink,
     )
 
@@ -143,28 +180,54 @@ def _one(op: Operation, sink: Sink) -> Value:
     return found
 
 
-def _at(op: Operation, items: Items, sink: Sink) -> Value | None:
+def _at(
+    op: Operation,
+    items: Items,
+    sink: Sink,
+) -> Value | None:
     place = _place(op, 1, len(items) - 1, len(items), sink)
     return None if place is None else items[place]
 
 
-def _length(op: Operation, items: Items, sink: Sink) -> Value | None:
+def _length(
+    op: Operation,
+    items: Items,
+    sink: Sink,
+) -> Value | None:
     (out,) = op.writes
     return sink.constant(out.name, np.array(len(items), np.int64))
 
 
-def _concatenated(op: Operation, items: Items, sink: Sink) -> Value | None:
+def _concatenated(
+    op: Operation,
+    items: Items,
+    sink: Sink,
+) -> Value | None:
     (out,) = op.writes
-    axis, parts = int(op.attributes["axis"]), list(items)
+    axis = int(op.attributes["axis"])
+    parts = list(items)
     if not parts or any(v.shape is None for v in parts):
         return None
     if op.attributes.get("new_axis", 0):
         axes = sink.constant(f"{out.name}/axes", np.array([axis], np.int64))
         for n, v in enumerate(items):
             name = f"{out.name}/{n}"
-            thin = Operation("Unsqueeze", (v, axes), (Value(name),), {}, "", 13, name)
+            thin = Operation(
+                "Unsqueeze",
+                (v, axes),
+                (Value(name),),
+                version=13,
+                name=name,
+            )
             parts[n] = _one(thin, sink)
-    whole = Operation("Concat", tuple(parts), (out,), {"axis": axis}, "", 13, op.name)
+    whole = Operation(
+        "Concat",
+        tuple(parts),
+        (out,),
+        attributes={"axis": axis},
+        version=13,
+        name=op.name,
+    )
     return _one(whole, sink)
 
 

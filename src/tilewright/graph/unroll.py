@@ -32,7 +32,12 @@ class Sink(Protocol):
 Inline = Callable[[Graph], None]
 
 
-def unroll(op: Operation, sink: Sink, env: Env, inline: Inline) -> bool:
+def unroll(
+    op: Operation,
+    sink: Sink,
+    env: Env,
+    inline: Inline,
+) -> bool:
     """Whether `op` was a Loop or Scan that could be unrolled into `sink`; `env` has its results.
 
     inline: runs a graph's operations as part of the one around it, its inputs being in `env`.
@@ -63,7 +68,12 @@ def unroll(op: Operation, sink: Sink, env: Env, inline: Inline) -> bool:
 
 class _Unroller:
     def __init__(
-        self, op: Operation, body: Graph, sink: Sink, env: Env, inline: Inline
+        self,
+        op: Operation,
+        body: Graph,
+        sink: Sink,
+        env: Env,
+        inline: Inline,
     ) -> None:
         self.op = op
         self.body = body
@@ -80,7 +90,8 @@ class _Unroller:
         a copy computes. Of no iterations the state alone is left: nobody knows the shape of an
         empty scan output.
         """
-        trips, going = self.number(0), self.number(1)
+        trips = self.number(0)
+        going = self.number(1)
         if trips is _UNKNOWN or going is _UNKNOWN:
             return None
         state = [v for v in self.inputs[2:] if v is not None]
@@ -128,38 +139,41 @@ class _Unroller:
         return [self.stacked(f"batches{k}", c, 0) for k, c in enumerate(columns)]
 
     def scan_once(
-        self, given: Sequence[Value], directions: str, times: int = 1
+        self,
+        given: Sequence[Value],
+        directions: str,
+        times: int = 1,
     ) -> list[Value] | None:
         """The results on state and sequences; times: how often this is done in all."""
         count = int(self.op.attributes["num_scan_inputs"])
-        state, sequences = (
-            list(given[: len(given) - count]),
-            given[len(given) - count :],
-        )
-        produced = len(self.body.outputs) - len(state)
-        axes, backwards = (
-            self.per_scan(k, count) for k in ("scan_input_axes", directions)
-        )
-        lengths = [s.extents[axis] for s, axis in zip(sequences, axes, strict=True)]
+        first_sequence = len(given) - count
+        state = list(given[:first_sequence])
+        axes = self.per_scan("scan_input_axes", count)
+        backwards = self.per_scan(directions, count)
+        sequences = list(zip(given[first_sequence:], axes, backwards, strict=True))
+        lengths = [s.extents[axis] for s, axis, _ in sequences]
         length = same_length(self.op, lengths)
         if not length or self.is_long(length * times):
             return None
+        produced = len(self.body.outputs) - len(state)
         scans: list[list[Value]] = [[] for _ in range(produced)]
         for n in range(length):
-            items = [
-                self.item(f"item{k}", n, s, axis, length - 1 - n if back else n)
-                for k, (s, axis, back) in enumerate(
-                    zip(sequences, axes, backwards, strict=True)
-                )
-            ]
+            items = []
+            for k, (sequence, axis, back) in enumerate(sequences):
+                at = length - 1 - n if back else n
+                items.append(self.item(f"item{k}", n, sequence, axis, at))
             results = self.iteration(n, [*state, *items])
             state = results[: len(state)]
             for scan, item in zip(scans, results[len(state) :], strict=True):
                 scan.append(item)
         axes = self.per_scan("scan_output_axes", produced)
         backwards = self.per_scan("scan_output_directions", produced)
-        ordered = [s[::-1] if b else s for s, b in zip(scans, backwards, strict=True)]
-        stacked = [self.stacked(f"scan{k}", s, axes[k]) for k, s in enumerate(ordered)]
+        stacked = []
+        for k, (scan, axis, back) in enumerate(
+            zip(scans, axes, backwards, strict=True)
+        ):
+            ordered = scan[::-1] if back else scan
+            stacked.append(self.stacked(f"scan{k}", ordered, axis))
         return [*state, *stacked]
 
     def number(self, i: int) -> Any:
@@ -167,13 +181,16 @@ class _Unroller:
         v = self.inputs[i]
         if v is None:
             return None
-        return (
-            self.sink.known[v].reshape(-1)[0].item()
-            if v in self.sink.known
-            else _UNKNOWN
-        )
+        if v in self.sink.known:
+            return self.sink.known[v].reshape(-1)[0].item()
+        return _UNKNOWN
 
-    def counter(self, k: int, n: int, dtype: Any) -> Value:
+    def counter(
+        self,
+        k: int,
+        n: int,
+        dtype: Any,
+    ) -> Value:
         """Input `k` of the body in iteration `n`: its number, or that it happens."""
         shape = (1,) * len(self.body.inputs[k].shape or ())
         return self.sink.constant(
@@ -198,12 +215,32 @@ class _Unroller:
         self.inline(copy)
         return [self.env.get(v, v) for v in copy.outputs]
 
-    def item(self, what: str, n: int, sequence: Value, axis: int, at: int) -> Value:
+    def item(
+        self,
+        what: str,
+        n: int,
+        sequence: Value,
+        axis: int,
+        at: int,
+    ) -> Value:
         """Element `at` of a sequence along its axis."""
-        index = self.sink.constant(self.name(f"at/{what}", n), np.array(at, np.int64))
-        return self.apply("Gather", (sequence, index), self.name(what, n), axis=axis)
+        index = self.sink.constant(
+            self.name(f"at/{what}", n),
+            np.array(at, np.int64),
+        )
+        return self.apply(
+            "Gather",
+            (sequence, index),
+            self.name(what, n),
+            axis=axis,
+        )
 
-    def stacked(self, what: str, items: Sequence[Value], axis: int) -> Value:
+    def stacked(
+        self,
+        what: str,
+        items: Sequence[Value],
+        axis: int,
+    ) -> Value:
         """The items along a new axis."""
         where = self.sink.constant(
             self.name(f"axis/{what}", 0), np.array([axis], np.int64)
@@ -215,9 +252,20 @@ class _Unroller:
         return self.apply("Concat", parts, self.name(what, 0), axis=axis)
 
     def apply(
-        self, op_type: str, inputs: tuple[Value, ...], name: str, **attributes: Any
+        self,
+        op_type: str,
+        inputs: tuple[Value, ...],
+        name: str,
+        **attributes: Any,
     ) -> Value:
-        draft = Operation(op_type, inputs, (Value(name),), attributes, "", 13, name)
+        draft = Operation(
+            op_type,
+            inputs,
+            (Value(name),),
+            attributes=attributes,
+            version=13,
+            name=name,
+        )
         [result] = self.sink.apply(draft)
         assert result is not None
         return result

@@ -38,7 +38,10 @@ def verify(graph: Graph, outer: Iterable[Value] = ()) -> None:
 
 
 def _check_operands(
-    graph: Graph, op: Operation, scope: dict[Value, None], where: str
+    graph: Graph,
+    op: Operation,
+    scope: dict[Value, None],
+    where: str,
 ) -> None:
     for v in op.reads:
         if v in scope:

@@ -17,7 +17,8 @@ Buffers = Sequence[Buffer]
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    theta, size = call.shape(0), call.ints(1) or []
+    theta = call.shape(0)
+    size = call.ints(1) or []
     rank = len(size) - 2
     if rank not in (2, 3) or theta != (size[0], rank, rank + 1):
         raise call.error(f"a map of shape {list(theta)} does not fit the size {size}")
@@ -32,12 +33,21 @@ def _places(call: OpCall, extent: int) -> tuple[float, float]:
     """
     if not call.attr("align_corners", 0):
         return 1 / max(extent, 1) - 1, 2 / max(extent, 1)
-    return (-1.0, 2 / (extent - 1)) if extent > 1 else (0.0, 0.0)
+    if extent > 1:
+        return (-1.0, 2 / (extent - 1))
+    return (0.0, 0.0)
 
 
-def _grid(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    theta, out = inputs[0], outputs[0]
-    work, extents = wide_dtype(theta.dtype), out.shape[1:-1]
+def _grid(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    theta = inputs[0]
+    out = outputs[0]
+    work = wide_dtype(theta.dtype)
+    extents = out.shape[1:-1]
+    rank = len(extents)
 
     def place(i: Any, extent: int) -> Expr:
         first, step = _places(call, extent)
@@ -45,23 +55,32 @@ def _grid(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
 
     def value(n: Any, *rest: Any) -> Expr:
         *at, k = rest
-        found = wide(theta[n, k, len(extents)])
-        for axis, (i, extent) in enumerate(
-            zip(reversed(at), reversed(extents), strict=True)
-        ):
-            found = found + wide(theta[n, k, axis]) * place(i, extent)
+        found = wide(theta[n, k, rank])
+        for column in range(rank):  # x, then y, then z
+            axis = rank - 1 - column
+            factor = wide(theta[n, k, column])
+            found = found + factor * place(at[axis], extents[axis])
         return cast(found, out.dtype)
 
     return [map_(call.name, out, value)]
 
 
-def _arrays(call: OpCall, theta: Array, size: Array) -> list[Array]:
+def _arrays(
+    call: OpCall,
+    theta: Array,
+    size: Array,
+) -> list[Array]:
     extents = [int(n) for n in size[2:]]
-    lines = [a + b * np.arange(n) for n in extents for a, b in [_places(call, n)]]
-    points = [*np.meshgrid(*lines, indexing="ij")][::-1]
-    base = np.stack([*points, np.ones(extents)], -1).reshape(-1, len(extents) + 1)
-    found = base @ widened(theta).swapaxes(1, 2)
-    return [found.reshape(len(theta), *extents, len(extents)).astype(theta.dtype)]
+    rank = len(extents)
+    lines = []
+    for n in extents:
+        first, step = _places(call, n)
+        lines.append(first + step * np.arange(n))
+    points = reversed(np.meshgrid(*lines, indexing="ij"))
+    base = np.stack([*points, np.ones(extents)], -1)
+    found = base.reshape(-1, rank + 1) @ widened(theta).swapaxes(1, 2)
+    grid = found.reshape(len(theta), *extents, rank)
+    return [grid.astype(theta.dtype)]
 
 
 register(

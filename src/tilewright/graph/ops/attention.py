@@ -56,7 +56,9 @@ def _known(call: OpCall, body: Graph) -> dict[Value, Array]:
 
 
 def _compute(
-    call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+    call: OpCall,
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
 ) -> list[Computation] | None:
     body = _body(call)
     known = _known(call, body)

@@ -71,9 +71,12 @@ def nary(
         ]
 
     def compute(
-        op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+        op: OpCall,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
     ) -> list[Computation]:
-        out, start = outputs[0], _start(op)
+        out = outputs[0]
+        start = _start(op)
 
         def at(*i: Any) -> Expr:
             points = [i] * op.arity
@@ -115,7 +118,10 @@ def _start(op: OpCall) -> int | None:
     """Before version 7: the first axis of operand 0 that operand 1 lies along, where one is set."""
     if op.version >= 7:
         return None
-    return 1 if op.operation.qualified == "PRelu" else op.attr("axis")
+    if op.operation.qualified == "PRelu":
+        return 1
+    axis: int | None = op.attr("axis")
+    return axis
 
 
 def _axes(start: int, rank: int, count: int) -> slice:
@@ -138,12 +144,17 @@ def _divide_arrays(_: OpCall, a: Array, b: Array) -> Any:
 
 
 def _mod(op: OpCall, a: Expr, b: Expr) -> Expr:
-    return Rem(a, b) if op.attr("fmod", 0) else Mod(a, b)
+    if op.attr("fmod", 0):
+        return Rem(a, b)
+    return Mod(a, b)
 
 
 def _power(_: OpCall, base: Expr, exponent: Expr) -> Expr:
     """base ** exponent in the base's dtype; integers through float64 (exact below 2**53)."""
-    known = float(exponent.value.real) if isinstance(exponent, Const) else None
+    if isinstance(exponent, Const):
+        known = float(exponent.value.real)
+    else:
+        known = None
     if known in (1.0, 2.0, 3.0):
         return reduce(lambda a, b: a * b, [base] * int(known))
     if base.dtype.is_float:
@@ -152,40 +163,62 @@ def _power(_: OpCall, base: Expr, exponent: Expr) -> Expr:
         if known == -1.0:
             return 1.0 / base
         return call("pow", base, cast(exponent, base.dtype))
-    whole = call("pow", cast(base, dtypes.float64), cast(exponent, dtypes.float64))
+    whole = call(
+        "pow",
+        cast(base, dtypes.float64),
+        cast(exponent, dtypes.float64),
+    )
     return cast(whole, base.dtype)
 
 
 def _shift(op: OpCall, a: Expr, b: Expr) -> Expr:
-    return Shl(a, b) if op.attr("direction") == "LEFT" else Shr(a, b)
+    if op.attr("direction") == "LEFT":
+        return Shl(a, b)
+    return Shr(a, b)
 
 
 def _shift_arrays(op: OpCall, a: Array, b: Array) -> Any:
-    f = np.left_shift if op.attr("direction") == "LEFT" else np.right_shift
-    return f(a, b)
+    if op.attr("direction") == "LEFT":
+        return np.left_shift(a, b)
+    return np.right_shift(a, b)
 
 
 def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
     if base.dtype.kind in "iu":
-        return np.power(base.astype(np.float64), exponent.astype(np.float64))
+        return np.power(
+            base.astype(np.float64),
+            exponent.astype(np.float64),
+        )
     return np.power(base, exponent.astype(base.dtype))
 
 
 def _div_gradient(
-    o: Callable[..., Value], x: Sequence[Value], y: Value, g: Value
+    o: Callable[..., Value],
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
 ) -> list[Value]:
     part = o("Div", g, x[1])
     return [part, o("Neg", o("Mul", part, y))]
 
 
 def _pow_gradient(
-    f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value
+    f: Fragment,
+    _: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
 ) -> Sequence[Value]:
     """x ** 0 is 1 everywhere, and 0 ** e with e >= 0 has no slope along e: not 0 * infinity."""
     base, exponent = x
-    none, zero = f.constant(0, base.dtype), f.constant(0, exponent.dtype)
+    none = f.constant(0, base.dtype)
+    zero = f.constant(0, exponent.dtype)
     less = f.op("Sub", exponent, f.constant(1, exponent.dtype))
-    slope = f.op("Mul", f.op("Pow", base, less), f.op("CastLike", exponent, base))
+    slope = f.op(
+        "Mul",
+        f.op("Pow", base, less),
+        f.op("CastLike", exponent, base),
+    )
     slope = f.op("Where", f.op("Equal", exponent, zero), none, slope)
     rise = f.op("Mul", y, f.op("Log", base))
     flat = f.op(
@@ -214,7 +247,12 @@ nary(
     traits=COMMUTATIVE,
     gradient=by(lambda o, x, y, g: [o("Mul", g, x[1]), o("Mul", g, x[0])]),
 )
-nary("Div", lambda _, a, b: Div(a, b), _divide_arrays, gradient=by(_div_gradient))
+nary(
+    "Div",
+    lambda _, a, b: Div(a, b),
+    _divide_arrays,
+    gradient=by(_div_gradient),
+)
 nary("Pow", _power, _power_arrays, cost=8, gradient=_pow_gradient)
 nary(
     "Mod",
@@ -291,7 +329,12 @@ for _name, _node, _arrays in _LOGIC:
 nary("BitShift", _shift, _shift_arrays, since=11)
 
 
-def _where(_: OpCall, condition: Expr, a: Expr, b: Expr) -> Expr:
+def _where(
+    _: OpCall,
+    condition: Expr,
+    a: Expr,
+    b: Expr,
+) -> Expr:
     return Select(condition, a, b)
 
 
@@ -306,9 +349,12 @@ def _bounds(op: OpCall) -> tuple[float | None, float | None]:
 
 
 def _clip_6(
-    op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+    op: OpCall,
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
 ) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
+    x = inputs[0]
+    out = outputs[0]
     low, high = _bounds(op)
 
     def at(*i: Any) -> Expr:
@@ -324,14 +370,20 @@ def _clip_6(
 
 def _clip_6_arrays(op: OpCall, x: Array) -> list[Any]:
     low, high = _bounds(op)
-    found = x if low is None else np.maximum(x, np.asarray(low, x.dtype))
+    if low is None:
+        found = x
+    else:
+        found = np.maximum(x, np.asarray(low, x.dtype))
     return [found if high is None else np.minimum(found, np.asarray(high, x.dtype))]
 
 
 def _clip(
-    op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+    op: OpCall,
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
 ) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
+    x = inputs[0]
+    out = outputs[0]
 
     def at(*i: Any) -> Expr:
         value = wide(x[i])
@@ -345,7 +397,10 @@ def _clip(
 
 
 def _clip_arrays(
-    _: OpCall, x: Array, low: Array | None = None, high: Array | None = None
+    _: OpCall,
+    x: Array,
+    low: Array | None = None,
+    high: Array | None = None,
 ) -> list[Any]:
     found = x if low is None else np.maximum(x, low)
     return [found if high is None else np.minimum(found, high)]

@@ -31,8 +31,16 @@ def element(x: Buffer, point: Sequence[Any]) -> Expr:
     ]
 
 
+def replaced(values: Sequence[Any], axis: int, new: Any) -> tuple[Any, ...]:
+    """A shape or a point with another element at `axis`."""
+    return (*values[:axis], new, *values[axis + 1 :])
+
+
 def operand(
-    call: OpCall, inputs: Sequence[Buffer], i: int, point: Sequence[Any]
+    call: OpCall,
+    inputs: Sequence[Buffer],
+    i: int,
+    point: Sequence[Any],
 ) -> Expr:
     """Input `i` at a point of the broadcast shape; a known scalar as a constant."""
     known = call.constant(i)
@@ -48,7 +56,9 @@ def wide(x: Expr) -> Expr:
 
 def wide_dtype(dtype: DType) -> DType:
     """float32 for floats narrower than that, else the dtype itself."""
-    return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+    if dtype.is_float and dtype.bits < 32:
+        return dtypes.float32
+    return dtype
 
 
 def widened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -40,7 +40,11 @@ def number_of(dtype: str) -> int:
     return next(number for number, name in ONNX_DTYPES.items() if name == dtype)
 
 
-def dtype_attribute(call: OpCall, name: str, default: DType | None = None) -> DType:
+def dtype_attribute(
+    call: OpCall,
+    name: str,
+    default: DType | None = None,
+) -> DType:
     """The dtype that an attribute names by its number."""
     number = call.attr(name)
     if number is None and default is not None:
@@ -68,17 +72,23 @@ def converted(x: Expr, target: DType, saturate: bool) -> Expr:
         x = cast(x, int32)  # narrow integers wrap around, wide ones saturate
     if saturate:
         x = cast(x, float32)
-        x = Max(Min(x, const(target.max, float32)), const(target.min, float32))
+        x = Max(
+            Min(x, const(target.max, float32)),
+            const(target.min, float32),
+        )
     return cast(x, target)
 
 
-def _cast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
-    x, out = inputs[0], outputs[0]
+def _cast(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation] | None:
+    x = inputs[0]
+    out = outputs[0]
     if out.dtype is float8_e8m0fnu:
-        mode, saturate = (
-            str(call.attr("round_mode", "up")),
-            bool(call.attr("saturate", 1)),
-        )
+        mode = str(call.attr("round_mode", "up"))
+        saturate = bool(call.attr("saturate", 1))
         return [map_(call.name, out, lambda *i: _power_of_two(x[i], mode, saturate))]
     clamp = _saturates(call, x.dtype, out.dtype)
     return [map_(call.name, out, lambda *i: converted(x[i], out.dtype, clamp))]
@@ -108,15 +118,25 @@ def _exotic(dtype: DType) -> bool:
 def _cast_arrays(call: OpCall, x: Array, *rest: Array) -> list[Array] | None:
     like = call.operation.qualified == "CastLike"
     source = dtype_of(x.dtype)
-    target = dtype_of(rest[0].dtype) if like else _target(call)
+    if like:
+        target = dtype_of(rest[0].dtype)
+    else:
+        target = _target(call)
     if any(_exotic(t) for t in (source, target)):
         return None
     if target.is_int and source.is_float:
         whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
-        low, high = float(target.min), float(target.max)
+        low = float(target.min)
+        high = float(target.max)
         inside = np.clip(whole, low, high)
         found = inside.astype(target.numpy)
-        return [np.where(inside >= high, np.array(target.max, target.numpy), found)]
+        return [
+            np.where(
+                inside >= high,
+                np.array(target.max, target.numpy),
+                found,
+            )
+        ]
     return [x.astype(target.numpy)]
 
 
@@ -138,9 +158,12 @@ def _bitcast_type(call: OpCall) -> Sequence[Type]:
 
 
 def _bitcast(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
-    x, out = inputs[0], outputs[0]
+    x = inputs[0]
+    out = outputs[0]
     if x.dtype.is_bool or out.dtype.is_bool:  # a byte that holds 0 or 1
         return [map_(call.name, out, lambda *i: cast(x[i], out.dtype))]
     if x.dtype.bits != out.dtype.bits:
@@ -148,7 +171,15 @@ def _bitcast(
     return [map_(call.name, out, lambda *i: Bitcast(x[i], out.dtype))]
 
 
-register(OpDef("BitCast", _bitcast_type, since=26, compute=_bitcast, traits=POINTWISE))
+register(
+    OpDef(
+        "BitCast",
+        _bitcast_type,
+        since=26,
+        compute=_bitcast,
+        traits=POINTWISE,
+    )
+)
 
 
 def _dropout_types(call: OpCall) -> Sequence[Type]:
@@ -170,7 +201,9 @@ def _trains(call: OpCall) -> bool | None:
 
 
 def _dropout(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     if _trains(call) is not False:
         return None

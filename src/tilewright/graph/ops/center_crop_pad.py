@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 
-def _targets(call: OpCall, shape: Sequence[int], wanted: Sequence[int]) -> list[int]:
+def _targets(
+    call: OpCall,
+    shape: Sequence[int],
+    wanted: Sequence[int],
+) -> list[int]:
     """The extents of the result, for axes that `axes` names in its order."""
     axes = call.attr("axes")
-    axes = (
-        range(len(shape)) if axes is None else [call.axis(a, len(shape)) for a in axes]
-    )
+    if axes is None:
+        axes = range(len(shape))
+    else:
+        axes = [call.axis(a, len(shape)) for a in axes]
     if len(axes) != len(wanted) or any(n < 0 for n in wanted):
         raise call.error(f"the shape {list(wanted)} does not fit {len(axes)} axes")
     found = dict(zip(axes, wanted, strict=True))
@@ -28,29 +33,54 @@ def _type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), tuple(_targets(call, call.shape(0), call.ints(1) or [])))]
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """An axis: `kept` elements from `cut` on, which stand from `front` on in the result."""
+
+    cut: int
+    front: int
+    kept: int
+    target: int
+
+
+def _fits(
+    call: OpCall,
+    shape: Sequence[int],
+    wanted: Sequence[int],
+) -> list[_Fit]:
+    """Per axis what is kept and where it goes."""
+    targets = _targets(call, shape, wanted)
+    return [
+        _Fit(
+            cut=max(n - target, 0) // 2,
+            front=max(target - n, 0) // 2,
+            kept=min(n, target),
+            target=target,
+        )
+        for n, target in zip(shape, targets, strict=True)
+    ]
+
+
 def _decompose(call: OpCall, f: Fragment) -> list[Value]:
-    shape = call.shape(0)
-    targets = _targets(call, shape, call.ints(1) or [])
-    cut = [max(n - t, 0) // 2 for n, t in zip(shape, targets, strict=True)]
-    kept = [min(n, t) for n, t in zip(shape, targets, strict=True)]
-    ends = [a + n for a, n in zip(cut, kept, strict=True)]
-    axes = list(range(len(shape)))
-    x = f.op("Slice", call.value(0), *(f.constant(v, int64) for v in (cut, ends, axes)))
-    front = [max(t - n, 0) // 2 for n, t in zip(shape, targets, strict=True)]
-    back = [t - n - a for n, t, a in zip(kept, targets, front, strict=True)]
-    return [f.op("Pad", x, f.constant([*front, *back], int64))]
+    fits = _fits(call, call.shape(0), call.ints(1) or [])
+    starts = f.ints(*(a.cut for a in fits))
+    ends = f.ints(*(a.cut + a.kept for a in fits))
+    axes = f.ints(*range(len(fits)))
+    x = f.op("Slice", call.value(0), starts, ends, axes)
+    front = [a.front for a in fits]
+    back = [a.target - a.kept - a.front for a in fits]
+    return [f.op("Pad", x, f.ints(*front, *back))]
 
 
-def _arrays(call: OpCall, x: Array, wanted: Array) -> list[Array]:
-    targets = _targets(call, x.shape, [int(n) for n in wanted])
-    found = np.zeros(targets, x.dtype)
-    pairs = list(zip(x.shape, targets, strict=True))
-    inside = tuple(
-        slice(a, a + min(n, t)) for n, t in pairs for a in [max(t - n, 0) // 2]
-    )
-    middle = tuple(
-        slice(a, a + min(n, t)) for n, t in pairs for a in [max(n - t, 0) // 2]
-    )
+def _arrays(
+    call: OpCall,
+    x: Array,
+    wanted: Array,
+) -> list[Array]:
+    fits = _fits(call, x.shape, [int(n) for n in wanted])
+    found = np.zeros([a.target for a in fits], x.dtype)
+    inside = tuple(slice(a.front, a.front + a.kept) for a in fits)
+    middle = tuple(slice(a.cut, a.cut + a.kept) for a in fits)
     found[inside] = x[middle]
     return [found]
 

@@ -22,7 +22,11 @@ from tilewright.graph.ops.windows import Windows, windows
 Buffers = Sequence[Buffer]
 
 
-def geometry(call: OpCall, x: tuple[int, ...], w: tuple[int, ...]) -> Windows:
+def geometry(
+    call: OpCall,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+) -> Windows:
     """The windows of a Conv of the shape w over one of x. Raises ModelError if they do not fit."""
     group = call.attr("group", 1)
     if len(x) != len(w) or len(x) < 2:
@@ -65,7 +69,9 @@ def convolution(
 
     def value(*i: Any) -> Expr:
         n, m, *rest = i
-        o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
+        o = rest[:rank]
+        c = rest[rank]
+        k = rest[rank + 1 :]
         window = tuple(
             const(0) if e == 1 else v for v, e in zip(k, shape.kernel, strict=True)
         )
@@ -78,16 +84,29 @@ def convolution(
     return reduce_(name, out, (channels, *shape.kernel), "add", value)
 
 
-def _channel(m: Any, c: Any, group: int, per_group: int, channels: int) -> Any:
+def _channel(
+    m: Any,
+    c: Any,
+    group: int,
+    per_group: int,
+    channels: int,
+) -> Any:
     if group == 1:
         return c if channels > 1 else const(0)
     first = m if per_group == 1 else m // per_group
     return first if channels == 1 else first * channels + c
 
 
-def _conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, w, out = inputs[0], inputs[1], outputs[0]
-    shape, group = _geometry(call), call.attr("group", 1)
+def _conv(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    w = inputs[1]
+    out = outputs[0]
+    shape = _geometry(call)
+    group = call.attr("group", 1)
     if not call.has(2):
         return [convolution(call.name, out, x, w, shape, group)]
     bias = inputs[2]
@@ -98,7 +117,12 @@ def _conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     ]
 
 
-def with_bias(call: OpCall, out: Buffer, total: Buffer, bias: Buffer) -> Computation:
+def with_bias(
+    call: OpCall,
+    out: Buffer,
+    total: Buffer,
+    bias: Buffer,
+) -> Computation:
     """out = total + bias, one number per channel (axis 1)."""
 
     def biased(*i: Any) -> Expr:
@@ -112,7 +136,10 @@ def _flops(call: OpCall) -> int:
 
 
 def _arrays(
-    call: OpCall, x: Array, w: Array, b: Array | None = None
+    call: OpCall,
+    x: Array,
+    w: Array,
+    b: Array | None = None,
 ) -> list[Array] | None:
     """By one product per window position: fast enough to check whole networks with."""
     group = call.attr("group", 1)
@@ -123,7 +150,12 @@ def _arrays(
     return [found.astype(x.dtype)]
 
 
-def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
+def correlate(
+    x: Array,
+    w: Array,
+    shape: Windows,
+    group: int,
+) -> Array:
     """The convolution of arrays in their own dtype, without bias."""
     pads = [(max(b, 0), max(e, 0)) for b, e in zip(shape.begin, shape.end, strict=True)]
     spans = [
@@ -137,9 +169,13 @@ def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
         for (low, high), span, n in zip(pads, spans, shape.inputs, strict=True)
     ]
     padded = np.pad(x, [(0, 0), (0, 0), *extra])
-    batch, per_group = x.shape[0], w.shape[0] // group
+    batch = x.shape[0]
+    per_group = w.shape[0] // group
     data_shape = (batch, group, w.shape[1])
-    out = np.zeros((batch, group, per_group, *shape.outputs), np.result_type(x, w))
+    out = np.zeros(
+        (batch, group, per_group, *shape.outputs),
+        np.result_type(x, w),
+    )
     weights = w.reshape(group, per_group, w.shape[1], *shape.kernel)
     for k in np.ndindex(*shape.kernel):
         cut = tuple(
@@ -159,5 +195,12 @@ def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
 
 
 register(
-    OpDef("Conv", _type, compute=_conv, reference=_arrays, flops=_flops, traits=SPATIAL)
+    OpDef(
+        "Conv",
+        _type,
+        compute=_conv,
+        reference=_arrays,
+        flops=_flops,
+        traits=SPATIAL,
+    )
 )

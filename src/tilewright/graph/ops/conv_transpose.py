@@ -5,8 +5,8 @@ phase r that is a convolution of stride 1 with every s-th weight, in reverse ord
 as many weights are one Conv with a channel for each of them. No weight is made up: a zero would
 turn an infinite input into NaN beside it. The channels of a phase are neighbors: they also are in
 a result that is stored channel-last.
-Where stride and dilation have a common factor, only every so manieth result is not zero: those are
-a ConvTranspose of their own. What is left of a dilation under a stride is that of the Convs. What a
+Where stride and dilation have a common factor g, only every g-th result is not zero: those are a
+ConvTranspose of their own. What is left of a dilation under a stride is that of the Convs. What a
 negative padding widens, and weights that are not finite (padding is multiplied by them), have a
 direct form.
 """
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import int64
+from tilewright.base.numbers import ceil_div
 from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
@@ -35,6 +36,31 @@ from tilewright.graph.ops.traits import SPATIAL
 Buffers = Sequence[Buffer]
 
 
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """The attributes of a ConvTranspose, with their defaults."""
+
+    group: int
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    output_padding: Sequence[int]
+    pads: Sequence[int]
+    output_shape: Sequence[int]
+    auto_pad: str
+
+
+def _attributes(call: OpCall, rank: int) -> _Attributes:
+    return _Attributes(
+        group=call.attr("group", 1),
+        strides=call.attr("strides") or [1] * rank,
+        dilations=call.attr("dilations") or [1] * rank,
+        output_padding=call.attr("output_padding") or [0] * rank,
+        pads=call.attr("pads") or [0] * 2 * rank,
+        output_shape=call.attr("output_shape") or (),
+        auto_pad=call.attr("auto_pad", "NOTSET") or "NOTSET",
+    )
+
+
 def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Padding in front and output extent per spatial axis of a ConvTranspose."""
     return _extents(call, call.shape(0), call.shape(1))
@@ -44,30 +70,16 @@ def _extents(
     call: OpCall, x: tuple[int, ...], w: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """As `_geometry`, for an input of the shape x and weights of the shape w."""
-    if len(x) != len(w) or len(x) < 2 or x[1] != w[0] or w[0] % call.attr("group", 1):
+    fits = len(x) == len(w) >= 2 and x[1] == w[0]
+    if not fits or w[0] % call.attr("group", 1):
         raise call.error(
             f"the input {list(x)} and weights {list(w)} do not fit together"
         )
-    rank = len(x) - 2
-    strides = call.attr("strides") or [1] * rank
-    dilations = call.attr("dilations") or [1] * rank
-    extra = call.attr("output_padding") or [0] * rank
-    pads = call.attr("pads") or [0] * 2 * rank
-    asked = call.attr("output_shape")
-    auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
-    begin, outputs = [], []
-    for n in range(rank):
-        full = (
-            (x[n + 2] - 1) * strides[n] + (w[n + 2] - 1) * dilations[n] + 1 + extra[n]
-        )
-        if asked or auto in ("SAME_UPPER", "SAME_LOWER"):
-            out = asked[len(asked) - rank + n] if asked else x[n + 2] * strides[n]
-            total = full - out
-            low = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            low = low if asked or total >= 0 else 0
-        else:
-            low = 0 if auto == "VALID" else pads[n]
-            out = full - low - (0 if auto == "VALID" else pads[n + rank])
+    attributes = _attributes(call, len(x) - 2)
+    begin = []
+    outputs = []
+    for n, (extent, taps) in enumerate(zip(x[2:], w[2:], strict=True)):
+        low, out = _output_window(attributes, n, extent, taps)
         if out < 0:
             raise call.error("the padding is larger than the result")
         begin.append(low)
@@ -78,6 +90,32 @@ def _extents(
 def _type(call: OpCall) -> Sequence[Type]:
     channels = call.shape(1)[1] * call.attr("group", 1)
     return [(call.dtype(0), (call.shape(0)[0], channels, *_geometry(call)[1]))]
+
+
+def _output_window(
+    attributes: _Attributes,
+    n: int,
+    extent: int,
+    taps: int,
+) -> tuple[int, int]:
+    """Padding in front and output extent of spatial axis `n`."""
+    stride = attributes.strides[n]
+    reach = (taps - 1) * attributes.dilations[n]
+    full = (extent - 1) * stride + reach + 1 + attributes.output_padding[n]
+    auto = attributes.auto_pad
+    asked = attributes.output_shape
+    rank = len(attributes.strides)
+    if asked or auto in ("SAME_UPPER", "SAME_LOWER"):
+        out = asked[len(asked) - rank + n] if asked else extent * stride
+        total = full - out
+        if not asked and total < 0:
+            return 0, out
+        return (total // 2 if auto == "SAME_UPPER" else total - total // 2), out
+    if auto == "VALID":
+        return 0, full
+    low = attributes.pads[n]
+    high = attributes.pads[n + rank]
+    return low, full - low - high
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +129,53 @@ class _Axis:
     count: int
 
     @property
+    def end(self) -> int:
+        """Behind the last result asked for."""
+        return self.begin + self.count
+
+    @property
     def step(self) -> int:
-        """Only every so manieth result is not zero."""
+        """The distance between results that are not always zero."""
         return math.gcd(self.stride, self.dilation)
 
     @property
     def dense(self) -> _Axis:
         """The same without the results that are always zero."""
         step = self.step
-        kept = range(-(-self.begin // step), (self.begin + self.count - 1) // step + 1)
-        return _Axis(self.stride // step, self.dilation // step, kept.start, len(kept))
+        first = ceil_div(self.begin, step)
+        last = (self.end - 1) // step
+        kept = range(first, last + 1)
+        return _Axis(
+            stride=self.stride // step,
+            dilation=self.dilation // step,
+            begin=first,
+            count=len(kept),
+        )
+
+    @property
+    def first_group(self) -> int:
+        """The group of `stride` results, one per phase, in which the first result lies."""
+        return self.begin // self.stride
+
+    @property
+    def end_group(self) -> int:
+        """The group behind that of the last result."""
+        return ceil_div(self.end, self.stride)
 
 
 def _axes(call: OpCall) -> list[_Axis]:
-    rank = len(call.shape(0)) - 2
-    given = [call.attr(name) or [1] * rank for name in ("strides", "dilations")]
-    return [_Axis(*numbers) for numbers in zip(*given, *_geometry(call), strict=True)]
+    attributes = _attributes(call, len(call.shape(0)) - 2)
+    begin, outputs = _geometry(call)
+    return [
+        _Axis(*numbers)
+        for numbers in zip(
+            attributes.strides,
+            attributes.dilations,
+            begin,
+            outputs,
+            strict=True,
+        )
+    ]
 
 
 def _phased(call: OpCall) -> bool:
@@ -126,34 +195,45 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     bias = call.value(2) if call.has(2) else None
     # Results that no weight reaches are put between the others, and have a bias too.
     full = all(
-        a.step == 1 and a.stride <= k
-        for a, k in zip(axes, call.shape(1)[2:], strict=True)
+        a.step == 1 and a.stride <= taps
+        for a, taps in zip(axes, call.shape(1)[2:], strict=True)
     )
     y = _interleaved(call, f, dense, bias if full else None)
     if axes != dense:
         y = _between_zeros(f, y, axes)
     if bias is None or full:
         return [y]
-    column = f.op("Reshape", bias, f.constant([-1, *[1] * len(axes)], int64))
+    ones = [1] * len(axes)
+    column = f.reshape(bias, -1, *ones)
     return [f.op("Add", y, column)]
 
 
-def _between_zeros(f: Fragment, y: Value, axes: Sequence[_Axis]) -> Value:
+def _between_zeros(
+    f: Fragment,
+    y: Value,
+    axes: Sequence[_Axis],
+) -> Value:
     """Every `step`-th result of each axis, from those that are dense."""
-    lead = list(y.extents[:2])
-    pairs = [n for a in axes for n in (a.dense.count, 1)]
-    apart = f.op("Reshape", y, f.constant([*lead, *pairs], int64))
-    after = [n for a in axes for n in (0, a.step - 1)]
-    apart = f.op(
-        "Pad", apart, f.constant([*[0] * len(after), 0, 0, 0, 0, *after], int64)
-    )
-    full = [a.dense.count * a.step for a in axes]
-    y = f.op("Reshape", apart, f.constant([*lead, *full], int64))
-    front = [a.dense.begin * a.step - a.begin for a in axes]
-    back = [
-        a.count - n - before for a, n, before in zip(axes, full, front, strict=True)
-    ]
-    return f.op("Pad", y, f.constant([0, 0, *front, 0, 0, *back], int64))
+    lead = y.extents[:2]
+    pairs: list[int] = []
+    zeros_behind: list[int] = []
+    extents = []
+    front = []
+    back = []
+    for a in axes:
+        dense = a.dense
+        full = dense.count * a.step
+        before = dense.begin * a.step - a.begin
+        pairs += [dense.count, 1]
+        zeros_behind += [0, a.step - 1]
+        extents.append(full)
+        front.append(before)
+        back.append(a.count - full - before)
+    none = [0] * len(zeros_behind)
+    separate = f.reshape(y, *lead, *pairs)
+    separate = f.op("Pad", separate, f.ints(*none, 0, 0, 0, 0, *zeros_behind))
+    y = f.reshape(separate, *lead, *extents)
+    return f.op("Pad", y, f.ints(0, 0, *front, 0, 0, *back))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,31 +253,32 @@ def _phases(weights: int, axis: _Axis) -> list[_Phases]:
     A weight t is that of the phase t * dilation % stride, as are t + stride, t + 2 * stride, ..:
     the phases come in the order of their first weights.
     """
-    firsts = range(min(weights, axis.stride))
+
+    def taps_and_shift(first: int) -> tuple[int, int]:
+        taps = ceil_div(weights - first, axis.stride)
+        shift = first * axis.dilation // axis.stride
+        return taps, shift
+
     found = []
-    for (taps, shift), alike in groupby(
-        firsts,
-        lambda t: (-(-(weights - t) // axis.stride), t * axis.dilation // axis.stride),
-    ):
-        some = [*alike]
-        found.append(_Phases(some[0], some[-1] + 1, taps, shift))
+    firsts = range(min(weights, axis.stride))
+    for (taps, shift), alike in groupby(firsts, taps_and_shift):
+        start, *others = alike
+        last = others[-1] if others else start
+        found.append(_Phases(start, last + 1, taps, shift))
     return found
 
 
 def _interleaved(
-    call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value | None
+    call: OpCall,
+    f: Fragment,
+    axes: Sequence[_Axis],
+    bias: Value | None,
 ) -> Value:
     """Phases as the channels of Convs, one for each kind of phase, woven."""
-    x, sizes, rank = call.shape(0), call.shape(1)[2:], len(axes)
-    strides = [a.stride for a in axes]
-    first = [a.begin // a.stride for a in axes]
-    counts = [
-        -(-(a.begin + a.count) // a.stride) - q
-        for a, q in zip(axes, first, strict=True)
-    ]
+    sizes = call.shape(1)[2:]
     kinds = [_phases(k, a) for k, a in zip(sizes, axes, strict=True)]
     parts = [_some_phases(call, f, axes, some, bias) for some in product(*kinds)]
-    if math.prod(strides) == 1:
+    if all(a.stride == 1 for a in axes):
         return parts[0]
     for axis, pieces in reversed([*enumerate(kinds, 2)]):
         n = len(pieces)
@@ -205,31 +286,55 @@ def _interleaved(
             rows = [parts[k : k + n] for k in range(0, len(parts), n)]
             parts = [f.op("Concat", *row, axis=axis) for row in rows]
     (y,) = parts
-    y = _in_order(f, y, sizes, axes)
-    order = [
-        0,
-        1,
-        rank + 2,
-        *(2 + a + half for a in range(rank) for half in (rank + 1, 0)),
-    ]
+    return _woven(call, f, _in_order(f, y, sizes, axes), axes)
+
+
+def _woven(
+    call: OpCall,
+    f: Fragment,
+    y: Value,
+    axes: Sequence[_Axis],
+) -> Value:
+    """The results in their places, from (batch, group, phases.., channel, groups of results..)."""
+    rank = len(axes)
+    order = [0, 1, rank + 2]
+    for phase in range(2, 2 + rank):
+        order += [phase + rank + 1, phase]
     woven = f.op("Transpose", y, perm=order)
-    full = [s * n for s, n in zip(strides, counts, strict=True)]
+    starts = []
+    ends = []
+    full = []
+    for a in axes:
+        start = a.begin - a.stride * a.first_group
+        starts.append(start)
+        ends.append(start + a.count)
+        full.append(a.stride * (a.end_group - a.first_group))
+    batch = call.shape(0)[0]
     channels = call.shape(1)[1] * call.attr("group", 1)
-    y = f.op("Reshape", woven, f.constant([x[0], channels, *full], int64))
-    starts = [a.begin - a.stride * q for a, q in zip(axes, first, strict=True)]
-    ends = [p + a.count for p, a in zip(starts, axes, strict=True)]
-    spatial = f.constant(range(2, 2 + rank), int64)
-    return f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), spatial)
+    y = f.reshape(woven, batch, channels, *full)
+    spatial = f.ints(*range(2, 2 + rank))
+    return f.op(
+        "Slice",
+        y,
+        f.ints(*starts),
+        f.ints(*ends),
+        spatial,
+    )
 
 
 def _in_order(
-    f: Fragment, y: Value, sizes: Sequence[int], axes: Sequence[_Axis]
+    f: Fragment,
+    y: Value,
+    sizes: Sequence[int],
+    axes: Sequence[_Axis],
 ) -> Value:
     """All phases, from those that have weights in the order of their first ones."""
     missing = [max(0, a.stride - k) for a, k in zip(axes, sizes, strict=True)]
     if any(missing):
-        behind = [0, 0, *missing, *[0] * (1 + len(axes))]
-        y = f.op("Pad", y, f.constant([*[0] * len(behind), *behind], int64))
+        others = [0] * (1 + len(axes))
+        behind = [0, 0, *missing, *others]
+        before = [0] * len(behind)
+        y = f.op("Pad", y, f.ints(*before, *behind))
     for n, a in enumerate(axes, 2):
         place = [t * a.dilation % a.stride for t in range(a.stride)]
         if place != sorted(place):
@@ -245,22 +350,21 @@ def _some_phases(
     bias: Value | None,
 ) -> Value:
     """(batch, group, phases.., channel, results..) of a Conv; its result where no stride is."""
-    x, group = call.shape(0), call.attr("group", 1)
-    first = [a.begin // a.stride for a in axes]
-    last = [-(-(a.begin + a.count) // a.stride) for a in axes]
-    before = [
-        (t.taps - 1) * a.dilation + t.shift - q
-        for t, a, q in zip(some, axes, first, strict=True)
-    ]
-    after = [q - t.shift - n for t, q, n in zip(some, last, x[2:], strict=True)]
-    channels, widths = call.shape(1)[1] * group, [t.stop - t.start for t in some]
+    x = call.shape(0)
+    group = call.attr("group", 1)
+    before = []
+    after = []
+    for t, a, extent in zip(some, axes, x[2:], strict=True):
+        reach = (t.taps - 1) * a.dilation
+        before.append(reach + t.shift - a.first_group)
+        after.append(a.end_group - t.shift - extent)
+    per_group = call.shape(1)[1]
+    widths = [t.stop - t.start for t in some]
     phases = math.prod(widths)
     if bias is not None and phases > 1:
-        row = f.op("Reshape", bias, f.constant([group, 1, channels // group], int64))
-        each = f.op(
-            "Expand", row, f.constant([group, phases, channels // group], int64)
-        )
-        bias = f.op("Reshape", each, f.constant([channels * phases], int64))
+        row = f.reshape(bias, group, 1, per_group)
+        each = f.op("Expand", row, f.ints(group, phases, per_group))
+        bias = f.reshape(each, group * phases * per_group)
     y = f.op(
         "Conv",
         call.value(0),
@@ -272,45 +376,53 @@ def _some_phases(
     )
     if all(a.stride == 1 for a in axes):
         return y
-    counts = [q - p for p, q in zip(first, last, strict=True)]
-    shape = [x[0], group, *widths, channels // group, *counts]
-    return f.op("Reshape", y, f.constant(shape, int64))
+    counts = [a.end_group - a.first_group for a in axes]
+    return f.reshape(y, x[0], group, *widths, per_group, *counts)
 
 
 def _weights(
-    call: OpCall, f: Fragment, axes: Sequence[_Axis], some: Sequence[_Phases]
+    call: OpCall,
+    f: Fragment,
+    axes: Sequence[_Axis],
+    some: Sequence[_Phases],
 ) -> Value:
     """The weights of the Conv: (group, phases, channel) by (input channel, reversed taps)."""
-    w, group = call.value(1), call.attr("group", 1)
-    shape, rank = w.extents, len(axes)
-    inner = shape[0] // group
-    w = f.op("Reshape", w, f.constant([group, inner, *shape[1:]], int64))
+    w = call.value(1)
+    group = call.attr("group", 1)
+    channels, per_group = w.extents[:2]
+    rank = len(axes)
+    inner = channels // group
+    w = f.reshape(w, group, inner, *w.extents[1:])
     for n, (t, a) in enumerate(zip(some, axes, strict=True)):
-        taps = np.arange(t.taps)[::-1, None] * a.stride + np.arange(t.start, t.stop)
-        w = f.op("Gather", w, f.constant(taps, int64), axis=3 + 2 * n)
-    order = [
-        0,
-        *(4 + 2 * n for n in range(rank)),
-        2,
-        1,
-        *(3 + 2 * n for n in range(rank)),
-    ]
-    w = f.op("Transpose", w, perm=order)
-    rows = shape[1] * group * math.prod(t.stop - t.start for t in some)
-    return f.op("Reshape", w, f.constant([rows, inner, *(t.taps for t in some)], int64))
+        reversed_taps = np.arange(t.taps)[::-1, None]
+        taps = reversed_taps * a.stride + np.arange(t.start, t.stop)
+        w = f.op(
+            "Gather",
+            w,
+            f.constant(taps, int64),
+            axis=3 + 2 * n,
+        )
+    tap_axes = range(3, 3 + 2 * rank, 2)
+    phase_axes = range(4, 4 + 2 * rank, 2)
+    w = f.op("Transpose", w, perm=[0, *phase_axes, 2, 1, *tap_axes])
+    phases = math.prod(t.stop - t.start for t in some)
+    rows = per_group * group * phases
+    return f.reshape(w, rows, inner, *(t.taps for t in some))
 
 
 def _direct(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     """Each output element gathers the window positions whose stride reaches it."""
     if _phased(call):
         return None
-    x, w, out = inputs[0], inputs[1], outputs[0]
+    x, w = inputs[:2]
+    out = outputs[0]
     rank = len(x.shape) - 2
-    group = call.attr("group", 1)
-    strides = call.attr("strides") or [1] * rank
-    dilations = call.attr("dilations") or [1] * rank
+    attributes = _attributes(call, rank)
+    group = attributes.group
     begin, _ = _geometry(call)
     per_group = w.shape[1]
     channels = x.shape[1] // group
@@ -318,22 +430,28 @@ def _direct(
 
     def value(*i: Any) -> Expr:
         n, m, *rest = i
-        o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
+        o = rest[:rank]
+        c = rest[rank]
+        k = rest[rank + 1 :]
         inside: Expr | None = None
         place: list[Expr] = []
         for a in range(rank):
-            at = o[a] + begin[a] - k[a] * dilations[a]
-            tests = [Le(const(0), at), Lt(at, const(x.shape[a + 2] * strides[a]))]
-            if strides[a] > 1:
-                tests.append((at % strides[a]).eq(0))
-                at = at // strides[a]
+            stride = attributes.strides[a]
+            at = o[a] + begin[a] - k[a] * attributes.dilations[a]
+            tests = [Le(const(0), at), Lt(at, const(x.shape[a + 2] * stride))]
+            if stride > 1:
+                tests.append((at % stride).eq(0))
+                at = at // stride
             for t in tests:
                 inside = t if inside is None else inside & t
             place.append(at)
         channel = c if group == 1 else (m // per_group) * channels + c
+        read = x[(n, channel, *place)]
         weight = w[(channel, m if group == 1 else m % per_group, *k)]
-        term = cast(x[(n, channel, *place)], accumulator) * cast(weight, accumulator)
-        return term if inside is None else Select(inside, term, const(0, accumulator))
+        term = cast(read, accumulator) * cast(weight, accumulator)
+        if inside is None:
+            return term
+        return Select(inside, term, const(0, accumulator))
 
     over = (channels, *w.shape[2:])
     if not call.has(2):

@@ -42,14 +42,25 @@ def _to_space_type(call: OpCall) -> Sequence[Type]:
 
 
 def _to_space(
-    call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+    call: OpCall,
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
 ) -> Program:
-    b, x = _block(call, len(inputs[0].shape)), inputs[0]
+    b = _block(call, len(inputs[0].shape))
+    x = inputs[0]
     depth = outputs[0].shape[1]
 
-    def value(n: Any, c: Any, h: Any, w: Any) -> Any:
+    def value(
+        n: Any,
+        c: Any,
+        h: Any,
+        w: Any,
+    ) -> Any:
         place = h % b * b + w % b
-        channel = place * depth + c if _rows_first(call) else c * (b * b) + place
+        if _rows_first(call):
+            channel = place * depth + c
+        else:
+            channel = c * (b * b) + place
         return x[n, channel, h // b, w // b]
 
     return [map_(call.name, outputs[0], value)]
@@ -58,11 +69,14 @@ def _to_space(
 def _to_space_reference(call: OpCall, x: Array) -> list[Array]:
     b = _block(call, x.ndim)
     n, c, h, w = x.shape
+    depth = c // (b * b)
     if _rows_first(call):
-        parts = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+        blocks = x.reshape(n, b, b, depth, h, w)
+        parts = blocks.transpose(0, 3, 4, 1, 5, 2)
     else:
-        parts = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return [parts.reshape(n, c // (b * b), h * b, w * b)]
+        blocks = x.reshape(n, depth, b, b, h, w)
+        parts = blocks.transpose(0, 1, 4, 2, 5, 3)
+    return [parts.reshape(n, depth, h * b, w * b)]
 
 
 register(
@@ -86,12 +100,20 @@ def _to_depth_type(call: OpCall) -> Sequence[Type]:
 
 
 def _to_depth(
-    call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+    call: OpCall,
+    inputs: Sequence[Buffer],
+    outputs: Sequence[Buffer],
 ) -> Program:
-    b, x = _block(call, len(inputs[0].shape)), inputs[0]
+    b = _block(call, len(inputs[0].shape))
+    x = inputs[0]
     depth = x.shape[1]
 
-    def value(n: Any, c: Any, h: Any, w: Any) -> Any:
+    def value(
+        n: Any,
+        c: Any,
+        h: Any,
+        w: Any,
+    ) -> Any:
         rows_first = _rows_first(call)
         place = c // depth if rows_first else c % (b * b)
         channel = c % depth if rows_first else c // (b * b)
@@ -103,9 +125,15 @@ def _to_depth(
 def _to_depth_reference(call: OpCall, x: Array) -> list[Array]:
     b = _block(call, x.ndim)
     n, c, h, w = x.shape
-    order = (0, 3, 5, 1, 2, 4) if _rows_first(call) else (0, 1, 3, 5, 2, 4)
-    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
-    return [np.ascontiguousarray(parts).reshape(n, c * b * b, h // b, w // b)]
+    if _rows_first(call):
+        order = (0, 3, 5, 1, 2, 4)
+    else:
+        order = (0, 1, 3, 5, 2, 4)
+    rows = h // b
+    columns = w // b
+    blocks = x.reshape(n, c, rows, b, columns, b)
+    parts = np.ascontiguousarray(blocks.transpose(order))
+    return [parts.reshape(n, c * b * b, rows, columns)]
 
 
 register(

@@ -51,13 +51,21 @@ def filled(f: Fragment, like: Value, number: float) -> Value:
     return spread(f, f.constant(number, like.dtype), like)
 
 
-def reshaped(f: Fragment, v: Value, sizes: Sequence[int]) -> Value:
+def reshaped(
+    f: Fragment,
+    v: Value,
+    sizes: Sequence[int],
+) -> Value:
     """`v` with another shape."""
     return f.op("Reshape", v, shape(f, sizes))
 
 
 def as_input(
-    f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value
+    f: Fragment,
+    _: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
 ) -> Sequence[Value]:
     """The rule of what gives its first input another shape."""
     return [reshaped(f, g, extents(x[0]))]
@@ -65,7 +73,9 @@ def as_input(
 
 def scaled(f: Fragment, v: Value, factor: float) -> Value:
     """`v` times a number."""
-    return v if factor == 1 else f.op("Mul", v, f.constant(factor, v.dtype))
+    if factor == 1:
+        return v
+    return f.op("Mul", v, f.constant(factor, v.dtype))
 
 
 def turned(f: Fragment, v: Value) -> Value:
@@ -76,7 +86,8 @@ def turned(f: Fragment, v: Value) -> Value:
 
 def summed_to(f: Fragment, flow: Value, like: Value) -> Value:
     """`flow` summed over the axes along which `like` was broadcast."""
-    have, want = extents(flow), extents(like)
+    have = extents(flow)
+    want = extents(like)
     if have == want:
         return flow
     padded = (1,) * (len(have) - len(want)) + want

@@ -38,19 +38,21 @@ class _Elimination:
 
     def choose(self, k: Expr) -> Stmt:
         """The row from `k` on with the largest entry in column `k`."""
-        m, pivot = self.matrix, self.pivot[0]
+        m = self.matrix
+        pivot = self.pivot[0]
 
         def compare(r: Expr) -> Stmt:
-            larger = (r > k) & (call("abs", m[r, k]) > call("abs", m[pivot, k]))
+            size = call("abs", m[r, k])
+            larger = (r > k) & (size > call("abs", m[pivot, k]))
             return Store(self.pivot, self.zero, Select(larger, r, pivot))
 
-        return block(
-            Store(self.pivot, self.zero, k), self.nests.loop(self.size, compare)
-        )
+        first = Store(self.pivot, self.zero, k)
+        return block(first, self.nests.loop(self.size, compare))
 
     def exchange(self, k: Expr) -> Stmt:
         """Swap row `k` with the chosen one; the sign of the product changes with it."""
-        m, pivot = self.matrix, self.pivot[0]
+        m = self.matrix
+        pivot = self.pivot[0]
 
         def entry(c: Expr) -> Stmt:
             return block(
@@ -60,36 +62,54 @@ class _Elimination:
             )
 
         turn = Store(self.product, self.zero, -self.product[0])
-        return If(pivot.ne(k), block(self.nests.loop(self.size, entry), turn), None)
+        swap = self.nests.loop(self.size, entry)
+        return If(pivot.ne(k), block(swap, turn), None)
 
     def eliminate(self, k: Expr) -> Stmt:
         """Clear column `k` below the pivot."""
         m = self.matrix
+        pivot = m[k, k]
 
         def row(r: Expr) -> Stmt:
-            factor = Store(self.held, self.zero, m[r, k] / m[k, k])
-            clear = self.nests.loop(
-                self.size,
-                lambda c: Store(m, (r, c), m[r, c] - self.held[0] * m[k, c]),
-                "vector",
-            )
-            return If((r > k) & m[k, k].ne(0), block(factor, clear), None)
+            def clear(c: Expr) -> Stmt:
+                return Store(
+                    m,
+                    (r, c),
+                    m[r, c] - self.held[0] * m[k, c],
+                )
 
-        times = Store(self.product, self.zero, self.product[0] * m[k, k])
+            factor = Store(self.held, self.zero, m[r, k] / pivot)
+            clear_row = self.nests.loop(self.size, clear, "vector")
+            below = (r > k) & pivot.ne(0)
+            return If(below, block(factor, clear_row), None)
+
+        times = Store(self.product, self.zero, self.product[0] * pivot)
         return block(self.nests.loop(self.size, row), times)
 
 
-def _det(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
-    x, out, nests = inputs[0], outputs[0], Nests()
+def _det(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
+    x = inputs[0]
+    out = outputs[0]
+    nests = Nests()
     e = _Elimination(nests, x)
+    work = e.matrix.dtype
+
+    def step(k: Expr) -> Stmt:
+        return block(e.choose(k), e.exchange(k), e.eliminate(k))
 
     def one(*i: Expr) -> Stmt:
-        fill = nests.copy(e.matrix, lambda r, c: cast(x[(*i, r, c)], e.matrix.dtype))
-        start = Store(e.product, e.zero, const(1, e.product.dtype))
-        steps = nests.loop(
-            e.size, lambda k: block(e.choose(k), e.exchange(k), e.eliminate(k))
-        )
-        body = block(fill, start, steps, Store(out, i, cast(e.product[0], out.dtype)))
+        def entry(r: Expr, c: Expr) -> Expr:
+            return cast(x[(*i, r, c)], work)
+
+        fill = nests.copy(e.matrix, entry)
+        start = Store(e.product, e.zero, const(1, work))
+        steps = nests.loop(e.size, step)
+        result = Store(out, i, cast(e.product[0], out.dtype))
+        body = block(fill, start, steps, result)
         for b in (e.matrix, e.product, e.pivot, e.held):
             body = Alloc(b, body)
         return body
@@ -99,7 +119,8 @@ def _det(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
 
 def _det_arrays(op: OpCall, x: Array) -> list[Array]:
-    return [np.asarray(np.linalg.det(widened(x))).astype(x.dtype)]
+    found = np.asarray(np.linalg.det(widened(x)))
+    return [found.astype(x.dtype)]
 
 
 register(

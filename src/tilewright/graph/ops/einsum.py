@@ -11,8 +11,8 @@ import numpy as np
 
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, Expr, const
-from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
+from tilewright.expr.nodes import Buffer, Expr
+from tilewright.graph.ops.broadcasting import element, wide, wide_dtype, widened
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import CHANGES_AXES
 
@@ -41,20 +41,19 @@ def parse(call: OpCall) -> Equation:
             f"equation {text!r} has {len(terms)} operands, given are {call.arity}"
         )
     shapes = [call.shape(n) for n in range(call.arity)]
-    operands = [_letters(call, t, len(s)) for t, s in zip(terms, shapes, strict=True)]
-    dots = "".join(
-        sorted({c for t in operands for c in t if c.isdigit()}, reverse=True)
-    )
+    pairs = zip(terms, shapes, strict=True)
+    operands = [_letters(call, term, len(shape)) for term, shape in pairs]
+    letters = "".join(operands)
+    axes_of_dots = {c for c in letters if c.isdigit()}
+    dots = "".join(sorted(axes_of_dots, reverse=True))
     if arrow:
         result = right.replace("...", dots)
     else:
-        counts = "".join(operands)
-        result = dots + "".join(
-            sorted(c for c in set(counts) - set(dots) if counts.count(c) == 1)
-        )
+        once = [c for c in set(letters) - axes_of_dots if letters.count(c) == 1]
+        result = dots + "".join(sorted(once))
     extents: dict[str, int] = {}
-    for letters, shape in zip(operands, shapes, strict=True):
-        for c, n in zip(letters, shape, strict=True):
+    for operand, shape in zip(operands, shapes, strict=True):
+        for c, n in zip(operand, shape, strict=True):
             known = extents.setdefault(c, n)
             if known == 1:
                 extents[c] = n
@@ -77,22 +76,31 @@ def _letters(call: OpCall, term: str, rank: int) -> str:
     return term.replace("...", "".join(str(n) for n in reversed(range(count))))
 
 
-def _compute(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _compute(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     equation = parse(call)
     out = outputs[0]
     dtype = wide_dtype(out.dtype)
     found = []
-    current, letters = inputs[0], equation.operands[0]
+    current = inputs[0]
+    letters = equation.operands[0]
     rest = list(zip(inputs[1:], equation.operands[1:], strict=True))
     for n, (right, right_letters) in enumerate(rest):
         later = set(equation.result).union(*(t for _, t in rest[n + 1 :]))
         both = "".join(dict.fromkeys(letters + right_letters))
         last = n == len(rest) - 1
-        kept = equation.result if last else "".join(c for c in both if c in later)
+        if last:
+            kept = equation.result
+        else:
+            kept = "".join(c for c in both if c in later)
         target = out if last else _buffer(f"{call.name}_{n}", kept, equation, dtype)
         pair = [(current, letters), (right, right_letters)]
         found.append(_contract(f"{call.name}_{n}", target, kept, pair, equation))
-        current, letters = target, kept
+        current = target
+        letters = kept
     if not rest:
         found.append(
             _contract(call.name, out, equation.result, [(current, letters)], equation)
@@ -100,7 +108,12 @@ def _compute(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computatio
     return found
 
 
-def _buffer(name: str, letters: str, equation: Equation, dtype: Any) -> Buffer:
+def _buffer(
+    name: str,
+    letters: str,
+    equation: Equation,
+    dtype: Any,
+) -> Buffer:
     return Buffer(name, tuple(equation.extents[c] for c in letters), dtype)
 
 
@@ -117,10 +130,10 @@ def _contract(
 
     def value(*i: Any) -> Expr:
         place = dict(zip([*kept, *summed], i, strict=True))
-        factors = [
-            wide(x[tuple(const(0) if n == 1 else place[c] for c, n in zip(t, x.shape))])
-            for x, t in operands
-        ]
+        factors = []
+        for x, axes in operands:
+            index = tuple(place[c] for c in axes)
+            factors.append(wide(element(x, index)))
         return math.prod(factors[1:], start=factors[0])
 
     if not summed:

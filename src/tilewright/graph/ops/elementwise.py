@@ -56,9 +56,12 @@ def unary(
         return [(result or op.dtype(0), op.shape(0))]
 
     def compute(
-        op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+        op: OpCall,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
     ) -> list[Computation]:
-        x, out = inputs[0], outputs[0]
+        x = inputs[0]
+        out = outputs[0]
         return [map_(op.name, out, lambda *i: cast(scalar(op, wide(x[i])), out.dtype))]
 
     def reference(op: OpCall, x: Any) -> list[Any] | None:
@@ -107,7 +110,9 @@ def _softplus(x: Expr) -> Expr:
 
 def _sign(x: Expr) -> Expr:
     zero = const(0, x.dtype)
-    negative = Select(x < zero, const(-1, x.dtype), x) if x.dtype.is_signed else x
+    negative = x
+    if x.dtype.is_signed:
+        negative = Select(x < zero, const(-1, x.dtype), x)
     return Select(x > zero, const(1, x.dtype), negative)
 
 
@@ -130,8 +135,16 @@ def _gelu_arrays(op: OpCall, x: Array) -> Any:
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 
 
-def _hard_sigmoid(op: OpCall, x: Expr, alpha: float, beta: float) -> Expr:
-    return Max(const(0, x.dtype), Min(const(1, x.dtype), x * alpha + beta))
+def _hard_sigmoid(
+    op: OpCall,
+    x: Expr,
+    alpha: float,
+    beta: float,
+) -> Expr:
+    return Max(
+        const(0, x.dtype),
+        Min(const(1, x.dtype), x * alpha + beta),
+    )
 
 
 def _elu(op: OpCall, x: Expr) -> Expr:
@@ -139,25 +152,33 @@ def _elu(op: OpCall, x: Expr) -> Expr:
 
 
 def _selu(op: OpCall, x: Expr) -> Expr:
-    alpha, gamma = op.attr("alpha", SELU_ALPHA), op.attr("gamma", SELU_GAMMA)
+    alpha = op.attr("alpha", SELU_ALPHA)
+    gamma = op.attr("gamma", SELU_GAMMA)
     return _expm1_below(x, const(alpha, x.dtype)) * const(gamma, x.dtype)
 
 
 def _celu(op: OpCall, x: Expr) -> Expr:
-    alpha, zero = op.attr("alpha", 1.0), const(0, x.dtype)
+    alpha = op.attr("alpha", 1.0)
+    zero = const(0, x.dtype)
     return Max(zero, x) + Min(zero, alpha * call("expm1", x / alpha))
 
 
 def _shrink(op: OpCall, x: Expr) -> Expr:
     """Integers in float64, so that fractions are what they are; the result is cut off and wraps."""
-    bias, lambd = op.attr("bias", 0.0), op.attr("lambd", 0.5)
+    bias = op.attr("bias", 0.0)
+    lambd = op.attr("lambd", 0.5)
     if x.dtype.is_int:
-        real, none = cast(x, float64), const(0.0, float64)
+        real = cast(x, float64)
+        none = const(0.0, float64)
         bent = Select(
             real < -lambd, real + bias, Select(real > lambd, real - bias, none)
         )
         return cast(cast(bent, int64), x.dtype)
-    return Select(x < -lambd, x + bias, Select(x > lambd, x - bias, const(0, x.dtype)))
+    return Select(
+        x < -lambd,
+        x + bias,
+        Select(x > lambd, x - bias, const(0, x.dtype)),
+    )
 
 
 def _isinf(op: OpCall, x: Expr) -> Expr:
@@ -175,13 +196,21 @@ def _isinf_arrays(op: OpCall, x: Array) -> Any:
 
 
 def _relu_gradient(
-    f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value
+    f: Fragment,
+    _: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
 ) -> Sequence[Value]:
     zero = f.constant(0, y.dtype)
     return [f.op("Where", f.op("Greater", y, zero), g, zero)]
 
 
-def _sigmoid_gradient(o: Callable[..., Value], y: Value, g: Value) -> Sequence[Value]:
+def _sigmoid_gradient(
+    o: Callable[..., Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value]:
     """g * y * (1 - y)"""
     flow = o("Mul", g, y)
     return [o("Sub", flow, o("Mul", flow, y))]
@@ -203,7 +232,12 @@ _SMOOTH: tuple[tuple[str, str, Any, Formula], ...] = (
     ("Sigmoid", "sigmoid", sigmoid, lambda o, x, y, g: _sigmoid_gradient(o, y, g)),
 )
 for _name, _scalar, _arrays, _formula in _SMOOTH:
-    unary(_name, _function(_scalar), _ufunc(_arrays), gradient=by(_formula))
+    unary(
+        _name,
+        _function(_scalar),
+        _ufunc(_arrays),
+        gradient=by(_formula),
+    )
 
 _SIMPLE = (
     ("Tan", "tan", np.tan),
@@ -255,10 +289,20 @@ unary(
     lambda _, x: 1 / x,
     gradient=by(lambda o, x, y, g: [o("Neg", o("Mul", g, o("Mul", y, y)))]),
 )
-unary("Sign", lambda _, x: _sign(x), _ufunc(np.sign), traits=IDEMPOTENT)
+unary(
+    "Sign",
+    lambda _, x: _sign(x),
+    _ufunc(np.sign),
+    traits=IDEMPOTENT,
+)
 unary("Not", lambda _, x: ~x, _ufunc(np.logical_not))
 unary("BitwiseNot", lambda _, x: ~x, _ufunc(np.bitwise_not))
-unary("IsNaN", _function("isnan"), _ufunc(np.isnan), result=dtypes.bool_)
+unary(
+    "IsNaN",
+    _function("isnan"),
+    _ufunc(np.isnan),
+    result=dtypes.bool_,
+)
 unary("IsInf", _isinf, _isinf_arrays, result=dtypes.bool_)
 unary(
     "Relu",

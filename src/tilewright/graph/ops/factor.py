@@ -27,7 +27,9 @@ class _Steps:
     """The Computations of an operator on matrices, all over the same batch dimensions."""
 
     def __init__(self, op: OpCall, x: Buffer) -> None:
-        self.prefix, self.batch, self.dtype = op.name, x.shape[:-2], x.dtype
+        self.prefix = op.name
+        self.batch = x.shape[:-2]
+        self.dtype = x.dtype
         self.made: list[Computation] = []
 
     def buffer(self, name: str, *shape: int) -> Buffer:
@@ -48,7 +50,8 @@ class _Steps:
             for n, e in enumerate((*self.batch, *extents))
         )
         point = tuple(d.var for d in dims)
-        b, rest = point[:batch], point[batch:]
+        b = point[:batch]
+        rest = point[batch:]
         outputs = tuple(
             Output(
                 tensor,
@@ -69,52 +72,97 @@ class _Steps:
     ) -> Buffer:
         """The part of `left` from `first` on, less a product: what is left after step k."""
         rest = self.buffer(f"rest{k}", *extents)
+        first_row, first_col = first
 
         def value(b: Batch, row: Expr, col: Expr) -> Expr:
-            return left[(*b, row + first[0], col + first[1])] - product(b, row, col)
+            entry = left[(*b, row + first_row, col + first_col)]
+            return entry - product(b, row, col)
 
         self.add(f"update{k}", extents, value, (rest, lambda row, col: (row, col)))
         return rest
 
 
-def _cholesky(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    steps, left, n = _Steps(op, inputs[0]), inputs[0], inputs[0].shape[-1]
+def _cholesky(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    steps = _Steps(op, inputs[0])
+    left = inputs[0]
+    n = inputs[0].shape[-1]
     for k in range(n):
         left = _cholesky_step(steps, k, n, left, outputs[0])
     return steps.made
 
 
-def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
+def _cholesky_step(
+    steps: _Steps,
+    k: int,
+    n: int,
+    left: Buffer,
+    out: Buffer,
+) -> Buffer:
     """Column k of the factor, with zeros above its diagonal, and what is left then."""
     column = steps.buffer(f"column{k}", n)
 
     def entry(b: Batch, row: Expr) -> Expr:
-        found = left[(*b, row - k, 0)] / call("sqrt", left[(*b, 0, 0)])
+        pivot = call("sqrt", left[(*b, 0, 0)])
+        found = left[(*b, row - k, 0)] / pivot
         return Select(row >= k, found, const(0, left.dtype))
 
     def product(b: Batch, row: Expr, col: Expr) -> Expr:
-        return column[(*b, row + k + 1)] * column[(*b, col + k + 1)]
+        down = column[(*b, row + k + 1)]
+        across = column[(*b, col + k + 1)]
+        return down * across
 
-    places = (column, lambda row: (row,)), (out, lambda row: (row, k))
+    places = (
+        (column, lambda row: (row,)),
+        (out, lambda row: (row, k)),
+    )
     steps.add(f"pivot{k}", (n,), entry, *places)
     size = n - k - 1
-    return steps.update(k, left, (1, 1), (size, size), product) if size else left
+    if size:
+        return steps.update(
+            k,
+            left,
+            (1, 1),
+            (size, size),
+            product,
+        )
+    return left
 
 
-def _lu(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    steps, left, n = _Steps(op, inputs[0]), inputs[0], inputs[0].shape[-1]
+def _lu(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    steps = _Steps(op, inputs[0])
+    left = inputs[0]
+    n = inputs[0].shape[-1]
     for k in range(n):
         left = _lu_step(steps, k, n, left, outputs[0])
     return steps.made
 
 
-def _lu_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
+def _lu_step(
+    steps: _Steps,
+    k: int,
+    n: int,
+    left: Buffer,
+    out: Buffer,
+) -> Buffer:
     """Row k of the upper factor, column k of the lower one, and what is left then."""
 
     def upper(b: Batch, col: Expr) -> Expr:
         return left[(*b, 0, col)]
 
-    steps.add(f"row{k}", (n - k,), upper, (out, lambda col: (k, col + k)))
+    steps.add(
+        f"row{k}",
+        (n - k,),
+        upper,
+        (out, lambda col: (k, col + k)),
+    )
     size = n - k - 1
     if not size:
         return left
@@ -131,10 +179,15 @@ def _lu_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer
     return steps.update(k, left, (1, 1), (size, size), product)
 
 
-def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _triangular(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     (a, left), (out,) = inputs, outputs
     upper, transposed, unit = _flags(op)
-    steps, n = _Steps(op, a), a.shape[-1]
+    steps = _Steps(op, a)
+    n = a.shape[-1]
 
     def entry(b: Batch, i: Any, j: Any) -> Expr:
         return a[(*b, j, i) if transposed else (*b, i, j)]
@@ -176,9 +229,15 @@ def _triangular_step(
         (row, lambda col: (col,)),
         (out, lambda col: (k, col)),
     )
-    return (
-        steps.update(k, left, (first, 0), (size - 1, m), product) if size > 1 else left
-    )
+    if size > 1:
+        return steps.update(
+            k,
+            left,
+            (first, 0),
+            (size - 1, m),
+            product,
+        )
+    return left
 
 
 def _square(op: OpCall) -> None:
@@ -199,7 +258,8 @@ def _factor_type(op: OpCall) -> Sequence[Type]:
 def _triangular_type(op: OpCall) -> Sequence[Type]:
     _square(op)
     _flags(op)
-    a, b = op.shape(0), op.shape(1)
+    a = op.shape(0)
+    b = op.shape(1)
     if len(b) != len(a) or b[:-1] != a[:-1]:
         expected = ", ".join(map(str, a[:-1]))
         raise op.error(
@@ -240,9 +300,16 @@ def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
     return [found]
 
 
-def _triangular_arrays(op: OpCall, a: Array, b: Array) -> list[Array]:
+def _triangular_arrays(
+    op: OpCall,
+    a: Array,
+    b: Array,
+) -> list[Array]:
     upper, transposed, unit = _flags(op)
-    kept = np.triu(a, int(unit)) if upper else np.tril(a, -int(unit))
+    if upper:
+        kept = np.triu(a, int(unit))
+    else:
+        kept = np.tril(a, -int(unit))
     if unit:
         kept = kept + np.eye(a.shape[-1], dtype=a.dtype)
     if transposed:

@@ -15,25 +15,45 @@ Buffers = Sequence[Buffer]
 DOMAIN = "ai.onnx.ml"
 
 
-def _binarizer(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
+def _binarizer(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
     limit = const(op.attr("threshold", 0.0), x.dtype)
-    one, zero = const(1, out.dtype), const(0, out.dtype)
+    one = const(1, out.dtype)
+    zero = const(0, out.dtype)
     return [map_(op.name, out, lambda *i: Select(x[i] > limit, one, zero))]
 
 
-register(OpDef("Binarizer", same_type, domain=DOMAIN, compute=_binarizer))
+register(
+    OpDef(
+        "Binarizer",
+        same_type,
+        domain=DOMAIN,
+        compute=_binarizer,
+    )
+)
 
 
 def _extracted(op: OpCall) -> Sequence[Type]:
     x = op.shape(0)
     if not x:
         raise op.error("its data has no axis")
-    lead = x[:-1] if len(x) > 1 else (1,)
+    if len(x) > 1:
+        lead = x[:-1]
+    else:
+        lead = (1,)
     return [(op.dtype(0), (*lead, op.size(1)))]
 
 
-def _extract(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _extract(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     """Columns of the last axis; the positions as one row, whatever their shape."""
     x, places = inputs
 
@@ -47,4 +67,11 @@ def _extract(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]
     return [map_(op.name, outputs[0], at)]
 
 
-register(OpDef("ArrayFeatureExtractor", _extracted, domain=DOMAIN, compute=_extract))
+register(
+    OpDef(
+        "ArrayFeatureExtractor",
+        _extracted,
+        domain=DOMAIN,
+        compute=_extract,
+    )
+)

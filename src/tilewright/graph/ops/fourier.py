@@ -32,7 +32,10 @@ def _axis(op: OpCall) -> int:
 def _lengths(op: OpCall) -> tuple[int, int]:
     """The length of the transform, and the number of results along the axis."""
     given = op.ints(1)
-    n = op.shape(0)[_axis(op)] if given is None else given[0]
+    if given is None:
+        n = op.shape(0)[_axis(op)]
+    else:
+        n = given[0]
     onesided = bool(op.attr("onesided", 0))
     if n < 1:
         raise op.error(f"dft_length is {n}")
@@ -42,7 +45,8 @@ def _lengths(op: OpCall) -> tuple[int, int]:
 
 
 def _dft_type(op: OpCall) -> Sequence[Type]:
-    shape, axis = list(op.shape(0)), _axis(op)
+    shape = list(op.shape(0))
+    axis = _axis(op)
     if axis == len(shape) - 1 or shape[-1] not in (1, 2):
         raise op.error(f"{shape} does not end in an axis of 1 or 2 parts")
     length, count = _lengths(op)
@@ -51,7 +55,11 @@ def _dft_type(op: OpCall) -> Sequence[Type]:
 
 
 def transform(
-    extent: int, parts: int, length: int, onesided: bool = False, inverse: bool = False
+    extent: int,
+    parts: int,
+    length: int,
+    onesided: bool = False,
+    inverse: bool = False,
 ) -> Array:
     """float64[extent * parts, results * (1 or 2)]: the transform of a row of parts, as a matrix."""
     units = np.eye(extent * parts).reshape(-1, extent, parts)
@@ -66,41 +74,46 @@ def transform(
 
 
 def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
-    if op.attr("inverse", 0) and not op.attr("onesided", 0):
+    onesided = bool(op.attr("onesided", 0))
+    inverse = bool(op.attr("inverse", 0))
+    if inverse and not onesided:
         return None  # ONNX's tests hold zeros of it to the rounding errors of their own transform
-    axis, rank = _axis(op), op.rank(0)
+    axis = _axis(op)
+    rank = op.rank(0)
     length, _ = _lengths(op)
-    extent, parts = op.shape(0)[axis], op.shape(0)[-1]
+    extent = op.shape(0)[axis]
+    parts = op.shape(0)[-1]
     if extent * parts * length * 2 > MATRIX_ELEMENTS or op.size(0) == 0:
         return None
-    matrix = transform(
-        extent, parts, length, bool(op.attr("onesided", 0)), bool(op.attr("inverse", 0))
-    )
+    matrix = transform(extent, parts, length, onesided, inverse)
     last = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
-    moved = g.op(
-        "Transpose", _cast(op.value(0), wide_dtype(op.dtype(0)).name, g), perm=last
-    )
-    real = bool(op.attr("onesided", 0)) and bool(op.attr("inverse", 0))
-    found = _product(moved, matrix, g, 1 if real else 2)
     back = [last.index(a) for a in range(rank)]
-    return [_cast(g.op("Transpose", found, perm=back), op.dtype(0).name, g)]
+    x = _cast(op.value(0), wide_dtype(op.dtype(0)).name, g)
+    x = g.op("Transpose", x, perm=last)
+    found = _product(x, matrix, g, parts=1 if inverse else 2)
+    found = g.op("Transpose", found, perm=back)
+    return [_cast(found, op.dtype(0).name, g)]
 
 
 def _cast(v: Value, dtype: str, g: Fragment) -> Value:
     same = v.dtype is not None and v.dtype.name == dtype
-    return v if same else g.op("Cast", v, to=number_of(dtype))
+    if same:
+        return v
+    return g.op("Cast", v, to=number_of(dtype))
 
 
-def _product(x: Value, matrix: Array, g: Fragment, parts: int) -> Value:
+def _product(
+    x: Value,
+    matrix: Array,
+    g: Fragment,
+    parts: int,
+) -> Value:
     """The two last axes of `x`, as one, times the matrix; the result in `parts` again."""
     lead = x.extents[:-2]
-
-    def shape(*dims: int) -> Value:
-        return g.constant(np.array(dims, np.int64))
-
-    flat = g.op("Reshape", x, shape(*lead, matrix.shape[0]))
+    terms, results = matrix.shape
+    flat = g.reshape(x, *lead, terms)
     found = g.op("MatMul", flat, g.constant(matrix, x.dtype))
-    return g.op("Reshape", found, shape(*lead, matrix.shape[1] // parts, parts))
+    return g.reshape(found, *lead, results // parts, parts)
 
 
 for _since, _until in ((17, 19), (20, None)):
@@ -118,9 +131,9 @@ for _since, _until in ((17, 19), (20, None)):
 
 def _frames(op: OpCall) -> tuple[int, int, int]:
     """Step, length and number of the frames."""
-    step = int(op.need(1).reshape(-1)[0])
+    step = op.int_scalar(1)
     if op.has(3):
-        length = int(op.need(3).reshape(-1)[0])
+        length = op.int_scalar(3)
     elif op.has(2):
         length = op.shape(2)[0]
     else:
@@ -134,7 +147,10 @@ def _frames(op: OpCall) -> tuple[int, int, int]:
 
 def _stft_type(op: OpCall) -> Sequence[Type]:
     _, length, count = _frames(op)
-    bins = length // 2 + 1 if op.attr("onesided", 1) else length
+    if op.attr("onesided", 1):
+        bins = length // 2 + 1
+    else:
+        bins = length
     return [(op.dtype(0), (op.shape(0)[0], count, bins, 2))]
 
 
@@ -144,17 +160,26 @@ def _stft(op: OpCall, g: Fragment) -> list[Value] | None:
     parts = shape[2] if len(shape) > 2 else 1
     if length * length * parts * 2 > MATRIX_ELEMENTS:
         return None
-    x = _cast(op.value(0), wide_dtype(op.dtype(0)).name, g)
-    x = g.op("Reshape", x, g.constant(np.array([*shape[:2], parts], np.int64)))
+    work = wide_dtype(op.dtype(0)).name
+    x = _cast(op.value(0), work, g)
+    x = g.reshape(x, *shape[:2], parts)
     places = step * np.arange(count)[:, None] + np.arange(length)
     frames = g.op("Gather", x, g.constant(places), axis=1)
     if op.has(2):
-        window = _cast(op.value(2), wide_dtype(op.dtype(0)).name, g)
-        frames = g.op(
-            "Mul", frames, g.op("Unsqueeze", window, g.constant(np.array([1])))
-        )
+        window = _cast(op.value(2), work, g)
+        column = g.op("Unsqueeze", window, g.ints(1))
+        frames = g.op("Mul", frames, column)
     matrix = transform(length, parts, length, bool(op.attr("onesided", 1)))
-    return [_cast(_product(frames, matrix, g, 2), op.dtype(0).name, g)]
+    found = _product(frames, matrix, g, parts=2)
+    return [_cast(found, op.dtype(0).name, g)]
 
 
-register(OpDef("STFT", _stft_type, since=17, decompose=_stft, by_value=(1, 3)))
+register(
+    OpDef(
+        "STFT",
+        _stft_type,
+        since=17,
+        decompose=_stft,
+        by_value=(1, 3),
+    )
+)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Operation, Value, constant
 from tilewright.graph.ops.registry import Array, OpCall, definition_of
+
+
+class AnyOperator(Protocol):
+    """What names an operator: an operation does, and an operator in a rule."""
+
+    @property
+    def op_type(self) -> str: ...
+
+    @property
+    def domain(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
 
 
 class Fragment:
@@ -36,11 +50,40 @@ class Fragment:
         self.constants[value] = a
         return value
 
+    def ints(self, *numbers: int) -> Value:
+        """A constant int64 vector: a shape, axes or places."""
+        return self.constant(numbers, int64)
+
+    def reshape(self, x: Value, *shape: int) -> Value:
+        """`x` in another shape, by the rules of Reshape."""
+        return self.op("Reshape", x, self.ints(*shape))
+
     def op(
-        self, op_type: str, *inputs: Value | None, version: int = 21, **attributes: Any
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        version: int = 21,
+        **attributes: Any,
     ) -> Value:
         """Apply an operator of one result that has a definition here, and give the result."""
         return self.ops(op_type, *inputs, version=version, count=1, **attributes)[0]
+
+    def apply(
+        self,
+        operator: AnyOperator,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any],
+    ) -> Value:
+        """As `op`, of a given type, domain and version: that of another operation, or a rule's."""
+        (result,) = self.ops(
+            operator.op_type,
+            *inputs,
+            version=operator.version,
+            domain=operator.domain,
+            count=1,
+            **attributes,
+        )
+        return result
 
     def pieces(
         self,
@@ -63,8 +106,15 @@ class Fragment:
         **attributes: Any,
     ) -> list[Value]:
         """As `op`, for an operator of several results."""
-        drafts = () if count is None else tuple(Value(f"{n}") for n in range(count))
-        op = Operation(op_type, inputs, drafts, attributes, domain, version)
+        drafts = tuple(Value(f"{n}") for n in range(count or 0))
+        op = Operation(
+            op_type,
+            inputs,
+            drafts,
+            attributes,
+            domain,
+            version,
+        )
         definition = definition_of(op)
         if definition is None:
             raise LookupError(f"{op.qualified} has no definition")
@@ -74,7 +124,15 @@ class Fragment:
         )
         name = f"{self.prefix}/{op_type}_{len(self.operations)}"
         self.operations.append(
-            Operation(op_type, inputs, outputs, attributes, domain, version, name)
+            Operation(
+                op_type,
+                inputs,
+                outputs,
+                attributes,
+                domain,
+                version,
+                name,
+            )
         )
         return list(outputs)
 

@@ -11,6 +11,7 @@ from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
+from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import MOVES_DATA
@@ -21,16 +22,23 @@ Buffers = Sequence[Buffer]
 def wrapped(index: Expr, extent: int) -> Expr:
     """An index of a tensor as int64, negative ones counted from the end."""
     i = cast(index, INDEX)
-    return Select(i < 0, i + extent, i) if index.dtype.is_signed else i
+    if index.dtype.is_signed:
+        return Select(i < 0, i + extent, i)
+    return i
 
 
 def _gather_type(call: OpCall) -> Sequence[Type]:
-    data, indices = call.shape(0), call.shape(1)
+    data = call.shape(0)
+    indices = call.shape(1)
     axis = call.axis(call.attr("axis", 0), len(data))
     return [(call.dtype(0), (*data[:axis], *indices, *data[axis + 1 :]))]
 
 
-def _gather(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _gather(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     data, indices = inputs
     axis = call.axis(call.attr("axis", 0), len(data.shape))
     rank = len(indices.shape)
@@ -54,7 +62,11 @@ def _checked(call: OpCall, index: int, extent: int) -> int:
     return index % extent
 
 
-def _gather_arrays(call: OpCall, data: Array, indices: Array) -> list[Array]:
+def _gather_arrays(
+    call: OpCall,
+    data: Array,
+    indices: Array,
+) -> list[Array]:
     axis = call.attr("axis", 0)
     _check_indices(call, indices, data.shape[axis])
     return [np.take(data, indices, axis)]
@@ -81,20 +93,23 @@ register(
 
 
 def _gather_elements(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation]:
     data, indices = inputs
     axis = call.axis(call.attr("axis", 0), len(data.shape))
 
     def at(*i: Any) -> Expr:
         chosen = wrapped(indices[i], data.shape[axis])
-        return data[(*i[:axis], chosen, *i[axis + 1 :])]
+        return data[replaced(i, axis, chosen)]
 
     return [map_(call.name, outputs[0], at)]
 
 
 def _gather_elements_type(call: OpCall) -> Sequence[Type]:
-    data, indices = call.shape(0), call.shape(1)
+    data = call.shape(0)
+    indices = call.shape(1)
     axis = call.axis(call.attr("axis", 0), len(data))
     fits = len(data) == len(indices) and all(
         n <= m for a, (n, m) in enumerate(zip(indices, data, strict=True)) if a != axis

@@ -21,10 +21,12 @@ Buffers = Sequence[Buffer]
 
 
 def _length(start: Any, limit: Any, delta: Any) -> int:
-    first, last, step = (
-        np.asarray(v).reshape(-1)[0].item() for v in (start, limit, delta)
-    )
-    return max(0, math.ceil((last - first) / step)) if step else 0
+    numbers = [np.asarray(v).reshape(-1)[0].item() for v in (start, limit, delta)]
+    first, last, step = numbers
+    if not step:
+        return 0
+    length: int = math.ceil((last - first) / step)
+    return max(0, length)
 
 
 def _range_type(call: OpCall) -> Sequence[Type]:
@@ -34,7 +36,11 @@ def _range_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (_length(*values),))]
 
 
-def _range(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _range(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     out = outputs[0]
     dtype = wide_dtype(out.dtype)
     start, delta = (const(call.need(n).reshape(-1)[0], dtype) for n in (0, 2))
@@ -43,23 +49,43 @@ def _range(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]
     ]
 
 
-def _range_arrays(_: OpCall, start: Array, limit: Array, delta: Array) -> list[Array]:
+def _range_arrays(
+    _: OpCall,
+    start: Array,
+    limit: Array,
+    delta: Array,
+) -> list[Array]:
     count = np.arange(_length(start, limit, delta))
-    wider = np.float64 if dtypes.dtype_of(start.dtype).is_float else np.int64
+    is_float = dtypes.dtype_of(start.dtype).is_float
+    wider = np.float64 if is_float else np.int64
     first, step = (v.reshape(-1)[0].astype(wider) for v in (start, delta))
     return [(first + count * step).astype(start.dtype)]
 
 
-register(OpDef("Range", _range_type, since=11, compute=_range, reference=_range_arrays))
+register(
+    OpDef(
+        "Range",
+        _range_type,
+        since=11,
+        compute=_range,
+        reference=_range_arrays,
+    )
+)
 
 
 def _eye_dtype(call: OpCall) -> DType:
     return dtype_attribute(call, "dtype", call.dtype(0))
 
 
-def _eye(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    out, k = outputs[0], call.attr("k", 0)
-    one, zero = const(1, out.dtype), const(0, out.dtype)
+def _eye(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    out = outputs[0]
+    k = call.attr("k", 0)
+    one = const(1, out.dtype)
+    zero = const(0, out.dtype)
     return [map_(call.name, out, lambda i, j: Select((i + k).eq(j), one, zero))]
 
 
@@ -84,23 +110,28 @@ register(
 )
 
 
-def _trilu(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
+def _trilu(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
     upper = call.attr("upper", 1)
     k: Expr = const(0)
     if call.has(1):
         known = call.constant(1)
         given = inputs[1]
-        k = (
-            given[(0,) * len(given.shape)]
-            if known is None
-            else const(int(known.reshape(-1)[0]))
-        )
+        if known is None:
+            k = given[(0,) * len(given.shape)]
+        else:
+            k = const(int(known.reshape(-1)[0]))
         # Diagonals beyond the matrix are all alike; their sum with a row would overflow.
         k = Max(const(-x.shape[-2]), Min(const(x.shape[-1]), k))
 
     def at(*i: Any) -> Expr:
-        row, column = i[-2] + k, i[-1]
+        row = i[-2] + k
+        column = i[-1]
         inside = Le(row, column) if upper else Le(column, row)
         return Select(inside, x[i], const(0, x.dtype))
 

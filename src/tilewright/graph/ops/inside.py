@@ -20,7 +20,7 @@ from tilewright.base.errors import (
     VerifyError,
 )
 from tilewright.compute.check import Leaving, check, leaving
-from tilewright.compute.nodes import PW, Computation
+from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show
 from tilewright.graph.nodes import Operation, Value
@@ -59,7 +59,9 @@ def check_program(
 
 
 def check_parts(
-    op: Operation, results: Sequence[Value | None], made: Sequence[Value | None]
+    op: Operation,
+    results: Sequence[Value | None],
+    made: Sequence[Value | None],
 ) -> None:
     """Raise where the operators that `op` is made of give other types than its own rules.
 
@@ -137,18 +139,27 @@ def _written(item: Computation | Kernel) -> list[tuple[Buffer, int]]:
     """How many elements are written; a kernel, which may write some several times, writes all."""
     if isinstance(item, Kernel):
         return [(b, b.size) for b in item.outputs]
-    count = math.prod(d.extent for d in item.dims if d.combine != PW)
+    count = math.prod(d.extent for d in item.kept_dims)
     return [(o.tensor, count) for o in item.outputs]
 
 
-def _valid(op: Operation, test: Callable[[T], None], item: T) -> None:
+def _valid(
+    op: Operation,
+    test: Callable[[T], None],
+    item: T,
+) -> None:
     try:
         test(item)
     except VerifyError as error:
         raise _wrong(op, f"{error}", None, error.code) from error
 
 
-def _wrong(op: Operation, what: str, hint: str | None, code: str) -> CompileError:
+def _wrong(
+    op: Operation,
+    what: str,
+    hint: str | None,
+    code: str,
+) -> CompileError:
     return CompileError(
         f"its definition is wrong: {what}", code=code, where=place(op), hint=hint
     )

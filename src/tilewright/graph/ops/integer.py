@@ -37,14 +37,18 @@ def _is_plain(call: OpCall) -> bool:
 
 
 def _optional(call: OpCall, i: int) -> Value | None:
-    return call.value(i) if call.has(i) else None
+    if call.has(i):
+        return call.value(i)
+    return None
 
 
 # ------------------------------------------------------------------------------------- products
 
 
 def _product(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     left, right = inputs[:2]
     if not _is_plain(call) or min(len(left.shape), len(right.shape)) < 2:
@@ -52,10 +56,19 @@ def _product(
 
     def value(*i: Any) -> Expr:
         *batch, row, column, k = i
-        a, b = element(left, (*batch, row, k)), element(right, (*batch, k, column))
+        a = element(left, (*batch, row, k))
+        b = element(right, (*batch, k, column))
         return cast(a, int32) * cast(b, int32)
 
-    return [reduce_(call.name, outputs[0], (left.shape[-1],), "add", value)]
+    return [
+        reduce_(
+            call.name,
+            outputs[0],
+            (left.shape[-1],),
+            "add",
+            value,
+        )
+    ]
 
 
 def _product_parts(call: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -75,20 +88,20 @@ def _multiplied(
     assert a is not None and b is not None
     vectors = [n for n, x in ((-2, a), (-1, b)) if len(x.extents) == 1]
     if len(a.extents) == 1:
-        a = f.op("Unsqueeze", a, f.constant([0], int64))
+        a = f.op("Unsqueeze", a, f.ints(0))
     if len(b.extents) == 1:
-        b = f.op("Unsqueeze", b, f.constant([1], int64))
-    left, right = (
-        factor(f, a, _rows(f, a_zero), uint8),
-        factor(f, b, _scalar(f, b_zero), int8),
-    )
+        b = f.op("Unsqueeze", b, f.ints(1))
+    left = factor(f, a, _rows(f, a_zero), uint8)
+    right = factor(f, b, _scalar(f, b_zero), int8)
     product = f.op("MatMulInteger", left.value, right.value)
     sums = (
         lambda: total(f, left.value, [-1], True),
         lambda: total(f, right.value, [-2], True),
     )
     product = corrected(f, product, left, right, a.extents[-1], sums)
-    return f.op("Squeeze", product, f.constant(vectors, int64)) if vectors else product
+    if vectors:
+        return f.op("Squeeze", product, f.constant(vectors, int64))
+    return product
 
 
 def _scalar(f: Fragment, x: Value | None) -> Value | None:
@@ -123,7 +136,13 @@ register(
 
 
 def requantized(
-    f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value, axis: int = 1
+    f: Fragment,
+    x: Value,
+    a: Value,
+    b: Value,
+    y: Value,
+    zero: Value,
+    axis: int = 1,
 ) -> Value:
     """int32 `x` times the scales a * b / y, in zero's dtype about `zero`, a vector along `axis`."""
     a, b, y = (f.op("Cast", v, to=number_of("float32")) for v in (a, b, y))
@@ -173,12 +192,15 @@ register(
 
 
 def _convolution(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     if not _is_plain(call):
         return None
     x, w = inputs[:2]
-    shape, group = _windows(call, 0, 1), call.attr("group", 1)
+    shape = _windows(call, 0, 1)
+    group = call.attr("group", 1)
     return [convolution(call.name, outputs[0], x, w, shape, group)]
 
 
@@ -190,7 +212,11 @@ def _conv_flops(x: int, w: int) -> Any:
     return lambda call: 2 * call.size_out(0) * math.prod(call.shape(w)[1:])
 
 
-def _conv_shape(call: OpCall, x: int, w: int) -> tuple[int, ...]:
+def _conv_shape(
+    call: OpCall,
+    x: int,
+    w: int,
+) -> tuple[int, ...]:
     return (call.shape(x)[0], call.shape(w)[0], *_windows(call, x, w).outputs)
 
 
@@ -216,7 +242,8 @@ def _convolved(
     w_zero: one number, or one per output channel. bias: int32, one per output channel.
     """
     assert x is not None and w is not None
-    group, weights = call.attr("group", 1), w.extents
+    group = call.attr("group", 1)
+    weights = w.extents
     data = factor(f, x, _scalar(f, x_zero), uint8)
     taps = factor(f, w, _channels(f, _scalar(f, w_zero), len(weights)), int8)
     pads = (*shape.begin, *shape.end)
@@ -235,21 +262,25 @@ def _convolved(
 
     def window_sums() -> Value:
         ones = f.constant(1, int8)
-        each = f.op("Expand", ones, f.constant((group, *weights[1:]), int64))
-        return _repeated(f, f.op("ConvInteger", inside, each, **steps), weights[0])
+        each = f.op("Expand", ones, f.ints(group, *weights[1:]))
+        sums = f.op("ConvInteger", inside, each, **steps)
+        return _repeated(f, sums, weights[0])
 
     def tap_sums() -> Value:
         found = total(f, taps.value, list(range(1, len(weights))), True)
-        return f.op(
-            "Reshape", found, f.constant([-1] + [1] * (len(weights) - 2), int64)
-        )
+        ones = [1] * (len(weights) - 2)
+        return f.reshape(found, -1, *ones)
 
     more = _channels(f, bias, len(weights))
     sums = window_sums, tap_sums
     return corrected(f, product, data, taps, math.prod(weights[1:]), sums, more)
 
 
-def _channels(f: Fragment, x: Value | None, rank: int) -> Value | None:
+def _channels(
+    f: Fragment,
+    x: Value | None,
+    rank: int,
+) -> Value | None:
     """A parameter per output channel, as it broadcasts against feature maps."""
     if x is None or not x.extents:
         return x
@@ -261,11 +292,10 @@ def _repeated(f: Fragment, x: Value, channels: int) -> Value:
     n, groups, *rest = x.extents
     if groups == 1:
         return x
-    apart = f.op("Unsqueeze", x, f.constant([2], int64))
-    shape = f.constant((n, groups, channels // groups, *rest), int64)
-    return f.op(
-        "Reshape", f.op("Expand", apart, shape), f.constant((n, channels, *rest), int64)
-    )
+    column = f.op("Unsqueeze", x, f.ints(2))
+    shape = f.ints(n, groups, channels // groups, *rest)
+    repeated = f.op("Expand", column, shape)
+    return f.reshape(repeated, n, channels, *rest)
 
 
 register(
@@ -289,21 +319,23 @@ def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """inputs: x, its scale and zero point, w, its ones, those of the result, the bias (int32)."""
     if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
         return None
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (
-        call.value(n) for n in range(8)
-    )
+    operands = [call.value(n) for n in range(8)]
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = operands
     found = _convolved(
-        call, f, x, w, x_zero, w_zero, _windows(call, 0, 3), _optional(call, 8)
+        call,
+        f,
+        x,
+        w,
+        x_zero,
+        w_zero,
+        _windows(call, 0, 3),
+        _optional(call, 8),
     )
-    given = x_scale, w_scale, y_scale
-    first, second, last = (_channels(f, _scalar(f, v), call.rank(0)) for v in given)
+    given = (x_scale, w_scale, y_scale)
+    scales = [_channels(f, _scalar(f, v), call.rank(0)) for v in given]
+    first, second, last = (v for v in scales if v is not None)
     zero = _scalar(f, y_zero)
-    assert (
-        first is not None
-        and second is not None
-        and last is not None
-        and zero is not None
-    )
+    assert zero is not None
     return [requantized(f, found, first, second, last, zero)]
 
 

@@ -29,7 +29,9 @@ Buffers = Sequence[Buffer]
 
 
 def matmul_shape(
-    call: OpCall, a: tuple[int, ...], b: tuple[int, ...]
+    call: OpCall,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
 ) -> tuple[int, ...]:
     """The shape of a @ b, as NumPy has it. Raises ModelError if they do not fit."""
     if not a or not b:
@@ -42,7 +44,11 @@ def matmul_shape(
 
 
 def product(
-    name: str, out: Buffer, left: Buffer, right: Buffer, dtype: Any = None
+    name: str,
+    out: Buffer,
+    left: Buffer,
+    right: Buffer,
+    dtype: Any = None,
 ) -> Computation:
     """out = left @ right with NumPy's rules; dtype: of the accumulator."""
     accumulator = wide_dtype(left.dtype) if dtype is None else dtype
@@ -68,11 +74,19 @@ def _batch(x: Buffer, i: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(const(0) if n == 1 else v for v, n in zip(last, extents, strict=True))
 
 
-def _matmul(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _matmul(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     return [product(call.name, outputs[0], inputs[0], inputs[1])]
 
 
-def _matmul_arrays(_: OpCall, a: Array, b: Array) -> list[Array]:
+def _matmul_arrays(
+    _: OpCall,
+    a: Array,
+    b: Array,
+) -> list[Array]:
     return [np.asarray(np.matmul(widened(a), widened(b))).astype(a.dtype)]
 
 
@@ -81,7 +95,11 @@ def _matmul_flops(call: OpCall) -> int:
 
 
 def _matmul_gradient(
-    f: Fragment, call: OpCall, x: Sequence[Value], y: Value, g: Value
+    f: Fragment,
+    call: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
 ) -> Sequence[Value]:
     a, b = x
     if min(call.rank(0), call.rank(1)) < 2:
@@ -108,7 +126,8 @@ register(
 
 def _gemm_shape(call: OpCall) -> tuple[int, int, int]:
     """Rows, columns, and the extent summed over."""
-    a, b = call.shape(0), call.shape(1)
+    a = call.shape(0)
+    b = call.shape(1)
     if len(a) != 2 or len(b) != 2:
         raise call.error(f"shapes {list(a)} and {list(b)} are not matrices")
     m, k = a[::-1] if call.attr("transA", 0) else a
@@ -127,14 +146,23 @@ def _gemm_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (m, n))]
 
 
-def _gemm(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    a, b, out = inputs[0], inputs[1], outputs[0]
-    across, down = call.attr("transA", 0), call.attr("transB", 0)
-    alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
+def _gemm(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    a = inputs[0]
+    b = inputs[1]
+    out = outputs[0]
+    across = call.attr("transA", 0)
+    down = call.attr("transB", 0)
+    alpha = call.attr("alpha", 1.0)
+    beta = call.attr("beta", 1.0)
     plain = alpha == 1.0 and (not call.has(2) or beta == 0.0)
-    total = (
-        out if plain else Buffer(f"{call.name}_product", out.shape, wide_dtype(a.dtype))
-    )
+    if plain:
+        total = out
+    else:
+        total = Buffer(f"{call.name}_product", out.shape, wide_dtype(a.dtype))
 
     def value(i: Any, j: Any, k: Any) -> Expr:
         return wide(a[(k, i) if across else (i, k)]) * wide(
@@ -167,7 +195,10 @@ def _times(x: Expr, factor: float) -> Expr:
 
 
 def _gemm_arrays(
-    call: OpCall, a: Array, b: Array, c: Array | None = None
+    call: OpCall,
+    a: Array,
+    b: Array,
+    c: Array | None = None,
 ) -> list[Array]:
     left = widened(a.T if call.attr("transA", 0) else a)
     right = widened(b.T if call.attr("transB", 0) else b)
@@ -178,22 +209,35 @@ def _gemm_arrays(
 
 
 def _gemm_gradient(
-    f: Fragment, call: OpCall, x: Sequence[Value], y: Value, g: Value
+    f: Fragment,
+    call: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
 ) -> Sequence[Value]:
     a, b = x[:2]
-    alpha, across, down = (
-        call.attr("alpha", 1.0),
-        call.attr("transA", 0),
-        call.attr("transB", 0),
-    )
+    alpha = call.attr("alpha", 1.0)
+    across = call.attr("transA", 0)
+    down = call.attr("transB", 0)
 
-    def product(left: Value, right: Value, turn_left: int, turn_right: int) -> Value:
+    def product(
+        left: Value,
+        right: Value,
+        turn_left: int,
+        turn_right: int,
+    ) -> Value:
         return f.op(
             "Gemm", left, right, transA=turn_left, transB=turn_right, alpha=alpha
         )
 
-    to_a = product(b, g, down, 1) if across else product(g, b, 0, 1 - down)
-    to_b = product(g, a, 1, across) if down else product(a, g, 1 - across, 0)
+    if across:
+        to_a = product(b, g, down, 1)
+    else:
+        to_a = product(g, b, 0, 1 - down)
+    if down:
+        to_b = product(g, a, 1, across)
+    else:
+        to_b = product(a, g, 1 - across, 0)
     return to_a, to_b, scaled(f, g, call.attr("beta", 1.0))
 
 

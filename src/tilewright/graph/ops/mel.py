@@ -13,7 +13,13 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 
-def weights(bands: int, length: int, rate: int, low: float, high: float) -> Array:
+def weights(
+    bands: int,
+    length: int,
+    rate: int,
+    low: float,
+    high: float,
+) -> Array:
     """How much each of length // 2 + 1 bins counts for each band, in float64.
 
     low, high: the edges in hertz; rate: in samples per second.
@@ -22,18 +28,22 @@ def weights(bands: int, length: int, rate: int, low: float, high: float) -> Arra
     mel = first + np.arange(bands + 2) * (last - first) / (bands + 2)
     hertz = 700 * (10 ** (mel / 2595) - 1)
     places = ((length + 1) * hertz // rate).astype(np.int64)
-    left, center, right = places[:-2], places[1:-1], places[2:]
+    left = places[:-2]
+    center = places[1:-1]
+    right = places[2:]
     bins = np.arange(length // 2 + 1)[:, None]
     rising = (bins - left) / np.maximum(center - left, 1)
     falling = (right - bins) / np.maximum(right - center, 1)
-    up = (bins >= left) & (bins <= center) & (center > left)
-    down = (bins >= center) & (bins < right)
-    peak = (bins == center) & (center == left)
-    return np.where(down, falling, np.where(up, rising, np.where(peak, 1.0, 0.0)))
+    at_peak = (bins == center) & (center == left)
+    going_up = (bins >= left) & (bins <= center) & (center > left)
+    going_down = (bins >= center) & (bins < right)
+    found = np.where(at_peak, 1.0, 0.0)
+    found = np.where(going_up, rising, found)
+    return np.where(going_down, falling, found)
 
 
 def _type(op: OpCall) -> Sequence[Type]:
-    bands, length = (int(op.need(n).reshape(-1)[0]) for n in (0, 1))
+    bands, length = (op.int_scalar(n) for n in (0, 1))
     if bands < 1 or length < 1:
         raise op.error(f"{bands} bands of a transform of length {length}")
     return [(dtype_attribute(op, "output_datatype", float32), (length // 2 + 1, bands))]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.numbers import ceil_div
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast
 from tilewright.graph.ops.fragment import Fragment
@@ -27,13 +28,18 @@ def _same(call: OpCall) -> Sequence[Type]:
 
 
 def _define(
-    name: str, decompose: Decompose, infer: Any = _same, domain: str = DOMAIN
+    name: str,
+    decompose: Decompose,
+    infer: Any = _same,
+    domain: str = DOMAIN,
 ) -> None:
     register(OpDef(name, infer, domain, decompose=decompose))
 
 
 def _optional(call: OpCall, i: int) -> Value | None:
-    return call.value(i) if call.has(i) else None
+    if call.has(i):
+        return call.value(i)
+    return None
 
 
 def _scalar(call: OpCall, f: Fragment, number: float) -> Value:
@@ -45,18 +51,21 @@ def _scalar(call: OpCall, f: Fragment, number: float) -> Value:
 
 def _fast_gelu(call: OpCall, f: Fragment) -> Sequence[Value]:
     x = call.value(0)
-    x = f.op("Add", x, call.value(1)) if call.has(1) else x
+    if call.has(1):
+        x = f.op("Add", x, call.value(1))
     return [f.op("Gelu", x, approximate="tanh")]
 
 
 def _bias_gelu(call: OpCall, f: Fragment) -> Sequence[Value]:
-    return [f.op("Gelu", f.op("Add", call.value(0), call.value(1)))]
+    total = f.op("Add", call.value(0), call.value(1))
+    return [f.op("Gelu", total)]
 
 
 def _quick_gelu(call: OpCall, f: Fragment) -> Sequence[Value]:
     x = call.value(0)
     alpha = _scalar(call, f, call.attr("alpha", 1.702))
-    return [f.op("Mul", x, f.op("Sigmoid", f.op("Mul", x, alpha)))]
+    scaled = f.op("Mul", x, alpha)
+    return [f.op("Mul", x, f.op("Sigmoid", scaled))]
 
 
 _define("Gelu", lambda call, f: [f.op("Gelu", call.value(0))])
@@ -68,7 +77,12 @@ _define("QuickGelu", _quick_gelu)
 # ------------------------------------------------------------------------------ normalizations
 
 
-def _rms(call: OpCall, f: Fragment, x: Value, scale: Value) -> Value:
+def _rms(
+    call: OpCall,
+    f: Fragment,
+    x: Value,
+    scale: Value,
+) -> Value:
     options = {"axis": call.attr("axis", -1), "epsilon": call.attr("epsilon", 1e-5)}
     return f.op("RMSNormalization", x, scale, version=23, **options)
 
@@ -82,7 +96,9 @@ def _simplified(call: OpCall, f: Fragment) -> Sequence[Value] | None:
 def _skip(call: OpCall, f: Fragment, bias: int) -> Value:
     """input + skip, and the bias where it is given."""
     total = f.op("Add", call.value(0), call.value(1))
-    return f.op("Add", total, call.value(bias)) if call.has(bias) else total
+    if call.has(bias):
+        return f.op("Add", total, call.value(bias))
+    return total
 
 
 def _skip_layer_norm(call: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -124,52 +140,55 @@ def _swapped(rank: int) -> list[int]:
 def _fused_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if call.attr("transBatchA", 0) or call.attr("transBatchB", 0):
         return None
-    a, b = call.value(0), call.value(1)
+    a = call.value(0)
+    b = call.value(1)
     if call.attr("transA", 0):
         a = f.op("Transpose", a, perm=_swapped(call.rank(0)))
     if call.attr("transB", 0):
         b = f.op("Transpose", b, perm=_swapped(call.rank(1)))
     alpha = call.attr("alpha", 1.0)
     y = f.op("MatMul", a, b)
-    return [y if alpha == 1.0 else f.op("Mul", y, _scalar(call, f, alpha))]
+    if alpha != 1.0:
+        y = f.op("Mul", y, _scalar(call, f, alpha))
+    return [y]
 
 
 def _fused_type(call: OpCall) -> Sequence[Type]:
-    shapes = [list(call.shape(n)) for n in (0, 1)]
-    for n, name in enumerate(("transA", "transB")):
-        if call.attr(name, 0):
-            shapes[n][-2:] = shapes[n][:-3:-1]
-    return [(call.dtype(0), matmul_shape(call, tuple(shapes[0]), tuple(shapes[1])))]
+    a = call.shape(0)
+    b = call.shape(1)
+    if call.attr("transA", 0):
+        a = (*a[:-2], *a[:-3:-1])
+    if call.attr("transB", 0):
+        b = (*b[:-2], *b[:-3:-1])
+    return [(call.dtype(0), matmul_shape(call, a, b))]
 
 
 def _nbits(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """x @ W^T with W (N, K) packed in blocks of a row, low bits first, a scale per block."""
-    bits, block = call.attr("bits", 4), call.attr("block_size")
-    rows, columns = call.attr("N"), call.attr("K")
-    packed, scales = call.constant(1), call.constant(2)
+    bits = call.attr("bits", 4)
+    block = call.attr("block_size")
+    rows = call.attr("N")
+    columns = call.attr("K")
+    packed = call.constant(1)
+    scales = call.constant(2)
+    if packed is None or scales is None or call.has(4) or bits not in (2, 4, 8):
+        return None
     zeros = call.constant(3) if call.has(3) else None
-    if (
-        packed is None
-        or scales is None
-        or (call.has(3) and zeros is None)
-        or call.has(4)
-    ):
+    if call.has(3) and (zeros is None or zeros.dtype != np.uint8):
         return None
-    if bits not in (2, 4, 8) or (zeros is not None and zeros.dtype != np.uint8):
-        return None
-    blocks = -(-columns // block)
-    q = _unpacked(packed.reshape(rows, -1), bits).reshape(rows, blocks, block)
+    blocks = ceil_div(columns, block)
+    q = _unpacked(packed.reshape(rows, -1), bits)
+    q = q.reshape(rows, blocks, block).astype(np.float32)
     zero: Any = 1 << (bits - 1)
     if zeros is not None:
         zero = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks, None]
-    weights = (q.astype(np.float32) - zero) * scales.reshape(rows, blocks, 1).astype(
-        np.float32
-    )
-    w = weights.reshape(rows, -1)[:, :columns].T
-    y = f.op(
-        "MatMul", call.value(0), f.constant(np.ascontiguousarray(w), call.dtype(0))
-    )
-    return [f.op("Add", y, call.value(5)) if call.has(5) else y]
+    scale = scales.reshape(rows, blocks, 1).astype(np.float32)
+    weights = ((q - zero) * scale).reshape(rows, -1)
+    w = np.ascontiguousarray(weights[:, :columns].T)
+    y = f.op("MatMul", call.value(0), f.constant(w, call.dtype(0)))
+    if call.has(5):
+        y = f.op("Add", y, call.value(5))
+    return [y]
 
 
 def _unpacked(packed: Any, bits: int) -> Any:
@@ -193,18 +212,18 @@ _define(
 def _quantized(op_type: str) -> Decompose:
     """inputs: A, its scale and zero point, B, its scale and zero point, those of the result."""
 
+    def real(call: OpCall, f: Fragment, n: int) -> Value:
+        """The real numbers that input `n` stands for."""
+        scale = call.value(n + 1)
+        zero = _optional(call, n + 2)
+        return f.op("DequantizeLinear", call.value(n), scale, zero)
+
     def decompose(call: OpCall, f: Fragment) -> Sequence[Value]:
-        parts = [
-            f.op(
-                "DequantizeLinear",
-                call.value(n),
-                call.value(n + 1),
-                _optional(call, n + 2),
-            )
-            for n in (0, 3)
-        ]
-        y = f.op(op_type, *parts)
-        return [f.op("QuantizeLinear", y, call.value(6), _optional(call, 7))]
+        a = real(call, f, 0)
+        b = real(call, f, 3)
+        y = f.op(op_type, a, b)
+        zero = _optional(call, 7)
+        return [f.op("QuantizeLinear", y, call.value(6), zero)]
 
     return decompose
 

@@ -19,26 +19,47 @@ class Nests:
         self._count = 0
         self.notes: dict[str, Mapping[str, object]] = {}
 
-    def over(self, extents: Sequence[int], body: Body, *, vector: bool = False) -> Stmt:
+    def over(
+        self,
+        extents: Sequence[int],
+        body: Body,
+        *,
+        vector: bool = False,
+    ) -> Stmt:
         """`body(i, j, ...)` for every point; vector: the innermost iterations run together."""
         kinds = ["serial"] * len(extents)
         if vector and kinds:
             kinds[-1] = "vector"
         return self._nest(extents, kinds, body)
 
-    def rows(self, extents: Sequence[int], work: int, body: Body) -> Stmt:
+    def rows(
+        self,
+        extents: Sequence[int],
+        work: int,
+        body: Body,
+    ) -> Stmt:
         """As `over` for independent rows of `work` steps each, which threads may share."""
         steps = {STEPS: math.prod(extents) * work}
         return self._nest(extents, ["serial"] * len(extents), body, steps)
 
-    def product(self, extents: Sequence[int], products: int, body: Body) -> Stmt:
+    def product(
+        self,
+        extents: Sequence[int],
+        products: int,
+        body: Body,
+    ) -> Stmt:
         """As `over` for sums of `products` products in all, where the outermost iterations are
         independent."""
         return self._nest(
             extents, ["serial"] * len(extents), body, {PRODUCTS: products}
         )
 
-    def loop(self, extent: int, body: Body, kind: str = "serial") -> Stmt:
+    def loop(
+        self,
+        extent: int,
+        body: Body,
+        kind: str = "serial",
+    ) -> Stmt:
         """`body(i)` for i in 0 .. extent-1."""
         return self._nest([extent], [kind], body)
 
@@ -84,4 +105,10 @@ def kernel(
     """A Kernel on the operands that are given, each once; notes: those of its loops."""
     written = tuple(b for b in outputs if b is not None)
     params: dict[Any, None] = dict.fromkeys(b for b in inputs if b is not None)
-    return Kernel(name, (*params, *written), written, body, notes or {})
+    return Kernel(
+        name,
+        (*params, *written),
+        written,
+        body,
+        notes or {},
+    )

@@ -37,69 +37,88 @@ def _grams(op: OpCall) -> dict[int, Array] | None:
     """The n-grams of each length, a row each; None if one occurs twice."""
     pool = np.array(op.attr("pool_int64s") or (), np.int64)
     starts = [*op.attr("ngram_counts", ()), len(pool)]
-    found = {
-        n: pool[a : a + (b - a) // n * n].reshape(-1, n)
-        for n, (a, b) in enumerate(pairwise(starts), start=1)
-    }
+    found = {}
+    for n, (start, end) in enumerate(pairwise(starts), start=1):
+        count = (end - start) // n
+        found[n] = pool[start : start + count * n].reshape(-1, n)
     if any(len(np.unique(g, axis=0)) < len(g) for g in found.values()):
         return None
     return found
 
 
 def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
-    grams, places, weights = _grams(op), _places(op), op.attr("weights")
+    grams = _grams(op)
+    places = _places(op)
+    weights = op.attr("weights")
     if grams is None or not op.attr("pool_int64s") or not op.rank(0):
         return None
     total = sum(map(len, grams.values()))
     if len(set(places)) != len(places) or len(places) != total:
         return None
     if weights and places != list(range(len(weights))):
-        return (
-            None  # the standard and its reference disagree on what a weight belongs to
-        )
+        # The standard and its reference disagree on what a weight belongs to.
+        return None
     rows, length = (1, *op.shape(0))[-2:]
     if rows * length * total > ELEMENTS:
         return None
     x = f.op("Cast", op.value(0), to=number_of("int64"))
-    x = f.op("Reshape", x, _ints(f, rows, length), allowzero=1)
+    x = f.op("Reshape", x, f.ints(rows, length), allowzero=1)
     counts = f.op("Concat", *(_counts(op, f, x, g) for g in grams.values()), axis=1)
+    none = f.constant(np.zeros((rows, 1)), float32)
+    counts = f.op("Concat", counts, none, axis=1)
     columns = max(places) + 1
-    counts = f.op("Concat", counts, f.constant(np.zeros((rows, 1)), float32), axis=1)
     order = np.full(columns, total)
     order[places] = np.arange(total)
     result = f.op("Gather", counts, f.constant(order, int64), axis=1)
-    if op.attr("mode") == "IDF":
-        zero = f.constant(0, float32)
-        result = f.op("Cast", f.op("Greater", result, zero), to=number_of("float32"))
-    if op.attr("mode") != "TF" and weights:
+    mode = op.attr("mode")
+    if mode == "IDF":
+        occurs = f.op("Greater", result, f.constant(0, float32))
+        result = f.op("Cast", occurs, to=number_of("float32"))
+    if mode != "TF" and weights:
         result = f.op("Mul", result, f.constant(weights, float32))
-    return [f.op("Reshape", result, _ints(f, *op.shape(0)[:-1], columns), allowzero=1)]
+    shape = f.ints(*op.shape(0)[:-1], columns)
+    return [f.op("Reshape", result, shape, allowzero=1)]
 
 
-def _counts(op: OpCall, f: Fragment, x: Value, grams: Array) -> Value:
+def _counts(
+    op: OpCall,
+    f: Fragment,
+    x: Value,
+    grams: Array,
+) -> Value:
     """How often each of these n-grams occurs in each row of x."""
-    (rows, length), (count, n) = x.extents, grams.shape
+    rows, length = x.extents
+    count, n = grams.shape
     total = f.constant(np.zeros((rows, count)), float32)
     if not op.attr("min_gram_length") <= n <= op.attr("max_gram_length"):
         return total
-    for distance in range(1, 2 if n == 1 else op.attr("max_skip_count") + 2):
+    distances = 1 if n == 1 else op.attr("max_skip_count") + 1
+    for distance in range(1, distances + 1):
         span = length - (n - 1) * distance
         if span <= 0 or not count:
             break
         hit: Value | None = None
         for k in range(n):
             first = k * distance
-            items = f.op("Slice", x, *(_ints(f, v) for v in (first, first + span, 1)))
-            items = f.op("Reshape", items, _ints(f, rows, span, 1))
+            window = (f.ints(first), f.ints(first + span), f.ints(1))
+            items = f.op("Slice", x, *window)
+            items = f.reshape(items, rows, span, 1)
             same = f.op("Equal", items, f.constant(grams[:, k], int64))
-            hit = same if hit is None else f.op("And", hit, same)
+            if hit is None:
+                hit = same
+            else:
+                hit = f.op("And", hit, same)
         found = f.op("Cast", hit, to=number_of("float32"))
-        total = f.op("Add", total, f.op("ReduceSum", found, _ints(f, 1), keepdims=0))
+        occurrences = f.op("ReduceSum", found, f.ints(1), keepdims=0)
+        total = f.op("Add", total, occurrences)
     return total
 
 
-def _ints(f: Fragment, *values: int) -> Value:
-    return f.constant(values, int64)
-
-
-register(OpDef("TfIdfVectorizer", _type, since=9, decompose=_vectorized))
+register(
+    OpDef(
+        "TfIdfVectorizer",
+        _type,
+        since=9,
+        decompose=_vectorized,
+    )
+)

@@ -20,6 +20,7 @@ from tilewright.expr.nodes import Buffer, Expr, call
 from tilewright.graph.nodes import Operation
 from tilewright.graph.ops.broadcasting import element, wide, wide_dtype, widened
 from tilewright.graph.ops.casts import dtype_attribute
+from tilewright.graph.ops.reduce import point_of, reduced_shape
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SPATIAL
 
@@ -49,10 +50,14 @@ class Moments:
         return 1.0 / call("sqrt", variance + epsilon)
 
 
-def moments(name: str, x: Buffer, axes: Sequence[int]) -> Moments:
+def moments(
+    name: str,
+    x: Buffer,
+    axes: Sequence[int],
+) -> Moments:
     """Two passes, the second over the deviations from the mean: no cancellation."""
     rank = len(x.shape)
-    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    shape = reduced_shape(x.shape, axes, keep=True)
     over = [x.shape[a] for a in axes]
     count = max(math.prod(over), 1)
     dtype = wide_dtype(x.dtype)
@@ -60,18 +65,17 @@ def moments(name: str, x: Buffer, axes: Sequence[int]) -> Moments:
     mean = Buffer(f"{name}_mean", shape, dtype)
     square = Buffer(f"{name}_square", shape, dtype)
 
-    def whole(i: Sequence[Any]) -> tuple[Any, ...]:
-        bound = iter(i[rank:])
-        return tuple(next(bound) if a in axes else i[a] for a in range(rank))
+    def term(*i: Any) -> Expr:
+        return wide(x[point_of(axes, rank, True, i)])
 
-    def deviation(*i: Any) -> Expr:
-        d = wide(x[whole(i)]) - mean[i[:rank]]
-        return d * d
+    def squared_deviation(*i: Any) -> Expr:
+        deviation = term(*i) - mean[i[:rank]]
+        return deviation * deviation
 
     steps = (
-        reduce_(total.name, total, over, "add", lambda *i: wide(x[whole(i)])),
+        reduce_(total.name, total, over, "add", term),
         map_(mean.name, mean, lambda *i: total[i] / count),
-        reduce_(square.name, square, over, "add", deviation),
+        reduce_(square.name, square, over, "add", squared_deviation),
     )
     return Moments(mean, square, count, steps)
 
@@ -101,34 +105,39 @@ def _batch_norm_types(op: OpCall) -> Sequence[Type]:
     x = op.shape(0)
     each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or (1,)
     for n, name in enumerate(("scale", "B", "mean", "var"), start=1):
-        if op.shape(n) != each:
-            raise op.error(
-                f"{name} has the shape {list(op.shape(n))}, expected {list(each)}"
-            )
+        shape = op.shape(n)
+        if shape != each:
+            raise op.error(f"{name} has the shape {list(shape)}, expected {list(each)}")
     if op.wants(3) or op.wants(4):
         raise UnsupportedError(
             "what it saves for a gradient is left open by ONNX",
             where=f"node {op.operation.label!r} ({op.operation.qualified})",
             hint="leave out outputs 3 and 4, or export the model with opset 14 or later",
         )
-    statistics = op.dtype(3), op.shape(3)
-    return [*_same(op), *[statistics] * (len(op.operation.outputs) - 1)]
+    statistics = (op.dtype(3), op.shape(3))
+    others = len(op.operation.outputs) - 1
+    return [*_same(op), *[statistics] * others]
 
 
 def _batch_norm(
-    op: OpCall, inputs: Buffers, outputs: Buffers
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     """At inference: the statistics are inputs, so it is one multiply-add per element."""
     x, scale, bias, mean, variance = inputs[:5]
-    out, per_channel = outputs[0], bool(op.attr("spatial", 1))
+    out = outputs[0]
+    per_channel = bool(op.attr("spatial", 1))
     if not x.dtype.is_float:
         return None
     if normalizes_by_batch(op.operation):
-        plain = per_channel and len(x.shape) > 1
-        return _batch_norm_training(op, inputs, outputs) if plain else None
+        if not per_channel or len(x.shape) < 2:
+            return None
+        return _batch_norm_training(op, inputs, outputs)
     if gives_statistics(op.operation):
         return None
-    epsilon, dtype = op.attr("epsilon", 1e-5), wide_dtype(x.dtype)
+    epsilon = op.attr("epsilon", 1e-5)
+    dtype = wide_dtype(x.dtype)
     factor = Buffer(f"{op.name}_factor", scale.shape, dtype)
     offset = Buffer(f"{op.name}_offset", scale.shape, dtype)
 
@@ -136,7 +145,11 @@ def _batch_norm(
         return cast(e, dtype)
 
     def inverse(*c: Any) -> Expr:
-        return to(scale[c]) / call("sqrt", to(variance[c]) + epsilon)
+        deviation = call("sqrt", to(variance[c]) + epsilon)
+        return to(scale[c]) / deviation
+
+    def shift(*c: Any) -> Expr:
+        return to(bias[c]) - to(mean[c]) * factor[c]
 
     def normal(*i: Any) -> Expr:
         c = (i[1:2] or (0,)) if per_channel else i[1:]
@@ -144,66 +157,77 @@ def _batch_norm(
 
     return [
         map_(factor.name, factor, inverse),
-        map_(offset.name, offset, lambda *c: to(bias[c]) - to(mean[c]) * factor[c]),
+        map_(offset.name, offset, shift),
         map_(op.name, out, normal),
     ]
 
 
 def _batch_norm_training(
-    op: OpCall, inputs: Buffers, outputs: Buffers
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation]:
     """By the statistics of the batch itself; those given move towards them."""
     x, scale, bias = inputs[:3]
-    m = moments(op.name, x, [a for a in range(len(x.shape)) if a != 1])
-    epsilon, momentum, out = (
-        op.attr("epsilon", 1e-5),
-        op.attr("momentum", 0.9),
-        outputs[0],
-    )
+    out = outputs[0]
+    rank = len(x.shape)
+    m = moments(op.name, x, [a for a in range(rank) if a != 1])
+    epsilon = op.attr("epsilon", 1e-5)
+    momentum = op.attr("momentum", 0.9)
 
     def normal(*i: Any) -> Expr:
+        c = i[1]
         y = (wide(x[i]) - element(m.mean, i)) * m.inverse(i, epsilon)
-        return cast(y * wide(scale[i[1]]) + wide(bias[i[1]]), out.dtype)
+        return cast(y * wide(scale[c]) + wide(bias[c]), out.dtype)
 
-    def channel(b: Buffer, c: Any) -> Expr:
-        return b[tuple(c if a == 1 else 0 for a in range(len(b.shape)))]
+    def moved(k: int, statistic: Buffer, count: int) -> Computation:
+        """Output `k`: the given statistic, moved towards that of the batch."""
+
+        def value(c: Any) -> Expr:
+            channel = tuple(c if a == 1 else 0 for a in range(rank))
+            old = cast(inputs[2 + k][c], statistic.dtype)
+            seen = statistic[channel] / count
+            new = old * momentum + seen * (1.0 - momentum)
+            return cast(new, outputs[k].dtype)
+
+        return map_(f"{op.name}_moved_{k}", outputs[k], value)
 
     found = [*m.steps, map_(op.name, out, normal)]
-    for k, (batch, count) in enumerate(((m.mean, 1), (m.square, m.count)), start=1):
-        if op.wants(k):
-
-            def moved(
-                c: Any, k: int = k, batch: Buffer = batch, count: int = count
-            ) -> Expr:
-                old = cast(inputs[2 + k][c], batch.dtype)
-                new = old * momentum + channel(batch, c) / count * (1.0 - momentum)
-                return cast(new, outputs[k].dtype)
-
-            found.append(map_(f"{op.name}_moved_{k}", outputs[k], moved))
+    if op.wants(1):
+        found.append(moved(1, m.mean, 1))
+    if op.wants(2):
+        found.append(moved(2, m.square, m.count))
     return found
 
 
 def _batch_norm_arrays(op: OpCall, x: Array, *rest: Array) -> list[Array] | None:
-    per_channel, trains = bool(op.attr("spatial", 1)), normalizes_by_batch(op.operation)
-    if (trains and not per_channel) or (gives_statistics(op.operation) and not trains):
+    per_channel = bool(op.attr("spatial", 1))
+    trains = normalizes_by_batch(op.operation)
+    if trains and not per_channel:
         return None
-    shape = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
+    if gives_statistics(op.operation) and not trains:
+        return None
     if not per_channel:
-        shape = (1, *x.shape[1:])
+        shape: tuple[int, ...] = (1, *x.shape[1:])
+    elif x.ndim > 1:
+        shape = (1, -1, *(1,) * (x.ndim - 2))
+    else:
+        shape = (-1,)
     scale, bias, mean, variance = (widened(a).reshape(shape) for a in rest)
     moved: list[Array] = []
     if trains:
+        wide_x = widened(x)
         axes = tuple(a for a in range(x.ndim) if a != 1)
-        old, momentum = (mean, variance), op.attr("momentum", 0.9)
-        mean, variance = (f(widened(x), axes, keepdims=True) for f in (np.mean, np.var))
-        pairs = zip(old, (mean, variance), rest[2:], strict=True)
-        moved = [
-            (a * momentum + b * (1 - momentum)).astype(c.dtype).reshape(c.shape)
-            for a, b, c in pairs
-        ]
+        momentum = op.attr("momentum", 0.9)
+        old = (mean, variance)
+        mean = np.mean(wide_x, axes, keepdims=True)
+        variance = np.var(wide_x, axes, keepdims=True)
+        for a, b, given in zip(old, (mean, variance), rest[2:], strict=True):
+            new = a * momentum + b * (1 - momentum)
+            moved.append(new.astype(given.dtype).reshape(given.shape))
     root = np.sqrt(variance + op.attr("epsilon", 1e-5))
-    y = ((widened(x) - mean) / root * scale + bias).astype(x.dtype)
-    return [y, *moved][: len(op.operation.outputs)]
+    y = (widened(x) - mean) / root * scale + bias
+    return [y.astype(x.dtype), *moved][: len(op.operation.outputs)]
 
 
 register(
@@ -228,53 +252,60 @@ def _layer_axes(op: OpCall) -> list[int]:
 
 
 def _layer_types(op: OpCall) -> Sequence[Type]:
-    axes, shape = _layer_axes(op), op.shape(0)
+    shape = op.shape(0)
     stash = dtype_attribute(op, "stash_type", wide_dtype(op.dtype(0)))
-    statistics = (stash, tuple(1 if a in axes else n for a, n in enumerate(shape)))
+    statistics = (stash, reduced_shape(shape, _layer_axes(op), keep=True))
     return [(op.dtype(0), shape), statistics, statistics]
 
 
-def _layer_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, scale, out = inputs[0], inputs[1], outputs[0]
+def _layer_norm(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    scale = inputs[1]
+    out = outputs[0]
     epsilon = op.attr("epsilon", 1e-5)
     m = moments(op.name, x, _layer_axes(op))
 
     def normal(*i: Any) -> Expr:
-        y = (
-            (wide(x[i]) - element(m.mean, i))
-            * m.inverse(i, epsilon)
-            * wide(element(scale, i))
-        )
+        deviation = wide(x[i]) - element(m.mean, i)
+        y = deviation * m.inverse(i, epsilon) * wide(element(scale, i))
         if op.has(2):
             y = y + wide(element(inputs[2], i))
         return cast(y, out.dtype)
 
     found = [*m.steps, map_(op.name, out, normal)]
     if op.wants(1):
-        mean = outputs[1]
-        found.append(
-            map_(f"{op.name}_means", mean, lambda *i: cast(m.mean[i], mean.dtype))
-        )
+        means = outputs[1]
+
+        def mean_at(*i: Any) -> Expr:
+            return cast(m.mean[i], means.dtype)
+
+        found.append(map_(f"{op.name}_means", means, mean_at))
     if op.wants(2):
-        inverse = outputs[2]
-        found.append(
-            map_(
-                f"{op.name}_inverse",
-                inverse,
-                lambda *i: cast(m.inverse(i, epsilon), inverse.dtype),
-            )
-        )
+        inverses = outputs[2]
+
+        def inverse_at(*i: Any) -> Expr:
+            return cast(m.inverse(i, epsilon), inverses.dtype)
+
+        found.append(map_(f"{op.name}_inverse", inverses, inverse_at))
     return found
 
 
 def _layer_norm_arrays(
-    op: OpCall, x: Array, scale: Array, bias: Array | None = None
+    op: OpCall,
+    x: Array,
+    scale: Array,
+    bias: Array | None = None,
 ) -> list[Array]:
     axis = op.attr("axis", -1)
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide_x = widened(x)
     mean = wide_x.mean(axes, keepdims=True)
-    inverse = 1 / np.sqrt(wide_x.var(axes, keepdims=True) + op.attr("epsilon", 1e-5))
+    variance = wide_x.var(axes, keepdims=True)
+    inverse = 1 / np.sqrt(variance + op.attr("epsilon", 1e-5))
     y = (wide_x - mean) * inverse * widened(scale)
     if bias is not None:
         y = y + widened(bias)
@@ -293,36 +324,50 @@ register(
 )
 
 
-def _rms_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, scale, out = inputs[0], inputs[1], outputs[0]
-    axes, rank = _layer_axes(op), len(x.shape)
+def _rms_norm(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    scale = inputs[1]
+    out = outputs[0]
+    axes = _layer_axes(op)
+    rank = len(x.shape)
     epsilon = op.attr("epsilon", 1e-5)
-    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    shape = reduced_shape(x.shape, axes, keep=True)
     over = [x.shape[a] for a in axes]
+    count = max(math.prod(over), 1)
     square = Buffer(f"{op.name}_square", shape, wide_dtype(x.dtype))
 
-    def value(*i: Any) -> Expr:
-        v = wide(x[(*i[: axes[0]], *i[rank:])])
+    def squared(*i: Any) -> Expr:
+        v = wide(x[point_of(axes, rank, True, i)])
         return v * v
 
     def normal(*i: Any) -> Expr:
-        mean = element(square, i) / max(math.prod(over), 1)
+        mean = element(square, i) / count
         inverse = 1.0 / call("sqrt", mean + epsilon)
-        return cast(wide(x[i]) * inverse * wide(element(scale, i)), out.dtype)
+        y = wide(x[i]) * inverse * wide(element(scale, i))
+        return cast(y, out.dtype)
 
     return [
-        reduce_(square.name, square, over, "add", value),
+        reduce_(square.name, square, over, "add", squared),
         map_(op.name, out, normal),
     ]
 
 
-def _rms_norm_arrays(op: OpCall, x: Array, scale: Array) -> list[Array]:
-    axes = tuple(range(op.attr("axis", -1) % x.ndim, x.ndim))
+def _rms_norm_arrays(
+    op: OpCall,
+    x: Array,
+    scale: Array,
+) -> list[Array]:
+    first = op.attr("axis", -1) % x.ndim
+    axes = tuple(range(first, x.ndim))
     v = widened(x)
     mean = np.mean(np.square(v), axes, keepdims=True)
-    return [
-        (v / np.sqrt(mean + op.attr("epsilon", 1e-5)) * widened(scale)).astype(x.dtype)
-    ]
+    root = np.sqrt(mean + op.attr("epsilon", 1e-5))
+    y = v / root * widened(scale)
+    return [y.astype(x.dtype)]
 
 
 register(
@@ -337,30 +382,39 @@ register(
 )
 
 
-def _instance_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _instance_norm(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     x, scale, bias = inputs
-    out, epsilon = outputs[0], op.attr("epsilon", 1e-5)
+    out = outputs[0]
+    epsilon = op.attr("epsilon", 1e-5)
     m = moments(op.name, x, range(2, len(x.shape)))
 
     def normal(*i: Any) -> Expr:
+        c = i[1]
         y = (wide(x[i]) - element(m.mean, i)) * m.inverse(i, epsilon)
-        return cast(y * wide(scale[i[1]]) + wide(bias[i[1]]), out.dtype)
+        return cast(y * wide(scale[c]) + wide(bias[c]), out.dtype)
 
     return [*m.steps, map_(op.name, out, normal)]
 
 
 def _instance_norm_arrays(
-    op: OpCall, x: Array, scale: Array, bias: Array
+    op: OpCall,
+    x: Array,
+    scale: Array,
+    bias: Array,
 ) -> list[Array]:
-    axes, shape = tuple(range(2, x.ndim)), (1, -1, *(1,) * (x.ndim - 2))
+    axes = tuple(range(2, x.ndim))
+    per_channel = (1, -1, *(1,) * len(axes))
+    factor = widened(scale).reshape(per_channel)
+    offset = widened(bias).reshape(per_channel)
     v = widened(x)
+    mean = v.mean(axes, keepdims=True)
     root = np.sqrt(v.var(axes, keepdims=True) + op.attr("epsilon", 1e-5))
-    y = (v - v.mean(axes, keepdims=True)) / root
-    return [
-        (y * widened(scale).reshape(shape) + widened(bias).reshape(shape)).astype(
-            x.dtype
-        )
-    ]
+    y = (v - mean) / root * factor + offset
+    return [y.astype(x.dtype)]
 
 
 register(
@@ -397,48 +451,68 @@ class Exponentials:
 
 
 def exponentials(
-    name: str, x: Buffer, axes: Sequence[int], dtype: DType
+    name: str,
+    x: Buffer,
+    axes: Sequence[int],
+    dtype: DType,
 ) -> Exponentials:
     """The steps that Softmax and LogSoftmax share, in the accumulator dtype."""
     rank = len(x.shape)
-    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    shape = reduced_shape(x.shape, axes, keep=True)
     over = [x.shape[a] for a in axes]
     top = Buffer(f"{name}_max", shape, dtype)
     terms = Buffer(f"{name}_exp", x.shape, dtype)
     total = Buffer(f"{name}_sum", shape, dtype)
 
-    def whole(i: Sequence[Any]) -> tuple[Any, ...]:
-        bound = iter(i[rank:])
-        return tuple(next(bound) if a in axes else i[a] for a in range(rank))
+    def operand(*i: Any) -> Expr:
+        return cast(x[point_of(axes, rank, True, i)], dtype)
+
+    def term(*i: Any) -> Expr:
+        return call("exp", cast(x[i], dtype) - element(top, i))
+
+    def summand(*i: Any) -> Expr:
+        return terms[point_of(axes, rank, True, i)]
 
     steps = (
         # A NaN is in the sum of the exponentials anyway.
-        reduce_(top.name, top, over, "max_number", lambda *i: cast(x[whole(i)], dtype)),
-        map_(
-            terms.name,
-            terms,
-            lambda *i: call("exp", cast(x[i], dtype) - element(top, i)),
-        ),
-        reduce_(total.name, total, over, "add", lambda *i: terms[whole(i)]),
+        reduce_(top.name, top, over, "max_number", operand),
+        map_(terms.name, terms, term),
+        reduce_(total.name, total, over, "add", summand),
     )
     return Exponentials(top, terms, total, steps)
 
 
-def _softmax(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
-    e = exponentials(op.name, x, _softmax_axes(op, len(x.shape)), wide_dtype(x.dtype))
+def _softmax(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
+    axes = _softmax_axes(op, len(x.shape))
+    e = exponentials(op.name, x, axes, wide_dtype(x.dtype))
     # One division per sum, not per term: the sum is between 1 and the number of terms.
     factor = Buffer(f"{op.name}_factor", e.total.shape, e.total.dtype)
+
+    def share(*i: Any) -> Expr:
+        return cast(e.terms[i] * element(factor, i), out.dtype)
+
     return [
         *e.steps,
         map_(factor.name, factor, lambda *i: 1.0 / e.total[i]),
-        map_(op.name, out, lambda *i: cast(e.terms[i] * element(factor, i), out.dtype)),
+        map_(op.name, out, share),
     ]
 
 
-def _log_softmax(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
-    e = exponentials(op.name, x, _softmax_axes(op, len(x.shape)), wide_dtype(x.dtype))
+def _log_softmax(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
+    axes = _softmax_axes(op, len(x.shape))
+    e = exponentials(op.name, x, axes, wide_dtype(x.dtype))
 
     def value(*i: Any) -> Expr:
         shifted = wide(x[i]) - element(e.top, i)
@@ -454,7 +528,8 @@ def _softmax_arrays(log: bool) -> Any:
         shifted = v - np.max(v, axes, keepdims=True, initial=-np.inf)
         e = np.exp(shifted)
         total = np.sum(e, axes, keepdims=True)
-        return [(shifted - np.log(total) if log else e / total).astype(x.dtype)]
+        y = shifted - np.log(total) if log else e / total
+        return [y.astype(x.dtype)]
 
     return reference
 

@@ -34,7 +34,12 @@ class Factor:
     offset: Value | None
 
 
-def factor(f: Fragment, x: Value, zero: Value | None, dtype: DType) -> Factor:
+def factor(
+    f: Fragment,
+    x: Value,
+    zero: Value | None,
+    dtype: DType,
+) -> Factor:
     """`x - zero` with `x` of `dtype`, uint8 or int8; `x` and `zero` have one of these dtypes."""
     if zero is None:
         zero = f.constant(0, x.dtype)
@@ -43,7 +48,11 @@ def factor(f: Fragment, x: Value, zero: Value | None, dtype: DType) -> Factor:
     low = 0 if x.dtype is dtype else HALF if x.dtype is uint8 else -HALF
     if known is not None and (known == low).all():
         return Factor(value, point, None)
-    return Factor(value, point, f.op("Cast", point, to=number_of("int32")))
+    return Factor(
+        value,
+        point,
+        f.op("Cast", point, to=number_of("int32")),
+    )
 
 
 def _moved(f: Fragment, x: Value, dtype: DType) -> Value:
@@ -75,7 +84,10 @@ def corrected(
         if b.offset is not None:
             total = f.op("Sub", total, f.op("Mul", b.offset, f.constant(count, int32)))
         added = f.op("Neg", f.op("Mul", a.offset, total))
-        bias = added if bias is None else f.op("Add", bias, added)
+        if bias is None:
+            bias = added
+        else:
+            bias = f.op("Add", bias, added)
     if bias is not None:
         product = f.op("Add", product, bias)
     if b.offset is not None:
@@ -83,13 +95,27 @@ def corrected(
     return product
 
 
-def total(f: Fragment, x: Value, axes: list[int], keep: bool) -> Value:
+def total(
+    f: Fragment,
+    x: Value,
+    axes: list[int],
+    keep: bool,
+) -> Value:
     """The int32 sum of bytes over some axes."""
     wide = f.op("Cast", x, to=number_of("int32"))
-    return f.op("ReduceSum", wide, f.constant(axes, int64), keepdims=int(keep))
+    return f.op(
+        "ReduceSum",
+        wide,
+        f.constant(axes, int64),
+        keepdims=int(keep),
+    )
 
 
-def shaped(f: Fragment, x: Value, shape: Sequence[int]) -> Value:
+def shaped(
+    f: Fragment,
+    x: Value,
+    shape: Sequence[int],
+) -> Value:
     """A parameter in another shape; a constant stays one."""
     known = f.known.get(x)
     if known is not None:

@@ -26,7 +26,10 @@ def _pads(call: OpCall) -> list[tuple[int, int]]:
     else:
         pads = call.attr("pads") or call.attr("paddings") or []
         axes = None
-    axes = list(range(rank)) if axes is None else [call.axis(a, rank) for a in axes]
+    if axes is None:
+        axes = list(range(rank))
+    else:
+        axes = [call.axis(a, rank) for a in axes]
     if len(pads) != 2 * len(axes):
         raise call.error(f"{len(pads)} pads for {len(axes)} axes")
     found = [(0, 0)] * rank
@@ -36,17 +39,23 @@ def _pads(call: OpCall) -> list[tuple[int, int]]:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    if call.attr("mode", "constant") not in MODES:
-        raise call.error(f"mode {call.attr('mode')!r} is not one of {', '.join(MODES)}")
-    shape = tuple(
-        n + b + e for n, (b, e) in zip(call.shape(0), _pads(call), strict=True)
-    )
+    mode = call.attr("mode", "constant")
+    if mode not in MODES:
+        raise call.error(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    shape = []
+    for n, (begin, end) in zip(call.shape(0), _pads(call), strict=True):
+        shape.append(n + begin + end)
     if min(shape, default=0) < 0:
-        raise call.error(f"the pads crop {list(call.shape(0))} to {list(shape)}")
-    return [(call.dtype(0), shape)]
+        raise call.error(f"the pads crop {list(call.shape(0))} to {shape}")
+    return [(call.dtype(0), tuple(shape))]
 
 
-def _reflected(t: Expr, n: int, begin: int, end: int) -> Expr:
+def _reflected(
+    t: Expr,
+    n: int,
+    begin: int,
+    end: int,
+) -> Expr:
     period = 2 * (n - 1)
     if n == 1:
         return const(0)
@@ -58,40 +67,64 @@ def _reflected(t: Expr, n: int, begin: int, end: int) -> Expr:
     return Min(t, period - t) if end > 0 else t
 
 
-def _inside(mode: str, t: Expr, n: int, begin: int, end: int) -> Expr:
+def _inside(
+    mode: str,
+    t: Expr,
+    n: int,
+    begin: int,
+    end: int,
+) -> Expr:
     """The position in an axis of extent n that the position t of the padded axis repeats."""
     if begin <= 0 and end <= 0:
         return t
     if mode == "reflect":
         return _reflected(t, n, begin, end)
-    return Max(Min(t, const(n - 1)), const(0)) if mode == "edge" else t % n
+    if mode == "edge":
+        return Max(Min(t, const(n - 1)), const(0))
+    return t % n
 
 
-def _pad(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
-    x, out = inputs[0], outputs[0]
-    pads, mode = _pads(call), call.attr("mode", "constant")
+def _pad(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation] | None:
+    x = inputs[0]
+    out = outputs[0]
+    pads = _pads(call)
+    mode = call.attr("mode", "constant")
+
+    def places(i: Sequence[Any]) -> list[Any]:
+        """The position in the input that lies at a point of the result."""
+        return [
+            v - begin if begin else v for v, (begin, _) in zip(i, pads, strict=True)
+        ]
+
     if mode == "constant" or x.size == 0:
         outside: Expr = const(call.attr("value", 0.0), x.dtype)
         if call.version >= 11 and call.has(2):
             outside = only(call, inputs, 2)
 
         def value(*i: Any) -> Expr:
-            place = [v - b if b else v for v, (b, _) in zip(i, pads, strict=True)]
+            place = places(i)
             guards: list[Expr] = []
             for t, n, (begin, end) in zip(place, x.shape, pads, strict=True):
-                guards += [Le(const(0), t)] * (begin > 0) + [Lt(t, const(n))] * (
-                    end > 0
-                )
+                if begin > 0:
+                    guards.append(Le(const(0), t))
+                if end > 0:
+                    guards.append(Lt(t, const(n)))
             load = x[tuple(place)]
-            return Select(reduce(And, guards), load, outside) if guards else load
+            if guards:
+                return Select(reduce(And, guards), load, outside)
+            return load
 
         return [map_(call.name, out, value)]
 
     def repeated(*i: Any) -> Expr:
-        axes = zip(i, x.shape, pads, strict=True)
-        return x[
-            tuple(_inside(mode, v - b if b else v, n, b, e) for v, n, (b, e) in axes)
-        ]
+        index = []
+        for t, n, (begin, end) in zip(places(i), x.shape, pads, strict=True):
+            index.append(_inside(mode, t, n, begin, end))
+        return x[tuple(index)]
 
     return [map_(call.name, out, repeated)]
 

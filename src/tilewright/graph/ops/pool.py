@@ -51,9 +51,27 @@ def _split_point(
     return i[:2], i[2 : 2 + rank], i[2 + rank :]
 
 
-def _max_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out, shape = inputs[0], outputs[0], _geometry(call)
-    rank, lowest = len(shape.kernel), _lowest(x.dtype)
+def _flat_index(
+    x: Buffer, lead: Sequence[Any], place: Sequence[Any], column_major: bool
+) -> Expr:
+    """The number of an element of `x`, whose spatial axes are counted in either order."""
+    found: Expr = lead[0] * x.shape[1] + lead[1]
+    axes = range(len(place))
+    for a in reversed(axes) if column_major else axes:
+        found = found * x.shape[2 + a] + place[a]
+    return found
+
+
+def _max_pool(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
+    shape = _geometry(call)
+    rank = len(shape.kernel)
+    lowest = _lowest(x.dtype)
 
     def value(*i: Any) -> Expr:
         lead, o, k = _split_point(i, rank)
@@ -61,60 +79,45 @@ def _max_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
 
     if not call.wants(1):
         return [reduce_(call.name, out, shape.kernel, "max", value)]
-    order = range(rank)[::-1] if call.attr("storage_order", 0) else range(rank)
+    column_major = bool(call.attr("storage_order", 0))
 
-    def flat(*i: Any) -> Expr:
+    def value_and_place(*i: Any) -> tuple[Expr, Expr]:
         lead, o, k = _split_point(i, rank)
-        found: Expr = lead[0] * x.shape[1] + lead[1]
         place = shape.place(o, k)
-        for a in order:
-            found = found * x.shape[2 + a] + place[a]
-        return found
+        return value(*i), _flat_index(x, lead, place, column_major)
 
     best = Buffer(f"{call.name}_best", out.shape, wide_dtype(x.dtype))
     reducer = arg_reducer("argmax", best.dtype, INDEX)
+    results = (best, outputs[1])
     return [
-        reduce_(
-            call.name,
-            (best, outputs[1]),
-            shape.kernel,
-            reducer,
-            lambda *i: (value(*i), flat(*i)),
-        ),
+        reduce_(call.name, results, shape.kernel, reducer, value_and_place),
         map_(f"{call.name}_value", out, lambda *i: cast(best[i], out.dtype)),
     ]
 
 
-def _window_arrays(call: OpCall, x: Array, outside: float) -> tuple[Array, Windows]:
+def _window_arrays(
+    call: OpCall,
+    x: Array,
+    outside: float,
+) -> tuple[Array, Windows]:
     """The elements under each window as trailing axes."""
-    shape = windows(call, x.shape[2:], call.attr("kernel_shape") or ())
-    spans = [
-        (o - 1) * s + (k - 1) * d + 1
-        for o, s, k, d in zip(
-            shape.outputs, shape.strides, shape.kernel, shape.dilations, strict=True
-        )
-    ]
-    pads = [
-        (b, max(e, span - n - b))
-        for b, e, span, n in zip(
-            shape.begin, shape.end, spans, shape.inputs, strict=True
-        )
-    ]
-    padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=outside)
-    view = np.lib.stride_tricks.sliding_window_view(
-        padded,
-        [(k - 1) * d + 1 for k, d in zip(shape.kernel, shape.dilations, strict=True)],
-        tuple(range(2, x.ndim)),
+    shape = windows(
+        call,
+        x.shape[2:],
+        call.attr("kernel_shape") or (),
     )
-    steps = [slice(0, (o - 1) * s + 1, s) for o, s in zip(shape.outputs, shape.strides)]
-    taps = [slice(None, None, d) for d in shape.dilations]
-    return view[(slice(None), slice(None), *steps, *taps)], shape
+    pads = zip(shape.begin, shape.end, strict=True)
+    padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=outside)
+    return _under_windows(padded, shape, outside), shape
 
 
 def _max_arrays(call: OpCall, x: Array) -> list[Array] | None:
     if call.wants(1):
         return None
-    lowest = -math.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+    if x.dtype.kind not in "iu":
+        lowest = -math.inf
+    else:
+        lowest = np.iinfo(x.dtype).min
     view, shape = _window_arrays(call, widened(x), lowest)
     axes = tuple(range(-len(shape.kernel), 0))
     return [np.max(view, axes).astype(x.dtype)]
@@ -136,25 +139,60 @@ register(
 )
 
 
-def _covered(shape: Windows, n: int, o: Any, include_pad: bool) -> Expr:
+def _under_windows(padded: Array, shape: Windows, outside: float) -> Array:
+    """The elements under each window of an array that has its padding already."""
+    spans = []
+    missing = []
+    steps = []
+    for axis, count in enumerate(shape.outputs):
+        span = (shape.kernel[axis] - 1) * shape.dilations[axis] + 1
+        last = (count - 1) * shape.strides[axis]
+        spans.append(span)
+        missing.append((0, max(0, last + span - padded.shape[2 + axis])))
+        steps.append(slice(0, last + 1, shape.strides[axis]))
+    grown = np.pad(padded, [(0, 0), (0, 0), *missing], constant_values=outside)
+    spatial = tuple(range(2, grown.ndim))
+    view = np.lib.stride_tricks.sliding_window_view(grown, spans, spatial)
+    taps = [slice(None, None, d) for d in shape.dilations]
+    found: Array = view[(slice(None), slice(None), *steps, *taps)]
+    return found
+
+
+def _covered(
+    shape: Windows,
+    n: int,
+    o: Any,
+    include_pad: bool,
+) -> Expr:
     """How many window positions of axis n lie inside the input (or its padding) at `o`."""
+    kernel = shape.kernel[n]
     d = shape.dilations[n]
-    start = o * shape.strides[n] - shape.begin[n]
-    low, high = (
-        (-shape.begin[n], shape.inputs[n] + shape.end[n])
-        if include_pad
-        else (0, shape.inputs[n])
+    begin = shape.begin[n]
+    start = o * shape.strides[n] - begin
+    low = 0
+    high = shape.inputs[n]
+    if include_pad:
+        low = -begin
+        high += shape.end[n]
+    first = Max(
+        const(0),
+        FloorDiv(const(low + d - 1) - start, const(d)),
     )
-    first = Max(const(0), FloorDiv(const(low + d - 1) - start, const(d)))
-    last = Min(const(shape.kernel[n]), FloorDiv(const(high + d - 1) - start, const(d)))
-    span = (shape.kernel[n] - 1) * d + 1
-    if max(shape.begin[n], shape.end[n]) < span:
+    last = Min(
+        const(kernel),
+        FloorDiv(const(high + d - 1) - start, const(d)),
+    )
+    span = (kernel - 1) * d + 1
+    if max(begin, shape.end[n]) < span:
         return last - first
     return Max(const(0), last - first)  # some windows lie in the padding as a whole
 
 
 def _divisor(
-    shape: Windows, o: Sequence[Any], include_pad: bool, dtype: DType
+    shape: Windows,
+    o: Sequence[Any],
+    include_pad: bool,
+    dtype: DType,
 ) -> Expr | int:
     """Elements per window: a number where it is the same for all, else an expression of `dtype`.
 
@@ -174,8 +212,14 @@ def _divisor(
     return fixed if varying is None else varying * fixed
 
 
-def _average_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out, shape = inputs[0], outputs[0], _geometry(call)
+def _average_pool(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
+    shape = _geometry(call)
     rank = len(shape.kernel)
     total = Buffer(f"{call.name}_sum", out.shape, wide_dtype(x.dtype))
     include = bool(call.attr("count_include_pad", 0))
@@ -197,43 +241,15 @@ def _average_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Compu
 def _average_arrays(call: OpCall, x: Array) -> list[Array]:
     view, shape = _window_arrays(call, widened(x), 0)
     axes = tuple(range(-len(shape.kernel), 0))
+    ones = np.ones((1, 1, *shape.inputs))
     if call.attr("count_include_pad", 0):
-        grown = [
-            n + b + e
-            for n, b, e in zip(shape.inputs, shape.begin, shape.end, strict=True)
-        ]
-        inside = np.zeros((1, 1, *shape.inputs))
-        edges = [(b, e) for b, e in zip(shape.begin, shape.end, strict=True)]
-        inside = np.pad(inside + 1, [(0, 0), (0, 0), *edges], constant_values=1)
-        assert inside.shape[2:] == tuple(grown)
-        counts = _counts(inside, shape)
+        edges = zip(shape.begin, shape.end, strict=True)
+        padded = np.pad(ones, [(0, 0), (0, 0), *edges], constant_values=1)
+        counted = _under_windows(padded, shape, 0)
     else:
-        counts, _ = _window_arrays(call, np.ones((1, 1, *shape.inputs)), 0)
-        counts = np.sum(counts, axes)
-    return [(np.sum(view, axes) / counts).astype(x.dtype)]
-
-
-def _counts(inside: Array, shape: Windows) -> Array:
-    """Ones under each window of an array that has its padding already."""
-    spans = [
-        (k - 1) * d + 1 for k, d in zip(shape.kernel, shape.dilations, strict=True)
-    ]
-    ends = [
-        max(0, (o - 1) * s + span - n)
-        for o, s, span, n in zip(
-            shape.outputs, shape.strides, spans, inside.shape[2:], strict=True
-        )
-    ]
-    grown = np.pad(inside, [(0, 0), (0, 0), *((0, e) for e in ends)])
-    view = np.lib.stride_tricks.sliding_window_view(
-        grown,
-        spans,
-        tuple(range(2, grown.ndim)),
-    )
-    steps = [slice(0, (o - 1) * s + 1, s) for o, s in zip(shape.outputs, shape.strides)]
-    taps = [slice(None, None, d) for d in shape.dilations]
-    found: Array = view[(slice(None), slice(None), *steps, *taps)]
-    return np.asarray(found.sum(tuple(range(-len(spans), 0))))
+        counted, _ = _window_arrays(call, ones, 0)
+    mean = np.sum(view, axes) / np.sum(counted, axes)
+    return [mean.astype(x.dtype)]
 
 
 register(
@@ -248,14 +264,22 @@ register(
 )
 
 
-def _lp_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out, shape = inputs[0], outputs[0], _geometry(call)
-    rank, p = len(shape.kernel), call.attr("p", 2)
+def _lp_pool(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
+    shape = _geometry(call)
+    rank = len(shape.kernel)
+    p = call.attr("p", 2)
     total = Buffer(f"{call.name}_sum", out.shape, wide_dtype(x.dtype))
 
     def value(*i: Any) -> Expr:
         lead, o, k = _split_point(i, rank)
-        return power(wide(shape.read(x, lead, shape.place(o, k), 0)), p)
+        element = shape.read(x, lead, shape.place(o, k), 0)
+        return power(wide(element), p)
 
     return [
         reduce_(f"{call.name}_sum", total, shape.kernel, "add", value),
@@ -267,14 +291,18 @@ def power(x: Expr, p: int) -> Expr:
     """|x| ** p."""
     if p == 1:
         return apply("abs", x)
-    return x * x if p == 2 else apply("pow", apply("abs", x), const(p, x.dtype))
+    if p == 2:
+        return x * x
+    return apply("pow", apply("abs", x), const(p, x.dtype))
 
 
 def root(x: Expr, p: int) -> Expr:
     """x ** (1 / p) of a sum of powers."""
     if p == 1:
         return x
-    return apply("sqrt", x) if p == 2 else apply("pow", x, const(1 / p, x.dtype))
+    if p == 2:
+        return apply("sqrt", x)
+    return apply("pow", x, const(1 / p, x.dtype))
 
 
 register(
@@ -292,10 +320,16 @@ def _global_type(call: OpCall) -> Sequence[Type]:
 def _global(op: str) -> Any:
     """op: "max", "mean" or "lp"."""
 
-    def compute(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-        x, out = inputs[0], outputs[0]
+    def compute(
+        call: OpCall,
+        inputs: Buffers,
+        outputs: Buffers,
+    ) -> list[Computation]:
+        x = inputs[0]
+        out = outputs[0]
         over = x.shape[2:]
-        rank, p = len(x.shape), call.attr("p", 2)
+        rank = len(x.shape)
+        p = call.attr("p", 2)
 
         def value(*i: Any) -> Expr:
             found = wide(x[(*i[:2], *i[rank:])])
@@ -306,7 +340,10 @@ def _global(op: str) -> Any:
         total = Buffer(f"{call.name}_sum", out.shape, wide_dtype(x.dtype))
 
         def result(*i: Any) -> Expr:
-            found = root(total[i], p) if op == "lp" else total[i] / math.prod(over)
+            if op == "lp":
+                found = root(total[i], p)
+            else:
+                found = total[i] / math.prod(over)
             return cast(found, out.dtype)
 
         return [
@@ -319,7 +356,11 @@ def _global(op: str) -> Any:
 
 def _global_arrays(f: Any) -> Any:
     def reference(call: OpCall, x: Array) -> list[Array]:
-        found = f(widened(x), axis=tuple(range(2, x.ndim)), keepdims=True)
+        found = f(
+            widened(x),
+            axis=tuple(range(2, x.ndim)),
+            keepdims=True,
+        )
         return [np.asarray(found).astype(x.dtype)]
 
     return reference

@@ -29,7 +29,11 @@ def only(call_: OpCall, inputs: Buffers, i: int) -> Expr:
     return inputs[i][(0,) * len(inputs[i].shape)]
 
 
-def quantized(x: Expr, zero: Expr | None, target: DType) -> Expr:
+def quantized(
+    x: Expr,
+    zero: Expr | None,
+    target: DType,
+) -> Expr:
     """Round `x` (already divided by the scale) to the integer type `target` about `zero`.
 
     A cast saturates.
@@ -40,7 +44,12 @@ def quantized(x: Expr, zero: Expr | None, target: DType) -> Expr:
     return cast(x, target)
 
 
-def _parameter(call_: OpCall, inputs: Buffers, i: int, point: Sequence[Any]) -> Expr:
+def _parameter(
+    call_: OpCall,
+    inputs: Buffers,
+    i: int,
+    point: Sequence[Any],
+) -> Expr:
     """The scale or zero point (input `i`) of the element at `point`: one, per axis or per block."""
     shape = inputs[i].shape
     if inputs[i].size == 1:
@@ -79,7 +88,10 @@ def _quantized_type(call_: OpCall) -> Sequence[Type]:
     _check(call_)
     number = call_.attr("output_dtype", 0)
     chosen = dtype_of(ONNX_DTYPES[number]) if number else None
-    dtype = call_.dtype(2) if call_.has(2) else chosen or uint8
+    if call_.has(2):
+        dtype = call_.dtype(2)
+    else:
+        dtype = chosen or uint8
     return [(dtype, call_.shape(0))]
 
 
@@ -90,18 +102,28 @@ def _ratio_dtype(call_: OpCall) -> DType:
     scale = call_.dtype(1)
     if scale.is_float and scale.name != "float8_e8m0fnu":
         return scale
-    return call_.dtype(0) if call_.dtype(0).is_float else float32
+    if call_.dtype(0).is_float:
+        return call_.dtype(0)
+    return float32
 
 
-def _quantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
+def _quantize(
+    call_: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
     precision = _ratio_dtype(call_)
 
     def value(*i: Any) -> Expr:
         scale = cast(_parameter(call_, inputs, 1, i), precision)
         ratio = cast(x[i], precision)
         ratio = ratio if scale is const(1, precision) else ratio / scale
-        zero = _parameter(call_, inputs, 2, i) if call_.has(2) else None
+        if call_.has(2):
+            zero = _parameter(call_, inputs, 2, i)
+        else:
+            zero = None
         if out.dtype.is_int:
             return quantized(ratio, zero, out.dtype)
         if out.dtype.bits < 8 and zero is not None:
@@ -130,12 +152,22 @@ def _real_type(call_: OpCall) -> Sequence[Type]:
 
 def _real_dtype(call_: OpCall) -> DType:
     number = call_.attr("output_dtype", 0)
-    return dtype_of(ONNX_DTYPES[number]) if number else call_.dtype(1)
+    if number:
+        return dtype_of(ONNX_DTYPES[number])
+    return call_.dtype(1)
 
 
-def _dequantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
-    exact = int32 if x.dtype.is_int and x.dtype.bits > 16 else float32
+def _dequantize(
+    call_: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
+    if x.dtype.is_int and x.dtype.bits > 16:
+        exact = int32
+    else:
+        exact = float32
 
     def value(*i: Any) -> Expr:
         v = cast(x[i], exact)
@@ -148,7 +180,10 @@ def _dequantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
 
 
 def _real_arrays(
-    call_: OpCall, x: Array, scale: Array, zero: Array | None = None
+    call_: OpCall,
+    x: Array,
+    scale: Array,
+    zero: Array | None = None,
 ) -> Any:
     """In NumPy what `_dequantize` says, of integers with a scale for all or along an axis."""
     if x.dtype.kind not in "iu" or scale.ndim > 1 or call_.attr("block_size", 0):
@@ -177,7 +212,9 @@ register(
 
 
 def _dynamic(
-    call_: OpCall, inputs: Buffers, outputs: Buffers
+    call_: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     """Range, then scale and zero point, then the elements; the range always includes 0."""
     x = inputs[0]
@@ -188,7 +225,8 @@ def _dynamic(
     given = [o if call_.wants(n) else None for n, o in enumerate(outputs)]
     scale = (given[1:2] and given[1]) or Buffer(f"{name}_scale", (), float32)
     zero = (given[2:3] and given[2]) or Buffer(f"{name}_zero", (), uint8)
-    top, bottom = Max(high[()], const(0, float32)), Min(low[()], const(0, float32))
+    top = Max(high[()], const(0, float32))
+    bottom = Min(low[()], const(0, float32))
     width = top - bottom
     step = Select(width.eq(0), const(1, float32), width) / 255.0
     found = [

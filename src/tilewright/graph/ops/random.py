@@ -65,9 +65,12 @@ def uniform(seed: int, counter: Expr, dtype: DType) -> Expr:
 
 def _random(draw: Draw) -> Any:
     def compute(
-        call: OpCall, inputs: Buffers, outputs: Buffers
+        call: OpCall,
+        inputs: Buffers,
+        outputs: Buffers,
     ) -> list[Computation] | None:
-        out, seed = outputs[0], seed_of(call)
+        out = outputs[0]
+        seed = seed_of(call)
         if seed is None:
             return None
         work = float64 if out.dtype is float64 else float32
@@ -84,14 +87,18 @@ def _random(draw: Draw) -> Any:
 
 
 def _uniform(call: OpCall, u: Callable[[int], Expr]) -> Expr:
-    low, high = float(call.attr("low", 0.0)), float(call.attr("high", 1.0))
+    low = float(call.attr("low", 0.0))
+    high = float(call.attr("high", 1.0))
     return u(0) * (high - low) + low
 
 
 def _normal(call: OpCall, u: Callable[[int], Expr]) -> Expr:
+    """By the method of Box and Muller, from two uniform numbers."""
+    mean = float(call.attr("mean", 0.0))
+    scale = float(call.attr("scale", 1.0))
     radius: Expr = apply("sqrt", apply("log", 1.0 - u(0)) * -2.0)
-    found = radius * apply("cos", u(1) * (2 * math.pi))
-    return found * float(call.attr("scale", 1.0)) + float(call.attr("mean", 0.0))
+    angle = u(1) * (2 * math.pi)
+    return radius * apply("cos", angle) * scale + mean
 
 
 def _made_type(call: OpCall) -> Sequence[Type]:
@@ -103,15 +110,33 @@ def _like_type(call: OpCall) -> Sequence[Type]:
 
 
 for _name, _draw in (("RandomUniform", _uniform), ("RandomNormal", _normal)):
-    register(OpDef(_name, _made_type, compute=_random(_draw), traits=IMPURE))
-    register(OpDef(f"{_name}Like", _like_type, compute=_random(_draw), traits=IMPURE))
+    register(
+        OpDef(
+            _name,
+            _made_type,
+            compute=_random(_draw),
+            traits=IMPURE,
+        )
+    )
+    register(
+        OpDef(
+            f"{_name}Like",
+            _like_type,
+            compute=_random(_draw),
+            traits=IMPURE,
+        )
+    )
 
 
 def _bernoulli(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     """1 with the probability that the input says; ONNX's function body has 0 and 1 swapped."""
-    x, out, seed = inputs[0], outputs[0], seed_of(call)
+    x = inputs[0]
+    out = outputs[0]
+    seed = seed_of(call)
     if seed is None:
         return None
     work = wide(x[(0,) * len(x.shape)]).dtype
@@ -122,7 +147,15 @@ def _bernoulli(
     return [map_(call.name, out, value)]
 
 
-register(OpDef("Bernoulli", _like_type, since=15, compute=_bernoulli, traits=IMPURE))
+register(
+    OpDef(
+        "Bernoulli",
+        _like_type,
+        since=15,
+        compute=_bernoulli,
+        traits=IMPURE,
+    )
+)
 
 
 def _multinomial_type(call: OpCall) -> Sequence[Type]:
@@ -133,10 +166,14 @@ def _multinomial_type(call: OpCall) -> Sequence[Type]:
 
 
 def _multinomial(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     """The class of the largest (log probability + Gumbel noise), per sample."""
-    x, out, seed = inputs[0], outputs[0], seed_of(call)
+    x = inputs[0]
+    out = outputs[0]
+    seed = seed_of(call)
     classes = x.shape[1]
     if seed is None or not classes:
         return None
@@ -144,7 +181,11 @@ def _multinomial(
     best = Buffer(f"{call.name}_best", out.shape, work)
     half = const(2.0**-25, work)
 
-    def value(b: Any, s: Any, c: Any) -> tuple[Expr, Expr]:
+    def value(
+        b: Any,
+        s: Any,
+        c: Any,
+    ) -> tuple[Expr, Expr]:
         at = _linear((b, s, c), (*out.shape, classes))
         noise = apply("log", -apply("log", uniform(seed, at, work) + half))
         return wide(x[b, c]) - noise, cast(c, out.dtype)

@@ -37,12 +37,21 @@ class Sizes:
 
 
 def _sizes(call: OpCall) -> Sizes:
-    x, r = call.shape(0), call.shape(2)
+    x = call.shape(0)
+    r = call.shape(2)
     direction = call.attr("direction", "forward")
     if len(x) != 3 or len(r) != 3 or direction not in DIRECTIONS:
         raise call.error(f"input {list(x)}, weights {list(r)}, direction {direction!r}")
-    steps, batch = (x[1], x[0]) if call.attr("layout", 0) else (x[0], x[1])
-    found = Sizes(steps, batch, x[2], r[2], DIRECTIONS[direction])
+    steps, batch = x[:2]
+    if call.attr("layout", 0):
+        steps, batch = batch, steps
+    found = Sizes(
+        steps,
+        batch,
+        x[2],
+        r[2],
+        DIRECTIONS[direction],
+    )
     gates = GATES[call.operation.qualified]
     expected = (len(found.backwards), gates * found.units, x[2])
     if call.shape(1) != expected or r != (*expected[:2], found.units):
@@ -53,12 +62,15 @@ def _sizes(call: OpCall) -> Sizes:
 
 
 def _types(call: OpCall) -> Sequence[Type]:
-    s, dtype = _sizes(call), call.dtype(0)
+    s = _sizes(call)
+    dtype = call.dtype(0)
     n = len(s.backwards)
     if call.attr("layout", 0):
-        every, last = (s.batch, s.steps, n, s.units), (s.batch, n, s.units)
+        every = (s.batch, s.steps, n, s.units)
+        last = (s.batch, n, s.units)
     else:
-        every, last = (s.steps, n, s.batch, s.units), (n, s.batch, s.units)
+        every = (s.steps, n, s.batch, s.units)
+        last = (n, s.batch, s.units)
     states = 2 if call.operation.qualified == "LSTM" else 1
     return [(dtype, every), *[(dtype, last)] * states]
 
@@ -77,21 +89,35 @@ class _Layer:
     def const(self, array: Any) -> Value:
         return self.g.constant(np.asarray(array, self.dtype.numpy))
 
-    def ints(self, *numbers: int) -> Value:
-        return self.g.constant(np.array(numbers, np.int64))
-
     def to(self, v: Value, dtype: DType) -> Value:
-        return v if v.dtype is dtype else self.g.op("Cast", v, to=number_of(dtype.name))
+        if v.dtype is dtype:
+            return v
+        return self.g.op("Cast", v, to=number_of(dtype.name))
 
-    def part(self, i: int, d: int, axis: int = 0) -> Value:
+    def part(
+        self,
+        i: int,
+        d: int,
+        axis: int = 0,
+    ) -> Value:
         """Input `i` of direction `d`, in the accumulator dtype."""
         index = self.g.constant(np.array(d, np.int64))
-        return self.to(
-            self.g.op("Gather", self.call.value(i), index, axis=axis), self.dtype
-        )
+        found = self.g.op("Gather", self.call.value(i), index, axis=axis)
+        return self.to(found, self.dtype)
 
-    def slice(self, v: Value, start: int, end: int) -> Value:
-        return self.g.op("Slice", v, self.ints(start), self.ints(end), self.ints(0))
+    def slice(
+        self,
+        v: Value,
+        start: int,
+        end: int,
+    ) -> Value:
+        return self.g.op(
+            "Slice",
+            v,
+            self.g.ints(start),
+            self.g.ints(end),
+            self.g.ints(0),
+        )
 
     def results(self) -> list[Value]:
         """Y and the last states."""
@@ -99,18 +125,24 @@ class _Layer:
         batch_first = bool(self.call.attr("layout", 0))
         if batch_first:
             x = self.g.op("Transpose", x, perm=[1, 0, 2])
-        x = self.g.op("Reshape", x, self.ints(self.sizes.steps * self.sizes.batch, -1))
-        parts = [self.direction(x, d) for d in range(len(self.sizes.backwards))]
+        s = self.sizes
+        x = self.g.reshape(x, s.steps * s.batch, -1)
+        parts = [self.direction(x, d) for d in range(len(s.backwards))]
         found = []
         for n, same in enumerate(zip(*parts, strict=True)):
-            axis = 1 if n == 0 else 0
-            y = self.g.op("Concat", *same, axis=axis) if len(same) > 1 else same[0]
+            every_step = n == 0
+            y = self.joined(same, axis=1 if every_step else 0)
             if batch_first:
-                y = self.g.op(
-                    "Transpose", y, perm=[2, 0, 1, 3] if n == 0 else [1, 0, 2]
-                )
+                perm = [2, 0, 1, 3] if every_step else [1, 0, 2]
+                y = self.g.op("Transpose", y, perm=perm)
             found.append(self.to(y, self.call.dtype(0)))
         return found
+
+    def joined(self, parts: Sequence[Value], axis: int) -> Value:
+        """What the directions give, as one."""
+        if len(parts) == 1:
+            return parts[0]
+        return self.g.op("Concat", *parts, axis=axis)
 
     def direction(self, x: Value, d: int) -> list[Value]:
         """The results of direction `d`; x: every step of every sequence, one per row."""
@@ -118,12 +150,12 @@ class _Layer:
         bias, inner = self.biases(d)
         gates = self.g.op("Gemm", x, self.part(1, d), bias, transB=1)
         state_axis = 1 if self.call.attr("layout", 0) else 0
-        states = [
-            self.part(i, d, state_axis)
-            if self.call.has(i)
-            else self.zeros(s.batch, s.units)
-            for i in ((5, 6) if self.kind == "LSTM" else (5,))
-        ]
+        states = []
+        for i in (5, 6) if self.kind == "LSTM" else (5,):
+            if self.call.has(i):
+                states.append(self.part(i, d, state_axis))
+            else:
+                states.append(self.zeros(s.batch, s.units))
         lengths = self.call.value(4) if self.call.has(4) else None
         extra: list[Value | None] = [inner]
         if self.kind == "LSTM":
@@ -150,20 +182,21 @@ class _Layer:
     def biases(self, d: int) -> tuple[Value | None, Value | None]:
         """The bias of the input's product, and the one that a GRU adds inside its reset gate."""
         inside = self.kind == "GRU" and self.call.attr("linear_before_reset", 0)
-        units, rows = self.sizes.units, self.gates * self.sizes.units
+        units = self.sizes.units
+        rows = self.gates * self.sizes.units
         if not self.call.has(3):
             return None, self.zeros(units) if inside else None
         both = self.part(3, d)
-        w, r = self.slice(both, 0, rows), self.slice(both, rows, 2 * rows)
+        w = self.slice(both, 0, rows)
+        r = self.slice(both, rows, 2 * rows)
         if not inside:
             return self.g.op("Add", w, r), None
-        outer = self.g.op(
-            "Concat", self.slice(r, 0, 2 * units), self.zeros(units), axis=0
-        )
+        first_gates = self.slice(r, 0, 2 * units)
+        outer = self.g.op("Concat", first_gates, self.zeros(units), axis=0)
         return self.g.op("Add", w, outer), self.slice(r, 2 * units, rows)
 
     def weights(self, r: Value) -> list[Value]:
-        """The recurrent weights in panels; those of a GRU's candidate state apart if need be."""
+        """The recurrent weights in panels; those of a GRU's candidate state separate if need be."""
         units = self.sizes.units
         if self.kind != "GRU" or self.call.attr("linear_before_reset", 0):
             return [self.panels(r)]
@@ -178,7 +211,7 @@ class _Layer:
         missing = -rows % tile
         if missing:
             r = self.g.op("Concat", r, self.zeros(missing, units), axis=0)
-        r = self.g.op("Reshape", r, self.ints(-1, tile, units))
+        r = self.g.reshape(r, -1, tile, units)
         return self.g.op("Transpose", r, perm=[0, 2, 1])
 
 
@@ -196,4 +229,12 @@ def _flops(call: OpCall) -> int:
 
 
 for _name in GATES:
-    register(OpDef(_name, _types, since=7, decompose=_decompose, flops=_flops))
+    register(
+        OpDef(
+            _name,
+            _types,
+            since=7,
+            decompose=_decompose,
+            flops=_flops,
+        )
+    )

@@ -51,16 +51,27 @@ class Row:
     gradient: Gradient | None = None
 
 
-def reduced_axes(op: OpCall, rank: int, axes_input: int) -> list[int]:
+def reduced_axes(
+    op: OpCall,
+    rank: int,
+    axes_input: int,
+) -> list[int]:
     """The axes to reduce, sorted; every axis where none is named (unless that means nothing)."""
-    axes = op.ints(1) if op.version >= axes_input else op.attr("axes")
+    if op.version >= axes_input:
+        axes = op.ints(1)
+    else:
+        axes = op.attr("axes")
     if not axes:
-        return [] if op.attr("noop_with_empty_axes", 0) else list(range(rank))
+        if op.attr("noop_with_empty_axes", 0):
+            return []
+        return list(range(rank))
     return sorted({op.axis(a, rank) for a in axes})
 
 
 def reduced_shape(
-    shape: Sequence[int], axes: Sequence[int], keep: bool
+    shape: Sequence[int],
+    axes: Sequence[int],
+    keep: bool,
 ) -> tuple[int, ...]:
     """The shape that is left, with extents of 1 if `keep`."""
     return tuple(
@@ -69,7 +80,10 @@ def reduced_shape(
 
 
 def point_of(
-    axes: Sequence[int], rank: int, keep: bool, i: Sequence[Any]
+    axes: Sequence[int],
+    rank: int,
+    keep: bool,
+    i: Sequence[Any],
 ) -> tuple[Any, ...]:
     """The point of the operand, from the point of the result followed by the reduced ones."""
     free = iter(i[: rank if keep else rank - len(axes)])
@@ -91,12 +105,20 @@ def keeps(op: OpCall) -> bool:
 
 
 def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
-    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-        x, out = inputs[0], outputs[0]
+    def compute(
+        op: OpCall,
+        inputs: Buffers,
+        outputs: Buffers,
+    ) -> list[Computation]:
+        x = inputs[0]
+        out = outputs[0]
         rank = len(x.shape)
         axes = reduced_axes(op, rank, row.axes_input)
         keep = keeps(op)
-        combine = {"max": "or", "min": "and"}[row.op] if x.dtype.is_bool else row.op
+        if x.dtype.is_bool:
+            combine = {"max": "or", "min": "and"}[row.op]
+        else:
+            combine = row.op
 
         def value(*i: Any) -> Expr:
             return row.before(wide(x[point_of(axes, rank, keep, i)]))
@@ -123,7 +145,9 @@ def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computat
 
 
 def _after(row: Row, total: Expr, count: int) -> Expr:
-    return total if row.after is None else row.after(total, count)
+    if row.after is None:
+        return total
+    return row.after(total, count)
 
 
 def _register(row: Row, compute: Compute | None = None) -> None:
@@ -132,16 +156,21 @@ def _register(row: Row, compute: Compute | None = None) -> None:
         axes = reduced_axes(op, len(shape), row.axes_input)
         return [(op.dtype(0), reduced_shape(shape, axes, keeps(op)))]
 
-    def reference(op: OpCall, x: Array, axes: Array | None = None) -> list[Array]:
-        given = op.attr("axes") if axes is None else axes.reshape(-1).tolist()
+    def reference(
+        op: OpCall,
+        x: Array,
+        axes: Array | None = None,
+    ) -> list[Array]:
+        if axes is None:
+            given = op.attr("axes")
+        else:
+            given = axes.reshape(-1).tolist()
         if not given and op.attr("noop_with_empty_axes", 0):
             over: tuple[int, ...] = ()
+        elif given:
+            over = tuple(sorted({a % x.ndim for a in given}))
         else:
-            over = (
-                tuple(sorted({a % x.ndim for a in given}))
-                if given
-                else tuple(range(x.ndim))
-            )
+            over = tuple(range(x.ndim))
         found = np.asarray(row.arrays(widened(x), over)).astype(x.dtype)
         return [found if keeps(op) else np.squeeze(found, over)]
 
@@ -159,15 +188,26 @@ def _register(row: Row, compute: Compute | None = None) -> None:
 
 def _gradient(mean: bool) -> Gradient:
     def rule(
-        f: Fragment, op: OpCall, x: Sequence[Value], y: Value, g: Value
+        f: Fragment,
+        op: OpCall,
+        x: Sequence[Value],
+        y: Value,
+        g: Value,
     ) -> Sequence[Value]:
         extents = derivative.extents(x[0])
-        axes = op.ints(1) if op.has(1) else op.attr("axes")
+        if op.has(1):
+            axes = op.ints(1)
+        else:
+            axes = op.attr("axes")
         over = {op.axis(a, len(extents)) for a in (axes or range(len(extents)))}
         if axes == [] and op.attr("noop_with_empty_axes", 0):
             over = set()
         kept = [1 if i in over else n for i, n in enumerate(extents)]
-        flow = derivative.spread(f, derivative.reshaped(f, g, kept), x[0])
+        flow = derivative.spread(
+            f,
+            derivative.reshaped(f, g, kept),
+            x[0],
+        )
         count = max(math.prod(extents[i] for i in over), 1)
         return [derivative.scaled(f, flow, 1 / count) if mean else flow]
 
@@ -178,7 +218,10 @@ def _real(function: str) -> Callable[[Expr, int], Expr]:
     """A function of the sum; integers go through float64."""
 
     def after(total: Expr, _: int) -> Expr:
-        real = total if total.dtype.is_float else cast(total, dtypes.float64)
+        if total.dtype.is_float:
+            real = total
+        else:
+            real = cast(total, dtypes.float64)
         return call(function, real)
 
     return after
@@ -259,12 +302,16 @@ def finite(x: Expr) -> Expr:
 
 
 def _log_sum_exp(
-    op: OpCall, inputs: Buffers, outputs: Buffers
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
-    x, out = inputs[0], outputs[0]
+    x = inputs[0]
+    out = outputs[0]
     if not x.dtype.is_float:
         return None
-    rank, keep = len(x.shape), keeps(op)
+    rank = len(x.shape)
+    keep = keeps(op)
     axes = reduced_axes(op, rank, 18)
     over = [x.shape[a] for a in axes]
     accumulator = wide_dtype(x.dtype)
@@ -301,7 +348,8 @@ def _log_sum_exp_arrays(x: Array, axes: tuple[int, ...]) -> Any:
         x = x.astype(np.float64)
     top = np.max(x, axes, keepdims=True, initial=-np.inf)
     shift = np.where(np.isinf(top), 0, top)
-    return np.log(np.sum(np.exp(x - shift), axes, keepdims=True)) + shift
+    total = np.sum(np.exp(x - shift), axes, keepdims=True)
+    return np.log(total) + shift
 
 
 _register(Row("ReduceLogSumExp", "add", _log_sum_exp_arrays), _log_sum_exp)
@@ -314,9 +362,15 @@ def _arg_type(op: OpCall) -> Sequence[Type]:
 
 
 def _arg(name: str) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
-    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-        x, out = inputs[0], outputs[0]
-        rank, keep = len(x.shape), keeps(op)
+    def compute(
+        op: OpCall,
+        inputs: Buffers,
+        outputs: Buffers,
+    ) -> list[Computation]:
+        x = inputs[0]
+        out = outputs[0]
+        rank = len(x.shape)
+        keep = keeps(op)
         axis = op.axis(op.attr("axis", 0), rank)
         best = Buffer(f"{op.name}_value", out.shape, _comparable(x.dtype))
         last = bool(op.attr("select_last_index", 0))
@@ -325,7 +379,15 @@ def _arg(name: str) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
         def value(*i: Any) -> tuple[Expr, Expr]:
             return cast(x[point_of([axis], rank, keep, i)], best.dtype), i[-1]
 
-        return [reduce_(op.name, (best, out), (x.shape[axis],), reducer, value)]
+        return [
+            reduce_(
+                op.name,
+                (best, out),
+                (x.shape[axis],),
+                reducer,
+                value,
+            )
+        ]
 
     return compute
 

@@ -144,9 +144,15 @@ class OpCall:
             raise DataDependent(self.value(i).name)
         return found
 
+    def int_scalar(self, i: int) -> int:
+        """The known only element of input `i`. Raises DataDependent if it is not known."""
+        return int(self.need(i).reshape(-1)[0])
+
     def ints(self, i: int) -> list[int] | None:
         """The known value of input `i` as a list of ints; None if it is left out."""
-        return [int(n) for n in self.need(i).reshape(-1)] if self.has(i) else None
+        if self.has(i):
+            return [int(n) for n in self.need(i).reshape(-1)]
+        return None
 
     def out(self, i: int) -> Value:
         """Output `i`."""
@@ -256,7 +262,11 @@ def _overlap(a: OpDef, b: OpDef) -> bool:
     )
 
 
-def lookup(op_type: str, domain: str = "", version: int = 1) -> OpDef | None:
+def lookup(
+    op_type: str,
+    domain: str = "",
+    version: int = 1,
+) -> OpDef | None:
     """The definition for that operator and version, or None."""
     _load_families()
     domain = "" if domain == "ai.onnx" else domain
@@ -323,7 +333,9 @@ def program_of(
     try:
         with definition_of_node(operation, "its definition fails", CompileError, hint):
             program = definition.compute(call, inputs, outputs)  # type: ignore[arg-type]
-            return None if program is None else [_step(item) for item in program]
+            if program is None:
+                return None
+            return [_step(item) for item in program]
     except DataDependent:
         return None
 

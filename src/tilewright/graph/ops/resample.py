@@ -65,16 +65,22 @@ class Filter:
 def coordinates(axis: Axis, transformation: str) -> Array:
     """x(o) for every result, float64."""
     o = np.arange(axis.outputs, dtype=np.float64)
-    length, exact = axis.inputs, axis.scale * axis.inputs
+    length = axis.inputs
+    exact = axis.scale * axis.inputs
     start, end = axis.roi
     match transformation:
         case "align_corners":
-            return o * 0 if exact == 1 else o * (length - 1) / (exact - 1)
+            if exact == 1:
+                return o * 0
+            return o * (length - 1) / (exact - 1)
         case "asymmetric":
             return o / axis.scale
         case "tf_crop_and_resize":
             middle = (end - start) * (length - 1) / 2
-            step = middle if exact == 1 else (end - start) * (length - 1) / (exact - 1)
+            if exact == 1:
+                step = middle
+            else:
+                step = (end - start) * (length - 1) / (exact - 1)
             return start * (length - 1) + (o * 0 + middle if exact == 1 else o * step)
         case "pytorch_half_pixel" if exact == 1:
             return o * 0 - 0.5
@@ -104,10 +110,16 @@ def _low(axis: Axis, how: Filter) -> tuple[int, float]:
 
 def taps(axis: Axis, how: Filter) -> int:
     """Elements that each result mixes."""
-    return 1 if how.mode == "nearest" else 2 - 2 * _low(axis, how)[0]
+    if how.mode == "nearest":
+        return 1
+    return 2 - 2 * _low(axis, how)[0]
 
 
-def weighted(axis: Axis, x: Array, how: Filter) -> tuple[Array, Array]:
+def weighted(
+    axis: Axis,
+    x: Array,
+    how: Filter,
+) -> tuple[Array, Array]:
     """first(o), int64, not yet clamped to the axis, and weight(o, t), float64."""
     before = np.ceil(x).astype(np.int64) - 1
     low, shrink = _low(axis, how)

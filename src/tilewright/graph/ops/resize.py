@@ -18,6 +18,7 @@ from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, const
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.casts import ONNX_DTYPES
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -41,35 +42,61 @@ UNROLLED = 8  # taps written out; longer filters are a reduction
 
 
 def _resample_type(call: OpCall) -> Sequence[Type]:
-    shape, axis = list(call.shape(0)), call.attr("axis")
+    shape = list(call.shape(0))
+    axis = call.attr("axis")
     shape[axis] = call.attr("size")
     return [(call.dtype(0), tuple(shape))]
 
 
-def _position(call: OpCall, inputs: Buffers, o: Any, tap: Any, extent: int) -> Expr:
+def _position(
+    call: OpCall,
+    inputs: Buffers,
+    o: Any,
+    tap: Any,
+    extent: int,
+) -> Expr:
     """Where along an axis of that extent the element of a tap lies."""
     line = call.attr("line")
     if line is None:
         first: Expr = inputs[2][o]
     else:
         a, b, d = line
-        first = o * a + b if d == 1 else (o * a + b) // d
+        if d == 1:
+            first = o * a + b
+        else:
+            first = (o * a + b) // d
     low, high = call.attr("range")
-    taps = (tap, tap) if isinstance(tap, int) else (0, inputs[1].shape[1] - 1)
-    place = first + tap
+    if isinstance(tap, int):
+        taps = (tap, tap)
+    else:
+        taps = (0, inputs[1].shape[1] - 1)
+    place: Expr = first + tap
     if high + taps[1] >= extent:
         place = Min(place, const(extent - 1))
-    return Max(place, const(0)) if low + taps[0] < 0 else place
+    if low + taps[0] < 0:
+        place = Max(place, const(0))
+    return place
 
 
-def _resample(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
+def _resample(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
     axis = call.attr("axis")
     rank = len(out.shape)
 
     def read(i: Sequence[Any], tap: Any) -> Expr:
-        place = _position(call, inputs, i[axis], tap, x.shape[axis])
-        return x[(*i[:axis], place, *i[axis + 1 :])]
+        place = _position(
+            call,
+            inputs,
+            i[axis],
+            tap,
+            x.shape[axis],
+        )
+        return x[replaced(i, axis, place)]
 
     if not call.has(1):
         return [map_(call.name, out, lambda *i: read(i, 0))]
@@ -94,15 +121,23 @@ def _resample(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
 
 
 def _resample_arrays(
-    call: OpCall, x: Array, weights: Array | None = None, first: Array | None = None
+    call: OpCall,
+    x: Array,
+    weights: Array | None = None,
+    first: Array | None = None,
 ) -> list[Array]:
-    axis, line = call.attr("axis"), call.attr("line")
+    axis = call.attr("axis")
+    line = call.attr("line")
     if line is not None:
         a, b, d = line
         first = (a * np.arange(call.attr("size")) + b) // d
     assert first is not None
     taps = 1 if weights is None else weights.shape[1]
-    places = np.clip(first[:, None] + np.arange(taps), 0, x.shape[axis] - 1)
+    places = np.clip(
+        first[:, None] + np.arange(taps),
+        0,
+        x.shape[axis] - 1,
+    )
     taken = np.take(x, places, axis)
     if weights is None:
         return [taken.squeeze(axis + 1)]
@@ -128,14 +163,16 @@ def _axes(call: OpCall) -> list[Axis]:
     """How every axis of input 0 is resized."""
     shape = call.shape(0)
     asked = call.attr("axes")
-    axes = (
-        list(range(len(shape)))
-        if asked is None
-        else [call.axis(a, len(shape)) for a in asked]
-    )
+    if asked is None:
+        axes = list(range(len(shape)))
+    else:
+        axes = [call.axis(a, len(shape)) for a in asked]
     roi = _roi(call, len(axes))
     found = [Axis(n, n, 1.0) for n in shape]
-    sizes = call.ints(3) if call.arity > 3 and call.has(3) else None
+    if call.arity > 3 and call.has(3):
+        sizes = call.ints(3)
+    else:
+        sizes = None
     if sizes:
         scales = [sizes[n] / max(shape[a], 1) for n, a in enumerate(axes)]
         policy = call.attr("keep_aspect_ratio_policy", "stretch")
@@ -209,11 +246,13 @@ def _filter(call: OpCall) -> Filter:
 
 
 def _decompose(call: OpCall, f: Fragment) -> list[Value]:
-    x, source = call.value(0), call.dtype(0)
-    how, transformation = _filter(call), _transformation(call)
+    x = call.value(0)
+    source = call.dtype(0)
+    how = _filter(call)
+    transformation = _transformation(call)
     axes = _axes(call)
     if 0 in (*call.shape(0), *(a.outputs for a in axes)):
-        shape = f.constant([a.outputs for a in axes], int64)
+        shape = f.ints(*(a.outputs for a in axes))
         return [f.op("ConstantOfShape", shape, value=np.zeros(1, source.numpy))]
     mixes = how.mode != "nearest" or transformation == "tf_crop_and_resize"
     work = (float64 if source is float64 else float32) if mixes else source
@@ -224,7 +263,9 @@ def _decompose(call: OpCall, f: Fragment) -> list[Value]:
     if work is not source and source.is_int:
         limits = (f.constant(v, work) for v in (source.min, source.max))
         x = f.op("Clip", f.op("Round", x), *limits)
-    return [_converted(f, x, source)] if f.operations else [f.op("Identity", x)]
+    if f.operations:
+        return [_converted(f, x, source)]
+    return [f.op("Identity", x)]
 
 
 def _converted(f: Fragment, x: Value, dtype: DType) -> Value:
@@ -234,9 +275,16 @@ def _converted(f: Fragment, x: Value, dtype: DType) -> Value:
     return f.op("Cast", x, to=number)
 
 
-def _along(call: OpCall, f: Fragment, x: Value, n: int, axis: Axis) -> Value:
+def _along(
+    call: OpCall,
+    f: Fragment,
+    x: Value,
+    n: int,
+    axis: Axis,
+) -> Value:
     """`x` resized along its axis `n`."""
-    how, transformation = _filter(call), _transformation(call)
+    how = _filter(call)
+    transformation = _transformation(call)
     # Positions, their roundings, and for each tap its distance and what becomes of it.
     call.table((8 + 6 * taps(axis, how)) * axis.outputs, f"the tables of axis {n}")
     place = coordinates(axis, transformation)

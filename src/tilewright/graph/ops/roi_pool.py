@@ -31,7 +31,8 @@ def _grid(call: OpCall) -> tuple[int, int]:
 
 
 def _type(call: OpCall) -> Sequence[Type]:
-    x, rois = call.shape(0), call.shape(1)
+    x = call.shape(0)
+    rois = call.shape(1)
     if len(x) != 4 or len(rois) != 2 or rois[1] != 5:
         raise call.error(f"input {list(x)} and rois {list(rois)} do not fit together")
     return [(call.dtype(0), (rois[0], x[1], *_grid(call)))]
@@ -41,14 +42,22 @@ def _rounded(v: Expr) -> Expr:
     """The nearest integer, halves away from zero."""
     size = apply("abs", v)
     whole = apply("floor", size)
-    near = Select(Le(const(0.5, v.dtype), size - whole), whole + 1.0, whole)
+    near = Select(
+        Le(const(0.5, v.dtype), size - whole),
+        whole + 1.0,
+        whole,
+    )
     return Select(Lt(v, const(0, v.dtype)), -near, near)
 
 
 def _bounds(
-    call: OpCall, rois: Buffer, axis: int, extent: int, cells: int
+    call: OpCall,
+    rois: Buffer,
+    axis: int,
+    extent: int,
+    cells: int,
 ) -> list[Computation]:
-    """Where each cell of each region begins and ends (is no more) along an axis of the image."""
+    """Where each cell of each region begins and what is behind its end, along an axis."""
     scale = float(call.attr("spatial_scale", 1.0))
     names = [f"{call.name}_{'hw'[axis]}{end}" for end in ("first", "end")]
     first, end = (Buffer(name, (rois.shape[0], cells), INDEX) for name in names)
@@ -70,13 +79,21 @@ def _bounds(
     ]
 
 
-def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _max_roi_pool(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     """The largest of each row of cells, of each column of the image; then of each cell."""
-    x, rois, out = inputs[0], inputs[1], outputs[0]
+    x = inputs[0]
+    rois = inputs[1]
+    out = outputs[0]
     if 0 in x.shape[2:]:
         return [map_(call.name, out, lambda *i: const(0, out.dtype))]
-    (_, channels, height, width), (rows, columns) = x.shape, out.shape[2:]
-    work, count = wide_dtype(x.dtype), out.shape[0]
+    _, channels, height, width = x.shape
+    rows, columns = out.shape[2:]
+    work = wide_dtype(x.dtype)
+    count = out.shape[0]
     lowest = const(-math.inf, work)
     bounds = [
         *_bounds(call, rois, 0, height, rows),
@@ -87,15 +104,32 @@ def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Compu
     slabs = Buffer(f"{call.name}_slabs", (count, channels, rows, width), work)
     best = Buffer(f"{call.name}_best", out.shape, work)
 
-    def slab(n: Any, c: Any, row: Any, w: Any, h: Any) -> Expr:
+    def slab(
+        n: Any,
+        c: Any,
+        row: Any,
+        w: Any,
+        h: Any,
+    ) -> Expr:
         inside = Le(tops[(n, row)], h) & Lt(h, bottoms[(n, row)])
         return Select(inside, wide(x[(image[n], c, h, w)]), lowest)
 
-    def cell(n: Any, c: Any, row: Any, column: Any, w: Any) -> Expr:
+    def cell(
+        n: Any,
+        c: Any,
+        row: Any,
+        column: Any,
+        w: Any,
+    ) -> Expr:
         inside = Le(lefts[(n, column)], w) & Lt(w, rights[(n, column)])
         return Select(inside, slabs[(n, c, row, w)], lowest)
 
-    def result(n: Any, c: Any, row: Any, column: Any) -> Expr:
+    def result(
+        n: Any,
+        c: Any,
+        row: Any,
+        column: Any,
+    ) -> Expr:
         high = Lt(tops[(n, row)], bottoms[(n, row)])
         broad = Lt(lefts[(n, column)], rights[(n, column)])
         return cast(

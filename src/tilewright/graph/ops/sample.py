@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
+from operator import add, mul
 from typing import Any
 
+from tilewright.base.dtypes import DType
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import (
@@ -58,15 +60,27 @@ def or_border(place: Expr, extent: int) -> tuple[Expr, Expr | None]:
 
 
 def read(
-    x: Buffer, lead: Sequence[Any], places: Sequence[Expr], outside: Outside
+    x: Buffer,
+    lead: Sequence[Any],
+    places: Sequence[Expr],
+    outside: Outside,
 ) -> Expr:
     """The element at integer positions that may lie outside, in float32 at least."""
-    found = [outside(p, n) for p, n in zip(places, x.shape[len(lead) :], strict=True)]
-    load = wide(
-        x[(*lead, *(clamped(p, n) for (p, _), n in zip(found, x.shape[len(lead) :])))]
+    inside: list[Expr] = []
+    guards: list[Expr] = []
+    for place, extent in zip(places, x.shape[len(lead) :], strict=True):
+        at, guard = outside(place, extent)
+        inside.append(clamped(at, extent))
+        if guard is not None:
+            guards.append(guard)
+    load = wide(x[(*lead, *inside)])
+    if not guards:
+        return load
+    return Select(
+        reduce(And, guards),
+        load,
+        const(0, load.dtype),
     )
-    guards = [g for _, g in found if g is not None]
-    return Select(reduce(And, guards), load, const(0, load.dtype)) if guards else load
 
 
 def linear_weights(x: Expr) -> tuple[Expr, list[Expr]]:
@@ -86,7 +100,13 @@ def cubic_weights(x: Expr) -> tuple[Expr, list[Expr]]:
     def far(d: Expr) -> Expr:
         return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
-    return floor_index(x) - 1, [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+    weights = [
+        far(t + 1.0),
+        near(t),
+        near(1.0 - t),
+        far(2.0 - t),
+    ]
+    return floor_index(x) - 1, weights
 
 
 def mixed(
@@ -97,20 +117,20 @@ def mixed(
     outside: Outside,
 ) -> Expr:
     """The weighted mean of the elements of x[lead] around `positions`."""
-    per_axis = [weights(p) for p in positions]
+    firsts, per_axis = zip(*(weights(p) for p in positions), strict=True)
     terms = []
-    for taps in product(*(range(len(w)) for _, w in per_axis)):
-        places = [
-            first + t if t else first
-            for (first, _), t in zip(per_axis, taps, strict=True)
-        ]
-        weight = reduce(lambda a, b: a * b, (w[t] for (_, w), t in zip(per_axis, taps)))
-        terms.append(weight * cast(read(x, lead, places, outside), weight.dtype))
-    return reduce(lambda a, b: a + b, terms)
+    for taps in product(*(range(len(w)) for w in per_axis)):
+        places = [first + t if t else first for first, t in zip(firsts, taps)]
+        weight = reduce(mul, (w[t] for w, t in zip(per_axis, taps)))
+        element = read(x, lead, places, outside)
+        terms.append(weight * cast(element, weight.dtype))
+    found: Expr = reduce(add, terms)
+    return found
 
 
 def _grid_type(call: OpCall) -> Sequence[Type]:
-    x, grid = call.shape(0), call.shape(1)
+    x = call.shape(0)
+    grid = call.shape(1)
     if len(x) != len(grid) or grid[-1] != len(x) - 2 or grid[0] != x[0]:
         raise call.error(f"the grid {list(grid)} does not fit the input {list(x)}")
     return [(call.dtype(0), (*x[:2], *grid[1:-1]))]
@@ -127,63 +147,98 @@ def _reflected(x: Expr, low: float, high: float) -> Expr:
     return low + Min(t, period - t)
 
 
-def _position(call: OpCall, v: Expr, extent: int) -> tuple[Expr, float, float]:
-    """A coordinate of the grid, -1 .. 1, in elements; the borders that reflection mirrors at."""
-    if call.attr("align_corners", 0):
-        return (v + 1.0) * ((extent - 1) / 2), 0.0, extent - 1.0
-    return ((v + 1.0) * extent - 1.0) / 2.0, -0.5, extent - 0.5
+class _GridSample:
+    """How a GridSample reads its input, from its attributes and the dtype of its positions."""
+
+    def __init__(self, call: OpCall, work: DType) -> None:
+        self.call = call
+        self.work = work
+        self.mode = str(call.attr("mode", "linear")).removeprefix("bi")
+        self.padding = call.attr("padding_mode", "zeros")
+        if self.mode not in ("nearest", "linear", "cubic"):
+            raise call.error(f"no such mode: {self.mode!r}")
+
+    def position(self, v: Expr, extent: int) -> tuple[Expr, float, float]:
+        """A coordinate of the grid, -1 .. 1, in elements; the borders that reflection uses."""
+        if self.call.attr("align_corners", 0):
+            return (v + 1.0) * ((extent - 1) / 2), 0.0, extent - 1.0
+        return ((v + 1.0) * extent - 1.0) / 2.0, -0.5, extent - 0.5
+
+    def settled(self, v: Expr, extent: int) -> Expr:
+        """The position of a coordinate of the grid, brought to where the filter reads."""
+        position, low, high = self.position(v, extent)
+        if self.mode == "nearest":
+            position = apply("round_even", position)
+        beyond = (position < low) | (position > high)
+        if self.padding == "border":
+            return Select(beyond, self.limited(position, 0, extent - 1), position)
+        if self.padding == "reflection":
+            return Select(beyond, _reflected(position, low, high), position)
+        # No filter reaches the input from there; farther away is beyond integers and infinite.
+        return self.limited(position, -3, extent + 2)
+
+    def limited(self, position: Expr, low: int, high: int) -> Expr:
+        """The nearest position from `low` to `high`."""
+        not_above = Min(position, const(high, self.work))
+        return Max(not_above, const(low, self.work))
+
+    def outside(self, place: Expr, extent: int) -> tuple[Expr, Expr | None]:
+        """Where to read an element that the filter reaches, and whether it is there."""
+        if self.padding == "zeros":
+            return or_zero(place, extent)
+        if self.padding == "border":
+            return or_border(place, extent)
+        _, low, high = self.position(const(0, self.work), extent)
+        v = cast(place, self.work)
+        mirrored = cast(_reflected(v, low, high), INDEX)
+        beyond = (v < low) | (v > high)
+        return Select(beyond, mirrored, place), None
+
+    def value(
+        self,
+        x: Buffer,
+        lead: Sequence[Any],
+        positions: Sequence[Expr],
+    ) -> Expr:
+        """The sample of x[lead] at settled positions."""
+        if self.mode == "nearest":
+            places = [cast(p, INDEX) for p in positions]
+            return read(x, lead, places, self.outside)
+        weights = cubic_weights if self.mode == "cubic" else linear_weights
+        return mixed(x, lead, positions, weights, self.outside)
 
 
 def _grid_sample(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
-    x, grid, out = inputs[0], inputs[1], outputs[0]
-    mode = str(call.attr("mode", "linear")).removeprefix("bi")
-    padding = call.attr("padding_mode", "zeros")
-    if mode not in ("nearest", "linear", "cubic"):
-        raise call.error(f"no such mode: {mode!r}")
-    extents = x.shape[2:]
-    rank = len(extents)
+    x, grid = inputs
+    out = outputs[0]
+    sampling = _GridSample(call, wide_dtype(grid.dtype))
     if 0 in x.shape:
         return None
-    work = wide_dtype(grid.dtype)
-
-    def settled(v: Expr, extent: int) -> Expr:
-        position, low, high = _position(call, v, extent)
-        if mode == "nearest":
-            position = apply("round_even", position)
-        beyond = (position < low) | (position > high)
-        if padding == "border":
-            nearest = Max(Min(position, const(extent - 1, work)), const(0, work))
-            return Select(beyond, nearest, position)
-        if padding == "reflection":
-            return Select(beyond, _reflected(position, low, high), position)
-        # No filter reaches the input from there; farther away is beyond integers and infinite.
-        return Max(Min(position, const(extent + 2, work)), const(-3, work))
-
-    def outside(place: Expr, extent: int) -> tuple[Expr, Expr | None]:
-        if padding == "zeros":
-            return or_zero(place, extent)
-        if padding == "border":
-            return or_border(place, extent)
-        _, low, high = _position(call, const(0, work), extent)
-        v = cast(place, work)
-        mirrored = cast(_reflected(v, low, high), INDEX)
-        return Select((v < low) | (v > high), mirrored, place), None
+    extents = x.shape[2:]
+    last = len(extents) - 1
 
     def value(*i: Any) -> Expr:
-        at = [grid[(i[0], *i[2:], const(rank - 1 - a))] for a in range(rank)]
-        positions = [settled(wide(v), n) for v, n in zip(at, extents, strict=True)]
-        if mode == "nearest":
-            places = [cast(p, INDEX) for p in positions]
-            return cast(read(x, i[:2], places, outside), out.dtype)
-        weights = cubic_weights if mode == "cubic" else linear_weights
-        return cast(mixed(x, i[:2], positions, weights, outside), out.dtype)
+        positions = []
+        for axis, extent in enumerate(extents):
+            coordinate = grid[(i[0], *i[2:], const(last - axis))]
+            positions.append(sampling.settled(wide(coordinate), extent))
+        return cast(sampling.value(x, i[:2], positions), out.dtype)
 
     return [map_(call.name, out, value)]
 
 
-register(OpDef("GridSample", _grid_type, since=16, compute=_grid_sample))
+register(
+    OpDef(
+        "GridSample",
+        _grid_type,
+        since=16,
+        compute=_grid_sample,
+    )
+)
 
 
 def _roi_type(call: OpCall) -> Sequence[Type]:
@@ -197,26 +252,29 @@ def _roi_type(call: OpCall) -> Sequence[Type]:
 
 
 def _roi_align(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation] | None:
     """With a fixed sampling ratio; otherwise how many samples there are depends on the rois."""
-    x, rois, batch = inputs[0], inputs[1], inputs[2]
+    x, rois, batch = inputs[:3]
     out = outputs[0]
     samples = call.attr("sampling_ratio", 0)
     if samples <= 0 or 0 in x.shape:
         return None
-    half = call.version >= 16 and (
-        call.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    )
-    scale, shift = float(call.attr("spatial_scale", 1.0)), 0.5 if half else 0.0
+    mode = call.attr("coordinate_transformation_mode", "half_pixel")
+    half = call.version >= 16 and mode == "half_pixel"
+    scale = float(call.attr("spatial_scale", 1.0))
+    shift = 0.5 if half else 0.0
     work = wide_dtype(x.dtype)
     largest = call.attr("mode", "avg") == "max"
 
+    def corner(n: Any, column: int) -> Expr:
+        return wide(rois[(n, const(column))]) * scale - shift
+
     def position(n: Any, bin_: Any, sample: Any, axis: int) -> Expr:
-        first, last = (
-            wide(rois[(n, const(c))]) * scale - shift for c in (1 - axis, 3 - axis)
-        )
-        width = last - first
+        first = corner(n, 1 - axis)
+        width = corner(n, 3 - axis) - first
         if not half:
             width = Max(width, const(1, work))
         step = width / float(out.shape[axis + 2])
@@ -226,67 +284,84 @@ def _roi_align(
     def value(*i: Any) -> Expr:
         n, channel, *rest = i
         lead = (cast(batch[n], INDEX), channel)
-        positions = [position(n, rest[a], rest[a + 2], a) for a in range(2)]
-        extents = x.shape[2:]
         inside: list[Expr] = []
         limited: list[Expr] = []
-        for p, extent in zip(positions, extents, strict=True):
+        for axis, extent in enumerate(x.shape[2:]):
+            p = position(n, rest[axis], rest[axis + 2], axis)
             inside += [p >= -1.0, p <= float(extent)]
-            limited.append(Max(Min(p, const(extent - 1, work)), const(0, work)))
+            not_above = Min(p, const(extent - 1, work))
+            limited.append(Max(not_above, const(0, work)))
         if largest:
             found: Expr = _largest_corner(x, lead, limited)
         else:
             found = mixed(x, lead, limited, linear_weights, or_border)
-        return Select(reduce(And, inside), cast(found, work), const(0, work))
+        return Select(
+            reduce(And, inside),
+            cast(found, work),
+            const(0, work),
+        )
 
     over = (samples, samples)
     if largest:
         return [reduce_(call.name, out, over, "max", value)]
     total = Buffer(f"{call.name}_sum", out.shape, work)
+    count = float(samples * samples)
     return [
-        reduce_(f"{call.name}_sum", total, over, "add", value),
-        map_(
-            call.name,
-            out,
-            lambda *i: cast(total[i] / float(samples * samples), out.dtype),
-        ),
+        reduce_(total.name, total, over, "add", value),
+        map_(call.name, out, lambda *i: cast(total[i] / count, out.dtype)),
     ]
 
 
-def _largest_corner(x: Buffer, lead: Sequence[Any], positions: Sequence[Expr]) -> Expr:
+def _largest_corner(
+    x: Buffer,
+    lead: Sequence[Any],
+    positions: Sequence[Expr],
+) -> Expr:
     """The largest of the four weighted elements around a position: ONNX's "max" mode."""
     (y0, wy), (x0, wx) = (linear_weights(p) for p in positions)
-    found = [
-        wy[a] * wx[b] * read(x, lead, (y0 + a, x0 + b), or_border)
-        for a in range(2)
-        for b in range(2)
-    ]
+    found = []
+    for a, b in product(range(2), repeat=2):
+        corner = read(x, lead, (y0 + a, x0 + b), or_border)
+        found.append(wy[a] * wx[b] * corner)
     return reduce(Max, found)
 
 
-register(OpDef("RoiAlign", _roi_type, since=10, compute=_roi_align))
+register(
+    OpDef(
+        "RoiAlign",
+        _roi_type,
+        since=10,
+        compute=_roi_align,
+    )
+)
 
 
 def _deform_type(call: OpCall) -> Sequence[Type]:
-    x, w, offset = call.shape(0), call.shape(1), call.shape(2)
-    groups = call.attr("offset_group", 1)
+    x = call.shape(0)
+    w = call.shape(1)
+    offset = call.shape(2)
     rank = len(w) - 2
     if len(x) != len(w) or len(offset) != len(x):
         raise call.error(
             f"input {list(x)}, weights {list(w)}, offsets {list(offset)} do not fit"
         )
-    if offset[1] != groups * math.prod(w[2:]) * rank or x[1] != w[1] * call.attr(
-        "group", 1
-    ):
+    taps = math.prod(w[2:])
+    offsets = call.attr("offset_group", 1) * taps * rank
+    channels = w[1] * call.attr("group", 1)
+    if offset[1] != offsets or x[1] != channels:
         raise call.error(f"offsets {list(offset)} do not fit the weights {list(w)}")
     return [(call.dtype(0), (x[0], w[0], *offset[2:]))]
 
 
-def _deform_conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _deform_conv(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     x, w, offset = inputs[:3]
     out = outputs[0]
-    kernel = w.shape[2:]
-    rank, channels = len(kernel), w.shape[1]
+    channels, *kernel = w.shape[1:]
+    rank = len(kernel)
     strides = call.attr("strides") or [1] * rank
     dilations = call.attr("dilations") or [1] * rank
     pads = call.attr("pads") or [0] * 2 * rank
@@ -296,7 +371,9 @@ def _deform_conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
 
     def value(*i: Any) -> Expr:
         n, m, *rest = i
-        o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
+        o = rest[:rank]
+        c = rest[rank]
+        k = rest[rank + 1 :]
         channel = (m // per_group) * channels + c
         tap = k[0]
         for a in range(1, rank):
@@ -305,20 +382,26 @@ def _deform_conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
         positions = []
         for a in range(rank):
             base = o[a] * strides[a] + k[a] * dilations[a] - pads[a]
-            positions.append(wide(offset[(n, tap * rank + a, *o)]) + cast(base, work))
-        found = cast(mixed(x, (n, channel), positions, linear_weights, or_zero), work)
-        found = found * cast(w[(m, c, *k)], work)
-        return found * wide(inputs[4][(n, tap, *o)]) if call.has(4) else found
+            moved = wide(offset[(n, tap * rank + a, *o)])
+            positions.append(moved + cast(base, work))
+        element = mixed(x, (n, channel), positions, linear_weights, or_zero)
+        found = cast(element, work) * cast(w[(m, c, *k)], work)
+        if call.has(4):
+            found = found * wide(inputs[4][(n, tap, *o)])
+        return found
 
     over = (channels, *kernel)
     if not call.has(3):
         return [reduce_(call.name, out, over, "add", value)]
     total = Buffer(f"{call.name}_sum", out.shape, work)
+    bias = inputs[3]
+
+    def with_bias(*i: Any) -> Expr:
+        return cast(total[i] + wide(bias[i[1]]), out.dtype)
+
     return [
-        reduce_(f"{call.name}_sum", total, over, "add", value),
-        map_(
-            call.name, out, lambda *i: cast(total[i] + wide(inputs[3][i[1]]), out.dtype)
-        ),
+        reduce_(total.name, total, over, "add", value),
+        map_(call.name, out, with_bias),
     ]
 
 

@@ -19,12 +19,18 @@ Buffers = Sequence[Buffer]
 
 
 def _running(combine: str, identity: int) -> Compute:
-    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-        x, out = inputs[0], outputs[0]
+    def compute(
+        op: OpCall,
+        inputs: Buffers,
+        outputs: Buffers,
+    ) -> list[Computation]:
+        x = inputs[0]
+        out = outputs[0]
         rank = len(x.shape)
-        axis = op.axis(int(op.need(1).reshape(-1)[0]), rank)
+        axis = op.axis(op.int_scalar(1), rank)
         extent = x.shape[axis]
-        exclusive, reverse = op.attr("exclusive", 0), op.attr("reverse", 0)
+        exclusive = op.attr("exclusive", 0)
+        reverse = op.attr("reverse", 0)
 
         def place(i: Sequence[Any], step: Any) -> tuple[Any, ...]:
             at = (extent - 1) - step if reverse else step

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, const
+from tilewright.graph.ops.broadcasting import replaced
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.nests import Nests, kernel
@@ -27,7 +28,12 @@ _COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
 }
 
 
-def _put(call: OpCall, out: Buffer, index: tuple[Any, ...], value: Expr) -> Stmt:
+def _put(
+    call: OpCall,
+    out: Buffer,
+    index: tuple[Any, ...],
+    value: Expr,
+) -> Stmt:
     """`out[index] = value`, combined with what is there as the attribute `reduction` says."""
     combine = call.attr("reduction", "none") or "none"
     if combine == "none":
@@ -39,16 +45,24 @@ def _put(call: OpCall, out: Buffer, index: tuple[Any, ...], value: Expr) -> Stmt
     return Store(out, index, _COMBINE[combine](out[index], value))
 
 
-def _scatter_elements(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+def _scatter_elements(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
     data, indices, updates = inputs
-    out, nests = outputs[0], Nests()
+    out = outputs[0]
+    nests = Nests()
     axis = call.axis(call.attr("axis", 0), len(data.shape))
 
     def step(*i: Expr) -> Stmt:
-        at = (*i[:axis], wrapped(indices[i], data.shape[axis]), *i[axis + 1 :])
+        at = replaced(i, axis, wrapped(indices[i], data.shape[axis]))
         return _put(call, out, at, updates[i])
 
-    body = block(nests.copy(out, lambda *i: data[i]), nests.over(indices.shape, step))
+    body = block(
+        nests.copy(out, lambda *i: data[i]),
+        nests.over(indices.shape, step),
+    )
     return [kernel(call.name, inputs, outputs, body)]
 
 
@@ -78,9 +92,14 @@ for _name, _since, _until in (("Scatter", 9, 10), ("ScatterElements", 11, None))
     )
 
 
-def _scatter_nd(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+def _scatter_nd(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
     data, indices, updates = inputs
-    out, nests = outputs[0], Nests()
+    out = outputs[0]
+    nests = Nests()
     depth = indices.shape[-1]
 
     def step(*i: Expr) -> Stmt:
@@ -106,24 +125,53 @@ def _scatter_nd_type(call: OpCall) -> Sequence[Any]:
     return same_type(call)
 
 
-register(OpDef("ScatterND", _scatter_nd_type, since=11, compute=_scatter_nd))
+register(
+    OpDef(
+        "ScatterND",
+        _scatter_nd_type,
+        since=11,
+        compute=_scatter_nd,
+    )
+)
 
 
-def _tensor_scatter(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+def _tensor_scatter(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
     """A cache of past steps, with new ones written from a position per batch on."""
     cache, update = inputs[:2]
-    out, nests = outputs[0], Nests()
+    out = outputs[0]
+    nests = Nests()
     axis = call.axis(call.attr("axis", -2), len(cache.shape))
     circular = call.attr("mode", "linear") == "circular"
 
     def step(*i: Expr) -> Stmt:
-        start = cast(inputs[2][i[0]], INDEX) if call.has(2) else const(0)
+        if call.has(2):
+            start = cast(inputs[2][i[0]], INDEX)
+        else:
+            start = const(0)
         at = start + i[axis]
         at = at % cache.shape[axis] if circular else at
-        return Store(out, (*i[:axis], at, *i[axis + 1 :]), update[i])
+        return Store(
+            out,
+            replaced(i, axis, at),
+            update[i],
+        )
 
-    body = block(nests.copy(out, lambda *i: cache[i]), nests.over(update.shape, step))
+    body = block(
+        nests.copy(out, lambda *i: cache[i]),
+        nests.over(update.shape, step),
+    )
     return [kernel(call.name, inputs, outputs, body)]
 
 
-register(OpDef("TensorScatter", same_type, since=24, compute=_tensor_scatter))
+register(
+    OpDef(
+        "TensorScatter",
+        same_type,
+        since=24,
+        compute=_tensor_scatter,
+    )
+)

@@ -12,6 +12,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.gather import wrapped
+from tilewright.graph.ops.reduce import point_of, reduced_shape
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import MOVES_DATA
 
@@ -19,7 +20,8 @@ Buffers = Sequence[Buffer]
 
 
 def _gather_nd_type(call: OpCall) -> Sequence[Type]:
-    data, indices = call.shape(0), call.shape(1)
+    data = call.shape(0)
+    indices = call.shape(1)
     batch = call.attr("batch_dims", 0)
     if (
         not indices
@@ -30,26 +32,35 @@ def _gather_nd_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (*indices[:-1], *data[batch + indices[-1] :]))]
 
 
-def _gather_nd(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _gather_nd(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     data, indices = inputs
-    batch, depth, rank = (
-        call.attr("batch_dims", 0),
-        indices.shape[-1],
-        len(indices.shape),
-    )
+    batch = call.attr("batch_dims", 0)
+    depth = indices.shape[-1]
+    rank = len(indices.shape)
 
     def at(*i: Any) -> Expr:
         lead = i[: rank - 1]
-        chosen = (
-            wrapped(indices[(*lead, n)], data.shape[batch + n]) for n in range(depth)
-        )
+        chosen = []
+        for n in range(depth):
+            index = indices[(*lead, n)]
+            chosen.append(wrapped(index, data.shape[batch + n]))
         return data[(*i[:batch], *chosen, *i[rank - 1 :])]
 
     return [map_(call.name, outputs[0], at)]
 
 
 register(
-    OpDef("GatherND", _gather_nd_type, since=11, compute=_gather_nd, traits=MOVES_DATA)
+    OpDef(
+        "GatherND",
+        _gather_nd_type,
+        since=11,
+        compute=_gather_nd,
+        traits=MOVES_DATA,
+    )
 )
 
 
@@ -58,14 +69,21 @@ def _one_hot_axis(call: OpCall) -> int:
 
 
 def _one_hot_type(call: OpCall) -> Sequence[Type]:
-    shape, axis = call.shape(0), _one_hot_axis(call)
-    depth = int(call.need(1).reshape(-1)[0])
+    shape = call.shape(0)
+    axis = _one_hot_axis(call)
+    depth = call.int_scalar(1)
     return [(call.dtype(2), (*shape[:axis], depth, *shape[axis:]))]
 
 
-def _one_hot(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _one_hot(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     """An index out of range gives a row that is off throughout."""
-    indices, values, out = inputs[0], inputs[2], outputs[0]
+    indices = inputs[0]
+    values = inputs[2]
+    out = outputs[0]
     axis = _one_hot_axis(call)
     depth = out.shape[axis]
 
@@ -77,51 +95,79 @@ def _one_hot(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computatio
     return [map_(call.name, out, at)]
 
 
-register(OpDef("OneHot", _one_hot_type, since=9, compute=_one_hot, by_value=(1,)))
+register(
+    OpDef(
+        "OneHot",
+        _one_hot_type,
+        since=9,
+        compute=_one_hot,
+        by_value=(1,),
+    )
+)
 
 
-def _hardmax(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+def _hardmax(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
     """One at the first of the largest elements: of an axis; before version 13 of all from it on."""
-    x, out = inputs[0], outputs[0]
+    x = inputs[0]
+    out = outputs[0]
     rank = len(x.shape)
     since_13 = call.version >= 13
     axis = call.axis(call.attr("axis", -1 if since_13 else 1), rank)
     axes = [axis] if since_13 else list(range(axis, rank))
-    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    shape = reduced_shape(x.shape, axes, keep=True)
     top = Buffer(f"{call.name}_top", shape, wide_dtype(x.dtype))
     place = Buffer(f"{call.name}_place", shape, INDEX)
 
-    def rank_of(i: Sequence[Any]) -> Expr:
+    def number(i: Sequence[Any]) -> Expr:
+        """Which of the elements compared with one another this is."""
         found: Expr = const(0)
         for a in axes:
             found = found * x.shape[a] + i[a]
         return found
 
-    def element(*i: Any) -> tuple[Expr, Expr]:
-        bound = iter(i[rank:])
-        point = tuple(next(bound) if a in axes else i[a] for a in range(rank))
-        return wide(x[point]), rank_of(point)
+    def candidate(*i: Any) -> tuple[Expr, Expr]:
+        point = point_of(axes, rank, True, i)
+        return wide(x[point]), number(point)
 
     def mark(*i: Any) -> Expr:
-        best = place[tuple(const(0) if a in axes else v for a, v in enumerate(i))]
-        return Select(best.eq(rank_of(i)), const(1, out.dtype), const(0, out.dtype))
+        row = tuple(const(0) if a in axes else v for a, v in enumerate(i))
+        chosen = place[row].eq(number(i))
+        return Select(
+            chosen,
+            const(1, out.dtype),
+            const(0, out.dtype),
+        )
 
     first = arg_reducer("argmax", top.dtype, INDEX)
     over = [x.shape[a] for a in axes]
     return [
-        reduce_(f"{call.name}_top", (top, place), over, first, element),
+        reduce_(top.name, (top, place), over, first, candidate),
         map_(call.name, out, mark),
     ]
 
 
-register(OpDef("Hardmax", same_type, compute=_hardmax, flops=lambda call: call.size(0)))
+register(
+    OpDef(
+        "Hardmax",
+        same_type,
+        compute=_hardmax,
+        flops=lambda call: call.size(0),
+    )
+)
 
 
 def _reverse_sequence(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation]:
     x, lengths = inputs
-    batch, time = call.attr("batch_axis", 1), call.attr("time_axis", 0)
+    batch = call.attr("batch_axis", 1)
+    time = call.attr("time_axis", 0)
     if {batch, time} != {0, 1}:
         raise call.error(f"batch_axis={batch} and time_axis={time} are not 0 and 1")
 

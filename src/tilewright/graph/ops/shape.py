@@ -36,21 +36,35 @@ def regroup(
         right: list[int] = []
         a = b = 1
         if i < len(source):
-            left, a, i = [i], source[i], i + 1
+            left = [i]
+            a = source[i]
+            i = i + 1
         if j < len(target):
-            right, b, j = [j], target[j], j + 1
+            right = [j]
+            b = target[j]
+            j = j + 1
         while a != b:
             if a < b and i < len(source):
-                left, a, i = [*left, i], a * source[i], i + 1
+                left = [*left, i]
+                a = a * source[i]
+                i = i + 1
             elif j < len(target):
-                right, b, j = [*right, j], b * target[j], j + 1
+                right = [*right, j]
+                b = b * target[j]
+                j = j + 1
             else:
-                left, a, i = [*left, i], a * source[i], i + 1
+                left = [*left, i]
+                a = a * source[i]
+                i = i + 1
         groups.append((left, right))
     return groups
 
 
-def reshaped(x: Buffer, point: Sequence[Expr], shape: Sequence[int]) -> Expr:
+def reshaped(
+    x: Buffer,
+    point: Sequence[Expr],
+    shape: Sequence[int],
+) -> Expr:
     """The element of `x` that lies at `point` when its elements are laid out in `shape`."""
     index: list[Any] = [const(0)] * len(x.shape)
     if 0 not in shape:
@@ -60,26 +74,29 @@ def reshaped(x: Buffer, point: Sequence[Expr], shape: Sequence[int]) -> Expr:
             for n, axis in reversed(list(enumerate(left))):
                 extent = x.shape[axis]
                 if extent != 1:
-                    digit = linear if below == 1 else linear // below
+                    term = linear if below == 1 else linear // below
                     above = math.prod(x.shape[a] for a in left[:n])
-                    index[axis] = digit if above == 1 else digit % extent
+                    index[axis] = term if above == 1 else term % extent
                 below *= extent
     return x[tuple(index)]
 
 
-def _linear(digits: Sequence[tuple[Expr, int]]) -> Expr:
-    """The number with those digits, most significant first, each with its extent."""
+def _linear(terms: Sequence[tuple[Expr, int]]) -> Expr:
+    """The index whose mixed-radix terms these are, highest first, each with its extent."""
     found: Expr | None = None
     weight = 1
-    for digit, extent in reversed(digits):
-        term = digit if weight == 1 else digit * weight
-        found = term if found is None else term + found
+    for term, extent in reversed(terms):
+        part = term if weight == 1 else term * weight
+        found = part if found is None else part + found
         weight *= extent
     return const(0) if found is None else found
 
 
 def _reshape_op(
-    name: str, shape_of: Any, since: int = 1, until: int | None = None
+    name: str,
+    shape_of: Any,
+    since: int = 1,
+    until: int | None = None,
 ) -> None:
     """Register an operator that keeps the elements in order; shape_of(call): the new shape."""
 
@@ -89,14 +106,19 @@ def _reshape_op(
             raise call.error(f"shape {list(call.shape(0))} cannot become {list(shape)}")
         return [(call.dtype(0), shape)]
 
-    def compute(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-        x, out = inputs[0], outputs[0]
+    def compute(
+        call: OpCall,
+        inputs: Buffers,
+        outputs: Buffers,
+    ) -> list[Computation]:
+        x = inputs[0]
+        out = outputs[0]
         return [map_(call.name, out, lambda *i: reshaped(x, i, out.shape))]
 
     def reference(call: OpCall, x: Array, *rest: Array) -> list[Array]:
         known = dict(zip(call.operation.inputs, (x, *rest), strict=False))
         values = {v: a for v, a in known.items() if v is not None and a is not None}
-        return [x.reshape(tuple(shape_of(_with_shape(call, x, values))))]
+        return [x.reshape(tuple(shape_of(with_shape(call, x, values))))]
 
     register(
         OpDef(
@@ -112,7 +134,11 @@ def _reshape_op(
     )
 
 
-def _with_shape(call: OpCall, x: Array, values: dict[Any, Array]) -> OpCall:
+def with_shape(
+    call: OpCall,
+    x: Array,
+    values: dict[Any, Array],
+) -> OpCall:
     """The call with input 0 typed by the array at hand, and the other inputs known."""
     from dataclasses import replace
 
@@ -153,8 +179,13 @@ def _flat_shape(call: OpCall) -> list[int]:
 
 def axes_of(call: OpCall, rank: int) -> list[int] | None:
     """The axes, an attribute before version 13 and an input since; None if they are left out."""
-    axes = call.ints(1) if call.version >= 13 else call.attr("axes")
-    return None if axes is None else [call.axis(a, rank) for a in axes]
+    if call.version >= 13:
+        axes = call.ints(1)
+    else:
+        axes = call.attr("axes")
+    if axes is None:
+        return None
+    return [call.axis(a, rank) for a in axes]
 
 
 def _squeezed(call: OpCall) -> list[int]:
@@ -192,14 +223,29 @@ def _perm(call: OpCall) -> list[int]:
     return list(perm)
 
 
-def _transpose(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, perm = inputs[0], _perm(call)
+def _transpose(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    perm = _perm(call)
     place = [perm.index(a) for a in range(len(perm))]
-    return [map_(call.name, outputs[0], lambda *i: x[tuple(i[p] for p in place)])]
+    return [
+        map_(
+            call.name,
+            outputs[0],
+            lambda *i: x[tuple(i[p] for p in place)],
+        )
+    ]
 
 
 def _transpose_gradient(
-    f: Fragment, call: OpCall, x: Sequence[Value], y: Value, g: Value
+    f: Fragment,
+    call: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
 ) -> Sequence[Value]:
     perm = _perm(call)
     return [f.op("Transpose", g, perm=[perm.index(i) for i in range(len(perm))])]
@@ -239,8 +285,13 @@ register(
 )
 
 
-def _tile(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
+def _tile(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    x = inputs[0]
+    out = outputs[0]
 
     def at(*i: Expr) -> Expr:
         return x[
@@ -277,176 +328,15 @@ register(
 )
 
 
-def _concat_type(call: OpCall) -> Sequence[Type]:
-    shapes = [call.shape(i) for i in range(call.arity)]
-    axis = call.axis(call.attr("axis", 1), len(shapes[0]))
-    rests = {s[:axis] + s[axis + 1 :] for s in shapes}
-    if len(rests) != 1:
-        shown = ", ".join(str(list(s)) for s in shapes)
-        raise call.error(f"shapes {shown} differ in another axis than {axis}")
-    total = sum(s[axis] for s in shapes)
-    return [(call.dtype(0), (*shapes[0][:axis], total, *shapes[0][axis + 1 :]))]
-
-
-def _concat(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    """Each operand fills its own part of the result."""
-    out = outputs[0]
-    axis = call.axis(call.attr("axis", 1), len(out.shape))
-    parts = []
-    start = 0
-    for n, x in enumerate([x for x in inputs if x.shape[axis]] or inputs[:1]):
-        parts.append(_part(f"{call.name}_{n}", x, out, axis, start))
-        start += x.shape[axis]
-    return parts
-
-
-def _part(name: str, x: Buffer, out: Buffer, axis: int, start: int) -> Computation:
-    def place(*i: Any) -> tuple[Any, ...]:
-        return tuple(v + start if n == axis and start else v for n, v in enumerate(i))
-
-    return map_(name, out, lambda *i: x[i], extents=x.shape, index=place)
-
-
-register(
-    OpDef(
-        "Concat",
-        _concat_type,
-        since=4,
-        compute=_concat,
-        reference=lambda call, *parts: [np.concatenate(parts, call.attr("axis", 1))],
-    )
-)
-
-
-def _split_sizes(call: OpCall) -> tuple[int, list[int]]:
-    shape = call.shape(0)
-    axis = call.axis(call.attr("axis", 0), len(shape))
-    sizes = call.ints(1) if call.version >= 13 else call.attr("split")
-    if sizes is None:
-        count = len(call.operation.outputs)
-        asked = call.attr("num_outputs", count)
-        if asked != count:
-            raise call.error(f"num_outputs is {asked}, but there are {count} outputs")
-        each = -(-shape[axis] // count)
-        sizes = [max(0, min(each, shape[axis] - n * each)) for n in range(count)]
-    if sum(sizes) != shape[axis] or min(sizes, default=0) < 0:
-        raise call.error(f"sizes {sizes} do not add up to the extent {shape[axis]}")
-    return axis, list(sizes)
-
-
-def _split_types(call: OpCall) -> Sequence[Type]:
-    axis, sizes = _split_sizes(call)
-    shape = call.shape(0)
-    return [(call.dtype(0), (*shape[:axis], n, *shape[axis + 1 :])) for n in sizes]
-
-
-def _split(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    axis, sizes = _split_sizes(call)
-    starts = np.cumsum([0, *sizes]).tolist()
-    found = []
-    for n, out in enumerate(outputs):
-        if call.wants(n):
-            window = _shifted(inputs[0], axis, starts[n])
-            found.append(map_(f"{call.name}_{n}", out, window))
-    return found
-
-
-def _shifted(x: Buffer, axis: int, start: int) -> Any:
-    def at(*i: Any) -> Expr:
-        return x[
-            tuple(v + start if n == axis and start else v for n, v in enumerate(i))
-        ]
-
-    return at
-
-
-def _split_arrays(call: OpCall, x: Array, *_: Array) -> list[Array]:
-    values = {
-        v: a
-        for v, a in zip(call.operation.inputs[1:], _, strict=False)
-        if v is not None
-    }
-    axis, sizes = _split_sizes(_with_shape(call, x, values))
-    return np.split(x, np.cumsum(sizes)[:-1].tolist(), axis)
-
-
-register(
-    OpDef(
-        "Split",
-        _split_types,
-        since=2,
-        compute=_split,
-        reference=_split_arrays,
-        traits=MOVES_DATA,
-    )
-)
-
-
-def _slices(call: OpCall) -> list[tuple[int, int, int]]:
-    """Start, length and step for every axis of input 0."""
-    shape = call.shape(0)
-    if call.version >= 10:
-        starts, ends = call.ints(1) or [], call.ints(2) or []
-        axes, steps = call.ints(3), call.ints(4)
-    else:
-        starts, ends = call.attr("starts"), call.attr("ends")
-        axes, steps = call.attr("axes"), None
-    axes = list(range(len(starts))) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
-    if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise call.error("starts, ends, axes and steps differ in length")
-    found = [(0, n, 1) for n in shape]
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if step == 0:
-            raise call.error("a step is 0")
-        axis = call.axis(axis, len(shape))
-        window = range(shape[axis])[slice(start, end, step)]
-        found[axis] = (window.start if len(window) else 0, len(window), step)
-    return found
-
-
-def _slice(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, windows = inputs[0], _slices(call)
-
-    def at(*i: Any) -> Expr:
-        return x[tuple(_along(v, w[0], w[2]) for v, w in zip(i, windows, strict=True))]
-
-    return [map_(call.name, outputs[0], at)]
-
-
-def _along(v: Expr, start: int, step: int) -> Expr:
-    scaled = v if step == 1 else v * step
-    return scaled + start if start else scaled
-
-
-def _slice_arrays(call: OpCall, x: Array, *rest: Array | None) -> list[Array]:
-    values = {
-        v: a
-        for v, a in zip(call.operation.inputs[1:], rest, strict=False)
-        if v is not None and a is not None
-    }
-    windows = _slices(_with_shape(call, x, values))
-    return [x[np.ix_(*(start + step * np.arange(n) for start, n, step in windows))]]
-
-
-register(
-    OpDef(
-        "Slice",
-        lambda call: [(call.dtype(0), tuple(w[1] for w in _slices(call)))],
-        compute=_slice,
-        reference=_slice_arrays,
-        traits=MOVES_DATA,
-    )
-)
-
-
 def _filled(call: OpCall) -> Array:
     value: Array = call.attr("value", np.zeros(1, np.float32))
     return value.reshape(-1)[:1]
 
 
 def _constant_of_shape(
-    call: OpCall, inputs: Buffers, outputs: Buffers
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
 ) -> list[Computation]:
     value = const(_filled(call)[0], outputs[0].dtype)
     return [map_(call.name, outputs[0], lambda *i: value)]
@@ -473,7 +363,11 @@ def _shape_value(call: OpCall) -> list[Array] | None:
     return [_shape_arrays(call, np.empty(0), call.shape(0))]
 
 
-def _shape_arrays(call: OpCall, x: Array, shape: Sequence[int] | None = None) -> Array:
+def _shape_arrays(
+    call: OpCall,
+    x: Array,
+    shape: Sequence[int] | None = None,
+) -> Array:
     whole = x.shape if shape is None else shape
     return np.array(whole[call.attr("start", 0) : call.attr("end")], np.int64)
 

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.base import dtypes
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
-from tilewright.graph.ops.broadcasting import wide
+from tilewright.graph.ops.broadcasting import replaced, wide
 from tilewright.graph.ops.nests import Nests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
@@ -20,7 +20,10 @@ Buffers = Sequence[Buffer]
 
 
 def _k(op: OpCall) -> int:
-    k = op.attr("k") if op.version < 10 else int(op.need(1).reshape(-1)[0])
+    if op.version < 10:
+        k = op.attr("k")
+    else:
+        k = op.int_scalar(1)
     if k is None or k < 0:
         raise op.error(f"k={k}")
     return int(k)
@@ -28,10 +31,11 @@ def _k(op: OpCall) -> int:
 
 def _types(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
-    axis, k = op.axis(op.attr("axis", -1), len(shape)), _k(op)
+    axis = op.axis(op.attr("axis", -1), len(shape))
+    k = _k(op)
     if not shape or k > shape[axis]:
         raise op.error(f"k={k} of a tensor {list(shape)} along axis {axis}")
-    found = (*shape[:axis], k, *shape[axis + 1 :])
+    found = replaced(shape, axis, k)
     return [(op.dtype(0), found), (dtypes.int64, found)]
 
 
@@ -39,7 +43,8 @@ def _before(a: Expr, b: Expr, largest: bool) -> Expr:
     """Whether element `a` comes before `b`, which has the smaller index."""
     a, b = wide(a), wide(b)
     if a.dtype.is_bool:
-        a, b = cast(a, dtypes.uint8), cast(b, dtypes.uint8)
+        a = cast(a, dtypes.uint8)
+        b = cast(b, dtypes.uint8)
     more = a > b if largest else a < b
     if not a.dtype.is_float:
         return more
@@ -47,49 +52,86 @@ def _before(a: Expr, b: Expr, largest: bool) -> Expr:
     return more | (call("isnan", high) & ~call("isnan", low))
 
 
-def _top_k(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+class _Sorted:
+    """A sorted list of the k best elements of a row and of their places, kept by insertion."""
+
+    def __init__(self, op: OpCall, x: Buffer) -> None:
+        self.k = _k(op)
+        self.largest = bool(op.attr("largest", 1))
+        room = max(self.k, 1)
+        self.best = Buffer("best", (room,), x.dtype)
+        self.place = Buffer("place", (room,), INDEX)
+        self.hole = Buffer("hole", (1,), INDEX)  # where the new element goes
+
+    def insert(self, element: Expr, n: Expr) -> Stmt:
+        """Put element `n` of the row in, if it is among the best so far."""
+        best = self.best
+        at = self.hole[0]
+        above = at - 1
+        before_above = _before(element, best[above], self.largest)
+        sinks = Select(at > 0, before_above, const(False, dtypes.bool_))
+        move = block(
+            Store(best, (at,), best[above]),
+            Store(self.place, (at,), self.place[above]),
+            Store(self.hole, (const(0),), above),
+        )
+        put = block(
+            Store(best, (at,), element),
+            Store(self.place, (at,), n),
+        )
+        last = Select(n < self.k, n, const(self.k - 1))
+        start = Store(self.hole, (const(0),), last)
+        enters = (n < self.k) | _before(element, best[self.k - 1], self.largest)
+        return If(enters, block(start, While(sinks, move), put), None)
+
+    def around(self, body: Stmt) -> Stmt:
+        """`body` with room for the list."""
+        return Alloc(self.best, Alloc(self.place, Alloc(self.hole, body)))
+
+
+def _top_k(
+    op: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
     """Insertion into a sorted list of k elements; most elements lose against its last one."""
-    x, nests = inputs[0], Nests()
-    axis, k = op.axis(op.attr("axis", -1), len(x.shape)), _k(op)
-    extent, largest = x.shape[axis], bool(op.attr("largest", 1))
-    best = Buffer("best", (max(k, 1),), x.dtype)
-    place = Buffer("place", (max(k, 1),), INDEX)
-    hole = Buffer("hole", (1,), INDEX)
-    at, above = hole[0], hole[0] - 1
+    x = inputs[0]
+    nests = Nests()
+    axis = op.axis(op.attr("axis", -1), len(x.shape))
+    extent = x.shape[axis]
+    kept = _Sorted(op, x)
+    stores = [(outputs[0], kept.best), (outputs[1], kept.place)]
 
     def row(*i: Expr) -> Stmt:
-        def whole(n: Any) -> tuple[Any, ...]:
+        def point(n: Any) -> tuple[Any, ...]:
             return (*i[:axis], n, *i[axis:])
 
         def insert(n: Expr) -> Stmt:
-            element = x[whole(n)]
-            sinks = Select(
-                at > 0, _before(element, best[above], largest), const(False, _BOOL)
-            )
-            move = block(
-                Store(best, (at,), best[above]),
-                Store(place, (at,), place[above]),
-                Store(hole, (const(0),), above),
-            )
-            put = block(Store(best, (at,), element), Store(place, (at,), n))
-            start = Store(hole, (const(0),), Select(n < k, n, const(k - 1)))
-            enters = (n < k) | _before(element, best[k - 1], largest)
-            return If(enters, block(start, While(sinks, move), put), None)
+            return kept.insert(x[point(n)], n)
 
         def flush(n: Expr) -> Stmt:
-            stores = [(outputs[0], best), (outputs[1], place)]
-            return block(
-                *(Store(out, whole(n), b[n]) for out, b in stores if out is not None)
-            )
+            wanted = [(out, b) for out, b in stores if out is not None]
+            return block(*(Store(out, point(n), b[n]) for out, b in wanted))
 
-        body = block(nests.loop(extent, insert), nests.loop(k, flush))
-        return Alloc(best, Alloc(place, Alloc(hole, body)))
+        body = block(
+            nests.loop(extent, insert),
+            nests.loop(kept.k, flush),
+        )
+        return kept.around(body)
 
     free = (*x.shape[:axis], *x.shape[axis + 1 :])
-    body = nests.rows(free, extent * 8, row) if k else block()
+    if kept.k:
+        body = nests.rows(free, extent * 8, row)
+    else:
+        body = block()
     return [kernel(op.name, inputs[:1], outputs, body, nests.notes)]
 
 
-_BOOL = dtypes.bool_
-
-register(OpDef("TopK", _types, compute=_top_k, by_value=(1,)))
+register(
+    OpDef(
+        "TopK",
+        _types,
+        compute=_top_k,
+        by_value=(1,),
+    )
+)

@@ -26,18 +26,32 @@ def _regular(op: OpCall, x: Expr, gradient: Expr) -> Expr:
 
 
 def _momentum(
-    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
+    op: OpCall,
+    rate: Expr,
+    steps: Expr,
+    x: Expr,
+    gradient: Expr,
+    states: Sequence[Expr],
 ) -> Sequence[Expr]:
     g = _regular(op, x, gradient)
-    alpha, beta = op.attr("alpha"), const(op.attr("beta"), x.dtype)
+    alpha = op.attr("alpha")
+    beta = const(op.attr("beta"), x.dtype)
     first = Select(steps > 0, beta, const(1, x.dtype))
     v = alpha * states[0] + first * g
-    step = g + alpha * v if op.attr("mode") == "nesterov" else v
+    if op.attr("mode") == "nesterov":
+        step = g + alpha * v
+    else:
+        step = v
     return x - rate * step, v
 
 
 def _adagrad(
-    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
+    op: OpCall,
+    rate: Expr,
+    steps: Expr,
+    x: Expr,
+    gradient: Expr,
+    states: Sequence[Expr],
 ) -> Sequence[Expr]:
     decayed = rate / (1.0 + steps * op.attr("decay_factor", 0.0))
     g = _regular(op, x, gradient)
@@ -46,9 +60,15 @@ def _adagrad(
 
 
 def _adam(
-    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
+    op: OpCall,
+    rate: Expr,
+    steps: Expr,
+    x: Expr,
+    gradient: Expr,
+    states: Sequence[Expr],
 ) -> Sequence[Expr]:
-    alpha, beta = op.attr("alpha", 0.9), op.attr("beta", 0.999)
+    alpha = op.attr("alpha", 0.9)
+    beta = op.attr("beta", 0.999)
     g = _regular(op, x, gradient)
     v = alpha * states[0] + (1 - alpha) * g
     h = beta * states[1] + (1 - beta) * (g * g)
@@ -56,9 +76,12 @@ def _adam(
     def left(decay: float) -> Expr:
         return 1.0 - call("pow", const(decay, x.dtype), steps)
 
-    adjusted = Select(steps > 0, rate * call("sqrt", left(beta)) / left(alpha), rate)
-    new = x - adjusted * v / (call("sqrt", h) + op.attr("epsilon", 1e-6))
-    return (1.0 - op.attr("norm_coefficient_post", 0.0)) * new, v, h
+    unbiased = rate * call("sqrt", left(beta)) / left(alpha)
+    adjusted = Select(steps > 0, unbiased, rate)
+    root = call("sqrt", h) + op.attr("epsilon", 1e-6)
+    new = x - adjusted * v / root
+    kept = 1.0 - op.attr("norm_coefficient_post", 0.0)
+    return kept * new, v, h
 
 
 def _optimizer(name: str, states: int, rule: Rule) -> None:
@@ -66,37 +89,48 @@ def _optimizer(name: str, states: int, rule: Rule) -> None:
     kinds = states + 2
 
     def count(op: OpCall) -> int:
-        if (op.arity - 2) % kinds:
-            raise op.error(f"{op.arity - 2} tensors are not a multiple of {kinds}")
-        return (op.arity - 2) // kinds
+        tensors = op.arity - 2
+        if tensors % kinds:
+            raise op.error(f"{tensors} tensors are not a multiple of {kinds}")
+        return tensors // kinds
 
     def infer(op: OpCall) -> Sequence[Type]:
         n = count(op)
         kept = [*range(2, 2 + n), *range(2 + 2 * n, op.arity)]
         return [(op.dtype(i), op.shape(i)) for i in kept]
 
-    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    def compute(
+        op: OpCall,
+        inputs: Buffers,
+        outputs: Buffers,
+    ) -> list[Computation]:
         n = count(op)
-        found = []
-        for k in range(n):
+
+        def results(k: int, i: Sequence[Expr]) -> Sequence[Expr]:
+            """The new parameter `k` and its states at point `i`."""
             x = inputs[2 + k]
+            scalars = [b[(const(0),) * len(b.shape)] for b in inputs[:2]]
+            rate, steps = (cast(s, x.dtype) for s in scalars)
+            gradient, *kept = (inputs[2 + m * n + k][i] for m in range(1, kinds))
+            return rule(op, rate, steps, x[i], gradient, kept)
 
-            def results(*i: Expr, k: int = k, x: Buffer = x) -> Sequence[Expr]:
-                rate, steps = (
-                    cast(b[(const(0),) * len(b.shape)], x.dtype) for b in inputs[:2]
-                )
-                gradient, *kept = (inputs[2 + m * n + k][i] for m in range(1, kinds))
-                return rule(op, rate, steps, x[i], gradient, kept)
+        def computation(k: int, m: int) -> Computation:
+            return map_(
+                f"{op.name}_{m}_{k}",
+                outputs[m * n + k],
+                lambda *i: results(k, i)[m],
+            )
 
-            for m in range(states + 1):
-                out = outputs[m * n + k]
-                name = f"{op.name}_{m}_{k}"
-                found.append(
-                    map_(name, out, lambda *i, m=m, results=results: results(*i)[m])
-                )
-        return found
+        return [computation(k, m) for k in range(n) for m in range(states + 1)]
 
-    register(OpDef(name, infer, domain=DOMAIN, compute=compute))
+    register(
+        OpDef(
+            name,
+            infer,
+            domain=DOMAIN,
+            compute=compute,
+        )
+    )
 
 
 _optimizer("Momentum", 1, _momentum)

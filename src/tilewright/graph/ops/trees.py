@@ -48,7 +48,13 @@ class _Nodes:
     weight: list[float] = field(default_factory=list)
     target: list[int] = field(default_factory=list)
 
-    def add(self, feature: int, split: float, mode: int, missing: bool) -> int:
+    def add(
+        self,
+        feature: int,
+        split: float,
+        mode: int,
+        missing: bool,
+    ) -> int:
         """A node that leads to itself so far."""
         at = len(self.feature)
         row = (feature, split, mode, missing, at, at, 0.0, 0)
@@ -65,26 +71,23 @@ class _Builder:
         self.nodes = _Nodes()
         self.depth = 0
         self.seen: set[int] = set()
-        members = op.attr("membership_values")
-        values = [] if members is None else np.asarray(members).reshape(-1).tolist()
-        ends = [n for n, v in enumerate(values) if np.isnan(v)]
-        self.sets = [values[a + 1 : b] for a, b in zip([-1, *ends], ends, strict=False)]
-        modes = np.asarray(op.attr("nodes_modes")).reshape(-1).tolist()
-        self.modes = [int(m) for m in modes]
+        self.sets = _member_sets(op)
+        modes = np.asarray(op.attr("nodes_modes")).reshape(-1)
+        self.modes = [int(m) for m in modes.tolist()]
         self.nth = np.cumsum([m == _MEMBER for m in self.modes]) - 1
-        self.missing = op.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
-        self.splits = np.asarray(op.attr("nodes_splits")).reshape(-1).tolist()
+        tracks = op.attr("nodes_missing_value_tracks_true")
+        self.missing = tracks or [0] * len(self.modes)
+        splits = np.asarray(op.attr("nodes_splits"))
+        self.splits = splits.reshape(-1).tolist()
 
     def root(self, n: int) -> int:
         """The place of the tree that begins at node `n`; a tree may be one leaf."""
         op = self.op
         leaf = op.attr("nodes_trueleafs")[n] and op.attr("nodes_falseleafs")[n]
         same = op.attr("nodes_truenodeids")[n] == op.attr("nodes_falsenodeids")[n]
-        return (
-            self.leaf(op.attr("nodes_truenodeids")[n])
-            if leaf and same
-            else self.node(n, 0)
-        )
+        if leaf and same:
+            return self.leaf(op.attr("nodes_truenodeids")[n])
+        return self.node(n, 0)
 
     def leaf(self, n: int) -> int:
         at = self.nodes.add(
@@ -98,10 +101,13 @@ class _Builder:
 
     def node(self, n: int, above: int) -> int:
         """One comparison; a membership is a chain of them."""
-        nodes, feature = self.nodes, self.op.attr("nodes_featureids")[n]
-        splits, mode = [self.splits[n]], self.modes[n]
+        nodes = self.nodes
+        feature = self.op.attr("nodes_featureids")[n]
+        splits = [self.splits[n]]
+        mode = self.modes[n]
         if mode == _MEMBER:
-            splits, mode = self.sets[self.nth[n]] or [np.nan], _EQUAL
+            splits = self.sets[self.nth[n]] or [np.nan]
+            mode = _EQUAL
         if n in self.seen:
             raise self.op.error(f"node {n} of the trees is in two branches")
         self.seen.add(n)
@@ -117,13 +123,16 @@ class _Builder:
             nodes.yes[at], nodes.no[at] = yes, after
         return chain[0]
 
-    def child(self, way: str, n: int, above: int) -> int:
+    def child(
+        self,
+        way: str,
+        n: int,
+        above: int,
+    ) -> int:
         to = self.op.attr(f"nodes_{way}nodeids")[n]
-        return (
-            self.leaf(to)
-            if self.op.attr(f"nodes_{way}leafs")[n]
-            else self.node(to, above)
-        )
+        if self.op.attr(f"nodes_{way}leafs")[n]:
+            return self.leaf(to)
+        return self.node(to, above)
 
 
 def _type(op: OpCall) -> Sequence[Type]:
@@ -132,30 +141,48 @@ def _type(op: OpCall) -> Sequence[Type]:
     return [(op.dtype(0), (op.shape(0)[0], int(op.attr("n_targets"))))]
 
 
+def _member_sets(op: OpCall) -> list[list[float]]:
+    """The values of membership_values, which a NaN ends for each node that asks for members."""
+    members = op.attr("membership_values")
+    if members is None:
+        return []
+    found: list[list[float]] = [[]]
+    for value in np.asarray(members).reshape(-1).tolist():
+        if np.isnan(value):
+            found.append([])
+        else:
+            found[-1].append(value)
+    return found[:-1]
+
+
 def _ensemble(op: OpCall, f: Fragment) -> list[Value]:
     builder = _Builder(op)
     roots = [builder.root(n) for n in op.attr("tree_roots")]
-    nodes, x = builder.nodes, op.value(0)
-    rows = f.constant([op.shape(0)[0], len(roots)], int64)
+    nodes = builder.nodes
+    x = op.value(0)
+    rows = f.ints(op.shape(0)[0], len(roots))
     at = f.op("Expand", f.constant([roots], int64), rows)
 
     def column(entries: Sequence[float]) -> Value:
-        kind = np.asarray(entries).dtype.kind
-        return f.op(
-            "Gather", f.constant(entries, x.dtype if kind == "f" else int64), at
-        )
+        is_real = np.asarray(entries).dtype.kind == "f"
+        table = f.constant(entries, x.dtype if is_real else int64)
+        return f.op("Gather", table, at)
 
     for _ in range(builder.depth):
         value = f.op("GatherElements", x, column(nodes.feature), axis=1)
         taken = _compared(f, value, column(nodes.split), nodes, column)
         at = f.op("Where", taken, column(nodes.yes), column(nodes.no))
-    return [
-        _transformed(op, f, _voted(op, f, column(nodes.weight), column(nodes.target)))
-    ]
+    weight = column(nodes.weight)
+    target = column(nodes.target)
+    return [_transformed(op, f, _voted(op, f, weight, target))]
 
 
 def _compared(
-    f: Fragment, value: Value, split: Value, nodes: _Nodes, column: Column
+    f: Fragment,
+    value: Value,
+    split: Value,
+    nodes: _Nodes,
+    column: Column,
 ) -> Value:
     """Whether each row takes the true branch at its node."""
     found: Value | None = None
@@ -166,30 +193,43 @@ def _compared(
         if found is None:
             found = result
         else:
-            here = f.op("Equal", column(nodes.mode), f.constant(mode, int64))
+            here = f.op(
+                "Equal",
+                column(nodes.mode),
+                f.constant(mode, int64),
+            )
             found = f.op("Where", here, result, found)
     assert found is not None
     if any(nodes.missing):
-        tracks = f.op("Equal", column(nodes.missing), f.constant(1, int64))
-        found = f.op("Or", found, f.op("And", f.op("IsNaN", value), tracks))
+        tracks = f.op(
+            "Equal",
+            column(nodes.missing),
+            f.constant(1, int64),
+        )
+        missing = f.op("And", f.op("IsNaN", value), tracks)
+        found = f.op("Or", found, missing)
     return found
 
 
-def _voted(op: OpCall, f: Fragment, weight: Value, target: Value) -> Value:
+def _voted(
+    op: OpCall,
+    f: Fragment,
+    weight: Value,
+    target: Value,
+) -> Value:
     """Per row and target, what the trees say together."""
     how = op.attr("aggregate_function", _SUM)
-    limits = (
-        np.finfo(weight.dtype.numpy)
-        if weight.dtype is not None
-        else np.finfo(np.float32)
-    )
+    if weight.dtype is not None:
+        limits = np.finfo(weight.dtype.numpy)
+    else:
+        limits = np.finfo(np.float32)
     reducer, start = {
         _AVERAGE: ("ReduceSum", 0.0),
         _SUM: ("ReduceSum", 0.0),
         _MIN: ("ReduceMin", limits.max),
         _MAX: ("ReduceMax", limits.min),
     }[how]
-    last = f.constant([2], int64)
+    last = f.ints(2)
     mine = f.op(
         "Equal",
         f.op("Unsqueeze", target, last),
@@ -198,9 +238,10 @@ def _voted(op: OpCall, f: Fragment, weight: Value, target: Value) -> Value:
     votes = f.op(
         "Where", mine, f.op("Unsqueeze", weight, last), f.constant(start, weight.dtype)
     )
-    found = f.op(reducer, votes, f.constant([1], int64), keepdims=0)
+    found = f.op(reducer, votes, f.ints(1), keepdims=0)
     if how == _AVERAGE:
-        found = f.op("Div", found, f.constant(len(op.attr("tree_roots")), weight.dtype))
+        trees = f.constant(len(op.attr("tree_roots")), weight.dtype)
+        found = f.op("Div", found, trees)
     return found
 
 
@@ -214,7 +255,8 @@ def _transformed(op: OpCall, f: Fragment, y: Value) -> Value:
         return f.op("Sigmoid", y)
     if how != _SOFTMAX_ZERO:
         raise UnsupportedError(f"post_transform {how} of TreeEnsemble")
-    zero, axis = f.constant(0, y.dtype), f.constant([1], int64)
+    zero = f.constant(0, y.dtype)
+    axis = f.ints(1)
     none = f.op("Equal", y, zero)  # zeros stay zeros
     e = f.op("Exp", f.op("Sub", y, f.op("ReduceMax", y, axis, keepdims=1)))
     e = f.op("Where", none, zero, e)
@@ -224,5 +266,11 @@ def _transformed(op: OpCall, f: Fragment, y: Value) -> Value:
 
 
 register(
-    OpDef("TreeEnsemble", _type, domain="ai.onnx.ml", since=5, decompose=_ensemble)
+    OpDef(
+        "TreeEnsemble",
+        _type,
+        domain="ai.onnx.ml",
+        since=5,
+        decompose=_ensemble,
+    )
 )

@@ -31,7 +31,10 @@ def _pooled_from(call: OpCall) -> tuple[int, ...]:
 
 def _unpool_type(call: OpCall) -> Sequence[Type]:
     asked = call.ints(2)
-    shape = (*call.shape(0)[:2], *_pooled_from(call)) if asked is None else tuple(asked)
+    if asked is None:
+        shape = (*call.shape(0)[:2], *_pooled_from(call))
+    else:
+        shape = tuple(asked)
     if len(shape) != call.rank(0) or shape[:2] != call.shape(0)[:2]:
         raise call.error(
             f"output_shape {list(shape)} does not fit {list(call.shape(0))}"
@@ -39,26 +42,44 @@ def _unpool_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), shape)]
 
 
-def _unpool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+def _unpool(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
     """The positions count the elements of the tensor that was pooled, which may be smaller."""
-    x, places, out = inputs[0], inputs[1], outputs[0]
+    x = inputs[0]
+    places = inputs[1]
+    out = outputs[0]
     pooled = (*x.shape[:2], *_pooled_from(call))
     nests = Nests()
 
     def put(*i: Expr) -> Stmt:
-        flat, index = cast(places[i], INDEX), []
+        flat = cast(places[i], INDEX)
+        index = []
         for a in range(len(pooled)):
             below = math.prod(pooled[a + 1 :])
-            digit = flat // below if below > 1 else flat
-            index.append(digit if a == 0 else digit % pooled[a])
+            term = flat // below if below > 1 else flat
+            index.append(term if a == 0 else term % pooled[a])
         return Store(out, tuple(index), x[i])
 
     zero = const(0, out.dtype)
-    body = block(nests.copy(out, lambda *i: zero), nests.over(x.shape, put))
+    body = block(
+        nests.copy(out, lambda *i: zero),
+        nests.over(x.shape, put),
+    )
     return [kernel(call.name, inputs[:2], outputs, body)]
 
 
-register(OpDef("MaxUnpool", _unpool_type, since=9, compute=_unpool, by_value=(2,)))
+register(
+    OpDef(
+        "MaxUnpool",
+        _unpool_type,
+        since=9,
+        compute=_unpool,
+        by_value=(2,),
+    )
+)
 
 
 def _image(call: OpCall) -> tuple[list[int], list[int]]:
@@ -73,33 +94,45 @@ def _col2im_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (n, rows // math.prod(blocks), *image))]
 
 
-def _col2im(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    """Each pixel gathers the column entries that came from it: no write meets another."""
-    x, out = inputs[0], outputs[0]
+def _col2im(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Computation]:
+    """Each pixel gathers the column entries that came from it: writes do not conflict."""
+    x = inputs[0]
+    out = outputs[0]
     image, blocks = _image(call)
     rank = len(image)
     strides = call.attr("strides") or [1] * rank
     dilations = call.attr("dilations") or [1] * rank
     pads = call.attr("pads") or [0] * 2 * rank
-    counts = [
-        (image[a] + pads[a] + pads[a + rank] - dilations[a] * (blocks[a] - 1) - 1)
-        // strides[a]
-        + 1
-        for a in range(rank)
-    ]
+    counts = []
+    for a in range(rank):
+        padded = image[a] + pads[a] + pads[a + rank]
+        span = dilations[a] * (blocks[a] - 1) + 1
+        counts.append((padded - span) // strides[a] + 1)
 
     def value(*i: Any) -> Expr:
-        pixel, offset = i[2 : 2 + rank], i[2 + rank :]
-        row, column, inside = i[1], const(0), None
+        pixel = i[2 : 2 + rank]
+        offset = i[2 + rank :]
+        row = i[1]
+        column = const(0)
+        inside = None
         for a in range(rank):
             start = pixel[a] + pads[a] - offset[a] * dilations[a]
             window = start // strides[a]
-            fits = (start % strides[a]).eq(0) & (start >= 0) & (window < counts[a])
+            on_stride = (start % strides[a]).eq(0)
+            fits = on_stride & (start >= 0) & (window < counts[a])
             inside = fits if inside is None else inside & fits
             row = row * blocks[a] + offset[a]
             column = column * counts[a] + window
         assert inside is not None
-        return Select(inside, wide(x[i[0], row, column]), const(0, wide_dtype(x.dtype)))
+        return Select(
+            inside,
+            wide(x[i[0], row, column]),
+            const(0, wide_dtype(x.dtype)),
+        )
 
     return [reduce_(call.name, out, blocks, "add", value)]
 

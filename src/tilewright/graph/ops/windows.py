@@ -26,7 +26,10 @@ class Windows:
         """The input position under window position `k` at output position `o`."""
         found = []
         for n, (at, offset) in enumerate(zip(o, k, strict=True)):
-            step = at if self.strides[n] == 1 else at * self.strides[n]
+            if self.strides[n] == 1:
+                step = at
+            else:
+                step = at * self.strides[n]
             if self.kernel[n] > 1:
                 step = step + (
                     offset if self.dilations[n] == 1 else offset * self.dilations[n]
@@ -35,7 +38,11 @@ class Windows:
         return tuple(found)
 
     def read(
-        self, x: Buffer, lead: Sequence[Any], place: Sequence[Expr], outside: Any
+        self,
+        x: Buffer,
+        lead: Sequence[Any],
+        place: Sequence[Expr],
+        outside: Any,
     ) -> Expr:
         """`x[lead, place]`, and `outside` (a number) where a window reaches into the padding."""
         guards: list[Expr] = []
@@ -55,7 +62,11 @@ class Windows:
         return Select(inside, load, as_expr(outside, x.dtype))
 
 
-def windows(call: OpCall, spatial: Sequence[int], kernel: Sequence[int]) -> Windows:
+def windows(
+    call: OpCall,
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+) -> Windows:
     """The geometry from the attributes strides, dilations, pads, auto_pad and ceil_mode."""
     rank = len(spatial)
     strides = tuple(call.attr("strides") or (1,) * rank)
@@ -81,7 +92,10 @@ def windows(call: OpCall, spatial: Sequence[int], kernel: Sequence[int]) -> Wind
                 (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
             )
         else:
-            low, high = (0, 0) if auto == "VALID" else (pads[n], pads[n + rank])
+            low = high = 0
+            if auto != "VALID":
+                low = pads[n]
+                high = pads[n + rank]
             out = _count(
                 spatial[n] + low + high - span, strides[n], call.attr("ceil_mode", 0)
             )

@@ -61,7 +61,13 @@ def _parts(
             swap[new] = old
         else:
             extra.append(
-                Operation("Identity", (new,), (old,), {}, "", 21, f"{op.label}/out")
+                Operation(
+                    "Identity",
+                    (new,),
+                    (old,),
+                    version=21,
+                    name=f"{op.label}/out",
+                )
             )
     operations = [_renamed(o, swap) for o in fragment.operations]
     return fragment, [*operations, *(_renamed(o, swap) for o in extra)]
@@ -75,10 +81,10 @@ def _renamed(op: Operation, swap: dict[Value, Value]) -> Operation:
         op.op_type,
         one(op.inputs),
         one(op.outputs),
-        op.attributes,
-        op.domain,
-        op.version,
-        op.name,
+        attributes=op.attributes,
+        domain=op.domain,
+        version=op.version,
+        name=op.name,
     )
 
 
@@ -88,7 +94,9 @@ def _native(op: Operation, known: dict[Value, Any]) -> bool:
 
 
 def native_program(
-    op: Operation, known: Mapping[Value, Any], buffers: Mapping[Value, Buffer]
+    op: Operation,
+    known: Mapping[Value, Any],
+    buffers: Mapping[Value, Buffer],
 ) -> Sequence[Computation | Kernel] | None:
     """What the operator's definition computes on the buffers of its values; None without one.
 

@@ -121,7 +121,10 @@ def merge_repeated(graph: Graph) -> Graph:
             continue
         key = (op.qualified, op.version, op.inputs, _attributes(op), len(op.outputs))
         twin = seen.get(key)
-        pairs = [] if twin is None else list(zip(op.outputs, twin.outputs, strict=True))
+        if twin is None:
+            pairs = []
+        else:
+            pairs = list(zip(op.outputs, twin.outputs, strict=True))
         same = all(
             a is None or (b is not None and _type(a) == _type(b)) for a, b in pairs
         )
@@ -144,7 +147,9 @@ def _attributes(op: Operation) -> tuple[Any, ...]:
         return repr(value)
 
     def _bits(value: np.ndarray[Any, Any]) -> Any:
-        return repr(value.tolist()) if value.dtype.hasobject else value.tobytes()
+        if value.dtype.hasobject:
+            return repr(value.tolist())
+        return value.tobytes()
 
     return tuple((k, frozen(v)) for k, v in sorted(op.attributes.items()))
 

@@ -26,7 +26,7 @@ from tilewright.graph.rules.rule import Rule
 
 MAX_STEPS = 12  # operators between the two products
 # Scales that may go from before a sum to behind it, or the other way round, and 1 over them: the
-# scores of one side stay below the largest float32 for whatever scores a softmax can tell apart.
+# scores of one side stay below the largest float32 for whatever scores a softmax can distinguish.
 MAX_SCALE = 2.0**16
 SCALED = one_of(onnx.Mul, onnx.Div)
 
@@ -41,7 +41,8 @@ def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
     """
     if not onnx.Softmax.covers(softmax) or not _along_rows(softmax):
         return None
-    scores, found = softmax.inputs[0], softmax.outputs[0]
+    scores = softmax.inputs[0]
+    found = softmax.outputs[0]
     assert scores is not None and found is not None
     before = next(_paths(graph, scores, scores), None)
     after = _forward(graph, found)
@@ -61,7 +62,9 @@ def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
     if inner.intersection((*first.inputs, *last.inputs[1:])):
         return None
     region = [op for op in graph.operations if op in members]
-    return region if region[0] is first and region[-1] is last else None
+    if region[0] is first and region[-1] is last:
+        return region
+    return None
 
 
 def _along_rows(softmax: Operation) -> bool:
@@ -73,7 +76,10 @@ def _along_rows(softmax: Operation) -> bool:
 
 
 def _paths(
-    graph: Graph, value: Value, scores: Value, steps: int = 0
+    graph: Graph,
+    value: Value,
+    scores: Value,
+    steps: int = 0,
 ) -> Iterator[list[Operation]]:
     """Chains of pointwise operations from `value` back to a product, which comes last."""
     op = graph.producer(value)
@@ -106,11 +112,9 @@ def _forward(graph: Graph, found: Value) -> list[Operation] | None:
                 queue += op.writes
             else:
                 return None
-    return (
-        [*steps, product]
-        if product is not None and product.inputs[0] in reached
-        else None
-    )
+    if product is not None and product.inputs[0] in reached:
+        return [*steps, product]
+    return None
 
 
 def _is_matrix(value: Value | None) -> bool:
@@ -118,7 +122,9 @@ def _is_matrix(value: Value | None) -> bool:
 
 
 def _scaled_after(
-    product: Operation, constants: dict[Value, Any], graph: Graph
+    product: Operation,
+    constants: dict[Value, Any],
+    graph: Graph,
 ) -> list[Operation]:
     """The product of operands without their scales, and their scales as one factor of it.
 
@@ -142,9 +148,17 @@ def _scaled_after(
     constants[scale_value] = array
     plain = replace(out, name=f"{out.name}/unscaled")
     return [
-        replace(product, inputs=tuple(operands), outputs=(plain,)),
+        replace(
+            product,
+            inputs=tuple(operands),
+            outputs=(plain,),
+        ),
         Operation(
-            "Mul", (plain, scale_value), (out,), {}, "", 14, f"{product.label}/scale"
+            "Mul",
+            (plain, scale_value),
+            (out,),
+            version=14,
+            name=f"{product.label}/scale",
         ),
     ]
 
@@ -155,7 +169,10 @@ def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
     if op is None or not SCALED.covers(op):
         return value, 1.0
     divided = onnx.Div.covers(op)
-    pairs = [op.inputs] if divided else [op.inputs, op.inputs[::-1]]
+    if divided:
+        pairs = [op.inputs]
+    else:
+        pairs = [op.inputs, op.inputs[::-1]]
     for source, other in pairs:
         array = None if other is None else graph.constants.get(other)
         if (
@@ -195,7 +212,14 @@ def _as_one(region: Sequence[Operation]) -> Operation:
             "attention", tuple(fresh[v] for v in operands), (fresh[out],), tuple(body)
         )
     }
-    return Operation(ATTENTION, operands, (out,), attributes, DOMAIN, 1, last.name)
+    return Operation(
+        ATTENTION,
+        operands,
+        (out,),
+        attributes=attributes,
+        domain=DOMAIN,
+        name=last.name,
+    )
 
 
 class AttentionRegion:
@@ -210,7 +234,11 @@ class AttentionRegion:
         """The region around a softmax over rows of scores."""
         region = _region(graph, op)
         if region is not None:
-            yield Match(graph, region[-1], dict(enumerate(region)))
+            yield Match(
+                graph,
+                region[-1],
+                dict(enumerate(region)),
+            )
 
     def __str__(self) -> str:
         return "MatMul(pointwise(Softmax(pointwise(MatMul(q, k)))), v)"
@@ -227,19 +255,29 @@ def _replacement(m: Match, f: Fragment) -> Value | None:
 def _samples(rng: np.random.Generator) -> Graph:
     """Scores with a scale before or behind the product, with a mask or capped, and their use."""
     f = Fragment("attention", {})
-    shapes = ((2, 3, 4), (2, 4, 5), (2, 5, 3))
-    q, k, v = (Value(name, float32, shape) for name, shape in zip("qkv", shapes))
+    q = Value("q", float32, (2, 3, 4))
+    k = Value("k", float32, (2, 4, 5))
+    v = Value("v", float32, (2, 5, 3))
     scale = f.constant(rng.uniform(0.1, 3), float32)
     if rng.random() < 0.5:
         scores = f.op("MatMul", f.op("Mul", q, scale), k)
     else:
         scores = f.op("Div", f.op("MatMul", q, k), scale)
     if rng.random() < 0.5:
-        scores = f.op("Add", f.constant(rng.standard_normal((3, 5)), float32), scores)
+        mask = f.constant(rng.standard_normal((3, 5)), float32)
+        scores = f.op("Add", mask, scores)
     if rng.random() < 0.5:
         scores = f.op("Tanh", scores)
-    y = f.op("MatMul", f.op("Softmax", scores, axis=-1), v)
-    return Graph("sample", (q, k, v), (y,), tuple(f.operations), f.constants)
+    weights = f.op("Softmax", scores, axis=-1)
+    y = f.op("MatMul", weights, v)
+    operations = tuple(f.operations)
+    return Graph(
+        "sample",
+        (q, k, v),
+        (y,),
+        operations,
+        f.constants,
+    )
 
 
 ATTENTION_RULE = Rule(

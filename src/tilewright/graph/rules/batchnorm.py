@@ -56,7 +56,11 @@ def _parameters(m: Match) -> _Parameters | None:
     if any(a.shape != weight.shape[:1] for a in rest):
         return None
     shift = 0.0 if given is None else given.astype(np.float64)
-    return _Parameters(weight, shift, *(a.astype(np.float64) for a in rest))
+    return _Parameters(
+        weight,
+        shift,
+        *(a.astype(np.float64) for a in rest),
+    )
 
 
 def _folded(m: Match) -> tuple[Array, Array] | None:
@@ -69,26 +73,35 @@ def _folded(m: Match) -> tuple[Array, Array] | None:
     p = _parameters(m)
     if p is None:
         return None
+    epsilon = float(m.root.attributes.get("epsilon", 1e-5))
     with np.errstate(all="ignore"):
-        factor = p.scale / np.sqrt(
-            p.var + float(m.root.attributes.get("epsilon", 1e-5))
-        )
-        shift = (p.bias + (p.old - p.mean) * factor).astype(p.weight.dtype)
+        factor = p.scale / np.sqrt(p.var + epsilon)
+        shift = p.bias + (p.old - p.mean) * factor
+        shift = shift.astype(p.weight.dtype)
         new = np.empty_like(p.weight)
         # In float64, but without a copy of the weights in it.
         along = factor.reshape(-1, *[1] * (p.weight.ndim - 1))
         np.multiply(p.weight, along, out=new, casting="same_kind")
-        rows = [
-            np.abs(w.reshape(len(w), -1)).max(1, initial=0) for w in (p.weight, new)
-        ]
+        largest_before = _largest_per_channel(p.weight)
+        largest_after = _largest_per_channel(new)
     finite = np.isfinite(new).all() and np.isfinite(shift).all()
-    lost = (rows[1] < np.finfo(_real(new)).tiny) & (rows[0] != 0) & (factor != 0)
-    return (new, shift) if finite and not lost.any() else None
+    not_normal = largest_after < np.finfo(_real(new)).tiny
+    lost = not_normal & (largest_before != 0) & (factor != 0)
+    if finite and not lost.any():
+        return (new, shift)
+    return None
+
+
+def _largest_per_channel(weight: Array) -> Array:
+    rows = np.abs(weight.reshape(len(weight), -1))
+    return np.asarray(rows.max(1, initial=0))
 
 
 def _real(array: Array) -> Any:
     """The dtype, or for those that NumPy knows no limits of, one with the range of bfloat16."""
-    return array.dtype if array.dtype.kind == "f" else np.float32
+    if array.dtype.kind == "f":
+        return array.dtype
+    return np.float32
 
 
 def _convolution(m: Match, f: Fragment) -> Value | None:
@@ -104,7 +117,12 @@ def _convolution(m: Match, f: Fragment) -> Value | None:
     op = m.operation(conv)
     inputs = (m[x], *named)
     f.operations.append(
-        replace(op, inputs=inputs, outputs=(m.result,), name=op.name or m.root.name)
+        replace(
+            op,
+            inputs=inputs,
+            outputs=(m.result,),
+            name=op.name or m.root.name,
+        )
     )
     return m.result
 

@@ -8,7 +8,7 @@ itself what it is tried on (`samples`) where random operands do not do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,15 +75,24 @@ def check(rule: Rule, seed: int = 0) -> int:
 class _Counterexample(Exception):
     """An instance on which a rule is wrong. size: its elements."""
 
-    def __init__(self, graph: Graph, message: str, hint: str = "") -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        message: str,
+        hint: str = "",
+    ) -> None:
         super().__init__(message)
-        self.message, self.hint = message, hint
+        self.message = message
+        self.hint = hint
         values = (*graph.inputs, *graph.constants)
         self.size = sum(math.prod(v.extents) for v in values) + len(graph.operations)
 
 
 def _smallest(
-    rule: Rule, rng: np.random.Generator, best: _Counterexample, mixed: bool
+    rule: Rule,
+    rng: np.random.Generator,
+    best: _Counterexample,
+    mixed: bool,
 ) -> _Counterexample:
     """The smallest counterexample of some more draws: it is read by a person."""
     for _ in range(MORE):
@@ -94,7 +103,11 @@ def _smallest(
     return best
 
 
-def _agrees(rule: Rule, graph: Graph | None, rng: np.random.Generator) -> bool:
+def _agrees(
+    rule: Rule,
+    graph: Graph | None,
+    rng: np.random.Generator,
+) -> bool:
     """Whether the rule applies to this instance; raises where it changes the result."""
     if graph is None:
         return False
@@ -114,7 +127,11 @@ def _agrees(rule: Rule, graph: Graph | None, rng: np.random.Generator) -> bool:
                 graph, f"it fails on {_shown(graph, feeds)}: {error}"
             ) from error
     for want, got in zip(expected, found, strict=True):
-        where = _difference(np.asarray(want), np.asarray(got), rule.exact)
+        where = _difference(
+            np.asarray(want),
+            np.asarray(got),
+            rule.exact,
+        )
         if where is not None:
             raise _Counterexample(
                 graph,
@@ -129,7 +146,11 @@ def _run(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
     return list(interp.evaluate(specialize(graph), feeds).values())
 
 
-def _difference(want: Array, got: Array, exact: bool) -> str | None:
+def _difference(
+    want: Array,
+    got: Array,
+    exact: bool,
+) -> str | None:
     """Where two results differ first, in words; None if they agree."""
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} becomes {got.dtype}{list(got.shape)}"
@@ -165,12 +186,19 @@ def _brief(a: Array) -> str:
 # -------------------------------------------------------------------------------------- instances
 
 
-def _instance(rule: Rule, rng: np.random.Generator, mixed: bool) -> Graph | None:
+def _instance(
+    rule: Rule,
+    rng: np.random.Generator,
+    mixed: bool,
+) -> Graph | None:
     """A graph that the pattern may match, with its result read once; None for a bad draw.
 
     mixed: tensors may differ in type, as those of a Where do.
     """
-    sample = rule.samples(rng) if rule.samples is not None else {}
+    if rule.samples is not None:
+        sample = rule.samples(rng)
+    else:
+        sample = {}
     if isinstance(sample, Graph):
         return _read(sample)
     if not isinstance(rule.pattern, Apply):
@@ -178,7 +206,12 @@ def _instance(rule: Rule, rng: np.random.Generator, mixed: bool) -> Graph | None
             "its pattern is not a formula",
             "Give samples=, a function that draws graphs",
         )
-    maker = _Maker(sample, rng, Fragment("", {}), _types(rule.pattern, rng, mixed))
+    maker = _Maker(
+        sample,
+        rng,
+        Fragment("", {}),
+        _types(rule.pattern, rng, mixed),
+    )
     try:
         result = maker.value(rule.pattern)
     except InputError:
@@ -191,7 +224,13 @@ def _instance(rule: Rule, rng: np.random.Generator, mixed: bool) -> Graph | None
     constants = {**maker.f.constants, **maker.constants}
     inputs = tuple(maker.inputs)
     return _read(
-        Graph("instance", inputs, (result,), tuple(maker.f.operations), constants)
+        Graph(
+            "instance",
+            inputs,
+            (result,),
+            tuple(maker.f.operations),
+            constants,
+        )
     )
 
 
@@ -199,16 +238,29 @@ def _read(graph: Graph) -> Graph:
     """The graph with its result read by one more operation: what leaves a graph is kept."""
     (y,) = graph.outputs
     out = Value("out", y.dtype, y.shape)
-    last = Operation("Identity", (y,), (out,), {}, "", 21, "out")
-    return graph.with_operations([*graph.operations, last], outputs=[out])
+    last = Operation(
+        "Identity",
+        (y,),
+        (out,),
+        version=21,
+        name="out",
+    )
+    return graph.with_operations(
+        [*graph.operations, last],
+        outputs=[out],
+    )
 
 
 def _types(
-    pattern: Apply, rng: np.random.Generator, mixed: bool
+    pattern: Apply,
+    rng: np.random.Generator,
+    mixed: bool,
 ) -> Mapping[int, DType]:
     """The element type of each tensor."""
     used = [part for part in parts(pattern) if isinstance(part, Tensor)]
-    types = REALS if any(part.real for part in used) else (*REALS, *INTEGERS)
+    types: Sequence[DType] = REALS
+    if not any(part.real for part in used):
+        types = (*REALS, *INTEGERS)
     common = types[int(rng.integers(len(types)))]
     others = (*REALS, *INTEGERS, dtypes.bool_)
     found = {}
@@ -243,11 +295,10 @@ class _Maker:
     def _new(self, part: Any) -> Value | None:
         match part:
             case Maybe(part=inner):
-                given = (
-                    self.sample[inner] is not None
-                    if inner in self.sample
-                    else self._coin()
-                )
+                if inner in self.sample:
+                    given = self.sample[inner] is not None
+                else:
+                    given = self._coin()
                 return self.value(inner) if given else None
             case Either(forms=forms):
                 return self.value(forms[int(self.rng.integers(len(forms)))])
@@ -270,7 +321,11 @@ class _Maker:
             array = np.asarray(self.sample[part])
             value = constant(part.name, array)
         else:
-            value = Value(part.name, self.types[id(part)], self._some_shape())
+            value = Value(
+                part.name,
+                self.types[id(part)],
+                self._some_shape(),
+            )
             array = _elements(value, self.rng, True)
         if part in self.sample or part.known or self._coin():
             self.constants[value] = array
@@ -287,9 +342,8 @@ class _Maker:
         if way < 0.8:
             start = int(self.rng.integers(len(self.shape) + 1))
             return tuple(1 if self._coin() else n for n in self.shape[start:])
-        return tuple(
-            int(n) for n in self.rng.integers(1, 4, int(self.rng.integers(0, 5)))
-        )
+        rank = int(self.rng.integers(0, 5))
+        return tuple(int(n) for n in self.rng.integers(1, 4, rank))
 
     def _applied(self, part: Apply) -> Value:
         given = self.sample.get(part, Given())
@@ -297,14 +351,12 @@ class _Maker:
         if isinstance(operator, AnyOf):
             operator = self._one_of(operator)
         operands = [self.value(x) for x in part.operands]
-        operands += [
-            None if a is None else self.f.constant(np.asarray(a)) for a in given.more
-        ]
+        for a in given.more:
+            operands.append(None if a is None else self.f.constant(np.asarray(a)))
         while operands and operands[-1] is None:
             operands.pop()
         attributes = {**given.attributes, **dict(self._attributes(part))}
-        how: dict[str, Any] = {"version": operator.version, "domain": operator.domain}
-        return self.f.ops(operator.op_type, *operands, **how, count=1, **attributes)[0]
+        return self.f.apply(operator, operands, attributes)
 
     def _one_of(self, choices: AnyOf) -> Operator:
         names = sorted(choices.names)
@@ -331,7 +383,11 @@ class _Maker:
         return (*wanted.examples, wanted.default)
 
 
-def _elements(v: Value, rng: np.random.Generator, special: bool) -> Array:
+def _elements(
+    v: Value,
+    rng: np.random.Generator,
+    special: bool,
+) -> Array:
     """Random elements; special: zeros of both signs, infinities and NaN among them."""
     assert v.dtype is not None
     kind = v.dtype.numpy

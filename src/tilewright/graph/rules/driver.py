@@ -34,13 +34,18 @@ class _Change:
         return self.fragment.operations
 
 
-def rewrite(graph: Graph, rules: Iterable[Rule], fuel: int = FUEL) -> Graph:
+def rewrite(
+    graph: Graph,
+    rules: Iterable[Rule],
+    fuel: int = FUEL,
+) -> Graph:
     """`graph` with the rules applied wherever they match, the earlier rows first.
 
     Of matches that overlap the one that ends last is taken, which is the larger one. Emits the
     event `rule` for each. Raises CompileError naming the rule that never comes to an end.
     """
-    index, names = _index(rules), Counter[str]()
+    index = _index(rules)
+    names = Counter[str]()
     most = fuel * (len(graph.operations) + 1)
     applied: Counter[str] = Counter()
     while True:
@@ -76,7 +81,9 @@ def _index(rules: Iterable[Rule]) -> Mapping[str, Sequence[Rule]]:
 
 
 def _sweep(
-    graph: Graph, index: Mapping[str, Sequence[Rule]], names: Counter[str]
+    graph: Graph,
+    index: Mapping[str, Sequence[Rule]],
+    names: Counter[str],
 ) -> dict[Operation, _Change]:
     """Changes that do not overlap, by the operation that each replaces.
 
@@ -89,9 +96,10 @@ def _sweep(
     found: dict[Operation, _Change] = {}
     for op in reversed(graph.operations):
         for rule in index.get(op.qualified, ()):
-            change = (
-                None if op in taken else _change(graph, rule, op, fixed, taken, names)
-            )
+            if op in taken:
+                change = None
+            else:
+                change = _change(graph, rule, op, fixed, taken, names)
             if change is not None:
                 names[change.match.root.label] += 1
                 taken |= change.match.operations
@@ -130,9 +138,16 @@ def _change(
             if len(m.operations) == 1:
                 continue
             f.operations.append(
-                Operation("Identity", (result,), (m.result,), {}, "", 21, "out")
+                Operation(
+                    "Identity",
+                    (result,),
+                    (m.result,),
+                    version=21,
+                    name="out",
+                )
             )
-            result, made = m.result, True
+            result = m.result
+            made = True
         return _Change(rule, m, f, result)
     return None
 
@@ -154,7 +169,8 @@ def _applied(graph: Graph, changes: Mapping[Operation, _Change]) -> Graph:
             operations.append(renamed(op, swap))
             continue
         constants |= change.fragment.constants
-        old, new = change.match.result, change.result
+        old = change.match.result
+        new = change.result
         made = any(new in o.writes for o in change.operations)
         if not made:
             swap[old] = swap.get(new, new)
@@ -163,6 +179,10 @@ def _applied(graph: Graph, changes: Mapping[Operation, _Change]) -> Graph:
             if new in o.writes and new is not old:
                 outputs = tuple(old if v is new else v for v in o.outputs)
                 named = not o.name.startswith(f"{change.fragment.prefix}/")
-                o = replace(o, outputs=outputs, name=o.name if named else op.name)
+                o = replace(
+                    o,
+                    outputs=outputs,
+                    name=o.name if named else op.name,
+                )
             operations.append(o)
     return graph.with_operations(operations, constants)

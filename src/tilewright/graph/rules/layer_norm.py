@@ -27,7 +27,9 @@ from tilewright.graph.rules.rule import Rule, Sample
 
 
 def _mean(of: Pattern) -> Apply:
-    axes, named, anything = constants("axes")[0], Attribute("axes"), Attribute("noop")
+    axes = constants("axes")[0]
+    named = Attribute("axes")
+    anything = Attribute("noop")
     over_axes = onnx.ReduceMean(
         of, maybe(axes), axes=named, keepdims=LeftOut(1), noop_with_empty_axes=anything
     )
@@ -37,7 +39,9 @@ def _mean(of: Pattern) -> Apply:
 (x,) = tensors("x")
 eps, scale, bias = constants("eps scale bias")
 mean = _mean(x)
-centered, squared, powered = x - mean, x - mean, x - mean
+centered = x - mean
+squared = x - mean
+powered = x - mean
 variance = _mean(either(squared * squared, powered**2))
 normalized = centered / onnx.Sqrt(variance + eps)
 
@@ -52,11 +56,14 @@ def _over_the_last_axis(m: Match) -> bool:
 
 def _axes(m: Match, part: Apply) -> list[int] | None:
     """The axes of a mean, counted from the front."""
-    op, x_shape = m.operation(part), m[x].extents
+    op = m.operation(part)
+    x_shape = m[x].extents
     axes: Any = op.attributes.get("axes")
     if axes is None and len(op.inputs) > 1 and op.inputs[1] is not None:
         axes = m.graph.constants[op.inputs[1]]
-    return None if axes is None else [int(a) % len(x_shape) for a in np.ravel(axes)]
+    if axes is None:
+        return None
+    return [int(a) % len(x_shape) for a in np.ravel(axes)]
 
 
 def _one_epsilon(m: Match) -> bool:
@@ -74,7 +81,10 @@ def _per_column(part: Any) -> Any:
 
 def _ones(m: Match) -> Any:
     dtype = m[x].dtype
-    return np.ones(m[x].extents[-1], np.float32 if dtype is None else dtype.numpy)
+    return np.ones(
+        m[x].extents[-1],
+        np.float32 if dtype is None else dtype.numpy,
+    )
 
 
 ONES = Computed("1", _ones)
@@ -86,20 +96,30 @@ def _layer_norm(*parameters: Any) -> Apply:
 
 
 def _samples(rng: np.random.Generator) -> Sample:
-    shape = tuple(int(n) for n in rng.integers(2, 6, int(rng.integers(2, 4))))
+    rank = int(rng.integers(2, 4))
+    shape = tuple(int(n) for n in rng.integers(2, 6, rank))
 
     def drawn(*extents: int) -> Any:
         return rng.standard_normal(extents).astype(np.float32)
 
-    found: dict[Any, Any] = {x: drawn(*shape), eps: np.float32(rng.uniform(1e-5, 1e-2))}
-    found |= {scale: drawn(shape[-1]), bias: drawn(shape[-1])}
+    found: dict[Any, Any] = {
+        x: drawn(*shape),
+        eps: np.float32(rng.uniform(1e-5, 1e-2)),
+        scale: drawn(shape[-1]),
+        bias: drawn(shape[-1]),
+    }
     for part in (mean, variance):
         axes = part.operands[1]
         found[getattr(axes, "part", axes)] = np.array([-1])
     return found
 
 
-def _rule(name: str, pattern: Apply, replacement: Apply, *conditions: Any) -> Rule:
+def _rule(
+    name: str,
+    pattern: Apply,
+    replacement: Apply,
+    *conditions: Any,
+) -> Rule:
     when = [_one_epsilon, _over_the_last_axis, *conditions]
     return Rule(name, pattern, replacement, when, exact=False, samples=_samples)
 

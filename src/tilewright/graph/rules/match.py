@@ -55,7 +55,9 @@ class Match:
     def known(self, part: Tensor) -> Array | None:
         """The elements of a tensor; None where they are not known or it is left out."""
         value = self.get(part)
-        return None if value is None else self.graph.constants.get(value)
+        if value is None:
+            return None
+        return self.graph.constants.get(value)
 
     def attribute(self, part: Attribute) -> Any:
         """An attribute, or its default."""
@@ -84,7 +86,11 @@ class Match:
         return frozenset([self.root, *inner])
 
 
-def matches(pattern: Apply, graph: Graph, root: Operation) -> Iterator[Match]:
+def matches(
+    pattern: Apply,
+    graph: Graph,
+    root: Operation,
+) -> Iterator[Match]:
     """Every way in which `pattern` matches `root`, whose first result alone may be used."""
     if any(v is not None for v in root.outputs[1:]) or root.outputs[0] is None:
         return
@@ -92,7 +98,12 @@ def matches(pattern: Apply, graph: Graph, root: Operation) -> Iterator[Match]:
         yield Match(graph, root, bound)
 
 
-def _value(part: Any, graph: Graph, v: Value | None, bound: Bound) -> Iterator[Bound]:
+def _value(
+    part: Any,
+    graph: Graph,
+    v: Value | None,
+    bound: Bound,
+) -> Iterator[Bound]:
     match part:
         case Maybe():
             if v is None:
@@ -106,7 +117,12 @@ def _value(part: Any, graph: Graph, v: Value | None, bound: Bound) -> Iterator[B
             yield from _given(part, graph, v, bound)
 
 
-def _given(part: Pattern, graph: Graph, v: Value, bound: Bound) -> Iterator[Bound]:
+def _given(
+    part: Pattern,
+    graph: Graph,
+    v: Value,
+    bound: Bound,
+) -> Iterator[Bound]:
     match part:
         case Tensor():
             if part in bound:
@@ -144,7 +160,10 @@ def _read_once(graph: Graph, v: Value) -> bool:
 
 
 def _operation(
-    part: Apply, graph: Graph, op: Operation, bound: Bound
+    part: Apply,
+    graph: Graph,
+    op: Operation,
+    bound: Bound,
 ) -> Iterator[Bound]:
     if part in bound:
         if bound[part] is op:
@@ -166,7 +185,11 @@ def _operation(
 
 
 def _all(
-    part: Apply, graph: Graph, values: list[Value | None], bound: Bound, n: int
+    part: Apply,
+    graph: Graph,
+    values: list[Value | None],
+    bound: Bound,
+    n: int,
 ) -> Iterator[Bound]:
     if n == len(part.operands):
         yield bound

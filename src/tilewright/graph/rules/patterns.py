@@ -161,8 +161,13 @@ class Operator:
     def version(self) -> int:
         """The version that a replacement is written in."""
         newest = self.definitions[0]
-        version = newest.since if self.domain else max(newest.since, LATEST)
-        return version if newest.until is None else min(version, newest.until)
+        if self.domain:
+            version = newest.since
+        else:
+            version = max(newest.since, LATEST)
+        if newest.until is None:
+            return version
+        return min(version, newest.until)
 
     def covers(self, op: Operation) -> bool:
         """Whether `op` applies this operator, of whatever version."""
@@ -278,7 +283,9 @@ _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Pow": "**", "MatMul":
 
 
 def _applied(
-    operator: Operator | AnyOf, operands: Sequence[Any], attributes: Mapping[str, Any]
+    operator: Operator | AnyOf,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
 ) -> Apply:
     rest = bool(operands) and isinstance(operands[-1], EllipsisType)
     given = operands[:-1] if rest else operands

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +59,12 @@ def product_of(graph: Graph, op: Operation) -> ByteProduct | None:
     left, right = (quantized_by(graph, v, (uint8, int8)) for v in op.inputs[:2])
     if left is None or right is None or left.axis is not None:
         return None
-    b, bias = right.whole.extents, op.inputs[2] if len(op.inputs) > 2 else None
-    terms = math.prod(b[1:]) if onnx.Conv.covers(op) else left.whole.extents[-1]
+    b = right.whole.extents
+    bias = op.inputs[2] if len(op.inputs) > 2 else None
+    if onnx.Conv.covers(op):
+        terms = math.prod(b[1:])
+    else:
+        terms = left.whole.extents[-1]
     if terms > MOST_TERMS or right.axis not in (None, _columns(op, len(b))):
         return None
     if onnx.MatMul.covers(op) and min(len(left.whole.extents), len(b)) < 2:
@@ -75,13 +80,18 @@ def _in_range(graph: Graph, p: ByteProduct) -> bool:
 
     A scale that is not a constant is taken for what a quantizer computes from data, which is so.
     """
-    given = [graph.constants.get(v.scale) for v in (p.left, p.right)]
-    left, right = (np.float64(1) if a is None else a.astype(np.float64) for a in given)
+    scales = []
+    for factor in (p.left, p.right):
+        known = graph.constants.get(factor.scale)
+        scales.append(np.float64(1) if known is None else known.astype(np.float64))
+    left, right = scales
     with np.errstate(all="ignore"):
         each = np.abs(np.multiply.outer(left, right))
         most = each * _largest(p)
     limits = np.finfo(np.float32)
-    return bool(((each >= limits.tiny) & (most <= limits.max)).all())
+    normal = each >= limits.tiny
+    finite = most <= limits.max
+    return bool((normal & finite).all())
 
 
 def _columns(op: Operation, rank: int) -> int:
@@ -104,32 +114,43 @@ def _is_plain_gemm(op: Operation, bias: Value | None) -> bool:
 
 def integer_sum(p: ByteProduct, f: Fragment) -> Value:
     """The sum in int32."""
+    left = p.left.whole
     right = p.right.whole
+    zeros = (p.left.zero, p.right.zero)
     if onnx.Conv.covers(p.op):
-        operands = p.left.whole, right, p.left.zero, p.right.zero
-        return f.op("ConvInteger", *operands, **p.op.attributes)
+        return f.op("ConvInteger", left, right, *zeros, **p.op.attributes)
     if onnx.Gemm.covers(p.op) and p.op.attributes.get("transB", 0):
         right = f.op("Transpose", right, perm=[1, 0])
-    return f.op("MatMulInteger", p.left.whole, right, p.left.zero, p.right.zero)
+    return f.op("MatMulInteger", left, right, *zeros)
 
 
 def along(p: ByteProduct) -> tuple[int, ...]:
     """How a parameter per column or channel broadcasts against the results."""
-    return (
-        (-1, *[1] * (len(p.right.whole.extents) - 2))
-        if onnx.Conv.covers(p.op)
-        else (-1,)
-    )
+    if onnx.Conv.covers(p.op):
+        return (-1, *[1] * (len(p.right.whole.extents) - 2))
+    return (-1,)
 
 
-def shaped_along(f: Fragment, x: Value, shape: tuple[int, ...]) -> Value:
+def shaped_along(
+    f: Fragment,
+    x: Value,
+    shape: tuple[int, ...],
+) -> Value:
     """A vector of parameters in that shape; a single one as it is."""
-    return x if len(x.extents) != 1 or len(shape) == 1 else shaped(f, x, shape)
+    if len(x.extents) != 1 or len(shape) == 1:
+        return x
+    return shaped(f, x, shape)
 
 
-def zero_of(f: Fragment, x: Quantized, dtype: DType | None) -> Value:
+def zero_of(
+    f: Fragment,
+    x: Quantized,
+    dtype: DType | None,
+) -> Value:
     """The zero point of `x`; zeros of that type where it has none."""
-    return f.constant(np.zeros(x.scale.extents), dtype) if x.zero is None else x.zero
+    if x.zero is None:
+        return f.constant(np.zeros(x.scale.extents), dtype)
+    return x.zero
 
 
 def whole_bias(graph: Graph, p: ByteProduct) -> Value | None:
@@ -141,18 +162,22 @@ def whole_bias(graph: Graph, p: ByteProduct) -> Value | None:
     if found is None or found.axis not in (None, len(found.whole.extents) - 1):
         return None
     scales = found.scale, p.left.scale, p.right.scale
-    known = all(v in graph.constants for v in scales)
-    if not known or (found.zero is not None and not _is_known(graph, found.zero, 0)):
+    if not all(v in graph.constants for v in scales):
+        return None
+    if found.zero is not None and not _is_known(graph, found.zero, 0):
         return None
     whole = graph.constants.get(found.whole)
-    if whole is None or np.abs(whole.astype(np.int64)).max(
-        initial=0
-    ) > _WHOLE - _largest(p):
+    if whole is None:
+        return None
+    largest = np.abs(whole.astype(np.int64)).max(initial=0)
+    if largest > _WHOLE - _largest(p):
         return None
     own, left, right = (graph.constants[v].reshape(-1) for v in scales)
     if 1 not in (own.size, right.size) and own.size != right.size:
         return None
-    return found.whole if np.allclose(own, left * right, rtol=1e-6, atol=0) else None
+    if np.allclose(own, left * right, rtol=1e-6, atol=0):
+        return found.whole
+    return None
 
 
 def _largest(p: ByteProduct) -> int:
@@ -203,7 +228,9 @@ def same_quantization(graph: Graph, x: Quantized, q: Quantized) -> bool:
 
 
 def quantized_by(
-    graph: Graph, value: Value | None, dtypes: tuple[DType, ...]
+    graph: Graph,
+    value: Value | None,
+    dtypes: tuple[DType, ...],
 ) -> Quantized | None:
     """What is dequantized to `value`: integers with one scale, or one along an axis."""
     op = None if value is None else graph.producer(value)
@@ -222,7 +249,12 @@ def quantized_by(
         return None
     if math.prod(scale.extents) == 1:
         return Quantized(x, scale, zero, None)
-    return Quantized(x, scale, zero, op.attributes.get("axis", 1) % len(x.extents))
+    return Quantized(
+        x,
+        scale,
+        zero,
+        op.attributes.get("axis", 1) % len(x.extents),
+    )
 
 
 def _is_known(graph: Graph, x: Value, number: int) -> bool:
@@ -233,7 +265,9 @@ def _is_known(graph: Graph, x: Value, number: int) -> bool:
 def parameters(graph: Graph, x: Quantized) -> tuple[DType, np.float32, int] | None:
     """The type, scale and zero point of bytes, where they are known and one for all of them."""
     scale = graph.constants.get(x.scale)
-    zero = np.zeros(1) if x.zero is None else graph.constants.get(x.zero)
+    zero: np.ndarray[Any, Any] | None = np.zeros(1)
+    if x.zero is not None:
+        zero = graph.constants.get(x.zero)
     if scale is None or zero is None or scale.size != 1:
         return None
     assert x.whole.dtype is not None

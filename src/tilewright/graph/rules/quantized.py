@@ -77,7 +77,8 @@ def _as_before(m: Match) -> bool:
     select(s * (a - p)) = s * (select(a) - p), as the factor is above zero and keeps order; behind
     it stands the same quantization (`_same`).
     """
-    q, made = quantizer(m.root), m.operation(dequantized)
+    q = quantizer(m.root)
+    made = m.operation(dequantized)
     x = quantized_by(m.graph, made.outputs[0], (uint8, int8))
     return q is not None and x is not None and same_quantization(m.graph, x, q)
 
@@ -111,8 +112,11 @@ def _real_product(m: Match, f: Fragment) -> Value | None:
         return None
     shape = along(p)
     scale = f.op("Mul", p.left.scale, shaped_along(f, p.right.scale, shape))
-    real = f.op("Mul", f.op("Cast", integer_sum(p, f), to=number_of("float32")), scale)
-    return real if p.bias is None else f.op("Add", real, shaped_along(f, p.bias, shape))
+    total = f.op("Cast", integer_sum(p, f), to=number_of("float32"))
+    real = f.op("Mul", total, scale)
+    if p.bias is None:
+        return real
+    return f.op("Add", real, shaped_along(f, p.bias, shape))
 
 
 def _product_in_bytes(m: Match, f: Fragment) -> Value | None:
@@ -120,7 +124,9 @@ def _product_in_bytes(m: Match, f: Fragment) -> Value | None:
 
     None where the bias is not one of int32 with the product's scale.
     """
-    graph, q, p = m.graph, quantizer(m.root), product_of(m.graph, m.operation(inner))
+    graph = m.graph
+    q = quantizer(m.root)
+    p = product_of(m.graph, m.operation(inner))
     if p is None or q is None:
         return None
     bias = None if p.bias is None else whole_bias(graph, p)
@@ -135,7 +141,10 @@ def _product_in_bytes(m: Match, f: Fragment) -> Value | None:
         return f.op("QLinearConv", *operands, **p.op.attributes)
     if onnx.MatMul.covers(p.op):
         return f.op("QLinearMatMul", *sides[0], *sides[1], *result)
-    total = integer_sum(p, f) if bias is None else f.op("Add", integer_sum(p, f), bias)
+    if bias is None:
+        total = integer_sum(p, f)
+    else:
+        total = f.op("Add", integer_sum(p, f), bias)
     return requantized(f, total, p.left.scale, p.right.scale, *result)
 
 
@@ -162,7 +171,8 @@ _CLIPS = (
 
 def _selection_samples(rng: np.random.Generator) -> Sample:
     kind = (np.uint8, np.int8)[int(rng.integers(2))]
-    scale, zero = np.float32(rng.uniform(0.1, 1)), kind(9)
+    scale = np.float32(rng.uniform(0.1, 1))
+    zero = kind(9)
     return {
         x: _bytes(rng, kind, 2, 3, 4, 4),
         x_scale: scale,

@@ -112,11 +112,10 @@ class Rule:
 
     def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
         """The ways in which it may be applied at `op`."""
-        found = (
-            matches(self.pattern, graph, op)
-            if isinstance(self.pattern, Apply)
-            else self.pattern.matches(graph, op)
-        )
+        if isinstance(self.pattern, Apply):
+            found = matches(self.pattern, graph, op)
+        else:
+            found = self.pattern.matches(graph, op)
         return (m for m in found if all(condition(m) for condition in self.when))
 
     def error(self, message: str, hint: str = "") -> InputError:
@@ -126,11 +125,9 @@ class Rule:
         )
 
     def __str__(self) -> str:
-        right = (
-            self.replacement
-            if isinstance(self.replacement, Pattern | On)
-            else _first_line(self.replacement)
-        )
+        right: object = self.replacement
+        if not isinstance(self.replacement, Pattern | On):
+            right = _first_line(self.replacement)
         conditions = "; ".join(_first_line(c) for c in self.when)
         text = f"{self.name}: {_bare(self.pattern)} => {_bare(right)}"
         return f"{text}  where {conditions}" if conditions else text
@@ -146,4 +143,6 @@ def _bare(side: Any) -> str:
 def _first_line(function: Any) -> str:
     doc = (function.__doc__ or "").strip().splitlines()
     name = getattr(function, "__name__", type(function).__name__)
-    return doc[0].rstrip(".") if doc else name.strip("_").replace("_", " ")
+    if doc:
+        return doc[0].rstrip(".")
+    return name.strip("_").replace("_", " ")

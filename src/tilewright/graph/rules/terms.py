@@ -42,17 +42,20 @@ class Builder:
             case Computed():
                 return self.f.constant(self._computed(term))
             case On(pattern=pattern, operands=operands):
-                return again(self.f, self.m.operation(pattern), self._all(operands))
+                return again(
+                    self.f,
+                    self.m.operation(pattern),
+                    self._all(operands),
+                )
             case Apply(operator=Operator() as operator):
                 return self._applied(operator, term)
         raise TypeError(f"{term} cannot stand in a replacement")
 
     def _applied(self, operator: Operator, term: Apply) -> Value:
-        how: dict[str, Any] = {"version": operator.version, "domain": operator.domain}
         attributes = {k: self._attribute(v) for k, v in term.attributes.items()}
         given = {k: v for k, v in attributes.items() if v is not None}
         operands = self._all(term.operands)
-        return self.f.ops(operator.op_type, *operands, **how, count=1, **given)[0]
+        return self.f.apply(operator, operands, given)
 
     def _all(self, terms: Sequence[Any]) -> list[Value | None]:
         """The operands; a number has the type of the first that is none."""
@@ -66,7 +69,9 @@ class Builder:
     def _attribute(self, given: Any) -> Any:
         if isinstance(given, Computed):
             return self._computed(given)
-        return self.m.attribute(given) if isinstance(given, Attribute) else given
+        if isinstance(given, Attribute):
+            return self.m.attribute(given)
+        return given
 
     def _computed(self, term: Computed) -> Any:
         found = term.function(self.m)
@@ -75,16 +80,23 @@ class Builder:
         return found
 
 
-def again(f: Fragment, op: Operation, operands: Sequence[Value | None]) -> Value:
+def again(
+    f: Fragment,
+    op: Operation,
+    operands: Sequence[Value | None],
+) -> Value:
     """`op` on other operands, which stand for its first ones; the others stay."""
     given = (*operands, *op.inputs[len(operands) :])
-    how: dict[str, Any] = {"version": op.version, "domain": op.domain}
-    (result,) = f.ops(op.op_type, *given, **how, count=1, **op.attributes)
+    result = f.apply(op, given, op.attributes)
     f.operations[-1] = replace(f.operations[-1], name=op.name)
     return result
 
 
-def built(replacement: Any, m: Match, f: Fragment) -> Value | None:
+def built(
+    replacement: Any,
+    m: Match,
+    f: Fragment,
+) -> Value | None:
     """The right side of a rule as a value; None where it cannot be applied here."""
     try:
         if isinstance(replacement, Pattern | On):
