@@ -10,7 +10,12 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.scopes import check_scope
 
-_PLAIN: dict[str, type] = {"str": str, "Scope": str, "int": int, "None": type(None)}
+_PLAIN: dict[str, type] = {
+    "str": str,
+    "Scope": str,
+    "int": int,
+    "None": type(None),
+}
 
 
 def check_arguments(

@@ -194,7 +194,10 @@ def reads_in(buffer: Buffer, f: For, verb: str) -> list[Access]:
     if not found or any(a.writes for a in found):
         problem = "also writes" if found else "does not read"
         raise refuse_buffer(
-            verb, buffer.name, f"loop {f.var.name} {problem} it", "name a consumer"
+            verb,
+            buffer.name,
+            f"loop {f.var.name} {problem} it",
+            "name a consumer",
         )
     return found
 

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.graph.nodes import Graph, Value
 from tilewright.testing import graph_ops as ops
+from tilewright.testing.conditioning import far
 from tilewright.testing.graphs import FLOATS, Array, Builder, Rejected
 
 INSIDE = (
@@ -196,7 +197,7 @@ def _condition(b: Builder) -> Value:
     if way == "computed":
         some = b.pick(lambda v: v.dtype in FLOATS and v.extents)
         x = b.op("ReduceMean", some, keepdims=0)
-        ops.far(b.truth[x], x.dtype)
+        far(b.truth[x], x.dtype)
         return b.op("Greater", x, b.scalar(0, x))
     if way == "several":
         both = [b.given(np.array(b.chance(0.5)), False) for _ in range(2)]

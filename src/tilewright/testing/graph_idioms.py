@@ -8,7 +8,8 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.graph.nodes import Value
-from tilewright.testing.graph_ops import Piece, far
+from tilewright.testing.conditioning import far
+from tilewright.testing.graph_ops import Piece
 from tilewright.testing.graphs import Builder, Rejected
 
 

@@ -12,8 +12,17 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
 from tilewright.graph.nodes import Value
+from tilewright.testing.conditioning import far, varied
+from tilewright.testing.graph_images import (
+    batch_norm,
+    conv,
+    conv_transpose,
+    depth,
+    global_pool,
+    instance_norm,
+    pool,
+)
 from tilewright.testing.graphs import FLOATS, MAX_ELEMENTS, Builder, Rejected
 
 UNARY = (
@@ -34,19 +43,6 @@ REDUCTIONS = (
 ).split()
 CASTS = {dtypes.float32: 1, dtypes.int32: 6, dtypes.int64: 7, dtypes.bool_: 9}
 CASTS |= {dtypes.float16: 10, dtypes.float64: 11, dtypes.uint8: 2, dtypes.int8: 3}
-
-
-def far(distance: Any, dtype: DType | None) -> None:
-    """Raise Rejected where some distance from a jump is within what rounding could bridge."""
-    limit = 0.05 if dtype is dtypes.float16 else 1e-3
-    if distance.size and np.abs(distance).min() < limit:
-        raise Rejected
-
-
-def varied(array: Any, axes: tuple[int, ...]) -> None:
-    """Raise Rejected where values to normalize hardly differ: only rounding would be left."""
-    if array.size and (np.ptp(array, axis=axes) < 0.05).any():
-        raise Rejected
 
 
 def unary(b: Builder) -> None:
@@ -240,79 +236,6 @@ def gemm(b: Builder) -> None:
     b.op("Gemm", *operands, **attrs)
 
 
-def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
-    """A value [N, C, spatial...], reshaped to that rank if need be."""
-    rank = 2 + b.rng.choice(spatial)
-    x = b.floating(2, 5)
-    while len(x.extents) < rank:
-        x = b.op("Unsqueeze", x, b.ints(b.rng.randint(0, len(x.extents))))
-    if len(x.extents) > rank:
-        raise Rejected
-    return x
-
-
-def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
-    kernel = []
-    for e in x.extents[2:]:
-        fitting = [n for n in (1, 2, 3, 3, 5) if n <= max(e, 1)]
-        kernel.append(b.rng.choice(fitting))
-    attrs: dict[str, Any] = {"kernel_shape": kernel}
-    if b.chance(0.5):
-        attrs["strides"] = [b.one_of(1, 2, 3) for _ in kernel]
-    if dilate and b.chance(0.3):
-        attrs["dilations"] = [b.one_of(1, 2) for _ in kernel]
-    way = b.rng.random()
-    if way < 0.5:
-        attrs["pads"] = [b.rng.randint(0, k // 2) for k in (*kernel, *kernel)]
-    elif way < 0.7:
-        attrs["auto_pad"] = b.one_of("SAME_UPPER", "SAME_LOWER", "VALID")
-    return attrs
-
-
-def conv(b: Builder) -> None:
-    x = _image(b)
-    channels = x.extents[1]
-    groups = (1, 1, 1, 2, max(channels, 1))
-    group = b.rng.choice([g for g in groups if channels % g == 0])
-    per_group = (1, 2, 3, 8, 16) if group == 1 else (1, 1, 2)
-    out = group * b.rng.choice(per_group)
-    attrs = _window(b, x)
-    w = b.leaf((out, channels // group, *attrs["kernel_shape"]), x.dtype)
-    operands = [x, w]
-    if b.chance(0.5):
-        operands.append(b.leaf((out,), x.dtype))
-    b.op("Conv", *operands, group=group, **attrs)
-
-
-def conv_transpose(b: Builder) -> None:
-    x = _image(b)
-    channels = x.extents[1]
-    group = b.rng.choice([g for g in (1, 1, 2) if channels % g == 0])
-    attrs = _window(b, x)
-    attrs.pop("auto_pad", None)
-    out = b.one_of(1, 2, 3, 8)
-    w = b.leaf((channels, out, *attrs["kernel_shape"]), x.dtype)
-    b.op("ConvTranspose", x, w, group=group, **attrs)
-
-
-def pool(b: Builder) -> None:
-    x = _image(b)
-    attrs = _window(b, x)
-    name = b.one_of("MaxPool", "AveragePool", "AveragePool", "LpPool")
-    if name == "LpPool":  # the reference is wrong about uneven pads
-        attrs = {k: a for k, a in attrs.items() if k in ("kernel_shape", "strides")}
-    elif b.chance(0.3) and "auto_pad" not in attrs:
-        attrs["ceil_mode"] = 1
-    if name == "AveragePool" and b.chance(0.5):
-        attrs["count_include_pad"] = 1
-    b.op(name, x, **attrs)
-
-
-def global_pool(b: Builder) -> None:
-    name = b.one_of("GlobalAveragePool", "GlobalMaxPool")
-    b.op(name, _image(b))
-
-
 def softmax(b: Builder) -> None:
     x = b.floating(1)
     name = b.one_of("Softmax", "Softmax", "LogSoftmax")
@@ -332,26 +255,6 @@ def layer_norm(b: Builder) -> None:
     bias = [b.leaf(tail, x.dtype)] if b.chance(0.7) else []
     scale = b.leaf(tail, x.dtype)
     b.op("LayerNormalization", x, scale, *bias, axis=axis)
-
-
-def batch_norm(b: Builder) -> None:
-    x = _image(b, (0, 1, 2, 2))
-    channels = (x.extents[1],)
-    operands = [x]
-    for _ in ("scale", "bias", "mean"):
-        operands.append(b.leaf(channels, x.dtype, fixed=b.chance(0.8)))
-    variance = b.noise.random(channels) + 0.5
-    operands.append(b.given(variance.astype(_numpy(x)), b.chance(0.8)))
-    b.op("BatchNormalization", *operands)
-
-
-def instance_norm(b: Builder) -> None:
-    x = _image(b)
-    channels = (x.extents[1],)
-    varied(b.truth[x], tuple(range(2, len(x.extents))))
-    scale = b.leaf(channels, x.dtype)
-    bias = b.leaf(channels, x.dtype)
-    b.op("InstanceNormalization", x, scale, bias)
 
 
 def transpose(b: Builder) -> None:
@@ -507,14 +410,6 @@ def trilu(b: Builder) -> None:
     b.op("Trilu", x, k, upper=b.rng.randint(0, 1))
 
 
-def depth(b: Builder) -> None:
-    x = b.floating(4, 4)
-    if x.extents[1] % 4 == 0 and b.chance(0.6):
-        b.op("DepthToSpace", x, blocksize=2, mode=b.one_of("DCR", "CRD"))
-    elif x.extents[2] % 2 == 0 and x.extents[3] % 2 == 0:
-        b.op("SpaceToDepth", x, blocksize=2)
-
-
 def attention(b: Builder) -> None:
     """softmax(x y^T / s) z over the last two axes."""
     x = b.floating(2, 4)
@@ -562,11 +457,6 @@ def _matches(v: Value, x: Value, axis: int) -> bool:
         return False
     del own[axis], other[axis]
     return own == other
-
-
-def _numpy(x: Value) -> Any:
-    assert x.dtype is not None
-    return x.dtype.numpy
 
 
 Piece = Callable[[Builder], None]

@@ -14,7 +14,9 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Value
+from tilewright.testing import graph_images as images
 from tilewright.testing import graph_ops as ops
+from tilewright.testing.conditioning import varied
 from tilewright.testing.graphs import Builder, Case, Rejected
 from tilewright.testing.random_graphs import outputs_of
 
@@ -235,7 +237,7 @@ def square(b: Builder) -> None:
 def hosted(b: Builder) -> None:
     """An operator that without native code."""
     x = _image(b)
-    ops.varied(b.truth[x], (0, 2, 3))
+    varied(b.truth[x], (0, 2, 3))
     b.op("MeanVarianceNormalization", x)
 
 
@@ -269,10 +271,10 @@ PIECES = (
     (ops.cumsum, 1.0),
     (ops.softmax, 1.5),
     (ops.layer_norm, 1.0),
-    (ops.batch_norm, 1.0),
-    (ops.instance_norm, 0.7),
-    (ops.global_pool, 0.7),
+    (images.batch_norm, 1.0),
+    (images.instance_norm, 0.7),
+    (images.global_pool, 0.7),
     (ops.matmul, 1.5),
-    (ops.depth, 0.7),
-    (ops.conv_transpose, 0.7),
+    (images.depth, 0.7),
+    (images.conv_transpose, 0.7),
 )

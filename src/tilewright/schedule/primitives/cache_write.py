@@ -61,7 +61,10 @@ def cache_write(
     env = environment(kernel.body)
     if not any(a.buffer is old and a.writes for a in accesses(kernel.body)):
         raise refuse_buffer(
-            "cache_write", buffer, "nothing writes it", "cache_read stages reads"
+            "cache_write",
+            buffer,
+            "nothing writes it",
+            "cache_read stages reads",
         )
     if loop is None:
         part = all_writes(kernel, old, alloc)

@@ -149,7 +149,9 @@ def compute_at(
     target, alloc = intermediate(kernel, buffer, "compute_at")
     if alloc.stmt not in place.above:
         raise _error(
-            buffer, f"it does not exist at loop {loop}", "name a loop that reads it"
+            buffer,
+            f"it does not exist at loop {loop}",
+            "name a loop that reads it",
         )
     home, group, made, run = producers(target, alloc, place)
     _check_movable(group, made, run)
@@ -157,8 +159,11 @@ def compute_at(
     env = environment(kernel.body)
     _check_not_kept(alloc, home, group, block(*made, run[-1]), env)
     box = region(target, needed, env, "compute_at")
-    parts = {b: Buffer(b.name, box.shape, b.dtype, scope or b.scope) for b in group}
-    moves = {b: _into(box, part) for b, part in parts.items()}
+    parts: dict[Buffer, Buffer] = {}
+    moves: dict[Buffer, edit.Move] = {}
+    for b in group:
+        parts[b] = Buffer(b.name, box.shape, b.dtype, scope or b.scope)
+        moves[b] = _into(box, parts[b])
     boxes = dict.fromkeys(group, box)
     nests = []
     for s in made:
@@ -212,6 +217,8 @@ def _needed(
             )
     if not needed:
         raise _error(
-            group[0].name, f"loop {f.var.name} does not use it", "name a loop that does"
+            group[0].name,
+            f"loop {f.var.name} does not use it",
+            "name a loop that does",
         )
     return needed

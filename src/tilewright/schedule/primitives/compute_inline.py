@@ -21,7 +21,9 @@ from tilewright.schedule.staging import intermediate
 
 def _error(buffer: str, message: str, hint: str) -> ScheduleError:
     return ScheduleError(
-        f"compute_inline: {message}", where=f"buffer {buffer}", hint=hint
+        f"compute_inline: {message}",
+        where=f"buffer {buffer}",
+        hint=hint,
     )
 
 

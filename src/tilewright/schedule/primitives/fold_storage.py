@@ -51,7 +51,10 @@ def fold_storage(
     target, alloc = own_buffer(kernel, buffer, "fold_storage")
     if not 0 <= dim < len(target.shape):
         raise refuse_buffer(
-            "fold_storage", buffer, f"it has no dimension {dim}", "0 is the outermost"
+            "fold_storage",
+            buffer,
+            f"it has no dimension {dim}",
+            "0 is the outermost",
         )
     if not 1 <= factor < target.shape[dim]:
         extent = target.shape[dim]
@@ -128,7 +131,10 @@ def _phase(
     ends = [bounds(a.index[dim], env) for a in found]
     if any(lo is None or hi is None for lo, hi in ends):
         raise refuse_buffer(
-            "fold_storage", buffer.name, f"dimension {dim} has no bounds", "clamp it"
+            "fold_storage",
+            buffer.name,
+            f"dimension {dim} has no bounds",
+            "clamp it",
         )
     written = [
         hi

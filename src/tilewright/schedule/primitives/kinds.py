@@ -32,9 +32,9 @@ def vectorize(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     before: for i in n: B(i)
     after:  vector i in n: B(i)
     """
-    return _with_kind(
-        kernel, loop, "vector", "vectorize", "split the loop, or rfactor the reduction"
-    ), None
+    hint = "split the loop, or rfactor the reduction"
+    result = _with_kind(kernel, loop, "vector", "vectorize", hint)
+    return result, None
 
 
 @primitive
@@ -46,13 +46,9 @@ def parallel(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     before: for i in n: B(i)
     after:  parallel i in n: B(i)
     """
-    return _with_kind(
-        kernel,
-        loop,
-        "parallel",
-        "parallel",
-        "take a loop of a cc dimension, or rfactor first",
-    ), None
+    hint = "take a loop of a cc dimension, or rfactor first"
+    result = _with_kind(kernel, loop, "parallel", "parallel", hint)
+    return result, None
 
 
 @primitive
@@ -63,7 +59,8 @@ def unroll(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     before: for i in n: B(i)
     after:  unroll i in n: B(i)
     """
-    return _with_kind(kernel, loop, "unroll", "unroll", "leave the loop serial"), None
+    result = _with_kind(kernel, loop, "unroll", "unroll", "leave the loop serial")
+    return result, None
 
 
 @primitive
@@ -73,7 +70,8 @@ def serial(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     before: parallel i in n: B(i)
     after:  for i in n: B(i)
     """
-    return _with_kind(kernel, loop, "serial", "serial", ""), None
+    result = _with_kind(kernel, loop, "serial", "serial", "")
+    return result, None
 
 
 @primitive
@@ -90,9 +88,8 @@ def bind(kernel: Kernel, loop: str, axis: str) -> tuple[Kernel, None]:
     after:  blockIdx.x i in n: B(i)
     """
     if axis not in AXES:
-        raise refuse(
-            "bind", loop, f"there is no axis {axis!r}", f"known: {', '.join(AXES)}"
-        )
+        known = ", ".join(AXES)
+        raise refuse("bind", loop, f"there is no axis {axis!r}", f"known: {known}")
     f, _ = tree.find_loop(kernel, loop, "bind")
     tree.trips(f, "bind")
     hint = "take a loop of a cc dimension, or rfactor first"

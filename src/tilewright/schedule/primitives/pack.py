@@ -113,7 +113,10 @@ def _iterations(f: For) -> int:
     count = tree.trips(f, "pack")
     if not count:
         raise refuse(
-            "pack", f.var.name, "it has no iterations", "there is nothing to pack"
+            "pack",
+            f.var.name,
+            "it has no iterations",
+            "there is nothing to pack",
         )
     return count
 

@@ -66,7 +66,10 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
     n = tree.trips(f, "pad")
     if multiple < 1:
         raise refuse(
-            "pad", loop, f"{multiple} is not a number of iterations", "take 1 or more"
+            "pad",
+            loop,
+            f"{multiple} is not a number of iterations",
+            "take 1 or more",
         )
     for p in walk(f.body):
         if isinstance(p.stmt, While | Unit):

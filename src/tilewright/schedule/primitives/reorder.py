@@ -69,7 +69,10 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
     """
     if len(set(loops)) != len(loops) or len(loops) < 2:
         raise refuse(
-            "reorder", ", ".join(loops), "it takes two or more loops", "name each once"
+            "reorder",
+            ", ".join(loops),
+            "it takes two or more loops",
+            "name each once",
         )
     band, body, place = perfect_nest(kernel, loops, "reorder")
     by_name = {f.var.name: f for f in band}
@@ -92,7 +95,10 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
         new = For(f.var, f.extent, f.kind, new)
     result = edit.put(kernel, place, new)
     check_kinds(
-        result, (f.var.name for f in band), "reorder", "reorder before kinds are set"
+        result,
+        (f.var.name for f in band),
+        "reorder",
+        "reorder before kinds are set",
     )
     return result, None
 

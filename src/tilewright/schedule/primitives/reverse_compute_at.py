@@ -255,7 +255,9 @@ def _check_repeatable(
                 else f"{found} is not computed there"
             )
             raise _error(
-                b.name, f"the parts overlap, and {what} before it is final", hint
+                b.name,
+                f"the parts overlap, and {what} before it is final",
+                hint,
             )
     for x in repeats:
         check_repeatable(

@@ -58,8 +58,12 @@ def reverse_compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     for i, at in zip(load.index, made.stmt.index, strict=True):
         if isinstance(i, Var) and i in own_vars:
             point[i] = at
-    index = tuple(edit.tidy(edit.rewrite(i, env, point), env) for i in used.stmt.index)
-    new = Store(target, index, edit.rewrite(used.stmt.value, env, point))
+    index = []
+    for i in used.stmt.index:
+        moved = edit.rewrite(i, env, point)
+        index.append(edit.tidy(moved, env))
+    value = edit.rewrite(used.stmt.value, env, point)
+    new = Store(target, tuple(index), value)
     inside = made.above[common:]
     changed = edit.put(kernel.with_body(producer), Place(made.stmt, inside), new).body
     kept = (s for s in home.stmts if s is not nest)

@@ -42,7 +42,10 @@ def specialize(
         test = parse_condition(condition, _names(kernel))
     except InputError as error:
         raise refuse(
-            "specialize", shown, error.message, "such as 'mm.i == 0'"
+            "specialize",
+            shown,
+            error.message,
+            "such as 'mm.i == 0'",
         ) from None
     named = {v.name for v in variables(test) if isinstance(v, Var)}
     place = _place(kernel, named, loop)
@@ -70,7 +73,10 @@ def specialize(
     result = edit.put(kernel, place, new)
     around = [f.var.name for f in place.loops if tested & writes(f)]
     check_kinds(
-        result, around, "specialize", "specialize before the loop gets its kind"
+        result,
+        around,
+        "specialize",
+        "specialize before the loop gets its kind",
     )
     made = {f.var.name for f in loops_of(new.then)}
     return result, tuple(n for n in table.values() if n in made)

@@ -84,7 +84,10 @@ def _check(
     name = f.var.name
     if tail not in ("exact", "guard", "overlap", "cut"):
         raise refuse(
-            "split", name, f"unknown tail {tail!r}", "exact, guard, overlap or cut"
+            "split",
+            name,
+            f"unknown tail {tail!r}",
+            "exact, guard, overlap or cut",
         )
     if f.kind not in ("serial", "parallel"):
         raise refuse(

@@ -60,7 +60,8 @@ def store_with(kernel: Kernel, buffer: str, other: str) -> tuple[Kernel, None]:
         raise both.refused("does not exist around it", "name a buffer from further out")
     if part.dtype is not home.dtype:
         raise both.refused(
-            f"is of {home.dtype}, it of {part.dtype}", "name a buffer of the same dtype"
+            f"is of {home.dtype}, it of {part.dtype}",
+            "name a buffer of the same dtype",
         )
     assert isinstance(alloc.stmt, Alloc)
     env = environment(kernel.body)
@@ -80,17 +81,20 @@ def _nest(both: _Both, steps: Sequence[Stmt]) -> Stmt:
     at = next((n for n, s in enumerate(steps) if home in writes(s)), None)
     if at is None:
         raise both.refused(
-            "is not stored where it exists", "name what is stored at its last use"
+            "is not stored where it exists",
+            "name what is stored at its last use",
         )
     if any(home in reads(s) for s in steps[:at]):
         raise both.refused(
-            "is read before it is stored", "it holds something else until then"
+            "is read before it is stored",
+            "it holds something else until then",
         )
     if any(part in reads(s) | writes(s) for s in steps[at + 1 :]):
         raise both.refused("is stored before its last use", "name what is stored later")
     if any(isinstance(p.stmt, Unit) for p in walk(steps[at])):
         raise both.refused(
-            "is stored by a Unit", "store it there before tensorize or blockize"
+            "is stored by a Unit",
+            "store it there before tensorize or blockize",
         )
     return steps[at]
 
@@ -101,7 +105,8 @@ def _box(both: _Both, nest: Stmt, env: Env) -> Region:
     found = [a for a in accesses(nest, env) if a.buffer is home]
     if len(found) != 1 or found[0].kind != "store":
         raise both.refused(
-            "is not stored there by one Store alone", "fission the nest first"
+            "is not stored there by one Store alone",
+            "fission the nest first",
         )
     box = region(home, found, env, _VERB)
     if [n for n in box.shape if n > 1] != [n for n in part.shape if n > 1]:
@@ -112,11 +117,13 @@ def _box(both: _Both, nest: Stmt, env: Env) -> Region:
     clamps = (n for i in box.base for n in postorder(i) if isinstance(n, Min))
     if not stored_once(found[0]) or next(clamps, None) is not None:
         raise both.refused(
-            "is stored by tiles that overlap", "store it there before the split"
+            "is stored by tiles that overlap",
+            "store it there before the split",
         )
     if uncovered(nest, home, env, writes_too=True) is not None:
         raise both.refused(
-            "is not wholly stored there", "store it there before there are guards"
+            "is not wholly stored there",
+            "store it there before there are guards",
         )
     return box
 
@@ -143,7 +150,8 @@ def _check_same_element(both: _Both, nest: Stmt, move: edit.Move) -> None:
         taken = [x for x in loads(s.value) if x.buffer is part]
         if uses != len(taken):
             raise both.refused(
-                "is stored where it has other uses", "fission the nest first"
+                "is stored where it has other uses",
+                "fission the nest first",
             )
         for x in taken:
             _, moved = move(x.index)

@@ -47,7 +47,9 @@ def tensorize(
             what = declared(intrinsic)
     except InputError as error:
         raise ScheduleError(
-            f"tensorize: {error.message}", where=f"loop {loop}", hint=error.hint
+            f"tensorize: {error.message}",
+            where=f"loop {loop}",
+            hint=error.hint,
         ) from None
     start = None if what.compute is not None else _start(f)
     if start is not None:

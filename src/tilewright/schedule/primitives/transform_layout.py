@@ -62,7 +62,9 @@ def transform_layout(
     """
     old, place = own_buffer(kernel, buffer, "transform_layout")
     vars_, index = _mapped(old, written(index_map))
-    env: Env = {v: (0, max(n - 1, 0)) for v, n in zip(vars_, old.shape, strict=True)}
+    env: Env = {}
+    for v, extent in zip(vars_, old.shape, strict=True):
+        env[v] = (0, max(extent - 1, 0))
     shape: list[int] = []
     for i in index:
         low, high = bounds(i, env)

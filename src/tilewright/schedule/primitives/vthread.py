@@ -54,7 +54,10 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     check_unmarked(kernel, (loop,), "vthread")
     if f.kind not in ("serial", "parallel", "vthread"):
         raise refuse(
-            "vthread", loop, f"the loop is {f.kind} already", "vthread it before"
+            "vthread",
+            loop,
+            f"the loop is {f.kind} already",
+            "vthread it before",
         )
     hint = "take a loop of a cc dimension, or rfactor first"
     together = edit.put(kernel, place, For(f.var, f.extent, "unroll", f.body))
@@ -64,7 +67,10 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     result = edit.put(kernel, place, new)
     inner = [x.var.name for x in loops_of(new) if x.kind != "serial"]
     check_kinds(
-        result, inner, "vthread", "vthread before the loops inside get their kinds"
+        result,
+        inner,
+        "vthread",
+        "vthread before the loops inside get their kinds",
     )
     return result, tuple(threads.made)
 

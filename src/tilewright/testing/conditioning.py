@@ -1,0 +1,24 @@
+"""What keeps a random graph well conditioned: a last bit must not decide about its results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.testing.graphs import Rejected
+
+
+def far(distance: Any, dtype: DType | None) -> None:
+    """Raise Rejected where some distance from a jump is within what rounding could bridge."""
+    limit = 0.05 if dtype is dtypes.float16 else 1e-3
+    if distance.size and np.abs(distance).min() < limit:
+        raise Rejected
+
+
+def varied(array: Any, axes: tuple[int, ...]) -> None:
+    """Raise Rejected where values to normalize hardly differ: only rounding would be left."""
+    if array.size and (np.ptp(array, axis=axes) < 0.05).any():
+        raise Rejected

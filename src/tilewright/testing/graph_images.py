@@ -1,0 +1,111 @@
+"""Pieces of random graphs that work on images: convolutions, poolings, their normalizations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.graph.nodes import Value
+from tilewright.testing.conditioning import varied
+from tilewright.testing.graphs import Builder, Rejected
+
+
+def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
+    """A value [N, C, spatial...], reshaped to that rank if need be."""
+    rank = 2 + b.rng.choice(spatial)
+    x = b.floating(2, 5)
+    while len(x.extents) < rank:
+        x = b.op("Unsqueeze", x, b.ints(b.rng.randint(0, len(x.extents))))
+    if len(x.extents) > rank:
+        raise Rejected
+    return x
+
+
+def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
+    kernel = []
+    for e in x.extents[2:]:
+        fitting = [n for n in (1, 2, 3, 3, 5) if n <= max(e, 1)]
+        kernel.append(b.rng.choice(fitting))
+    attrs: dict[str, Any] = {"kernel_shape": kernel}
+    if b.chance(0.5):
+        attrs["strides"] = [b.one_of(1, 2, 3) for _ in kernel]
+    if dilate and b.chance(0.3):
+        attrs["dilations"] = [b.one_of(1, 2) for _ in kernel]
+    way = b.rng.random()
+    if way < 0.5:
+        attrs["pads"] = [b.rng.randint(0, k // 2) for k in (*kernel, *kernel)]
+    elif way < 0.7:
+        attrs["auto_pad"] = b.one_of("SAME_UPPER", "SAME_LOWER", "VALID")
+    return attrs
+
+
+def conv(b: Builder) -> None:
+    x = _image(b)
+    channels = x.extents[1]
+    groups = (1, 1, 1, 2, max(channels, 1))
+    group = b.rng.choice([g for g in groups if channels % g == 0])
+    per_group = (1, 2, 3, 8, 16) if group == 1 else (1, 1, 2)
+    out = group * b.rng.choice(per_group)
+    attrs = _window(b, x)
+    w = b.leaf((out, channels // group, *attrs["kernel_shape"]), x.dtype)
+    operands = [x, w]
+    if b.chance(0.5):
+        operands.append(b.leaf((out,), x.dtype))
+    b.op("Conv", *operands, group=group, **attrs)
+
+
+def conv_transpose(b: Builder) -> None:
+    x = _image(b)
+    channels = x.extents[1]
+    group = b.rng.choice([g for g in (1, 1, 2) if channels % g == 0])
+    attrs = _window(b, x)
+    attrs.pop("auto_pad", None)
+    out = b.one_of(1, 2, 3, 8)
+    w = b.leaf((channels, out, *attrs["kernel_shape"]), x.dtype)
+    b.op("ConvTranspose", x, w, group=group, **attrs)
+
+
+def pool(b: Builder) -> None:
+    x = _image(b)
+    attrs = _window(b, x)
+    name = b.one_of("MaxPool", "AveragePool", "AveragePool", "LpPool")
+    if name == "LpPool":  # the reference is wrong about uneven pads
+        attrs = {k: a for k, a in attrs.items() if k in ("kernel_shape", "strides")}
+    elif b.chance(0.3) and "auto_pad" not in attrs:
+        attrs["ceil_mode"] = 1
+    if name == "AveragePool" and b.chance(0.5):
+        attrs["count_include_pad"] = 1
+    b.op(name, x, **attrs)
+
+
+def global_pool(b: Builder) -> None:
+    name = b.one_of("GlobalAveragePool", "GlobalMaxPool")
+    b.op(name, _image(b))
+
+
+def batch_norm(b: Builder) -> None:
+    x = _image(b, (0, 1, 2, 2))
+    channels = (x.extents[1],)
+    operands = [x]
+    for _ in ("scale", "bias", "mean"):
+        operands.append(b.leaf(channels, x.dtype, fixed=b.chance(0.8)))
+    variance = b.noise.random(channels) + 0.5
+    assert x.dtype is not None
+    operands.append(b.given(variance.astype(x.dtype.numpy), b.chance(0.8)))
+    b.op("BatchNormalization", *operands)
+
+
+def instance_norm(b: Builder) -> None:
+    x = _image(b)
+    channels = (x.extents[1],)
+    varied(b.truth[x], tuple(range(2, len(x.extents))))
+    scale = b.leaf(channels, x.dtype)
+    bias = b.leaf(channels, x.dtype)
+    b.op("InstanceNormalization", x, scale, bias)
+
+
+def depth(b: Builder) -> None:
+    x = b.floating(4, 4)
+    if x.extents[1] % 4 == 0 and b.chance(0.6):
+        b.op("DepthToSpace", x, blocksize=2, mode=b.one_of("DCR", "CRD"))
+    elif x.extents[2] % 2 == 0 and x.extents[3] % 2 == 0:
+        b.op("SpaceToDepth", x, blocksize=2)
