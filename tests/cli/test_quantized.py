@@ -1,5 +1,7 @@
 """`--target vta`: models quantized for a machine that takes bytes, by any verb that knows of it."""
 
+import re
+
 import numpy as np
 
 
@@ -24,6 +26,13 @@ def test_compile_lists_the_instructions(command, perceptron):
     assert "FINISH pop(LD) pop(ST)" in found.out
     plan = command("compile", perceptron, "--target", "vta", "--emit", "plan").out
     assert "group Gemm_Relu_r on vta" in plan and "copy " in plan
+    schedule = command("compile", perceptron, "--target", "vta", "--emit", "schedule")
+    (trace,) = re.findall(
+        r"# Gemm_Relu_r on vta: .*\ntrace:\n((?:  s.*\n)+)", schedule.out
+    )
+    assert "vta.gemm" in trace
+    kernel = command("compile", perceptron, "--target", "vta", "--emit", "kernel").out
+    assert " in vta.acc:" in kernel
 
 
 def test_compile_writes_an_artifact_that_runs_and_is_profiled(

@@ -34,6 +34,7 @@ class Compilation:
     def of(target: Target, options: Options) -> Compilation:
         """What compiles for a target. Raises UnsupportedError for one that takes no models."""
         target.expect_models()
+        options.expect_calibration(target.name, target.quantizes)
         if target.device == HOST:
             return Compilation(options, target, target, None)
         exact, threads = options.math == "exact", thread_count(options.threads)

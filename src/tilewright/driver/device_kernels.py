@@ -19,6 +19,7 @@ from tilewright.graph.nodes import Operation
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, HostFallback
+from tilewright.schedule import Schedule
 from tilewright.targets.base import OperatorProgram, Placement, Target
 
 
@@ -129,15 +130,15 @@ class DeviceCompiler:
         assert found is not None
         return found
 
-    def kernel(self, group: DeviceGroup) -> Kernel:
-        """The scheduled kernel of a group."""
-        return self.target.default_schedule(group.plain, group.computations, ()).kernel
+    def schedule(self, group: DeviceGroup) -> Schedule:
+        """The schedule of a group, with its kernel and its trace."""
+        return self.target.default_schedule(group.plain, group.computations, ())
 
     def _made(self, group: DeviceGroup) -> bytes:
         limits.check()
         try:
             with events.span("kernel", name=group.name):
-                kernel = self.kernel(group)
+                kernel = self.schedule(group).kernel
                 return self.target.emit(kernel, kernel.name).code
         except TilewrightError as error:
             raise error.at(f"group {group.name}") from error.__cause__

@@ -76,6 +76,8 @@ class Options:
         object.__setattr__(self, "schedules", _schedules(self.schedules))
         if isinstance(self.scales, str | Path):
             object.__setattr__(self, "scales", read_scales(Path(self.scales)))
+        elif self.scales is not None:
+            object.__setattr__(self, "scales", checked_scales(self.scales))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
 
     @property
@@ -130,15 +132,32 @@ class Options:
             given["schedules"] = json.dumps(self.schedules, sort_keys=True)
         return chosen | given | {name: "on" for name, on in switches.items() if on}
 
+    def expect_calibration(self, target: str, quantizes: bool) -> None:
+        """Raise InputError for samples or scales that would have no effect.
+
+        quantizes: whether the target of that name takes them.
+        """
+        if self.scales is not None and (self.samples or self.by is not None):
+            raise InputError(
+                "samples and by are given with scales, which were made by them",
+                hint="give either",
+            )
+        named = ("samples", "scales", "by")
+        given = [name for name in named if getattr(self, name) not in (None, ())]
+        if given and not quantizes:
+            raise InputError(
+                f"{', '.join(given)}: target {target!r} quantizes no model",
+                hint='leave it out, or compile for target="vta"',
+            )
+
     @property
     def calibration(self) -> Calibration:
         """What a target quantizes the model by."""
         from tilewright.targets.base import Calibration
 
-        if self.scales is None:
+        if not isinstance(self.scales, Mapping):
             return Calibration(tuple(self.samples), by=self.by or "shift")
-        given = checked_scales(self.scales)
-        return Calibration(scales=given["scales"], by=given["by"])
+        return Calibration(scales=self.scales["scales"], by=self.scales["by"])
 
     @property
     def limit(self) -> int:

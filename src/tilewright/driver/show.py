@@ -38,7 +38,10 @@ def show(plan: Plan, compiling: Compilation, kind: str, schedules: Schedules) ->
     if kind == "plan":
         return str(plan)
     if kind == "schedule":
-        return "\n\n".join(map(str, records(plan, target, schedules)))
+        there = [g for g in plan.groups if g.device != HOST]
+        found = [*map(str, records(plan, target, schedules))]
+        found += [_elsewhere(g, plan, compiling.device, kind) for g in there]
+        return "\n\n".join(found)
     choose = by_name(schedules, (s.name for s in plan.groups_on(HOST)))
     compiler = KernelCompiler(target, target, None, choose=choose)
     parts: list[str] = []
@@ -84,7 +87,11 @@ def _elsewhere(
     title = f"# {group.name} on {group.device}: {', '.join(group.sources)}"
     if kind == "computation":
         return "\n".join([title, *map(str, group.computations)])
-    kernel = device.kernel(DeviceGroup.of(group, plan.live[group]))
+    schedule = device.schedule(DeviceGroup.of(group, plan.live[group]))
+    kernel = schedule.kernel
+    if kind == "schedule":
+        steps = (f"  s.{step}" for step in schedule.trace.steps)
+        return "\n".join([title, "trace:", *steps])
     if kind == "kernel":
         return f"{title}\n{kernel}"
     if kind == "asm":

@@ -70,7 +70,7 @@ def run(seed: int) -> MutantFailure | None:
 
 @cache
 def _artifacts() -> tuple[dict[str, bytes], ...]:
-    """The members of valid artifacts: native code, host fallbacks, and neither."""
+    """The members of valid artifacts: native code, host fallbacks, a device, none of them."""
     from tilewright.driver import compile as compile_model
 
     sources = (_dense(), _odd())

@@ -12,6 +12,7 @@ import onnx.helper as h
 import pytest
 
 import tilewright as tw
+from tests.targets.loaded import compiler_rooms
 from tilewright.base.errors import ArtifactError, UnsupportedError
 from tilewright.driver import text
 from tilewright.frontends.onnx.load import load
@@ -150,6 +151,7 @@ def test_an_artifact_of_it_is_loaded_and_profiled(tmp_path: Path) -> None:
     exe.save(tmp_path / "m.tw")
     again = tw.load(tmp_path / "m.tw")
     np.testing.assert_array_equal(again(feeds), exe(feeds))
+    assert compiler_rooms(tmp_path / "m.tw") == []
     profile = again.profile(feeds, repeat=2)
     (row,) = profile.simulated
     assert row.device == "npu" and row.cycles and row.clock == 250e6

@@ -6,18 +6,56 @@ A machine is a description (`machine.Machine`); a Lift program is brought to its
 
 from __future__ import annotations
 
-from tilewright.targets.npu.catalog import MACHINES
-from tilewright.targets.npu.codegen import generate
-from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.exhaustive import Survey, survey
-from tilewright.targets.npu.isa import Instruction, Program, Region
-from tilewright.targets.npu.listing import parse, show
-from tilewright.targets.npu.machine import Machine, Memory, Operator, operators
-from tilewright.targets.npu.mapping import Mapped, map_onto
-from tilewright.targets.npu.numbers import BlockFloat, Float8, Float16, Float32, Number
-from tilewright.targets.npu.rules import rules
-from tilewright.targets.npu.simulator import bounds, run
-from tilewright.targets.npu.timing import Timing, time
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tilewright.targets.npu.catalog import MACHINES
+    from tilewright.targets.npu.codegen import generate
+    from tilewright.targets.npu.errors import NPUError
+    from tilewright.targets.npu.exhaustive import Survey, survey
+    from tilewright.targets.npu.isa import Instruction, Program, Region
+    from tilewright.targets.npu.listing import parse, show
+    from tilewright.targets.npu.machine import Machine, Memory, Operator, operators
+    from tilewright.targets.npu.mapping import Mapped, map_onto
+    from tilewright.targets.npu.mapping_rules import rules
+    from tilewright.targets.npu.numbers import (
+        BlockFloat,
+        Float8,
+        Float16,
+        Float32,
+        Number,
+    )
+    from tilewright.targets.npu.simulator import bounds, run
+    from tilewright.targets.npu.timing import Timing, time
+
+# Module -> public names, which are loaded when first used: a device needs no part of the compiler.
+_PUBLIC: Final = {
+    "catalog": "MACHINES",
+    "codegen": "generate",
+    "errors": "NPUError",
+    "exhaustive": "Survey survey",
+    "isa": "Instruction Program Region",
+    "listing": "parse show",
+    "machine": "Machine Memory Operator operators",
+    "mapping": "Mapped map_onto",
+    "numbers": "BlockFloat Float8 Float16 Float32 Number",
+    "mapping_rules": "rules",
+    "simulator": "bounds run",
+    "timing": "Timing time",
+}
+_MODULES: Final = {
+    name: module for module, names in _PUBLIC.items() for name in names.split()
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "BlockFloat",

@@ -15,8 +15,8 @@ from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.mapping import map_onto
+from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.operator import Key
-from tilewright.targets.npu.rules import rules
 from tilewright.targets.npu.search import options
 from tilewright.targets.npu.sizes import Choice, Choices
 

@@ -23,9 +23,9 @@ from tilewright.lift.lambdas import key as canonical
 from tilewright.lift.match import device_name
 from tilewright.lift.nodes import DeviceOp, Lambda, Literal, Param, apply
 from tilewright.targets.npu.evaluate import evaluate
+from tilewright.targets.npu.mapping_rules import rules, schemas
 from tilewright.targets.npu.operator import Key
 from tilewright.targets.npu.order import ordered
-from tilewright.targets.npu.rules import rules, schemas
 from tilewright.targets.npu.sizes import Choice, Choices
 from tilewright.targets.npu.tasks import (
     OFFSET,

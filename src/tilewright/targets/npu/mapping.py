@@ -15,7 +15,7 @@ from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.isa import Program
 from tilewright.targets.npu.levels import in_memories, in_sizes, to_operators
 from tilewright.targets.npu.machine import Machine
-from tilewright.targets.npu.rules import rules
+from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.search import search
 from tilewright.targets.npu.timing import Timing
 

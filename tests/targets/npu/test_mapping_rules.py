@@ -20,7 +20,7 @@ from tilewright.lift.sites import site
 from tilewright.lift.sizes import leaves
 from tilewright.lift.trials import instance, refuse
 from tilewright.targets.npu import rules
-from tilewright.targets.npu.rules import schemas
+from tilewright.targets.npu.mapping_rules import schemas
 
 KNOWN = {**LIFT, **device.rules(device.Machine(0, 0, 0, 0))}
 RULES = {n: r for n, r in rules(0).items() if n not in KNOWN}
