@@ -42,6 +42,7 @@ from tilewright.targets.vta import (
     Memory,
     Program,
     Requantize,
+    Store,
     TimingSimulator,
     VTAConfig,
     VTAError,
@@ -525,6 +526,18 @@ def test_data_of_four_bits_is_not_widened() -> None:
         assert e.value.code == "TW-VTA-WIDEN"
 
 
+@pytest.mark.parametrize(("log", "blocks"), [(11, 4), (12, 2), (13, 1)])
+def test_blocks_of_the_alu_are_as_large_as_the_memory_allows(
+    log: int, blocks: int
+) -> None:
+    """A row of four windows takes 16 + 4 accumulators, of 32, 64 or 128."""
+    config = tiny(ACC_BUFF_SIZE=log)
+    layer = pooling(Convolution(16, 16, (8, 8), (2, 2), (2, 2)), config=config)
+    program = Program(schedule(layer, 1).kernel, config)
+    stores = [i for i in program.instructions if isinstance(i, Store) and i.x_size]
+    assert len(stores) == blocks
+
+
 # ---------------------------------------------------------------------------------- networks
 
 
@@ -571,8 +584,9 @@ def test_partitions_refuse_what_schedules_do(call: str, memory: str) -> None:
             schedule(CALLS[call](c, config))
         except CompileError as error:
             assert why, config
-            assert f"elements of vta.{memory.lower()}" in error.message
-            assert f"elements of vta.{memory.lower()}" in why
+            needed = rf"needs (\d+) elements of vta\.{memory.lower()}"
+            (count,) = re.findall(needed, error.message)
+            assert re.findall(needed, why) == [count]
         else:
             assert not why, config
         answers.add(bool(why))

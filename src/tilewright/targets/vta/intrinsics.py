@@ -100,4 +100,3 @@ def gemm(config: VTAConfig = DEFAULT) -> TensorIntrinsic:
 
 
 gemm()
-BLOCK = DEFAULT.BLOCK
