@@ -132,6 +132,10 @@ REFUSED_IN_REVERSE = {
     ),
     "twice": (awkward.filled_then_written(), "it is not written by a single Store"),
     "steps": (awkward.sums_then_map(), "it is not written by a single Store"),
+    "one step": (
+        mapped(over("i", 8, lambda i: Update((T,), ((i,),), (X[i],), ADD))),
+        "it is not written by a single Store",
+    ),
     "two readers": (awkward.two_readers(), "it is not read by a single Store"),
     "mirrored": (
         mapped(MADE, lambda j: T[const(7) - j]),

@@ -77,3 +77,13 @@ def test_a_result_that_is_read_on_the_way_is_not_regrouped():
         ScheduleError, match="Y, which it updates, is used by other values"
     ):
         Schedule(kernel(over("k", 5, step), outputs="YZ")).rfactor("k")
+
+
+def test_a_step_inside_of_a_piece_is_left_alone():
+    def step(j):
+        return Update((Y,), ((j,),), (X[j],), awkward.ADD)
+
+    s = Schedule(kernel(over("k", 4, lambda k: over("j", 5, step))))
+    s.blockize("j", "piece")
+    with pytest.raises(ScheduleError, match="rfactor: there is not one Update"):
+        s.rfactor("k")
