@@ -41,7 +41,7 @@ class Network:
 
     name: str
     plan: Plan
-    same: Mapping[Buffer, Buffer]
+    same: Mapping[Buffer, Buffer] = field(default_factory=dict)
     opaque: Mapping[Kernel, Opaque] = field(default_factory=dict)
     _tasks: dict[tuple[FusionGroup, str | None], list[Task]] = field(
         default_factory=dict, repr=False

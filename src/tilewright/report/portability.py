@@ -58,8 +58,8 @@ def picture(measured: Sequence[Measured]) -> str:
         x = _LEFT + place + machines.index(m["machine"]) * _BAR
         parts.append(_bar(m, x, scale.height(m["cycles"]), colors[m["machine"]]))
     for n, program in enumerate(programs):
-        x = _LEFT + n * group + (group - _GAP) / 2
-        parts.append(_text(x, height - 28, "middle", program))
+        middle = _LEFT + n * group + (group - _GAP) / 2
+        parts.append(_text(middle, height - 28, "middle", program))
     for n, machine in enumerate(machines):
         parts.append(_text(_LEFT + 80 * n, 20, "start", machine, colors[machine]))
     label = "cycles of each program on each machine"

@@ -23,7 +23,7 @@ class Step(NamedTuple):
     """An instruction at work. operator: of the machine, that it uses. shape: of the chain's value
     after it."""
 
-    index: int
+    number: int
     instruction: Instruction
     operator: Operator | None
     shape: Shape
@@ -37,7 +37,7 @@ class Step(NamedTuple):
     @property
     def where(self) -> str:
         """The instruction, for errors."""
-        return where(self.index, self.instruction)
+        return where(self.number, self.instruction)
 
 
 def where(index: int, instruction: Instruction) -> str:
