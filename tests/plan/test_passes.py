@@ -91,6 +91,41 @@ def test_a_stage_that_others_read_meanwhile_does_not_wait_for_its_epilogue() -> 
     same(late_first, fused, given, [z, u])
 
 
+@pytest.mark.parametrize("moves", [True, False])
+def test_what_is_read_for_many_elements_is_computed_once(moves: bool) -> None:
+    """Unless it is moved and not computed."""
+    x, t, y = (
+        Buffer("x", (8,), float32),
+        Buffer("t", (8,), float32),
+        Buffer("y", (8, 9), float32),
+    )
+    first = map_("t", t, lambda i: x[7 - i] if moves else x[i] * x[i] + 1.0)
+    steps = [
+        stage("first", first),
+        stage("second", map_("y", y, lambda i, j: t[i] * 2.0)),
+    ]
+    fused = fuse(steps, frozenset({y}))
+    assert len(fused) == (1 if moves else 2)
+    same(steps, fused, [x], [y])
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_row_that_is_read_twice_goes_along_where_its_reads_are_plain(
+    plain: bool,
+) -> None:
+    x, t = Buffer("x", (4, 8), float32), Buffer("t", (4, 8), float32)
+    s, m = Buffer("s", (4,), float32), Buffer("m", (4,), float32)
+    first = stage("first", map_("t", t, lambda i, j: x[i, j] * x[i, j]))
+    rows = stage(
+        "rows",
+        reduce_("s", s, (8,), "add", lambda i, k: t[i, k]),
+        reduce_("m", m, (8,), "max", lambda i, k: t[i, k if plain else 7 - k] - s[i]),
+    )
+    fused = fuse([first, rows], frozenset({s, m}))
+    assert len(fused) == (1 if plain else 2)
+    same([first, rows], fused, [x], [s, m])
+
+
 def test_the_mean_of_rows_that_is_read_before_the_rows_are() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21]>

@@ -134,6 +134,7 @@ class Evaluator:
     ) -> Point:
         of = self._prepared(choice)
         graph = of.graph
+        left: Sequence[Method]
         if known is None:
             self.made += 1
             left = applicable(graph.tasks, methods)

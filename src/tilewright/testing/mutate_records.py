@@ -27,9 +27,7 @@ def _valid() -> Mapping[str, Any]:
     pack = Preparation("pack", (0, -1), (4, 8), "float32", 64)
     group = CompiledGroup("k", (0, -1), 64, 0, (pack,), b"code", (b"more",), (0,))
     header, _, _ = group.to_bytes().partition(b"\n")
-    point = Point(
-        ("a", "b"), 16, "work", ("work",), 100, 10, 3, 4, 1, 2.0, 0.5, 1.5, 1.25
-    )
+    point = Point(("a", "b"), 16, "work", ("work",), 100, 10, 3, 4, 2.0, 0.5, 1.5, 1.25)
     return {
         "group": json.loads(header),
         "results": asdict(point),
