@@ -49,11 +49,13 @@ class Choices:
     met: list[Parameter] = field(default_factory=list)
 
     def __call__(self, name: str, candidates: Sequence[T], default: T) -> T:
-        """The value of the parameter `name`, one of `candidates`; `default` is one of them too.
+        """The value of the parameter `name`, one of `candidates` or `default`.
 
-        Raises ScheduleError for a given value that is not possible here.
+        A default may come from a machine description, which knows no candidates. Raises
+        ScheduleError for a given value that is not possible here.
         """
-        assert default in candidates, f"{name}: {default} is not in {candidates}"
+        if default not in candidates:
+            candidates = (default, *candidates)
         if name in self.given:
             value: T = _given(name, self.given[name], candidates)
         else:
