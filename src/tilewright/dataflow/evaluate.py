@@ -98,7 +98,8 @@ class Evaluator:
         self.stages: Final = stages
         self.volume: Final = volume
         self.methods: Final = methods
-        self.quick: Final = [m for m in methods if m not in LISTS] or methods
+        quick = [m for m in methods if m not in LISTS]
+        self.quick: Final[Sequence[Method]] = quick or methods
         self.found: Final[dict[tuple[Choice, int], Point]] = {}
         self.made = 0
         self.total: Final = total
@@ -142,7 +143,7 @@ class Evaluator:
             left = self._missing(known, methods)
         floor = max(-(-graph.total_work // pes), *graph.work)
         if floor >= self._least.get(pes, floor + 1):
-            others = [m for m in left if m not in LISTS]
+            others: list[Method] = [m for m in left if m not in LISTS]
             left = others if others or known else left[:1]
         best = known
         for method in left:
