@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
-import onnx.numpy_helper
-import onnx.parser
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
@@ -24,45 +22,32 @@ from tests.targets.vta.layer_formulas import (
     pooled,
     random_arrays,
 )
+from tests.targets.vta.products import product, written
 from tests.targets.vta.programs import SHOWN, programs
 from tilewright.base.errors import CompileError, InputError
 from tilewright.compute import interp
-from tilewright.frontends.onnx import load
-from tilewright.graph.nodes import Graph
-from tilewright.lang.te.schedule import Schedule
-from tilewright.lang.te.syntax.nodes import Tensor
 from tilewright.loops.interp import run as interpret
 from tilewright.targets.vta import (
     ACC,
     INP,
-    WGT,
     Convolution,
     FunctionalSimulator,
     Layer,
     Memory,
     Program,
     Requantize,
-    Store,
     TimingSimulator,
     VTAConfig,
     VTAError,
     assemble,
     convolution,
     depthwise,
-    gemm,
     pooling,
     schedule,
 )
 from tilewright.targets.vta.fields import Opcode, layout
 from tilewright.targets.vta.intrinsics import elements
 from tilewright.targets.vta.packing import from_bytes, pack, to_bytes, unpack
-from tilewright.targets.vta.partition import partition, refused
-from tilewright.targets.vta.scales import (
-    dequantize,
-    quantize,
-    unit_by,
-    units_of_weights,
-)
 
 t = tw.te
 NAMED = [pytest.param(c, id=name) for name, c in CONFIGURATIONS.items()]
@@ -283,50 +268,6 @@ def test_many_configurations(config: VTAConfig, data: st.DataObject) -> None:
 # ---------------------------------------------------------------------------------- te
 
 
-def written(config: VTAConfig, m: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A, B, P = A . B^T and C = clip(P >> 5) in tiles, of `m` rows."""
-    of, tile = elements(config), config.tile
-    data, weights = of[INP].dtype, of[WGT].dtype
-    A = t.placeholder((m, 4, *tile), data.name, name="A")
-    B = t.placeholder((4, 4, *of[WGT].shape), weights.name, name="B")
-    k, d = t.reduce_axis((0, 4)), t.reduce_axis((0, config.BLOCK))
-
-    def total(i: tw.te.Expr, j: tw.te.Expr, *v: tw.te.Expr) -> tw.te.Expr:
-        *rows, o = v
-        left, right = A[(i, k, *rows, d)], B[j, k, o, d]
-        return t.sum(left.astype("int32") * right.astype("int32"), [k, d])
-
-    low, high = int(data.min), int(data.max)
-    P = t.compute((m, 4, *tile), total, name="P")
-    C = t.compute(
-        P.shape,
-        lambda *v: t.max(t.min(P[v] >> 5, high), low).astype(data.name),
-        name="C",
-    )
-    return A, B, P, C
-
-
-def product(config: VTAConfig) -> tuple[Schedule, list[Tensor]]:
-    """The same, scheduled by hand with two virtual threads."""
-    A, B, P, C = written(config)
-    s = t.create_schedule(C.op)
-    AL, BL = s.cache_read(A, INP, [P]), s.cache_read(B, WGT, [P])
-    s[P].set_scope(ACC)
-    i, j, *inner = s[C].op.axis
-    jo, ji = s[C].split(j, 2)
-    s[C].reorder(jo, i, ji, *inner)
-    s[C].bind(jo, "vthread")
-    s[P].compute_at(s[C], jo)
-    pi, pj, *lanes = s[P].op.axis
-    k, d = s[P].op.reduce_axis
-    ko, ki = s[P].split(k, 2)
-    s[P].reorder(ko, pi, pj, ki, *lanes, d)
-    s[AL].compute_at(s[P], ko)
-    s[BL].compute_at(s[P], ko)
-    s[P].tensorize(lanes[0], gemm(config))
-    return s, [A, B, C]
-
-
 @configurations
 def test_a_product_scheduled_by_hand(config: VTAConfig) -> None:
     s, args = product(config)
@@ -440,196 +381,3 @@ def test_lane_operations(config: VTAConfig, name: str) -> None:
     interpret(kernel, dict(zip(kernel.params, (x, r, same), strict=True)))
     np.testing.assert_array_equal(y, same)
     assert len(np.unique(y)) > 2
-
-
-# ---------------------------------------------------------------------------------- refusals
-
-
-def tiny(**logs: int) -> VTAConfig:
-    sizes = {"INP_BUFF_SIZE": 12, "WGT_BUFF_SIZE": 13, "ACC_BUFF_SIZE": 12} | logs
-    return VTAConfig(**{f"LOG_{name}": log for name, log in sizes.items()})
-
-
-WINDOW = Convolution(16, 16, (9, 9), (3, 3), pads=(1, 1), dilation=(2, 2))
-REFUSED: dict[str, tuple[VTAConfig, Callable[[VTAConfig], Layer], str]] = {
-    "weights": (
-        tiny(WGT_BUFF_SIZE=11),
-        lambda m: convolution(WINDOW, Requantize(8), config=m),
-        r"smallest block needs 9 elements of vta\.wgt for w, and the machine has 8",
-    ),
-    "data": (
-        tiny(INP_BUFF_SIZE=8),
-        lambda m: convolution(WINDOW, Requantize(8), config=m),
-        r"needs 25 elements of vta\.inp for x, and the machine has 16",
-    ),
-    "accumulators": (
-        tiny(ACC_BUFF_SIZE=7),
-        lambda m: convolution(WINDOW, Requantize(8, residual=1), config=m),
-        r"needs 3 elements of vta\.acc for acc, bias, wide, and the machine has 2",
-    ),
-    "a window's accumulators": (
-        tiny(ACC_BUFF_SIZE=10),
-        lambda m: pooling(WINDOW, config=m),
-        r"needs 26 elements of vta\.acc for .*image.*, and the machine has 16",
-    ),
-    "a depthwise window's": (
-        tiny(ACC_BUFF_SIZE=11),
-        lambda m: depthwise(WINDOW, Requantize(8), config=m),
-        r"needs 37 elements of vta\.acc for .*, and the machine has 32",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("threads", [1, 2])
-def test_what_does_not_fit_is_refused(name: str, threads: int) -> None:
-    config, make, message = REFUSED[name]
-    with pytest.raises(CompileError, match=message) as error:
-        schedule(make(config), threads)
-    assert error.value.code == "TW-VTA-MEMORY"
-    assert "kernel" in error.value.where
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_fits_to_the_last_element(name: str) -> None:
-    """Twice the memory is enough."""
-    config, make, message = REFUSED[name]
-    scope = next(s for s in ("inp", "wgt", "acc") if f"vta\\.{s}" in message)
-    log = f"LOG_{scope.upper()}_BUFF_SIZE"
-    larger = replace(config, **{log: getattr(config, log) + 1})
-    layer = make(larger)
-    arrays = random_arrays(layer)
-    Program(schedule(layer).kernel, larger).check(arrays)
-
-
-def test_a_kernel_that_does_not_fit_names_its_buffer() -> None:
-    with pytest.raises(
-        CompileError, match=r"AL needs 12 elements of vta\.inp, where 0 of 8"
-    ):
-        Program(t.lower(*product(VTAConfig())), tiny(INP_BUFF_SIZE=7))
-
-
-def test_data_of_four_bits_is_not_widened() -> None:
-    config = CONFIGURATIONS["1x16 i4w4"]
-    c = Convolution(16, 16, (4, 4), (2, 2))
-    layers = (
-        pooling(c, config=config),
-        depthwise(c, Requantize(4), config=config),
-        convolution(c, Requantize(4, residual=1), config=config),
-    )
-    for layer in layers:
-        with pytest.raises(
-            CompileError, match=r"widened to accumulators, .* of int4 data"
-        ) as e:
-            Program(schedule(layer).kernel, config)
-        assert e.value.code == "TW-VTA-WIDEN"
-
-
-@pytest.mark.parametrize(("log", "blocks"), [(11, 4), (12, 2), (13, 1)])
-def test_blocks_of_the_alu_are_as_large_as_the_memory_allows(
-    log: int, blocks: int
-) -> None:
-    """A row of four windows takes 16 + 4 accumulators, of 32, 64 or 128."""
-    config = tiny(ACC_BUFF_SIZE=log)
-    layer = pooling(Convolution(16, 16, (8, 8), (2, 2), (2, 2)), config=config)
-    program = Program(schedule(layer, 1).kernel, config)
-    stores = [i for i in program.instructions if isinstance(i, Store) and i.x_size]
-    assert len(stores) == blocks
-
-
-# ---------------------------------------------------------------------------------- networks
-
-
-def graph_of(call: str, size: int, **weights: NDArray) -> Graph:
-    """A model of one operation on an image of two channels."""
-    text = f"""<ir_version: 10, opset_import: ["" : 21]>
-    one (float[1, 2, {size}, {size}] x, float[1, 2, {size}, {size}] z)
-    => (float[1, 2, ?, ?] y) {{ {call} }}"""
-    model = onnx.parser.parse_model(text)
-    for name, array in weights.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    return load(model)
-
-
-CALLS = {
-    "y = Conv<dilations=[2,2]>(x, w)": lambda c, m: convolution(c, WORST, config=m),
-    "y = Conv<group=2, dilations=[2,2]>(x, u)": lambda c, m: depthwise(
-        c, WORST, config=m
-    ),
-    "y = MaxPool<kernel_shape=[3,3], dilations=[2,2]>(x)": lambda c, m: pooling(
-        c, config=m
-    ),
-}
-WORST = Requantize(4, residual=1, factor=None)
-
-
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("memory", ["INP", "WGT", "ACC"])
-def test_partitions_refuse_what_schedules_do(call: str, memory: str) -> None:
-    """From the smallest memory to one that is large enough, with all that can follow a layer."""
-    rng = np.random.default_rng(0)
-    shapes = {"w": (2, 2, 3, 3), "u": (2, 1, 3, 3)}
-    graph = graph_of(
-        call, 7, **{n: rng.random(s, np.float32) for n, s in shapes.items()}
-    )
-    c = Convolution(16, 16, (7, 7), (3, 3), dilation=(2, 2))
-    answers = set()
-    for log in range(10, 14):
-        config = tiny(
-            **{f"{memory}_BUFF_SIZE": log - {"INP": 3, "WGT": 0, "ACC": 0}[memory]}
-        )
-        why = refused(graph, graph.operations[0], config)
-        try:
-            schedule(CALLS[call](c, config))
-        except CompileError as error:
-            assert why, config
-            needed = rf"needs (\d+) elements of vta\.{memory.lower()}"
-            (count,) = re.findall(needed, error.message)
-            assert re.findall(needed, why) == [count]
-        else:
-            assert not why, config
-        answers.add(bool(why))
-    limited = ("INP", "WGT") if "(x, w)" in call else ("ACC",)
-    assert answers == ({True, False} if memory in limited else {False})
-
-
-def test_the_alu_has_no_part_in_networks_of_four_bits() -> None:
-    config = CONFIGURATIONS["1x16 i4w4"]
-    rng = np.random.default_rng(0)
-    weights = {
-        n: rng.random(s, np.float32)
-        for n, s in {"w": (2, 2, 3, 3), "u": (2, 1, 3, 3)}.items()
-    }
-    why = "the ALU takes data of 8 bits, and the machine's has 4"
-    calls = {
-        "y = Conv(x, w)": "",
-        "y = Conv<group=2>(x, u)": why,
-        "y = MaxPool<kernel_shape=[3,3]>(x)": why,
-    }
-    for call, expected in calls.items():
-        graph = graph_of(call, 7, **weights)
-        assert refused(graph, graph.operations[0], config) == expected
-    graph = graph_of("a = Conv<pads=[1,1,1,1]>(x, w)\ny = Add(a, z)", 7, **weights)
-    assert [part.name for part in partition(graph, config)] == ["Conv", "Add"]
-    assert [part.name for part in partition(graph)] == ["Conv+Add"]
-
-
-@pytest.mark.parametrize(("bits", "largest_number"), [(2, 1), (4, 7), (8, 127)])
-@given(st.floats(1e-20, 1e20))
-@settings(max_examples=30)
-def test_numbers_of_few_bits_come_back_from_any_unit(
-    bits: int, largest_number: int, largest: float
-) -> None:
-    every = np.arange(-largest_number - 1, largest_number + 1).astype(np.int8)
-    for name in ("shift", "multiplier"):
-        unit = unit_by(name, bits)(largest)
-        np.testing.assert_array_equal(
-            quantize(dequantize(every, unit), unit, bits), every
-        )
-        assert round(largest / unit) <= largest_number
-    weights = np.array([[largest], [-largest / 3]])
-    units = units_of_weights(weights, "channel", bits)
-    assert (
-        np.abs(quantize(weights, units[:, None], bits)).tolist()
-        == [[largest_number]] * 2
-    )
