@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.graph.one_operator import agree, model_of, run
 from tilewright.base.dtypes import float32
+from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Operation, Value
 
@@ -229,6 +230,18 @@ def test_host_fallback_of_conv_transpose_where_its_extent_is_asked_for(shape, ba
     x, w = reals(batch, 2, 4), reals(2, 3, 3)
     found = transposed(x, w, **shape)
     agree("ConvTranspose", [x, w], expected=[found], atol=1e-4, **shape)
+
+
+@pytest.mark.parametrize("name", ["Conv", "ConvTranspose"])
+def test_a_bias_has_a_number_for_each_channel(name):
+    """NumPy would repeat a single one; native code refuses it, and so does the host fallback."""
+    names = tuple(Value(n, float32) for n in ("x", "w", "b"))
+    op = Operation(name, names, (Value("y", float32),), {}, "", 11)
+    x, w = reals(1, 4, 5), reals(4, 4, 3)
+    assert OnnxFallback().run(op, [x, w, reals(4)])[0].shape[1] == 4
+    for bias in (reals(1), reals(4, 1)):
+        with pytest.raises(ModelError, match="of 4 channels"):
+            OnnxFallback().run(op, [x, w, bias])
 
 
 def test_infinite_weights_are_multiplied_by_padding_of_conv_as_by_others():

@@ -146,8 +146,18 @@ def _arrays(
     shape = windows(call, x.shape[2:], w.shape[2:])
     found = correlate(widened(x), widened(w), shape, group)
     if b is not None:
-        found = found + widened(b).reshape(1, -1, *(1,) * (x.ndim - 2))
+        found = found + column(call, b, w.shape[0], x.ndim)
     return [found.astype(x.dtype)]
+
+
+def column(call: OpCall, bias: Array, channels: int, rank: int) -> Array:
+    """The bias as an array of that rank, one number per channel (axis 1).
+
+    Raises ModelError for another number of them: NumPy would repeat a single one.
+    """
+    if bias.shape != (channels,):
+        raise call.error(f"the bias is {list(bias.shape)}, of {channels} channels")
+    return widened(bias).reshape(1, channels, *(1,) * (rank - 2))
 
 
 def correlate(

@@ -28,7 +28,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype, widened
-from tilewright.graph.ops.conv import with_bias
+from tilewright.graph.ops.conv import column, with_bias
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SPATIAL
@@ -478,7 +478,7 @@ def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Ar
     cut = [slice(n, n + out) for n, out in zip(starts, outputs, strict=True)]
     result = grown[(slice(None), slice(None), *cut)]
     if b is not None:
-        result = result + widened(b).reshape(1, -1, *(1,) * len(begin))
+        result = result + column(call, b, result.shape[1], result.ndim)
     return [result.astype(x.dtype)]
 
 
