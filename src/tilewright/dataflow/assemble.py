@@ -95,11 +95,19 @@ def _equal_parts(piece: Piece) -> dict[_Shape, list[Cuts]]:
 
 
 def _shape(piece: Piece, part: Computation) -> _Shape:
-    reads = results(part) if piece.joins else points(part)
+    if piece.joins:
+        reads = results(part)
+    else:
+        reads = points(part)
     inputs = piece.computation.inputs
     unique = (min(reads, touched(part, b)) if piece.holds else reads for b in inputs)
     ordered = (reads_in_order(part, b) for b in inputs)
-    return _Shape(reads, results(part), tuple(unique), tuple(ordered))
+    return _Shape(
+        reads=reads,
+        writes=results(part),
+        unique=tuple(unique),
+        ordered=tuple(ordered),
+    )
 
 
 Same = Mapping[Buffer, Buffer]
@@ -153,7 +161,14 @@ def _reading(task: Task, old: Buffer, new: Buffer) -> Task:
     )
     unique = {new if b is old else b: count for b, count in task.unique.items()}
     return replace(
-        task, work=Computation(c.name, c.dims, outputs, c.reducer), unique=unique
+        task,
+        work=Computation(
+            name=c.name,
+            dims=c.dims,
+            outputs=outputs,
+            reducer=c.reducer,
+        ),
+        unique=unique,
     )
 
 

@@ -114,7 +114,14 @@ class _Walk:
         )
         if turns < 2 or self.tasks or self.fits or self.heavy:
             return False
-        self.shares.append(Share(n, self.current, self.pes, turns))
+        self.shares.append(
+            Share(
+                node=n,
+                block=self.current,
+                count=self.pes,
+                turns=turns,
+            )
+        )
         self.left[n] -= self.pes * turns
         self.tasks = self.pes
         self.current += turns - 1
@@ -177,4 +184,5 @@ class _Walk:
             heapq.heappush(self.free, n)
         for _, n in self.fits:
             heapq.heappush(self.free, -n)
-        self.heavy, self.fits = [], []
+        self.heavy = []
+        self.fits = []

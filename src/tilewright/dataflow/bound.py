@@ -56,35 +56,36 @@ class _Form:
 
 
 def _form(
-    stage: FusionGroup,
+    group: FusionGroup,
     tasks: Sequence[Task],
     volume: Volume,
     same: Mapping[Buffer, Buffer],
 ) -> _Form:
-    inside = {b for t in tasks for b in t.outputs}
-    written = [b for b in stage.writes if b in inside]
-    graph = connect(stage.name, tasks, {b.name: b for b in written}, volume, same)
+    made = {b for t in tasks for b in t.outputs}
+    written = [b for b in group.writes if b in made]
+    graph = connect(group.name, tasks, {b.name: b for b in written}, volume, same)
     index = {node.name: n for n, node in enumerate(graph.nodes)}
-    read = {same.get(b, b) for t in tasks for b in t.inputs}
-    outside = {index[b.name]: b for b in read - inside}
-    made = {b: [t for t in tasks if b in t.outputs] for b in written}
-    return _Form(
-        graph,
-        outside,
-        {
-            (same.get(b, b), index[t.name])
-            for t in tasks
-            for b in t.inputs
-            if t.flows_into(b)
-        },
-        {
-            b
-            for b, writers in made.items()
-            if len(writers) == 1 and writers[0].flows_out
-        },
-        [index[t.name] for t in tasks if not inside & set(t.inputs)],
-        {b: [index[t.name] for t in writers] for b, writers in made.items()},
-    )
+    read: set[Buffer] = set()
+    ordered: set[tuple[Buffer, int]] = set()
+    entries: list[int] = []
+    for t in tasks:
+        node = index[t.name]
+        for b in t.inputs:
+            tensor = same.get(b, b)
+            read.add(tensor)
+            if t.flows_into(b):
+                ordered.add((tensor, node))
+        if made.isdisjoint(t.inputs):
+            entries.append(node)
+    flows: set[Buffer] = set()
+    writers: dict[Buffer, Sequence[int]] = {}
+    for b in written:
+        own = [t for t in tasks if b in t.outputs]
+        writers[b] = [index[t.name] for t in own]
+        if len(own) == 1 and own[0].flows_out:
+            flows.add(b)
+    outside = {index[b.name]: b for b in read - made}
+    return _Form(graph, outside, ordered, flows, entries, writers)
 
 
 class Bounds:
@@ -93,44 +94,48 @@ class Bounds:
     def __init__(
         self, net: Network, options: Mapping[str, Sequence[str]], volume: Volume
     ) -> None:
-        self._stages: Final = net.stages
+        self._groups: Final = net.stages
         self._forms: Final = [
             [
                 _form(s, net.tasks(s, option), volume, net.same)
                 for option in options[s.name]
             ]
-            for s in self._stages
+            for s in self._groups
         ]
         self._same: Final = net.same
         self._least: Final = [
             min(f.graph.total_work for f in forms) for forms in self._forms
         ]
         self._writers: Final[dict[Buffer, list[int]]] = {}
-        for n, stage in enumerate(self._stages):
+        for n, stage in enumerate(self._groups):
             for tensor in stage.writes:
                 self._writers.setdefault(tensor, []).append(n)
-        self._final: Final = [_final(s) for s in self._stages]
+        self._final: Final = [_final(s) for s in self._groups]
         self._ended: Final = self._barriers()
 
     def makespan(self, pes: int) -> int:
         """Cycles that every combination takes on `pes` processing elements, at least 1."""
         times: dict[Buffer, list[list[_Times]]] = {}
         ends: list[int] = []
-        for n, (stage, forms) in enumerate(zip(self._stages, self._forms, strict=True)):
+        for n, group in enumerate(self._groups):
             floor = self._floor(n, ends, pes)
-            found = [_run(form, times, floor, pes) for form in forms]
-            ends.append(min(max(t.end for t in made.values()) for made in found))
-            for tensor in stage.writes:
+            found = [_run(form, times, floor, pes) for form in self._forms[n]]
+            last = [max(t.end for t in made.values()) for made in found]
+            ends.append(min(last))
+            for tensor in group.writes:
                 kept = [made[tensor] for made in found if tensor in made]
                 times.setdefault(tensor, []).append(kept)
-        return max(1, _share(sum(self._least), pes), *ends)
+        of_area = _share(sum(self._least), pes)
+        return max(1, of_area, *ends)
 
     def _floor(self, n: int, ends: Sequence[int], pes: int) -> int:
         """The start of an operator by what lies between it and one that has ended before."""
         best = 0
-        for d in self._ended[n]:
-            between = sum(self._least[x] for x in self._ended[n] if d in self._ended[x])
-            best = max(best, ends[d] + _share(between, pes))
+        ended = self._ended[n]
+        for d in ended:
+            between = [x for x in ended if d in self._ended[x]]
+            work = sum(self._least[x] for x in between)
+            best = max(best, ends[d] + _share(work, pes))
         return best
 
     def _barriers(self) -> list[Set[int]]:
@@ -142,20 +147,22 @@ class Bounds:
         """
         ended: list[Set[int]] = []
         below: list[Set[int]] = []  # those that end no later than it does
-        for n, stage in enumerate(self._stages):
-            sets = [
-                frozenset[int]().union(
-                    *(
-                        self._before(f.outside[u], e, f, ended, below)
-                        for u in _sources(f, e)
-                    )
-                )
-                for f in self._forms[n]
-                for e in f.entries
-            ]
+        for n, group in enumerate(self._groups):
+            sets: list[frozenset[int]] = []
+            for form in self._forms[n]:
+                for task in form.entries:
+                    before = [
+                        self._before(form.outside[u], task, form, ended, below)
+                        for u in _sources(form, task)
+                    ]
+                    sets.append(frozenset[int]().union(*before))
             ended.append(frozenset.intersection(*sets) if sets else frozenset())
-            read = (w for b in stage.reads for w in self._final_writers(b) if w < n)
-            below.append(frozenset[int]({n}).union(*(below[w] for w in read)))
+            known = {n}
+            for tensor in group.reads:
+                for writer in self._final_writers(tensor):
+                    if writer < n:
+                        known |= below[writer]
+            below.append(known)
         return ended
 
     def _before(
@@ -170,10 +177,10 @@ class Bounds:
         found: Set[int] = frozenset()
         streams = (tensor, task) in form.ordered
         for w in self._writers.get(tensor, ()):
+            found |= ended[w]
             flows = streams and any(tensor in f.flows for f in self._forms[w])
-            found |= ended[w] | (
-                below[w] if self._final[w] is tensor and not flows else set()
-            )
+            if self._final[w] is tensor and not flows:
+                found |= below[w]
         return found
 
     def _final_writers(self, tensor: Buffer) -> list[int]:
@@ -185,7 +192,9 @@ def _final(stage: FusionGroup) -> Buffer | None:
     """The result that all the operator's other tensors lead to; None where there are several."""
     inside = {b for c in stage.computations for b in c.inputs}
     found = [b for b in stage.writes if b not in inside]
-    return found[0] if len(found) == 1 else None
+    if len(found) == 1:
+        return found[0]
+    return None
 
 
 def _sources(form: _Form, task: int) -> list[int]:
@@ -211,22 +220,23 @@ def _run(
             if u in form.outside:
                 first, last = _arrival(form, times, form.outside[u], n)
             else:
-                stored = (
-                    node.role is not Role.COMPUTE or graph.nodes[u].role is Role.BUFFER
-                )
-                first, last = end[u] if stored else start[u], end[u]
+                last = end[u]
+                ends = (node.role, graph.nodes[u].role)
+                if ends == (Role.COMPUTE, Role.COMPUTE):
+                    first = start[u]
+                else:
+                    first = last
             start[n] = max(start[n], first)
             end[n] = max(end[n], last)
         work = graph.work[n]
-        end[n] = max(end[n], start[n] + max(work, _share(work * node.count, pes)))
-    return {
-        tensor: _Times(
-            min(start[w] for w in writers),
-            max(end[w] for w in writers),
-            tensor in form.flows,
-        )
-        for tensor, writers in form.writers.items()
-    }
+        shared = _share(work * node.count, pes)
+        end[n] = max(end[n], start[n] + max(work, shared))
+    found = {}
+    for tensor, writers in form.writers.items():
+        first = min(start[w] for w in writers)
+        last = max(end[w] for w in writers)
+        found[tensor] = _Times(first, last, tensor in form.flows)
+    return found
 
 
 def _arrival(
@@ -237,12 +247,13 @@ def _arrival(
 ) -> tuple[int, int]:
     """The cycles before which a task that reads a tensor neither starts nor ends."""
     ordered = (tensor, task) in form.ordered
-    first, last = 0, 0
+    first = 0
+    last = 0
     for forms in times.get(tensor, ()):
-        first = max(
-            first, min(t.start if ordered and t.flows else t.end for t in forms)
-        )
-        last = max(last, min(t.end for t in forms))
+        there = [t.start if ordered and t.flows else t.end for t in forms]
+        ends = [t.end for t in forms]
+        first = max(first, min(there))
+        last = max(last, min(ends))
     return first, last
 
 

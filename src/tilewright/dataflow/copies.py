@@ -53,10 +53,12 @@ def divided(graph: TaskGraph, shares: Sequence[Share]) -> Division:
     for share in sorted(shares, key=lambda s: (s.node, s.block)):
         mine = own[share.node]
         if mine and mine[-1].block == share.block:
-            share = Share(share.node, share.block, mine.pop().count + share.count)
+            count = mine.pop().count + share.count
+            share = Share(share.node, share.block, count)
         mine.append(share)
-    block = [s.block for mine in own for s in mine or (_OUTSIDE,)]
-    turns = [s.turns for mine in own for s in mine or (_OUTSIDE,)]
+    placed = [share for mine in own for share in mine or (_OUTSIDE,)]
+    block = [share.block for share in placed]
+    turns = [share.turns for share in placed]
     if all(len(mine) < 2 for mine in own):
         return Division(graph, block, turns)
     nodes = [_parts(node, mine) for node, mine in zip(graph.nodes, own, strict=True)]
@@ -69,13 +71,14 @@ _OUTSIDE = Share(-1, -1, 1)
 def _parts(node: Node, shares: Sequence[Share]) -> list[Node]:
     if len(shares) < 2:
         return [node]
-    found, begin = [], 0
+    found = []
+    begin = 0
     for share in shares:
         count = share.count * share.turns
-        found.append(
-            replace(node, name=f"{node.name}[{begin}:{begin + count}]", count=count)
-        )
-        begin += count
+        end = begin + count
+        name = f"{node.name}[{begin}:{end}]"
+        found.append(replace(node, name=name, count=count))
+        begin = end
     return found
 
 
@@ -85,7 +88,13 @@ def _replaced(graph: TaskGraph, nodes: Sequence[Sequence[Node]]) -> TaskGraph:
     for parts in nodes:
         ends.append(ends[-1] + len(parts))
     edges = [
-        Edge(source, target, e.part, e.array, e.unique)
+        Edge(
+            source=source,
+            target=target,
+            part=e.part,
+            array=e.array,
+            unique=e.unique,
+        )
         for e in graph.edges
         for source in range(ends[e.source], ends[e.source + 1])
         for target in range(ends[e.target], ends[e.target + 1])

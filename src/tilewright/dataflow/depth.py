@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from typing import Final
 
 from tilewright.dataflow.baseline import upward_rank
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import components
+
+_MEMORY: Final = (Role.SOURCE, Role.SINK)
 
 
 def critical_path(graph: TaskGraph) -> int:
@@ -21,24 +25,33 @@ def streaming_depth(graph: TaskGraph) -> int:
     and the out-edges of buffers are taken away falls into components; the largest of their fattest
     stream and the level of their last node together is the depth. HPDC 2023 (see `graph`).
     """
-    memory = [node.role in (Role.SOURCE, Role.SINK) for node in graph.nodes]
-    held = [memory[n] or node.role is Role.BUFFER for n, node in enumerate(graph.nodes)]
-    streams = [not held[e.source] and not memory[e.target] for e in graph.edges]
-    part = components(graph, streams)
+    component = components(graph, _between_tasks(graph))
     level = [Fraction(0)] * len(graph.nodes)
     volume: dict[int, int] = {}
     height: dict[int, Fraction] = {}
     for n in graph.order:
-        if memory[n]:
+        role = graph.nodes[n].role
+        if role in _MEMORY:
             continue
-        below = max((level[u] for u in graph.predecessors(n)), default=Fraction(0))
-        level[n] = below + max(graph.rate(n), Fraction(1))
-        c = part[n]
-        written = 0 if graph.nodes[n].role is Role.BUFFER else graph.produced[n]
+        below = [level[u] for u in graph.predecessors(n)]
+        level[n] = max(below, default=Fraction(0))
+        level[n] += max(graph.rate(n), Fraction(1))
+        c = component[n]
+        if role is Role.BUFFER:
+            written = 0
+        else:
+            written = graph.produced[n]
         height[c] = max(height.get(c, Fraction(0)), level[n])
         volume[c] = max(volume.get(c, 0), graph.consumed[n], written)
-    return max((_ceil(volume[c] + height[c]) for c in volume), default=0)
+    depths = (volume[c] + height[c] for c in volume)
+    return max(map(math.ceil, depths), default=0)
 
 
-def _ceil(value: Fraction) -> int:
-    return -(-value.numerator // value.denominator)
+def _between_tasks(graph: TaskGraph) -> list[bool]:
+    """Which edges leave a task and enter a task or a buffer."""
+    found = []
+    for e in graph.edges:
+        source = graph.nodes[e.source]
+        target = graph.nodes[e.target]
+        found.append(source.role is Role.COMPUTE and target.role not in _MEMORY)
+    return found

@@ -148,7 +148,8 @@ class Evaluator:
         best = known
         for method in left:
             found = self._point(of, choice, pes, method)
-            best = found if best is None or found.makespan < best.makespan else best
+            if best is None or found.makespan < best.makespan:
+                best = found
         assert best is not None
         before = () if known is None else known.tried
         best = replace(best, tried=(*before, *map(str, left)))
@@ -158,7 +159,8 @@ class Evaluator:
 
     def _point(self, of: _Prepared, choice: Choice, pes: int, method: Method) -> Point:
         if method is Method.BASELINE:
-            cycles, between = nonstreaming_makespan(of.graph, pes), of.streamed
+            cycles = nonstreaming_makespan(of.graph, pes)
+            between = of.streamed
         else:
             made = streaming(of.graph, pes, method)
             cycles, between = made.makespan, made.fifo_space

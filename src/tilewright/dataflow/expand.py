@@ -18,9 +18,9 @@ channel by channel is reordered; a matrix product's leaves row by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
@@ -85,7 +85,14 @@ def _loop(c: Computation) -> Sequence[Piece]:
     outermost = next((d for d in c.dims if d.combine == CC and d.extent > 1), None)
     if outermost is None:
         return _whole(c)
-    return [Piece(c, outermost.var.name, {outermost.var: 1}, holds=not c.is_map)]
+    return [
+        Piece(
+            computation=c,
+            label=outermost.var.name,
+            spread={outermost.var: 1},
+            holds=not c.is_map,
+        )
+    ]
 
 
 def _matrix(c: Computation) -> Product:
@@ -96,56 +103,56 @@ def _matrix(c: Computation) -> Product:
 
 def _columns(p: Product) -> list[Piece]:
     dims = (*p.b, *p.m, *p.n, *p.k)
-    spread = {d.var: 1 for d in (*p.b, *p.m)}
-    return [Piece(ordered(p.computation, dims), "mv", spread)]
+    computation = ordered(p.computation, dims)
+    return [Piece(computation, "mv", _singly(*p.b, *p.m))]
 
 
 def _rows(p: Product) -> list[Piece]:
     dims = (*p.b, *p.n, *p.m, *p.k)
-    spread = {d.var: 1 for d in (*p.b, *p.n)}
-    return [Piece(ordered(p.computation, dims), "lmv", spread)]
+    computation = ordered(p.computation, dims)
+    return [Piece(computation, "lmv", _singly(*p.b, *p.n))]
+
+
+def _singly(*dims: Dim) -> dict[Var, int]:
+    """A task for each index of these dimensions."""
+    return {d.var: 1 for d in dims}
 
 
 def _outer(p: Product) -> list[Piece]:
     """Partial products, one for each index of the reduced dimensions, and their sum."""
     c = p.computation
-    free = (*p.b, *p.n, *p.m)
     assert c.reducer is not None
-    shape, index = (
-        tuple(x) for x in zip(*((d.extent, d.var) for d in (*p.k, *free)), strict=True)
+    free = (*p.b, *p.n, *p.m)
+    every = (*p.k, *free)
+    shape = tuple(d.extent for d in every)
+    index = tuple(d.var for d in every)
+    fresh = _fresh(every)
+    partial = []
+    sums = []
+    for o, dtype in zip(c.outputs, c.reducer.dtypes, strict=True):
+        tensor = Buffer(f"{o.tensor.name}_partial", shape, dtype)
+        partial.append(Output(tensor, index, o.value))
+        place = tuple(substitute(i, fresh) for i in o.index)
+        term = substitute(tensor[index], fresh)
+        sums.append(Output(o.tensor, place, term))
+    spread_dims = tuple(Dim(d.var, d.extent, CC) for d in every)
+    products = Computation(f"{c.name}_products", spread_dims, tuple(partial))
+    sum_dims = tuple(Dim(fresh[d.var], d.extent, d.combine) for d in (*free, *p.k))
+    total = Computation(
+        name=f"{c.name}_sum",
+        dims=sum_dims,
+        outputs=tuple(sums),
+        reducer=c.reducer,
     )
-    partial = [
-        Buffer(f"{o.tensor.name}_partial", shape, dtype)
-        for o, dtype in zip(c.outputs, c.reducer.dtypes, strict=True)
-    ]
-    products = Computation(
-        f"{c.name}_products",
-        tuple(Dim(d.var, d.extent, CC) for d in (*p.k, *free)),
-        tuple(
-            Output(b, index, o.value) for b, o in zip(partial, c.outputs, strict=True)
-        ),
-    )
-    fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in (*p.k, *free)}
-    dims = tuple(Dim(_var(fresh, d), d.extent, d.combine) for d in (*free, *p.k))
-    sums = tuple(
-        Output(
-            o.tensor,
-            tuple(substitute(i, fresh) for i in o.index),
-            substitute(b[index], fresh),
-        )
-        for b, o in zip(partial, c.outputs, strict=True)
-    )
-    total = Computation(f"{c.name}_sum", dims, sums, c.reducer)
     return [
-        Piece(products, "op", {d.var: 1 for d in p.k}),
+        Piece(products, "op", _singly(*p.k)),
         Piece(total, "sum", joins=True),
     ]
 
 
-def _var(fresh: Mapping[object, object], d: Dim) -> Var:
-    found = fresh[d.var]
-    assert isinstance(found, Var)
-    return found
+def _fresh(dims: Iterable[Dim]) -> dict[Any, Any]:
+    """A new variable for that of each dimension."""
+    return {d.var: Var(d.var.name, INDEX) for d in dims}
 
 
 def _tiles(count: int) -> Scheme:
@@ -153,19 +160,22 @@ def _tiles(count: int) -> Scheme:
 
     def make(p: Product) -> list[Piece]:
         dims = (*p.b, *p.n, *p.m, *p.k)
-        spread = {d.var: 1 for d in p.b}
+        computation = ordered(p.computation, dims)
+        spread = _singly(*p.b)
         for side in (p.n, p.m):
             widest = max(side, key=lambda d: d.extent, default=None)
             if widest is not None:
                 spread[widest.var] = _divisor(widest.extent, count)
-        return [Piece(ordered(p.computation, dims), "tile", spread)]
+        return [Piece(computation, "tile", spread)]
 
     return make
 
 
 def _divisor(extent: int, count: int) -> int:
     """The extent of `count` tiles, or of the next number of them that leaves none smaller."""
-    number = next(n for n in range(min(count, extent), extent + 1) if extent % n == 0)
+    fewest = min(count, extent)
+    numbers = range(fewest, extent + 1)
+    number = next(n for n in numbers if extent % n == 0)
     return extent // number
 
 
@@ -173,7 +183,9 @@ def _matmul(scheme: Scheme, by_rows: bool) -> Expansion:
     def make(c: Computation) -> Sequence[Piece]:
         p = _matrix(c)
         pieces = scheme(p)
-        return pieces if by_rows else _reordered(pieces, p, (*p.b, *p.n, *p.m))
+        if by_rows:
+            return pieces
+        return _reordered(pieces, p, (*p.b, *p.n, *p.m))
 
     return make
 
@@ -182,45 +194,48 @@ def _conv(scheme: Scheme, by_pixels: bool) -> Expansion:
     def make(c: Computation) -> Sequence[Piece]:
         copy, p = gathered(_matrix(c))
         pieces = scheme(p)
-        return [
-            Piece(copy, "im2col", stores=True),
-            *(pieces if by_pixels else _reordered(pieces, p, (*p.b, *p.m, *p.n))),
-        ]
+        if not by_pixels:
+            pieces = _reordered(pieces, p, (*p.b, *p.m, *p.n))
+        windows = Piece(copy, "im2col", stores=True)
+        return [windows, *pieces]
 
     return make
 
 
 def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Piece]:
     """The last piece's result, copied by a task in the order of these dimensions."""
-    last = pieces[-1]
-    outputs = last.computation.outputs
-    kept = [
-        Buffer(f"{o.tensor.name}_unordered", o.tensor.shape, o.tensor.dtype)
-        for o in outputs
+    *others, last = pieces
+    fresh = _fresh(order)
+    first = p.computation.outputs[0]
+    index = tuple(substitute(i, fresh) for i in first.index)
+    moved = []
+    copies = []
+    for o in last.computation.outputs:
+        name = f"{o.tensor.name}_unordered"
+        kept = Buffer(name, o.tensor.shape, o.tensor.dtype)
+        moved.append(Output(kept, o.index, o.value))
+        copies.append(Output(o.tensor, index, kept[index]))
+    changed = replace(last.computation, outputs=tuple(moved))
+    dims = tuple(Dim(fresh[d.var], d.extent, CC) for d in order)
+    name = f"{copies[0].tensor.name}_reorder"
+    copy = Computation(name, dims, tuple(copies))
+    return [
+        *others,
+        replace(last, computation=changed),
+        Piece(copy, "reorder"),
     ]
-    moved = tuple(
-        Output(b, o.index, o.value) for b, o in zip(kept, outputs, strict=True)
-    )
-    changed = replace(last.computation, outputs=moved)
-    fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in order}
-    dims = tuple(Dim(_var(fresh, d), d.extent, CC) for d in order)
-    index = tuple(substitute(i, fresh) for i in p.computation.outputs[0].index)
-    copies = tuple(
-        Output(o.tensor, index, b[index]) for b, o in zip(kept, outputs, strict=True)
-    )
-    copy = Computation(f"{outputs[0].tensor.name}_reorder", dims, copies)
-    return [*pieces[:-1], replace(last, computation=changed), Piece(copy, "reorder")]
 
 
 def _direct(c: Computation) -> Sequence[Piece]:
     p = _matrix(c)
-    return [Piece(p.computation, "direct", {d.var: 1 for d in (*p.b, *p.n)})]
+    return [Piece(p.computation, "direct", _singly(*p.b, *p.n))]
 
 
 def _direct_rows(c: Computation) -> Sequence[Piece]:
     p = _matrix(c)
     row = [d for d in p.m if d.extent > 1][:1]
-    return [Piece(p.computation, "row", {d.var: 1 for d in (*p.b, *p.n, *row)})]
+    spread = _singly(*p.b, *p.n, *row)
+    return [Piece(p.computation, "row", spread)]
 
 
 def _winograd(c: Computation) -> Sequence[Piece]:
@@ -229,9 +244,9 @@ def _winograd(c: Computation) -> Sequence[Piece]:
     pieces: list[Piece] = []
     for step in steps:
         p = product_of(step)
-        spread = {d.var: 1 for d in p.b} if p is not None else {}
-        label = step.name.removeprefix(c.name).lstrip(".") or "result"
-        pieces.append(Piece(step, label, spread))
+        spread = {} if p is None else _singly(*p.b)
+        label = step.name.removeprefix(c.name).lstrip(".")
+        pieces.append(Piece(step, label or "result", spread))
     return pieces
 
 

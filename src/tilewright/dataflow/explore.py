@@ -138,7 +138,9 @@ class Exploration:
         chosen = [(g, name) for g, name in groups if len(g.options) > 1]
         if len(chosen) < 2:
             return chosen[0][1] if chosen else "the only one"
-        plain = {*PLAIN, OPERATOR} if len(chosen) > NAMED else frozenset[str]()
+        plain: set[str] = set()
+        if len(chosen) > NAMED:
+            plain = {*PLAIN, OPERATOR}
         named = [
             f"{g.name}={name}" for g, name in chosen if not plain.issuperset(g.options)
         ]
@@ -201,7 +203,10 @@ def groups_of(
                 where=net.name,
                 hint=f"it has: {', '.join(known)}",
             )
-        key = stage.name if stage.name in wanted or stage.kernel else _same(stage)
+        if stage.name in wanted or stage.kernel:
+            key = stage.name
+        else:
+            key = _same(stage)
         found.setdefault(key, ([], family, options))[0].append(stage.name)
     return [
         Group(tuple(stages), family, options)
@@ -215,7 +220,9 @@ def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
     if grain is not Grain.EXPANDED:
         return next((n,) for n in (grain, "whole") if n in known)
     classical = ("lmv", "mv", "op")
-    return classical if family in ("conv", "matmul") else known[:1]
+    if family in ("conv", "matmul"):
+        return classical
+    return known[:1]
 
 
 def _same(stage: FusionGroup) -> str:
@@ -307,7 +314,15 @@ def explore(
         net, {name: g.options for g in groups for name in g.stages}, reading
     )
     lowest = {count: bounds.makespan(count) for count in counts}
-    return Exploration(net.name, reading, groups, points, exact, lowest, evaluator)
+    return Exploration(
+        network=net.name,
+        volume=reading,
+        groups=groups,
+        points=points,
+        exact=exact,
+        bounds=lowest,
+        evaluator=evaluator,
+    )
 
 
 def _subject(

@@ -19,7 +19,9 @@ room, made strictly earlier, whenever it is written to; and one schedule that en
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from fractions import Fraction
 
 from tilewright.dataflow.follow import fifo_rooms
@@ -50,39 +52,53 @@ def fifo_sizes(
             if n in followed:
                 components.setdefault(steady.component[n], []).append(n)
         for nodes in components.values():
-            for e, size in fifo_rooms(
-                graph, nodes, flows, times.start, every=every
-            ).items():
+            rooms = fifo_rooms(graph, nodes, flows, times.start, every=every)
+            for e, size in rooms.items():
                 sizes[e] = size
         paced = [e for e in flows if graph.edges[e].target not in followed]
-        lags = _lags(graph, steady, block) if paced else _Lags()
+        lags = _lags(graph, steady, block) if paced else {}
         for e in paced:
-            size = max(1, _arrives(graph, steady, times, e), _lag_room(graph, lags, e))
+            of_time = _arrives(graph, steady, times, e)
+            of_lag = _lag_room(graph, lags, e)
+            size = max(1, of_time, of_lag)
             sizes[e] = min(size, graph.produced[graph.edges[e].source])
     return sizes
 
 
 def _arrives(graph: TaskGraph, steady: Intervals, times: Times, edge: int) -> int:
     """Elements that come before the reader starts."""
-    u, v = graph.edges[edge].source, graph.edges[edge].target
-    wait = times.start[v] - times.first[u]
-    return -(-wait * graph.produced[u] // steady.pace[v])
+    writer = graph.edges[edge].source
+    reader = graph.edges[edge].target
+    wait = times.start[reader] - times.first[writer]
+    written = Fraction(wait * graph.produced[writer], steady.pace[reader])
+    return math.ceil(written)
 
 
-class _Lags(dict[int, tuple[Fraction, Fraction]]):
-    """For each node of a block its lags: of its first read and of its first output."""
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    """The lags of a node: of its first read and of its first output."""
+
+    read: Fraction
+    written: Fraction
+
+
+_Lags = Mapping[int, _Lag]  # of each node of a block
 
 
 def _lags(graph: TaskGraph, steady: Intervals, block: Sequence[int]) -> _Lags:
-    lags = _Lags()
+    lags: dict[int, _Lag] = {}
     for n in block:
         read = Fraction(0)
         for e in graph.ins[n]:
             u = graph.edges[e].source
             if u not in lags:
                 continue
-            read = max(read, lags[u][1] if steady.flows[e] else _end(graph, lags, u))
-        lags[n] = read, read + _own_lag(graph, n)
+            if steady.flows[e]:
+                there = lags[u].written
+            else:
+                there = _end(graph, lags, u)
+            read = max(read, there)
+        lags[n] = _Lag(read, read + _own_lag(graph, n))
     return lags
 
 
@@ -96,11 +112,14 @@ def _own_lag(graph: TaskGraph, n: int) -> Fraction:
 
 def _end(graph: TaskGraph, lags: _Lags, n: int) -> Fraction:
     """When the last output of a task is there; a buffer has no time of its own."""
+    first = lags[n].written
     if graph.nodes[n].role is not Role.COMPUTE:
-        return lags[n][1]
-    return lags[n][1] + 1 - Fraction(1, graph.produced[n])
+        return first
+    return first + 1 - Fraction(1, graph.produced[n])
 
 
 def _lag_room(graph: TaskGraph, lags: _Lags, edge: int) -> int:
-    u, v = graph.edges[edge].source, graph.edges[edge].target
-    return int((lags[v][0] - lags[u][1]) * graph.produced[u]) + 1
+    writer = graph.edges[edge].source
+    reader = graph.edges[edge].target
+    between = lags[reader].read - lags[writer].written
+    return int(between * graph.produced[writer]) + 1

@@ -95,7 +95,8 @@ def fifo_rooms(
         arrivals = [
             written[graph.edges[e].source] for e in graph.ins[n] if e in streams
         ]
-        reads, writes = graph.consumed[n], graph.produced[n]
+        reads = graph.consumed[n]
+        writes = graph.produced[n]
         written[n] = write_times(
             reads, writes, read_times(reads, writes, start[n], arrivals)
         )

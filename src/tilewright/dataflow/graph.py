@@ -98,7 +98,9 @@ class Edge:
 
     def volume(self, reading: Volume) -> int:
         """Elements that it carries under a reading."""
-        return self.part if reading is Volume.PART else self.array
+        if reading is Volume.PART:
+            return self.part
+        return self.array
 
 
 class TaskGraph:

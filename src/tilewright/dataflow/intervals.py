@@ -40,7 +40,8 @@ def components(graph: TaskGraph, streams: Sequence[bool]) -> list[int]:
 
     for e, streamed in zip(graph.edges, streams, strict=True):
         if streamed:
-            a, b = find(e.source), find(e.target)
+            a = find(e.source)
+            b = find(e.target)
             root[max(a, b)] = min(a, b)
     return [find(n) for n in range(len(root))]
 
@@ -84,4 +85,10 @@ def intervals(graph: TaskGraph, streams: Sequence[bool]) -> Intervals:
         )
         moving[c] |= any(streams[e] for e in graph.outs[n])
     pace = [fattest[c] if moving[c] else 0 for c in component]
-    return Intervals(graph, streams, flows, component, pace)
+    return Intervals(
+        graph=graph,
+        streams=streams,
+        flows=flows,
+        component=component,
+        pace=pace,
+    )

@@ -105,7 +105,12 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
     if fused:
         kept = frozenset((*plan.results, *same.values()))
         plan = plan.with_steps(fuse(plan.steps, kept, REPEATED))
-    return Network(graph.name or "network", plan, same, held)
+    return Network(
+        name=graph.name or "network",
+        plan=plan,
+        same=same,
+        opaque=held,
+    )
 
 
 def _check_native(plan: Plan) -> None:
@@ -150,7 +155,14 @@ def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
         name = f"{re.sub(r'[^A-Za-z0-9]+', '_', op.label).strip('_')}:opaque{n}"
         kernel = Kernel(name, (*work.inputs, *work.outputs), work.outputs, block())
         found[kernel] = work
-        steps.append(FusionGroup(name, (), (op.label,), kernel=kernel))
+        steps.append(
+            FusionGroup(
+                name=name,
+                computations=(),
+                sources=(op.label,),
+                kernel=kernel,
+            )
+        )
     return plan.with_steps(steps), found
 
 

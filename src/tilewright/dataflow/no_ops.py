@@ -31,13 +31,20 @@ def without_copies(plan: Plan) -> tuple[Plan, dict[Buffer, Buffer]]:
 
 def _copied(step: Step) -> Buffer | None:
     """The tensor whose elements a group writes one after the other, and nothing else."""
-    if not isinstance(step, FusionGroup) or len(step.computations) != 1:
+    if not isinstance(step, FusionGroup):
+        return None
+    if len(step.computations) != 1:
         return None
     (c,) = step.computations
-    if len(c.outputs) != 1 or any(d.combine is not CC for d in c.dims):
+    if len(c.outputs) != 1:
         return None
-    value, to = c.outputs[0].value, c.outputs[0].tensor
-    if not isinstance(value, Load) or value.buffer.dtype is not to.dtype:
+    if any(d.combine is not CC for d in c.dims):
+        return None
+    value = c.outputs[0].value
+    to = c.outputs[0].tensor
+    if not isinstance(value, Load):
+        return None
+    if value.buffer.dtype is not to.dtype:
         return None
     whole = value.buffer.size == to.size
     in_order = whole and writes_in_order(c) and reads_in_order(c, value.buffer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +15,8 @@ from tilewright.expr.reads import reads_memory, variables
 from tilewright.ir.node import substitute
 
 Cuts = Mapping[Var, tuple[int, int]]
-_COUNTED: Final = (
-    1 << 20
-)  # points that are enumerated to count or order what they touch
+# Points that are enumerated to count or order what they touch, at most.
+_COUNTED: Final = 1 << 20
 
 
 def restrict(c: Computation, cuts: Cuts, name: str) -> Computation:
@@ -30,21 +28,23 @@ def restrict(c: Computation, cuts: Cuts, name: str) -> Computation:
     dims = []
     for d in c.dims:
         low, high = cuts.get(d.var, (0, d.extent))
-        if (low, high) == (0, d.extent):
+        extent = high - low
+        if extent == d.extent:
             dims.append(d)
             continue
         moved = Var(d.var.name, INDEX)
-        env[d.var] = const(low) if high - low == 1 else moved + low
-        dims.append(Dim(moved, high - low, d.combine))
-    outputs = tuple(
-        Output(
-            o.tensor,
-            tuple(substitute(i, env) for i in o.index),
-            substitute(o.value, env),
-        )
-        for o in c.outputs
+        env[d.var] = const(low) if extent == 1 else moved + low
+        dims.append(Dim(moved, extent, d.combine))
+    outputs = []
+    for o in c.outputs:
+        index = tuple(substitute(i, env) for i in o.index)
+        outputs.append(Output(o.tensor, index, substitute(o.value, env)))
+    return Computation(
+        name=name,
+        dims=tuple(dims),
+        outputs=tuple(outputs),
+        reducer=c.reducer,
     )
-    return Computation(name, tuple(dims), outputs, c.reducer)
 
 
 def points(c: Computation) -> int:
@@ -54,15 +54,24 @@ def points(c: Computation) -> int:
 
 def results(c: Computation) -> int:
     """Elements that each output gets: the points of what is not reduced."""
-    return math.prod(d.extent for d in c.dims if d.combine in (CC, PS))
+    return math.prod(d.extent for d in _free(c))
+
+
+def _free(c: Computation) -> tuple[Dim, ...]:
+    """The dimensions that are not reduced."""
+    return tuple(d for d in c.dims if d.combine in (CC, PS))
 
 
 def places(c: Computation, output: Output) -> tuple[Any, ...]:
     """The indices of all elements that an output gets, as arrays to index with."""
-    free = [d for d in c.dims if d.combine in (CC, PS)]
+    free = _free(c)
+    shape = [d.extent for d in free]
     grid = _grid(free)
-    index = (np.asarray(evaluate(i, grid)) for i in output.index)
-    return tuple(np.broadcast_to(i, [d.extent for d in free]) for i in index)
+    found = []
+    for axis in output.index:
+        index = np.asarray(evaluate(axis, grid))
+        found.append(np.broadcast_to(index, shape))
+    return tuple(found)
 
 
 def touched(c: Computation, buffer: Buffer) -> int:
@@ -80,89 +89,109 @@ def _distinct(dims: Sequence[Dim], load: Load) -> int:
     used = [{*variables(i)} & extents.keys() for i in load.index]
     total = 1
     for axes in _linked(used):
-        if len(axes) == 1 and isinstance(load.index[axes[0]], Var | Const):
-            total *= math.prod(extents[v] for v in used[axes[0]])
-            continue
         space = set().union(*(used[a] for a in axes))
-        size = math.prod(load.buffer.shape[a] for a in axes)
-        exact = not any(reads_memory(load.index[a]) for a in axes)
-        if not exact or math.prod(extents[v] for v in space) > _COUNTED:
-            total *= min(size, math.prod(extents[v] for v in space) if exact else size)
-            continue
-        grid = _grid([Dim(v, extents[v]) for v in space])
-        total *= _count(
-            [load.index[a] for a in axes], [load.buffer.shape[a] for a in axes], grid
-        )
+        ranges = {v: extents[v] for v in space}
+        total *= _distinct_along(load, axes, ranges)
     return total
+
+
+def _distinct_along(load: Load, axes: Sequence[int], ranges: Mapping[Var, int]) -> int:
+    """Positions along some axes of an access. ranges: the extents of the variables they use."""
+    index = [load.index[a] for a in axes]
+    shape = [load.buffer.shape[a] for a in axes]
+    combinations = math.prod(ranges.values())
+    if len(axes) == 1 and isinstance(index[0], Var | Const):
+        return combinations
+    size = math.prod(shape)
+    if any(reads_memory(i) for i in index):
+        return size
+    if combinations > _COUNTED:
+        return min(size, combinations)
+    grid = _grid([Dim(v, extent) for v, extent in ranges.items()])
+    return _count(index, shape, grid)
 
 
 def _count(index: Sequence[Expr], shape: Sequence[int], grid: Mapping[Var, Any]) -> int:
     """Different positions inside the shape; guards keep a program from those outside."""
-    places = np.broadcast_arrays(*(np.asarray(evaluate(i, grid)) for i in index))
+    values = [np.asarray(evaluate(i, grid)) for i in index]
+    places = np.broadcast_arrays(*values)
     inside = np.ones(places[0].shape, bool)
     for place, extent in zip(places, shape, strict=True):
-        inside &= (place >= 0) & (place < extent)
-    flat = np.ravel_multi_index([p[inside] for p in places], tuple(shape))
-    return max(1, len(np.unique(flat)))
+        inside &= place >= 0
+        inside &= place < extent
+    visited = [place[inside] for place in places]
+    flat = np.ravel_multi_index(visited, tuple(shape))
+    different = np.unique(flat)
+    return max(1, len(different))
 
 
 def _linked(used: Sequence[set[Var]]) -> list[list[int]]:
     """The axes in groups that share no variable."""
     groups: list[tuple[set[Var], list[int]]] = []
     for axis, own in enumerate(used):
-        near = [g for g in groups if g[0] & own]
-        merged = (own.union(*(g[0] for g in near)), [a for g in near for a in g[1]])
-        groups = [g for g in groups if g not in near] + [
-            (merged[0], [*merged[1], axis])
-        ]
+        shared = set(own)
+        axes: list[int] = []
+        separate = []
+        for group in groups:
+            if group[0] & own:
+                shared |= group[0]
+                axes += group[1]
+            else:
+                separate.append(group)
+        groups = [*separate, (shared, [*axes, axis])]
     return [axes for _, axes in groups]
 
 
 def in_order(c: Computation, index: Sequence[Expr], shape: Sequence[int]) -> bool:
     """Whether the points of `c`, in the order of its dimensions, visit an array of `shape` element
     after element, each once, at `index`."""
-    dims = [d for d in c.dims if d.extent > 1]
-    if points(c) != math.prod(shape):
+    count = points(c)
+    if count != math.prod(shape):
         return False
+    dims = [d for d in c.dims if d.extent > 1]
     plain = [i for i, extent in zip(index, shape, strict=True) if extent > 1]
     if plain == [d.var for d in dims]:
         return True
-    if points(c) > _COUNTED or any(reads_memory(i) for i in index):
+    if count > _COUNTED:
         return False
-    grid = _grid(dims)
-    zero = {d.var: 0 for d in c.dims if d.extent == 1}
-    places = [np.asarray(evaluate(i, {**grid, **zero})) for i in index]
+    if any(reads_memory(i) for i in index):
+        return False
+    values: dict[Var, Any] = {d.var: 0 for d in c.dims}
+    values.update(_grid(dims))
     strides = np.cumprod([1, *reversed(shape[1:])])[::-1]
-    flat = sum(p * s for p, s in zip(places, strides, strict=True))
-    whole = np.broadcast_to(flat, [d.extent for d in dims])
-    return bool((whole.reshape(-1) == np.arange(math.prod(shape))).all())
+    flat: Any = 0
+    for axis, stride in zip(index, strides, strict=True):
+        flat = flat + np.asarray(evaluate(axis, values)) * stride
+    visited = np.broadcast_to(flat, [d.extent for d in dims])
+    expected = np.arange(count)
+    return np.array_equal(visited.reshape(-1), expected)
 
 
 def writes_in_order(c: Computation) -> bool:
     """Whether the only output is written element after element as the dimensions run."""
     if len(c.outputs) != 1:
         return False
-    kinds = [
-        kind
-        for kind, _ in groupby(d.combine in (CC, PS) for d in c.dims if d.extent > 1)
-    ]
-    if kinds not in ([], [True], [False], [True, False]):
-        return False
+    free = _free(c)
+    is_free = [d in free for d in c.dims if d.extent > 1]
+    if sorted(is_free, reverse=True) != is_free:
+        return False  # a reduction outside a dimension of the result
     o = c.outputs[0]
-    free = Computation(c.name, tuple(d for d in c.dims if d.combine in (CC, PS)), ())
-    return in_order(free, o.index, o.tensor.shape)
+    return in_order(Computation(c.name, free, ()), o.index, o.tensor.shape)
 
 
 def reads_in_order(c: Computation, buffer: Buffer) -> bool:
     """Whether the only access to `buffer` reads it element after element, each once."""
     loads = [load for load in c.accesses if load.buffer is buffer]
-    return len(loads) == 1 and in_order(c, loads[0].index, buffer.shape)
+    if len(loads) != 1:
+        return False
+    return in_order(c, loads[0].index, buffer.shape)
 
 
 def _grid(dims: Sequence[Dim]) -> dict[Var, Any]:
     """The values of each variable along an axis of its own."""
-    rank = range(len(dims))
-    return {
-        d.var: np.arange(d.extent).reshape([-1 if n == k else 1 for n in rank])
-        for k, d in enumerate(dims)
-    }
+    found = {}
+    for axis, d in enumerate(dims):
+        shape = [1] * len(dims)
+        shape[axis] = d.extent
+        found[d.var] = np.arange(d.extent).reshape(shape)
+    return found

@@ -9,6 +9,7 @@ from itertools import product
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.reducer import Reducer
 from tilewright.compute.transforms import split_digits
 from tilewright.dataflow.parts import Cuts
 from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Mul, Sub, Var
@@ -36,13 +37,9 @@ class Piece:
 
     def parts(self) -> Iterator[Cuts]:
         """The ranges of each task, in the order of the dimensions."""
-        ranges = []
-        for d in self.computation.dims:
-            step = self.spread.get(d.var, d.extent)
-            ranges.append(
-                [(low, min(low + step, d.extent)) for low in range(0, d.extent, step)]
-            )
-        variables = [d.var for d in self.computation.dims]
+        dims = self.computation.dims
+        variables = [d.var for d in dims]
+        ranges = [_ranges(d.extent, self.spread.get(d.var, d.extent)) for d in dims]
         for chosen in product(*ranges):
             yield dict(zip(variables, chosen, strict=True))
 
@@ -64,50 +61,64 @@ class Product:
     b: tuple[Dim, ...]
 
 
+def _ranges(extent: int, step: int) -> list[tuple[int, int]]:
+    """An extent in parts of `step`, the last of which may be smaller."""
+    starts = range(0, extent, step)
+    return [(low, min(low + step, extent)) for low in starts]
+
+
 def product_of(c: Computation) -> Product | None:
     """`c` as a Product; None unless it is a sum of products of one access each, real or complex.
 
     The columns are what the innermost dimension of the result belongs to: the second factor of a
-    matrix product, the input of a convolution. Dimensions whose digits are used, such as the
-    channels of a grouped convolution, are split.
+    matrix product, the input of a convolution. Dimensions that are split as a mixed-radix number,
+    such as the channels of a grouped convolution, are several.
     """
     c = split_digits(c)
-    factors = _complex_factors(c) if len(c.outputs) == 2 else _factors(c)
-    if factors is None or any(d.combine not in (CC, PW) for d in c.dims):
+    if len(c.outputs) == 2:
+        factors = _complex_factors(c)
+    else:
+        factors = _factors(c)
+    if factors is None:
         return None
-    first, second = factors
-    own = _used(first) ^ _used(second)
-    inner = [v for i in c.outputs[0].index for v in variables(i) if v in own]
-    rows, columns = (
-        (second, first) if inner and inner[-1] in _used(first) else (first, second)
-    )
-    mine, theirs = _used(rows), _used(columns)
+    if any(d.combine not in (CC, PW) for d in c.dims):
+        return None
+    rows, columns = factors
+    own = _used(rows) ^ _used(columns)
+    index = c.outputs[0].index
+    inner = [v for i in index for v in variables(i) if v in own]
+    if inner and inner[-1] in _used(rows):
+        rows, columns = columns, rows
+    in_rows = _used(rows)
+    in_columns = _used(columns)
 
-    def choose(in_rows: bool, in_columns: bool) -> tuple[Dim, ...]:
-        wanted = (in_rows, in_columns)
+    def choose(*wanted: tuple[bool, bool]) -> tuple[Dim, ...]:
         free = (d for d in c.dims if d.combine == CC)
-        return tuple(d for d in free if (d.var in mine, d.var in theirs) == wanted)
+        return tuple(
+            d for d in free if (d.var in in_rows, d.var in in_columns) in wanted
+        )
 
-    reduced = tuple(d for d in c.dims if d.combine == PW)
-    both, neither = choose(True, True), choose(False, False)
     return Product(
         c,
         rows,
         columns,
-        choose(True, False),
-        choose(False, True),
-        reduced,
-        both + neither,
+        n=choose((True, False)),
+        m=choose((False, True)),
+        k=tuple(d for d in c.dims if d.combine == PW),
+        b=choose((True, True)) + choose((False, False)),
     )
 
 
 def _factors(c: Computation) -> tuple[Load, Load] | None:
     """The accesses of a sum of real products, if they are one product's."""
-    if not is_contraction(c) or len(c.accesses) != 2:
+    if not is_contraction(c):
+        return None
+    if len(c.accesses) != 2:
         return None
     products = (n for n in postorder(c.outputs[0].value) if isinstance(n, Mul))
     for n in products:
-        first, second = _only_load(n.lhs), _only_load(n.rhs)
+        first = _only_load(n.lhs)
+        second = _only_load(n.rhs)
         if first is not None and second is not None:
             return first, second
     return None
@@ -116,32 +127,61 @@ def _factors(c: Computation) -> tuple[Load, Load] | None:
 def _complex_factors(c: Computation) -> tuple[Load, Load] | None:
     """An access of each factor of a sum of complex products, written as a pair of real sums.
 
-    Both parts add or subtract two real products, each of an access of the one factor, told by the
-    variables it uses, with an access of the other.
+    Both parts add or subtract two real products, each of an access of the one factor, identified by
+    the variables it uses, with an access of the other.
     """
     real, imaginary = c.outputs
-    r, values = c.reducer, (real.value, imaginary.value)
-    if r is None or real.index != imaginary.index:
+    if not _sums(c.reducer):
         return None
-    if any(e is not Add(a, b) for e, a, b in zip(r.result, r.lhs, r.rhs, strict=True)):
+    if real.index != imaginary.index:
         return None
-    products = [n for v in values if isinstance(v, Add | Sub) for n in (v.lhs, v.rhs)]
     found: list[tuple[Load, Load]] = []
-    for n in products:
-        if isinstance(n, Mul) and isinstance(n.lhs, Load) and isinstance(n.rhs, Load):
-            found.append((n.lhs, n.rhs))
-    sides = {frozenset(map(frozenset, map(_used, pair))) for pair in found}
-    plain = all(
-        len({*variables(i)}) < 2 for pair in found for load in pair for i in load.index
-    )
-    if len(found) != 4 or len(sides) != 1 or len(next(iter(sides))) != 2 or not plain:
+    for value in (real.value, imaginary.value):
+        if isinstance(value, Add | Sub):
+            found += _loads_multiplied(value.lhs)
+            found += _loads_multiplied(value.rhs)
+    if len(found) != 4:
+        return None
+    if not all(map(_is_plain, found)):
+        return None
+    factors = {frozenset(frozenset(_used(load)) for load in pair) for pair in found}
+    if len(factors) != 1:
+        return None
+    if len(factors.pop()) != 2:
         return None
     return found[0]
 
 
+def _sums(r: Reducer | None) -> bool:
+    """Whether an operator adds each of its components."""
+    if r is None:
+        return False
+    triples = zip(r.result, r.lhs, r.rhs, strict=True)
+    return all(result is Add(a, b) for result, a, b in triples)
+
+
+def _loads_multiplied(e: Expr) -> list[tuple[Load, Load]]:
+    """The two accesses that `e` is the product of, if it is one."""
+    if not isinstance(e, Mul):
+        return []
+    lhs = e.lhs
+    rhs = e.rhs
+    if isinstance(lhs, Load) and isinstance(rhs, Load):
+        return [(lhs, rhs)]
+    return []
+
+
+def _is_plain(pair: tuple[Load, Load]) -> bool:
+    """Whether each index of both accesses has one variable at most."""
+    indices = (i for load in pair for i in load.index)
+    return all(len({*variables(i)}) < 2 for i in indices)
+
+
 def _only_load(e: Expr) -> Load | None:
     loads = [n for n in postorder(e) if isinstance(n, Load)]
-    return loads[0] if len(loads) == 1 else None
+    if len(loads) == 1:
+        return loads[0]
+    return None
 
 
 def _used(load: Load) -> set[Var]:
@@ -156,38 +196,33 @@ def is_windowed(p: Product) -> bool:
 def gathered(p: Product) -> tuple[Computation, Product]:
     """im2col: a Computation that lays the windows out one after the other, the columns of a matrix,
     and the product with that matrix."""
+    c = p.computation
     used = _used(p.columns)
     dims = [d for d in (*p.b, *p.m, *p.k) if d.var in used]
-    matrix = Buffer(
-        f"{p.computation.name}_windows", tuple(d.extent for d in dims), p.columns.dtype
-    )
-    fresh = {d.var: Var(d.var.name, INDEX) for d in dims}
+    shape = tuple(d.extent for d in dims)
+    matrix = Buffer(f"{c.name}_windows", shape, p.columns.dtype)
     window = _guarded(p)
+    fresh = {d.var: Var(d.var.name, INDEX) for d in dims}
+    copied = substitute(window, dict(fresh))
     copy = Computation(
-        f"{p.computation.name}_im2col",
+        f"{c.name}_im2col",
         tuple(Dim(fresh[d.var], d.extent, CC) for d in dims),
-        (
-            Output(
-                matrix,
-                tuple(fresh[d.var] for d in dims),
-                substitute(window, dict(fresh)),
-            ),
-        ),
+        (Output(matrix, tuple(fresh.values()), copied),),
     )
-    read = matrix[tuple(d.var for d in dims)]
-    (o,) = p.computation.outputs
+    read = matrix[tuple(fresh)]
+    (o,) = c.outputs
     value = substitute(o.value, {window: read})
-    changed = Computation(
-        p.computation.name,
-        p.computation.dims,
-        (Output(o.tensor, o.index, value),),
-        p.computation.reducer,
-    )
-    again = product_of(changed)
-    if again is None:
-        raise UnsupportedError(
-            "its windows are not read in one place", where=p.computation.name
+    output = Output(o.tensor, o.index, value)
+    again = product_of(
+        Computation(
+            name=c.name,
+            dims=c.dims,
+            outputs=(output,),
+            reducer=c.reducer,
         )
+    )
+    if again is None:
+        raise UnsupportedError("its windows are not read in one place", where=c.name)
     return copy, again
 
 
@@ -196,18 +231,21 @@ def _guarded(p: Product) -> Expr:
     (o,) = p.computation.outputs
     best: Expr = p.columns
     for n in postorder(o.value):
-        if (
-            not isinstance(n, Expr)
-            or isinstance(n, Load)
-            or n.dtype is not p.columns.dtype
-        ):
+        if not isinstance(n, Expr):
+            continue
+        if isinstance(n, Load):
             continue
         loads = {x for x in postorder(n) if isinstance(x, Load)}
-        if loads == {p.columns}:
+        if n.dtype is best.dtype and loads == {p.columns}:
             best = n
     return best
 
 
 def ordered(c: Computation, dims: Sequence[Dim]) -> Computation:
     """`c` with its dimensions in another order."""
-    return Computation(c.name, tuple(dims), c.outputs, c.reducer)
+    return Computation(
+        name=c.name,
+        dims=tuple(dims),
+        outputs=c.outputs,
+        reducer=c.reducer,
+    )

@@ -137,7 +137,10 @@ def _volumes(shape: Shape, volume: int, rng: random.Random | None) -> dict[str, 
     for task, preds in shape.items():
         one = first(task)
         if one not in found:
-            reads = found[first(preds[0])] if preds else volume
+            if preds:
+                reads = found[first(preds[0])]
+            else:
+                reads = volume
             found[one] = reads if rng is None else _scaled(reads, rng)
     return {task: found[first(task)] for task in shape}
 

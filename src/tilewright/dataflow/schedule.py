@@ -72,7 +72,9 @@ class Schedule:
     @property
     def speedup(self) -> float:
         """All work, one task after the other, over the makespan."""
-        return self.graph.total_work / self.makespan if self.makespan else 1.0
+        if self.makespan:
+            return self.graph.total_work / self.makespan
+        return 1.0
 
     @property
     def utilization(self) -> float:

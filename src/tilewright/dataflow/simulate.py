@@ -108,7 +108,9 @@ class _Task:
 
     @property
     def done(self) -> bool:
-        return len(self.wrote) == self.produced and len(self.read) == self.consumed
+        if len(self.wrote) != self.produced:
+            return False
+        return len(self.read) == self.consumed
 
     def _owed(self) -> int:
         """Outputs that the inputs read so far give."""
@@ -116,11 +118,16 @@ class _Task:
 
     def _read(self) -> bool:
         k = len(self.read)
-        if k == self.consumed or len(self.wrote) < self._owed():
+        if k == self.consumed:
+            return False
+        if len(self.wrote) < self._owed():
             return False
         if any(len(s.written) <= k for s in self.into):
             return False
-        when = self.read[-1] + 1 if k else self.ready
+        if k:
+            when = self.read[-1] + 1
+        else:
+            when = self.ready
         if self.wrote:
             when = max(when, self.wrote[-1])
         for s in self.into:
@@ -132,7 +139,9 @@ class _Task:
 
     def _write(self) -> bool:
         j = len(self.wrote)
-        if j >= self._owed() or any(len(s.read) <= j - s.room for s in self.out):
+        if j >= self._owed():
+            return False
+        if any(len(s.read) <= j - s.room for s in self.out):
             return False
         when = self.read[-1] + 1
         if j:
@@ -183,7 +192,9 @@ class _Run:
         while queue:
             n = queue.popleft()
             queued.discard(n)
-            if n not in left or not self._step(n, left, streams):
+            if n not in left:
+                continue
+            if not self._step(n, left, streams):
                 continue
             if self._ended(n):
                 left.discard(n)
@@ -227,7 +238,9 @@ class _Run:
         if self.schedule.discipline is Discipline.GANG:
             return max(self.free)
         element = self.schedule.element[n]
-        return self.free[element] if element >= 0 else 0
+        if element >= 0:
+            return self.free[element]
+        return 0
 
     def _ended(self, n: int) -> bool:
         if n not in self.tasks:
@@ -235,7 +248,8 @@ class _Run:
         task = self.tasks[n]
         if not task.done:
             return False
-        begin, end = self._opening(n), task.wrote[-1]
+        begin = self._opening(n)
+        end = task.wrote[-1]
         self.start[n] = task.read[0]
         self.last[n] = end + (end - begin) * (self.schedule.turns[n] - 1)
         return True
@@ -244,7 +258,8 @@ class _Run:
         """A block has ended: its elements are free."""
         for n in nodes:
             if self.schedule.element[n] >= 0:
-                first, count = self.schedule.element[n], self.graph.nodes[n].count
+                first = self.schedule.element[n]
+                count = self.graph.nodes[n].count
                 side = count // self.schedule.turns[n]
                 self.free[first : first + side] = [self.last[n]] * side
         if self.schedule.discipline is Discipline.GANG:

@@ -59,26 +59,32 @@ def sweep(
     """
     if any(room < 1 for room in rooms.values()):
         return None
-    ends = {n: last[n] << BITS for n in range(len(graph.nodes))}
-    tasks = {
-        n: _Task(graph, n, rooms) for n in nodes if graph.nodes[n].role is Role.COMPUTE
-    }
+    ends = [end << BITS for end in last]
+    compute = [n for n in nodes if graph.nodes[n].role is Role.COMPUTE]
+    tasks = {n: _Task(graph, n, rooms) for n in compute}
     for _ in range(SWEEPS):
         changed = False
         for n in nodes:
-            memory = (
-                ends[graph.edges[e].source] for e in graph.ins[n] if e not in rooms
-            )
-            ready = max(max(memory, default=0) + 1, opening[n] << BITS)
+            stored = [e for e in graph.ins[n] if e not in rooms]
+            memory = max((ends[graph.edges[e].source] for e in stored), default=0)
+            end = max(memory + 1, opening[n] << BITS)
             if n in tasks:
-                changed |= tasks[n].advance(tasks, ready)
-                ready = int(tasks[n].written[-1])
-            changed |= ready != ends[n]
-            ends[n] = ready
+                changed |= tasks[n].advance(tasks, end)
+                end = int(tasks[n].written[-1])
+            changed |= end != ends[n]
+            ends[n] = end
         if not changed:
-            first = {n: int(tasks[n].read[0]) if n in tasks else ends[n] for n in nodes}
-            return {n: Span(first[n] >> BITS, ends[n] >> BITS) for n in nodes}
+            return {n: _span(tasks.get(n), ends[n]) for n in nodes}
     return None
+
+
+def _span(task: _Task | None, end: int) -> Span:
+    """The cycles of a node that ends at the pair `end`; memory, which is no task, has one time."""
+    if task is None:
+        first = end
+    else:
+        first = int(task.read[0])
+    return Span(first >> BITS, end >> BITS)
 
 
 class _Task:
@@ -87,14 +93,16 @@ class _Task:
     __slots__ = ("into", "needed", "out", "read", "steps", "written", "before", "wide")
 
     def __init__(self, graph: TaskGraph, node: int, rooms: Mapping[int, int]) -> None:
-        reads, writes = graph.consumed[node], graph.produced[node]
-        self.into = [graph.edges[e].source for e in graph.ins[node] if e in rooms]
-        self.out = [
-            (graph.edges[e].target, rooms[e]) for e in graph.outs[node] if e in rooms
-        ]
+        reads = graph.consumed[node]
+        writes = graph.produced[node]
+        ins = [e for e in graph.ins[node] if e in rooms]
+        outs = [e for e in graph.outs[node] if e in rooms]
+        self.into = [graph.edges[e].source for e in ins]
+        self.out = [(graph.edges[e].target, rooms[e]) for e in outs]
         self.wide = writes > reads
         self.before = np.arange(reads) * writes // reads
-        self.needed = -(-np.arange(1, writes + 1) * reads // writes) - 1
+        inputs = -np.arange(1, writes + 1) * reads
+        self.needed = -(inputs // writes) - 1
         self.steps = np.arange(max(reads, writes)) * NEXT
         self.read = np.zeros(reads, np.int64)
         self.written = np.zeros(writes, np.int64)
@@ -103,26 +111,39 @@ class _Task:
         """The least times by those of the other tasks; whether any is new."""
         read = np.full(len(self.read), ready)
         for u in self.into:
-            np.maximum(read, tasks[u].written + 1, out=read)
+            arrival = tasks[u].written + 1
+            np.maximum(read, arrival, out=read)
         free = np.zeros(len(self.written), np.int64)
         for v, room in self.out:
             if room < len(free):
-                np.maximum(free[room:], tasks[v].read[:-room] + 1, out=free[room:])
-        read, written = (self._wide if self.wide else self._narrow)(read, free)
-        changed = not (
-            np.array_equal(read, self.read) and np.array_equal(written, self.written)
-        )
-        self.read, self.written = read, written
-        return changed
+                taken = tasks[v].read[:-room] + 1
+                np.maximum(free[room:], taken, out=free[room:])
+        advanced = self._wide if self.wide else self._narrow
+        read, written = advanced(read, free)
+        same_reads = np.array_equal(read, self.read)
+        same_writes = np.array_equal(written, self.written)
+        self.read = read
+        self.written = written
+        return not (same_reads and same_writes)
 
     def _narrow(self, read: Pairs, free: Pairs) -> tuple[Pairs, Pairs]:
+        """The times of a task that gives no more outputs than it reads."""
         first = np.searchsorted(self.before, 1)
-        np.maximum(read[first:], free[self.before[first:] - 1] + 1, out=read[first:])
-        read = np.maximum.accumulate(read - self.steps) + self.steps
-        return read, np.maximum(read[self.needed] + NEXT, free)
+        room = free[self.before[first:] - 1]
+        np.maximum(read[first:], room + 1, out=read[first:])
+        read = self._one_by_one(read)
+        written = read[self.needed] + NEXT
+        return read, np.maximum(written, free)
 
     def _wide(self, read: Pairs, free: Pairs) -> tuple[Pairs, Pairs]:
-        written = np.maximum(read[self.needed] + NEXT, free)
-        written = np.maximum.accumulate(written - self.steps) + self.steps
-        np.maximum(read[1:], written[self.before[1:] - 1] + 1, out=read[1:])
+        """The times of a task that gives more outputs than it reads."""
+        ready = read[self.needed] + NEXT
+        written = self._one_by_one(np.maximum(ready, free))
+        earlier = written[self.before[1:] - 1]
+        np.maximum(read[1:], earlier + 1, out=read[1:])
         return read, written
+
+    def _one_by_one(self, when: Pairs) -> Pairs:
+        """The least times, none before `when` and each at least a cycle after the one before."""
+        found: Pairs = np.maximum.accumulate(when - self.steps)
+        return found + self.steps

@@ -47,7 +47,8 @@ def show(graph: TaskGraph) -> str:
         count = f" x{node.count}" if node.count > 1 else ""
         lines.append(f"{graph.kind(n)} {node.name}{count}{origin}")
     for e in graph.edges:
-        source, target = graph.nodes[e.source].name, graph.nodes[e.target].name
+        source = graph.nodes[e.source].name
+        target = graph.nodes[e.target].name
         array = f" of {e.array}" if e.array != e.part else ""
         unique = f" unique {e.unique}" if e.unique != e.part else ""
         lines.append(f"{source} -> {target}: {e.part}{array}{unique}")
@@ -161,17 +162,27 @@ def _edge(number: int, found: re.Match[str], index: Mapping[str, int]) -> Edge:
             )
     part = int(found[3])
     array = int(found[4] or part)
-    return Edge(index[found[1]], index[found[2]], part, array, int(found[5] or part))
+    return Edge(
+        source=index[found[1]],
+        target=index[found[2]],
+        part=part,
+        array=array,
+        unique=int(found[5] or part),
+    )
 
 
 def _node_line(node: Mapping[str, Any]) -> str:
-    count = f" x{node['count']}" if node.get("count", 1) != 1 else ""
+    if node.get("count", 1) != 1:
+        count = f" x{node['count']}"
+    else:
+        count = ""
     return f"{node['type']} {node['name']}{count}  # {node.get('origin', '')}"
 
 
 def _edge_line(edge: Mapping[str, Any]) -> str:
     part = edge["part"]
-    array, unique = edge.get("array", part), edge.get("unique", part)
+    array = edge.get("array", part)
+    unique = edge.get("unique", part)
     return f"{edge['from']} -> {edge['to']}: {part} of {array} unique {unique}"
 
 

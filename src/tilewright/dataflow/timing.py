@@ -31,6 +31,12 @@ class Times:
         """All zero, to be filled block by block."""
         return cls(*([0] * len(graph.nodes) for _ in range(3)))
 
+    def set(self, node: int, start: int, first: int, last: int) -> None:
+        """The times of one node."""
+        self.start[node] = start
+        self.first[node] = first
+        self.last[node] = last
+
 
 class Clock:
     """Fills in the times of one block after another.
@@ -60,7 +66,8 @@ class Clock:
         return end
 
     def _node(self, n: int, ready: int) -> None:
-        graph, times = self.graph, self.times
+        graph = self.graph
+        times = self.times
         streams = []
         for e in graph.ins[n]:
             u = graph.edges[e].source
@@ -69,17 +76,26 @@ class Clock:
             else:
                 ready = max(ready, times.last[u])
         if graph.nodes[n].role is not Role.COMPUTE:
-            times.start[n] = times.first[n] = times.last[n] = ready
+            times.set(n, ready, ready, ready)
         elif n in self.followed:
-            reads, writes = graph.consumed[n], graph.produced[n]
-            read = read_times(reads, writes, ready, (self._written[u] for u in streams))
-            written = self._written[n] = write_times(reads, writes, read)
-            times.start[n], times.first[n] = int(read[0]), int(written[0])
-            times.last[n] = int(written[-1])
+            self._follow(n, ready, streams)
         else:
             start = max([ready, *(times.first[u] for u in streams)])
-            times.start[n] = start
-            times.first[n], times.last[n] = _task(graph, self.steady, n, start)
+            first, last = _task(graph, self.steady, n, start)
+            times.set(n, start, first, last)
+
+    def _follow(self, n: int, ready: int, streams: Iterable[int]) -> None:
+        """The times of a task whose streams, from these nodes, are followed one by one."""
+        reads = self.graph.consumed[n]
+        writes = self.graph.produced[n]
+        arrivals = [self._written[u] for u in streams]
+        read = read_times(reads, writes, ready, arrivals)
+        written = write_times(reads, writes, read)
+        self._written[n] = written
+        start = int(read[0])
+        first = int(written[0])
+        last = int(written[-1])
+        self.times.set(n, start, first, last)
 
 
 def _followed(graph: TaskGraph, steady: Intervals) -> frozenset[int]:
@@ -87,12 +103,12 @@ def _followed(graph: TaskGraph, steady: Intervals) -> frozenset[int]:
     members: dict[int, list[int]] = {}
     for n, c in enumerate(steady.component):
         members.setdefault(c, []).append(n)
-    return frozenset(
-        n
-        for nodes in members.values()
-        if len(nodes) > 1 and sum(graph.work[n] for n in nodes) <= FOLLOWED
-        for n in nodes
-    )
+    found: list[int] = []
+    for nodes in members.values():
+        elements = sum(graph.work[n] for n in nodes)
+        if len(nodes) > 1 and elements <= FOLLOWED:
+            found += nodes
+    return frozenset(found)
 
 
 def _task(graph: TaskGraph, steady: Intervals, n: int, start: int) -> tuple[int, int]:
@@ -100,24 +116,31 @@ def _task(graph: TaskGraph, steady: Intervals, n: int, start: int) -> tuple[int,
 
     s_in = M / O(u) of its slowest in-stream and s_out = M / O(n), kept as pairs of integers.
     """
-    reads, writes, pace = graph.consumed[n], graph.produced[n], steady.pace[n]
-    thin = min(
-        (
-            graph.produced[graph.edges[e].source]
-            for e in graph.ins[n]
-            if steady.streams[e]
-        ),
-        default=0,
-    )
-    into = (pace, thin) if thin else (1, 1)
-    out = (pace, writes) if any(steady.streams[e] for e in graph.outs[n]) else (1, 1)
-    read = start + _ceil(into[0] * (reads - 1), into[1])
-    written = start + 1 + _ceil(out[0] * (writes - 1), out[1])
-    last = max(read + max(1, _ceil(writes, reads)), written)
+    reads = graph.consumed[n]
+    writes = graph.produced[n]
+    pace = steady.pace[n]
+    streamed = [e for e in graph.ins[n] if steady.streams[e]]
+    into = out = (1, 1)
+    if streamed:
+        thinnest = min(graph.produced[graph.edges[e].source] for e in streamed)
+        into = (pace, thinnest)
+    if any(steady.streams[e] for e in graph.outs[n]):
+        out = (pace, writes)
+    read = start + _cycles(into, reads - 1)
+    written = start + 1 + _cycles(out, writes - 1)
+    of_last_read = max(1, _ceil(writes, reads))
+    last = max(read + of_last_read, written)
     if writes >= reads:
         return start + 1, last
     group = _ceil(reads, writes) - 1
-    return start + _ceil(into[0] * group, into[1]) + 1, last
+    first = start + _cycles(into, group) + 1
+    return first, last
+
+
+def _cycles(interval: tuple[int, int], elements: int) -> int:
+    """Whole cycles of so many elements; interval: cycles of each, as a pair of integers."""
+    numerator, denominator = interval
+    return _ceil(numerator * elements, denominator)
 
 
 def _ceil(a: int, b: int) -> int:
