@@ -26,6 +26,7 @@ import pytest
 
 from tilewright.graph.ops import registry
 from tilewright.runtime import devices
+from tilewright.schedule.registry import PRIMITIVES
 from tilewright.targets import registry as targets
 
 ROOT = Path(__file__).parent.parent.parent
@@ -103,6 +104,8 @@ def test_page(
     monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
     monkeypatch.setattr(targets, "_ROWS", dict(targets._ROWS))
     monkeypatch.setattr(devices, "_makers", dict(devices._makers))
+    primitives = dict(PRIMITIVES)
+    request.addfinalizer(lambda: PRIMITIVES.clear() or PRIMITIVES.update(primitives))
     devices.find.cache_clear()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
@@ -137,7 +140,6 @@ def test_the_table_of_primitives(request: pytest.FixtureRequest) -> None:
     import inspect
 
     from tilewright.schedule import Schedule
-    from tilewright.schedule.registry import PRIMITIVES
 
     rows = ["| primitive | what it does | requires |", "|---|---|---|"]
     for name, function in sorted(PRIMITIVES.items()):

@@ -110,7 +110,7 @@ def test_the_results_stay_the_same(values: dict[str, Any]) -> None:
         (
             {"matmul_2": {"tile": 1}},
             ScheduleError,
-            "no parameter tile; the parameters are matmul",
+            "kernel matmul_2: .*no parameter tile; the parameters are matmul",
         ),
         (
             {"matmul_2": {"matmul.tile": 3}},

@@ -6,6 +6,8 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import UnsupportedError
+from tilewright.graph.ops import registry
+from tilewright.operators import OpDef, map_
 
 RNG = np.random.default_rng(7)
 
@@ -111,3 +113,43 @@ def test_the_mean_of_nothing() -> None:
     x, w = np.zeros((2, 0)), np.array(1.0)
     found = tw.compile(source, threads=1)(x, w, x)
     assert found[1].shape == (2, 0) and found[2] == 0
+
+
+def own(gradient):
+    """An operator of another package: the identity, with this gradient."""
+    return OpDef(
+        "Same",
+        lambda op: [(op.dtype(0), op.shape(0))],
+        domain="com.acme",
+        compute=lambda op, x, y: [map_("same", y[0], lambda *i: x[0][i])],
+        gradient=gradient,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gradient", "said"),
+    [
+        (
+            lambda f, op, x, y, g: [f.op("Mul", g, f.constant(np.float32(1)))],
+            r"gradient of node 'Same -> e' \(com.acme::Same\): node 'Gradient/Mul_\d+' \(Mul\): "
+            r"its operands are float64, float32, not of one type",
+        ),
+        (
+            lambda f, op, x, y, g: [f.constant(np.zeros((2,), np.float32))],
+            r"node 'Same -> e' \(com.acme::Same\): its gradient is float32, its input 'x' float64",
+        ),
+        (
+            lambda f, op, x, y, g: [g[0]],
+            r"node 'Same -> e' \(com.acme::Same\): its gradient fails: TypeError",
+        ),
+    ],
+    ids=["operand", "result", "exception"],
+)
+def test_a_wrong_gradient_is_named(monkeypatch, gradient, said):
+    registry.registered()  # loads them all
+    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
+    registry.register(own(gradient))
+    wrong = model("e = com.acme.Same(x) \n y = Add(e, w)", (2,), (2,))
+    wrong.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+    with pytest.raises(tw.TilewrightError, match=said):
+        tw.compile(wrong)

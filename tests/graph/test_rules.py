@@ -165,6 +165,9 @@ def test_a_wrong_rule_is_refused_with_a_counterexample(name: str) -> None:
     ) as caught:
         register(WRONG[name])
     assert caught.value.code == "TW-RULE"
+    if "wrong" in caught.value.message:
+        told_to_round = "or exact=False" in str(caught.value.hint)
+        assert told_to_round == WRONG[name].exact
     assert registered() == ()
 
 

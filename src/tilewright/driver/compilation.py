@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base import events
+from tilewright.base.store import Store
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Observer, make_plan
@@ -39,7 +40,7 @@ class Compilation:
             return Compilation(options, target, target, None)
         exact, threads = options.math == "exact", thread_count(options.threads)
         host = find_target("cpu", options.mcpu, exact, threads)
-        device = DeviceCompiler(target, options.store)
+        device = DeviceCompiler(target, store_for(target, options))
         return Compilation(options, target, host, device)
 
     def adapted(self, graph: Graph) -> tuple[Graph, Sequence[Placement]]:
@@ -54,6 +55,16 @@ class Compilation:
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses
         return make_plan(graph, self.host, self.options.math, observe, refuses)
+
+
+def store_for(target: Target, options: Options) -> Store | None:
+    """The cache of what is compiled for a target; None for a target of another package.
+
+    The key is a digest of this package's code alone, so that a program of another package's older
+    code generator would be found.
+    """
+    package, _, _ = type(target).__module__.partition(".")
+    return options.store if package == "tilewright" else None
 
 
 def final(

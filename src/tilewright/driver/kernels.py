@@ -283,7 +283,8 @@ class KernelCompiler:
                 position[result] = -1 - n
             arguments = tuple(position[b] for b in work.kernel.params)
         except TilewrightError as error:
-            raise error.at(f"kernel {signature.name}") from error.__cause__
+            name = signature.group or signature.name
+            raise error.at(f"kernel {name}") from error.__cause__
         except RecursionError as error:
             raise CompileError(
                 "the expression is nested too deeply", where=signature.name

@@ -3,8 +3,8 @@
 The key is what the result depends on: the contents of the model's file and of the files that its
 weights lie in, the options, the processor's features, this compiler's own sources, and the Python
 packages it calls. Which other files a model names is kept beside it when it was compiled, so that
-they are known without reading it as a model. Not kept: models with operators of the user's own, or
-with host fallbacks.
+they are known without reading it as a model. Not kept: models with operators of the user's own, for
+a target of the user's own, or with host fallbacks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Known:
 
     stem: all that the result depends on but the files that the model names. path: its file, which
     was in `state`; None where it was given as bytes. began: nanoseconds of the epoch. roots:
-    folders besides its own that its weights may lie in.
+    folders besides its own that its weights may lie in. target: by name.
     """
 
     stem: str
@@ -47,6 +47,7 @@ class Known:
     state: State | None
     began: int
     roots: tuple[str | Path, ...] = ()
+    target: str = "cpu"
 
 
 def known(
@@ -69,6 +70,9 @@ def known(
         return None
     rules = sys.modules.get("tilewright.graph.rules.registry")
     if rules is not None and rules.registered():
+        return None
+    target = options.get("target", "cpu")
+    if _supplied(target):
         return None
     began = time.time_ns()
     path = state = None
@@ -98,7 +102,13 @@ def known(
         machine,
         made_by,
     )
-    return Known(_digest(rest), path, state, began, tuple(roots))
+    return Known(_digest(rest), path, state, began, tuple(roots), target)
+
+
+def _supplied(target: str) -> bool:
+    """Whether a target is not of this package; what it makes changes without the key."""
+    registry = sys.modules.get("tilewright.targets.registry")
+    return registry is not None and bool(registry.registered(target))
 
 
 def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel | None:
@@ -129,6 +139,8 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
 
     Nor is it kept where a file that it was made from may have changed meanwhile.
     """
+    if _supplied(asked.target):
+        return
     if any(isinstance(s, HostFallbackStep) for s in model.steps):
         return
     names = model.meta.get("files", [])

@@ -18,7 +18,7 @@ from tilewright.base.store import Store
 from tilewright.base.text import listing
 from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
 from tilewright.driver.build_kernel import build_kernel
-from tilewright.driver.compilation import Compilation, final, onnx_fallback
+from tilewright.driver.compilation import Compilation, final, onnx_fallback, store_for
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
@@ -152,8 +152,9 @@ def build(
     _report_reference_kernels(plan, options)
     if folder is not None:
         dump(folder, plan, compiling, options.schedules)
+    store = store_for(compiling.host, options)
     steps = kernels(
-        plan, compiling.host, options.store, options.sanitize, options.schedules,
+        plan, compiling.host, store, options.sanitize, options.schedules,
         compiling.device,
     )  # fmt: skip
     plan = place_buffers(plan, steps, observe)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import CompileError, ModelError, UnsupportedError
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.derivative import filled, summed_to
+from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Gradient, OpCall, definition_of, registered
 
@@ -36,14 +37,32 @@ def gradients(
         if not any(v in flows and v in depends for v in op.writes):
             continue
         inputs = [v for v in op.inputs if v is not None]
-        found = _rule(op)(
-            f, OpCall(op, f.known), inputs, op.writes[0], flows[op.writes[0]]
-        )
+        flow = flows[op.writes[0]]
+        rule = _rule(op)
+        try:
+            with definition_of_node(op, "its gradient fails", CompileError):
+                found = rule(f, OpCall(op, f.known), inputs, op.writes[0], flow)
+        except ModelError as error:  # of an operator that the rule adds
+            raise error.at(f"gradient of {place(op)}") from error.__cause__
+        _check_types(op, inputs, found)
         for v, part in zip(inputs, found, strict=False):
             if v in depends:
                 part = summed_to(f, part, v)
                 flows[v] = f.op("Add", flows[v], part) if v in flows else part
     return [flows[x] if x in flows else filled(f, x, 0) for x in xs]
+
+
+def _check_types(
+    op: Operation, inputs: Sequence[Value], found: Sequence[Value]
+) -> None:
+    """Raise CompileError unless what flows to each input has that one's element type."""
+    for v, part in zip(inputs, found, strict=False):
+        if part.dtype != v.dtype:
+            raise CompileError(
+                f"its gradient is {part.dtype}, its input {v.name!r} {v.dtype}",
+                where=place(op),
+                hint="give constants a type: f.constant(0, x.dtype)",
+            )
 
 
 def derivatives(

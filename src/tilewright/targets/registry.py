@@ -34,7 +34,7 @@ class Row:
     machines: str = ""
 
 
-_ROWS = {
+_OWN = {
     "cpu": Row(
         "tilewright.targets.cpu.target:make",
         "tilewright.targets.cpu.intrinsics",
@@ -50,6 +50,7 @@ _ROWS = {
         machines="table",
     ),
 }
+_ROWS = dict(_OWN)
 
 
 def register(name: str, row: Row) -> None:
@@ -64,6 +65,11 @@ def register(name: str, row: Row) -> None:
 def names() -> tuple[str, ...]:
     """All targets."""
     return tuple(sorted({*_ROWS, *_installed()}))
+
+
+def registered(name: str) -> bool:
+    """Whether a program or an installed package supplies the target, and not this package."""
+    return _find(name) is not _OWN.get(name)
 
 
 def machines(name: str) -> str:
@@ -100,6 +106,7 @@ def target(
                 code="TW-TARGET",
                 hint=f"for {', '.join(able)}; leave out --machine, unset TILEWRIGHT_MACHINE",
             )
+    _declare(row)
     if not isinstance(row.make, str):
         return row.make(settings)
     module, function = row.make.split(":")
@@ -112,10 +119,14 @@ def intrinsics(name: str) -> dict[str, TensorIntrinsic]:
 
     Raises UnsupportedError for an unknown target.
     """
-    row = _row(name)
+    _declare(_row(name))
+    return {i.name: i for i in INTRINSICS.values() if i.target == name}
+
+
+def _declare(row: Row) -> None:
+    """Declare the tensor intrinsics of a target: its schedules name them."""
     if row.intrinsics:
         importlib.import_module(row.intrinsics)
-    return {i.name: i for i in INTRINSICS.values() if i.target == name}
 
 
 @cache

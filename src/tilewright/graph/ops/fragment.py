@@ -106,6 +106,7 @@ class Fragment:
         **attributes: Any,
     ) -> list[Value]:
         """As `op`, for an operator of several results."""
+        name = f"{self.prefix}/{op_type}_{len(self.operations)}"
         drafts = tuple(Value(f"{n}") for n in range(count or 0))
         op = Operation(
             op_type,
@@ -114,6 +115,7 @@ class Fragment:
             attributes,
             domain,
             version,
+            name,
         )
         definition = definition_of(op)
         if definition is None:
@@ -122,7 +124,6 @@ class Fragment:
         outputs = tuple(
             Value(self._fresh(op_type), dtype, shape) for dtype, shape in types
         )
-        name = f"{self.prefix}/{op_type}_{len(self.operations)}"
         self.operations.append(
             Operation(
                 op_type,

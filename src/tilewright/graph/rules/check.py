@@ -46,6 +46,11 @@ INTEGERS: Final = (dtypes.int64, dtypes.int32, dtypes.uint8)
 FUEL: Final = 5
 # Of results within rounding, in units of the largest: float32's, after a few hundred operations.
 TOLERANCE: Final = 1e-4
+# What to do about a counterexample, by whether the rule claims equal results.
+_HINTS: Final = {
+    True: "Give it a condition (when=...), or exact=False if both sides may round otherwise",
+    False: "Give it a condition (when=...); this is more than rounding, which exact=False allows",
+}
 
 
 def check(rule: Rule, seed: int = 0) -> int:
@@ -136,7 +141,7 @@ def _agrees(
             raise _Counterexample(
                 graph,
                 f"it is wrong on {_shown(graph, feeds)}: {where}",
-                "Give it a condition (when=...), or exact=False if both sides may round otherwise",
+                _HINTS[rule.exact],
             )
     return True
 

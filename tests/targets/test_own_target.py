@@ -1,0 +1,102 @@
+"""A target of the user's own: its intrinsics are declared; nothing that it makes is kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tilewright as tw
+from tilewright.loops.intrinsic import INTRINSICS
+from tilewright.runtime import devices
+from tilewright.runtime.device import Duration, HostDevice
+from tilewright.schedule import Schedule
+from tilewright.targets import registry
+from tilewright.targets.base import Artifact, Target
+
+MODEL = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]>
+product (float[2, 3] x, float[3, 4] w) => (float[2, 4] y) { y = MatMul(x, w) }
+""").SerializeToString()
+DOT = """
+from tilewright.base.dtypes import float32
+from tilewright.loops.intrinsic import decl_tensor_intrinsic, hardware_intrinsic
+from tilewright.operators import Buffer, map_
+
+x, y = Buffer("x", (8,), float32), Buffer("y", (8,), float32)
+decl_tensor_intrinsic(
+    map_("twice", y, lambda i: x[i] * 2),
+    lambda i, o: hardware_intrinsic("twice", o[0].access_ptr("w"), i[0].access_ptr("r")),
+    name="filler.twice", target="filler",
+)
+"""
+
+
+class Filler(Target):
+    """Its device fills the result with a number, which is the whole program."""
+
+    name = device = "filler"
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def refuses(self, computations):
+        return ""
+
+    def default_schedule(self, kernel, computations, constants):
+        return Schedule(kernel)
+
+    def emit(self, kernel, symbol, permitted=None):
+        return Artifact(symbol, bytes([self.number]))
+
+
+def load(code):
+    def run(arrays, timed):
+        arrays[-1].view(np.float32)[:] = code[0]
+        return Duration(1e-6, 1, 1e6, simulated=True)
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_ROWS", dict(registry._ROWS))
+    monkeypatch.setattr(devices, "_makers", dict(devices._makers))
+    devices.register("filler", lambda: HostDevice("filler", load))
+    yield
+    devices.find.cache_clear()
+
+
+def result(number: int, model: object) -> float:
+    registry.register("filler", registry.Row(lambda settings: Filler(number)))
+    exe = tw.compile(model, target="filler")
+    return float(exe(np.ones((2, 3), "f"), np.ones((3, 4), "f"))[0, 0])
+
+
+def test_a_changed_code_generator_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache's key knows the code of the compiler, and not that of another package."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    graph = onnx.load_from_string(MODEL)  # keeps kernels; bytes keep the whole model
+    assert [result(n, graph) for n in (5, 7)] == [5, 7]
+    assert [result(n, MODEL) for n in (6, 8)] == [6, 8]
+
+
+def test_its_intrinsics_are_declared_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "filler_intrinsics.py").write_text(DOT)
+    monkeypatch.syspath_prepend(tmp_path)
+    row = registry.Row(lambda settings: Filler(0), "filler_intrinsics")
+    registry.register("filler", row)
+    registry.target("filler")
+    try:
+        assert "filler.twice" in INTRINSICS
+    finally:
+        INTRINSICS.pop("filler.twice", None)
+        sys.modules.pop("filler_intrinsics", None)
