@@ -104,7 +104,7 @@ def test_what_is_read_for_many_elements_is_computed_once(moves: bool) -> None:
         stage("first", first),
         stage("second", map_("y", y, lambda i, j: t[i] * 2.0)),
     ]
-    fused = fuse(steps, frozenset({y}))
+    fused = fuse(steps, frozenset({y}), COSTS.repeated)
     assert len(fused) == (1 if moves else 2)
     same(steps, fused, [x], [y])
 
@@ -121,7 +121,7 @@ def test_a_row_that_is_read_twice_goes_along_where_its_reads_are_plain(
         reduce_("s", s, (8,), "add", lambda i, k: t[i, k]),
         reduce_("m", m, (8,), "max", lambda i, k: t[i, k if plain else 7 - k] - s[i]),
     )
-    fused = fuse([first, rows], frozenset({s, m}))
+    fused = fuse([first, rows], frozenset({s, m}), COSTS.repeated)
     assert len(fused) == (1 if plain else 2)
     same([first, rows], fused, [x], [s, m])
 

@@ -59,6 +59,6 @@ def test_a_deep_sum_is_split_where_maps_follow(
     rest: tuple[Computation, ...], splits: bool
 ) -> None:
     group = FusionGroup("g", (PRODUCT, *rest))
-    found = split_deep_sums([group], (), cheaper_in_parts)
+    found = split_deep_sums([group], (), cheaper_in_parts, least=256)
     assert len(found) == (2 if splits else 1)
     assert (found[0] is group) is not splits

@@ -108,7 +108,7 @@ def test_an_artifact_is_the_old_one_or_the_new_one(tmp_path, coarse):
 
 
 def point(n):
-    return Point((f"c{n}",), 16, "work", n, 1, 1, 1, 1, 1.0, 1.0, 1.0, 1.0)
+    return Point((f"c{n}",), 16, "work", ("work",), n, 1, 1, 1, 1.0, 1.0, 1.0, 1.0)
 
 
 @FINE
