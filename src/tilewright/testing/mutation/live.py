@@ -16,6 +16,7 @@ class Functions:
 
     def __init__(self) -> None:
         self._of: dict[str, list[FunctionType]] = {}
+        gc.unfreeze()  # frozen objects are not listed
         for found in gc.get_objects():
             if type(found) is FunctionType:
                 self._of.setdefault(found.__code__.co_filename, []).append(found)
@@ -26,6 +27,8 @@ class Functions:
         False if that cannot be: then nothing is known about the process. What ran when the file
         was imported is not run again.
         """
+        if path not in self._of:
+            return False
         old = _numbered(_compiled(before, path))
         same = _numbered(_compiled(_laid_out(before), path))
         new = _numbered(_compiled(_laid_out(after), path))
