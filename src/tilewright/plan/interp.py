@@ -65,12 +65,14 @@ class State:
     def _call(self, call: DeviceCall) -> None:
         """An operator on tensors of a device."""
         op = call.operation
-        pairs = zip(op.reads, call.reads, strict=True)
-        values = {v: self.memory[b].reshape(v.extents) for v, b in pairs}
+        values = {}
+        for v, b in zip(op.reads, call.reads, strict=True):
+            values[v] = self.memory[b].reshape(v.extents)
         results = operators.run(op, values, self.fallback)
-        made = [a for v, a in zip(op.outputs, results, strict=False) if v is not None]
+        pairs = zip(op.outputs, results, strict=False)
+        made = [np.asarray(a) for v, a in pairs if v is not None]
         for b, a in zip(call.writes, made, strict=True):
-            self.memory[b][...] = np.asarray(a).reshape(b.shape)
+            self.memory[b][...] = a.reshape(b.shape)
 
     def _host(self, op: Operation) -> None:
         values = {v: self.value(v) for v in op.reads}
@@ -105,7 +107,8 @@ def start(
     memory = {b: np.asarray(a).reshape(b.shape) for b, a in plan.data.items()}
     objects: dict[Value, Any] = {}
     for v in plan.graph.inputs:
-        b, given = plan.buffers.get(v), inputs.get(v.name)
+        b = plan.buffers.get(v)
+        given = inputs.get(v.name)
         if given is None:
             raise InputError(
                 f"no array for the input {v!r}", where=f"plan {plan.graph.name}"
@@ -141,4 +144,6 @@ def unwritten(b: Buffer) -> Array:
 def _mark(dtype: DType) -> Any:
     if dtype.is_float:
         return UNWRITTEN
-    return True if dtype.is_bool else min(int(UNWRITTEN), int(dtype.max))
+    if dtype.is_bool:
+        return True
+    return min(int(UNWRITTEN), int(dtype.max))

@@ -56,7 +56,9 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
 
 def _is_image(v: Value) -> bool:
     """Whether its channels are fewer bytes than a dot product adds up in a lane, an int32."""
-    return v.dtype in (uint8, int8) and v.extents[1] < int32.itemsize
+    if v.dtype not in (uint8, int8):
+        return False
+    return v.extents[1] < int32.itemsize
 
 
 def _extend(

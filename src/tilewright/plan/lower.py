@@ -108,7 +108,12 @@ def _stages(
         for part in _independent(group):
             name = _name(names, op.name or part[0].name)
             found.append(
-                FusionGroup(name, tuple(part), (op.label,), flops if not found else 0)
+                FusionGroup(
+                    name=name,
+                    computations=tuple(part),
+                    sources=(op.label,),
+                    flops=flops if not found else 0,
+                )
             )
         group.clear()
 
@@ -117,7 +122,13 @@ def _stages(
             close()
             name = _name(names, op.name or item.name)
             found.append(
-                FusionGroup(name, (), (op.label,), flops if not found else 0, item)
+                FusionGroup(
+                    name=name,
+                    computations=(),
+                    sources=(op.label,),
+                    flops=flops if not found else 0,
+                    kernel=item,
+                )
             )
         elif any(o.tensor.size for o in item.outputs):
             for c in widen(order_dims(relayout(item, stored))):

@@ -7,12 +7,12 @@ one that several Computations share stays one, which is what the merging of loop
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from tilewright.base.names import fresh
-from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.parser import RESERVED
 from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import Buffer, Load, Var
@@ -102,94 +102,117 @@ class _Names:
         if op is None or is_standard(op):
             return op
         if op not in self.operators:
+            name = fresh(self.operator_names, _word(op.name))
             lhs = tuple(Var(f"a{n}", v.dtype) for n, v in enumerate(op.lhs))
             rhs = tuple(Var(f"b{n}", v.dtype) for n, v in enumerate(op.rhs))
-            name = fresh(self.operator_names, _word(op.name))
-            result = op.combine(lhs, rhs)
-            made = Reducer(name, lhs, rhs, result, op.identity, op.commutative)
-            self.operators[op] = made
+            self.operators[op] = Reducer(
+                name,
+                lhs,
+                rhs,
+                op.combine(lhs, rhs),
+                op.identity,
+                op.commutative,
+            )
         return self.operators[op]
 
     def keys(self, found: Mapping[Buffer, T]) -> dict[Buffer, T]:
         return {self.buffer(b): x for b, x in found.items()}
+
+    def each(self, found: Iterable[Buffer]) -> tuple[Buffer, ...]:
+        return tuple(map(self.buffer, found))
 
 
 def _word(text: str) -> str:
     """A text as a word that no syntax uses."""
     word = re.sub(r"[^\w.]", "_", text)
     word = word if re.match(r"[^\W\d]", word) else f"b{word}"
-    return f"{word}_" if RESERVED.fullmatch(word) or word in _WORDS else word
+    if RESERVED.fullmatch(word) or word in _WORDS:
+        return f"{word}_"
+    return word
 
 
 def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory:
-    over = {
-        steps[s]: tuple(map(names.buffer, found)) for s, found in memory.over.items()
-    }
-    return replace(memory, places=names.keys(memory.places), over=over)  # type: ignore[arg-type]
+    over = {}
+    for step, found in memory.over.items():
+        group = steps[step]
+        assert isinstance(group, FusionGroup)
+        over[group] = names.each(found)
+    return replace(memory, places=names.keys(memory.places), over=over)
 
 
 def _step(step: Step, names: _Names) -> Step:
     if isinstance(step, HostFallback | DeviceCall):
-        reads, writes = (
-            tuple(map(names.buffer, ends)) for ends in (step.reads, step.writes)
-        )
+        reads = names.each(step.reads)
+        writes = names.each(step.writes)
         return replace(step, reads=reads, writes=writes)
     if isinstance(step, DeviceCopy):
-        return DeviceCopy(names.buffer(step.source), names.buffer(step.target))
+        source = names.buffer(step.source)
+        target = names.buffer(step.target)
+        return DeviceCopy(source, target)
     if step.kernel is not None:
         return replace(step, kernel=_kernel(step.kernel, names))
     for b in (*step.reads, *step.writes):
         names.buffer(b)
     taken = set(names.taken)
-    dims = dict.fromkeys(d.var for c in step.computations for d in c.dims)
-    variables = {v: _variable(v, taken) for v in dims}
-    made = tuple(_computation(c, names, variables) for c in step.computations)
-    return replace(step, computations=made)
+    variables: dict[Var, Var] = {}
+    for c in step.computations:
+        for d in c.dims:
+            if d.var not in variables:
+                variables[d.var] = _variable(d.var, taken)
+    made = [_computation(c, names, variables) for c in step.computations]
+    return replace(step, computations=tuple(made))
 
 
 def _variable(v: Var, taken: set[str]) -> Var:
     name = fresh(taken, _word(v.name))
-    return v if name == v.name else Var(name, v.dtype)
+    if name == v.name:
+        return v
+    return Var(name, v.dtype)
 
 
 def _computation(
     c: Computation, names: _Names, variables: dict[Var, Var]
 ) -> Computation:
-    dims = tuple(Dim(variables[d.var], d.extent, d.combine) for d in c.dims)
-    outputs = tuple(
-        Output(
-            names.buffer(o.tensor),
-            tuple(_renamed(i, names, variables) for i in o.index),
-            _renamed(o.value, names, variables),
-        )
-        for o in c.outputs
-    )
+    dims = []
+    for d in c.dims:
+        dims.append(replace(d, var=variables[d.var]))
+    outputs = []
+    for o in c.outputs:
+        tensor = names.buffer(o.tensor)
+        index = tuple(_renamed(i, names, variables) for i in o.index)
+        value = _renamed(o.value, names, variables)
+        outputs.append(Output(tensor, index, value))
     return replace(
         c,
         name=_word(c.name),
-        dims=dims,
-        outputs=outputs,
+        dims=tuple(dims),
+        outputs=tuple(outputs),
         reducer=names.operator(c.reducer),
     )
 
 
 def _kernel(kernel: Kernel, names: _Names) -> Kernel:
     """Its own buffers and loops get names that nothing in the plan has yet."""
-    params = tuple(map(names.buffer, kernel.params))
+    params = names.each(kernel.params)
     inner = _Names(
-        set(names.taken), dict(names.buffers), names.operators, names.operator_names
+        taken=set(names.taken),
+        buffers=dict(names.buffers),
+        operators=names.operators,
+        operator_names=names.operator_names,
     )
     statements = list(postorder(kernel.body))
     for n in statements:
         if isinstance(n, Alloc):
             inner.buffer(n.buffer)
-    loops = [n.var for n in statements if isinstance(n, For)]
-    variables = {v: _variable(v, inner.taken) for v in loops}
-    notes = {
-        variables[v].name: kernel.notes[v.name] for v in loops if v.name in kernel.notes
-    }
+    variables: dict[Var, Var] = {}
+    notes = {}
+    for n in statements:
+        if isinstance(n, For):
+            variables[n.var] = _variable(n.var, inner.taken)
+            if n.var.name in kernel.notes:
+                notes[variables[n.var].name] = kernel.notes[n.var.name]
     body = _renamed(kernel.body, inner, variables)
-    outputs = tuple(map(names.buffer, kernel.outputs))
+    outputs = names.each(kernel.outputs)
     return Kernel(_word(kernel.name), params, outputs, body, notes)
 
 

@@ -205,14 +205,13 @@ class Plan:
     @cached_property
     def named_values(self) -> tuple[Value, ...]:
         """Inputs, constants, outputs, and what whole operators use: no group has them to itself."""
-        ends = (*self.graph.inputs, *self.graph.constants, *self.graph.outputs)
-        hosted = (
-            v
-            for s in self.steps
-            if isinstance(s, HostFallback | DeviceCall)
-            for v in (*s.operation.reads, *s.operation.writes)
-        )
-        return tuple(dict.fromkeys((*ends, *hosted)))
+        graph = self.graph
+        found = [*graph.inputs, *graph.constants, *graph.outputs]
+        for step in self.steps:
+            if isinstance(step, HostFallback | DeviceCall):
+                found += step.operation.reads
+                found += step.operation.writes
+        return tuple(dict.fromkeys(found))
 
     @cached_property
     def live(self) -> Mapping[FusionGroup, frozenset[Buffer]]:
@@ -221,7 +220,8 @@ class Plan:
         for step in self.steps:
             for b in {*step.reads, *step.writes}:
                 uses[b] = uses.get(b, 0) + 1
-        return {s: frozenset(b for b in s.writes if uses[b] > 1) for s in self.groups}
+        used_elsewhere = frozenset(b for b, count in uses.items() if count > 1)
+        return {s: used_elsewhere.intersection(s.writes) for s in self.groups}
 
     def groups_on(self, device: str) -> tuple[FusionGroup, ...]:
         """The groups that run on a device."""
@@ -243,7 +243,9 @@ class Plan:
     def with_steps(self, steps: Iterable[Step]) -> Plan:
         """The plan with other steps; itself if they are the same."""
         found = tuple(steps)
-        return self if found == self.steps else replace(self, steps=found)
+        if found == self.steps:
+            return self
+        return replace(self, steps=found)
 
     def __repr__(self) -> str:
         return f"Plan({self.graph.name!r}, {len(self.steps)} steps)"
@@ -281,7 +283,9 @@ class DefUse:
     def sole_reader(self, buffer: Buffer) -> FusionGroup | None:
         """The only group that reads `buffer`, or None."""
         found = self.readers.get(buffer, [])
-        return found[0] if len(found) == 1 else None
+        if len(found) == 1:
+            return found[0]
+        return None
 
 
 def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ several; a reduction has its result to itself; a part of a tensor is written fro
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compute.join_axes import join_axes
@@ -51,32 +51,58 @@ class KernelSignature:
 def kernel_signature(group: FusionGroup, live: Collection[Buffer]) -> KernelSignature:
     """The group with unique names and merged dimensions; `live`: buffers used elsewhere."""
     if group.kernel is not None:
-        k = group.kernel
-        offsets = (0,) * len(k.params)
-        return KernelSignature(
-            k.name, (), k, k.params, k.params, k.outputs, offsets, group=group.name
-        )
+        return _of_kernel(group.kernel, group.name)
     names: dict[str, int] = {}
     named = []
     for c in group.computations:
-        count = names[c.name] = names.get(c.name, 0) + 1
-        named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
+        count = names.get(c.name, 0) + 1
+        names[c.name] = count
+        if count > 1:
+            c = replace(c, name=f"{c.name}{count}")
+        named.append(c)
     outputs = [b for b in group.writes if b in live]
     joined, seen = join_axes(named)
     live = {seen.get(b, b) for b in live}
-    computations, views = merge_dims(local_results(split_axes(joined, live)))
+    split = split_axes(joined, live)
+    computations, views = merge_dims(local_results(split))
     values = (*group.reads, *outputs)
-    params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
-    name = re.sub(
-        r"\W", "_", "_".join(dict.fromkeys(c.name for c in group.computations))
-    )[:48]
-    outs = params[len(group.reads) :]
+    params = []
+    for b in values:
+        own = seen.get(b, b)
+        params.append(views.get(own, own))
+    outs = tuple(params[len(group.reads) :])
     computations, off = from_zero(computations, outs)
-    offsets = tuple(off.get(p, 0) for p in params)
-    source = group.computations
     return KernelSignature(
-        name, computations, None, values, params, outs, offsets, source, group.name
+        name=_kernel_name(names),
+        computations=computations,
+        kernel=None,
+        values=values,
+        params=tuple(params),
+        outputs=outs,
+        offsets=tuple(off.get(p, 0) for p in params),
+        source=group.computations,
+        group=group.name,
     )
+
+
+def _of_kernel(kernel: Kernel, group: str) -> KernelSignature:
+    """That of a Kernel given as such: it sees the model's own buffers."""
+    return KernelSignature(
+        name=kernel.name,
+        computations=(),
+        kernel=kernel,
+        values=kernel.params,
+        params=kernel.params,
+        outputs=kernel.outputs,
+        offsets=(0,) * len(kernel.params),
+        group=group,
+    )
+
+
+def _kernel_name(computations: Iterable[str]) -> str:
+    """A kernel's name from those of its Computations."""
+    words = "_".join(computations)
+    return re.sub(r"\W", "_", words)[:48]
 
 
 def merged(
@@ -85,6 +111,9 @@ def merged(
     """Computations as a target is asked about them, with merged dimensions, and which of their
     tensors are among the constants."""
     computations, views = merge_dims(group)
-    return computations, {
-        views.get(b, b) for c in group for b in c.inputs if b in constants
-    }
+    held = set()
+    for c in group:
+        for b in c.inputs:
+            if b in constants:
+                held.add(views.get(b, b))
+    return computations, held

@@ -100,7 +100,12 @@ class _Reader:
         inputs, outputs = (
             tuple(self.roles.get(role, ())) for role in ("input", "output")
         )
-        return Graph(name, inputs, outputs, ())
+        return Graph(
+            name=name,
+            inputs=inputs,
+            outputs=outputs,
+            operations=(),
+        )
 
     def _scanner(self, depth: int) -> Scanner:
         """The line that comes now, of this depth."""
@@ -129,7 +134,10 @@ class _Reader:
         if known.type_text != made.type_text:
             raise s.refusal(f"the graph has {known!r}, the plan {made!r}")
         self.roles.setdefault(role, []).append(known)
-        within = s.take("word") if s.accept("in") else name
+        if s.accept("in"):
+            within = s.take("word")
+        else:
+            within = name
         if within == "none":
             s.end()
             return
@@ -201,7 +209,14 @@ class _Reader:
         op = next((o for o in found if (o.qualified, o.label) == (kind, label)), None)
         if op is None:
             raise s.refusal(f"the plan's graph has no {kind} called {label!r}")
-        self.steps.append(DeviceCall(op, tuple(reads), tuple(writes), device))
+        self.steps.append(
+            DeviceCall(
+                operation=op,
+                reads=tuple(reads),
+                writes=tuple(writes),
+                device=device,
+            )
+        )
 
     def _known(self, s: Scanner) -> Buffer:
         name = s.take("word", "a buffer")
@@ -220,8 +235,13 @@ class _Reader:
     def _group(self, s: Scanner, role: str) -> None:
         """`group conv+relu on device, 96 flops, over t, from "c", "r":` and what is below it."""
         name = _name(s)
-        device = _name(s) if s.accept("on") else HOST
-        flops, sources, over = 0, [], []
+        if s.accept("on"):
+            device = _name(s)
+        else:
+            device = HOST
+        flops = 0
+        sources = []
+        over = []
         while s.accept(","):
             if s.accept("over"):
                 while s.next.kind == "word":
@@ -235,7 +255,14 @@ class _Reader:
                 s.expect("flops")
         _end(s)
         computations, kernel = self._inside()
-        group = FusionGroup(name, computations, tuple(sources), flops, kernel, device)
+        group = FusionGroup(
+            name=name,
+            computations=computations,
+            sources=tuple(sources),
+            flops=flops,
+            kernel=kernel,
+            device=device,
+        )
         self.steps.append(group)
         if over:
             self.over[group] = tuple(over)
@@ -286,7 +313,10 @@ def _end(s: Scanner) -> None:
 
 def _typed(s: Scanner, name: str) -> Value:
     """A value from its type: `float32[1, N, ?]`, `sequence(int64)`."""
-    word = "?" if s.accept("?") else s.take("word", "a type")
+    if s.accept("?"):
+        word = "?"
+    else:
+        word = s.take("word", "a type")
     if s.accept("("):
         inner = _typed(s, name)
         s.expect(")")
@@ -305,7 +335,9 @@ def _typed(s: Scanner, name: str) -> Value:
 def _extent(s: Scanner) -> int | str | None:
     if s.accept("?"):
         return None
-    return int(s.take("number")) if s.next.kind == "number" else _name(s)
+    if s.next.kind == "number":
+        return int(s.take("number"))
+    return _name(s)
 
 
 _LINES: Final[Mapping[str, Callable[[_Reader, Scanner, str], None]]] = {

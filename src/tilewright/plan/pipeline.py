@@ -53,7 +53,8 @@ class ConcatInPlace(Pass[Plan]):
     side_by_side: int
 
     def run(self, program: Plan) -> Plan:
-        fixed, least = _fixed(program), self.side_by_side
+        fixed = _fixed(program)
+        least = self.side_by_side
         return _on_host(program, lambda steps: concat_in_place(steps, fixed, least))
 
 
@@ -91,7 +92,9 @@ class SplitDeepSums(Pass[Plan]):
     deep_sum: int
 
     def run(self, program: Plan) -> Plan:
-        data, cost, least = program.data, self.cost, self.deep_sum
+        data = program.data
+        cost = self.cost
+        least = self.deep_sum
         return _on_host(
             program, lambda steps: split_deep_sums(steps, data, cost, least)
         )
@@ -119,7 +122,8 @@ class AddHalos(Pass[Plan]):
     halo: float
 
     def run(self, program: Plan) -> Plan:
-        fixed, most = _fixed(program), self.halo
+        fixed = _fixed(program)
+        most = self.halo
         return _on_host(program, lambda steps: add_halos(steps, fixed, most))
 
 

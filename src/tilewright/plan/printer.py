@@ -94,8 +94,14 @@ def _values(plan: Plan) -> Iterator[str]:
 
 def _type(v: Value) -> str:
     """As `Value.type_text`, with names of extents as words."""
-    element = "?" if v.dtype is None else v.dtype.name
-    dims = "" if v.shape is None else ", ".join(map(_dim, v.shape))
+    if v.dtype is None:
+        element = "?"
+    else:
+        element = v.dtype.name
+    if v.shape is None:
+        dims = ""
+    else:
+        dims = ", ".join(map(_dim, v.shape))
     text = element if v.shape is None else f"{element}[{dims}]"
     for part in reversed(v.kind.split(".")):
         text = text if part == "tensor" else f"{part}({text})"
@@ -103,7 +109,11 @@ def _type(v: Value) -> str:
 
 
 def _dim(d: int | str | None) -> str:
-    return "?" if d is None else word(d) if isinstance(d, str) else str(d)
+    if d is None:
+        return "?"
+    if isinstance(d, str):
+        return word(d)
+    return str(d)
 
 
 def _where(plan: Plan, v: Value) -> str:

@@ -121,15 +121,22 @@ class _Memory:
 
     def missing(self, b: Buffer) -> tuple[int, ...] | None:
         """The first element not written yet."""
-        mask = np.zeros(b.shape, np.bool_) if b not in self.done else self.done[b]
-        return None if b in self.given or mask is None else _first(~mask)
+        if b in self.given:
+            return None
+        if b not in self.done:
+            return _first(np.ones(b.shape, np.bool_))
+        mask = self.done[b]
+        return None if mask is None else _first(~mask)
 
     def read(self, b: Buffer, elements: Mask | None, where: str) -> None:
         """Note a read of these elements; None: of all."""
         if self.missing(b) is None:
             return
         mask = self.done.get(b)
-        ready = np.zeros(b.shape, np.bool_) if mask is None else mask
+        if mask is None:
+            ready = np.zeros(b.shape, np.bool_)
+        else:
+            ready = mask
         early = _first(~ready if elements is None else elements & ~ready)
         if early is not None:
             _broken(
@@ -140,12 +147,16 @@ class _Memory:
         """Note a write: how often each element; None: every element once."""
         if b in self.given:
             _broken("TW-PLAN-GIVEN", f"writes {b!r}, an input or a constant", where)
-        before = self.done.get(b, np.zeros(b.shape, np.bool_))
         if counts is None and b not in self.done:
             self.done[b] = None
             return
-        now = np.ones(b.shape, np.int64) if counts is None else counts
-        again = _first(now + (1 if before is None else before) > 1)
+        before = self.done.get(b, np.zeros(b.shape, np.bool_))
+        if counts is None:
+            now = np.ones(b.shape, np.int64)
+        else:
+            now = counts
+        earlier = 1 if before is None else before
+        again = _first(now + earlier > 1)
         if again is not None:
             _broken("TW-PLAN-TWICE", f"writes {_at(b, again)}, written before", where)
         if before is not None:
@@ -156,13 +167,17 @@ class _Memory:
 def _writes_all(c: Computation) -> bool:
     """Whether the only output is one dimension per axis, all of its tensor."""
     axes = identity_dims(c)
-    return axes is not None and {
-        d for d in c.dims if d.combine != PW and d.extent > 1
-    } <= set(axes)
+    if axes is None:
+        return False
+    free = {d for d in c.dims if d.combine != PW and d.extent > 1}
+    return free <= set(axes)
 
 
 def _first(mask: Mask) -> tuple[int, ...] | None:
-    return tuple(int(i) for i in np.argwhere(mask)[0]) if mask.any() else None
+    found = np.argwhere(mask)
+    if not len(found):
+        return None
+    return tuple(int(i) for i in found[0])
 
 
 def _at(b: Buffer, place: tuple[int, ...] | None) -> str:

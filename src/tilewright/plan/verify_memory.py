@@ -40,12 +40,16 @@ def verify_arena(plan: Plan) -> None:
 
 def _access(plan: Plan, memory: Memory, step: Step, device: str) -> Access:
     """What a step does to the memory of a device."""
-    over = memory.over.get(step, ()) if isinstance(step, FusionGroup) else ()
-    reads, writes = (
-        tuple(b for b in found if plan.device_of(b) == device)
-        for found in (step.reads, plan.touched(step)[len(step.reads) :])
+    over: tuple[Buffer, ...] = ()
+    if isinstance(step, FusionGroup):
+        over = memory.over.get(step, ())
+    writes = plan.touched(step)[len(step.reads) :]
+    return Access(
+        step.name,
+        reads=tuple(b for b in step.reads if plan.device_of(b) == device),
+        writes=tuple(b for b in writes if plan.device_of(b) == device),
+        over=over,
     )
-    return Access(step.name, reads, writes, over)
 
 
 def verify_memory(
@@ -71,7 +75,9 @@ def verify_memory(
             arena.check(b, step.name)
         for b in step.writes:
             for r in (*step.reads, *step.writes):
-                if arena.meet(b, r) and not (r in step.over and places[r] == places[b]):
+                if arena.overlap(b, r) and not (
+                    r in step.over and places[r] == places[b]
+                ):
                     message = f"writes {b!r} over {r!r}, which it uses"
                     raise VerifyError(message, code="TW-MEMORY-SHARED", where=step.name)
             arena.take(b, step.name)
@@ -91,12 +97,19 @@ class _Arena:
         start = self.places[b]
         return slice(start, start + b.size * b.dtype.itemsize)
 
-    def meet(self, a: Buffer, b: Buffer) -> bool:
+    def overlap(self, a: Buffer, b: Buffer) -> bool:
         """Whether two buffers have a byte in common."""
-        if a is b or a not in self.places or b not in self.places:
+        if a is b:
             return False
-        one, two = self.span(a), self.span(b)
-        return bool(max(one.start, two.start) < min(one.stop, two.stop))
+        if a not in self.places:
+            return False
+        if b not in self.places:
+            return False
+        one = self.span(a)
+        two = self.span(b)
+        start = max(one.start, two.start)
+        stop = min(one.stop, two.stop)
+        return bool(start < stop)
 
     def check(self, b: Buffer, where: str) -> None:
         """Raise if a buffer that has been written is not all there."""

@@ -8,7 +8,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base import events
@@ -31,8 +31,12 @@ class Place:
 
     def inside(self, index: Sequence[Expr]) -> tuple[Expr, ...]:
         """An index into the tensor as one into the larger."""
-        pairs = zip(index, self.at, strict=True)
-        return tuple(simplify(i + const(a)) if a else i for i, a in pairs)
+        moved = []
+        for i, offset in zip(index, self.at, strict=True):
+            if offset:
+                i = simplify(i + const(offset))
+            moved.append(i)
+        return tuple(moved)
 
     def within(self, outer: Place) -> Place:
         """The place in the tensor that the larger one lives in itself."""
@@ -43,7 +47,7 @@ class Place:
 def concat_in_place(
     steps: Sequence[Step], keep: Collection[Buffer], side_by_side: int
 ) -> list[Step]:
-    """The steps without copies of a whole tensor into another; those in `keep` stay apart.
+    """The steps without copies of a whole tensor into another; those in `keep` stay separate.
 
     A tensor t of which a step is `u[i + at] = t[i]` for all i in t, and does nothing else, becomes
     that part of u, where
@@ -62,16 +66,22 @@ def concat_in_place(
         if copy is None or not isinstance(step, FusionGroup):
             continue
         tensor, place = copy
-        if _run(tensor, place.tensor) < side_by_side:
+        larger = place.tensor
+        if _run(tensor, larger) < side_by_side:
             continue
-        if any(b in found or b in keep for b in (tensor, place.tensor)):
+        if any(b in found or b in keep for b in (tensor, larger)):
             continue
-        inner = {b for b, p in found.items() if p.tensor in (tensor, place.tensor)}
-        if not _free(flow, {*inner, tensor, place.tensor}, tensor, {*gone, step}):
+        family = {tensor, larger}
+        for b, p in found.items():
+            if p.tensor in (tensor, larger):
+                family.add(b)
+        if not _free(flow, family, tensor, {*gone, step}):
             continue
-        events.emit("placed", tensor=tensor.name, inside=place.tensor.name, at=place.at)
+        events.emit("placed", tensor=tensor.name, inside=larger.name, at=place.at)
         gone.add(step)
-        found |= {b: p.within(place) for b, p in found.items() if p.tensor is tensor}
+        for b, p in found.items():
+            if p.tensor is tensor:
+                found[b] = p.within(place)
         found[tensor] = place
     readers = {b: _reader(p) for b, p in found.items()}
     return [_placed(s, found, readers) for s in steps if s not in gone]
@@ -79,29 +89,41 @@ def concat_in_place(
 
 def _copied(step: Step) -> tuple[Buffer, Place] | None:
     """The tensor that the step does nothing but copy, and where to; None for any other step."""
-    if (
-        not isinstance(step, FusionGroup)
-        or not step.is_map
-        or len(step.computations[0].outputs) != 1
-    ):
+    if not isinstance(step, FusionGroup) or not step.is_map:
         return None
-    c, (o,) = step.computations[0], step.computations[0].outputs
-    if not isinstance(o.value, Load) or len(o.index) != len(o.value.index):
+    c = step.computations[0]
+    if len(c.outputs) != 1:
         return None
+    (o,) = c.outputs
+    if not isinstance(o.value, Load):
+        return None
+    if len(o.index) != len(o.value.index):
+        return None
+    source = o.value.buffer
     extents = {d.var: d.extent for d in c.dims}
-    at: list[int] = []
-    for read, written, extent in zip(
-        o.value.index, o.index, o.value.buffer.shape, strict=True
-    ):
-        form = affine(written)
-        first = extent == 1 and form.is_const and affine(read).is_const
-        along = isinstance(read, Var) and extents.get(read) == extent
-        if not first and not (along and form.terms == ((read, 1),)):
+    at = []
+    axes = zip(o.value.index, o.index, source.shape, strict=True)
+    for read, written, extent in axes:
+        offset = _offset(read, written, extent, extents)
+        if offset is None:
             return None
-        at.append(form.const)
-    if len({*o.value.index} & extents.keys()) < len(extents):
+        at.append(offset)
+    if not extents.keys() <= {*o.value.index}:
         return None
-    return o.value.buffer, Place(o.tensor, tuple(at))
+    return source, Place(o.tensor, tuple(at))
+
+
+def _offset(
+    read: Expr, written: Expr, extent: int, extents: Mapping[Var, int]
+) -> int | None:
+    """By how much an axis of `extent` elements is moved that is copied as a whole, or None."""
+    form = affine(written)
+    if extent == 1 and form.is_const and affine(read).is_const:
+        return form.const
+    whole = isinstance(read, Var) and extents.get(read) == extent
+    if not whole or form.terms != ((read, 1),):
+        return None
+    return form.const
 
 
 def _run(inner: Buffer, outer: Buffer) -> int:
@@ -118,20 +140,26 @@ def _free(
     flow: DefUse, family: set[Buffer], tensor: Buffer, gone: set[FusionGroup]
 ) -> bool:
     """Whether Computations alone write and read the family, and no group does both."""
-    writers = {s for b in family for s in flow.writers.get(b, ())} - gone
-    readers = {s for b in family for s in flow.readers.get(b, ())} - gone
+    if not flow.writers.get(tensor):
+        return False
+    writers: set[FusionGroup] = set()
+    readers: set[FusionGroup] = set()
+    for b in family:
+        writers.update(flow.writers.get(b, ()))
+        readers.update(flow.readers.get(b, ()))
+    writers -= gone
+    readers -= gone
     plain = all(s.kernel is None for s in writers | readers)
-    return plain and bool(flow.writers.get(tensor)) and not writers & readers
+    return plain and writers.isdisjoint(readers)
 
 
 def _placed(step: Step, found: dict[Buffer, Place], readers: Readers) -> Step:
-    if not isinstance(step, FusionGroup) or found.keys().isdisjoint(
-        (*step.reads, *step.writes)
-    ):
+    if not isinstance(step, FusionGroup):
         return step
-    return replace(
-        step, computations=tuple(_moved(c, found, readers) for c in step.computations)
-    )
+    if found.keys().isdisjoint((*step.reads, *step.writes)):
+        return step
+    moved = [_moved(c, found, readers) for c in step.computations]
+    return replace(step, computations=tuple(moved))
 
 
 def _moved(c: Computation, found: dict[Buffer, Place], readers: Readers) -> Computation:

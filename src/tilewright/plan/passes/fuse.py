@@ -263,7 +263,9 @@ def _epilogue(
     if not consumer.is_map or producer.is_map or producer.kernel is not None:
         return None
     last = producer.computations[-1]
-    if tensor is not last.outputs[0].tensor or len(last.outputs) != 1:
+    if tensor is not last.outputs[0].tensor:
+        return None
+    if len(last.outputs) != 1:
         return None
     others = set(producer.writes) - {tensor}
     if any(b in others for b in consumer.reads):

@@ -51,7 +51,11 @@ def add_halos(
     found: dict[Buffer, _Halo] = {}
     for tensor, writers in flow.writers.items():
         readers = flow.readers.get(tensor, [])
-        if tensor in keep or not readers or any(s.kernel for s in (*writers, *readers)):
+        if tensor in keep:
+            continue
+        if not readers:
+            continue
+        if any(s.kernel for s in (*writers, *readers)):
             continue
         halo = _wanted(tensor, [c for s in readers for c in s.computations], most)
         if halo is not None:
@@ -117,7 +121,9 @@ def _wanted(
     size = 1
     for extent, (a, b) in zip(tensor.shape, pads, strict=True):
         size *= extent + a + b
-    return None if size > most * tensor.size else _Halo(tuple(pads), constant)
+    if size > most * tensor.size:
+        return None
+    return _Halo(tuple(pads), constant)
 
 
 def _is_wide_map(c: Computation) -> bool:
@@ -129,7 +135,9 @@ def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
     env = environment(c.dims)
     for o in c.outputs:
         for node in postorder(o.value):
-            if not isinstance(node, Select) or not isinstance(node.then, Load):
+            if not isinstance(node, Select):
+                continue
+            if not isinstance(node.then, Load):
                 continue
             if node.then.buffer is tensor and read_or_constant(node, env) is not None:
                 yield node

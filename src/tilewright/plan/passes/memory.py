@@ -38,15 +38,15 @@ class Arena:
 
 def assign_offsets(lifetimes: Sequence[Lifetime], alignment: int = 64) -> Arena:
     """Offsets such that no two buffers alive at one step overlap."""
-    order = sorted(
-        range(len(lifetimes)), key=lambda n: (-lifetimes[n].size, lifetimes[n].first)
-    )
-    placed: list[
-        tuple[int, int, Lifetime]
-    ] = []  # offset, end, lifetime; sorted by offset
+
+    def largest_first(n: int) -> tuple[int, int]:
+        return -lifetimes[n].size, lifetimes[n].first
+
+    # Each its offset, end and lifetime; sorted by offset.
+    placed: list[tuple[int, int, Lifetime]] = []
     offsets = [0] * len(lifetimes)
     total = 0
-    for n in order:
+    for n in sorted(range(len(lifetimes)), key=largest_first):
         life = lifetimes[n]
         size = -(-life.size // alignment) * alignment
         offset = 0
@@ -56,10 +56,11 @@ def assign_offsets(lifetimes: Sequence[Lifetime], alignment: int = 64) -> Arena:
             if start - offset >= size:
                 break
             offset = max(offset, end)
+        end = offset + size
         offsets[n] = offset
-        placed.append((offset, offset + size, life))
+        placed.append((offset, end, life))
         placed.sort(key=lambda p: p[0])
-        total = max(total, offset + size)
+        total = max(total, end)
     return Arena(tuple(offsets), total)
 
 
@@ -74,20 +75,27 @@ class PlanMemory(Pass[Plan]):
     alignment: int = abi.ALIGNMENT
 
     def run(self, program: Plan) -> Plan:
-        over = {s: found for s in program.groups if (found := self.over(s))}
+        over = {}
+        for group in program.groups:
+            found = self.over(group)
+            if found:
+                over[group] = found
         lives = dict(lifetimes(program))
         home = _shared(program, over, lives)
         held = [b for b in lives if in_arena(program, b) and b not in home]
+        devices = dict.fromkeys((HOST, *map(program.device_of, held)))
         places: dict[Buffer, int] = {}
-        totals = {HOST: 0}
-        for device in dict.fromkeys((HOST, *map(program.device_of, held))):
+        totals = {}
+        for device in devices:
             mine = [b for b in held if program.device_of(b) == device]
             sized = [Lifetime(_bytes(b), *lives[b]) for b in mine]
             arena = assign_offsets(sized, self.alignment)
             places |= dict(zip(mine, arena.offsets, strict=True))
             totals[device] = arena.total
-        places |= {b: places[root] for b, root in home.items()}
-        memory = Memory(places, totals.pop(HOST), over, totals)
+        for b, root in home.items():
+            places[b] = places[root]
+        of_host = totals.pop(HOST)
+        memory = Memory(places, of_host, over, totals)
         return replace(program, memory=memory)
 
 
@@ -110,11 +118,15 @@ def _shared(
         if not isinstance(step, FusionGroup) or step not in over:
             continue
         out = plan.touched(step)[-1]
+        if not in_arena(plan, out):
+            continue
+        if lives[out][0] != n:
+            continue
         for source in over[step]:
-            root = home.get(source, source)
-            fits = in_arena(plan, source) and in_arena(plan, out) and lives[out][0] == n
-            dies = lives[source][1] == n and _bytes(source) == _bytes(out)
-            if fits and dies:
+            dies = lives[source][1] == n
+            fits = in_arena(plan, source) and _bytes(source) == _bytes(out)
+            if dies and fits:
+                root = home.get(source, source)
                 home[out] = root
                 lives[root] = (lives[root][0], lives[out][1])
                 break

@@ -46,7 +46,10 @@ class Partition(Pass[Plan]):
             if not why:
                 taken.add(step)
             where = HOST if why else self.device
-            sources = step.sources if isinstance(step, FusionGroup) else (step.name,)
+            if isinstance(step, FusionGroup):
+                sources = step.sources
+            else:
+                sources = (step.name,)
             events.emit(
                 "placed-on", device=where, why=why, step=step.name, sources=sources
             )
@@ -129,7 +132,12 @@ class _Partition:
             reads, writes = (
                 tuple(map(names.__getitem__, e)) for e in (step.reads, step.writes)
             )
-            return DeviceCall(step.operation, reads, writes, self.device)
+            return DeviceCall(
+                operation=step.operation,
+                reads=reads,
+                writes=writes,
+                device=self.device,
+            )
         orders = {b: (to, tuple(range(len(b.shape)))) for b, to in names.items()}
         made = tuple(relayout(c, orders) for c in step.computations)
         return replace(step, computations=made, device=self.device)

@@ -32,7 +32,12 @@ def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Ste
         for n, group in enumerate(groups):
             name = f"{step.name}.{group[-1].name}"
             found.append(
-                FusionGroup(name, tuple(group), step.sources, 0 if n else step.flops)
+                FusionGroup(
+                    name=name,
+                    computations=tuple(group),
+                    sources=step.sources,
+                    flops=0 if n else step.flops,
+                )
             )
     return found
 

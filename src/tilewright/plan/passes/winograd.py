@@ -59,10 +59,10 @@ def transform_convolutions(
         for c in form.before:
             around.moved[c.inputs[0]] = c.outputs[0].tensor
             found.append(FusionGroup(f"{name}.in", (c,), step.sources))
-        found.append(
-            replace(step, name=name, computations=form.group, flops=_flops(form.group))
-        )
-        found += [FusionGroup(f"{name}.out", (c,), step.sources) for c in form.behind]
+        flops = _flops(form.group)
+        found.append(replace(step, name=name, computations=form.group, flops=flops))
+        for c in form.behind:
+            found.append(FusionGroup(f"{name}.out", (c,), step.sources))
     return found
 
 
@@ -89,7 +89,11 @@ class _Around:
     def is_inner(self, tensor: Buffer) -> bool:
         """Whether only the group that writes a tensor uses it, so that it need not exist."""
         once = len(self.flow.writers[tensor]) == 1
-        return once and tensor not in self.keep and not self.flow.readers.get(tensor)
+        if not once:
+            return False
+        if tensor in self.keep:
+            return False
+        return not self.flow.readers.get(tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,56 +106,56 @@ class _Form:
     behind: Group
 
 
-def _best(stage: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
+def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
     """The form of least cost; None where none pays.
 
     requires: all of the data is there, as copies of it and tiles beyond the windows read it.
     """
-    best: tuple[float, _Form] | None = None
+    best: _Form | None = None
+    least = math.inf
     for tile in forms.tiles:
-        group = _transformed(stage, around, tile)
-        if group is None or not all(around.is_whole(b) for b in group[1].inputs):
+        parts = _transformed(group, around, tile)
+        if parts is None:
             continue
-        form = _Form(tile, *_channels_last(group, around.moved))
+        if not all(map(around.is_whole, parts[1].inputs)):
+            continue
+        form = _channels_last(tile, parts, around.moved)
         expected = forms.cost(form.group)
-        if expected is None or (
-            (form.before or form.behind) and _products(group) < forms.moved_products
-        ):
-            continue
-        if best is None or expected < best[0]:
-            best = expected, form
-    return None if best is None else best[1]
+        copies = form.before or form.behind
+        pays = not copies or _products(parts) >= forms.moved_products
+        if expected is not None and pays and expected < least:
+            least = expected
+            best = form
+    return best
 
 
-def _transformed(stage: FusionGroup, around: _Around, tile: int) -> Group | None:
+def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:
     """A convolution, alone or with a map behind it, by the law; None for any other group.
 
     The result of a convolution with a map behind it is not written any more: nobody else reads it.
     """
-    if not 1 <= len(stage.computations) <= 2:
+    if not 1 <= len(group.computations) <= 2:
         return None
-    first, *rest = stage.computations
+    first, *rest = group.computations
     parts = winograd(first, tile)
-    if parts is None or not all(b in around.constants for b in parts[0].inputs):
+    if parts is None:
         return None
+    if not all(b in around.constants for b in parts[0].inputs):
+        return None
+    if not rest:
+        return tuple(parts)
     *before, result = parts
-    if rest:
-        whole = inline(result, rest[0])
-        if not around.is_inner(first.outputs[0].tensor):
-            return None
-        if (
-            whole is None
-            or not rest[0].is_map
-            or first.outputs[0].tensor in whole.inputs
-        ):
-            return None
-        result = whole
-    return (*before, result)
+    (behind,) = rest
+    between = first.outputs[0].tensor
+    whole = inline(result, behind)
+    if not around.is_inner(between):
+        return None
+    if whole is None or not behind.is_map or between in whole.inputs:
+        return None
+    return (*before, whole)
 
 
-def _channels_last(
-    group: Group, moved: dict[Buffer, Buffer]
-) -> tuple[Group, Group, Group]:
+def _channels_last(tile: int, group: Group, moved: dict[Buffer, Buffer]) -> _Form:
     """The group on tensors whose channels are their last axis, with copies before and behind it.
 
     moved: tensors of which such a copy exists.
@@ -160,33 +164,37 @@ def _channels_last(
     before: Group = ()
     behind: Group = ()
     (data,) = inputs.inputs
-    axis = _axis(inputs.accesses[0].index, inputs.dims[-1].var)
-    if axis is not None and axis < len(data.shape) - 1:
-        order = _last(axis, len(data.shape))
+    order = _last(inputs.accesses[0].index, inputs.dims[-1].var)
+    if order is not None:
         last = moved.get(data) or _stored(data, order)
         if data not in moved:
             before = (_copy(data, last, order, into=True),)
         inputs = relayout(inputs, {data: (last, order)})
     out = result.outputs[0]
-    read = next(a for a in result.accesses if a.buffer is product.outputs[0].tensor)
-    axis = _axis(out.index, read.index[-1])
+    multiplied = product.outputs[0].tensor
+    read = next(a for a in result.accesses if a.buffer is multiplied)
+    order = _last(out.index, read.index[-1])
     whole = identity_dims(result) is not None  # and not one part of a concatenation
-    if whole and axis is not None and axis < len(out.tensor.shape) - 1:
-        order = _last(axis, len(out.tensor.shape))
+    if whole and order is not None:
         last = _stored(out.tensor, order)
         behind = (_copy(out.tensor, last, order, into=False),)
-        result = order_dims(relayout(result, {out.tensor: (last, order)}))
-    return (filters, inputs, product, result), before, behind
+        moved_result = relayout(result, {out.tensor: (last, order)})
+        result = order_dims(moved_result)
+    return _Form(tile, (filters, inputs, product, result), before, behind)
 
 
-def _axis(index: Sequence[Expr], v: Expr) -> int | None:
-    """The axis that `v` indexes; None for several or none."""
-    found = [n for n, i in enumerate(index) if any(x is v for x in postorder(i))]
-    return found[0] if len(found) == 1 else None
-
-
-def _last(axis: int, rank: int) -> tuple[int, ...]:
-    return (*(n for n in range(rank) if n != axis), axis)
+def _last(index: Sequence[Expr], v: Expr) -> tuple[int, ...] | None:
+    """The axes with the one that `v` indexes last; None where it is, or for several or none."""
+    found = []
+    for axis, i in enumerate(index):
+        if any(x is v for x in postorder(i)):
+            found.append(axis)
+    if len(found) != 1:
+        return None
+    if found[0] == len(index) - 1:
+        return None
+    others = [axis for axis in range(len(index)) if axis not in found]
+    return (*others, *found)
 
 
 def _stored(tensor: Buffer, order: Sequence[int]) -> Buffer:
@@ -200,14 +208,16 @@ def _copy(
 ) -> Computation:
     """Between a tensor and the one with its axes in `order`; the loops in the written one's."""
 
-    def first(*i: Var) -> tuple[Var, ...]:
-        return tuple(i[order.index(n)] for n in range(len(order)))
+    def of_tensor(*i: Var) -> Load:
+        index = [i[order.index(n)] for n in range(len(order))]
+        return Load(tensor, tuple(index))
+
+    def of_last(*i: Var) -> Load:
+        return Load(last, tuple(i[n] for n in order))
 
     if into:
-        return map_("channels_last", last, lambda *i: Load(tensor, first(*i)))
-    return map_(
-        "channels_first", tensor, lambda *i: Load(last, tuple(i[n] for n in order))
-    )
+        return map_("channels_last", last, of_tensor)
+    return map_("channels_first", tensor, of_last)
 
 
 def _flops(group: Group) -> int:
