@@ -469,14 +469,14 @@ def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Ar
     """By one product per window position, added where the stride puts it."""
     begin, outputs = _extents(call, x.shape, w.shape)
     found = _spread(call, widened(x), widened(w))
-    around = [
-        (max(0, -low), max(0, low + out - n))
-        for low, out, n in zip(begin, outputs, found.shape[2:], strict=True)
-    ]
-    grown = np.pad(found, [(0, 0), (0, 0), *around])
-    starts = [max(0, low) for low in begin]
-    cut = [slice(n, n + out) for n, out in zip(starts, outputs, strict=True)]
-    result = grown[(slice(None), slice(None), *cut)]
+    around = [(0, 0), (0, 0)]
+    cut = [slice(None), slice(None)]
+    for low, out, extent in zip(begin, outputs, found.shape[2:], strict=True):
+        behind = low + out - extent
+        around.append((max(0, -low), max(0, behind)))
+        start = max(0, low)
+        cut.append(slice(start, start + out))
+    result = np.pad(found, around)[tuple(cut)]
     if b is not None:
         result = result + column(call, b, result.shape[1], result.ndim)
     return [result.astype(x.dtype)]
@@ -484,21 +484,32 @@ def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Ar
 
 def _spread(call: OpCall, x: Array, w: Array) -> Array:
     """The result without padding, in the dtype of the operands."""
-    rank, group = x.ndim - 2, call.attr("group", 1)
-    strides = call.attr("strides") or [1] * rank
-    dilations = call.attr("dilations") or [1] * rank
-    batch, (channels, per_group), kernel = x.shape[0], w.shape[:2], w.shape[2:]
-    sizes = zip(x.shape[2:], kernel, strides, dilations, strict=True)
-    full = [max(0, n - 1) * s + (k - 1) * d + 1 for n, k, s, d in sizes]
+    attributes = _attributes(call, x.ndim - 2)
+    group = attributes.group
+    strides = attributes.strides
+    dilations = attributes.dilations
+    batch, channels, *extents = x.shape
+    per_group, *kernel = w.shape[1:]
+    depth = channels // group
+    full = []
+    for n, taps, stride, dilation in zip(
+        extents, kernel, strides, dilations, strict=True
+    ):
+        reach = (taps - 1) * dilation
+        full.append(max(0, n - 1) * stride + reach + 1)
     out = np.zeros((batch, group, per_group, *full), np.result_type(x, w))
-    data = x.reshape(batch, group, channels // group, math.prod(x.shape[2:]))
-    weights = w.reshape(group, channels // group, per_group, *kernel)
+    data = x.reshape(batch, group, depth, math.prod(extents))
+    weights = w.reshape(group, depth, per_group, *kernel)
     for k in np.ndindex(*kernel):
-        steps = zip(k, dilations, strides, x.shape[2:], strict=True)
-        place = [slice(i * d, i * d + n * s, s) for i, d, s, n in steps]
-        part = np.matmul(weights[(..., *k)].swapaxes(1, 2), data)
-        cut = (slice(None), slice(None), slice(None), *place)
-        out[cut] += part.reshape(out[cut].shape)
+        matrix = weights[(..., *k)].swapaxes(1, 2)
+        part = np.matmul(matrix, data)
+        place = [slice(None)] * 3
+        for tap, n, stride, dilation in zip(
+            k, extents, strides, dilations, strict=True
+        ):
+            first = tap * dilation
+            place.append(slice(first, first + n * stride, stride))
+        out[tuple(place)] += part.reshape(batch, group, per_group, *extents)
     return out.reshape(batch, group * per_group, *full)
 
 
