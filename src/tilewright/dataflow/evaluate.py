@@ -25,7 +25,7 @@ class Method(StrEnum):
     """A way to schedule a combination.
 
     lts, rlx: blocks one after the other, formed by that heuristic. list-lts, list-rlx: the same
-    blocks, whose tasks start when they can; of up to LISTED tasks, which are told apart. baseline:
+    blocks, whose tasks start when they can; of up to LISTED tasks, which are separated. baseline:
     no streams, each task waits for its whole inputs.
     """
 

@@ -36,7 +36,7 @@ class Network:
     """A network as groups, one or more for each operator, before its expansions are chosen.
 
     same: for each result of an operator that moves nothing, such as Reshape, what it is made of;
-    the operator is no group.
+    the operator is not a group.
     """
 
     name: str

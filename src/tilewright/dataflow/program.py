@@ -32,7 +32,7 @@ Held = dict[Buffer, Array]
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
-    """An operator that is not taken apart: run by its reference, on whole tensors.
+    """An operator that is not divided: run by its reference, on whole tensors.
 
     operands: a tensor for each of the operator's inputs, None for one left out, then what its
     subgraphs capture.

@@ -145,7 +145,7 @@ def schedule(
 ) -> Schedule:
     """Schedule `graph` on `pes` processing elements.
 
-    A list schedule tells all tasks of a node apart: they may start at different times.
+    A list schedule separates all tasks of a node: they may start at different times.
     Raises InputError for fewer than one, an unknown heuristic or discipline.
     """
     if whole(pes, 1) is None:
@@ -156,8 +156,8 @@ def schedule(
         )
     how = named(Heuristic, heuristic)
     when = named(Discipline, discipline)
-    apart = expanded(graph) if when is Discipline.LIST else graph
-    parts = divided(apart, spatial_blocks(apart, pes, how))
+    separated = expanded(graph) if when is Discipline.LIST else graph
+    parts = divided(separated, spatial_blocks(separated, pes, how))
     blocks = parts.members()
     steady = intervals(parts.graph, streaming(parts.graph, parts.block))
     clock = Clock(parts.graph, steady)

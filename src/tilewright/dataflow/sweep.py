@@ -79,7 +79,7 @@ def sweep(
 
 
 def _span(task: _Task | None, end: int) -> Span:
-    """The cycles of a node that ends at the pair `end`; memory, which is no task, has one time."""
+    """The cycles of a node that ends at the pair `end`; memory, not a task, has one time."""
     if task is None:
         first = end
     else:

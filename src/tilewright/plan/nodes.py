@@ -291,7 +291,7 @@ class DefUse:
 def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     """Both lists of operators' names in order, each name once, and SOURCES of them at most.
 
-    An operator comes on several ways where two that read its result meet again.
+    An operator comes on several ways where two that read its result join again.
     """
     return tuple(dict.fromkeys((*first, *second)))[:SOURCES]
 

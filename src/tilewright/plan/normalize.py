@@ -1,6 +1,6 @@
 """Normalizing groups to the form that schedules expect, in this one place.
 
-Dimensions that belong together are one, and those that a reshape left as digits of a number are
+Dimensions that belong together are one, and those that a reshape left as a mixed-radix split are
 several; a reduction has its result to itself; a part of a tensor is written from element 0 on.
 """
 

@@ -10,7 +10,7 @@
 Each Computation must be well formed besides and stay inside of its tensors (`compute/check.py`).
 A halo's border, a part of a concatenation and a tensor that lives inside of another one are
 elements like all others here: who writes over them, leaves them out, or comes too early breaks a
-rule. No rule is about names: tensors are told apart by identity, and those inside of two softmaxes
+rule. No rule is about names: tensors are compared by identity, and those inside of two softmaxes
 have one name; the text of a plan gives each a name of its own (`naming`).
 """
 

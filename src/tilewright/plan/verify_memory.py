@@ -66,7 +66,7 @@ def verify_memory(
 
         TW-MEMORY-OUTSIDE   P(b) leaves the arena
         TW-MEMORY-LOST      a step reads b, or writes more of it, and part of P(b) is another's
-        TW-MEMORY-SHARED    a step writes b, and P(b) meets P(r) of another r that it uses, which
+        TW-MEMORY-SHARED    a step writes b, and P(b) overlaps P(r) of another r that it uses, which
                             is fine only where r is in `over` and starts where b does
     """
     arena = _Arena(places, np.full(total, -1, np.int32))

@@ -65,7 +65,8 @@ class Span:
         """The least with one step that has both."""
         if self == other:
             return self
-        first, last = min(self.first, other.first), max(self.last, other.last)
+        first = min(self.first, other.first)
+        last = max(self.last, other.last)
         steps = (step for step, _ in (*self.digits, *other.digits))
         step = gcd(self.first - other.first, *steps)
         return Span.over(first, [(step, (last - first) // step + 1)])

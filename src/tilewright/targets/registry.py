@@ -80,7 +80,9 @@ def machines(name: str) -> str:
 
 def programs(name: str) -> str:
     """What the target's `load` takes, "kernel" or "lift"; empty for none, and for the host."""
-    return "" if _find(name) is None else target(name).programs
+    if _find(name) is None:
+        return ""
+    return target(name).programs
 
 
 def target(
@@ -97,7 +99,13 @@ def target(
     a bad description.
     """
     row = _row(name)
-    settings = Settings(mcpu, exact, threads, machine, description)
+    settings = Settings(
+        mcpu=mcpu,
+        exact=exact,
+        threads=threads,
+        machine=machine,
+        description=description,
+    )
     for given, kind in ((description, "table"), (machine, "name")):
         if given is not None and row.machines != kind:
             able = [n for n in names() if machines(n)]

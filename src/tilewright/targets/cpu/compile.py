@@ -52,7 +52,12 @@ def compile_kernel(
     text = llvm_ir(kernel, machine, name, contract=contract, permitted=permitted)
     code = compile_text(text, machine, name, level=level)
     plan = plan_memory(kernel, permitted is not None)
-    return CompiledKernel(name, code, plan.shared, plan.thread)
+    return CompiledKernel(
+        symbol=name,
+        object_bytes=code,
+        workspace_bytes=plan.shared,
+        workspace_per_thread=plan.thread,
+    )
 
 
 def llvm_ir(

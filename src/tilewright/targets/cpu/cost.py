@@ -291,7 +291,11 @@ class CostModel:
     def streams(self, size: int) -> bool:
         """Whether a result of so many bytes passes the caches by, if its kernel never reads it."""
         m = self.machine
-        return m.arch == "x86_64" and m.has("avx") and size >= max(self.streamed, m.l3)
+        if m.arch != "x86_64":
+            return False
+        if not m.has("avx"):
+            return False
+        return size >= max(self.streamed, m.l3)
 
     def resident_rows(self, pitch: int) -> float:
         """Rows, `pitch` bytes apart, that the first cache holds.
@@ -313,7 +317,10 @@ class CostModel:
         share few sets, and displace one another long before the cache is full.
         """
         l2 = self.machine.l2
-        places = l2 // math.gcd(pitch, max(1, l2 // self.l2_ways)) if pitch else l2
+        if pitch:
+            places = l2 // math.gcd(pitch, max(1, l2 // self.l2_ways))
+        else:
+            places = l2
         return rows <= self.full * places
 
     def traffic(self, size: int) -> float:
@@ -321,7 +328,9 @@ class CostModel:
         cache."""
         if size <= self.l1_full * self.machine.l1:
             return 0.0
-        return 1.0 if size <= self.full * self.machine.l2 else self.far_weight
+        if size <= self.full * self.machine.l2:
+            return 1.0
+        return self.far_weight
 
 
 @cache
@@ -337,8 +346,18 @@ def constants() -> Sequence[Constant]:
     for f in fields(CostModel):
         if f.metadata:
             value: Any = f.default
-            unit, meaning = f.metadata["unit"], f.metadata["meaning"]
+            unit = f.metadata["unit"]
+            meaning = f.metadata["meaning"]
             source = f.metadata["source"] or f"{SWEEP} {f.name}"
             whole = f.type == "int"
-            found.append(Constant(f.name, value, whole, unit, meaning, source))
+            found.append(
+                Constant(
+                    name=f.name,
+                    value=value,
+                    whole=whole,
+                    unit=unit,
+                    meaning=meaning,
+                    source=source,
+                )
+            )
     return found

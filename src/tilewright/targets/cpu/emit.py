@@ -117,14 +117,20 @@ class Function(Statements):
             return
         plan = self.module.plan
         if buffer not in plan.offsets:
-            copies = self.vector[1] if self.vector is not None else 1
+            if self.vector is not None:
+                copies = self.vector[1]
+            else:
+                copies = 1
             self.allocate(buffer, copies)
             return
         here, self.out = self.out, self.entry
         offset = integer(plan.offsets[buffer])
         if buffer in plan.of_thread:
             # A parallel loop that runs once, or inside vectors, has no region: the caller runs it.
-            thread = Value("%tid", "i64") if self.region else integer(0)
+            if self.region:
+                thread = Value("%tid", "i64")
+            else:
+                thread = integer(0)
             part = self.binary("mul", thread, integer(plan.thread))
             offset = self.binary(
                 "add", part, integer(plan.offsets[buffer] + plan.shared)
@@ -164,7 +170,10 @@ class Function(Statements):
             "entry:",
         ]
         flatten(self.entry, lines)
-        tiles = self.uses_tiles if self.region else self.module.uses_tiles
+        if self.region:
+            tiles = self.uses_tiles
+        else:
+            tiles = self.module.uses_tiles
         lines += configure_tiles(self.region) if tiles else []
         flatten(self.out, lines)
         lines += (
@@ -221,7 +230,9 @@ class Function(Statements):
         slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_THREADS}", "ptr")
         threads = self.ins(f"load i64, {slot.typed}, align 8", "i64")
         many = self.compare("icmp sgt", threads, integer(1))
-        fork, alone, join = self.fresh("fork"), self.fresh("alone"), self.fresh("join")
+        fork = self.fresh("fork")
+        alone = self.fresh("alone")
+        join = self.fresh("join")
         self.line(f"br {many.typed}, label {fork}, label {alone}")
         self.label(fork)
         slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_PARALLEL}", "ptr")
@@ -240,7 +251,8 @@ class Function(Statements):
         status = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
         found = self.ins(f"load i64, {status.typed}, align 8", "i64")
         failed = self.compare("icmp ne", found, integer(0))
-        leave, stay = self.fresh("leave"), self.fresh("stay")
+        leave = self.fresh("leave")
+        stay = self.fresh("stay")
         self.line(f"br {failed.typed}, label {leave}, label {stay}")
         self.label(leave)
         self.line("ret void")
@@ -268,7 +280,8 @@ def _write_region(
     for n, var in enumerate(variables):
         f.bind(var, Value(f"%x{n}", "i64"))
     extent = f.value(s.extent)
-    tid, threads = Value("%tid", "i64"), Value("%threads", "i64")
+    tid = Value("%tid", "i64")
+    threads = Value("%threads", "i64")
     share = f.binary("udiv", extent, threads)
     rest = f.binary("urem", extent, threads)
     before = f.pair("umin", tid, rest)

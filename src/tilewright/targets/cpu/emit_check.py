@@ -80,9 +80,15 @@ def _outside(x: Memory, v: Value, span: Span) -> Value:
     rest = x.binary("sub", v, integer(span.first))
     tests = []
     for step, count in span.digits:
-        digit = rest if step == 1 else x.binary("udiv", rest, integer(step))
+        if step == 1:
+            digit = rest
+        else:
+            digit = x.binary("udiv", rest, integer(step))
         tests.append(x.compare("icmp ugt", digit, integer(count - 1)))
-        rest = integer(0) if step == 1 else x.binary("urem", rest, integer(step))
+        if step == 1:
+            rest = integer(0)
+        else:
+            rest = x.binary("urem", rest, integer(step))
     if not span.digits or span.digits[-1][0] > 1:
         tests.append(x.compare("icmp ne", rest, integer(0)))
     return reduce(lambda a, b: x.binary("or", a, b), tests)
@@ -90,7 +96,8 @@ def _outside(x: Memory, v: Value, span: Span) -> Value:
 
 def _branch(x: Memory, bad: Value, v: Value, text: str) -> None:
     some = x.any(bad)
-    failed, fine = x.fresh("outside"), x.fresh("inside")
+    failed = x.fresh("outside")
+    fine = x.fresh("inside")
     x.line(f"br {some.typed}, label {failed}, label {fine}")
     x.label(failed)
     if bad.lanes > 1:
@@ -106,7 +113,8 @@ def _branch(x: Memory, bad: Value, v: Value, text: str) -> None:
 
 def _report(x: Memory, text: str, numbers: list[Value]) -> None:
     """Store the report, unless another failure came first."""
-    write, leave = x.fresh("first"), x.fresh("leave")
+    write = x.fresh("first")
+    leave = x.fresh("leave")
     status = x.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
     code = 1 << 8 | STATUS_BOUNDS
     pair = x.fresh("pair")

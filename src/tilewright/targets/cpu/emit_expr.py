@@ -116,7 +116,9 @@ class Expressions(Memory):
         (low, high), (least, most) = (bounds(x, self.ranges) for x in (e.lhs, e.rhs))
         if low is None or least is None or low < 0 or least < 0:
             return None
-        return max(high, most) if high is not None and most is not None else 1 << 63
+        if high is not None and most is not None:
+            return max(high, most)
+        return 1 << 63
 
     def _compare(self, e: Binary) -> Value:
         """A comparison; of lane numbers with something uniform, in 32 bits (masks of tails).
@@ -168,7 +170,10 @@ class Expressions(Memory):
         if not self.info(arm).risky:
             return self.value(arm)
         outer = self.guard
-        self.guard = condition if outer is None else And(outer, condition)
+        if outer is None:
+            self.guard = condition
+        else:
+            self.guard = And(outer, condition)
         try:
             if (
                 isinstance(arm, Load)
@@ -194,7 +199,8 @@ class Expressions(Memory):
             return None
         if self._known(arm, self.guard) is not None:
             return None
-        held, dtype = constant(otherwise.value, otherwise.dtype), otherwise.dtype
+        held = constant(otherwise.value, otherwise.dtype)
+        dtype = otherwise.dtype
         as_stored = held.type == memory_type(dtype)
         zero = held.text in _ZEROS and dtype.name != "float8_e8m0fnu"
         return held if as_stored or zero else None
@@ -212,7 +218,8 @@ class Expressions(Memory):
         real = dequantized(e, self.machine)
         if real is not None:
             return to_float(self.ops, self.value(real[0].value), *real)
-        v, source = self.value(e.value), e.value.dtype
+        v = self.value(e.value)
+        source = e.value.dtype
         if (
             v.lanes > 1
             and e.dtype.is_float

@@ -62,11 +62,15 @@ def _neutral(
 ) -> Value | None:
     """`v op c` where c decides the result or changes nothing."""
     if kind in (nodes.And, nodes.Or) and dtype.is_bool:
-        return v if bool(c) is (kind is nodes.And) else integer(int(c), "i1")
+        if bool(c) is (kind is nodes.And):
+            return v
+        return integer(int(c), "i1")
     if kind is nodes.Add and c == 0 and not dtype.is_bool:
         return v
     if kind is nodes.Mul and c == 1 and not dtype.is_bool:
         return v
     if not left and c == 1 and kind in (nodes.FloorDiv, nodes.Div):
         return v
-    return v if not left and c == 0 and kind is nodes.Sub else None
+    if not left and c == 0 and kind is nodes.Sub:
+        return v
+    return None

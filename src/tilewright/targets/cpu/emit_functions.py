@@ -46,7 +46,9 @@ def _copysign(ops: Operations, args: list[Value], dtype: DType) -> Value:
 
 def _isnan(ops: Operations, args: list[Value], dtype: DType) -> Value:
     (v,) = args
-    return ops.w.compare("fcmp uno", v, v) if dtype.is_float else integer(0, "i1")
+    if dtype.is_float:
+        return ops.w.compare("fcmp uno", v, v)
+    return integer(0, "i1")
 
 
 def _isinf(ops: Operations, args: list[Value], dtype: DType) -> Value:
@@ -191,7 +193,9 @@ def _scaled(w: Writer, x: Value, n: Value) -> Value:
     )
     name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
     y = w.ins(f"call {a.full} @{name}({a.typed}, {b.typed}, {rest})", "float", lanes)
-    return y if lanes == x.lanes else w.shuffle(y, list(range(x.lanes)))
+    if lanes == x.lanes:
+        return y
+    return w.shuffle(y, list(range(x.lanes)))
 
 
 def _entry(ops: Operations, args: list[Value], dtype: DType) -> Value:
@@ -226,7 +230,9 @@ def _permuted(w: Writer, table: Value, n: Value) -> Value:
     places = _padded(w, n, 16)
     name = "llvm.x86.avx512.permvar.sf.512"
     y = w.ins(f"call {table.full} @{name}({table.typed}, {places.typed})", "float", 16)
-    return y if n.lanes == 16 else w.shuffle(y, list(range(n.lanes)))
+    if n.lanes == 16:
+        return y
+    return w.shuffle(y, list(range(n.lanes)))
 
 
 def _padded(w: Writer, v: Value, lanes: int) -> Value:

@@ -33,7 +33,8 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
     vector loop.
     """
     assert s.intrinsic is not None
-    call, of = s.intrinsic.call, s.intrinsic.intrinsic
+    call = s.intrinsic.call
+    of = s.intrinsic.intrinsic
     missing = [f for f in of.features if not x.machine.has(f)]
     if of.target != "cpu" or call.name not in _CALLS:
         reason = f"{of.name} is an intrinsic of {of.target or 'no machine'}, not of a processor"
@@ -120,8 +121,10 @@ class _Dot:
 def _interleave(x: Expressions, s: Unit) -> None:
     """`out[i, k] = a[k, i]`: 2 or 4 rows of 16 elements as one vector."""
     a, out = s.operands
-    type, size = memory_type(a.buffer.dtype), a.buffer.dtype.itemsize
-    start, step = _pointer(x, a), size * a.strides[0]
+    type = memory_type(a.buffer.dtype)
+    size = a.buffer.dtype.itemsize
+    start = _pointer(x, a)
+    step = size * a.strides[0]
     rows = 4 // size
     places = [_moved(x, start, n * step) for n in range(rows)]
     parts = [
@@ -200,7 +203,8 @@ class _Tiles:
 def _loop_head(x: Expressions) -> tuple[str, str, str, str]:
     """The start of a loop: its labels, its counter, and the name of the counter's next value."""
     before, head, after = (x.fresh(n) for n in ("pre", "head", "after"))
-    k, following = x.fresh("k"), x.fresh("k")
+    k = x.fresh("k")
+    following = x.fresh("k")
     x.line(f"br label {before}")
     x.label(before)
     x.line(f"br label {head}")
@@ -214,7 +218,9 @@ def _scaled(x: Expressions, k: str, factor: int) -> str:
 
 
 def _moved(x: Expressions, p: Value, offset: int) -> Value:
-    return x.ins(f"getelementptr i8, {p.typed}, i64 {offset}", "ptr") if offset else p
+    if offset:
+        return x.ins(f"getelementptr i8, {p.typed}, i64 {offset}", "ptr")
+    return p
 
 
 def _load(x: Expressions, tile: int, p: Value, stride: int) -> None:

@@ -99,7 +99,9 @@ class Memory(Scopes):
     @property
     def lanes(self) -> int:
         """Lanes of the vector loop around the current place, or 1."""
-        return self.vector[1] if self.vector is not None else 1
+        if self.vector is not None:
+            return self.vector[1]
+        return 1
 
     # -- addresses
 
@@ -133,7 +135,9 @@ class Memory(Scopes):
         return Access(pointer, 0, offsets, self.lanes)
 
     def _times(self, v: Value, c: int) -> Value:
-        return v if c == 1 else self.binary("mul nsw", v, integer(c))
+        if c == 1:
+            return v
+        return self.binary("mul nsw", v, integer(c))
 
     def _pointer(
         self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int
@@ -167,7 +171,10 @@ class Memory(Scopes):
         total: Value | None = None
         for atom, c in group:
             term = self._times(self.value(atom), c)
-            total = term if total is None else self.binary("add nsw", total, term)
+            if total is None:
+                total = term
+            else:
+                total = self.binary("add nsw", total, term)
         assert total is not None
         return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
 
@@ -187,7 +194,9 @@ class Memory(Scopes):
         """
         index = self._checked(e.buffer, e.index)
         if e.buffer.size == 0:
-            return constant(0, e.buffer.dtype) if outside is None else outside
+            if outside is None:
+                return constant(0, e.buffer.dtype)
+            return outside
         permission = None
         if self.guard is not None and self.info(e).risky:
             permission = self._holds(self.guard)
@@ -203,7 +212,8 @@ class Memory(Scopes):
         mask: Value | None,
         outside: Value | None = None,
     ) -> Value:
-        type, size = memory_type(buffer.dtype), buffer.dtype.itemsize
+        type = memory_type(buffer.dtype)
+        size = buffer.dtype.itemsize
         if mask is not None and mask.const is not None:
             mask = None if mask.const else mask
         if place.is_uniform or (place.offsets is None and place.stride == 1):
@@ -267,7 +277,8 @@ class Memory(Scopes):
     def _load_strided(self, place: Access, type: str, size: int) -> Value:
         """All elements from the first lane's to the last lane's in whole vectors, the last of which
         ends at the last element; the lanes are picked out of one after another."""
-        lanes, step = place.lanes, abs(place.stride)
+        lanes = place.lanes
+        step = abs(place.stride)
         span = step * (lanes - 1) + 1
         width = min(1 << (lanes - 1).bit_length(), span)
         pointer = place.pointer
@@ -291,7 +302,9 @@ class Memory(Scopes):
                 picks = [n if h < 0 else width + h for n, h in enumerate(here)]
                 found = self.shuffle(found, picks + [-1] * (width - lanes), part)
         assert found is not None
-        return found if width == lanes else self.shuffle(found, list(range(lanes)))
+        if width == lanes:
+            return found
+        return self.shuffle(found, list(range(lanes)))
 
     def _lane_pointers(self, place: Access, size: int) -> Value:
         offsets = place.offsets
@@ -357,7 +370,8 @@ class Memory(Scopes):
     ) -> str:
         """How a store of so many lanes at a linear form is aligned, and whether it passes the
         caches by: whole registers of such a buffer do."""
-        size, register = buffer.dtype.itemsize, self.machine.vector_bits // 8
+        size = buffer.dtype.itemsize
+        register = self.machine.vector_bits // 8
         whole = lanes * size % register == 0
         if (
             buffer not in self.streams
@@ -416,7 +430,8 @@ class Memory(Scopes):
         bad = self.any(bad)
         if bad.const is False:
             return bad
-        failed, fine = self.fresh("bad"), self.fresh("fine")
+        failed = self.fresh("bad")
+        fine = self.fresh("fine")
         self.line(f"br {bad.typed}, label {failed}, label {fine}")
         self.label(failed)
         code = 1 << 8 | STATUS_INDEX

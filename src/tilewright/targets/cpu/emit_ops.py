@@ -100,7 +100,10 @@ class Operations:
         w = self.w
         if self.machine.arch != "x86_64":
             return w.pair("maximum" if kind is nodes.Max else "minimum", a, b, "nsz")
-        order = "fcmp ogt" if kind is nodes.Max else "fcmp olt"
+        if kind is nodes.Max:
+            order = "fcmp ogt"
+        else:
+            order = "fcmp olt"
         if b.const is not None:
             a, b = b, a
         if a.const is not None and not math.isnan(a.const):
@@ -126,7 +129,10 @@ class Operations:
         if kind in _INTEGER_OPS:
             return self.w.binary(_INTEGER_OPS[kind], a, b)
         if kind in (nodes.Min, nodes.Max):
-            stem = "min" if kind is nodes.Min else "max"
+            if kind is nodes.Min:
+                stem = "min"
+            else:
+                stem = "max"
             return self.w.pair(("s" if dtype.is_signed else "u") + stem, a, b)
         if kind in (nodes.Shl, nodes.Shr):
             return self._shift(kind, a, b, dtype)
@@ -137,7 +143,8 @@ class Operations:
         return self._signed_division(kind, a, b)
 
     def _shift(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
-        w, bits = self.w, dtype.bits
+        w = self.w
+        bits = dtype.bits
         arithmetic = kind is nodes.Shr and dtype.is_signed
         op = "shl" if kind is nodes.Shl else ("ashr" if arithmetic else "lshr")
         if b.const is not None and 0 <= b.const < bits:
@@ -150,9 +157,14 @@ class Operations:
 
     def _unsigned_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
         w = self.w
-        op = "udiv" if kind in (nodes.Div, nodes.FloorDiv) else "urem"
+        if kind in (nodes.Div, nodes.FloorDiv):
+            op = "udiv"
+        else:
+            op = "urem"
         if b.const is not None:
-            return integer(0, a.type) if b.const == 0 else w.binary(op, a, b)
+            if b.const == 0:
+                return integer(0, a.type)
+            return w.binary(op, a, b)
         empty = w.compare("icmp eq", b, integer(0, b.type))
         result = w.binary(op, a, w.select(empty, integer(1, b.type), b))
         return w.select(empty, integer(0, a.type), result)
@@ -170,13 +182,16 @@ class Operations:
     def _signed_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
         """Division that never traps: x / 0 is 0, and the least integer / -1 wraps to itself."""
         w = self.w
-        zero, one = integer(0, a.type), integer(1, a.type)
+        zero = integer(0, a.type)
+        one = integer(1, a.type)
         if b.const == 0:
             return zero
         safe, empty = b, None
         if b.const == -1:
             negated = w.binary("sub", zero, a)
-            return negated if kind in (nodes.Div, nodes.FloorDiv) else zero
+            if kind in (nodes.Div, nodes.FloorDiv):
+                return negated
+            return zero
         if b.const is None:
             empty = w.compare("icmp eq", b, zero)
             least = integer(1 << (int(a.type[1:]) - 1), a.type)
@@ -187,7 +202,9 @@ class Operations:
             )
             safe = w.select(w.binary("or", empty, overflow), one, b)
         result = self._signed_quotient(kind, a, safe)
-        return result if empty is None else w.select(empty, zero, result)
+        if empty is None:
+            return result
+        return w.select(empty, zero, result)
 
     def _signed_quotient(self, kind: type[Expr], a: Value, b: Value) -> Value:
         w = self.w
@@ -220,7 +237,8 @@ class Operations:
             return w.ins(f"call {a.type} @{name}({a.typed}, {b.typed})", a.type)
         result = Value("poison", a.type, a.lanes)
         for n in range(a.lanes):
-            x, y = w.lane(a, n), w.lane(b, n)
+            x = w.lane(a, n)
+            y = w.lane(b, n)
             one = w.ins(f"call {a.type} @{name}({x.typed}, {y.typed})", a.type)
             result = w.insert(result, one, n)
         return result
@@ -228,7 +246,8 @@ class Operations:
     def _floor_division(self, a: Value, b: Value) -> tuple[Value, Value]:
         w = self.w
         a, b = w.match(a, b)
-        zero, one = real(0.0, a.type), real(1.0, a.type)
+        zero = real(0.0, a.type)
+        one = real(1.0, a.type)
         rest = self._remainder(a, b)
         quotient = w.binary("fdiv", w.binary("fsub", a, rest), b)
         exact = w.compare("fcmp oeq", rest, zero)
@@ -264,7 +283,10 @@ class Operations:
 
     def invert(self, v: Value, dtype: DType) -> Value:
         """`~v`, logical on bool."""
-        ones = integer(-1, v.type) if not dtype.is_bool else integer(1, "i1")
+        if not dtype.is_bool:
+            ones = integer(-1, v.type)
+        else:
+            ones = integer(1, "i1")
         return self.binary(nodes.Xor, v, ones, dtype)
 
     def bitcast(self, v: Value, source: DType, target: DType) -> Value:
@@ -307,7 +329,8 @@ class Operations:
         return self.formats.settle(self._resize(v, source, type), target)
 
     def _resize(self, v: Value, source: DType, type: str) -> Value:
-        have, want = int(v.type[1:]), int(type[1:])
+        have = int(v.type[1:])
+        want = int(type[1:])
         if have > want:
             return self.w.convert("trunc", v, type)
         signed = source.is_signed and not source.is_bool
@@ -324,22 +347,33 @@ class Operations:
 
     def _float_to_integer(self, v: Value, target: DType) -> Value:
         """Truncation with saturation; LLVM's own saturating conversion goes lane by lane."""
-        w, type = self.w, register_type(target)
+        w = self.w
+        type = register_type(target)
+        lowest = float(target.min)
         if target.bits <= 16:
-            inside = self.clamped(v, float(target.min), float(target.max))
-            return self.narrowed(v, w.convert("fptosi", inside, "i32"), target)
-        top = real(_below(float(int(target.max) + 1), v.type), v.type)
-        least = real(float(target.min), v.type)
-        inside = w.select(w.compare("fcmp olt", v, top), v, top)
-        inside = w.select(w.compare("fcmp ogt", inside, least), inside, least)
-        whole = w.convert("fptosi" if target.is_signed else "fptoui", inside, type)
-        over = w.compare("fcmp oge", v, real(float(int(target.max) + 1), v.type))
-        whole = w.select(over, integer(int(target.max), type), whole)
-        return w.select(w.compare("fcmp ord", v, v), whole, integer(0, type))
+            inside = self.clamped(v, lowest, float(target.max))
+            whole = w.convert("fptosi", inside, "i32")
+            return self.narrowed(v, whole, target)
+        beyond = float(int(target.max) + 1)
+        top = real(_below(beyond, v.type), v.type)
+        least = real(lowest, v.type)
+        below = w.compare("fcmp olt", v, top)
+        inside = w.select(below, v, top)
+        above = w.compare("fcmp ogt", inside, least)
+        inside = w.select(above, inside, least)
+        operation = "fptosi" if target.is_signed else "fptoui"
+        whole = w.convert(operation, inside, type)
+        over = w.compare("fcmp oge", v, real(beyond, v.type))
+        largest = integer(int(target.max), type)
+        whole = w.select(over, largest, whole)
+        ordered = w.compare("fcmp ord", v, v)
+        return w.select(ordered, whole, integer(0, type))
 
     def clamped(self, v: Value, low: float, high: float) -> Value:
         """Between the bounds; what is not a number is the lower one."""
-        w, least, most = self.w, real(low, v.type), real(high, v.type)
+        w = self.w
+        least = real(low, v.type)
+        most = real(high, v.type)
         inside = w.select(w.compare("fcmp ogt", v, least), v, least)
         return w.select(w.compare("fcmp olt", inside, most), inside, most)
 
@@ -362,7 +396,9 @@ def _below(x: float, type: str) -> float:
 def _number(v: Value, dtype: DType) -> int:
     """A constant as the number it means: unsigned ones are kept wrapped into the signed range."""
     mask = (1 << dtype.bits) - 1
-    return int(v.const or 0) & mask if dtype.kind == "uint" else int(v.const or 0)
+    if dtype.kind == "uint":
+        return int(v.const or 0) & mask
+    return int(v.const or 0)
 
 
 def _unsupported(what: str, dtype: DType) -> UnsupportedError:

@@ -51,7 +51,11 @@ def rounding(e: Expr, machine: Machine) -> Rounding | None:
 
     Without fused multiply-adds division is left as it is.
     """
-    if not isinstance(e, Cast) or not e.dtype.is_int or e.dtype.bits > 16:
+    if not isinstance(e, Cast):
+        return None
+    if not e.dtype.is_int:
+        return None
+    if e.dtype.bits > 16:
         return None
     total, offset = e.value, 0
     if isinstance(total, Add):
@@ -70,7 +74,13 @@ def rounding(e: Expr, machine: Machine) -> Rounding | None:
     if divisor is not None and isinstance(x, Div):
         found = factors(divisor, max(map(abs, _ends(e.dtype, offset))))
         if found is not None:
-            return Rounding(x.lhs, offset, e.dtype, divisor, found)
+            return Rounding(
+                value=x.lhs,
+                offset=offset,
+                target=e.dtype,
+                divisor=divisor,
+                factors=found,
+            )
     return Rounding(x, offset, e.dtype)
 
 
@@ -82,16 +92,26 @@ def _ends(target: DType, offset: int) -> tuple[int, int]:
 def dequantized(e: Expr, machine: Machine) -> tuple[Rounding, int] | None:
     """The rounding r and the integer n of a float32 `cast(r) - n`."""
     real, less = (e.lhs, _whole(e.rhs)) if isinstance(e, Sub) else (e, 0)
-    if less is None or not isinstance(real, Cast) or real.dtype is not float32:
+    if less is None:
+        return None
+    if not isinstance(real, Cast):
+        return None
+    if real.dtype is not float32:
         return None
     found = rounding(real.value, machine)
-    return None if found is None else (found, less)
+    if found is None:
+        return None
+    return (found, less)
 
 
 def _whole(e: Expr) -> int | None:
     """A small whole number that is a float32 constant."""
     number = _number(e)
-    if number is None or not number.is_integer() or abs(number) > LARGEST:
+    if number is None:
+        return None
+    if not number.is_integer():
+        return None
+    if abs(number) > LARGEST:
         return None
     return int(number)
 
@@ -127,7 +147,9 @@ def factors(divisor: float, most: int) -> tuple[float, float] | None:
     exact = middles * divisor
     apart = np.abs(exact.astype(np.float32) - exact)
     proven = low == 0 or bool((apart > exact * 2.0**-45).all())
-    return (float(high), float(low)) if proven else None
+    if proven:
+        return (float(high), float(low))
+    return None
 
 
 def to_integer(ops: Operations, v: Value, r: Rounding) -> Value:
@@ -143,7 +165,8 @@ def to_integer(ops: Operations, v: Value, r: Rounding) -> Value:
 
 def to_float(ops: Operations, v: Value, r: Rounding, less: int) -> Value:
     """The rounding of `v` as float32, less a number."""
-    w, whole = ops.w, _rounded(ops, v, r)
+    w = ops.w
+    whole = _rounded(ops, v, r)
     if r.offset != less:
         whole = w.binary("add", whole, integer(r.offset - less, "i32"))
     if r.target.min:

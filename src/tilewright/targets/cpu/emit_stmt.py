@@ -78,7 +78,10 @@ class Statements(Expressions):
         if trips == 1:
             self.emit(substitute(s.body, {s.var: const(0)}))
             return
-        kind = self._vector_kind(s) if s.kind == "vector" else s.kind
+        if s.kind == "vector":
+            kind = self._vector_kind(s)
+        else:
+            kind = s.kind
         if kind == "unroll" and trips is not None:
             for n in range(trips):
                 self.emit(substitute(s.body, {s.var: const(n)}))
@@ -118,7 +121,8 @@ class Statements(Expressions):
         self.label(before)
         self.line(f"br label {head}")
         self.label(head)
-        i, following = self.fresh("i"), self.fresh("i")
+        i = self.fresh("i")
+        following = self.fresh("i")
         self.line(f"{i} = phi i64 [ {start.text}, {before} ], [ {following}, {latch} ]")
         self.scopes.append(Scope(pre, writes=changed, certain=certain))
         self.bind(s.var, Value(i, "i64"), (0, None if high is None else high - 1))
@@ -172,7 +176,8 @@ class Statements(Expressions):
             if condition.const:
                 body()
             return
-        then, after = self.fresh("then"), self.fresh("after")
+        then = self.fresh("then")
+        after = self.fresh("after")
         self.line(f"br {condition.typed}, label {then}, label {after}")
         self.label(then)
         self.scopes.append(Scope())
@@ -242,7 +247,9 @@ class Statements(Expressions):
 
     def _guarded(self) -> Value | None:
         """Where the guard around the statement holds (None: everywhere)."""
-        return None if self.guard is None else self._holds(self.guard)
+        if self.guard is None:
+            return None
+        return self._holds(self.guard)
 
     def _store(self, s: Store) -> None:
         v = self.value(s.value)
@@ -269,10 +276,14 @@ class Statements(Expressions):
             self.changed(self.private)
             self.number = n
             one = substitute(s, {var: const(n)})
-            permitted = integer(1, "i1") if mask is None else self.lane(mask, n)
+            if mask is None:
+                permitted = integer(1, "i1")
+            else:
+                permitted = self.lane(mask, n)
             self.when(permitted, partial(self.emit, one))
         self.number = None
-        self.vector, self.guard = (var, lanes), outer
+        self.vector = (var, lanes)
+        self.guard = outer
         self.changed(self.private)
 
     # -- reductions
@@ -344,7 +355,10 @@ class Statements(Expressions):
             halves = _halves(lanes, s.reducer.commutative)
             low, high = ([self.shuffle(v, part) for v in held] for part in halves)
             held = self.combine(s, low, high)
-        anywhere = integer(1, "i1") if mask is None else self.any(mask)
+        if mask is None:
+            anywhere = integer(1, "i1")
+        else:
+            anywhere = self.any(mask)
         self.when(anywhere, lambda: self._combine_scalar(s, held))
 
     def _combine_scalar(self, s: Update, values: list[Value]) -> None:

@@ -66,7 +66,8 @@ def _squares(
     if not fitting:
         return
     side = 1 << fitting.bit_length() - 1
-    down, right = rows // side * side, columns // side * side
+    down = rows // side * side
+    right = columns // side * side
     most = lanes // side if 1 < side <= group else 1
     for r in range(0, down, side):
         for c in range(0, right, side * most):
@@ -92,7 +93,8 @@ def _load(x: Expressions, place: Value, size: int, lanes: int) -> Value:
 
 def _columns(x: Expressions, rows: list[Value], group: int) -> list[Value]:
     """The columns of squares side by side; `group` neighboring lanes are shuffled cheaply."""
-    n, lanes = len(rows), rows[0].lanes
+    n = len(rows)
+    lanes = rows[0].lanes
     if lanes > n:
         zipped = _zipped(x, rows, n)
         return [
@@ -109,7 +111,8 @@ def _columns(x: Expressions, rows: list[Value], group: int) -> list[Value]:
 
 def _zipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
     """The square in each group of lanes transposed: the two halves of the rows take turns."""
-    lanes, half = rows[0].lanes, group // 2
+    lanes = rows[0].lanes
+    half = group // 2
     moves = [
         [
             k + n + side

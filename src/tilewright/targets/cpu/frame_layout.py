@@ -118,6 +118,8 @@ def same_control_flow(loop: For) -> bool:
             return False
         if isinstance(s, For) and s.trips is None:
             for part in postorder(s.extent):
-                if part in own or (isinstance(part, Load) and part.buffer in own):
+                if part in own:
+                    return False
+                if isinstance(part, Load) and part.buffer in own:
                     return False
     return True

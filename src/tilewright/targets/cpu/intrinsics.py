@@ -36,7 +36,8 @@ def _dot(
 ) -> TensorIntrinsic:
     """`out[i] += sum over k of a[k] * b[i, k]` for 16 lanes i."""
     inside = 4 // a.itemsize
-    x, w = Buffer("a", (inside,), a), Buffer("b", (LANES, inside), b)
+    x = Buffer("a", (inside,), a)
+    w = Buffer("b", (LANES, inside), b)
     y = Buffer("out", (LANES,), out)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Call:
@@ -59,7 +60,8 @@ def _dot(
 def _interleave(dtype: DType) -> TensorIntrinsic:
     """`out[i, k] = a[k, i]` for 16 i: rows of narrow numbers as the lanes of a dot product."""
     inside = 4 // dtype.itemsize
-    x, y = Buffer("a", (inside, LANES), dtype), Buffer("out", (LANES, inside), dtype)
+    x = Buffer("a", (inside, LANES), dtype)
+    y = Buffer("out", (LANES, inside), dtype)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
         (source,), (to,) = inputs, outputs
@@ -119,7 +121,8 @@ def _tiles(
 
 def _transpose(dtype: DType) -> TensorIntrinsic:
     """`out[i, j] = a[j, i]` of a tile with any extents, both contiguous along their last axis."""
-    x, y = Buffer("a", (LANES, LANES), dtype), Buffer("out", (LANES, LANES), dtype)
+    x = Buffer("a", (LANES, LANES), dtype)
+    y = Buffer("out", (LANES, LANES), dtype)
 
     def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
         (source,), (to,) = inputs, outputs

@@ -45,7 +45,10 @@ class Machine:
 
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register, counting narrow floats as float32."""
-        bits = max(dtype.bits, 32) if dtype.is_float else max(dtype.bits, 8)
+        if dtype.is_float:
+            bits = max(dtype.bits, 32)
+        else:
+            bits = max(dtype.bits, 8)
         return max(1, self.vector_bits // bits)
 
     def transpose(self, dtype: DType) -> str | None:
@@ -161,7 +164,8 @@ def _describe(
     if "avx512f" in features and "avx512vl" in features:
         bits, registers = 512, 32
     elif arch == "x86_64":
-        bits, registers = (256 if "avx2" in features else 128), 16
+        bits = 256 if "avx2" in features else 128
+        registers = 16
     else:
         bits, registers = 128, 32
     return Machine(
@@ -185,7 +189,10 @@ def _caches() -> tuple[int, int, int]:
 
 def _physical_cores() -> int:
     """Physical cores this process may use."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
+    if hasattr(os, "sched_getaffinity"):
+        usable = os.sched_getaffinity(0)
+    else:
+        usable = {0}
     found = set()
     for n in usable:
         try:

@@ -93,7 +93,9 @@ def support(arch: str) -> tuple[bytes, ...]:
     llvmlite has the assembler of its own architecture only. Code without the pool runs on one
     thread.
     """
-    return (pool_object(arch),) if arch == _host_arch() else ()
+    if arch == _host_arch():
+        return (pool_object(arch),)
+    return ()
 
 
 @cache

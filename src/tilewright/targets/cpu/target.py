@@ -141,7 +141,8 @@ def make(settings: Settings) -> CpuTarget:
 
     Raises UnsupportedError for a processor it does not know, InputError for a bad description.
     """
-    found, threads = machine(settings.mcpu), settings.threads
+    found = machine(settings.mcpu)
+    threads = settings.threads
     if settings.description is not None:
         found = described(found, settings.description)
     if threads is not None:

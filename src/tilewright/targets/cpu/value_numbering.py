@@ -131,7 +131,8 @@ class Scopes(Writer):
         inner, out = self.scopes, self.out
         pre = inner[depth].pre
         assert pre is not None
-        self.scopes, self.out = inner[:depth], pre
+        self.scopes = inner[:depth]
+        self.out = pre
         try:
             made = make()
             self._keep(self.scopes[-1], key, made, info)

@@ -79,7 +79,9 @@ _BINARY: Mapping[str, Callable[[Values, Values], Values]] = {
 
 def _value(op: str, a: Values, b: Values | None) -> Values:
     with np.errstate(all="ignore"):
-        return _UNARY[op](a) if b is None else _BINARY[op](a, b)
+        if b is None:
+            return _UNARY[op](a)
+        return _BINARY[op](a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ class Rounded:
 
     def apply(self, op: str, x: Values, operand: Values | None) -> Values:
         """In Float32, then rounded."""
-        a, b = x[0], None if operand is None else operand[0]
+        a = x[0]
+        b = None if operand is None else operand[0]
         if self.block is not None and b is not None and op in ("mv_mul", "mm_mul"):
             a, b = self.block.round(a), _rows(op, self.block.round, b)
         return self.number.round(_value(op, a, b))[None]
@@ -104,7 +107,9 @@ class Rounded:
 
 def _rows(op: str, f: Callable[[Values], Values], matrix: Values) -> Values:
     """`f` along the axis that a product sums over."""
-    return f(matrix) if op == "mv_mul" else f(matrix.T).T
+    if op == "mv_mul":
+        return f(matrix)
+    return f(matrix.T).T
 
 
 @dataclass(frozen=True, slots=True)

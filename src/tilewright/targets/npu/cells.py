@@ -51,7 +51,9 @@ class Cell:
     def gate(self, t: int, i: int, h: State, panels: int) -> Term:
         """What goes into its activation."""
         share = self.given(t, i)
-        return share if h is None else plus(share, product(self.matrix(panels, i), h))
+        if h is None:
+            return share
+        return plus(share, product(self.matrix(panels, i), h))
 
 
 def _cell(layer: Layer, states: int, activations: Sequence[str]) -> list[State]:
@@ -91,7 +93,10 @@ def _over_time(
             return step(
                 cell, t, states, lambda now: run(cell, n + 1, now, {**made, t: now[0]})
             )
-        every = _CONCAT(*(made[t] for t in range(count))) if count > 1 else made[0]
+        if count > 1:
+            every = _CONCAT(*(made[t] for t in range(count)))
+        else:
+            every = made[0]
         last = [layers.reshape(s, (units,), (1, 1, units)) for s in states]
         return then(
             [layers.reshape(every, (count * units,), (count, 1, 1, units)), *last]
@@ -129,10 +134,14 @@ def gru(layer: Layer, then: Then) -> Term:
     )  # the reset gate is applied behind the product, with its bias
 
     def hidden(cell: Cell, t: int, h: State) -> Term:
-        share, reset = cell.given(t, 2), cell.gate(t, 1, h, 4) | Map(sigmoid)
+        share = cell.given(t, 2)
+        reset = cell.gate(t, 1, h, 4) | Map(sigmoid)
         if inside:
             bias = layer.x(3)
-            part = bias if h is None else plus(product(cell.matrix(4, 2), h), bias)
+            if h is None:
+                part = bias
+            else:
+                part = plus(product(cell.matrix(4, 2), h), bias)
             return plus(share, times(reset, part)) | Map(tanh)
         if h is None:
             return share | Map(tanh)

@@ -32,7 +32,9 @@ class Step(NamedTuple):
     def addresses(self) -> Addresses | None:
         """Of its operand; one dimension for vectors, two for matrices."""
         i = self.instruction
-        return footprint(i).addresses if i.memory else None
+        if i.memory:
+            return footprint(i).addresses
+        return None
 
     @property
     def where(self) -> str:
@@ -115,7 +117,8 @@ def _check(i: Instruction, machine: Machine) -> None:
         return
     if i.memory not in FORMS[i.op].memories:
         raise _Fault(f"{i.op} cannot use {i.memory!r}", f"use {FORMS[i.op].memories}")
-    place, most = footprint(i), machine.elements(i.memory)
+    place = footprint(i)
+    most = machine.elements(i.memory)
     if min(place.axes)[0] < 1:
         raise _Fault("a size below 1", "sizes count elements")
     if place.low < 0 or place.high > most:

@@ -199,7 +199,8 @@ class _Generator:
     # -- chains
 
     def _chain(self, chain: list[Link]) -> None:
-        first, last = chain[0], chain[-1]
+        first = chain[0]
+        last = chain[-1]
         title = " ".join(link.task.title for link in chain)
         sides = [self._side(link) for link in chain]
         start = first.task.operands[first.flow]
@@ -325,7 +326,8 @@ class _Generator:
     def _without_zeros(self, operand: Addresses) -> Addresses:
         zeros = [v.number for v in self.made.values if v.constant == 0.0]
         inside = ~np.isin(operand >> SHIFT, zeros)
-        r, c = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+        r = np.flatnonzero(inside.any(axis=1))
+        c = np.flatnonzero(inside.any(axis=0))
         if r.size and inside[: r[-1] + 1, : c[-1] + 1].all():
             return operand[: r[-1] + 1, : c[-1] + 1]
         return operand
@@ -341,7 +343,8 @@ class _Generator:
         return [_read(run.start, n=run.count, step=run.step) for run in found]
 
     def _read_matrix(self, operand: Addresses) -> list[Instruction]:
-        straight, physical = operand, self._physical(operand)
+        straight = operand
+        physical = self._physical(operand)
         steps = np.diff(physical)
         crooked = np.flatnonzero((steps != steps[:, :1]).any(axis=1))
         if crooked.size:

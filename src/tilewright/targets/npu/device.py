@@ -74,7 +74,12 @@ class _Loaded:
     def duration(self) -> Duration:
         """What each run takes."""
         cycles = time(self.program, self.machine).cycles
-        return Duration(cycles / CLOCK, cycles, CLOCK, simulated=True)
+        return Duration(
+            seconds=cycles / CLOCK,
+            cycles=cycles,
+            clock=CLOCK,
+            simulated=True,
+        )
 
 
 def make() -> HostDevice:

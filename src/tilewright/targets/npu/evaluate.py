@@ -85,9 +85,9 @@ def _flat(view: View) -> Sequence[Addresses]:
 
 def _each(f: Callable[[Addresses], Addresses], view: View) -> View:
     """`f` on every array of a view."""
-    return (
-        tuple(_each(f, part) for part in view) if isinstance(view, tuple) else f(view)
-    )
+    if isinstance(view, tuple):
+        return tuple(_each(f, part) for part in view)
+    return f(view)
 
 
 def _stack(views: Sequence[View]) -> View:
@@ -107,7 +107,9 @@ def _item(view: View, index: int) -> View:
 
 
 def _length(view: View) -> int:
-    return _length(view[0]) if isinstance(view, tuple) else len(view)
+    if isinstance(view, tuple):
+        return _length(view[0])
+    return len(view)
 
 
 @dataclass(slots=True)
@@ -151,7 +153,8 @@ class _Scope:
         raise TypeError(type(term).__name__)
 
     def _constant(self, x: float) -> Addresses:
-        known, name = self.shared.constants, repr(x)
+        known = self.shared.constants
+        name = repr(x)
         if name not in known:
             known[name] = self.made.new(name, (), "dram", x)
         return known[name].addresses
@@ -216,20 +219,23 @@ def _split(f: n.Split, s: _Scope, x: View) -> View:
 
 
 def _slide(f: n.Slide, s: _Scope, x: View) -> View:
-    size, step = _number(f.size), _number(f.step)
+    size = _number(f.size)
+    step = _number(f.step)
     starts = np.arange(0, _length(x) - size + 1, step)
     return _each(lambda a: a[np.add.outer(starts, np.arange(size))], x)
 
 
 def _pad(f: n.Pad, s: _Scope, x: View) -> View:
-    length, at = _length(x), indices.BOUNDARY[f.boundary]
+    length = _length(x)
+    at = indices.BOUNDARY[f.boundary]
     places = range(-_number(f.left), length + _number(f.right))
     return _gathered(x, [_index(at(const(i), const(length))) for i in places])
 
 
 def _pad_constant(f: n.PadConstant, s: _Scope, x: View) -> View:
     outside = _each(lambda a: a[None], s.value(f.value))
-    left, right = _number(f.left), _number(f.right)
+    left = _number(f.left)
+    right = _number(f.right)
     return _join([outside] * left + [x] + [outside] * right)
 
 

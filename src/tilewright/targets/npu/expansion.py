@@ -1,4 +1,4 @@
-"""Programs with their operators taken apart, by renaming addresses.
+"""Programs with their operators separated, by renaming addresses.
 
 A program in operators of any size is evaluated once, and so is what a rule makes of an operator.
 Both are a Recipe: tasks over pieces, which are what comes in, constants, and results. A candidate
@@ -53,7 +53,10 @@ class Source:
     def taken(self, pieces: Sequence[Operand]) -> Addresses:
         """The elements."""
         found = [pieces[n].flat for n in self.pieces]
-        flat = found[0] if len(found) == 1 else np.concatenate(found)
+        if len(found) == 1:
+            flat = found[0]
+        else:
+            flat = np.concatenate(found)
         if self.strides is None:
             return np.asarray(flat[self.places])
         steps = tuple(flat.itemsize * stride for stride in self.strides)
@@ -117,7 +120,9 @@ def _strides(places: Addresses) -> tuple[int, ...] | None:
     steps = [np.diff(places, axis=axis) for axis in (0, 1)]
     found = tuple(int(step.flat[0]) if step.size else 0 for step in steps)
     even = all((step == s).all() for step, s in zip(steps, found, strict=True))
-    return found if even and min(found) >= 0 else None
+    if even and min(found) >= 0:
+        return found
+    return None
 
 
 class Form:
@@ -146,7 +151,12 @@ class Form:
     def tasks(self, choices: Choices) -> Evaluated:
         """Its tasks after these choices; operators without one stay as they are."""
         known = self._known
-        made = Evaluated(list(known.values), [], known.inputs, [])
+        made = Evaluated(
+            values=list(known.values),
+            tasks=[],
+            inputs=known.inputs,
+            outputs=[],
+        )
         outputs = self._follow(made, self._recipe, self._inputs, choices)
         made.outputs = [output.addresses for output in outputs]
         return made
@@ -187,7 +197,8 @@ def _numbers() -> tuple[float, ...]:
 def _way(key: Key, choice: Choice) -> Recipe:
     """The operator after the rule, on its operands."""
     name, sizes = key
-    schema, lengths = schemas()[name], tuple(map(const, sizes))
+    schema = schemas()[name]
+    lengths = tuple(map(const, sizes))
     operands = tuple(Param(f"x{i}", t) for i, t in enumerate(schema.operands(*lengths)))
     op = DeviceOp(
         device_name(name, sizes), sizes, canonical(schema.at(*lengths).meaning)

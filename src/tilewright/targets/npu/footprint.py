@@ -60,7 +60,10 @@ def footprint(i: Instruction) -> Footprint:
         axes: tuple[tuple[int, int], ...] = ((i.n, i.step),)
         dense = i.step in (0, 1)
     else:
-        step = i.step if i.op == "m_rd" else i.columns
+        if i.op == "m_rd":
+            step = i.step
+        else:
+            step = i.columns
         axes = ((i.rows, step), (i.columns, i.across))
         dense = i.across == 1 and step == i.columns
     ends = [(count - 1) * step for count, step in axes]

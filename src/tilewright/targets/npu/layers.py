@@ -36,7 +36,9 @@ maximum, inf = SCOPE["max"], SCOPE["inf"]
 
 def at_depth(x: Term, depth: int, f: Callable[[Term], Term]) -> Term:
     """`f` on every part of an array that is so deep in it."""
-    return f(x) if depth == 0 else x | Map(lambda part: at_depth(part, depth - 1, f))
+    if depth == 0:
+        return f(x)
+    return x | Map(lambda part: at_depth(part, depth - 1, f))
 
 
 def pointwise(x: Term, shape: Shape, f: Any) -> Term:
@@ -151,9 +153,9 @@ def _slide(x: Term, of: Windows, axis: int) -> Term:
     """The windows along one axis, points between those that they have left out."""
     step = of.dilations[axis]
     found = x | Slide((of.kernel[axis] - 1) * step + 1, of.strides[axis])
-    return (
-        found if step == 1 else found | Map(lambda w: w | Slide(1, step) | Map(At(0)))
-    )
+    if step == 1:
+        return found
+    return found | Map(lambda w: w | Slide(1, step) | Map(At(0)))
 
 
 def softmax(scores: Term) -> Term:

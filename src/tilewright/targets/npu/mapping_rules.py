@@ -47,6 +47,7 @@ from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY
 _0 = const(0)
 _F32 = Scalar(float32)
 _ZERO = Literal(0.0, float32)
+_REORDERED = "sums are taken in another order"
 _FUNCTIONS = {"VVAdd": "add", "VVSub": "sub", "VVMul": "mul", "VVMax": "max"}
 # What a reduction starts with; padding does not change it.
 _REDUCTIONS = {
@@ -63,16 +64,28 @@ def _vector(size: Expr) -> Type:
 def schemas() -> Mapping[str, Schema]:
     """All operators by name: Lift's, exponentials, reciprocals and reductions."""
     found = dict(operators(float32))
-    exp, one = Map(Builtin("exp")), Literal(1.0, float32)
+    exp = Map(Builtin("exp"))
+    one = Literal(1.0, float32)
     recip = Map(fn(lambda x: Builtin("div")(one, x)))
-    found["VVExp"] = Schema("VVExp", 1, lambda s: (_vector(s),), lambda x: x | exp)
+    found["VVExp"] = Schema(
+        name="VVExp",
+        sizes=1,
+        operands=lambda s: (_vector(s),),
+        meaning=lambda x: x | exp,
+    )
     found["VVRecip"] = Schema(
-        "VVRecip", 1, lambda s: (_vector(s),), lambda x: x | recip
+        name="VVRecip",
+        sizes=1,
+        operands=lambda s: (_vector(s),),
+        meaning=lambda x: x | recip,
     )
     for name, (f, init) in _REDUCTIONS.items():
         reduce = Reduce(f, init)
         found[name] = Schema(
-            name, 1, lambda s: (_vector(s),), lambda x, r=reduce: x | r
+            name=name,
+            sizes=1,
+            operands=lambda s: (_vector(s),),
+            meaning=lambda x, r=reduce: x | r,
         )
     return found
 
@@ -136,7 +149,8 @@ def _reductions(name: str) -> tuple[Rule, ...]:
         const(1)
     )
     (x,), whole = _whole(schema, n)
-    first, others = schema.at(p)(x | Take(p)), schema.at(Sub(n, p))(x | Drop(p))
+    first = schema.at(p)(x | Take(p))
+    others = schema.at(Sub(n, p))(x | Drop(p))
     reason = "the sum is taken in another order"
     return (
         Rule(f"cut-{name}", whole, combine(first, others), _proper(n), reason),
@@ -147,46 +161,68 @@ def _reductions(name: str) -> tuple[Rule, ...]:
 
 def _products() -> tuple[Rule, ...]:
     """Matrix products: rows, columns, and all three sizes of a product of matrices."""
-    product, add, tiles = (schemas()[name] for name in ("MVMul", "VVAdd", "MMMul"))
+    return (*_vector_products(), *_matrix_sums(), *_matrix_products())
+
+
+def _vector_products() -> tuple[Rule, ...]:
+    """Those of a matrix and a vector."""
+    product = schemas()["MVMul"]
     (w, v), whole = _whole(product, m, n)
-    (x, y), matrices = _whole(tiles, m, n, k)
-    sums = schemas()["MMAdd"].at(m, k)
-    (u, w2), added = _whole(schemas()["MMAdd"], m, n)
-    (t, bias), biased = _whole(schemas()["MVAdd"], m, n)
-    flat = add.at(Mul(m, n))(u | Join(), w2 | Join())
-    reason = "sums are taken in another order"
+    upper = product.at(p, n)(w | Take(p), v)
+    lower = product.at(Sub(m, p), n)(w | Drop(p), v)
+    left = product.at(m, p)(w | Map(Take(p)), v | Take(p))
+    right = product.at(m, Sub(n, p))(w | Map(Drop(p)), v | Drop(p))
+    added = schemas()["VVAdd"].at(m)(left, right)
+    matrix = _larger(w, (m, n), (p, q))
+    vector = v | PadConstant(_0, Sub(q, n), _ZERO)
+    padded = product.at(p, q)(matrix, vector) | Take(m)
+    fits = (at_most(m, p), at_most(n, q))
     return (
-        Rule("cut-MVMul-rows", whole,
-             Concat()(product.at(p, n)(w | Take(p), v), product.at(Sub(m, p), n)(w | Drop(p), v)),
-             _proper(m)),
-        Rule("cut-MVMul-columns", whole,
-             add.at(m)(product.at(m, p)(w | Map(Take(p)), v | Take(p)),
-                       product.at(m, Sub(n, p))(w | Map(Drop(p)), v | Drop(p))),
-             _proper(n), reason),
-        Rule("pad-MVMul", whole,
-             product.at(p, q)(_larger(w, (m, n), (p, q)), v | PadConstant(_0, Sub(q, n), _ZERO))
-             | Take(m), (at_most(m, p), at_most(n, q))),
+        Rule("cut-MVMul-rows", whole, Concat()(upper, lower), _proper(m)),
+        Rule("cut-MVMul-columns", whole, added, _proper(n), _REORDERED),
+        Rule("pad-MVMul", whole, padded, fits),
+    )
+
+
+def _matrix_sums() -> tuple[Rule, ...]:
+    """Sums of matrices, and of a matrix and a vector."""
+    add = schemas()["MVAdd"]
+    (u, w), added = _whole(schemas()["MMAdd"], m, n)
+    (t, bias), biased = _whole(add, m, n)
+    flat = schemas()["VVAdd"].at(Mul(m, n))(u | Join(), w | Join())
+    matrix = _larger(t, (m, n), (p, q))
+    vector = bias | PadConstant(_0, Sub(q, n), _ZERO)
+    padded = add.at(p, q)(matrix, vector)
+    fits = (at_most(m, p), at_most(n, q))
+    return (
         Rule("flat-MMAdd", added, flat | Split(n)),
-        Rule("pad-MVAdd", biased,
-             schemas()["MVAdd"].at(p, q)(_larger(t, (m, n), (p, q)),
-                                         bias | PadConstant(_0, Sub(q, n), _ZERO))
-             | Take(m) | Map(Take(n)), (at_most(m, p), at_most(n, q))),
-        Rule("cut-MMMul-rows", matrices,
-             Concat()(tiles.at(p, n, k)(x | Take(p), y), tiles.at(Sub(m, p), n, k)(x | Drop(p), y)),
-             _proper(m)),
-        Rule("cut-MMMul-inner", matrices,
-             sums(tiles.at(m, p, k)(x | Map(Take(p)), y | Take(p)),
-                  tiles.at(m, Sub(n, p), k)(x | Map(Drop(p)), y | Drop(p))),
-             _proper(n), reason),
-        Rule("cut-MMMul-columns", matrices,
-             Zip()(tiles.at(m, n, p)(x, y | Map(Take(p))),
-                   tiles.at(m, n, Sub(k, p))(x, y | Map(Drop(p))))
-             | Map(fn(lambda one, other: Concat()(one, other))), _proper(k)),
-        Rule("pad-MMMul", matrices,
-             tiles.at(p, q, r)(_larger(x, (m, n), (p, q)), _larger(y, (n, k), (q, r)))
-             | Take(m) | Map(Take(k)),
-             (at_most(m, p), at_most(n, q), at_most(k, r))),
-    )  # fmt: skip
+        Rule("pad-MVAdd", biased, padded | Take(m) | Map(Take(n)), fits),
+    )
+
+
+def _matrix_products() -> tuple[Rule, ...]:
+    """Those of two matrices."""
+    product = schemas()["MMMul"]
+    (x, y), whole = _whole(product, m, n, k)
+    upper = product.at(p, n, k)(x | Take(p), y)
+    lower = product.at(Sub(m, p), n, k)(x | Drop(p), y)
+    early = product.at(m, p, k)(x | Map(Take(p)), y | Take(p))
+    late = product.at(m, Sub(n, p), k)(x | Map(Drop(p)), y | Drop(p))
+    added = schemas()["MMAdd"].at(m, k)(early, late)
+    left = product.at(m, n, p)(x, y | Map(Take(p)))
+    right = product.at(m, n, Sub(k, p))(x, y | Map(Drop(p)))
+    joined = fn(lambda one, other: Concat()(one, other))
+    beside = Zip()(left, right) | Map(joined)
+    first = _larger(x, (m, n), (p, q))
+    second = _larger(y, (n, k), (q, r))
+    padded = product.at(p, q, r)(first, second)
+    fits = (at_most(m, p), at_most(n, q), at_most(k, r))
+    return (
+        Rule("cut-MMMul-rows", whole, Concat()(upper, lower), _proper(m)),
+        Rule("cut-MMMul-inner", whole, added, _proper(n), _REORDERED),
+        Rule("cut-MMMul-columns", whole, beside, _proper(k)),
+        Rule("pad-MMMul", whole, padded | Take(m) | Map(Take(k)), fits),
+    )
 
 
 def _larger(matrix: Term, sizes: tuple[Expr, Expr], to: tuple[Expr, Expr]) -> Term:
@@ -198,7 +234,8 @@ def _larger(matrix: Term, sizes: tuple[Expr, Expr], to: tuple[Expr, Expr]) -> Te
 
 def _pieces() -> tuple[Rule, ...]:
     """Parts of what was put together are parts of its pieces."""
-    xs, ys = term("xs", _vector(n)), term("ys", _vector(m))
+    xs = term("xs", _vector(n))
+    ys = term("ys", _vector(m))
     both = Concat()(xs, ys)
     rows, s, row = (
         term("rows", Array(_vector(n), m)),
@@ -219,7 +256,8 @@ def _pieces() -> tuple[Rule, ...]:
 
 def _others() -> tuple[Rule, ...]:
     """One element many times, and operators in terms of others."""
-    xs, s = term("xs", _vector(n)), term("s", _F32)
+    xs = term("xs", _vector(n))
+    s = term("s", _F32)
     sub = schemas()["VVSub"]
     (x, y), difference = _whole(sub, n)
     table = schemas()
@@ -228,8 +266,10 @@ def _others() -> tuple[Rule, ...]:
              table["VVAdd"].at(n)(x, table["VVMul"].at(n)(y, Fill(Literal(-1.0, float32), n)))),
     ]  # fmt: skip
     for name, f in _FUNCTIONS.items():
-        op, whole = Builtin(f), table[name].at(n)
-        last, first = _with(op, s, left=False), _with(op, s, left=True)
+        op = Builtin(f)
+        whole = table[name].at(n)
+        last = _with(op, s, left=False)
+        first = _with(op, s, left=True)
         found += [
             Rule(f"spread-{name}", xs | Map(last), whole(xs, Fill(s, n)), (number(n),)),
             Rule(
@@ -244,4 +284,6 @@ def _others() -> tuple[Rule, ...]:
 
 def _with(op: Builtin, s: Term, left: bool) -> Fun:
     """The scalar function with `s` as one of its operands."""
-    return fn(lambda e: op(s, e)) if left else fn(lambda e: op(e, s))
+    if left:
+        return fn(lambda e: op(s, e))
+    return fn(lambda e: op(e, s))

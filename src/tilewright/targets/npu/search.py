@@ -98,7 +98,9 @@ def _together(keys: Iterable[Key], machine: Machine) -> Iterator[Choices]:
 def _first(key: Key, length: int, p: int, machine: Machine) -> Sequence[Choice | None]:
     """The way, if there is one, to make the results of an operator p long, or p and others."""
     if p == length:
-        return [None] if machine.find(*key) else []
+        if machine.find(*key):
+            return [None]
+        return []
     return [c for c in options(key, machine) if c is not None and c.first == p][:1]
 
 
@@ -114,7 +116,8 @@ def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
     Operators of one size are done in one way; those that others were padded to, as they are.
     """
     made: dict[Key, Choice | None] = {}
-    pending, whole = list(keys), set[Key]()
+    pending = list(keys)
+    whole = set[Key]()
     while pending:
         key = pending.pop()
         if key in made:
@@ -127,7 +130,9 @@ def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
             leaves = [leaf for leaf, _ in choice.leaves]
             pending += leaves
             whole.update(leaves if choice.pads else ())
-    return made if all(made[key] is None for key in whole) else None
+    if all(made[key] is None for key in whole):
+        return made
+    return None
 
 
 def busy(candidate: Candidate, machine: Machine) -> int:

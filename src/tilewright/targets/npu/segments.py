@@ -75,7 +75,10 @@ def rows(addresses: Addresses) -> Iterator[Block]:
     at = 0
     while at < len(addresses):
         same = np.flatnonzero(across[at:] != across[at])
-        most = int(same[0]) if same.size else len(addresses) - at
+        if same.size:
+            most = int(same[0])
+        else:
+            most = len(addresses) - at
         run = next(runs(addresses[at : at + most, 0]))
         yield Block(
             int(addresses[at, 0]), run.count, columns, run.step, int(across[at])

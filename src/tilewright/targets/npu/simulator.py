@@ -101,7 +101,8 @@ class _State:
 
     def step(self, step: Step) -> None:
         """One instruction."""
-        op, at = step.instruction.op, step.addresses
+        op = step.instruction.op
+        at = step.addresses
         if op == "end_chain":
             self.value = None
         elif op.endswith("_rd"):
@@ -142,7 +143,8 @@ def _region(region: Region) -> Addresses:
 def _load(
     program: Program, machine: Machine, inputs: Sequence[Values], state: _State
 ) -> None:
-    dram, most = state.memories["dram"], machine.elements("dram")
+    dram = state.memories["dram"]
+    most = machine.elements("dram")
     shapes = [np.shape(x) for x in inputs]
     wanted = [r.shape for r in program.inputs]
     if shapes != wanted:

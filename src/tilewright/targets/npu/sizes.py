@@ -33,7 +33,9 @@ class Choice:
     @property
     def first(self) -> int | None:
         """The length of the first part of its result, for rules that change that."""
-        return None if self.rule.endswith("columns") else dict(self.sizes).get("p")
+        if self.rule.endswith("columns"):
+            return None
+        return dict(self.sizes).get("p")
 
 
 # What is done with each operator; None: it is one of the machine's.
@@ -69,7 +71,9 @@ class Sizes:
         found = [] if own is None else [Best(cost(self.machine, *key), None)]
         if key in self.fixed:
             choice = self.fixed[key]
-            return found[0] if choice is None else Best(self.cost(choice), choice)
+            if choice is None:
+                return found[0]
+            return Best(self.cost(choice), choice)
         found += [Best(self.cost(c), c) for c in self.choices(*key)]
         return min(found, key=lambda best: best.cost, default=Best(inf, None))
 

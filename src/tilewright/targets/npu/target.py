@@ -51,7 +51,17 @@ class Npu(Target):
         mapped = whole.mapped
         name = ", ".join(v.name for v in made.outputs)
         note = f"{mapped.summary}; {mapped.timing}"
-        return Adapted(made, [Placement(self.device, str(whole), name, note)])
+        return Adapted(
+            made,
+            [
+                Placement(
+                    device=self.device,
+                    operators=str(whole),
+                    tensor=name,
+                    note=note,
+                )
+            ],
+        )
 
     def operator(self, operation: Operation) -> Whole | None:
         """The program of what `adapt` made."""

@@ -141,7 +141,10 @@ class Evaluated:
         self, operator: str, sizes: Shape, operands: tuple[Operand, ...], space: str
     ) -> Value:
         """One more task; its result."""
-        shape = _SHAPES[operator](sizes) if operator in _SHAPES else sizes
+        if operator in _SHAPES:
+            shape = _SHAPES[operator](sizes)
+        else:
+            shape = sizes
         result = self.new(f"t{len(self.tasks)}", shape, space)
         result.made = True
         self.tasks.append(Task(operator, sizes, operands, result))

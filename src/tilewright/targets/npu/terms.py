@@ -83,7 +83,10 @@ def _binary(f: Any) -> Rule:
 
 def _div(layer: Layer) -> Term:
     (a, of), (b, by) = layer.part(0), layer.part(1)
-    inverse = layers.pointwise(b, by, _inverse) if by else 1.0 / b
+    if by:
+        inverse = layers.pointwise(b, by, _inverse)
+    else:
+        inverse = 1.0 / b
     return layers.broadcast(layers.mul, a, inverse, of, by)
 
 
@@ -92,15 +95,22 @@ def _inverse(e: Term) -> Term:
 
 
 def _matmul(layer: Layer) -> Term:
-    of, by = layer.call.shape(0), layer.call.shape(1)
+    of = layer.call.shape(0)
+    by = layer.call.shape(1)
     layer.require(len(of) + len(by) > 2, "it is a product of two vectors")
     return layers.matmul(layer.x(0), layer.x(1), of, by)
 
 
 def _gemm(layer: Layer) -> Term:
     call = layer.call
-    a = layer.x(0) | Transpose if call.attr("transA", 0) else layer.x(0)
-    weights = layer.x(1) if call.attr("transB", 0) else layer.x(1) | Transpose
+    if call.attr("transA", 0):
+        a = layer.x(0) | Transpose
+    else:
+        a = layer.x(0)
+    if call.attr("transB", 0):
+        weights = layer.x(1)
+    else:
+        weights = layer.x(1) | Transpose
     rows, columns = call.out(0).extents
     shape = (rows, columns)
     y = a | Map(lambda row: layers.product(weights, row))
@@ -108,16 +118,21 @@ def _gemm(layer: Layer) -> Term:
         y = layers.broadcast(layers.mul, y, alpha, shape, ())
     if call.has(2) and (beta := call.attr("beta", 1.0)):
         c, of = layer.part(2)
-        scaled = c if beta == 1.0 else layers.broadcast(layers.mul, c, beta, of, ())
+        if beta == 1.0:
+            scaled = c
+        else:
+            scaled = layers.broadcast(layers.mul, c, beta, of, ())
         y = layers.broadcast(add, y, scaled, shape, of)
     return y
 
 
 def _conv(layer: Layer) -> Term:
     call = layer.call
-    k, out = call.shape(1), call.out(0).extents
+    k = call.shape(1)
+    out = call.out(0).extents
     found = layer.windows(k[2:])
-    groups, depth = call.attr("group", 1), prod(k[1:])
+    groups = call.attr("group", 1)
+    depth = prod(k[1:])
     kernels = layers.reshape(layer.x(1), k, (k[0], depth))
 
     def product(weights: Term, part: Term) -> Term:

@@ -160,7 +160,10 @@ class _Clock:
         if not name:
             return 0, "", 0, 0
         # One element that is read again and again crosses the border once.
-        count = footprint(step.instruction).size if step.instruction.step else 1
+        if step.instruction.step:
+            count = footprint(step.instruction).size
+        else:
+            count = 1
         moved = count * machine.bytes
         memory = machine.memory(name)
         self.energy += moved * memory.energy

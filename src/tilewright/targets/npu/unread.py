@@ -68,7 +68,10 @@ def extents(made: Evaluated) -> NDArray[np.int64]:
 
 def _longer(made: Evaluated, task: Task, wanted: NDArray[np.bool_]) -> Task:
     """The task with operands that are whole where only their first elements are wanted."""
-    count = int(np.flatnonzero(wanted)[-1]) + 1 if wanted.any() else 0
+    if wanted.any():
+        count = int(np.flatnonzero(wanted)[-1]) + 1
+    else:
+        count = 0
     if count in (0, wanted.size):
         return task
     return replace(task, operands=tuple(_whole(made, x, count) for x in task.operands))

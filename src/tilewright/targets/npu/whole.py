@@ -93,7 +93,9 @@ class AsProgram(Pass[Graph]):
 def whole_of(op: Operation) -> Whole | None:
     """The model that an operation is; None for any other."""
     found = op.attributes.get("model")
-    return found if op.domain == OWN and isinstance(found, Whole) else None
+    if op.domain == OWN and isinstance(found, Whole):
+        return found
+    return None
 
 
 def _infer(call: OpCall) -> Sequence[Type]:
@@ -110,7 +112,13 @@ def _reference(call: OpCall, *arrays: Any) -> list[Any]:
 
 
 register(
-    OpDef(OPERATOR, domain=OWN, infer=_infer, reference=_reference, traits=CHANGES_AXES)
+    OpDef(
+        op_type=OPERATOR,
+        domain=OWN,
+        infer=_infer,
+        reference=_reference,
+        traits=CHANGES_AXES,
+    )
 )
 
 
@@ -139,7 +147,9 @@ def program(graph: Graph) -> Lambda:
         """What follows the first `n` operations."""
         if n == len(graph.operations):
             found = [terms[v] for v in graph.outputs]
-            return found[0] if len(found) == 1 else Tuple(*found)
+            if len(found) == 1:
+                return found[0]
+            return Tuple(*found)
         op = graph.operations[n]
         layer = Layer(OpCall(op, graph.constants), terms)
         try:

@@ -24,7 +24,8 @@ def _lower_gemm(
     inputs: Sequence[Formal], outputs: Sequence[Formal]
 ) -> tuple[HardwareCall, HardwareCall, HardwareCall]:
     a, b = (t.access_ptr("r") for t in inputs)
-    made, changed = outputs[0].access_ptr("w"), outputs[0].access_ptr("rw")
+    made = outputs[0].access_ptr("w")
+    changed = outputs[0].access_ptr("rw")
     compute = hardware_intrinsic("gemm8x8", made, a, b)
     reset = hardware_intrinsic("fill_zero", made)
     update = hardware_intrinsic("fused_gemm8x8_add", changed, a, b)
@@ -59,7 +60,8 @@ def _lower_dma(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareC
 
 def _dma_copy2d() -> TensorIntrinsic:
     """`to[y, x] = source[y, x]`, of any extents; rows lie apart by any stride."""
-    source, to = Buffer("source", _SHAPE, float32), Buffer("to", _SHAPE, float32)
+    source = Buffer("source", _SHAPE, float32)
+    to = Buffer("to", _SHAPE, float32)
     return decl_tensor_intrinsic(
         map_("dma_copy2d", to, lambda y, x: source[y, x]),
         _lower_dma,
@@ -71,7 +73,7 @@ def _dma_copy2d() -> TensorIntrinsic:
 
 
 def _fill_zero() -> TensorIntrinsic:
-    """`C[y, x] = 0`, for accumulators that are cleared apart from any product."""
+    """`C[y, x] = 0`, for accumulators that are cleared separately from any product."""
     c = Buffer("C", _SHAPE, float32)
     return decl_tensor_intrinsic(
         map_("fill_zero", c, lambda y, x: const(0.0, float32)),

@@ -84,7 +84,8 @@ def _dma(load: bool) -> Callable[..., None]:
         columns: int,
     ) -> None:
         for row in range(rows):
-            here, there = to_at + row * to_stride, at + row * stride
+            here = to_at + row * to_stride
+            there = at + row * stride
             to[here : here + columns] = source[there : there + columns]
         moved = rows * columns * to.itemsize
         if load:
@@ -95,7 +96,7 @@ def _dma(load: bool) -> Callable[..., None]:
     return copy
 
 
-# dma_copy2d is one instruction for its users; which way it goes is said by its addresses.
+# dma_copy2d is one instruction for its users; its addresses give its direction.
 _ON_CHIP = ((ACC_BUFFER,),)
 _UNIT = ((ACC_BUFFER, INP_BUFFER, INP_BUFFER),)
 

@@ -91,7 +91,8 @@ class _Writer(Writer):
                 hint=f"use {' or '.join(CAPACITY)}",
             )
         _check_buffer(b, self.where)
-        size, room = b.size * b.dtype.itemsize, CAPACITY[b.scope]
+        size = b.size * b.dtype.itemsize
+        room = CAPACITY[b.scope]
         self.used[b.scope] += size
         if self.used[b.scope] > room:
             raise CompileError(
@@ -140,7 +141,8 @@ def _is_address(e: Expr) -> bool:
 def _decoded(s: Unit, where: str) -> Instruction:
     """The machine's instruction for a call, by its name and the memories it works on."""
     assert s.intrinsic is not None
-    call, of = s.intrinsic.call, s.intrinsic.intrinsic
+    call = s.intrinsic.call
+    of = s.intrinsic.intrinsic
     if of.target != NAME or call.name not in INSTRUCTIONS:
         raise CompileError(
             f"{s!r}: {of.name} is declared for {of.target or 'no machine'}, and vdla does "

@@ -172,7 +172,9 @@ class Commands:
 
     @property
     def _finished(self) -> bool:
-        return bool(self.instructions) and isinstance(self.instructions[-1], Finish)
+        if not self.instructions:
+            return False
+        return isinstance(self.instructions[-1], Finish)
 
     def _append(self, instruction: Instruction) -> None:
         if self._finished:

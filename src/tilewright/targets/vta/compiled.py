@@ -86,7 +86,8 @@ class Program:
     @property
     def code(self) -> Code:
         """The program as its device takes it: micro-ops lie behind the parameters in DRAM."""
-        kernel, places = self.kernel, list(self._buffers.values())
+        kernel = self.kernel
+        places = list(self._buffers.values())
         written = [b in kernel.outputs for b in kernel.params]
         params = tuple(
             (p.address, p.nbytes, out) for p, out in zip(places, written, strict=True)

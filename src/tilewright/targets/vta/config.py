@@ -88,7 +88,8 @@ class VTAConfig:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            number, able = whole(value, 0), _logarithms(f.name)
+            number = whole(value, 0)
+            able = _logarithms(f.name)
             if number is None or number not in able:
                 expected = f"a logarithm from {able[0]} to {able[-1]}"
                 raise VTAError(
@@ -139,7 +140,9 @@ class VTAConfig:
     @property
     def tile(self) -> tuple[int, ...]:
         """The shape of a tile of data or accumulators; one of a single row is a vector."""
-        return (self.BATCH, self.BLOCK) if self.BATCH > 1 else (self.BLOCK,)
+        if self.BATCH > 1:
+            return (self.BATCH, self.BLOCK)
+        return (self.BLOCK,)
 
     @property
     def operand_bits(self) -> tuple[int, int]:
@@ -196,14 +199,45 @@ class VTAConfig:
     def spaces(self) -> dict[Memory, Space]:
         """The memories of this machine; OUT and ACC_8BIT are other views of ACC."""
         data, weights = self.operand_bits
-        square, acc = (self.BLOCK, self.BLOCK), 1 << self.LOG_ACC_DEPTH
+        square = (self.BLOCK, self.BLOCK)
+        acc = 1 << self.LOG_ACC_DEPTH
         return {
-            Memory.UOP: Space((), _UOP_BITS, _UOP_BITS, 1 << self.LOG_UOP_DEPTH),
-            Memory.WGT: Space(square, weights, weights, 1 << self.LOG_WGT_DEPTH),
-            Memory.INP: Space(self.tile, data, data, 1 << self.LOG_INP_DEPTH),
-            Memory.ACC: Space(self.tile, _ACC_BITS, _ACC_BITS, acc),
-            Memory.OUT: Space(self.tile, data, data, acc),
-            Memory.ACC_8BIT: Space(self.tile, 8, _ACC_BITS, acc),
+            Memory.UOP: Space(
+                shape=(),
+                bits=_UOP_BITS,
+                sram_bits=_UOP_BITS,
+                depth=1 << self.LOG_UOP_DEPTH,
+            ),
+            Memory.WGT: Space(
+                shape=square,
+                bits=weights,
+                sram_bits=weights,
+                depth=1 << self.LOG_WGT_DEPTH,
+            ),
+            Memory.INP: Space(
+                shape=self.tile,
+                bits=data,
+                sram_bits=data,
+                depth=1 << self.LOG_INP_DEPTH,
+            ),
+            Memory.ACC: Space(
+                shape=self.tile,
+                bits=_ACC_BITS,
+                sram_bits=_ACC_BITS,
+                depth=acc,
+            ),
+            Memory.OUT: Space(
+                shape=self.tile,
+                bits=data,
+                sram_bits=data,
+                depth=acc,
+            ),
+            Memory.ACC_8BIT: Space(
+                shape=self.tile,
+                bits=8,
+                sram_bits=_ACC_BITS,
+                depth=acc,
+            ),
         }
 
 

@@ -121,10 +121,17 @@ class _Program:
 
     def __call__(self, arrays: Sequence[Bytes], timed: bool) -> Duration | None:
         """Run in place. Raises VTAError for a stream that the machine cannot execute."""
-        code, dram, took = self.code, self.code.image(arrays), None
+        code = self.code
+        dram = self.code.image(arrays)
+        took = None
         if timed:
             cycles = TimingSimulator(code.config).run(code.stream, dram).cycles
-            took = Duration(cycles / CLOCK, cycles, CLOCK, simulated=True)
+            took = Duration(
+                seconds=cycles / CLOCK,
+                cycles=cycles,
+                clock=CLOCK,
+                simulated=True,
+            )
         else:
             FunctionalSimulator(code.config).run(code.stream, dram)
         for (at, size, written), array in zip(code.params, arrays, strict=True):

@@ -65,7 +65,10 @@ class Field:
             raise VTAError(
                 f"{self.name} is {value!r}, expected a whole number"
             ) from None
-        low = -(1 << self.width - 1) if self.signed else 0
+        if self.signed:
+            low = -(1 << self.width - 1)
+        else:
+            low = 0
         if not low <= number < low + (1 << self.width):
             high = low + (1 << self.width) - 1
             raise VTAError(f"{self.name} is {number}, expected {low} to {high}")
@@ -131,7 +134,14 @@ def layout(config: VTAConfig = DEFAULT) -> dict[Opcode, tuple[Field, ...]]:
         found, end = [], OPCODE.width
         for name, width in widths.items():
             start = _WORD if end < _WORD < end + width else end
-            found.append(Field(name, start, width, signed=name == "imm"))
+            found.append(
+                Field(
+                    name=name,
+                    offset=start,
+                    width=width,
+                    signed=name == "imm",
+                )
+            )
             end = start + width
         if end > 8 * INSTRUCTION_BYTES:
             raise VTAError(f"{opcode.name} needs {end} bits, of 128", where="VTAConfig")

@@ -45,7 +45,12 @@ def elements(config: VTAConfig = DEFAULT) -> Mapping[str, Element]:
     """The elements of each scope."""
     found = {scope: config.spaces[memory] for scope, memory in MEMORIES.items()}
     return {
-        scope: Element(s.shape, dtype_of(f"int{s.bits}"), s.lanes, s.depth)
+        scope: Element(
+            shape=s.shape,
+            dtype=dtype_of(f"int{s.bits}"),
+            lanes=s.lanes,
+            depth=s.depth,
+        )
         for scope, s in found.items()
     }
 

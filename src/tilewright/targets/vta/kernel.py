@@ -50,7 +50,9 @@ class Operation:
     @property
     def opcode(self) -> Opcode:
         """The instruction that does it."""
-        return Opcode.GEMM if self.alu is None else Opcode.ALU
+        if self.alu is None:
+            return Opcode.GEMM
+        return Opcode.ALU
 
 
 GEMM, RESET = Operation(), Operation(reset=True)

@@ -110,7 +110,10 @@ def _stage(s: Schedule, before: Sequence[Computation], block: str) -> None:
     steps: dict[Computation, str] = {}
     for c in reversed(before):
         reader = next((r for r in steps if _is_term(c, r)), None)
-        at = block if reader is None else steps[reader]
+        if reader is None:
+            at = block
+        else:
+            at = steps[reader]
         s.compute_at(c.outputs[0].tensor.name, at, scope=ACC)
         if c.reducer is not None:
             steps[c] = _steps(s, c) or block

@@ -97,7 +97,8 @@ class _Chain:
 
     def constant(self, target: Load, value: Const) -> None:
         """Zero, plus a number of 16 bits, times a power of two: the least int32 is one of these."""
-        number, shift = int(value.value.real), 0
+        number = int(value.value.real)
+        shift = 0
         while number not in IMMEDIATES and number % 2 == 0:
             number, shift = number // 2, shift + 1
         self.steps.append(Step(RESET, target))
@@ -165,4 +166,6 @@ class _Chain:
 
 def _spread(e: Expr) -> int:
     """In how many loops a value changes: it is computed in the place of the one with most."""
-    return -1 if isinstance(e, Const) else len(set(variables(e)))
+    if isinstance(e, Const):
+        return -1
+    return len(set(variables(e)))

@@ -111,7 +111,10 @@ class Convolution:
     @property
     def out_size(self) -> tuple[int, int]:
         """Height and width of the result."""
-        ends = self.pads if self.ends is None else self.ends
+        if self.ends is None:
+            ends = self.pads
+        else:
+            ends = self.ends
         room = (h + p + e for h, p, e in zip(self.size, self.pads, ends, strict=True))
         rows, columns = (
             (n - (k - 1) * d - 1) // s + 1
@@ -169,8 +172,10 @@ def convolution(
     params: x, w, then bias, factors and residual as far as there are any, and y. Raises InputError
     for channels that are not whole tiles, as the other layers.
     """
-    of, tile = elements(config), config.tile
-    ct, ot = _tiles(c.inputs, config), _tiles(c.outputs, config)
+    of = elements(config)
+    tile = config.tile
+    ct = _tiles(c.inputs, config)
+    ot = _tiles(c.outputs, config)
     x = Buffer("x", (ct, *c.size, *tile), of[INP].dtype)
     w = Buffer("w", (ot, ct, *c.kernel, *of[WGT].shape), of[WGT].dtype)
     acc = Buffer("acc", (ot, *c.out_size, *tile), int32)
@@ -233,7 +238,8 @@ def _image(
         if reach - pad > extent:
             guards.append(place[-1] < const(extent))
     load: Expr = x[(channel, *place, *lanes)]
-    load = Cast(load, int32) if wide else load
+    if wide:
+        load = Cast(load, int32)
     if not guards:
         return load
     return Select(reduce(And, guards), load, const(outside, load.dtype))
@@ -249,7 +255,8 @@ def pooling(
 
     outside: what stands around the image; 0, which is faster, for bytes that are not negative.
     """
-    ct, tile = _tiles(c.inputs, config), config.tile
+    ct = _tiles(c.inputs, config)
+    tile = config.tile
     data = elements(config)[INP].dtype
     x = Buffer("x", (ct, *c.size, *tile), data)
     y = Buffer("y", (ct, *c.out_size, *tile), data)
@@ -277,7 +284,8 @@ def depthwise(
     params: x, w, then bias, factors and residual as far as there are any, and y. The rows of the
     weights' tiles are alike.
     """
-    ct, tile = _tiles(c.inputs, config), config.tile
+    ct = _tiles(c.inputs, config)
+    tile = config.tile
     x = Buffer("x", (ct, *c.size, *tile), elements(config)[INP].dtype)
     w = Buffer("w", (ct, *c.kernel, *tile), int8)
     weights = Buffer("weights", w.shape, int32)
@@ -336,8 +344,12 @@ def requantized(
         channel = v[0], *v[3:]
         if q.bias:
             e = e + bias[channel]
-        e = Shr(e, const(q.before, int32)) if q.before else e
-        e = Mul(e, factors[channel]) if q.factor is None else _times(e, q.factor)
+        if q.before:
+            e = Shr(e, const(q.before, int32))
+        if q.factor is None:
+            e = Mul(e, factors[channel])
+        else:
+            e = _times(e, q.factor)
         if q.residual is not None:
             e = e + _times(wide[v], q.residual)
         e = Shr(e, const(q.shift, int32))
@@ -350,11 +362,15 @@ def requantized(
 
 
 def _is_power(factor: int) -> bool:
-    return 0 < factor < 1 << 31 and factor & (factor - 1) == 0
+    if not (0 < factor < 1 << 31):
+        return False
+    return factor & (factor - 1) == 0
 
 
 def _times(e: Expr, factor: int) -> Expr:
     """A product; by a power of two it is a shift, which real hardware has too."""
     if _is_power(factor):
-        return Shl(e, const(factor.bit_length() - 1, int32)) if factor > 1 else e
+        if factor > 1:
+            return Shl(e, const(factor.bit_length() - 1, int32))
+        return e
     return Mul(e, const(factor, int32))

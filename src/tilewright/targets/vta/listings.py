@@ -49,7 +49,8 @@ def _touched(
     program: Sequence[Instruction], dram: bytearray, config: VTAConfig
 ) -> Iterator[str]:
     """The ranges of each instruction's indices; its micro-ops are loaded as it goes."""
-    sram, image = Sram.zeroed(config), np.frombuffer(dram, np.uint8)
+    sram = Sram.zeroed(config)
+    image = np.frombuffer(dram, np.uint8)
     for number, i in enumerate(program):
         try:
             for message in illegal(i, config):

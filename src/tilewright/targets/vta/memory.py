@@ -32,7 +32,8 @@ class Chip:
     @contextmanager
     def room(self, b: Buffer, owners: Sequence[dict[Buffer, int]]) -> Iterator[None]:
         """A buffer has a place inside, for each of its owners. Raises CompileError if not."""
-        of, used = self.elements[b.scope], self._used[b.scope]
+        of = self.elements[b.scope]
+        used = self._used[b.scope]
         if b.dtype is not of.dtype or b.size % of.lanes:
             raise CompileError(
                 f"{b!r} is not made of elements of {of.lanes} {of.dtype}",

@@ -20,7 +20,9 @@ class Micro:
     """Records the instructions that consist of micro-ops."""
 
     def __init__(self, chip: Chip, tokens: Tokens, where: str) -> None:
-        self.chip, self.tokens, self.where = chip, tokens, where
+        self.chip = chip
+        self.tokens = tokens
+        self.where = where
 
     def gemm(self, loops: Mapping[Var, int], operands: Sequence[Access]) -> None:
         """Products of tiles, or zeros; operands: inp and wgt, if there are any, and acc."""

@@ -45,12 +45,40 @@ def indices(i: Micro, sram: Sram, config: VTAConfig) -> tuple[Index, ...]:
     if i.uop_end > len(sram.uop):
         raise VTAError(f"micro-op {i.uop_end - 1} is read of {len(sram.uop)}")
     dst, src, wgt = unpack_uops(sram.uop[i.uop_bgn : i.uop_end], config)
-    used = [Index("acc", dst, i.dst_factor_out, i.dst_factor_in)]
+    used = [
+        Index(
+            memory="acc",
+            first=dst,
+            factor_out=i.dst_factor_out,
+            factor_in=i.dst_factor_in,
+        )
+    ]
     if isinstance(i, Gemm) and not i.reset_reg:
-        used.append(Index("inp", src, i.src_factor_out, i.src_factor_in))
-        used.append(Index("wgt", wgt, i.wgt_factor_out, i.wgt_factor_in))
+        used.append(
+            Index(
+                memory="inp",
+                first=src,
+                factor_out=i.src_factor_out,
+                factor_in=i.src_factor_in,
+            )
+        )
+        used.append(
+            Index(
+                memory="wgt",
+                first=wgt,
+                factor_out=i.wgt_factor_out,
+                factor_in=i.wgt_factor_in,
+            )
+        )
     if isinstance(i, Alu) and not i.use_imm:
-        used.append(Index("acc", src, i.src_factor_out, i.src_factor_in))
+        used.append(
+            Index(
+                memory="acc",
+                first=src,
+                factor_out=i.src_factor_out,
+                factor_in=i.src_factor_in,
+            )
+        )
     for index in used:
         depth = len(getattr(sram, index.memory))
         if index.last(i) >= depth:

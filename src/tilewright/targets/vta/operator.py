@@ -64,7 +64,9 @@ def _part(name: str, given: Mapping[str, Any]) -> Any:
     for f in fields(kind):
         value = given.get(f"{name}_{f.name}")
         found[f.name] = tuple(value) if isinstance(value, list | tuple) else value
-    return kind(**found) if any(v is not None for v in found.values()) else None
+    if any(v is not None for v in found.values()):
+        return kind(**found)
+    return None
 
 
 def _infer(call: OpCall) -> Sequence[Type]:

@@ -112,7 +112,9 @@ def _rectified(graph: Graph, op: Operation) -> float | None:
     """What a ReLU has as its largest number, if only infinity; None for other operations."""
     if op.qualified == "Relu":
         return math.inf
-    if op.qualified != "Clip" or any(v not in graph.constants for v in op.reads[1:]):
+    if op.qualified != "Clip":
+        return None
+    if any(v not in graph.constants for v in op.reads[1:]):
         return None
     given = [None if v is None else graph.constants[v].item() for v in op.inputs[1:]]
     given += [None] * (2 - len(given))
@@ -128,15 +130,21 @@ def _other(op: Operation | None, result: Value) -> Value | None:
     if op is None or op.qualified != "Add":
         return None
     others = [v for v in op.reads if v is not result]
-    return others[0] if len(others) == 1 else None
+    if len(others) == 1:
+        return others[0]
+    return None
 
 
 def _per_channel(graph: Graph, op: Operation, v: Value, result: Value) -> bool:
     """Whether a tensor is a constant per channel of a result: it is added to the bias."""
     if v not in graph.constants:
         return False
-    shape, full = graph.constants[v].shape, result.extents
-    axis = len(full) - 1 if op.qualified in MATRIX else 1
+    shape = graph.constants[v].shape
+    full = result.extents
+    if op.qualified in MATRIX:
+        axis = len(full) - 1
+    else:
+        axis = 1
     last = len(full) - len(shape)
     return last >= 0 and all(
         n == 1 or (last + at == axis and n == full[axis]) for at, n in enumerate(shape)
@@ -154,7 +162,9 @@ def _only(
 ) -> Operation | None:
     """The operation that alone reads a value."""
     found = users.get(v, ())
-    return found[0] if len(found) == 1 and v not in graph.outputs else None
+    if len(found) == 1 and v not in graph.outputs:
+        return found[0]
+    return None
 
 
 def refused(graph: Graph, op: Operation, config: VTAConfig = DEFAULT) -> str:
@@ -204,7 +214,9 @@ def _narrow(config: VTAConfig) -> str:
 
 def _gemm_refused(graph: Graph, op: Operation) -> str:
     a = op.attributes
-    if not a.get("alpha", 1.0) == a.get("beta", 1.0) == 1.0 or a.get("transA", 0):
+    if not a.get("alpha", 1.0) == a.get("beta", 1.0) == 1.0:
+        return "its factors are scaled or transposed"
+    if a.get("transA", 0):
         return "its factors are scaled or transposed"
     columns = op.writes[0].extents[-1]
     shape = (

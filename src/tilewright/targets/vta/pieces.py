@@ -61,7 +61,8 @@ class Tiles:
     @property
     def inner(self) -> Tiles:
         """The part that is not padding."""
-        firsts, axes = list(self.firsts), []
+        firsts = list(self.firsts)
+        axes = []
         for a in self.axes:
             low, high = a.inside
             firsts = [
@@ -85,7 +86,8 @@ def linear(e: Affine, values: Values, where: str) -> tuple[int, dict[Var, int]]:
 
     Raises CompileError where it is not linear in the others.
     """
-    constant, steps = e.const, dict[Var, int]()
+    constant = e.const
+    steps = dict[Var, int]()
     for atom, c in e.terms:
         if isinstance(atom, Var) and atom not in values:
             steps[atom] = c

@@ -69,9 +69,19 @@ class Quantize(Pass[Graph]):
             else:
                 writer.keep(part)
                 note = made
-            device = "vta" if isinstance(made, Product) else "host"
+            if isinstance(made, Product):
+                device = "vta"
+            else:
+                device = "host"
             name = part.result.name
-            self.report.append(Placement(device, part.name, name, note))
+            self.report.append(
+                Placement(
+                    device=device,
+                    operators=part.name,
+                    tensor=name,
+                    note=note,
+                )
+            )
         self.scales.update((v.name, unit) for v, unit in units.items())
         return writer.graph()
 
@@ -101,9 +111,11 @@ class Quantize(Pass[Graph]):
         data = part.main.inputs[0]
         assert data is not None
         shape = data.extents
-        rows = part.main.qualified in MATRIX
-        points = (shape[-1], prod(shape[:-1]), 1) if rows else shape[1:]
-        by, config = self.calibration.by, self.config
+        points: tuple[int, ...] = shape[1:]
+        if part.main.qualified in MATRIX:
+            points = (shape[-1], prod(shape[:-1]), 1)
+        by = self.calibration.by
+        config = self.config
         return product(graph, part, points, units, by, config)
 
 
@@ -147,7 +159,8 @@ class _Writer:
 
     def layer(self, part: Part, p: Product) -> None:
         """A part as layers, one for each group of images."""
-        op, result = part.main, part.result
+        op = part.main
+        result = part.result
         assert op is not None
         assert op.inputs[0] is not None
         rows = op.qualified in MATRIX
@@ -212,7 +225,8 @@ class _Writer:
 
     def _groups(self, x: Value) -> Sequence[Value]:
         """The images, BATCH at a time; those that the last group lacks are zeros."""
-        images, batch = x.extents[0], self.config.BATCH
+        images = x.extents[0]
+        batch = self.config.BATCH
         count = -(-images // batch)
         x = self._padded(x, 0, count * batch)
         if count == 1:
@@ -231,12 +245,16 @@ class _Writer:
 
     def _untiled(self, v: Value) -> Value:
         """What the machine made as the model has it: images, or rows of a matrix."""
-        found, channels = self._tiles[v], self._channels[v]
+        found = self._tiles[v]
+        channels = self._channels[v]
         images = [self._untile(y) for y in found.groups]
         whole = images[0]
         if len(images) > 1:
             whole = self.out.op("Concat", *images, axis=0)
-        count = 1 if found.rows else v.extents[0]
+        if found.rows:
+            count = 1
+        else:
+            count = v.extents[0]
         whole = self._cut(self._cut(whole, 1, channels), 0, count)
         if not found.rows:
             return whole
@@ -247,7 +265,8 @@ class _Writer:
     def _untile(self, y: Value) -> Value:
         """The inverse of `_tile`."""
         blocks, height, width, *_ = y.extents
-        batch, block = self.config.BATCH, self.config.BLOCK
+        batch = self.config.BATCH
+        block = self.config.BLOCK
         parts = self._shaped(y, (blocks, height, width, batch, block))
         turned = self.out.op("Transpose", parts, perm=[3, 0, 4, 1, 2])
         return self._shaped(turned, (batch, blocks * block, height, width))

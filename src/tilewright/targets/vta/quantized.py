@@ -45,7 +45,8 @@ class Product:
         if q is None:
             return text
         if q.factor is None:
-            least, most = self.constants[-1].min(), self.constants[-1].max()
+            least = self.constants[-1].min()
+            most = self.constants[-1].max()
             return (
                 f"{text}, shift {q.before}, factors {least} to {most}, shift {q.shift}"
             )
@@ -94,11 +95,13 @@ def _sums(
     assert op is not None
     assert op.inputs[0] is not None
     data = units[op.inputs[0]]
-    w, bias = _weights_of(graph, op), _bias_of(graph, part)
+    w = _weights_of(graph, op)
+    bias = _bias_of(graph, part)
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
     unit = units_of_weights(w, by)
-    whole, sums = quantize(w, unit[:, None, None, None]), data * unit
+    whole = quantize(w, unit[:, None, None, None])
+    sums = data * unit
     out = max(units[part.result], float(sums.max()))
     rounded = np.floor(bias / sums + 0.5)
     reach = _BYTE * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(rounded)
@@ -127,7 +130,9 @@ def _sums(
 def _outside(graph: Graph, data: Value) -> int:
     """What may stand around the image for its largest values: zero, where none is negative."""
     source = next((op for op in graph.operations if data in op.writes), None)
-    return 0 if source is not None and source.qualified == "Relu" else -_BYTE
+    if source is not None and source.qualified == "Relu":
+        return 0
+    return -_BYTE
 
 
 def _weights_of(graph: Graph, op: Operation) -> Array:

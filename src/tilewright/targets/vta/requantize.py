@@ -44,7 +44,9 @@ class Steps:
 
     def fits(self, bound: int) -> bool:
         """Whether no step overflows for sums, bias included, of at most `bound`."""
-        return bound + self.half <= SUMS and self.largest(bound) <= SUMS
+        if not (bound + self.half <= SUMS):
+            return False
+        return self.largest(bound) <= SUMS
 
     def largest(self, bound: int) -> int:
         """The largest number that sums of at most `bound` can become before the last shift."""
@@ -61,11 +63,21 @@ def by_shift(ratio: float, residual: float | None, bound: int) -> Steps | None:
     """
     shift = -round(math.log2(ratio))
     more = None if residual is None else round(math.log2(residual)) + shift
-    if shift not in _SHIFTS or (more is not None and not 0 <= more < 24):
+    if shift not in _SHIFTS:
+        return None
+    if more is not None and not 0 <= more < 24:
         return None
     half = 1 << shift >> 1
-    steps = Steps(0, 1, shift, None if more is None else 1 << more, half)
-    return steps if steps.fits(bound) else None
+    steps = Steps(
+        before=0,
+        factor=1,
+        shift=shift,
+        residual=None if more is None else 1 << more,
+        half=half,
+    )
+    if steps.fits(bound):
+        return steps
+    return None
 
 
 def by_multiplier(ratio: float, residual: float | None, bound: int) -> Steps | None:
@@ -84,7 +96,14 @@ def _candidates(ratio: float, residual: float | None) -> Iterator[Steps]:
             if factor in FACTORS:
                 half = round(((1 << shift) / 2 / factor + 0.5) * (1 << before) - 0.5)
                 error = _error(ratio, residual, before, factor, shift, scaled)
-                yield Steps(before, factor, shift, scaled, half, error)
+                yield Steps(
+                    before=before,
+                    factor=factor,
+                    shift=shift,
+                    residual=scaled,
+                    half=half,
+                    error=error,
+                )
 
 
 def _error(
@@ -99,7 +118,10 @@ def _error(
     found = _BYTE * abs(math.ldexp(factor, -before - shift) / ratio - 1)
     if residual is not None and scaled is not None:
         found += _BYTE * abs(math.ldexp(scaled, -shift) - residual)
-    cut = math.ldexp(factor, -shift) / 2 if before else 0.0
+    if before:
+        cut = math.ldexp(factor, -shift) / 2
+    else:
+        cut = 0.0
     return found + cut + ratio / 2  # half is a whole number, too
 
 
@@ -123,7 +145,9 @@ def _of_channels(
     """The numbers for these shifts, if they are safe."""
     scaled = None if residual is None else round(math.ldexp(residual, shift))
     factors = np.maximum(1, np.rint(np.ldexp(ratios, before + shift)))
-    if factors.max() > SUMS or (scaled is not None and scaled not in FACTORS):
+    if factors.max() > SUMS:
+        return None
+    if scaled is not None and scaled not in FACTORS:
         return None
     halves = np.rint((2.0 ** (shift - 1) / factors + 0.5) * (1 << before) - 0.5)
     # What a byte can be off by is at most what there is in a channel.
@@ -134,7 +158,14 @@ def _of_channels(
     if residual is not None and scaled is not None:
         errors += _BYTE * abs(math.ldexp(scaled, -shift) - residual)
     made = [
-        Steps(before, int(factor), shift, scaled, int(half), float(error))
+        Steps(
+            before=before,
+            factor=int(factor),
+            shift=shift,
+            residual=scaled,
+            half=int(half),
+            error=float(error),
+        )
         for factor, half, error in zip(factors, halves, errors, strict=True)
     ]
     fits = all(s.fits(int(bound)) for s, bound in zip(made, bounds, strict=True))
@@ -148,7 +179,9 @@ def _of_all(find: Callable[[float, float | None, int], Steps | None]) -> Find:
         ratios: Reals, residual: float | None, bounds: Wholes
     ) -> Sequence[Steps] | None:
         steps = find(float(ratios[0]), residual, int(bounds.max()))
-        return None if steps is None else [steps] * len(ratios)
+        if steps is None:
+            return None
+        return [steps] * len(ratios)
 
     return found
 

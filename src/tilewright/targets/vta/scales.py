@@ -44,12 +44,16 @@ def dequantize(a: Bytes, unit: float) -> NDArray[np.float32]:
 
 def power_of_two(largest: float, bits: int = 8) -> float:
     """The least power of two of which the largest number is at most that of so many bits."""
-    return 2.0 ** math.ceil(math.log2(largest / most(bits))) if largest > 0 else 1.0
+    if largest > 0:
+        return 2.0 ** math.ceil(math.log2(largest / most(bits)))
+    return 1.0
 
 
 def whole_byte(largest: float, bits: int = 8) -> float:
     """The unit of which the largest number is the largest one of so many bits."""
-    return largest / most(bits) if largest > 0 else 1.0
+    if largest > 0:
+        return largest / most(bits)
+    return 1.0
 
 
 UNITS: Mapping[str, Callable[[float, int], float]] = {

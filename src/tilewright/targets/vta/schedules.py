@@ -122,23 +122,30 @@ class _Product:
         spaces = self.config.spaces
 
         def operand(x: Load, memory: Memory, apart: Sequence[bool] = ()) -> Operand:
-            space, scope = spaces[memory], SCOPES[memory]
+            space = spaces[memory]
+            scope = SCOPES[memory]
             index = x.index[: -len(space.shape)]
             return Operand(x.buffer, index, scope, space.depth, space.dram_bytes, apart)
 
         def extra(x: Load) -> Operand:
             wide = x.buffer in widened
-            memory = Memory.ACC_8BIT if wide else Memory.ACC
+            if wide:
+                memory = Memory.ACC_8BIT
+            else:
+                memory = Memory.ACC
             return operand(_renamed(x, renamed), memory)
 
         extras = [extra(x) for x in self.last.accesses if x.buffer is not out.tensor]
         return Problem(
-            {d.var: d.extent for d in parallel},
-            {d.var: d.extent for d in reduced},
-            (operand(data, Memory.INP, self._apart()), operand(weights, Memory.WGT)),
-            operand(Load(out.tensor, out.index), Memory.OUT),
-            extras,
-            4 + len(extras),
+            parallel={d.var: d.extent for d in parallel},
+            reduced={d.var: d.extent for d in reduced},
+            operands=(
+                operand(data, Memory.INP, self._apart()),
+                operand(weights, Memory.WGT),
+            ),
+            result=operand(Load(out.tensor, out.index), Memory.OUT),
+            extras=extras,
+            lane_steps=4 + len(extras),
         )
 
     def _apart(self) -> tuple[bool, ...]:
@@ -196,6 +203,9 @@ def _stepped(s: Schedule, sums: Computation, best: Choice, inner: int) -> str | 
             step, loop = s.split(loop, best.tile[d.var])
             steps.append(step)
         parts.append(loop)
-    around, tile = parallel[:-inner], parallel[-inner:]
+    around = parallel[:-inner]
+    tile = parallel[-inner:]
     s.reorder(*steps, *around, *parts, *tile, f"{name}.{depth.var.name}")
-    return steps[-1] if steps else None
+    if steps:
+        return steps[-1]
+    return None

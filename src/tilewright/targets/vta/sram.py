@@ -35,7 +35,8 @@ class Sram:
     def zeroed(config: VTAConfig) -> Sram:
         """The memories as they are when the machine is started."""
         depth = {m: space.depth for m, space in config.spaces.items()}
-        batch, block = config.BATCH, config.BLOCK
+        batch = config.BATCH
+        block = config.BLOCK
         return Sram(
             uop=np.zeros(depth[Memory.UOP], np.uint32),
             wgt=np.zeros((depth[Memory.WGT], block, block), np.float32),
@@ -88,7 +89,10 @@ def load(i: Load, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     if i.y_size:
         raw = _elements(dram, space.dram_bytes)[addresses(i)]
         word = _WORDS.get(i.memory_type)
-        numbers = unpack(raw, space.bits) if word is None else raw.view(word)
+        if word is None:
+            numbers = unpack(raw, space.bits)
+        else:
+            numbers = raw.view(word)
         values = numbers.reshape(i.y_size, i.x_size, *tile)
         here = rows[i.y_pad_0 : i.y_pad_0 + i.y_size, i.x_pad_0 : i.x_pad_0 + i.x_size]
         here[...] = values.swapaxes(2, 3) if i.memory_type == Memory.WGT else values

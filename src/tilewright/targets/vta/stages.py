@@ -56,7 +56,9 @@ def stage(instruction: Instruction) -> Stage:
 def neighbor(of: Stage, side: str) -> Stage | None:
     """The stage on one side, "prev" or "next", if there is one."""
     at = _ORDER.index(of) + (1 if side == "next" else -1)
-    return _ORDER[at] if 0 <= at < len(_ORDER) else None
+    if 0 <= at < len(_ORDER):
+        return _ORDER[at]
+    return None
 
 
 def pops(instruction: Instruction) -> tuple[str, ...]:

@@ -61,7 +61,8 @@ class Watcher:
 
     def begin(self, index: int) -> None:
         """An instruction starts, with the tokens that it takes."""
-        self.index, self.stage = index, self.program.stages[index]
+        self.index = index
+        self.stage = self.program.stages[index]
         clock = self.clocks[self.stage]
         for queue in self.program.pops[index]:
             given = self.tokens[queue].popleft()

@@ -59,14 +59,22 @@ class Vta(Target):
         """
         report: list[Placement] = []
         scales: dict[str, float] = {}
-        made = Quantize(self.config, calibration, fallback, report, scales).run(graph)
+        made = Quantize(
+            config=self.config,
+            calibration=calibration,
+            fallback=fallback,
+            report=report,
+            scales=scales,
+        ).run(graph)
         return Adapted(made, report, scales)
 
     def refuses(self, computations: Sequence[Computation]) -> str:
-        """Why a group is no layer of the machine, by its reducers and dtypes."""
+        """Why a group is not a layer of the machine, by its reducers and dtypes."""
         data = elements(self.config)[INP].dtype
         result = computations[-1].outputs[0].tensor
-        if all(c.reducer is None for c in computations) or len(computations) < 2:
+        if all(c.reducer is None for c in computations):
+            return "it has no reduction whose result is made bytes of"
+        if len(computations) < 2:
             return "it has no reduction whose result is made bytes of"
         if result.dtype is not data:
             return f"{result.name} is {result.dtype}, and the machine makes {data}"
@@ -84,7 +92,7 @@ class Vta(Target):
     ) -> Schedule:
         """The blocks that a model of the machine expects to be the fastest.
 
-        Raises CompileError for what is no layer, or fits no memory.
+        Raises CompileError for what is not a layer, or fits no memory.
         """
         return scheduled(kernel, computations, self.threads, PUBLISHED, self.config)
 

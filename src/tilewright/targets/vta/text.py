@@ -215,7 +215,8 @@ def _part(cls: type[Instruction], word: str, values: dict[str, int]) -> None:
         raise VTAError(
             f"{word!r} is not a part of {cls.__name__.upper()}", hint=f"known: {known}"
         )
-    names, numbers = parts[part[1]], part[2].split(",")
+    names = parts[part[1]]
+    numbers = part[2].split(",")
     if len(names) != len(numbers):
         raise VTAError(f"{word!r}: expected {len(names)} numbers, found {len(numbers)}")
     for name, number in zip(names, numbers):
@@ -244,7 +245,8 @@ def _number_of(kind: type[Memory] | type[AluOp], name: str, otherwise: str) -> i
 
 
 def _flag(of: Stage, dependence: re.Match[str]) -> str:
-    verb, name = dependence[1], dependence[2]
+    verb = dependence[1]
+    name = dependence[2]
     for side in _SIDES:
         other = neighbor(of, side)
         if name == (other.value if other else side):
@@ -253,7 +255,7 @@ def _flag(of: Stage, dependence: re.Match[str]) -> str:
 
 
 def _check_range(i: Instruction, last: int | None) -> None:
-    """The range's end is said by the sizes as well; the two must agree."""
+    """The sizes give the range's end as well; the two must agree."""
     if not isinstance(i, Transfer):
         return
     expected = i.sram_base + i.elements - 1 if i.elements else None

@@ -183,21 +183,33 @@ def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
     loaded = [_transfer(o, tile, t) for o in p.operands]
     extra = [_transfer(o, tile, t) for o in p.extras]
     saved = _transfer(p.result, tile, t)
+    load = sum(map(sum, loaded))
+    store = sum(saved)
     made = prod(tile[v] for v in p.parallel)
+    summed = prod(tile[v] for v in p.reduced)
     lane = made * t.alu_interval + t.start
-    load, store = sum(map(sum, loaded)), sum(saved)
-    gemm = made * prod(tile[v] for v in p.reduced) * t.gemm_interval + t.start
-    after = (p.lane_steps - 1) * lane + sum(map(sum, extra))
-    moved = steps * sum(d for _, d in loaded) + saved[1] + sum(d for _, d in extra)
+    gemm = made * summed * t.gemm_interval + t.start
+    of_lanes = (p.lane_steps - 1) * lane
+    after = of_lanes + sum(map(sum, extra))
+    of_steps = sum(d for _, d in loaded)
+    of_extra = sum(d for _, d in extra)
+    moved = steps * of_steps + saved[1] + of_extra
     if threads == 1:
-        once = steps * (load + gemm) + after + store
-        again = (steps - 1) * (load + gemm) + gemm + max(load, after + store + lane)
+        step = load + gemm
+        last = max(load, after + store + lane)
+        once = steps * step + after + store
+        again = (steps - 1) * step + gemm + last
     else:
-        gemms = threads * steps * gemm, (threads * steps - 1) * load + gemm
-        once = load + max(gemms) + threads * after + store
+        every = threads * steps
+        computing = every * gemm
+        loading = (every - 1) * load + gemm
+        once = load + max(computing, loading) + threads * after + store
         again = _again(threads, steps, load, gemm, lane, after, store)
     rounds = -(-blocks // threads)
-    return max(once, threads * moved) + (rounds - 1) * max(again, threads * moved)
+    of_memory = threads * moved
+    first = max(once, of_memory)
+    others = max(again, of_memory)
+    return first + (rounds - 1) * others
 
 
 def _again(
@@ -223,10 +235,14 @@ def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float
     sides = o.sides(tile)
     # A request is a rectangle; dimensions that are there wholly make longer rows.
     apart = o.apart or (False,) * len(sides)
-    rest, taken = list(zip(sides, o.buffer.shape, apart)), 0
+    rest = list(zip(sides, o.buffer.shape, apart))
+    taken = 0
     while rest and taken < 2:
         side, extent, gaps = rest.pop()
-        taken = 2 if gaps else taken + (side != extent)
+        if gaps:
+            taken = 2
+        else:
+            taken = taken + (side != extent)
     requests = prod(side for side, _, _ in rest)
     return requests * (t.start + t.dram_latency), prod(
         sides

@@ -65,7 +65,9 @@ class Timing:
     @property
     def utilization(self) -> float:
         """Multiply-accumulates done, of those that the matrix unit could do in all cycles."""
-        return self.macs / (self.macs_per_cycle * self.cycles) if self.cycles else 0.0
+        if self.cycles:
+            return self.macs / (self.macs_per_cycle * self.cycles)
+        return 0.0
 
     @property
     def modules(self) -> dict[Stage, Module]:

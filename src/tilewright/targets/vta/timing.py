@@ -155,7 +155,8 @@ class _Clock:
         return all(self.tokens[q] for q in self.program.pops[index])
 
     def _start(self, stage: Stage, index: int) -> None:
-        instruction, t = self.program.instructions[index], self.timing
+        instruction = self.program.instructions[index]
+        t = self.timing
         came = {q: self.tokens[q].popleft() for q in self.program.pops[index]}
         # The wait is put down to the token that came last.
         last = max(came, key=lambda q: came[q], default=None)

@@ -74,7 +74,10 @@ def _fill(c: Commands, memory: Memory, source: Buffer, first: int, count: int) -
 def store(c: Commands, target: Buffer, box: Tiles) -> None:
     """Store a box; its accesses are the chip's and DRAM's."""
     for r in _rectangles(box):
-        step = r.rows.steps[1] if r.rows.extent > 1 else r.columns.extent
+        if r.rows.extent > 1:
+            step = r.rows.steps[1]
+        else:
+            step = r.columns.extent
         c.store(r.chip, target, r.dram, (r.rows.extent, r.columns.extent), step)
 
 
@@ -92,7 +95,13 @@ def _rectangles(box: Tiles) -> Iterator[_Rectangle]:
         filled = any(
             not a.inside[0] <= n < a.inside[1] for a, n in zip(axes, turns, strict=True)
         )
-        yield _Rectangle(chip + moved[0], dram + moved[1], rows, columns, filled)
+        yield _Rectangle(
+            chip=chip + moved[0],
+            dram=dram + moved[1],
+            rows=rows,
+            columns=columns,
+            filled=filled,
+        )
 
 
 def _taken(axes: list[Axis], step: int, able: Callable[[Axis], bool]) -> Axis:

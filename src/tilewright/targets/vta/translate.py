@@ -215,7 +215,8 @@ class _Walk:
 
     def unit(self, p: _Piece, s: Unit) -> None:
         assert s.intrinsic is not None
-        of, own = s.intrinsic.intrinsic, gemm(self.commands.config)
+        of = s.intrinsic.intrinsic
+        own = gemm(self.commands.config)
         if of.name != own.name:
             raise CompileError(
                 f"{s!r}: {of.name} is not this machine's matrix unit",
@@ -249,7 +250,10 @@ class _Walk:
             for touch in self.lanes(p, steps, target):
                 self.chip.spend(touch)
         elif s.buffer in self.dram and self.stores(s):
-            value = s.value.value if isinstance(s.value, Cast) else s.value
+            if isinstance(s.value, Cast):
+                value = s.value.value
+            else:
+                value = s.value
             steps, home = chain(value, None, self.where)
             spent = self.lanes(p, steps, target)
             self.save(p, target, home)
@@ -288,12 +292,18 @@ class _Walk:
         if isinstance(value, Select) and isinstance(value.otherwise, Const):
             condition, outside, value = value.condition, value.otherwise, value.then
         wide = isinstance(value, Cast) and s.buffer.scope == ACC
-        source = value.value if isinstance(value, Cast) and wide else value
+        if isinstance(value, Cast) and wide:
+            source = value.value
+        else:
+            source = value
         if not isinstance(source, Load) or source.buffer not in self.dram:
             return None
         if wide and not self.commands.config.loads_bytes:
             raise self.narrow(source)
-        own = int8 if wide else self.chip.elements[s.buffer.scope].dtype
+        if wide:
+            own = int8
+        else:
+            own = self.chip.elements[s.buffer.scope].dtype
         if source.dtype is not own:
             return None
         if outside.value != 0 and s.buffer.scope != ACC:
@@ -336,7 +346,10 @@ class _Walk:
         box = self.chip.moved(found, {0: target.buffer})
         memory = MEMORIES[scope]
         touched = self.chip.touch(target.buffer, box, 0, writes=True)
-        at = Stage.COMPUTE if memory is Memory.ACC else Stage.LOAD
+        if memory is Memory.ACC:
+            at = Stage.COMPUTE
+        else:
+            at = Stage.LOAD
         kind = (
             Memory.ACC_8BIT if memory is Memory.ACC and source.dtype is int8 else memory
         )

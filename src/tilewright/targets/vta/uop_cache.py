@@ -38,12 +38,16 @@ class UopCache:
 
     def place(self, kernel: Kernel) -> Place:
         """Find or make room for a kernel. Raises VTAError for one that is larger than the chip."""
-        words, count = kernel.words, len(kernel.uops)
+        words = kernel.words
+        count = len(kernel.uops)
         if words in self._begins:
             return Place(self._begins[words], None)
         if count > self._depth:
             raise VTAError(f"{count} micro-ops, and {self._depth} fit", where="kernel")
-        begin = self._end if self._end + count <= self._depth else 0
+        if self._end + count <= self._depth:
+            begin = self._end
+        else:
+            begin = 0
         self._end = begin + count
         self._drop(begin, self._end)
         self._begins[words] = begin

@@ -15,7 +15,8 @@ def pack_uops(
     dst: Indices, src: Indices, wgt: Indices, config: VTAConfig
 ) -> NDArray[np.uint32]:
     """Micro-ops of arrays of indices. Raises VTAError for an index beyond its bits."""
-    word, at = np.zeros(len(dst), np.int64), 0
+    word = np.zeros(len(dst), np.int64)
+    at = 0
     for name, index, width in zip(
         ("dst", "src", "wgt"), (dst, src, wgt), config.uop_widths
     ):
@@ -32,7 +33,9 @@ def unpack_uops(
     uops: NDArray[np.uint32], config: VTAConfig
 ) -> tuple[Indices, Indices, Indices]:
     """The indices (dst, src, wgt) of micro-ops."""
-    word, parts, at = uops.astype(np.int64), [], 0
+    word = uops.astype(np.int64)
+    parts = []
+    at = 0
     for width in config.uop_widths:
         parts.append(word >> at & (1 << width) - 1)
         at += width

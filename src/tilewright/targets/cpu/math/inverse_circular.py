@@ -77,10 +77,13 @@ def _from_ratio(q: Expr, swapped: Expr) -> Expr:
 
 def arctan2(y: Expr, x: Expr) -> Expr:
     """The angle of the point (x, y) as C's Annex F defines it, zeros and infinities included."""
-    a, b = magnitude(y), magnitude(x)
+    a = magnitude(y)
+    b = magnitude(x)
     swapped = b < a
-    small, large = Select(swapped, b, a), Select(swapped, a, b)
-    one, zero = number(1.0, x), number(0.0, x)
+    small = Select(swapped, b, a)
+    large = Select(swapped, a, b)
+    one = number(1.0, x)
+    zero = number(0.0, x)
     q = Select(small.eq(large), Select(large.eq(0.0), zero, one), small / large)
     first = _from_ratio(q, swapped)
     high, low = HALF_PI[x.dtype.name]

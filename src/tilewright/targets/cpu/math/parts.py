@@ -49,7 +49,9 @@ def format_of(dtype: DType) -> Format:
 
 def number(value: Number, like: Expr) -> Expr:
     """`value` as an expression of the dtype of `like`."""
-    return value if isinstance(value, Expr) else const(value, like.dtype)
+    if isinstance(value, Expr):
+        return value
+    return const(value, like.dtype)
 
 
 def fma(a: Expr, b: Number, c: Number) -> Expr:

@@ -71,8 +71,10 @@ def _window(position: Expr) -> list[Expr]:
 
 def _product(m: Expr, w: Expr) -> tuple[Expr, Expr]:
     """The upper and the lower 64 bits of a product of 64-bit integers."""
-    m0, m1 = And(m, _word(LOW)), _shr(m, 32)
-    w0, w1 = And(w, _word(LOW)), _shr(w, 32)
+    m0 = And(m, _word(LOW))
+    m1 = _shr(m, 32)
+    w0 = And(w, _word(LOW))
+    w1 = _shr(w, 32)
     lowest, cross = m0 * w0, m1 * w0
     middle = m0 * w1 + _shr(lowest, 32) + And(cross, _word(LOW))
     high = m1 * w1 + _shr(cross, 32) + _shr(middle, 32)

@@ -52,7 +52,9 @@ BY_CONSTANT: dict[float, Callable[[Expr], Expr]] = {
 
 
 def _known(y: Expr) -> Callable[[Expr], Expr] | None:
-    return BY_CONSTANT.get(float(y.value.real)) if isinstance(y, Const) else None
+    if isinstance(y, Const):
+        return BY_CONSTANT.get(float(y.value.real))
+    return None
 
 
 def pow32(x: Expr, y: Expr) -> Expr:

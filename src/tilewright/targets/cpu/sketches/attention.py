@@ -56,7 +56,8 @@ def attention(
             where=f"kernel {s.kernel.name}",
         )
     first, middle, second = pattern.parts
-    scores, output = _product(s, first, at, choose), _product(s, second, at, choose)
+    scores = _product(s, first, at, choose)
+    output = _product(s, second, at, choose)
     rows = output.plan.rows[-1].extent
     blocks = sorted({good, *(n for n in BLOCKS if n <= rows)})
     block = choose(f"{output.name}.rows", blocks, good)
@@ -99,7 +100,8 @@ def block_rows(pattern: KernelPattern, costs: CostModel) -> int:
     )
     if not scores.rows or not output.rows:
         return 0
-    rows, step = output.rows[-1].extent, output.tile.rows[-1]
+    rows = output.rows[-1].extent
+    step = output.tile.rows[-1]
     row_bytes = (
         2
         * scores.vector.extent

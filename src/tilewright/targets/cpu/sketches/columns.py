@@ -61,7 +61,9 @@ def memory_order(pattern: KernelPattern, costs: CostModel) -> Order | None:
     steps = {d: stride(address(load), d.var) or 0 for d in (*free_dims(r), *inner)}
     dims = sorted(steps, key=lambda d: -steps[d])
     below = [math.prod(d.extent for d in dims[n + 1 :]) for n in range(len(dims))]
-    if [steps[d] for d in dims] != below or dims[-1] is not pattern.vector:
+    if [steps[d] for d in dims] != below:
+        return None
+    if dims[-1] is not pattern.vector:
         return None
     first = min(map(dims.index, inner))
     sums = math.prod(d.extent for d in dims[first:] if d not in inner)
@@ -78,7 +80,8 @@ def columns(
     parameters: `<reduction>.vectors`, in flight at a time; `<reduction>.parts`, results of some of
     the rows each, which are made at once and then combined.
     """
-    r, order = pattern.reduction, memory_order(pattern, at.costs)
+    r = pattern.reduction
+    order = memory_order(pattern, at.costs)
     assert r is not None and r.reducer is not None and order is not None
     lanes = at.machine.lanes(r.reducer.dtypes[0])
     batch, rows = (
@@ -87,7 +90,10 @@ def columns(
     _start(s, r.outputs[0].tensor.name, [*batch, *rows], lanes)
     spread(s, batch)
     count = extents(s.kernel)[rows[0]]
-    most = 1 if at.exact or batch else count // at.costs.many_rows
+    if at.exact or batch:
+        most = 1
+    else:
+        most = count // at.costs.many_rows
     possible = [n for n in divisors(at.machine.cores) if n <= max(1, most)]
     parts = choose(f"{r.name}.parts", possible, possible[-1])
     if parts > 1:

@@ -69,11 +69,18 @@ def dot(pattern: KernelPattern, at: Context, choose: Choices) -> Dot | None:
     """
     r = pattern.reduction
     sides = None if r is None else _factors(r)
-    if r is None or r.reducer is None or not is_sum(r.reducer) or sides is None:
+    if r is None:
+        return None
+    if r.reducer is None:
+        return None
+    if not is_sum(r.reducer):
+        return None
+    if sides is None:
         return None
     found: dict[str, Dot] = {}
     for side, other in (sides, sides[::-1]):
-        row, column = _read(side), _read(other)
+        row = _read(side)
+        column = _read(other)
         vector = _vector(pattern, r, row, column)
         for name in at.machine.products(row.dtype, column.dtype, r.reducer.dtypes[0]):
             rows, lanes, inside, word = _shape(name)
@@ -133,7 +140,9 @@ def _factors(r: Computation) -> tuple[Expr, Expr] | None:
     if not isinstance(value, Mul):
         return None
     sides = [x.value for x in (value.lhs, value.rhs) if isinstance(x, Cast)]
-    if len(sides) != 2 or not all(isinstance(_inside(x), Load) for x in sides):
+    if len(sides) != 2:
+        return None
+    if not all(isinstance(_inside(x), Load) for x in sides):
         return None
     return sides[0], sides[1]
 
@@ -176,7 +185,8 @@ def _depth(
     found: tuple[float, bool, Dim] | None = None
     for d in reduction_dims(r):
         useful = d.extent / (-(-d.extent // inside) * inside)
-        near, alone = stride(form, d.var) == 1, axis_of(row, d) is not None
+        near = stride(form, d.var) == 1
+        alone = axis_of(row, d) is not None
         whole = useful == 1 or row.dtype.is_int
         fits = alone or near if whole else alone and zero
         if not fits or axis_of(column, d) is None:
@@ -258,7 +268,8 @@ def accumulate(
     """
     starts = start_apart(s, target, (*rows, column), batch)
     depth = next(n for n in reduction if n.endswith(f".{d.depth.var.name}"))
-    steps, inner = [n for n in existing(s, reduction) if n != depth], depth
+    steps = [n for n in existing(s, reduction) if n != depth]
+    inner = depth
     if d.rows is not None:
         register_vectors(s, starts[column], lanes)
         return _tile_product(s, d, steps, depth, rows, column)

@@ -51,7 +51,8 @@ def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
 
     parameters: those of `_tiles`; `<loop>.parallel`, of each loop that threads may share.
     """
-    s, costs = Schedule(kernel), at.costs
+    s = Schedule(kernel)
+    costs = at.costs
     for loop, said in kernel.notes.items():
         steps, products = (
             n if isinstance(n := said.get(k), int) else 0 for k in (STEPS, PRODUCTS)
@@ -71,9 +72,12 @@ def _product(kernel: Kernel, loop: str) -> _Product | None:
     places = [
         p for p in walk(kernel.body) if isinstance(p.stmt, Update) and _around(p, loop)
     ]
-    if not places or not isinstance(update := places[0].stmt, Update):
+    if not places:
         return None
-    place, names = places[0], [f.var.name for f in places[0].loops]
+    if not isinstance(update := places[0].stmt, Update):
+        return None
+    place = places[0]
+    names = [f.var.name for f in places[0].loops]
     nest = place.loops[names.index(loop) :]
     *others, column = [f for f in nest if _uses(update.indices[0], f)]
     weights = [
@@ -101,7 +105,8 @@ def _tiles(
     parameters: `<name>.rows` of a tile, `<name>.lanes` of its vectors.
     """
     now = extents(s.kernel)
-    width, height = now[p.column], now[p.rows[0]] if p.rows else 1
+    width = now[p.column]
+    height = now[p.rows[0]] if p.rows else 1
     possible = [n for n in LANES if width % n == 0] or [width]
     best = max((n for n in possible if n <= at.costs.given_lanes), default=possible[0])
     lanes = choose(f"{name}.lanes", possible, best)
@@ -149,7 +154,8 @@ def _tile(
     (target,) = p.update.buffers
     acc = s.cache_write(target.name, around, "register")
     rows = existing(s, [] if row is None else [row])
-    column, depth = f"{p.column}{end}", [f"{name}{end}" for name in p.depth]
+    column = f"{p.column}{end}"
+    depth = [f"{name}{end}" for name in p.depth]
     if column not in s.loops:
         column = f"{column}.i"  # all of it, in a loop of one iteration
     starts = start_apart(s, acc, (*rows, column))

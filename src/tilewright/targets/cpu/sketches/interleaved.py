@@ -40,7 +40,9 @@ def interleaved(
     new = replace(p, batch=far, close=close)
     enough = _tiles(new) >= at.costs.shares * at.machine.cores
     good = enough and _fits(new, out.dtype.itemsize, at.costs)
-    return new if choose(f"{r.name}.interleaved", (True, False), good) else p
+    if choose(f"{r.name}.interleaved", (True, False), good):
+        return new
+    return p
 
 
 def _tiles(p: TilePlan) -> int:
@@ -52,9 +54,12 @@ def _tiles(p: TilePlan) -> int:
 
 def _fits(p: TilePlan, itemsize: int, costs: CostModel) -> bool:
     """Whether results stay in the first cache until they are whole, and operands in the second."""
-    steps, rows = math.prod(d.extent for d in p.close), math.prod(p.tile.rows)
+    steps = math.prod(d.extent for d in p.close)
+    rows = math.prod(p.tile.rows)
     depth = math.prod(d.extent for d in p.reduction)
     made = steps * rows * p.tile.width * itemsize
     read = steps * depth * (rows + p.tile.width) * itemsize
     m = costs.machine
-    return costs.half * made <= m.l1 and costs.half * read <= m.l2
+    if not (costs.half * made <= m.l1):
+        return False
+    return costs.half * read <= m.l2

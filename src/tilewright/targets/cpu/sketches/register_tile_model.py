@@ -128,7 +128,9 @@ class RowData:
     def held(self, rows: Sequence[int], vectors: int) -> int:
         """Registers that hold what rows share."""
         shared = self._shared(rows)
-        return 0 if shared is None else shared.distinct(rows[-1]) * vectors
+        if shared is None:
+            return 0
+        return shared.distinct(rows[-1]) * vectors
 
     def steps(self, rows: Sequence[int]) -> int:
         """Steps of the reduction that are written out in its innermost loop."""
@@ -136,7 +138,9 @@ class RowData:
         return 1 if shared is None else shared.taps
 
     def _shared(self, rows: Sequence[int]) -> Window | None:
-        return self.window if rows and rows[-1] > 1 else None
+        if rows and rows[-1] > 1:
+            return self.window
+        return None
 
 
 def best(
@@ -206,7 +210,9 @@ def _row_cycles(rows: int, costs: CostModel, data: RowData) -> float:
     """Of one load of a row."""
     if data.streams:
         return costs.beside
-    return costs.broadcast if rows <= data.resident else costs.far_broadcast
+    if rows <= data.resident:
+        return costs.broadcast
+    return costs.far_broadcast
 
 
 def choose_tile(

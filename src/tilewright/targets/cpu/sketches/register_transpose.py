@@ -57,7 +57,9 @@ def transposed_nest(
     if any(f.trips is None for f in nest):
         return None
     store = _only(nest[-1].body) if len(nest) > 1 else None
-    if store is None or any(map(reads_memory, store.index)):
+    if store is None:
+        return None
+    if any(map(reads_memory, store.index)):
         return None
     place = Load(store.buffer, store.index)
     rows = next((f for f in nest if stride(address(place), f.var) == 1), None)
@@ -97,7 +99,9 @@ def _loops(s: Schedule) -> dict[str, For]:
 def _only(s: Stmt) -> Store | None:
     while isinstance(s, For):
         s = s.body
-    return s if isinstance(s, Store) else None
+    if isinstance(s, Store):
+        return s
+    return None
 
 
 def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> bool:
@@ -108,13 +112,19 @@ def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> 
     if any(map(reads_memory, load.index)):
         return False
     alone = all(n is load or n.buffer is not load.buffer for n in loads)
-    return alone and load.buffer is not out and _axes_apart(load, row, column)
+    if not alone:
+        return False
+    if load.buffer is out:
+        return False
+    return _axes_apart(load, row, column)
 
 
 def _axes_apart(load: Load, row: Var, column: Var) -> bool:
     """Whether each of two variables has an axis of its own."""
     axes = [[i for i in load.index if v in variables(i)] for v in (row, column)]
-    return all(len(a) == 1 for a in axes) and axes[0] != axes[1]
+    if not all(len(a) == 1 for a in axes):
+        return False
+    return axes[0] != axes[1]
 
 
 def transpose(
@@ -124,8 +134,10 @@ def transpose(
 
     parameters: `<name>.strip`, rows that are read before the next columns are.
     """
-    machine, side = costs.machine, costs.transpose_side
-    row, column = a.rows.var.name, a.columns.var.name
+    machine = costs.machine
+    side = costs.transpose_side
+    row = a.rows.var.name
+    column = a.columns.var.name
     outer: list[str] = []
     strips, strip = _strips(s, row, costs, choose, name)
     narrows = a.narrows and machine.transpose(a.place.dtype) is not None
@@ -174,7 +186,8 @@ def _strips(
     s: Schedule, row: str, costs: CostModel, choose: Choices, name: str
 ) -> tuple[list[str], str]:
     """The loop along rows cut into strips; a little shorter ones than asked for, if they fit."""
-    extent, side = extents(s.kernel)[row], costs.transpose_side
+    extent = extents(s.kernel)[row]
+    side = costs.transpose_side
     if extent <= STRIPS[0]:
         return [], row
     least = math.ceil(extent / choose(f"{name}.strip", STRIPS, costs.strip_rows))
@@ -240,7 +253,9 @@ def _intrinsic(machine: Machine, load: Load) -> str:
 def axis_of(load: Load, d: Dim) -> int | None:
     """The axis that a dimension indexes alone, if it indexes no other."""
     axes = [n for n, i in enumerate(load.index) if d.var in variables(i)]
-    return axes[0] if len(axes) == 1 and load.index[axes[0]] is d.var else None
+    if len(axes) == 1 and load.index[axes[0]] is d.var:
+        return axes[0]
+    return None
 
 
 def move_last(s: Schedule, buffer: str, axis: int, rank: int) -> None:
@@ -253,7 +268,8 @@ def move_last(s: Schedule, buffer: str, axis: int, rank: int) -> None:
 def lanes_last(s: Schedule, r: Computation, vector: Dim, target: str) -> None:
     """The accumulators with the columns' axis as their last, whatever it is in the result."""
     place = Load(r.outputs[0].tensor, r.outputs[0].index)
-    axis, rank = axis_of(place, vector), len(place.index)
+    axis = axis_of(place, vector)
+    rank = len(place.index)
     if axis is not None and axis != rank - 1:
         move_last(s, target, axis, rank)
 
@@ -266,8 +282,13 @@ def write_across(
     out: where they go; column: its dimension along the tile's columns. around: the innermost loop
     outside of the tile. Unchanged where no intrinsic fits.
     """
-    name, axis = machine.transpose(out.dtype), axis_of(out, column)
-    if name is None or axis is None or stride(address(out), column.var) == 1:
+    name = machine.transpose(out.dtype)
+    axis = axis_of(out, column)
+    if name is None:
+        return s
+    if axis is None:
+        return s
+    if stride(address(out), column.var) == 1:
         return s
     trial = s.fork()
     new = trial.cache_write(out.buffer.name, around, "stack")

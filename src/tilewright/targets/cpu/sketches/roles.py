@@ -90,7 +90,8 @@ def plan(
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
-    reduction, window = reduction_dims(r), _sliding(r, roles, at)
+    reduction = reduction_dims(r)
+    window = _sliding(r, roles, at)
     if not at.exact:
         reduction = _ordered(r, reduction, roles.across[0], window, choose)
     shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
@@ -112,7 +113,10 @@ def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:
         return own
     gains = {d: _gain(r, d, at, crossed=d is not own) for d in (own, *others)}
     top = max(others, key=lambda d: gains[d])
-    good = top if gains[top] > at.costs.better * gains[own] else own
+    if gains[top] > at.costs.better * gains[own]:
+        good = top
+    else:
+        good = own
     by_name = {d.var.name: d for d in gains}
     return by_name[choose(f"{r.name}.vector", tuple(by_name), good.var.name)]
 
@@ -122,7 +126,8 @@ def default_tile(pattern: KernelPattern, at: Context) -> tuple[Roles, Tile, floa
     r, own = pattern.reduction, pattern.vector
     assert r is not None and own is not None
     v = vector(pattern, at, Choices())
-    roles, data = _roles(r, v), _data(r, _roles(r, v), at)
+    roles = _roles(r, v)
+    data = _data(r, _roles(r, v), at)
     rows = [d.extent for d in roles.rows]
     tile = best(rows, v.extent, _lanes(r, at), at.costs, data)
     return roles, tile, _gain(r, v, at, crossed=v is not own)
@@ -167,7 +172,8 @@ def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
 
 
 def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
-    roles, lanes = _roles(r, v), _lanes(r, at)
+    roles = _roles(r, v)
+    lanes = _lanes(r, at)
     depth = math.prod(d.extent for d in reduction_dims(r))
     data = _data(r, roles, at, at.costs.crossed / depth if crossed else 0.0)
     part = min(lanes, v.extent) / lanes
@@ -184,7 +190,9 @@ def _bytes(a: Load) -> int:
 
 
 def _lanes(r: Computation, at: Context) -> int:
-    return at.machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
+    if r.reducer:
+        return at.machine.lanes(r.reducer.dtypes[0])
+    return 1
 
 
 def _roles(r: Computation, v: Dim) -> Roles:
@@ -201,7 +209,14 @@ def _roles(r: Computation, v: Dim) -> Roles:
     across = [a for a in loads if a not in columns] or loads
     batch = tuple(d for d in free if d not in rows)
     streams = len(columns) < len(along)
-    return Roles(batch, tuple(rows), v, columns, tuple(across), streams)
+    return Roles(
+        batch=batch,
+        rows=tuple(rows),
+        vector=v,
+        columns=columns,
+        across=tuple(across),
+        streams=streams,
+    )
 
 
 def _sliding(r: Computation, roles: Roles, at: Context) -> Dim | None:
@@ -222,16 +237,26 @@ def _sliding(r: Computation, roles: Roles, at: Context) -> Dim | None:
 
 def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
     first = roles.across[0]
-    pitch = stride(address(first), roles.rows[-1].var) if roles.rows else 0
+    if roles.rows:
+        pitch = stride(address(first), roles.rows[-1].var)
+    else:
+        pitch = 0
     resident = at.costs.resident_rows((pitch or 0) * first.dtype.itemsize)
     size = (
         first.dtype.itemsize if not roles.columns else roles.columns[0].dtype.itemsize
     )
-    depth = math.prod(d.extent for d in reduction_dims(r)) if roles.columns else 0
+    if roles.columns:
+        depth = math.prod(d.extent for d in reduction_dims(r))
+    else:
+        depth = 0
     found = RowData(
-        roles.streams, resident, crossing, column=depth * size, itemsize=size,
+        streams=roles.streams,
+        resident=resident,
+        crossing=crossing,
+        column=depth * size,
+        itemsize=size,
         panel=at.costs.full * at.machine.l2,
-    )  # fmt: skip
+    )
     window = _sliding(r, roles, at)
     if window is None:
         return found

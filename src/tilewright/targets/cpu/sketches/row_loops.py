@@ -69,7 +69,11 @@ def _joined(
     both = RowLoop(first.loops, (*first.computations, *second.computations))
     sizes = _extents(s, first)
     lanes = {machine.lanes(c.outputs[0].tensor.dtype) for c in both.computations}
-    if sizes != _extents(s, second) or len(lanes) > 1 or sizes[-1] < 2 * max(lanes):
+    if sizes != _extents(s, second):
+        return None
+    if len(lanes) > 1:
+        return None
+    if sizes[-1] < 2 * max(lanes):
         return None
     made = 0
     try:
@@ -101,7 +105,13 @@ def in_results(
     for c in reversed(computations[:-1]):
         row, *others = [o.tensor for o in c.outputs]
         readers = [r for r in computations if row in r.inputs]
-        if others or not c.is_map or not readers or row in s.kernel.params:
+        if others:
+            continue
+        if not c.is_map:
+            continue
+        if not readers:
+            continue
+        if row in s.kernel.params:
             continue
         result = readers[-1].outputs[0].tensor
         home = homes.get(result, result.name)

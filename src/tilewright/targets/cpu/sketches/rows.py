@@ -67,8 +67,14 @@ def _total(
     lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
     count = reduction_dims(c)[0].extent
     possible = [n for n in divisors(at.machine.cores) if n <= count and not at.around]
-    good = possible[-1] if at.costs.worth_sharing(points * at.costs.passed_ns) else 1
-    parts = choose(f"{c.name}.parts", possible, good) if len(possible) > 1 else 1
+    if at.costs.worth_sharing(points * at.costs.passed_ns):
+        good = possible[-1]
+    else:
+        good = 1
+    if len(possible) > 1:
+        parts = choose(f"{c.name}.parts", possible, good)
+    else:
+        parts = 1
     if parts > 1:
         tail = "exact" if count % parts == 0 else "cut"
         part, loops[0], *_ = s.split(loops[0], count // parts, tail)  # type: ignore[arg-type]
@@ -151,7 +157,10 @@ def _vectors(
     lanes = at.machine.lanes(first.outputs[0].tensor.dtype)
     if p.reductions:
         return _partial_vectors(s, p, lanes, at.costs, choose)
-    loop = p.loops[-1] if p.loops else ""
+    if p.loops:
+        loop = p.loops[-1]
+    else:
+        loop = ""
     extent = extents(s.kernel).get(loop, 1)
     if extent == 1:
         return None
@@ -171,7 +180,9 @@ def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
     fits = (
         costs.row_blocks * block <= extent < at.machine.l1 // itemsize // costs.quarter
     )
-    return costs.in_flight if fits and extent % block == 0 and not arguments(c) else 1
+    if fits and extent % block == 0 and not arguments(c):
+        return costs.in_flight
+    return 1
 
 
 def _fetches(
@@ -187,7 +198,10 @@ def _fetches(
         dims = free_dims(c)[:rows]
         for a in arguments(c):
             itemsize = a.dtype.itemsize
-            pitch = (stride(address(a), dims[-1].var) or 0) * itemsize if dims else 0
+            if dims:
+                pitch = (stride(address(a), dims[-1].var) or 0) * itemsize
+            else:
+                pitch = 0
             large = a.buffer.size * itemsize >= costs.large * costs.machine.l2
             if a.buffer in seen and large and pitch * costs.quarter >= costs.machine.l1:
                 found[c] = pitch

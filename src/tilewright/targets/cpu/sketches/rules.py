@@ -222,7 +222,13 @@ def _fusion_limits(at: Context) -> FusionLimits:
     m, costs = at.machine, at.costs
     block = m.l2 // costs.quarter
     return FusionLimits(
-        m.l2, block, m.cores, costs.blocks, costs.recomputed, costs.stack, m.lanes
+        cache=m.l2,
+        block=block,
+        cores=m.cores,
+        blocks=costs.blocks,
+        recomputed=costs.recomputed,
+        stack=costs.stack,
+        lanes=m.lanes,
     )
 
 

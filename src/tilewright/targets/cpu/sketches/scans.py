@@ -63,11 +63,15 @@ def _beside(c: Computation, d: Dim) -> bool:
     out = c.outputs[0]
     places = [out.tensor[out.index], *c.accesses]
     steps = [stride(address(a), d.var) for a in places]
-    return steps[0] == 1 and all(step in (0, 1) for step in steps)
+    if steps[0] != 1:
+        return False
+    return all(step in (0, 1) for step in steps)
 
 
 def _blocks(s: Schedule, loop: str, size: int) -> list[str]:
     """The loop in blocks; the loop over them, if there are several."""
     if extents(s.kernel)[loop] == size:
         return []
-    return [s.split(loop, size, "overlap")[0]] if size > 1 else [loop]
+    if size > 1:
+        return [s.split(loop, size, "overlap")[0]]
+    return [loop]

@@ -48,11 +48,13 @@ def split_tiles(
 
     parameter: `<reduction>.block`, how many tiles of rows go by per panel of columns.
     """
-    rows, columns = _rows(s, p, names), _columns(s, p, names)
+    rows = _rows(s, p, names)
+    columns = _columns(s, p, names)
     r = pattern.reduction
     assert r is not None
     within = _within_rows(p, pattern, at.machine) if p.rows else []
-    first, rest = rows.outer[:1], rows.outer[1:]
+    first = rows.outer[:1]
+    rest = rows.outer[1:]
     if first and columns.outer:
         steps = extents(s.kernel)[first[0]]
         block = choose(
@@ -108,7 +110,8 @@ def _block(
     But as many as leave each core an equal share where rows and results together are larger than
     what is read along the columns, which cores may share; not where a batch is divided.
     """
-    t, machine = _traffic(p, pattern), costs.machine
+    t = _traffic(p, pattern)
+    machine = costs.machine
     if not columns_outermost(t, costs):
         return 1
     out, of = result_of(pattern)
@@ -124,7 +127,9 @@ def _block(
     if even:
         return even[-1]
     enough = steps >= costs.shares * machine.cores
-    return 1 if enough and groups * t.columns <= machine.l2 else steps
+    if enough and groups * t.columns <= machine.l2:
+        return 1
+    return steps
 
 
 def _traffic(p: TilePlan, pattern: KernelPattern) -> Traffic:
@@ -145,7 +150,13 @@ def _traffic(p: TilePlan, pattern: KernelPattern) -> Traffic:
         -(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True)
     )
     steps = -(-p.vector.extent // p.tile.width)
-    return Traffic(rows, columns, depth * p.tile.width * itemsize, row_steps, steps)
+    return Traffic(
+        rows=rows,
+        columns=columns,
+        panel=depth * p.tile.width * itemsize,
+        row_steps=row_steps,
+        column_steps=steps,
+    )
 
 
 def _row_reads(p: TilePlan, pattern: KernelPattern) -> list[Load]:

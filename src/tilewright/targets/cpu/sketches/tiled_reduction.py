@@ -73,7 +73,10 @@ def tiled(
     in_tiles = d is not None and d.rows is not None
     fixed = None if d is None or d.rows is None else (d.rows, d.lanes)
     p = plan(pattern, at, choose, fixed, dots=d is not None)
-    column = "" if d is None else stage_operands(s, r, d, at, choose)
+    if d is None:
+        column = ""
+    else:
+        column = stage_operands(s, r, d, at, choose)
     p = interleaved(p, pattern, at, choose)
     apart = _staged_apart(r, p, at) if d is None else ()
     if d is None and not apart:

@@ -39,7 +39,8 @@ def products(pattern: KernelPattern, at: Context) -> float | None:
     tiles *= math.prod(
         -(-d.extent // f) for d, f in zip(roles.rows, tile.rows, strict=True)
     )
-    costs, line = at.costs, at.machine.line
+    costs = at.costs
+    line = at.machine.line
     far = [a for a in roles.across if _reach(r, a) > costs.full * at.machine.l2]
     pieces = sum(_pieces(r, a, line) for a in far)
     out = r.outputs[0].tensor
@@ -78,4 +79,6 @@ def _pieces(r: Computation, a: Load, line: int) -> int:
     steps = {d: abs(stride(address(a), d.var) or 0) * size for d in reduction_dims(r)}
     near = sum(s * (d.extent - 1) for d, s in steps.items() if s < line)
     apart = [d.extent for d, s in steps.items() if s > max(near, line)]
-    return math.prod(apart) if len(apart) else 0
+    if len(apart):
+        return math.prod(apart)
+    return 0

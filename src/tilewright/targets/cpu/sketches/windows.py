@@ -34,7 +34,8 @@ from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers,
 
 def combined(pattern: KernelPattern) -> float:
     """How often the operator is applied in all."""
-    first, last = pattern.computations[0], pattern.reduction
+    first = pattern.computations[0]
+    last = pattern.reduction
     assert last is not None
     return float(applications(first) + applications(last))
 
@@ -45,9 +46,11 @@ def windows_are_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     Not for little work saved along rows whose neighboring elements start neighboring windows:
     vectors as long as a cache line would be stored and read again off its boundaries.
     """
-    first, last = pattern.computations[0], pattern.reduction
+    first = pattern.computations[0]
+    last = pattern.reduction
     assert last is not None
-    load, place = last.accesses[0], _place(last)
+    load = last.accesses[0]
+    place = _place(last)
     if pattern.vector is not place:
         return True
     if _over(first) is None:
@@ -69,10 +72,14 @@ def windows(
     parameters: `<reduction>.tile`, results of a tile along the windows and its vectors;
     `<reduction>.parallel`.
     """
-    first, last = pattern.computations[0], pattern.reduction
+    first = pattern.computations[0]
+    last = pattern.reduction
     assert last is not None
     along = pattern.vector is _place(last)
-    outer = _by_rows(s, pattern, at) if along else _by_tiles(s, pattern, at, choose)
+    if along:
+        outer = _by_rows(s, pattern, at)
+    else:
+        outer = _by_tiles(s, pattern, at, choose)
     work = _points(first) * reduction_dims(first)[0].extent
     taken = work * at.costs.point_ns + at.costs.moving(s.kernel.params, at.constants)
     if at.threads(choose, last.name, at.costs.worth_sharing(taken)):
@@ -84,7 +91,9 @@ def _by_tiles(
     s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
 ) -> list[str]:
     """Tiles of results in registers; the loops around them."""
-    first, last, v = pattern.computations[0], pattern.reduction, pattern.vector
+    first = pattern.computations[0]
+    last = pattern.reduction
+    v = pattern.vector
     assert last is not None and v is not None
     place, (step,), (lead,) = _place(last), reduction_dims(last), reduction_dims(first)
     lanes = min(at.machine.lanes(first.outputs[0].tensor.dtype), v.extent)
@@ -111,7 +120,15 @@ def _by_tiles(
         dims = (*rest, rows, v, by)
         loops = {d: f"{c.name}.{d.var.name}" for d in dims}
         window = by if by.extent <= at.costs.taps else None
-        p = TilePlan(tuple(rest), (rows,), v, (by,), (), tile, window)
+        p = TilePlan(
+            batch=tuple(rest),
+            rows=(rows,),
+            vector=v,
+            reduction=(by,),
+            columns=(),
+            tile=tile,
+            window=window,
+        )
         reduce_in_registers(s, p, made.name if c is first else target, loops)
     for name in existing(s, inner[:-1]):
         s.unroll(name)
@@ -121,7 +138,8 @@ def _by_tiles(
 
 def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
     """Rows of what the first reduction gives in the cache; the loops around them."""
-    first, last = pattern.computations[0], pattern.reduction
+    first = pattern.computations[0]
+    last = pattern.reduction
     assert last is not None
     place, (step,) = _place(last), reduction_dims(last)
     lanes = min(at.machine.lanes(first.outputs[0].tensor.dtype), place.extent)
@@ -149,7 +167,15 @@ def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
         s.set_scope(rows.name, "stack")
     loops = {d: f"{last.name}.{d.var.name}" for d in (*rest, place, step)}
     window = step if step.extent <= at.costs.taps else None
-    p = TilePlan(tuple(rest), (), place, (step,), (), Tile((), 1, lanes), window)
+    p = TilePlan(
+        batch=tuple(rest),
+        rows=(),
+        vector=place,
+        reduction=(step,),
+        columns=(),
+        tile=Tile((), 1, lanes),
+        window=window,
+    )
     reduce_in_registers(s, p, target, loops)
     s.vectorize(column)
     _first_rows(s, first, over, _covered(first, last), at.costs)
@@ -171,7 +197,8 @@ def _first_rows(
     parts: tuple[str, ...] = (block,)
     if _is_guarded(first, along):
         ends = sorted({1, extents(s.kernel)[block] - 1} - {0, extents(s.kernel)[block]})
-        parts = s.partition_loop(block, *ends) if ends else parts
+        if ends:
+            parts = s.partition_loop(block, *ends)
     for part in parts:
         of = part.removeprefix(block)
         acc = s.cache_write(made.tensor.name, part)
@@ -219,7 +246,8 @@ def _tile(
     choose: Choices, pattern: KernelPattern, lanes: int, costs: CostModel
 ) -> tuple[tuple[int], int]:
     """Results along the windows and vectors of a tile: the fewest operations and loads for each."""
-    first, last = pattern.computations[0], pattern.reduction
+    first = pattern.computations[0]
+    last = pattern.reduction
     assert last is not None and pattern.vector is not None
     place, (step,), (lead,) = _place(last), reduction_dims(last), reduction_dims(first)
     moved = stride(address(last.accesses[0]), place.var)

@@ -104,7 +104,8 @@ def winograd(
         pattern.epilogue,
     )
     costs = at.costs
-    shape, lanes = shape_of(pattern), at.machine.lanes(product.outputs[0].tensor.dtype)
+    shape = shape_of(pattern)
+    lanes = at.machine.lanes(product.outputs[0].tensor.dtype)
     panels = _panels(shape, lanes, costs)
     if not panels:
         raise ScheduleError(
@@ -151,18 +152,25 @@ def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     behind the L2 cache. Never where channels do not lie side by side in memory.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
-    inputs, result = pattern.computations[1], pattern.epilogue
+    inputs = pattern.computations[1]
+    result = pattern.epilogue
     shape, lanes = (
         shape_of(pattern),
         costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype),
     )
     panels = _panels(shape, lanes, costs)
-    if not panels or min(shape.rows, shape.columns) < 2 or shape.depth < lanes:
+    if not panels:
+        return False
+    if min(shape.rows, shape.columns) < 2:
+        return False
+    if shape.depth < lanes:
         return False
     channels = _roles(pattern.reduction, result).channels
     out = result.outputs[0]
     read = all(stride(address(a), inputs.dims[-1].var) == 1 for a in inputs.accesses)
-    if not read or stride(address(Load(out.tensor, out.index)), channels.var) != 1:
+    if not read:
+        return False
+    if stride(address(Load(out.tensor, out.index)), channels.var) != 1:
         return False
     direct = WINDOW * WINDOW * shape.depth * shape.width * shape.results / lanes
     return winograd_cycles(pattern, costs) < costs.winograd_gain * direct
@@ -227,7 +235,8 @@ def _cycles(
 ) -> float:
     """Cycles of all threads together, with blocks of so many rows of tiles."""
     machine = costs.machine
-    blocks, panels = shape.batch * shape.rows // block, shape.width // panel
+    blocks = shape.batch * shape.rows // block
+    panels = shape.width // panel
     units = blocks if blocks > 1 else panels
     itemsize = float32.itemsize
     uneven = math.ceil(units / machine.cores) * machine.cores / units
@@ -274,7 +283,8 @@ def _nest(
     (h, a), (v, b) = (
         s.split(_loop(result, d), roles.tile, "guard") for d in roles.space
     )
-    channels, panels = _loop(result, roles.channels), []
+    channels = _loop(result, roles.channels)
+    panels = []
     if panel < roles.channels.extent:
         outer, channels = s.split(channels, panel)
         panels = [outer]
@@ -306,7 +316,8 @@ def _points_together(s: Schedule, made: Buffer, line: int) -> None:
     Else powers of two of tiles and channels would let them displace one another in the first cache.
     """
     point, *tiles, channel = (f"i{n}" for n in range(len(made.shape)))
-    old, new = ", ".join([point, *tiles, channel]), ", ".join([*tiles, point, channel])
+    old = ", ".join([point, *tiles, channel])
+    new = ", ".join([*tiles, point, channel])
     s.transform_layout(made.name, f"lambda {old}: ({new})")
     elements = line // made.dtype.itemsize
     s.storage_align(made.name, len(tiles), 2 * elements, elements)
@@ -344,7 +355,8 @@ def _products(
     assert product is not None
     point, *_, p, q, k = free_dims(product)
     depth = reduction_dims(product)
-    outer, loops = [_loop(product, point)], {d: _loop(product, d) for d in depth}
+    outer = [_loop(product, point)]
+    loops = {d: _loop(product, d) for d in depth}
     loops[k] = _loop(product, k)
     if tile.width < extents(s.kernel)[loops[k]]:
         across, loops[k] = s.split(loops[k], tile.width, "overlap")
@@ -366,7 +378,14 @@ def _products(
         inner.append(d)
     s.reorder(*outer, *(loops[d] for d in inner), loops[k])
     acc = s.cache_write(product.outputs[0].tensor.name, outer[-1], "register")
-    plan = TilePlan((), tuple(inner), k, tuple(depth), (), tile)
+    plan = TilePlan(
+        batch=(),
+        rows=tuple(inner),
+        vector=k,
+        reduction=tuple(depth),
+        columns=(),
+        tile=tile,
+    )
     reduce_in_registers(s, plan, acc, loops)
     *rest, last = existing(s, [f"{acc}.w{n}" for n in range(len(product.dims))])
     for name in rest:
