@@ -58,7 +58,12 @@ def computations(draw: st.DrawFn, name: str = "c") -> Computation:
     operator = draw(st.sampled_from(["add", "max", "min", "mul"]))
     op: Reducer = reducer(operator, accumulator)
     output = draw(_output("out", dims, cast(value, accumulator), dtype))
-    return Computation(name, dims, (output,), op)
+    return Computation(
+        name=name,
+        dims=dims,
+        outputs=(output,),
+        reducer=op,
+    )
 
 
 @st.composite
@@ -74,7 +79,12 @@ def _arg(
     place = Buffer("place", first.tensor.shape, dtypes.int64)
     last = next(d.var for d in reversed(dims) if d.combine != CC)
     second = Output(place, first.index, last)
-    return Computation(name, dims, (first, second), op)
+    return Computation(
+        name=name,
+        dims=dims,
+        outputs=(first, second),
+        reducer=op,
+    )
 
 
 @st.composite
@@ -136,7 +146,10 @@ def _load(
         shape.append(max(hi if smaller else hi + 1, 1))
         if smaller:
             inside = And(Le(const(0), i), Lt(i, const(shape[-1])))
-            guard = inside if guard is None else And(guard, inside)
+            if guard is None:
+                guard = inside
+            else:
+                guard = And(guard, inside)
     load = Load(Buffer(name, tuple(shape), dtype), index)
     if guard is None:
         return load

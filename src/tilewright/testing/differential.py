@@ -48,7 +48,9 @@ class Truth:
 
             fallback = OnnxFallback()
         names = [v.name for v in graph.outputs]
-        self._graph, self._inputs, self._fallback = graph, inputs, fallback
+        self._graph = graph
+        self._inputs = inputs
+        self._fallback = fallback
         wide = interp.evaluate(graph, inputs, float64=True, fallback=fallback)
         own = interp.evaluate(graph, inputs, fallback=fallback)
         self.dtypes = [v.dtype for v in graph.outputs]
@@ -64,21 +66,26 @@ class Truth:
 
     def mismatches(self, outputs: Any) -> list[str]:
         """What is wrong with these outputs, one line for each; empty if all are right."""
-        found = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+        if isinstance(outputs, tuple | list):
+            found = list(outputs)
+        else:
+            found = [outputs]
         if len(found) != len(self.expected):
             return [f"{len(found)} outputs, expected {len(self.expected)}"]
         lines = [self._one(n, np.asarray(a)) for n, a in enumerate(found)]
         return [line for line in lines if line]
 
     def _one(self, n: int, got: Array) -> str:
-        want, dtype = self.expected[n], self.dtypes[n]
+        want = self.expected[n]
+        dtype = self.dtypes[n]
         if dtype is not None and dtypes.dtype_of(got.dtype) is not dtype:
             return f"output {n} is {got.dtype}, expected {dtype}"
         if got.shape != want.shape:
             return f"output {n} has shape {got.shape}, expected {want.shape}"
         if not want.size:
             return ""
-        scale, noise = self._scale(n), self._noise(n)
+        scale = self._scale(n)
+        noise = self._noise(n)
         if noise > FAR * self.unit * scale:
             if SLACK * self._movement[n] >= noise:
                 return ""

@@ -25,7 +25,9 @@ def _image(b: Builder) -> Value:
 
 
 def _has_room(v: Value) -> bool:
-    if v.dtype is not dtypes.float32 or len(v.extents) != 4:
+    if v.dtype is not dtypes.float32:
+        return False
+    if len(v.extents) != 4:
         return False
     return min(v.extents[2:]) > 2
 

@@ -202,7 +202,10 @@ def matmul(b: Builder) -> None:
         batch = [e if b.chance(0.7) else 1 for e in x.extents[:-2]]
         b.op("MatMul", x, b.leaf((*batch, k, n), x.dtype))
     elif form == "left":
-        rows = x.extents[-2] if len(x.extents) > 1 else k
+        if len(x.extents) > 1:
+            rows = x.extents[-2]
+        else:
+            rows = k
         b.op("MatMul", b.leaf((n, rows), x.dtype), x)
     elif form == "vector":
         b.op("MatMul", x, b.leaf((k,), x.dtype))
@@ -225,7 +228,10 @@ def gemm(b: Builder) -> None:
     tb = b.rng.randint(0, 1)
     m, k = reversed(x.extents) if ta else x.extents
     n = b.one_of(*b.extents, 1)
-    shape = (n, k) if tb else (k, n)
+    if tb:
+        shape = (n, k)
+    else:
+        shape = (k, n)
     operands = [x, b.leaf(shape, x.dtype)]
     attrs: dict[str, Any] = {"transA": ta, "transB": tb}
     if b.chance(0.4):
@@ -372,7 +378,10 @@ def pad(b: Builder) -> None:
     low = -1 if mode == "constant" else 0
     pads = []
     for e in (*x.extents, *x.extents):
-        high = 2 if mode == "constant" else min(2, max(e - 1, 0))
+        if mode == "constant":
+            high = 2
+        else:
+            high = min(2, max(e - 1, 0))
         pads.append(b.one_of(0, b.rng.randint(low, high)) if e > 2 else 0)
     value = []
     if mode == "constant":
@@ -413,8 +422,14 @@ def trilu(b: Builder) -> None:
 def attention(b: Builder) -> None:
     """softmax(x y^T / s) z over the last two axes."""
     x = b.floating(2, 4)
-    y = b.leaf(x.extents, x.dtype) if b.chance(0.5) else x
-    z = b.leaf(x.extents, x.dtype) if b.chance(0.5) else x
+    if b.chance(0.5):
+        y = b.leaf(x.extents, x.dtype)
+    else:
+        y = x
+    if b.chance(0.5):
+        z = b.leaf(x.extents, x.dtype)
+    else:
+        z = x
     scores = b.op("MatMul", x, _transposed(b, y))
     scaled = b.op("Mul", scores, b.scalar(0.25, x))
     weights = b.op("Softmax", scaled, axis=-1)

@@ -69,7 +69,11 @@ def setting_of(seed: int) -> Setting:
     machine = rng.choice(here)
     threads = rng.choice((1, 1, 2, 3))
     return Setting(
-        machine, math, threads, rng.random() < 0.4, rng.choice((0, 0, 0, 0, 2))
+        machine=machine,
+        math=math,
+        threads=threads,
+        dims=rng.random() < 0.4,
+        level=rng.choice((0, 0, 0, 0, 2)),
     )
 
 
@@ -102,7 +106,12 @@ def run_case(
     if not reason:
         return None
     small = _smallest(case, setting)
-    return GraphFailure(seed, small, setting, problem(small, setting))
+    return GraphFailure(
+        seed=seed,
+        case=small,
+        setting=setting,
+        reason=problem(small, setting),
+    )
 
 
 def _smallest(case: Case, setting: Setting) -> Case:

@@ -147,7 +147,10 @@ class Builder:
         found = [v for v in self.values if accept is None or accept(v)]
         if not found:
             raise Rejected
-        recent = found[-4:] if self.chance(0.7) else found
+        if self.chance(0.7):
+            recent = found[-4:]
+        else:
+            recent = found
         return self.rng.choice(recent)
 
     def floating(self, low: int = 0, high: int = 5) -> Value:
@@ -168,7 +171,10 @@ class Builder:
             except Rejected:
                 pass
         shape = [e if self.chance(0.7) else 1 for e in x.extents]
-        first = self.rng.randint(0, len(shape)) if shape else 0
+        if shape:
+            first = self.rng.randint(0, len(shape))
+        else:
+            first = 0
         return self.leaf(shape[first:], x.dtype)
 
     def op(
@@ -238,7 +244,13 @@ class Builder:
                 known[v] = self.typer.known[v]
             else:
                 inputs.append(v)
-        graph = Graph("one", tuple(inputs), tuple(made), (op,), known)
+        graph = Graph(
+            name="one",
+            inputs=tuple(inputs),
+            outputs=tuple(made),
+            operations=(op,),
+            constants=known,
+        )
         feeds = {v.name: self.truth[v] for v in graph.inputs}
         found = interp.evaluate(graph, feeds, float64=True, fallback=self.fallback)
         return [np.asarray(found[v.name]) for v in made]
@@ -266,13 +278,25 @@ class Builder:
     ) -> Graph:
         made = {v for op in self.drafts for v in op.writes}
         constants = {v: a for v, a in known.items() if v not in made}
-        bare = Graph(name, tuple(inputs), tuple(outputs), (), constants)
+        bare = Graph(
+            name=name,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            operations=(),
+            constants=constants,
+        )
         return bare.with_operations(self.drafts)
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
         """The graph so far, typed: what is known is a constant, what is composed is decomposed."""
         constants = dict(self.typer.known)
-        bare = Graph("random", tuple(self.inputs), tuple(outputs), (), constants)
+        bare = Graph(
+            name="random",
+            inputs=tuple(self.inputs),
+            outputs=tuple(outputs),
+            operations=(),
+            constants=constants,
+        )
         return bare.with_operations(self.typer.operations)
 
 
@@ -286,7 +310,11 @@ def _broadcasts(v: Value, x: Value) -> bool:
 
 def _fit(value: Value, array: Array) -> bool:
     """Whether a result is moderate and of the inferred type."""
-    if not value.static or array.size > MAX_ELEMENTS or array.shape != value.extents:
+    if not value.static:
+        return False
+    if array.size > MAX_ELEMENTS:
+        return False
+    if array.shape != value.extents:
         return False
     largest = LARGEST.get(array.dtype.kind)
     if largest is None or not array.size:

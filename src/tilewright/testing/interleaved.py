@@ -41,7 +41,11 @@ def interleaved(kernel: Kernel) -> Kernel:
 def _serial(s: Stmt, order: Callable[[Stmt, _Lanes], Stmt]) -> Stmt:
     new: Stmt = s.map(lambda x: _serial(x, order) if isinstance(x, Stmt) else x)
     n = new.trips if isinstance(new, For) else None
-    if not isinstance(new, For) or new.kind == "serial" or n is None:
+    if not isinstance(new, For):
+        return new
+    if new.kind == "serial":
+        return new
+    if n is None:
         return new
     return order(new.body, _Lanes(new.var, n))
 
@@ -58,7 +62,9 @@ class _Lanes:
 def _together(s: Stmt, lanes: _Lanes) -> Stmt:
     rule = _RULES.get(type(s))
     inner = None if rule is None else rule(s, lanes)
-    return _each(s, lanes) if inner is None else inner
+    if inner is None:
+        return _each(s, lanes)
+    return inner
 
 
 def _each(s: Stmt, lanes: _Lanes) -> Stmt:
@@ -84,7 +90,10 @@ def _if(s: If, lanes: _Lanes) -> Stmt | None:
 
 
 def _arm(s: Stmt, condition: Expr, lanes: _Lanes) -> Stmt:
-    guard = condition if lanes.guard is None else lanes.guard & condition
+    if lanes.guard is None:
+        guard = condition
+    else:
+        guard = lanes.guard & condition
     return _together(s, replace(lanes, guard=guard))
 
 

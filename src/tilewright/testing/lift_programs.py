@@ -226,7 +226,9 @@ class _Grower:
 
 
 def _flat(t: Array) -> bool:
-    return isinstance(t.item, Array) and isinstance(t.item.item, Scalar)
+    if not isinstance(t.item, Array):
+        return False
+    return isinstance(t.item.item, Scalar)
 
 
 def _of_scalars(t: TupleType) -> bool:

@@ -61,7 +61,12 @@ def run(seed: int) -> MutantFailure | None:
         except TilewrightError:
             return None
         except Exception:
-            return MutantFailure(seed, kind, damage, traceback.format_exc(limit=-8))
+            return MutantFailure(
+                seed=seed,
+                base=kind,
+                damage=damage,
+                error=traceback.format_exc(limit=-8),
+            )
     return None
 
 
@@ -218,7 +223,10 @@ def _odd_zip(rng: Random, members: dict[str, bytes], head: Any) -> tuple[bytes, 
     buffer = BytesIO(_zipped(members, head))
     with zipfile.ZipFile(buffer, "a") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a name that is there already
-        kind = zipfile.ZIP_DEFLATED if way == "compressed" else zipfile.ZIP_STORED
+        if way == "compressed":
+            kind = zipfile.ZIP_DEFLATED
+        else:
+            kind = zipfile.ZIP_STORED
         if way == "comment":
             archive.comment = rng.choice(
                 (b"", b"x", _MARK, _MARK + b"0" * 64, b"\xff" * 9)

@@ -150,7 +150,10 @@ def _nest(
 ) -> None:
     value = _at(data, path)
     for _ in range(rng.choice((1, 3, 100))):
-        value = [value] if rng.random() < 0.5 else {"x": value}
+        if rng.random() < 0.5:
+            value = [value]
+        else:
+            value = {"x": value}
     _put(data, path, value)
 
 

@@ -84,7 +84,12 @@ def attempt(seed: int) -> MutantFailure | None:
         except TilewrightError:
             return None
         except Exception:
-            return MutantFailure(seed, name, damage, traceback.format_exc(limit=-8))
+            return MutantFailure(
+                seed=seed,
+                base=name,
+                damage=damage,
+                error=traceback.format_exc(limit=-8),
+            )
     return None
 
 
@@ -104,7 +109,13 @@ def _array(tensor: Any) -> Any:
     from tilewright.base import dtypes
 
     known = {d.name: d for d in dtypes.ALL}.get(tensor.dtype)
-    if known is None or known.is_string or tensor.shape is None or None in tensor.shape:
+    if known is None:
+        return None
+    if known.is_string:
+        return None
+    if tensor.shape is None:
+        return None
+    if None in tensor.shape:
         return None
     size = int(np.prod(tensor.shape, dtype=np.int64))
     return (np.arange(size) % 2).reshape(tensor.shape).astype(known.numpy)
@@ -132,7 +143,12 @@ class Worker:
         except (EOFError, pickle.UnpicklingError):
             status = self._process.wait()
             self._process = None
-        return MutantFailure(seed, "", "", f"the process ended with status {status}")
+        return MutantFailure(
+            seed=seed,
+            base="",
+            damage="",
+            error=f"the process ended with status {status}",
+        )
 
     def close(self) -> None:
         """End the process."""

@@ -24,8 +24,23 @@ def _valid() -> Mapping[str, Any]:
     from tilewright.dataflow.results import Point
     from tilewright.driver.compiled import CompiledGroup, Preparation
 
-    pack = Preparation("pack", (0, -1), (4, 8), "float32", 64)
-    group = CompiledGroup("k", (0, -1), 64, 0, (pack,), b"code", (b"more",), (0,))
+    pack = Preparation(
+        symbol="pack",
+        inputs=(0, -1),
+        shape=(4, 8),
+        dtype="float32",
+        workspace=64,
+    )
+    group = CompiledGroup(
+        symbol="k",
+        arguments=(0, -1),
+        workspace=64,
+        thread_workspace=0,
+        preparations=(pack,),
+        code=b"code",
+        prepare_code=(b"more",),
+        in_place=(0,),
+    )
     header, _, _ = group.to_bytes().partition(b"\n")
     point = Point(("a", "b"), 16, "work", ("work",), 100, 10, 3, 4, 2.0, 0.5, 1.5, 1.25)
     return {

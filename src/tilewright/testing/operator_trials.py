@@ -88,7 +88,13 @@ def trial(seed: int) -> Trial | None:
         return None
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     arrays = [None if a is None else np.asarray(a) for a in operands]
-    draft = _Draft(rng, schema, arrays, attributes, list(node.output))
+    draft = _Draft(
+        rng=rng,
+        schema=schema,
+        operands=arrays,
+        attributes=attributes,
+        outputs=list(node.output),
+    )
     _to_version(draft)
     _other_types(draft)
     if rng.random() < 0.5 and op_type not in PLACES:
@@ -144,7 +150,9 @@ def _is_drawn(name: str) -> bool:
 
 def standard_name(node: onnx.NodeProto) -> str | None:
     """The name of an operator of ONNX; None for one of another domain."""
-    return None if node.domain else str(node.op_type)
+    if node.domain:
+        return None
+    return str(node.op_type)
 
 
 @cache
@@ -209,7 +217,11 @@ def _other_types(d: _Draft) -> None:
     allowed = {c.type_param_str: list(c.allowed_type_strs) for c in constraints}
     chosen: dict[str, np.dtype[Any]] = {}
     for n, (formal, a) in enumerate(zip(_formals(d), d.operands, strict=False)):
-        if a is None or a.dtype == object or a.dtype.kind in "USO":
+        if a is None:
+            continue
+        if a.dtype == object:
+            continue
+        if a.dtype.kind in "USO":
             continue
         types = sorted(allowed.get(formal.type_str, [formal.type_str]))
         names = [t for t in types if t in NUMPY]
@@ -382,7 +394,10 @@ def _representable(d: _Draft) -> None:
     """Floats that each integer type has a place for."""
     for n, a in enumerate(d.operands):
         if a is not None and a.dtype.kind in "fV":
-            largest = 3 if d.schema.name == "Pow" else 100
+            if d.schema.name == "Pow":
+                largest = 3
+            else:
+                largest = 100
             plain = np.nan_to_num(np.abs(a.astype(np.float64)))
             d.operands[n] = np.clip(plain, 0, largest).astype(a.dtype)
         elif a is not None and d.schema.name == "Pow":
@@ -391,10 +406,16 @@ def _representable(d: _Draft) -> None:
 
 def _fits_first(d: _Draft) -> bool:
     """Whether operands broadcast as old versions allow it: the second one to the first."""
-    if "broadcast" not in d.schema.attributes or len(d.operands) < 2:
+    if "broadcast" not in d.schema.attributes:
+        return True
+    if len(d.operands) < 2:
         return True
     first, second = d.operands[:2]
-    if first is None or second is None or second.ndim > first.ndim:
+    if first is None:
+        return False
+    if second is None:
+        return False
+    if second.ndim > first.ndim:
         return False
     pairs = zip(first.shape[::-1], second.shape[::-1], strict=False)
     return all(n in (1, m) for m, n in pairs)

@@ -56,7 +56,10 @@ def random_case(
     dtype = rng.choice([dtypes.float32] * 12 + [dtypes.float64, dtypes.float16])
     for _ in range(rng.randint(1, 3)):
         b.leaf(b.shape(), dtype, fixed=False)
-    wanted = rng.choice(OPERATORS) if operators is None else operators
+    if operators is None:
+        wanted = rng.choice(OPERATORS)
+    else:
+        wanted = operators
     names = list(pieces)
     weights = [w for _, w in pieces.values()]
     taken: list[str] = []
@@ -138,7 +141,9 @@ def _other(
             made[v.name] = np.resize(a, shape)
         else:
             made[v.name] = np.zeros(shape, a.dtype)
-    return made if _is_fit(b, graph, made) else None
+    if _is_fit(b, graph, made):
+        return made
+    return None
 
 
 def _is_fit(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:

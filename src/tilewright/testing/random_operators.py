@@ -77,7 +77,10 @@ def judged(t: Trial, native: bool = True) -> tuple[str, OperatorFailure | None]:
         warnings.simplefilter("ignore")
         theirs = [a for a in (_runtime(t), _reference(t)) if a is not None]
         try:
-            ours = _compiled(t) if native else _interpreted(t)
+            if native:
+                ours = _compiled(t)
+            else:
+                ours = _interpreted(t)
         except TilewrightError as error:
             meant = any(part in str(error) for part in MEANT)
             if len(theirs) == 2 and not meant and not difference(t, *theirs):
@@ -225,7 +228,10 @@ def _differs(
         scale = max(float(finite.max(initial=1.0)), _largest(t))
         noise = np.abs(a - c)
         coarse = standard_name(t.model.graph.node[0]) in COARSE
-        unit = max(UNITS[name], UNITS["float32"]) if coarse else UNITS[name]
+        if coarse:
+            unit = max(UNITS[name], UNITS["float32"])
+        else:
+            unit = UNITS[name]
         bar = SLACK * unit * scale * np.sqrt(1 + _longest(t))
         bar = bar + 8 * float(noise[np.isfinite(noise)].max(initial=0.0))
         both_nan = np.isnan(a) & np.isnan(b)
@@ -238,7 +244,9 @@ def _differs(
 
 def _plain(a: Array) -> Array:
     exact = a.dtype.kind in "iub" or a.dtype.kind == "c"
-    return a if exact else a.astype(np.float64)
+    if exact:
+        return a
+    return a.astype(np.float64)
 
 
 def _arrays(t: Trial) -> Sequence[Array]:

@@ -213,7 +213,9 @@ class _Program:
         update = Update(both, places, (value, cast(k, i32)), op)
         step = _around(inner, update)
         nest = _around(loops, block(*start, step))
-        return nest if others else Alloc(place, nest)
+        if others:
+            return nest
+        return Alloc(place, nest)
 
     def _scan(
         self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]
@@ -299,7 +301,9 @@ class _Program:
             return load + cast(self.r.choice(list(loops)), i32)
         if form == 3:
             return Select(self._condition(loops), load, self._load(loops, avoid))
-        return load * 5 + 1 if form == 4 else load
+        if form == 4:
+            return load * 5 + 1
+        return load
 
     def _load(self, loops: Loops, avoid: tuple[Buffer, ...]) -> Expr:
         found = [b for b in self.readable if b not in avoid]

@@ -229,7 +229,10 @@ def random_schedule(
         if not steps:
             break
         done = s.trace.steps
-        step = steps[0] if met is None else _rarest(steps, done, met)
+        if met is None:
+            step = steps[0]
+        else:
+            step = _rarest(steps, done, met)
         try:
             s.apply(step)
         except ScheduleError as error:

@@ -46,7 +46,13 @@ Array = np.ndarray[Any, Any]
 TOLERANCE = 2e-4  # of the largest value of a tensor
 
 # Usual machines, and one whose caches hold nothing: there everything is cut up.
-TINY = Description("x86-64-v3", 2 << 10, 8 << 10, 32 << 10, 64)
+TINY = Description(
+    mcpu="x86-64-v3",
+    l1=2 << 10,
+    l2=8 << 10,
+    l3=32 << 10,
+    cores=64,
+)
 DESCRIPTIONS = (*MACHINES.values(), TINY)
 
 # What keeps passes from what would not pay for small tensors.
@@ -142,7 +148,9 @@ class _Whim:
 
     @property
     def plan_costs(self) -> PlanCosts:
-        return self.target.plan_costs if self.coin is None else WHIMS
+        if self.coin is None:
+            return self.target.plan_costs
+        return WHIMS
 
     def is_profitable(self, group: Sequence[Computation]) -> bool:
         if self.coin is None:
@@ -208,7 +216,10 @@ class _Kernels:
     def __init__(
         self, plan: Plan, case: Case, target: Any, rng: random.Random, native: bool
     ) -> None:
-        self.plan, self.case, self.target, self.rng = plan, case, target, rng
+        self.plan = plan
+        self.case = case
+        self.target = target
+        self.rng = rng
         self.native = native
         self.compiler = KernelCompiler(target, target, None)
         self.state = _start(plan, case)
@@ -288,7 +299,12 @@ class _Kernels:
     ) -> None:
         placed = _attempt("memory", lambda: place_buffers(self.plan, steps))
         _attempt("memory", lambda: verify_arena(placed))
-        made = Assembler(placed, steps, self.target, _describe)
+        made = Assembler(
+            plan=placed,
+            steps=steps,
+            target=self.target,
+            host=_describe,
+        )
         model = _attempt("assemble", lambda: made.model({}))
         arrays = [self.case.inputs[v.name] for v in self.plan.graph.inputs]
         exe = _attempt(
@@ -296,7 +312,10 @@ class _Kernels:
         )
         for run in ("first", "second"):
             found = _attempt(f"the {run} run", lambda: exe(*arrays))
-            outputs = found if isinstance(found, tuple | list) else [found]
+            if isinstance(found, tuple | list):
+                outputs = found
+            else:
+                outputs = [found]
             for n, (got, want) in enumerate(zip(outputs, truth, strict=True)):
                 line = difference(got, want)
                 if line:

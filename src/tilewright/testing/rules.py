@@ -263,7 +263,10 @@ def _to_z3(root: Any, variables: Mapping[Any, Any], types: Mapping[DType, str]) 
     e: Any
     for e in postorder(root):
         if e not in done:
-            operand = e.lhs.dtype if isinstance(e, nodes.Binary) else e.dtype
+            if isinstance(e, nodes.Binary):
+                operand = e.lhs.dtype
+            else:
+                operand = e.dtype
             args = [done[c] for c in e.children()]
             done[e] = _z3_node(e, types.get(operand, "unbounded"), args)
     return done[root]

@@ -52,7 +52,10 @@ def random_model(seed: int, operators: int | None = None) -> Case:
         image(b)
     if rng.random() < 0.3:
         b.leaf(b.shape(2), fixed=False)
-    wanted = rng.randint(2, 7) if operators is None else operators
+    if operators is None:
+        wanted = rng.randint(2, 7)
+    else:
+        wanted = operators
     pieces, weights = zip(*PIECES, strict=True)
     for _ in range(wanted * 8):
         if len(b.typer.operations) >= wanted:
@@ -114,7 +117,10 @@ def convolved(b: Builder) -> None:
 def _convolution(b: Builder, x: Value, keep: bool = False) -> Value:
     """A convolution, mostly padded; `keep`: as large as its input."""
     channels = x.extents[1]
-    group = channels if b.chance(0.2) else 1
+    if b.chance(0.2):
+        group = channels
+    else:
+        group = 1
     if group > 1:
         out = channels
     else:

@@ -60,7 +60,10 @@ class Steering:
         """The weight of a piece beside those of `taken`."""
         others = [_pair(piece, p) for p in set(self.taken) if p != piece]
         rarities = [1 / (1 + self._together[pair]) for pair in others]
-        rarity = 2 * sum(rarities) / len(rarities) if rarities else 1.0
+        if rarities:
+            rarity = 2 * sum(rarities) / len(rarities)
+        else:
+            rarity = 1.0
         # How many first pairs a graph with this piece brought, next to those of any piece.
         graphs = self._graphs[piece]
         all_graphs = max(1, sum(self._graphs.values()))

@@ -107,7 +107,9 @@ def wrong_traits(use: Use, traits: Trait) -> list[str]:
 
 
 def _same(a: Array, b: Array) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
+    if a.shape != b.shape:
+        return False
+    if a.dtype != b.dtype:
         return False
     both_nan = (a != a) & (b != b)
     return bool(((a == b) | both_nan).all())
