@@ -27,9 +27,10 @@ def graph(text: str) -> Graph:
     model = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 18]> f {text}'
     )
+    number = np.float64 if "double" in text else np.float32
     for name, array in {
-        "ten": np.float32(10),
-        "one": np.float32(1),
+        "ten": number(10),
+        "one": number(1),
         "three": np.array([3]),
     }.items():
         if name in text:
@@ -48,6 +49,25 @@ def test_a_truth_that_jumps_is_none(text: str, extent: int) -> None:
     assert truth._noise(0) > 0.5
     assert not truth.mismatches(truth.rounded[0])
     assert truth.mismatches(truth.rounded[0][:2])  # its shape is known
+
+
+def test_a_truth_of_float64_that_jumps_is_none() -> None:
+    found = graph(CHAOS.replace("float", "double"))
+    w = np.array([0.3, 0.7, 0.1, 0.9, 0.5] * 6)
+    truth = Truth(found, {"w": w})
+    assert truth._noise(0) == 0
+    other = Truth(found, {"w": w * (1 + 2.0**-52)})
+    assert np.abs(other.rounded[0] - truth.rounded[0]).max() > 1e-3
+    assert not truth.mismatches(other.rounded[0])
+    assert truth.mismatches(np.full(3, np.nan))
+
+
+def test_a_wrong_result_of_float64_is_told() -> None:
+    found = graph("(double[4] x) => (double[4] y) { y = Sin(x) }")
+    truth = Truth(found, {"x": np.array([0.3, 0.7, 0.1, 0.9])})
+    (y,) = truth.rounded
+    assert not truth.mismatches(y)
+    assert "4 wrong values" in truth.mismatches(y + 1e-9)[0]
 
 
 class Wrong(OnnxFallback):
