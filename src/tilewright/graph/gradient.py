@@ -14,7 +14,14 @@ from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.derivative import filled, summed_to
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.registry import Gradient, OpCall, definition_of, registered
+from tilewright.graph.ops.registry import (
+    Gradient,
+    OpCall,
+    definition_of,
+    has_trait,
+    registered,
+)
+from tilewright.graph.ops.traits import POINTWISE
 
 
 def gradients(
@@ -39,17 +46,34 @@ def gradients(
         inputs = [v for v in op.inputs if v is not None]
         flow = flows[op.writes[0]]
         rule = _rule(op)
+        known = len(f.operations)
         try:
             with definition_of_node(op, "its gradient fails", CompileError):
                 found = rule(f, OpCall(op, f.known), inputs, op.writes[0], flow)
         except ModelError as error:  # of an operator that the rule adds
             raise error.at(f"gradient of {place(op)}") from error.__cause__
+        _check_operands(op, f.operations[known:])
         _check_types(op, inputs, found)
         for v, part in zip(inputs, found, strict=False):
             if v in depends:
                 part = summed_to(f, part, v)
                 flows[v] = f.op("Add", flows[v], part) if v in flows else part
     return [flows[x] if x in flows else filled(f, x, 0) for x in xs]
+
+
+def _check_operands(op: Operation, added: Sequence[Operation]) -> None:
+    """Raise ModelError unless the floats that each operator of a rule combines are of one type."""
+    for part in added:
+        if not has_trait(part, POINTWISE) or part.op_type == "Pow":
+            continue
+        operands = [v.dtype for v in part.inputs if v is not None]
+        types = dict.fromkeys(str(d) for d in operands if d is not None and d.is_float)
+        if len(types) > 1:
+            raise ModelError(
+                f"its operands are {', '.join(types)}, not of one type",
+                where=f"gradient of {place(op)}: {place(part)}",
+                hint="give constants a type: f.constant(0, x.dtype)",
+            )
 
 
 def _check_types(

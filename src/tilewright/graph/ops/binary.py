@@ -54,23 +54,18 @@ def nary(
     cost: int = 1,
     since: int = 1,
     traits: Trait = Trait.NONE,
-    mixed: bool = False,
     gradient: Gradient | None = None,
 ) -> None:
     """Register an operator on broadcast operands.
 
     scalar, arrays: the call, then one argument per operand. result: its dtype; else that of
-    operand `like`. traits: besides POINTWISE. mixed: whether the operands from `like` on may be of
-    several dtypes.
+    operand `like`. traits: besides POINTWISE.
     """
 
     def infer(op: OpCall) -> Sequence[Type]:
         if _start(op) is not None:
             return [(result or op.dtype(like), op.shape(0))]
         given = [i for i in range(op.arity) if op.has(i)]
-        types = dict.fromkeys(str(op.dtype(i)) for i in given if i >= like)
-        if len(types) > 1 and not mixed:
-            raise op.error(f"its operands are {', '.join(types)}, not of one type")
         return [
             (result or op.dtype(like), broadcast(op, *(op.shape(i) for i in given)))
         ]
@@ -258,7 +253,7 @@ nary(
     _divide_arrays,
     gradient=by(_div_gradient),
 )
-nary("Pow", _power, _power_arrays, cost=8, mixed=True, gradient=_pow_gradient)
+nary("Pow", _power, _power_arrays, cost=8, gradient=_pow_gradient)
 nary(
     "Mod",
     _mod,
