@@ -18,7 +18,13 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, call
 from tilewright.graph.nodes import Operation
-from tilewright.graph.ops.broadcasting import element, wide, wide_dtype, widened
+from tilewright.graph.ops.broadcasting import (
+    broadcast,
+    element,
+    wide,
+    wide_dtype,
+    widened,
+)
 from tilewright.graph.ops.casts import dtype_attribute
 from tilewright.graph.ops.reduce import point_of, reduced_shape
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -253,6 +259,12 @@ def _layer_axes(op: OpCall) -> list[int]:
 
 def _layer_types(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
+    for n, name in ((1, "Scale"), (2, "B")):
+        if op.has(n) and broadcast(op, shape, op.shape(n)) != shape:
+            found = list(op.shape(n))
+            raise op.error(
+                f"{name} has the shape {found}, which would stretch the input {list(shape)}"
+            )
     stash = dtype_attribute(op, "stash_type", wide_dtype(op.dtype(0)))
     statistics = (stash, reduced_shape(shape, _layer_axes(op), keep=True))
     return [(op.dtype(0), shape), statistics, statistics]
