@@ -64,7 +64,7 @@ def gradients(
 def _check_operands(op: Operation, added: Sequence[Operation]) -> None:
     """Raise ModelError unless the floats that each operator of a rule combines are of one type."""
     for part in added:
-        if not has_trait(part, POINTWISE) or part.op_type == "Pow":
+        if not has_trait(part, POINTWISE) or part.qualified == "Pow":
             continue
         operands = [v.dtype for v in part.inputs if v is not None]
         types = dict.fromkeys(str(d) for d in operands if d is not None and d.is_float)
