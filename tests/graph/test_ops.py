@@ -232,6 +232,21 @@ def test_normalizations():
     check("BatchNormalization", [x, *statistics])
 
 
+@pytest.mark.parametrize("shape", [(64,), (5, 2, 1), (1, 1, 1)])
+@pytest.mark.parametrize("norm", ["LayerNormalization", "RMSNormalization"])
+def test_a_scale_that_would_stretch_the_input_is_refused(norm, shape):
+    model = build(norm, [floats(2, 1), floats(*shape)], opset=23)
+    with pytest.raises(ModelError, match=r"scale has the shape \[.*stretch the input"):
+        load(model)
+
+
+@pytest.mark.parametrize("shape", [(64,), (1, 1), ()])
+def test_an_instance_norm_has_a_scale_of_each_channel(shape):
+    model = build("InstanceNormalization", [floats(2, 1, 5), floats(*shape), floats(1)])
+    with pytest.raises(ModelError, match=r"scale has the shape \[.*, expected \[1\]"):
+        load(model)
+
+
 def ints(*values):
     return np.array(values, np.int64)
 

@@ -23,6 +23,20 @@ def broadcast(call: OpCall, *shapes: Sequence[int]) -> tuple[int, ...]:
         raise call.error(f"shapes {shown} do not broadcast") from None
 
 
+def refuse_stretching(call: OpCall, **operands: int) -> None:
+    """Raise ModelError where an operand, broadcast to operand 0, would give it another shape.
+
+    operands: their positions, by the names that errors have; one that is left out fits.
+    """
+    shape = call.shape(0)
+    for name, n in operands.items():
+        if call.has(n) and broadcast(call, shape, call.shape(n)) != shape:
+            raise call.error(
+                f"{name} has the shape {list(call.shape(n))}, which would stretch the input "
+                f"{list(shape)}"
+            )
+
+
 def element(x: Buffer, point: Sequence[Any]) -> Expr:
     """`x` at the point of a shape that it broadcasts to."""
     last = point[len(point) - len(x.shape) :]

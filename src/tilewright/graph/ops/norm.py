@@ -19,8 +19,8 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, call
 from tilewright.graph.nodes import Operation
 from tilewright.graph.ops.broadcasting import (
-    broadcast,
     element,
+    refuse_stretching,
     wide,
     wide_dtype,
     widened,
@@ -107,13 +107,18 @@ def gives_statistics(norm: Operation) -> bool:
     return any(v is not None for v in norm.outputs[1:])
 
 
-def _batch_norm_types(op: OpCall) -> Sequence[Type]:
+def _check_channels(op: OpCall, *names: str) -> None:
+    """Raise ModelError unless the operands behind the first have a number for each channel."""
     x = op.shape(0)
     each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or (1,)
-    for n, name in enumerate(("scale", "B", "mean", "var"), start=1):
+    for n, name in enumerate(names, start=1):
         shape = op.shape(n)
         if shape != each:
             raise op.error(f"{name} has the shape {list(shape)}, expected {list(each)}")
+
+
+def _batch_norm_types(op: OpCall) -> Sequence[Type]:
+    _check_channels(op, "scale", "B", "mean", "var")
     if op.wants(3) or op.wants(4):
         raise UnsupportedError(
             "what it saves for a gradient is left open by ONNX",
@@ -259,12 +264,7 @@ def _layer_axes(op: OpCall) -> list[int]:
 
 def _layer_types(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
-    for n, name in ((1, "Scale"), (2, "B")):
-        if op.has(n) and broadcast(op, shape, op.shape(n)) != shape:
-            found = list(op.shape(n))
-            raise op.error(
-                f"{name} has the shape {found}, which would stretch the input {list(shape)}"
-            )
+    refuse_stretching(op, scale=1, B=2)
     stash = dtype_attribute(op, "stash_type", wide_dtype(op.dtype(0)))
     statistics = (stash, reduced_shape(shape, _layer_axes(op), keep=True))
     return [(op.dtype(0), shape), statistics, statistics]
@@ -336,6 +336,11 @@ register(
 )
 
 
+def _rms_types(op: OpCall) -> Sequence[Type]:
+    refuse_stretching(op, scale=1)
+    return _same(op)
+
+
 def _rms_norm(
     op: OpCall,
     inputs: Buffers,
@@ -385,13 +390,18 @@ def _rms_norm_arrays(
 register(
     OpDef(
         "RMSNormalization",
-        _same,
+        _rms_types,
         since=23,
         compute=_rms_norm,
         reference=_rms_norm_arrays,
         flops=lambda op: 5 * op.size(0),
     )
 )
+
+
+def _instance_types(op: OpCall) -> Sequence[Type]:
+    _check_channels(op, "scale", "B")
+    return _same(op)
 
 
 def _instance_norm(
@@ -432,7 +442,7 @@ def _instance_norm_arrays(
 register(
     OpDef(
         "InstanceNormalization",
-        _same,
+        _instance_types,
         since=6,
         compute=_instance_norm,
         reference=_instance_norm_arrays,
