@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from tests.targets.npu.programs import chain, example, layer
 from tilewright import lift
 from tilewright.base.errors import InputError
-from tilewright.lang.lift import Map, Zip, add, f32, fun, mul, sin
+from tilewright.lang.lift import Map, Tuple, Zip, add, f32, fun, mul, sin
 from tilewright.lift.derive import derive, replay
 from tilewright.lift.interp import interpret
 from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.evaluate import evaluate
+from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
 
 NETWORKS = ("dense", "conv_im2col", "conv_stencil", "lstm", "gru", "attention")
@@ -148,6 +149,19 @@ def test_a_derivation_is_replayed() -> None:
     rules = npu.rules(machine.elements("vrf"))
     again = replay(mapped.derivation.to_json(), rules)
     assert npu.generate(again.program, machine) == mapped.program
+
+
+def test_zeros_of_either_sign_are_different_constants() -> None:
+    """Products with 0.0 and with -0.0, which compare equal; also in the candidates."""
+    full = npu.MACHINES["full"]
+    by = lambda x, zero: x | Map(lambda e: mul(e, zero))  # noqa: E731
+    program = fun(lambda x: Tuple(by(x, 0.0), by(x, -0.0)), f32[32])
+    outputs = npu.run(npu.map_onto(program, full).program, full, [np.ones(32, "f4")])
+    assert [np.signbit(y).tolist() for y in outputs] == [[False] * 32, [True] * 32]
+    (form,) = to_operators(derive(program, npu.rules(0)))
+    made = Form(form.program).tasks({})
+    zeros = [made.values[task.reads[-1]].constant for task in made.tasks]
+    assert list(map(repr, zeros)) == ["0.0", "-0.0"]
 
 
 def tight(vectors: int) -> npu.Machine:

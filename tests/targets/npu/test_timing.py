@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.targets.npu.programs import chain, example, layer
 from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
 from tilewright.targets.npu.chains import steps
+from tilewright.targets.npu.isa import Instruction
 from tilewright.targets.npu.timing import UNITS, _Clock
 
 FULL = npu.MACHINES["full"]
@@ -101,9 +104,13 @@ def test_reads_of_parts_wait_as_element_by_element() -> None:
     )
 
 
-@pytest.mark.parametrize("gap", range(0, 160, 16))
+@pytest.mark.parametrize("gap", [*range(0, 160, 16), 33, 95])
 def test_only_what_overlaps_waits(gap: int) -> None:
-    """A read of 32 elements from behind `gap` others, after a write of elements 64 to 95."""
+    """A read of 32 elements from behind `gap` others, after a write of elements 64 to 95.
+
+    Reads from 33 and from 95 share one element with it, the first or the last; those from 32 and
+    from 96 share none.
+    """
     text = f"""
 .input x dram[0] 256
 .output y dram[256] 32
@@ -122,6 +129,46 @@ end_chain
     far = text.replace(f"v_rd vrf[{gap}]", "v_rd vrf[512]")
     apart = npu.time(npu.parse(far), FULL).cycles
     assert (cycles > apart) == (32 < gap < 96)
+
+
+def _vector_read(memory: str) -> st.SearchStrategy[Instruction]:
+    at = st.integers(0, 40)
+    step = st.sampled_from((0, 1, 1, 2, 3))
+    return st.builds(
+        Instruction, st.just("v_rd"), st.just(memory), at, st.just(8), step
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("dram", "vrf")).flatmap(_vector_read),
+            st.sampled_from(("dram", "vrf")),
+            st.integers(0, 40),
+            st.integers(1, 8),
+        ),
+        max_size=8,
+    )
+)
+def test_random_copies_take_what_they_take_element_by_element(
+    copies: list[tuple[Instruction, str, int, int]],
+) -> None:
+    """Vectors read and written at any distance, so that they share any number of elements."""
+    code = [
+        part
+        for read, memory, at, n in copies
+        for part in (
+            read,
+            Instruction("v_wr", memory, at, n),
+            Instruction("end_chain"),
+        )
+    ]
+    program = npu.Program(tuple(code), (), ())
+    timing = npu.time(program, FULL)
+    assert (timing.cycles, [timing.busy[u] for u in UNITS]) == elementwise(
+        program, FULL
+    )
 
 
 @pytest.mark.parametrize(
