@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.conformance import lists
+from tests.conformance import lists, node_cases
 from tests.selection import draw_fewer, mark_sampled
 from tilewright.base import flags
 from tilewright.runtime.threads import available
@@ -56,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
     machine._physical_cores = lambda: 2
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        node_cases.folder = config.cache.mkdir("onnx")
     if "PYTEST_XDIST_WORKER" in os.environ:
         # The other processors are at work on other tests, and a large process forks slowly.
         from tilewright.driver import kernels

@@ -19,7 +19,7 @@ import onnx
 import pytest
 from onnx.backend.test import BackendTest
 
-from tests.conformance import lists
+from tests.conformance import lists, node_cases
 from tests.conformance.lists import Outcome
 from tilewright.base.errors import TilewrightError, TilewrightWarning
 from tilewright.onnx_backend import TilewrightBackend, TilewrightRep
@@ -83,6 +83,7 @@ def _types(outputs: Any) -> list[Any]:
 
 
 def _tests() -> dict[tuple[str, str], Callable[..., None]]:
+    node_cases.keep()
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         items = Suite(Uncached, __name__)._test_items
