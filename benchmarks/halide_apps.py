@@ -1,0 +1,155 @@
+"""Halide's apps by the `halide` package and here: same lines, same schedule, same run.
+
+python -m benchmarks.halide_apps [NAME ...] [--threads 1,2] [--rounds N]
+
+Each app and number of threads is a process of its own. Both modules compile the app, fill the same
+output, which must be equal (floats: within the app's tolerance), and are timed in alternating
+rounds. A ratio is their time over ours: above 1, this package is faster.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.harness import child_environment
+from examples.halide_apps import app as apps
+from tilewright.cli.doctor import processor_name
+from tilewright.cli.rounds import choose_cpus, disturbance
+
+ROUND = 0.05  # seconds that one round of one module takes at least
+
+
+def timed(call: Callable[[], object], times: int) -> float:
+    """Seconds per call."""
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+def warm_up(hl: Any) -> None:
+    """What is loaded and set up once in a process is no part of an app's compile time."""
+    x, f, g = hl.Var("x"), hl.Func("f"), hl.Func("g")
+    f[x] = x
+    g[x] = f[x] + f[x + 1]
+    f.compute_root()
+    g.vectorize(x, 8)
+    g.realize([64])
+
+
+def measure(name: str, rounds: int) -> dict[str, Any]:
+    """One app in this process: its times, ratio and difference."""
+    import halide
+
+    from tilewright import halide as here
+
+    app = apps.load(name)
+    images = app.images(np.random.default_rng(0), *app.size)
+    warm_up(here)
+    warm_up(halide)
+    start = time.perf_counter()
+    mine = apps.ours(app, app.size, images)
+    middle = time.perf_counter()
+    other = apps.theirs(halide, app, app.size, images, np.zeros_like(mine.out))
+    end = time.perf_counter()
+    calls = [mine.call, other.call]
+    once = [timed(c, 1) for c in calls]
+    difference = apps.difference(mine.out, other.out)
+    times = [max(1, math.ceil(ROUND / seconds)) for seconds in once]
+    seconds: list[list[float]] = [[], []]
+    for n in range(rounds):
+        for k in (0, 1) if n % 2 else (1, 0):
+            seconds[k].append(timed(calls[k], times[k]))
+    return {
+        "ms": [statistics.median(s) * 1e3 for s in seconds],
+        "ratio": statistics.median(t / m for m, t in zip(*seconds, strict=True)),
+        "compile": [middle - start, end - middle],
+        "difference": difference,
+        "tolerance": app.tolerance,
+    }
+
+
+def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
+    """One app in a process of its own; `error` is what went wrong there."""
+    command = [sys.executable, "-m", "benchmarks.halide_apps", name, "--serve"]
+    cpus = ",".join(map(str, choose_cpus(threads)))
+    with tempfile.TemporaryDirectory() as cache:
+        extra = {
+            "HL_NUM_THREADS": str(threads),
+            "TILEWRIGHT_NUM_THREADS": str(threads),
+            "TILEWRIGHT_CACHE_DIR": cache,
+        }
+        found = subprocess.run(
+            ["taskset", "-c", cpus, *command, "--rounds", str(rounds)],
+            env=child_environment(extra),
+            capture_output=True,
+            text=True,
+        )
+    if found.returncode:
+        lines = found.stderr.strip().splitlines() or [f"status {found.returncode}"]
+        return {"error": lines[-1]}
+    result: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
+    return result
+
+
+def row(name: str, result: dict[str, Any]) -> str:
+    """One line of the table."""
+    if "error" in result:
+        return f"{name:26} {result['error']}"
+    mine, other = result["ms"]
+    compile_mine, compile_other = result["compile"]
+    line = (
+        f"{name:26} {mine:8.2f} {other:8.2f} {result['ratio']:6.2f} "
+        f"{compile_mine:7.2f} {compile_other:7.2f}"
+    )
+    if result["difference"] > result["tolerance"]:
+        return f"{line}  WRONG: differs by {result['difference']:.1e}"
+    return line
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--threads", default="1,2", help="numbers of threads, with commas")
+@click.option("--rounds", default=7, help="rounds of each module")
+@click.option("--serve", is_flag=True, hidden=True)
+def main(names: tuple[str, ...], threads: str, rounds: int, serve: bool) -> None:
+    """Times Halide's apps side by side."""
+    if serve:
+        print(json.dumps(measure(names[0], rounds)))
+        return
+    print(f"{processor_name()}, {os.cpu_count()} processors")
+    said = disturbance()
+    if said:
+        print(said)
+    for count in map(int, threads.split(",")):
+        print(f"\n{count} thread{'s' if count > 1 else ''}")
+        print(
+            f"{'':26} {'ms':>8} {'halide':>8} {'ratio':>6} {'compile':>7} {'halide':>7} s"
+        )
+        ratios = []
+        for name in names or apps.names():
+            result = measured(name, count, rounds)
+            print(row(name, result), flush=True)
+            if "ratio" in result and result["difference"] <= result["tolerance"]:
+                ratios.append(result["ratio"])
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            print(
+                f"geometric mean of {len(ratios)}: {mean:.2f}, least {min(ratios):.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
