@@ -74,6 +74,12 @@ def rows_and_columns() -> Stmt:
     return own(S, one, two)
 
 
+def diagonal() -> Stmt:
+    """Rows of zeros, in which each row's loop is the index of a column too."""
+    row = lambda i: over("k", 8, lambda k: put2(D, i, k, const(0, i32)))  # noqa: E731
+    return i(lambda i: block(row(i), put2(D, i, i, X[i])))
+
+
 def shifted_rows(by: int) -> Stmt:
     """Element j of T is changed by what was computed beside T[j + by]."""
     one = i(lambda i: block(put(T, i, X[i]), put(S, i, X[i] * 3)), 8)
@@ -193,9 +199,9 @@ SLIDES: Rows = [
         "not one loop",
     ),
     (
-        own(D, i(lambda i: put2(D, i, i, X[i])), v(lambda v: put(Y, v, D[v, 0]))),
+        own(D, diagonal(), v(lambda v: put(Y, v, D[v, 0]))),
         ("slide", "D", "v"),
-        "not one loop",
+        None,
     ),
     (
         own(T, made(), j(lambda j: put(T, j + 1, X[j]), 7), used()),
@@ -271,6 +277,21 @@ MOVES: Rows = [
     (
         own(T, over("k", 2, lambda k: i(lambda i: put(T, i * 2 + k, X[i]), 4)), used()),
         ("store_at", "T", None, "v"),
+        "is not one loop",
+    ),
+    # A loop that is the index of two dimensions, of which one stays whole, or none.
+    (
+        own(
+            D,
+            diagonal(),
+            v(lambda v: over("w", 8, lambda w: put2(W, v, w, D[v, w]))),
+        ),
+        ("compute_at", "D", "v"),
+        None,
+    ),
+    (
+        own(D, diagonal(), v(lambda v: put(Y, v, D[v, v]))),
+        ("compute_at", "D", "v"),
         "is not one loop",
     ),
     (

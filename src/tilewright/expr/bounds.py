@@ -40,6 +40,7 @@ from tilewright.expr.nodes import (
     Sub,
     Var,
 )
+from tilewright.expr.real_bounds import real_bounds, truncated
 from tilewright.ir.node import postorder
 
 Interval = tuple[int | None, int | None]
@@ -53,7 +54,7 @@ def bounds(e: Expr, env: Env) -> Interval:
     """The least and greatest value of an integer (or bool) expression, None where unknown.
 
     Index arithmetic is taken not to overflow int64; other integers wrap, which the result
-    respects. Floats give (None, None).
+    respects. Floats give (None, None); what is cast from one has the bounds of `real_bounds`.
     """
     if isinstance(e, Const):
         if _is_real(e):
@@ -414,7 +415,9 @@ def _not(e: Not, env: Env) -> Interval:
 
 def _cast(e: Cast, env: Env) -> Interval:
     if _is_real(e.value):
-        return _natural(e)
+        if e.dtype.is_bool:
+            return (0, 1)
+        return truncated(real_bounds(e.value, lambda x: bounds(x, env)), e.dtype)
     lo, hi = bounds(e.value, env)
     if e.dtype.is_bool:
         if lo == hi == 0:

@@ -117,7 +117,11 @@ def _part_loop(
     if offset.is_const and 0 <= offset.const < box.shape[d]:
         return None
     f = indexing_loop(a, d)
-    if f is not None and len(affine(a.index[d]).terms) == 1:
+    if (
+        f is not None
+        and len(affine(a.index[d]).terms) == 1
+        and _stays_whole(a, d, f, box)
+    ):
         return f
     raise ScheduleError(
         f"{verb}: dimension {d} of {a} is not one loop, so it cannot be restricted to a part",
@@ -126,11 +130,17 @@ def _part_loop(
     )
 
 
+def _stays_whole(a: Access, d: int, f: For, box: Region) -> bool:
+    """Whether the other dimensions that have the loop are wholly in the box, wherever it runs."""
+    others = (e for e in _partial(a.buffer, box) if e != d)
+    return not any(f.var in variables(a.index[e]) for e in others)
+
+
 def indexing_loop(a: Access, d: int) -> For | None:
     """The loop whose iterations are the index of `a` in dimension `d`, up to what is around.
 
-    Formally: the index is v + c, where v is the loop's variable, no loop around `a` binds a
-    variable of c, and no other index has v. None where there is no such loop.
+    Formally: the index is v + c, where v is the loop's variable, and no loop around `a` binds a
+    variable of c. None where there is no such loop. The loop may stand in other dimensions too.
     """
     form = affine(a.index[d])
     own: dict[Expr, For] = {f.var: f for f in a.loops}
@@ -138,9 +148,7 @@ def indexing_loop(a: Access, d: int) -> For | None:
     if len(atoms) != 1:
         return None
     (atom,) = atoms
-    others = (*a.index[:d], *a.index[d + 1 :])
-    elsewhere = any(atom in variables(i) for i in others)
-    if elsewhere or form.coefficient(atom) != 1:
+    if form.coefficient(atom) != 1:
         return None
     return own.get(atom)
 

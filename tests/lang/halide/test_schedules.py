@@ -212,6 +212,16 @@ def lanes_of_a_reduction(f, g, h):
     return s
 
 
+def scattered(f, g, h):
+    s, r = hl.Func("s"), hl.RDom([(0, 8)], "r")
+    s[x] = 0
+    s[hl.clamp(h[r, 0], 0, 7)] += 1
+    k = hl.Func("k")
+    k[x, y] = s[x] + y
+    s.compute_at(k, x)
+    return k
+
+
 def output_elsewhere(f, g, h):
     h.compute_at(g, x)
 
@@ -228,6 +238,10 @@ REFUSED = {
     at_a_loop_of_one_use: (
         "also used outside loop k.y",
         r"legal places: compute_root\(\)$",
+    ),
+    scattered: (
+        "is not one loop",
+        r"legal places: compute_root\(\), compute_at\(k, y\)$",
     ),
     stored_inside: ("it is stored at x, inside the loop y", "further out"),
     shared_by_threads: ("loop-carried dependence", "before|memory|loop"),

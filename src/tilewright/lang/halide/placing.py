@@ -284,7 +284,7 @@ def _legal_places(f: Scheduled, level: Level, state: Replay) -> Iterator[None]:
 
 
 def legal_places(f: Scheduled, state: Replay) -> str:
-    """Every place `f` can be computed at: the loops around all of its uses, as the user says it."""
+    """Every place `f` can be computed at, as the user says it: those that `compute_at` accepts."""
     own = {x for n in state.of(f) for x in n.loops.values()}
     names = {x: (n.func, var) for n in state.nests for var, x in n.loops.items()}
     buffers = state.copies(f)
@@ -299,9 +299,26 @@ def legal_places(f: Scheduled, state: Replay) -> str:
     places = [
         f"compute_at({func.name()}, {var})"
         for func, var in common or ()
-        if not _is_vector(func, var)
+        if not _is_vector(func, var) and _accepts(f, func, var, state)
     ]
     return "legal places: " + ", ".join(["compute_root()", *places])
+
+
+def _accepts(f: Scheduled, func: Func, var: str, state: Replay) -> bool:
+    """Whether every copy of `f` can be computed at that loop of its readers, tried on a fork."""
+    trial = state.schedule.fork()
+    loops = [n.loops[var] for n in state.of(func) if var in n.loops]
+    try:
+        for buffer in state.copies(f):
+            using = [x for x in loops if _uses(trial.kernel, x, buffer)]
+            if not using:
+                return False
+            for loop in using[1:]:
+                trial.compute_at(trial.duplicate(buffer, loop)[0], loop)
+            trial.compute_at(buffer, using[0])
+    except ScheduleError:
+        return False
+    return True
 
 
 def _is_vector(func: Func, var: str) -> bool:
