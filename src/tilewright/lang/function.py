@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError
+from tilewright.driver import c_library
 from tilewright.driver.compile import compile
 from tilewright.expr.nodes import Buffer
 from tilewright.loops import interp
@@ -17,6 +20,9 @@ from tilewright.loops.printer import show_buffer
 from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
 from tilewright.targets import registry
+
+if TYPE_CHECKING:
+    from tilewright.runtime.profile import Profile
 
 Run = Callable[[tuple[Any, ...]], object]
 
@@ -45,6 +51,7 @@ class Function:
         self.kernel: Final = kernel
         self.target: Final = target
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
+        self._executable: Executable | None = None
         self._run: Run
         simulated = target != "interp" and registry.programs(target) == "kernel"
         if description is not None and not simulated:
@@ -61,6 +68,7 @@ class Function:
         else:
             executable = compile(kernel, target=target, threads=threads)
             assert isinstance(executable, Executable)  # a kernel has no dynamic sizes
+            self._executable = executable
             self._quick = executable.in_place
             self._run = _general(kernel, executable)
 
@@ -68,15 +76,47 @@ class Function:
         """Run on one array per parameter. Raises InputError for a wrong number, shape or dtype."""
         if self._quick is not None and self._quick(arrays):
             return
-        kernel = self.kernel
-        if len(arrays) != len(kernel.params):
-            expected = ", ".join(map(show_buffer, kernel.params))
-            raise InputError(
-                f"{len(arrays)} arrays given, {len(kernel.params)} expected: {expected}",
-                where=kernel.name,
-                hint="inputs come first, outputs last",
-            )
+        self._expect_all(arrays)
         self._run(arrays)
+
+    @property
+    def executable(self) -> Executable:
+        """The function as a compiled model, whose calls return new outputs.
+
+        Raises InputError for one that is interpreted or simulated.
+        """
+        if self._executable is None:
+            raise InputError(
+                f"a function for {self.target!r} has no native code",
+                where=self.kernel.name,
+                hint='build it with target="cpu"',
+            )
+        return self._executable
+
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """Time `repeat` runs on one array per parameter, which stay as they are.
+
+        peaks: as for `Executable.profile`. The profile also says what to try where the schedule is
+        slow. Raises InputError as a call does, and for a function without native code.
+        """
+        executable = self.executable
+        self._expect_all(arrays)
+        inputs = arrays[: len(self.kernel.inputs)]
+        return executable.profile(*inputs, repeat=repeat, **peaks)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an artifact: `tilewright.load(path)` is the `executable`, without the compiler."""
+        self.executable.save(path)
+
+    def export_c(
+        self, path: str | os.PathLike[str], name: str | None = None
+    ) -> tuple[Path, Path]:
+        """Write `path`.h and `path`.o for C programs; their paths. See `driver.c_library`.
+
+        name: of the C function; that of the file where it is not given.
+        """
+        machine = registry.target(self.target)
+        return c_library.export_c(self.kernel, machine, Path(path), name)
 
     def source(self, kind: str = "kernel") -> str:
         """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
@@ -85,6 +125,16 @@ class Function:
         if kind not in ("llvm", "asm") or self.target == "interp":
             raise InputError(f"no {kind!r} text of a function for {self.target!r}")
         return registry.target(self.target).text(self.kernel, self.kernel.name, kind)
+
+    def _expect_all(self, arrays: tuple[Any, ...]) -> None:
+        kernel = self.kernel
+        if len(arrays) != len(kernel.params):
+            expected = ", ".join(map(show_buffer, kernel.params))
+            raise InputError(
+                f"{len(arrays)} arrays given, {len(kernel.params)} expected: {expected}",
+                where=kernel.name,
+                hint="inputs come first, outputs last",
+            )
 
     def __repr__(self) -> str:
         return f"Function({self.kernel.name}, {self.target})"

@@ -255,6 +255,10 @@ class Target:
         """A scheduled kernel as `llvm` or `asm` text."""
         self._lacks(f"{kind} text")
 
+    def c_function(self, kernel: Kernel, name: str) -> bytes:
+        """An object file with a scheduled kernel as a C function `name`; see `driver.c_library`."""
+        self._lacks("C functions")
+
     def load(self, program: Any) -> Program:
         """A Kernel, or a Lift program, as a function of one array per parameter.
 

@@ -16,6 +16,7 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, Call, Settings, Target
 from tilewright.targets.cpu import compile as llvm
+from tilewright.targets.cpu.c_function import compile_c_function
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.description import described
 from tilewright.targets.cpu.entry import compile_entry
@@ -129,6 +130,13 @@ class CpuTarget(Target):
     def support(self) -> Sequence[bytes]:
         """The thread pool, where it can be assembled."""
         return support(self.machine.arch)
+
+    def c_function(self, kernel: Kernel, name: str) -> bytes:
+        """Object code of a scheduled kernel as a C function."""
+        contract = not self.exact
+        return compile_c_function(
+            kernel, self.machine, name, contract=contract, level=self.level
+        )
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """`llvm` or `asm` text of a scheduled kernel."""

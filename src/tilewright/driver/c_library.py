@@ -1,0 +1,164 @@
+"""A scheduled kernel for C programs: an object file, and the header that declares its functions."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tilewright import __version__
+from tilewright.base.dtypes import (
+    DType,
+    bool_,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.files import write_whole
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
+from tilewright.runtime import abi
+from tilewright.targets.base import Target
+
+_TYPES: Final[dict[DType, str]] = {
+    float32: "float",
+    float64: "double",
+    bool_: "bool",
+    int8: "int8_t",
+    int16: "int16_t",
+    int32: "int32_t",
+    int64: "int64_t",
+    uint8: "uint8_t",
+    uint16: "uint16_t",
+    uint32: "uint32_t",
+    uint64: "uint64_t",
+}
+_KEYWORDS: Final = frozenset(
+    "auto bool break case char const continue default do double else enum extern float for goto "
+    "if inline int long register restrict return short signed sizeof static struct switch "
+    "typedef union unsigned void volatile while run threads".split()
+)
+
+
+def export_c(
+    kernel: Kernel, target: Target, path: Path, name: str | None = None
+) -> tuple[Path, Path]:
+    """Write `path`.h and `path`.o, which define the function `name`; their paths.
+
+    name: the last part of `path` where it is not given. Raises InputError for what is not a name
+    in C, UnsupportedError for a dtype that C does not have and for a target without C functions.
+    """
+    name = path.name if name is None else name
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in _KEYWORDS:
+        raise InputError(
+            f"{name!r} is not a name in C", where=kernel.name, hint="give name=..."
+        )
+    verify(kernel)
+    text = header(kernel, target, name)
+    code = target.c_function(kernel, name)
+    files = path.with_name(f"{path.name}.h"), path.with_name(f"{path.name}.o")
+    for file, data in zip(files, (text.encode(), code), strict=True):
+        write_whole(file, partial(_put, data))
+    return files
+
+
+def _put(data: bytes, out: BinaryIO) -> None:
+    out.write(data)
+
+
+def header(kernel: Kernel, target: Target, name: str) -> str:
+    """The header of the functions `name` and `name_parallel`; errors as of `export_c`."""
+    needs = target.requirements
+    arguments = ",\n    ".join(_declared(kernel))
+    return _HEADER.format(
+        version=__version__,
+        guard=f"{name.upper()}_H",
+        name=name,
+        arguments=arguments,
+        features=" ".join([needs.get("arch", ""), *needs.get("features", ())]),
+        index=abi.STATUS_INDEX,
+        tiles=abi.STATUS_TILES,
+        no_memory=abi.NO_MEMORY,
+        rest=abi.CTX_SLOTS - abi.CTX_THREADS - 1,
+    )
+
+
+def _declared(kernel: Kernel) -> list[str]:
+    """One parameter per buffer, with its shape in a comment; names are distinct in C."""
+    found: dict[str, str] = {}
+    for b in kernel.params:
+        plain = re.sub(r"\W|^(?=\d)", "_", b.name, flags=re.ASCII)
+        while plain in found or plain in _KEYWORDS:
+            plain += "_"
+        const = "" if b in kernel.outputs else "const "
+        extents = "".join(f"[{n}]" for n in b.shape)
+        found[plain] = f"{const}{_type(kernel, b)} *{plain} /* {extents or 'one'} */"
+    return list(found.values())
+
+
+def _type(kernel: Kernel, b: Buffer) -> str:
+    if b.dtype not in _TYPES:
+        raise UnsupportedError(
+            f"{b!r} has a type that C does not have",
+            where=kernel.name,
+            hint="cast it to another inside of the program, or save() the function",
+        )
+    return _TYPES[b.dtype]
+
+
+_HEADER: Final = """\
+/* Made by Tilewright {version}. */
+#ifndef {guard}
+#define {guard}
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+#ifndef TILEWRIGHT_PARALLEL
+#define TILEWRIGHT_PARALLEL
+/* The first fields of what a parallel loop is called with; `threads` is how many shares it has. */
+typedef struct {{
+    void *run;
+    int64_t threads;
+    int64_t rest[{rest}];
+}} tilewright_context;
+/* One share of a parallel loop, 0 <= number < shares. */
+typedef void tilewright_share(void *closure, int64_t number, int64_t shares);
+/* Runs every share once, at the same time or in turn, and returns when all have ended. */
+typedef void tilewright_parallel(
+    tilewright_context *context, tilewright_share *share, void *closure);
+#endif
+
+/* Arrays are in row-major order, and no array that is written shares memory with another.
+ * The processor must have: {features}.
+ * Returns 0, or: {index} an index in the data is out of range; {tiles} the system does not permit
+ * the tiles (AMX) that the code uses; {no_memory} no memory is left.
+ */
+int {name}(
+    {arguments});
+
+/* As {name}; `run` shares parallel loops out to `threads` threads. */
+int {name}_parallel(
+    tilewright_parallel *run,
+    int threads,
+    {arguments});
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
