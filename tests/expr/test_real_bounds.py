@@ -39,7 +39,7 @@ POINTS = [
     for j in range(-2, 4)
     for p in (0.3, -1e30, math.inf, math.nan)
 ]
-CONSTANTS = st.sampled_from([0.0, 1.0, -1.5, 0.1, 7.3, 1e10, 3e38])
+CONSTANTS = st.sampled_from([0.0, 1.0, -1.5, 0.1, 7.3, 1e10, 3e38, math.inf])
 LEAVES = (
     st.sampled_from([Cast(X, f32), Cast(Y, f32), Max(Min(P, const(2.5, f32)), const(-1.0, f32)), P])
     | CONSTANTS.map(lambda c: const(c, f32))
@@ -84,6 +84,8 @@ def clamp(e: Expr, low: float, high: float) -> Expr:
         (clamp(P, 0.0, 1.0) * 10.0 + 0.5, (0, 10)),
         (clamp(P, 0.0, 255.0), (0, 255)),
         (clamp(P, 3.0, 4.0), (0, 4)),  # NaN gives 0
+        (clamp((Cast(X, f32) - 1.0) * (Cast(X, f32) * 3e38), 3.0, 4.0), (0, 4)),  # 0 * inf
+        (const(math.inf, f32) + 1.0, ((1 << 31) - 1, (1 << 31) - 1)),
         (clamp(Cast(X, f32), 3.0, 9.0), (3, 4)),
         (Call("ceil", ((Cast(X, f32) + 0.5) * 2.0 - 0.5,)), (1, 9)),
         (Cast(X, f32) / 2.0, (0, 2)),

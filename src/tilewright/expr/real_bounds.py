@@ -114,6 +114,14 @@ def _corners(
     return rule
 
 
+def _product(e: Mul, found: Found, whole: Whole) -> Reals:
+    a, b = found[e.lhs], found[e.rhs]
+    for one, other in ((a, b), (b, a)):
+        if one.lo <= 0 <= one.hi and math.inf in (-other.lo, other.hi):
+            return ANY  # zero times infinity, which need not be a product of ends
+    return _corners(lambda x, y: x * y)(e, found, whole)
+
+
 def _quotient(e: Div, found: Found, whole: Whole) -> Reals:
     divisor = found[e.rhs]
     if divisor.lo <= 0 <= divisor.hi:
@@ -168,7 +176,7 @@ _RULES: Mapping[type[Expr], Callable[[Any, Found, Whole], Reals]] = {
     Cast: _cast,
     Add: _corners(lambda x, y: x + y),
     Sub: _corners(lambda x, y: x - y),
-    Mul: _corners(lambda x, y: x * y),
+    Mul: _product,
     Div: _quotient,
     Min: _chosen(min),
     Max: _chosen(max),
@@ -186,8 +194,8 @@ def _rounded(ends: list[float], dtype: DType, nan: bool) -> Reals:
     """
     error, least, most = _ERROR[dtype.name], _LEAST[dtype.name], float(dtype.max)
     lo, hi = min(ends), max(ends)
-    if lo:
+    if lo and math.isfinite(lo):
         lo -= abs(lo) * error + least
-    if hi:
+    if hi and math.isfinite(hi):
         hi += abs(hi) * error + least
     return Reals(-math.inf if lo < -most else lo, math.inf if hi > most else hi, nan)
