@@ -84,7 +84,10 @@ def clamp(e: Expr, low: float, high: float) -> Expr:
         (clamp(P, 0.0, 1.0) * 10.0 + 0.5, (0, 10)),
         (clamp(P, 0.0, 255.0), (0, 255)),
         (clamp(P, 3.0, 4.0), (0, 4)),  # NaN gives 0
-        (clamp((Cast(X, f32) - 1.0) * (Cast(X, f32) * 3e38), 3.0, 4.0), (0, 4)),  # 0 * inf
+        (
+            clamp((Cast(X, f32) - 1.0) * (Cast(X, f32) * 3e38), 3.0, 4.0),
+            (0, 4),
+        ),  # 0 * inf
         (const(math.inf, f32) + 1.0, ((1 << 31) - 1, (1 << 31) - 1)),
         (clamp(Cast(X, f32), 3.0, 9.0), (3, 4)),
         (Call("ceil", ((Cast(X, f32) + 0.5) * 2.0 - 0.5,)), (1, 9)),
