@@ -111,6 +111,18 @@ class Expressions(Memory):
         )
         return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
 
+    def _division(self, e: Binary) -> Value:
+        """A division of indices by lane, where it is uniform but for constants."""
+        found = None
+        if self.vector is not None and e.dtype is INDEX:
+            found = self.lanes_of(e, *self.vector)
+        if found is None:
+            return self._binary(e)
+        base = to_expr(found.base)
+        if isinstance(base, Const):
+            return int_vector([int(base.value.real) + n for n in found.steps])
+        return self.binary("add", self.value(base), int_vector(list(found.steps)))
+
     def _limit(self, e: Binary) -> int | None:
         """The greatest value of both operands, if they are known not to be negative."""
         (low, high), (least, most) = (bounds(x, self.ranges) for x in (e.lhs, e.rhs))
@@ -303,6 +315,8 @@ _BINARY: tuple[type[Expr], ...] = (
 _RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
     **dict.fromkeys(_BINARY, Expressions._binary),
     nodes.Sub: Expressions._subtract,
+    FloorDiv: Expressions._division,
+    Mod: Expressions._division,
     nodes.Overlap: lambda x, e: x.value(nodes.Min(e.lhs, e.rhs)),
     nodes.Lt: Expressions._compare,
     nodes.Le: Expressions._compare,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from math import gcd
 
 from tilewright.base import dtypes
-from tilewright.expr.affine import Affine, affine, rejoined
+from tilewright.expr.affine import Affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     INDEX,
@@ -23,7 +22,20 @@ from tilewright.expr.nodes import (
 )
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
 from tilewright.targets.cpu.emit_check import LOAD, STORE, check
+from tilewright.targets.cpu.emit_near import (
+    MOST_PARTS,
+    Part,
+    aligned,
+    load_near,
+    masked_load,
+    masked_store,
+    otherwise,
+    parts,
+    pick,
+    store_near,
+)
 from tilewright.targets.cpu.emit_ops import Operations
+from tilewright.targets.cpu.emit_places import Access, Places, address
 from tilewright.targets.cpu.emit_stream import STREAMING, on_boundaries
 from tilewright.targets.cpu.emit_text import (
     Value,
@@ -35,46 +47,21 @@ from tilewright.targets.cpu.emit_text import (
 )
 from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.value_numbering import PURE, Info, Scopes
+from tilewright.targets.cpu.value_numbering import Info
 from tilewright.targets.permitted import Permissions
 
 MAX_LANES = 64
 _SAFE_BYTES = MAX_LANES * 8
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """The place of one element per lane: `pointer` + lane * stride elements + offsets (bytes).
-
-    offsets: a vector of i64 where the lanes' places are not an arithmetic sequence. lanes: 1 where
-    every lane means the same element.
-    """
-
-    pointer: Value
-    stride: int
-    offsets: Value | None
-    lanes: int
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all lanes mean one element."""
-        return self.stride == 0 and self.offsets is None
-
-
-class Memory(Scopes):
+class Memory(Places):
     """Access to buffers inside one function; `value` comes from the expression emitter."""
 
     def __init__(self, machine: Machine, contract: bool) -> None:
         super().__init__(machine)
         self.ops = Operations(self, machine, contract)
-        self.pointers: dict[Buffer, Value] = {}
-        # Buffers allocated inside the vector loop: one copy per lane, lanes innermost.
-        self.private: dict[Buffer, int] = {}
-        self.vector: tuple[Var, int] | None = None
-        self.number: int | None = None
         # By vector loop, how many bytes ahead of its loads memory is prefetched.
         self.ahead: Mapping[str, int] = {}
-        self.guard: Expr | None = None
         self.uses_tiles = False
         # What is stored past the caches, and whether some of it is.
         self.streams: frozenset[Buffer] = frozenset()
@@ -84,10 +71,6 @@ class Memory(Scopes):
         self._safe: dict[str, Value] = {}
         self._clamped: set[Expr] = set()
 
-    def value(self, e: Expr) -> Value:
-        """The held value of an expression; see `emit_expr`."""
-        raise NotImplementedError
-
     def report(self) -> Value:
         """Where sanitized code writes what it reports."""
         raise NotImplementedError
@@ -95,94 +78,6 @@ class Memory(Scopes):
     def constant_text(self, text: str) -> str:
         """The address of a text, which ends with 0."""
         raise NotImplementedError
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of the vector loop around the current place, or 1."""
-        if self.vector is not None:
-            return self.vector[1]
-        return 1
-
-    # -- addresses
-
-    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
-        """Where `buffer[index]` lies, per lane."""
-        form = address(buffer, index)
-        copies = self.private.get(buffer, 1)
-        stride = 0
-        if copies > 1:
-            form = form.scaled(copies)
-            stride = 1 if self.number is None else 0
-            form = form + Affine((), self.number or 0)
-        uniform: list[tuple[Expr, int]] = []
-        varying: list[tuple[Value, int]] = []
-        for atom, c in form.terms:
-            if self.vector is not None and atom is self.vector[0]:
-                stride += c
-                continue
-            v = self.value(atom)
-            if v.lanes > 1:
-                varying.append((v, c))
-            else:
-                uniform.append((atom, c))
-        size = buffer.dtype.itemsize
-        pointer = self._pointer(buffer, uniform, form.const * size)
-        if not varying:
-            return Access(pointer, stride, None, self.lanes if stride else 1)
-        offsets = int_vector([n * stride * size for n in range(self.lanes)])
-        for v, c in varying:
-            offsets = self.binary("add", self._times(v, c * size), offsets)
-        return Access(pointer, 0, offsets, self.lanes)
-
-    def _times(self, v: Value, c: int) -> Value:
-        if c == 1:
-            return v
-        return self.binary("mul nsw", v, integer(c))
-
-    def _pointer(
-        self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int
-    ) -> Value:
-        """Base plus terms, those of outer loops first, so that each loop adds only its own."""
-        size = buffer.dtype.itemsize
-        levels: dict[int, list[tuple[Expr, int]]] = {}
-        for atom, c in terms:
-            levels.setdefault(self._placement(self.info(atom)), []).append(
-                (atom, c * size)
-            )
-        pointer = self.pointers[buffer]
-        done: tuple[tuple[Expr, int], ...] = ()
-        info = PURE
-        for level in sorted(levels):
-            group = tuple(levels[level])
-            done += group
-            for atom, _ in group:
-                info = info | self.info(atom)
-            guard, depends = self.guarded(info)
-            pointer = self.cached(
-                ("pointer", buffer, guard, done),
-                depends,
-                partial(self._advance, pointer, group),
-            )
-        if not offset:
-            return pointer
-        return self.ins(f"getelementptr i8, {pointer.typed}, i64 {offset}", "ptr")
-
-    def _advance(self, base: Value, group: tuple[tuple[Expr, int], ...]) -> Value:
-        total: Value | None = None
-        for atom, c in group:
-            term = self._times(self.value(atom), c)
-            if total is None:
-                total = term
-            else:
-                total = self.binary("add nsw", total, term)
-        assert total is not None
-        return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
-
-    def guarded(self, info: Info) -> tuple[Expr | None, Info]:
-        """The permission a risky value is computed under, and what it then depends on."""
-        if self.guard is None or not info.risky:
-            return None, info
-        return self.guard, info | self.info(self.guard)
 
     # -- loads
 
@@ -216,30 +111,31 @@ class Memory(Scopes):
         size = buffer.dtype.itemsize
         if mask is not None and mask.const is not None:
             mask = None if mask.const else mask
-        if place.is_uniform or (place.offsets is None and place.stride == 1):
-            lanes = place.lanes
-            pointer = place.pointer
+        lanes = place.lanes
+        pointer = place.pointer
+        if place.is_dense:
             if mask is not None and mask.lanes > 1 and lanes > 1:
-                return self._masked_load(pointer, type, lanes, size, mask, outside)
+                return masked_load(self, pointer, type, size, mask, outside)
             if mask is not None:
                 pointer = self.select(self.any(mask), pointer, self.safe(outside))
             if mask is None and (wide := self._masked_width(buffer, lanes)):
-                part = self._masked_load(
-                    pointer, type, wide, size, _first_lanes(lanes, wide)
-                )
+                first = _first_lanes(lanes, wide)
+                part = masked_load(self, pointer, type, size, first)
                 return self.shuffle(part, list(range(lanes)))
             if buffer.scope == "global" and lanes > 1:
                 self._prefetch(pointer)
             full = vector_type(type, lanes)
             return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
-        if mask is None and place.offsets is None and place.stride in (-1, 2, 3, 4):
-            return self._load_strided(place, type, size)
+        if place.offsets is None:
+            found = self._load_near(place, buffer, mask, outside)
+            if found is not None:
+                return found
         pointers = self._lane_pointers(place, size)
-        chosen = self.splat(mask if mask is not None else integer(1, "i1"), place.lanes)
-        name = f"llvm.masked.gather.{mangle(type, place.lanes)}.{mangle('ptr', place.lanes)}"
-        full = vector_type(type, place.lanes)
-        args = f"{_aligned(pointers, size)}, {chosen.typed}, {_else(full, place.lanes, outside)}"
-        return self.ins(f"call {full} @{name}({args})", type, place.lanes)
+        chosen = self.splat(mask if mask is not None else integer(1, "i1"), lanes)
+        name = f"llvm.masked.gather.{mangle(type, lanes)}.{mangle('ptr', lanes)}"
+        full = vector_type(type, lanes)
+        args = f"{aligned(pointers, size)}, {chosen.typed}, {otherwise(full, lanes, outside)}"
+        return self.ins(f"call {full} @{name}({args})", type, lanes)
 
     def _prefetch(self, pointer: Value) -> None:
         """What the vector loop is noted to fetch ahead, relative to what it loads."""
@@ -260,56 +156,72 @@ class Memory(Scopes):
         )
         return whole if fits and buffer.scope != "register" else 0
 
-    def _masked_load(
-        self,
-        pointer: Value,
-        type: str,
-        lanes: int,
-        size: int,
-        mask: Value,
-        outside: Value | None = None,
-    ) -> Value:
-        full = vector_type(type, lanes)
-        args = f"{_aligned(pointer, size)}, {mask.typed}, {_else(full, lanes, outside)}"
-        name = f"llvm.masked.load.{mangle(type, lanes)}.p0"
-        return self.ins(f"call {full} @{name}({args})", type, lanes)
-
-    def _load_strided(self, place: Access, type: str, size: int) -> Value:
-        """All elements from the first lane's to the last lane's in whole vectors, the last of which
-        ends at the last element; the lanes are picked out of one after another."""
+    def _load_near(
+        self, place: Access, buffer: Buffer, mask: Value | None, outside: Value | None
+    ) -> Value | None:
+        """Lanes that lie near one another, out of whole vectors; None where they do not."""
+        type = memory_type(buffer.dtype)
+        size = buffer.dtype.itemsize
         lanes = place.lanes
-        step = abs(place.stride)
-        span = step * (lanes - 1) + 1
-        width = min(1 << (lanes - 1).bit_length(), span)
-        pointer = place.pointer
-        if place.stride < 0:
-            pointer = self.ins(
-                f"getelementptr i8, {pointer.typed}, i64 {(1 - span) * size}", "ptr"
+        first, last = min(place.steps), max(place.steps)
+        if mask is not None:
+            covered = parts(place.steps, first, last)
+            if covered is None:
+                return None
+            wide = self.splat(mask, lanes)
+            return load_near(
+                self, place.pointer, covered, lanes, type, size, wide, outside
             )
-        places = [step * n for n in range(lanes)][:: 1 if place.stride > 0 else -1]
-        found: Value | None = None
-        for first in range(0, span, width):
-            start = min(first, span - width)
-            at = self.ins(
-                f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr"
-            )
+        covered = parts(place.steps, *self._room(place, buffer))
+        if covered is None:
+            return None
+        loaded = [self._part(place, buffer, part) for part in covered]
+        return pick(self, loaded, [part.picked(lanes) for part in covered])
+
+    def _room(self, place: Access, buffer: Buffer) -> tuple[int, int]:
+        """The elements around the lanes' that may be read: whole strides, so that accesses beside
+        this one share them, where the ranges prove that all of them belong to the buffer."""
+        first, last = min(place.steps), max(place.steps)
+        stride = gcd(*(step - first for step in place.steps))
+        low, high = bounds(to_expr(place.form), self.ranges)
+        if stride > MOST_PARTS or low is None or high is None:
+            return first, last
+        start = first - (place.form.const + first) % stride
+        end = last + stride - 1 - (place.form.const + last) % stride
+        copies = self.private.get(buffer, 1)
+        return (
+            start if low + start >= 0 else first,
+            end if high + end < buffer.size * copies else last,
+        )
+
+    def _part(self, place: Access, buffer: Buffer, part: Part) -> Value:
+        """A vector of a buffer, loaded once for all accesses that have a part in it."""
+        type = memory_type(buffer.dtype)
+        size = buffer.dtype.itemsize
+        width = len(part.lanes)
+        form = place.form + Affine((), part.start)
+        low, high = bounds(to_expr(form), self.ranges)
+        is_proven = (
+            low is not None
+            and high is not None
+            and low >= 0
+            and high + width <= buffer.size
+        )
+
+        def load() -> Value:
+            at = self.pointer(buffer, list(form.terms), form.const * size)
             full = vector_type(type, width)
-            part = self.ins(f"load {full}, {at.typed}, align {size}", type, width)
-            here = [e - start if first <= e < first + width else -1 for e in places]
-            if found is None:
-                found = self.shuffle(part, here + [-1] * (width - lanes))
-            else:
-                picks = [n if h < 0 else width + h for n, h in enumerate(here)]
-                found = self.shuffle(found, picks + [-1] * (width - lanes), part)
-        assert found is not None
-        if width == lanes:
-            return found
-        return self.shuffle(found, list(range(lanes)))
+            return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
+
+        if not is_proven or buffer in self.private:
+            return load()
+        info = self.info(to_expr(form)) | Info(reads=frozenset((buffer,)))
+        return self.cached(("part", buffer, form, width), info, load)
 
     def _lane_pointers(self, place: Access, size: int) -> Value:
         offsets = place.offsets
         if offsets is None:
-            offsets = int_vector([n * place.stride * size for n in range(place.lanes)])
+            offsets = int_vector([n * size for n in place.steps])
         return self.ins(
             f"getelementptr i8, {place.pointer.typed}, {offsets.typed}",
             "ptr",
@@ -335,7 +247,7 @@ class Memory(Scopes):
                 return
             mask = None
         check(self, STORE, buffer, index, mask)
-        contiguous = place.is_uniform or (place.offsets is None and place.stride == 1)
+        contiguous = place.is_dense
         if mask is not None and contiguous and self._rewritable(buffer, index):
             # So it stays promotable to registers.
             old = self._load_raw(place, buffer, None)
@@ -353,17 +265,26 @@ class Memory(Scopes):
             how = self.storing(buffer, address(buffer, index), lane, raw.lanes)
             self.line(f"store {raw.typed}, {place.pointer.typed}, {how}")
         elif contiguous and mask is not None:
-            name = f"llvm.masked.store.{mangle(raw.type, raw.lanes)}.p0"
-            args = f"{raw.typed}, {_aligned(place.pointer, size)}, {mask.typed}"
-            self.line(f"call void @{name}({args})")
+            masked_store(self, place.pointer, raw, size, mask)
+        elif covered := self._near_stored(place, size):
+            if mask is not None:
+                mask = self.splat(mask, place.lanes)
+            store_near(self, place.pointer, covered, raw, size, mask)
         else:
             chosen = self.splat(
                 mask if mask is not None else integer(1, "i1"), place.lanes
             )
             pointers = self._lane_pointers(place, size)
             types = f"{mangle(raw.type, raw.lanes)}.{mangle('ptr', raw.lanes)}"
-            args = f"{raw.typed}, {_aligned(pointers, size)}, {chosen.typed}"
+            args = f"{raw.typed}, {aligned(pointers, size)}, {chosen.typed}"
             self.line(f"call void @llvm.masked.scatter.{types}({args})")
+
+    def _near_stored(self, place: Access, size: int) -> tuple[Part, ...] | None:
+        """Vectors that cover what the lanes store, where a vector can be stored in part."""
+        in_part = self.machine.has("avx512vl" if size >= 4 else "avx512bw")
+        if place.may_meet or not in_part:
+            return None
+        return parts(place.steps, min(place.steps), max(place.steps))
 
     def storing(
         self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
@@ -499,27 +420,6 @@ def weaker(guard: Expr | None) -> list[Expr | None]:
     return [None, *reversed(found)]
 
 
-def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
-    """The element offset of an access, in as few terms as possible."""
-    form = Affine((), 0)
-    for part, stride in zip(index, buffer.strides, strict=True):
-        form = form + affine(part).scaled(stride)
-    return rejoined(form)
-
-
 def _first_lanes(lanes: int, whole: int) -> Value:
     """The mask of the first lanes of a vector."""
     return int_vector([int(n < lanes) for n in range(whole)], "i1")
-
-
-def _else(full: str, lanes: int, outside: Value | None) -> str:
-    """The lanes that a masked load leaves out."""
-    return (
-        f"{full} zeroinitializer"
-        if outside is None
-        else splat_constant(outside, lanes).typed
-    )
-
-
-def _aligned(pointer: Value, size: int) -> str:
-    return f"{pointer.full} align {size} {pointer.text}"

@@ -299,7 +299,7 @@ class Statements(Expressions):
         s = Update(s.buffers, tuple(safe), s.values, s.reducer)
         places = [self.access(b, index) for b, index in s.targets]
         meets = {place.is_uniform for place in places}
-        if any(place.offsets is not None for place in places) or len(meets) > 1:
+        if any(place.may_meet for place in places) or len(meets) > 1:
             self.by_lane(s)
             return
         values = [self.value(v) for v in s.values]

@@ -14,7 +14,7 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.affine import Affine
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.targets.cpu.emit_expr import Expressions
-from tilewright.targets.cpu.emit_memory import address
+from tilewright.targets.cpu.emit_places import address
 from tilewright.targets.cpu.emit_text import Value
 
 GROUP = 16  # bytes
