@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.driver import compile
 from tilewright.driver.dynamic import DynamicExecutable
+from tilewright.driver.sized import SizedExecutable
 from tilewright.frontends.onnx.author import (
     Backend,
     BackendRep,
@@ -32,7 +33,9 @@ _OPTIONS = (
 class TilewrightRep(BackendRep):
     """A compiled model."""
 
-    def __init__(self, executable: Executable | DynamicExecutable) -> None:
+    def __init__(
+        self, executable: Executable | DynamicExecutable | SizedExecutable
+    ) -> None:
         self.executable = executable
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -301,9 +301,7 @@ def test_dimensions_of_several_points_take_part_and_none_is_empty() -> None:
     assert not agrees(replace(c, dims=(*c.dims, twice)))
     assert agrees(replace(c, dims=(*c.dims, once)))
     for n in range(len(c.dims)):
-        empty = tuple(
-            replace(d, extent=0) if n == k else d for k, d in enumerate(c.dims)
-        )
+        empty = tuple(replace(d, size=0) if n == k else d for k, d in enumerate(c.dims))
         assert winograd(replace(c, dims=empty)) is None
     scan = (*c.dims[:3], replace(c.dims[3], combine=PS), *c.dims[4:])
     assert winograd(replace(c, dims=scan)) is None

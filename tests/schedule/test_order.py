@@ -269,7 +269,7 @@ PROGRAMS = [
         "not perfectly nested",
     ),
     (loop(ROW, 4, If(ROW < 2, after(COPY), COPY)), SWAP, "not perfectly nested"),
-    (loop(ROW, 4, TO_N), SWAP, "is not a constant"),
+    (loop(ROW, 4, TO_N), SWAP, "depends on N"),
     # fuse: nothing is between, and the order stays whatever the body does.
     (nest(put(Y, ROW, Y[COL])), FUSE, None),
     (loop(ROW, 4, TO_N), FUSE, "is not a constant"),

@@ -10,15 +10,27 @@ from typing import Any
 
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, greatest, sample
-from tilewright.compute.nodes import CC, PS, PW, Computation, Output
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.transforms import environment
-from tilewright.expr.affine import affine
-from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.bounds import within
+from tilewright.expr.nodes import (
+    INDEX,
+    MAX_SIZE,
+    Buffer,
+    Expr,
+    Extent,
+    Var,
+    as_expr,
+)
 from tilewright.expr.printer import show
 from tilewright.expr.reads import Guard, reads, reads_memory, variables
 
 Check = Callable[[Computation], Iterator[str]]
+
+_UNBOUNDED = (
+    1 << 64
+)  # more than any int64, for the size of a dimension that only a call knows
 
 
 def check(c: Computation) -> None:
@@ -36,7 +48,7 @@ def _dims(c: Computation) -> Iterator[str]:
     for d in c.dims:
         if d.combine not in (CC, PW, PS):
             yield f"dimension {d.var.name} combines by {d.combine!r}, not by cc, pw or ps"
-        if d.extent < 0:
+        if d.static and d.extent < 0:
             yield f"dimension {d.var.name} has the extent {d.extent}"
         if d.var.dtype is not INDEX:
             yield f"dimension {d.var.name} is {d.var.dtype}, not {INDEX}"
@@ -46,7 +58,7 @@ def _dims(c: Computation) -> Iterator[str]:
 
 
 def _bound(c: Computation) -> Iterator[str]:
-    known = {d.var for d in c.dims}
+    known = {d.var for d in c.dims} | set(c.sizes)
     for o in c.outputs:
         for e in (*o.index, o.value):
             for v in variables(e):
@@ -65,7 +77,7 @@ def _operator(c: Computation) -> Iterator[str]:
             f"{c.reducer} has {len(c.reducer.dtypes)} components, "
             f"the computation {len(c.outputs)} outputs"
         )
-    wide = [d for d in combined if d.extent > 1]
+    wide = [d for d in combined if _several(d)]
     scan_then_reduce = [d.combine for d in wide] == [PS, PW]
     if len(wide) > 1 and not c.reducer.commutative and not scan_then_reduce:
         names = ", ".join(d.var.name for d in wide)
@@ -89,7 +101,7 @@ def _types(c: Computation) -> Iterator[str]:
         what = o.tensor.name if c.reducer is None else f"the operand of {c.reducer}"
         if o.value.dtype is not expected:
             yield f"the value for {o.tensor.name} is {o.value.dtype}, {what} {expected}; cast it"
-        if len(o.index) != len(o.tensor.shape):
+        if len(o.index) != len(o.tensor.extents):
             yield f"{o.tensor!r} is indexed with {len(o.index)} expressions"
     every = [(o.tensor, o.index) for o in c.outputs]
     every += [(a.buffer, a.index) for a in c.accesses]
@@ -128,9 +140,16 @@ class Leaving:
     high: int | None
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Extent:
         """Of the tensor along that axis."""
-        return self.tensor.shape[self.axis]
+        return self.tensor.extents[self.axis]
+
+    @property
+    def last(self) -> Extent:
+        """The last index of the tensor along that axis."""
+        if isinstance(self.extent, int):
+            return self.extent - 1
+        return to_expr(affine(self.extent - 1))
 
 
 def leaving(c: Computation) -> Iterator[Leaving]:
@@ -138,7 +157,7 @@ def leaving(c: Computation) -> Iterator[Leaving]:
 
     An index that is read from memory is left out: code checks it where it is used.
     """
-    if any(d.extent == 0 for d in c.dims):
+    if any(d.size == 0 for d in c.dims):
         return
     env = environment(c.dims)
     for o in c.outputs:
@@ -153,7 +172,7 @@ def _inside(c: Computation) -> Iterator[str]:
     for x in leaving(c):
         yield (
             f"index {show(x.index)} of dimension {x.axis} of {x.tensor.name} "
-            f"leaves 0..{x.extent - 1}"
+            f"leaves 0..{x.last}"
         )
 
 
@@ -173,12 +192,17 @@ def _guarded(
 def _leaves(
     c: Computation,
     i: Expr,
-    extent: int,
+    extent: Extent,
     guards: tuple[Guard, ...],
 ) -> bool:
-    domain, text = _guarded(c, i, guards)
+    domain = Domain()
+    translate = _point(c, domain)
+    for condition, holds in guards:
+        domain.require(translate.condition(condition, holds))
+    text = translate.expr(i)
+    past = translate.expr(as_expr(extent, INDEX))
     try:
-        return sample(domain, [f"{text} < 0 or {text} >= {extent}"]) is not None
+        return sample(domain, [f"{text} < 0 or {text} >= {past}"]) is not None
     except TooHard:
         return True
 
@@ -199,7 +223,7 @@ def _range(
 
 
 def _injective(c: Computation) -> Iterator[str]:
-    names = ", ".join(d.var.name for d in c.kept_dims if d.extent > 1)
+    names = ", ".join(d.var.name for d in c.kept_dims if _several(d))
     for o in c.outputs:
         if has_own_digits(c, o):
             continue
@@ -222,9 +246,8 @@ def _leaving(
     known: Mapping[Any, tuple[int | None, int | None]],
 ) -> Iterator[Leaving]:
     """As `leaving`, of one access; known: bounds of what occurs in the index."""
-    for axis, (i, extent) in enumerate(zip(index, tensor.shape, strict=True)):
-        lo, hi = bounds(i, known)
-        if lo is not None and hi is not None and lo >= 0 and hi < extent:
+    for axis, (i, extent) in enumerate(zip(index, tensor.extents, strict=True)):
+        if within(i, extent, known):
             continue
         if reads_memory(i) or not _leaves(c, i, extent, guards):
             continue
@@ -237,19 +260,25 @@ def has_own_digits(c: Computation, o: Output) -> bool:
 
     In one index, sorted by coefficient, each exceeds what all smaller ones can sum up to.
     """
-    extents = {d.var: d.extent for d in c.dims}
+    extents = {d.var: d.extent if d.static else _UNBOUNDED for d in c.dims}
     found: set[Expr] = set()
     for i in o.index:
         terms = affine(i).terms
         reach = 0
         for atom, coefficient in sorted(terms, key=lambda t: abs(t[1])):
             size = abs(coefficient)
-            if not isinstance(atom, Var) or size <= reach:
+            if atom not in extents or size <= reach:
                 break
+            assert isinstance(atom, Var)
             reach += size * max(extents[atom] - 1, 0)
         else:
             found.update(atom for atom, _ in terms)
-    return all(d.var in found for d in c.kept_dims if d.extent > 1)
+    return all(d.var in found for d in c.kept_dims if _several(d))
+
+
+def _several(d: Dim) -> bool:
+    """Whether a dimension may have more than one point."""
+    return not d.static or d.extent > 1
 
 
 def _are_separate(a: Output, b: Output) -> bool:
@@ -303,8 +332,15 @@ def _conflict(
 
 
 def _point(c: Computation, domain: Domain) -> Translator:
-    names = {d.var: domain.variable(0, d.extent - 1) for d in c.dims}
-    return Translator(domain, names, environment(c.dims))
+    names = {v: domain.variable(0, MAX_SIZE - 1) for v in c.sizes}
+    translate = Translator(domain, names, environment(c.dims))
+    for d in c.dims:
+        if d.static:
+            translate.names[d.var] = domain.variable(0, d.extent - 1)
+        else:
+            name = translate.names[d.var] = domain.variable(0)
+            domain.require(f"{name} < {translate.expr(as_expr(d.size, INDEX))}")
+    return translate
 
 
 CHECKS: Mapping[str, Check] = {

@@ -11,10 +11,11 @@ read is an index with a `Load` in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, fixed
 from tilewright.ir.node import postorder, substitute
 
 CC, PW, PS = "cc", "pw", "ps"
@@ -22,11 +23,33 @@ CC, PW, PS = "cc", "pw", "ps"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dim:
-    """Iterates `0 .. extent-1`; `combine` is cc (parallel), pw (reduce) or ps (scan)."""
+    """Iterates `0 .. size-1`; `combine` is cc (parallel), pw (reduce) or ps (scan).
+
+    size: a number, or an expression of sizes where only a call knows it.
+    """
 
     var: Var
-    extent: int
+    size: Extent
     combine: str = CC
+
+    @property
+    def extent(self) -> int:
+        """The size as a number. Raises UnsupportedError where a call decides it."""
+        return fixed(self.size, f"dimension {self.var.name}")
+
+    @property
+    def static(self) -> bool:
+        """Whether the size is a number."""
+        return isinstance(self.size, int)
+
+
+def sizes_of(extents: Iterable[Extent]) -> tuple[Var, ...]:
+    """The sizes that extents are made of, in order of first use."""
+    found: dict[Var, None] = {}
+    for e in extents:
+        if not isinstance(e, int):
+            found |= {n: None for n in postorder(e) if isinstance(n, Var)}
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,6 +122,13 @@ class Computation:
     def is_map(self) -> bool:
         """Whether every dimension is cc."""
         return all(d.combine == CC for d in self.dims)
+
+    @property
+    def sizes(self) -> tuple[Var, ...]:
+        """What only a call knows of the dimensions and tensors, in order of first use."""
+        tensors = (*(o.tensor for o in self.outputs), *self.inputs)
+        extents = [d.size for d in self.dims] + [e for b in tensors for e in b.extents]
+        return sizes_of(extents)
 
     def __repr__(self) -> str:
         from tilewright.compute.printer import show

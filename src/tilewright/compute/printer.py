@@ -33,7 +33,7 @@ def show(c: Computation) -> str:
     What a long value uses several times is named first: `f(x0) = let t0 = exp(x0) in t0 / (...)`.
     """
     args, values = c.function
-    dims = ", ".join(f"{d.var.name} < {d.extent}" for d in c.dims)
+    dims = ", ".join(f"{d.var.name} < {d.size}" for d in c.dims)
     operators = ", ".join(_combine(c, d) for d in c.dims)
     outputs = ", ".join(_place(o.tensor, o.index) for o in c.outputs)
     inputs = ", ".join(

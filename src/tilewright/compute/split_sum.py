@@ -44,7 +44,7 @@ def split_sum(
         return None
     size = d.extent // parts
     block = Dim(Var(f"{d.var.name}b", INDEX), parts)
-    inner = replace(d, extent=size)
+    inner = replace(d, size=size)
     free = c.parallel_dims
     shape = (parts, *(x.extent for x in free))
     tensor = Buffer(f"{out.tensor.name}_parts", shape, c.reducer.dtypes[0])

@@ -15,27 +15,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PS, Computation, Dim, Output, sizes_of
 from tilewright.expr.affine import affine
+from tilewright.expr.bounds import bounds, refine
 from tilewright.expr.nodes import (
     INDEX,
+    MAX_SIZE,
     Buffer,
     Cast,
     Const,
     Expr,
     FloorDiv,
     Load,
+    Lt,
     Mod,
     Var,
+    as_expr,
     const,
 )
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute
 
 
-def environment(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
-    """The least and the greatest value of each dimension; of an empty one 0."""
-    return {d.var: (0, max(d.extent - 1, 0)) for d in dims}
+def environment(dims: Sequence[Dim]) -> dict[Any, tuple[int, int]]:
+    """The least and the greatest value of each dimension; of an empty one 0.
+
+    Of sizes that only a call knows, their bounds, and that dimensions are below them.
+    """
+    if all(d.static for d in dims):
+        return {d.var: (0, max(d.extent - 1, 0)) for d in dims}
+    env: dict[Any, Any] = dict.fromkeys(
+        sizes_of(d.size for d in dims), (0, MAX_SIZE - 1)
+    )
+    for d in dims:
+        most = bounds(as_expr(d.size, INDEX), env)[1]
+        env[d.var] = (0, None if most is None else max(most - 1, 0))
+        env = refine(env, Lt(d.var, as_expr(d.size, INDEX)))
+    return env
 
 
 def map_loads(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.base import flags
 from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
+from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.planning import place_buffers
@@ -23,7 +24,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.verify import verify
 from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan
-from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
 
@@ -49,8 +50,8 @@ def for_device(kernel: Kernel, target: Target) -> CompiledModel:
     """
     values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
     here = {b: Buffer(b.name, b.shape, b.dtype) for b in kernel.params}
-    flops = _flops(kernel.body)
-    group = FusionGroup(kernel.name, (), (kernel.name,), flops, kernel, target.device)
+    work = flops(kernel.body)
+    group = FusionGroup(kernel.name, (), (kernel.name,), work, kernel, target.device)
     copies_in = [DeviceCopy(here[b], b) for b in kernel.inputs]
     copies_out = [DeviceCopy(b, here[b]) for b in kernel.outputs]
     inputs, outputs = (
@@ -74,32 +75,48 @@ def unverified(kernel: Kernel, target: Target, sanitize: bool = False) -> Compil
 
     Raises UnsupportedError for what has no native code.
     """
-    values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
-    inputs = tuple(values[b] for b in kernel.inputs)
-    outputs = tuple(values[b] for b in kernel.outputs)
-    stage = FusionGroup(kernel.name, (), (kernel.name,), _flops(kernel.body), kernel)
-    graph = Graph(kernel.name, inputs, outputs, ())
-    plan = Plan(graph, (stage,), {v: b for b, v in values.items()})
-    signature = kernel_signature(stage, kernel.outputs)
+    signature = signature_of(kernel)
     code = KernelCompiler(target, target, None, sanitize).compile(signature, ())
     if flags.CHECK.get():
         validate(signature, code, [False] * len(signature.values)).require()
-    steps = [Built(stage, signature, code)]
+    return assembled(kernel, signature, code, target)
+
+
+def signature_of(kernel: Kernel) -> KernelSignature:
+    """The interface of a kernel that is a model by itself."""
+    return kernel_signature(_group(kernel), kernel.outputs)
+
+
+def _group(kernel: Kernel) -> FusionGroup:
+    return FusionGroup(kernel.name, (), (kernel.name,), flops(kernel.body), kernel)
+
+
+def assembled(
+    kernel: Kernel, signature: KernelSignature, code: CompiledGroup, target: Target
+) -> CompiledModel:
+    """The model that calls the code of a kernel once."""
+    values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
+    inputs = tuple(values[b] for b in kernel.inputs)
+    outputs = tuple(values[b] for b in kernel.outputs)
+    graph = Graph(kernel.name, inputs, outputs, ())
+    group = _group(kernel)
+    plan = Plan(graph, (group,), {v: b for b, v in values.items()})
+    steps = [Built(group, signature, code)]
     assembler = Assembler(place_buffers(plan, steps), steps, target, None)
     return assembler.model({"target": target.name})
 
 
-def _flops(s: Stmt) -> int:
+def flops(s: Stmt) -> int:
     """Floating-point operations of one run; loops of unknown extent and conditions count once."""
     match s:
         case For():
-            return (1 if s.trips is None else s.trips) * _flops(s.body)
+            return (1 if s.trips is None else s.trips) * flops(s.body)
         case Block():
-            return sum(map(_flops, s.stmts))
+            return sum(map(flops, s.stmts))
         case Alloc() | Unit():
-            return _flops(s.body)
+            return flops(s.body)
         case If():
-            return _flops(s.then) + (0 if s.otherwise is None else _flops(s.otherwise))
+            return flops(s.then) + (0 if s.otherwise is None else flops(s.otherwise))
         case Store():
             return _arithmetic(s.value)
         case Update():

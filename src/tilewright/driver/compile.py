@@ -18,6 +18,7 @@ from tilewright.runtime.threads import thread_count
 if TYPE_CHECKING:
     from tilewright.driver.dynamic import DynamicExecutable
     from tilewright.driver.schedule_records import ScheduleRecord
+    from tilewright.driver.sized import SizedExecutable
 
 
 def compile(
@@ -26,7 +27,7 @@ def compile(
     *,
     dims: Mapping[str, int] | None = None,
     **options: Any,
-) -> Executable | DynamicExecutable:
+) -> Executable | DynamicExecutable | SizedExecutable:
     """Compile a model for this machine.
 
     source: a path to an ONNX file or to an exported PyTorch program (.pt2), the bytes of an ONNX
@@ -58,7 +59,9 @@ def compile(
     if made.defaults:
         origin = made.overrides.origin
 
-        def form(names: frozenset[str]) -> Executable | DynamicExecutable:
+        def form(
+            names: frozenset[str],
+        ) -> Executable | DynamicExecutable | SizedExecutable:
             free = replace(chosen, inputs=(*chosen.inputs, *names))
             found = _compiled(source, example_inputs, dims, free)
             if found.overrides.origin != origin:
@@ -78,7 +81,7 @@ def _compiled(
     example_inputs: Sequence[Any],
     dims: Mapping[str, int] | None,
     chosen: Options,
-) -> Executable | DynamicExecutable:
+) -> Executable | DynamicExecutable | SizedExecutable:
     """From the cache if it holds the whole model; else compiled, and kept there."""
     with exclusive(), events.span("compile"):
         store = chosen.store

@@ -18,7 +18,7 @@ from tilewright.driver.compiled import CompiledGroup, Preparation
 from tilewright.driver.processes import share, workers
 from tilewright.driver.reach import reach
 from tilewright.driver.version import compiler
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, fixed
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel, Update
 from tilewright.loops.passes.hoist import Hoisted, hoist
@@ -276,7 +276,7 @@ class KernelCompiler:
                         inputs,
                         result.shape,
                         result.dtype.name,
-                        part.workspace,
+                        fixed(part.workspace, kernel.name),
                     )
                 )
                 codes.append(part.code)
@@ -292,8 +292,8 @@ class KernelCompiler:
         return CompiledGroup(
             symbol,
             arguments,
-            made.workspace,
-            made.thread_workspace,
+            fixed(made.workspace, symbol),
+            fixed(made.thread_workspace, symbol),
             tuple(preparations),
             made.code,
             tuple(codes),

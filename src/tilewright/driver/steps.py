@@ -28,6 +28,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
 from tilewright.driver.schedule_records import ScheduleRecord, by_name, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
+from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation
@@ -48,11 +49,13 @@ def executable(
     example_inputs: Sequence[Any],
     dims: Mapping[str, int] | None,
     options: Options,
-) -> Executable | DynamicExecutable:
+) -> Executable | DynamicExecutable | SizedExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
         _check_free(source, options)
         machine = _target(options)
+        if source.sizes:
+            return SizedExecutable(source, machine, options.threads, options.sanitize)
         return Executable(
             build_kernel(source, machine, options.sanitize), threads=options.threads
         )

@@ -61,6 +61,16 @@ class Affine:
         terms = tuple((a, c * factor) for a, c in self.terms)
         return Affine(terms, self.const * factor)
 
+    def times(self, other: Affine) -> Affine:
+        """The product of two forms, each pair of atoms as one atom `x * y`."""
+        if not other.terms:
+            return self.scaled(other.const)
+        found = other.scaled(self.const)
+        for a, c in self.terms:
+            pairs = tuple((Mul(a, b), c * k) for b, k in other.terms)
+            found = found + Affine(pairs, 0) + Affine(((a, c * other.const),), 0)
+        return found
+
 
 _ZERO = Affine((), 0)
 

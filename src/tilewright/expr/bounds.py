@@ -21,6 +21,7 @@ from tilewright.expr.nodes import (
     Const,
     Eq,
     Expr,
+    Extent,
     FloorDiv,
     Le,
     Load,
@@ -113,6 +114,16 @@ def proves(condition: Expr, env: Env) -> bool | None:
     """True or False where bounds decide a bool expression, else None."""
     lo, hi = bounds(condition, env)
     return bool(lo) if lo == hi else None
+
+
+def within(index: Expr, extent: Extent, env: Env) -> bool:
+    """Whether bounds prove `0 <= index < extent`."""
+    lo, hi = bounds(index, env)
+    if lo is None or lo < 0:
+        return False
+    if isinstance(extent, int):
+        return hi is not None and hi < extent
+    return _is_below(bounds(Sub(index, extent), env)[1], 0)
 
 
 # -- intervals

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.ir.node import Node
 
@@ -366,34 +366,67 @@ class Load(Expr):
     index: tuple[Expr, ...]
 
     def _derive(self) -> DType:
-        if len(self.index) != len(self.buffer.shape):
+        if len(self.index) != len(self.buffer.extents):
             raise TypeError(
-                f"{self.buffer.name} has {len(self.buffer.shape)} dimensions, "
+                f"{self.buffer.name} has {len(self.buffer.extents)} dimensions, "
                 f"indexed with {len(self.index)}"
             )
         return self.buffer.dtype
 
 
-class Buffer:
-    """A named row-major array of a known shape in a memory scope: a symbol, compared by identity.
+# Sizes that a call gives are below this number: a product of two is far from the end of int64.
+MAX_SIZE = 1 << 31
+# An extent in elements: a number, or an int64 expression of the sizes that a call gives.
+Extent = int | Expr
 
-    shape: extents in elements. scope: "global" (caller's memory or the arena), "stack" (per call),
-    "register" (small, constant indices after unrolling), or a scope that a target declares.
+
+def fixed(extent: Extent, where: str) -> int:
+    """An extent that has to be a number. Raises UnsupportedError for one that a call decides."""
+    if isinstance(extent, int):
+        return extent
+    raise UnsupportedError(
+        f"the extent {extent!r} is known only to a call, and must be a number here",
+        code="TW-SIZE",
+        where=where,
+        hint="give its sizes values when you build it, as in sizes={n: 64}",
+    )
+
+
+class Buffer:
+    """A named row-major array in a memory scope: a symbol, compared by identity.
+
+    extents: in elements; an expression of sizes where only a call knows it. scope: "global"
+    (caller's memory or the arena), "stack" (per call), "register" (small, constant indices after
+    unrolling), or a scope that a target declares.
     """
 
-    __slots__ = ("dtype", "name", "scope", "shape")
+    __slots__ = ("_shape", "dtype", "extents", "name", "scope")
 
     def __init__(
         self,
         name: str,
-        shape: tuple[int, ...],
+        shape: tuple[Extent, ...],
         dtype: DType,
         scope: str = "global",
     ) -> None:
         self.name = name
-        self.shape = tuple(shape)
+        self.extents: tuple[Extent, ...] = tuple(shape)
         self.dtype = dtype
         self.scope = scope
+        numbers = tuple(n for n in self.extents if isinstance(n, int))
+        self._shape = numbers if len(numbers) == len(self.extents) else None
+
+    @property
+    def static(self) -> bool:
+        """Whether every extent is a number."""
+        return self._shape is not None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents as numbers. Raises UnsupportedError where a call decides one."""
+        if self._shape is not None:
+            return self._shape
+        return tuple(fixed(n, f"buffer {self.name}") for n in self.extents)
 
     @property
     def size(self) -> int:
@@ -418,7 +451,7 @@ class Buffer:
         return Load(self, tuple(as_expr(i, INDEX) for i in parts))
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.extents))}]"
 
 
 def as_expr(value: Any, dtype: DType) -> Expr:

@@ -13,6 +13,7 @@ from tilewright.base import events, flags
 from tilewright.base.errors import InputError
 from tilewright.driver import c_library
 from tilewright.driver.compile import compile
+from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
@@ -67,7 +68,7 @@ class Function:
             self._run = registry.target(target, description=description).load(kernel)
         else:
             executable = compile(kernel, target=target, threads=threads)
-            assert isinstance(executable, Executable)  # a kernel has no dynamic sizes
+            assert isinstance(executable, Executable | SizedExecutable)
             self._executable = executable
             self._quick = executable.in_place
             self._run = _general(kernel, executable)
@@ -140,7 +141,7 @@ class Function:
         return f"Function({self.kernel.name}, {self.target})"
 
 
-def _general(kernel: Kernel, executable: Executable) -> Run:
+def _general(kernel: Kernel, executable: Executable | SizedExecutable) -> Run:
     count = len(kernel.inputs)
     one = len(kernel.outputs) == 1
 

@@ -18,23 +18,25 @@ from tilewright.base.errors import ExecutionError, InputError
 from tilewright.expr.nodes import INDEX, Buffer
 from tilewright.loops.interp_source import Writer
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.sizes import solve
 
 
 def run(kernel: Kernel, buffers: Mapping[Buffer, Any]) -> None:
     """Run `kernel` in place on one NumPy array per parameter.
 
-    Raises InputError for a missing array or one of another shape or dtype, ExecutionError for an
-    index out of range (TW-INDEX).
+    Sizes are those of the arrays. Raises InputError for a missing array or one of another shape or
+    dtype, ExecutionError for an index out of range (TW-INDEX).
     """
     for b in kernel.params:
         check_array(kernel, b, buffers.get(b))
+    sizes = solve(kernel, [buffers[b].shape for b in kernel.params])
     writer = Writer()
     source = writer.kernel(kernel)
     scope = writer.scope | {"out_of_range": _out_of_range, "undefined": _undefined}
     exec(compile(source, f"<kernel {kernel.name}>", "exec"), scope)
     flat = [_elements(buffers[b]) for b in kernel.params]
     with np.errstate(all="ignore"):
-        scope["main"](*flat)
+        scope["main"](*flat, *(sizes[v] for v in kernel.sizes))
     for b, values in zip(kernel.params, flat, strict=True):
         if b in writer.written:
             buffers[b].reshape(-1)[:] = np.asarray(values, b.dtype.numpy)
@@ -44,7 +46,8 @@ def check_array(kernel: Kernel, buffer: Buffer, array: Any) -> None:
     """Raise InputError unless `array` can be the memory of a parameter."""
     if array is None:
         raise InputError(f"no array for {buffer!r}", where=kernel.name)
-    if array.shape != buffer.shape or array.dtype != buffer.dtype.numpy:
+    fits = buffer.shape == array.shape if buffer.static else True
+    if not fits or array.dtype != buffer.dtype.numpy:
         found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
         raise InputError(f"{buffer!r} was given an array {found}", where=kernel.name)
     if buffer in kernel.outputs and not array.flags.c_contiguous:

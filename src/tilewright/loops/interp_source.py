@@ -14,10 +14,22 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.expr import nodes as n
-from tilewright.expr.bounds import Interval, bounds, lasting, refine
+from tilewright.expr.bounds import Interval, bounds, lasting, refine, within
 from tilewright.expr.interp import operation
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Load, Select, Var
+from tilewright.expr.nodes import (
+    INDEX,
+    MAX_SIZE,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Select,
+    Var,
+)
 from tilewright.loops.nodes import (
+    SIZE,
     Alloc,
     Block,
     For,
@@ -64,8 +76,9 @@ class Writer:
         self.ranges: dict[Any, Interval] = {}
 
     def kernel(self, kernel: Kernel) -> str:
-        """Source of `main(one flat list per parameter)`."""
+        """Source of `main(one flat list per parameter, one number per size)`."""
         self.names = {b: self._fresh("b") for b in kernel.params}
+        self.names |= {v: self._fresh("n") for v in kernel.sizes}
         self.line(f"def main({', '.join(self.names.values())}):")
         self.depth += 1
         self.stmt(kernel.body)
@@ -127,6 +140,10 @@ class Writer:
         self.ranges = ranges
 
     def for_(self, s: For) -> None:
+        if s.kind == SIZE:
+            self.ranges[s.var] = (0, MAX_SIZE - 1)
+            self.stmt(s.body)
+            return
         extent = self.value(s.extent)
         var = self.names[s.var] = self._fresh("i")
         if self.blocks >= _MAX_BLOCKS:
@@ -190,8 +207,9 @@ class Writer:
     def alloc(self, s: Alloc) -> None:
         b = s.buffer
         self.names[b] = self._fresh("b")
+        count = " * ".join(self._extent(e) for e in b.extents) or "1"
         self.line(
-            f"{self.known(b)} = [undefined({self.named(b.dtype, 'd')})] * {b.size}"
+            f"{self.known(b)} = [undefined({self.named(b.dtype, 'd')})] * ({count})"
         )
         self.stmt(s.body)
 
@@ -260,18 +278,19 @@ class Writer:
 
     def position(self, buffer: Buffer, index: tuple[Expr, ...]) -> str:
         """The flat position of an element, after a check of each index not proven inside."""
-        parts = []
-        for axis, (i, extent, stride) in enumerate(
-            zip(index, buffer.shape, buffer.strides, strict=True)
-        ):
+        total = ""
+        for axis, (i, extent) in enumerate(zip(index, buffer.extents, strict=True)):
             text = self.value(i)
-            lo, hi = bounds(i, self.ranges)
-            if lo is None or hi is None or lo < 0 or hi >= extent:
+            size = self._extent(extent)
+            if not within(i, extent, self.ranges):
                 place = self.named(buffer.name, "s")
-                call = f"out_of_range({place}, {axis}, {extent}, {text})"
-                self.line(f"if not 0 <= {text} < {extent}: {call}")
-            parts.append(text if stride == 1 else f"{text} * {stride}")
-        return " + ".join(parts) or "0"
+                call = f"out_of_range({place}, {axis}, {size}, {text})"
+                self.line(f"if not 0 <= {text} < {size}: {call}")
+            total = f"({total}) * {size} + {text}" if total else text
+        return total or "0"
+
+    def _extent(self, extent: Extent) -> str:
+        return str(extent) if isinstance(extent, int) else self.value(extent)
 
 
 def _inline(w: Writer, e: Expr, args: list[str]) -> str | None:

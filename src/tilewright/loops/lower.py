@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.names import fresh
-from tilewright.compute.nodes import CC, PS, PW, Computation, Dim
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, sizes_of
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import (
@@ -20,7 +20,16 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.ir.node import Node, substitute, transform
-from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+    for_sizes,
+    loop,
+)
 
 
 def lower(
@@ -48,13 +57,16 @@ def lower(
         body = block(nest, body)
         for buffer in reversed(new):
             body = Alloc(buffer, body)
+    sizes = sizes_of(e for b in params for e in b.extents)
+    more = (v for c in computations for v in c.sizes)
+    body = for_sizes(dict.fromkeys((*sizes, *more)), body)
     return Kernel(name, tuple(params), tuple(outputs), body)
 
 
 def _nest(c: Computation, taken: set[str]) -> Stmt:
     env: dict[Node, Expr] = {}
     for d in c.dims:
-        if d.extent == 1:
+        if d.size == 1:
             env[d.var] = const(0)
         else:
             env[d.var] = Var(fresh(taken, f"{c.name}.{d.var.name}"), INDEX)
@@ -68,7 +80,7 @@ def _nest(c: Computation, taken: set[str]) -> Stmt:
     values = tuple(renamed(o.value) for o in c.outputs)
     tensors = tuple(o.tensor for o in c.outputs)
     free, scans, reductions = (
-        [d for d in c.dims if d.combine == combine and d.extent != 1]
+        [d for d in c.dims if d.combine == combine and d.size != 1]
         for combine in (CC, PS, PW)
     )
     if c.reducer is None:
@@ -182,7 +194,7 @@ def _around(dims: Sequence[Dim], body: Stmt, env: dict[Node, Expr]) -> Stmt:
     for d in reversed(dims):
         var = env[d.var]
         assert isinstance(var, Var)
-        body = loop(var, d.extent, body)
+        body = loop(var, d.size, body)
     return body
 
 

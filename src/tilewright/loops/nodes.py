@@ -1,6 +1,6 @@
 """The loop IR: a Kernel is a loop program over buffers in named memory scopes.
 
-    Kernel = Kernel(name, params, outputs, body, notes)
+    Kernel = Kernel(name, params, outputs, body, notes)      body: in the loops of the sizes
     Stmt   = For(var, extent, kind, body)        kind: one of KINDS
            | Block(stmts)
            | Store(buffer, index, value)
@@ -14,12 +14,17 @@ Meaning: the statements run in order, as the interpreter in `loops/interp.py` ru
 `kind` is a promise that never changes the result: its iterations may run together (on threads, in
 vector lanes, written out; on an axis of a GPU's grid or block; as virtual threads, interleaved).
 
+A size that only a call knows is an outermost loop of the kind `size`, of which a call runs one
+iteration, the one that the shapes of its arrays say. Extents of loops and buffers are expressions
+of these variables, and what is proven of all iterations is proven of every size.
+
 Invariants (checked by `loops/verify.py`): every loop variable's name is unique in its kernel, so a
 name is a stable reference to a loop through every rewrite; every variable used is bound; indices
 are int64 and, where they are affine, inside the buffer; an `Overlap` is a start of a tile
 (`loops/analysis/overlap.py`); a buffer is a parameter or allocated around
 its uses; loops of a kind but serial carry no dependence except through `Update`; no axis of a GPU
-is bound again inside a loop bound to it; notes name loops.
+is bound again inside a loop bound to it; sizes are around all else, and extents of buffers depend
+on nothing but sizes; notes name loops.
 
 Statements have no identity of their own and are not interned: a place in a program is named by its
 loops and buffers.
@@ -27,11 +32,11 @@ loops and buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Var
+from tilewright.expr.nodes import INDEX, MAX_SIZE, Buffer, Const, Expr, Extent, Var
 from tilewright.ir.node import Node
 from tilewright.loops.intrinsic import Instance
 
@@ -41,7 +46,9 @@ GPU_AXES = tuple(
 )
 # What a loop can be bound to.
 AXES = (*GPU_AXES, "vthread")
-KINDS = ("serial", "parallel", "vector", "unroll", *AXES)
+# The kind of a loop over the values of a size.
+SIZE = "size"
+KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE)
 
 # By the name of a loop: what was said about it (key to number or text).
 Notes = Mapping[str, Mapping[str, object]]
@@ -77,6 +84,16 @@ class For(Stmt):
         if isinstance(self.extent, Const):
             return int(self.extent.value.real)
         return None
+
+    @property
+    def count(self) -> Extent:
+        """The number of iterations as it would be the extent of a buffer."""
+        return self.extent if self.trips is None else self.trips
+
+    @property
+    def together(self) -> bool:
+        """Whether its iterations may run at once, in whatever way the kind says."""
+        return self.kind not in ("serial", SIZE)
 
 
 class Block(Stmt):
@@ -189,6 +206,16 @@ class Kernel:
         """The parameters that are only read."""
         return tuple(b for b in self.params if b not in self.outputs)
 
+    @property
+    def sizes(self) -> tuple[Var, ...]:
+        """What only a call knows of the extents: the variables of the loops over sizes."""
+        found: list[Var] = []
+        s = self.body
+        while isinstance(s, For) and s.kind == SIZE:
+            found.append(s.var)
+            s = s.body
+        return tuple(found)
+
     def with_body(self, body: Stmt) -> Kernel:
         """The same interface and notes around another program."""
         return Kernel(self.name, self.params, self.outputs, body, self.notes)
@@ -209,6 +236,13 @@ def loop(
     return For(
         var, Const(extent, INDEX) if isinstance(extent, int) else extent, kind, body
     )
+
+
+def for_sizes(sizes: Iterable[Var], body: Stmt) -> Stmt:
+    """`body` for whatever values a call gives to `sizes`, which are below MAX_SIZE."""
+    for var in reversed(tuple(sizes)):
+        body = loop(var, MAX_SIZE, body, SIZE)
+    return body
 
 
 def block(*stmts: Stmt) -> Stmt:

@@ -55,7 +55,9 @@ def show_units(kernel: Kernel) -> str:
 def show_buffer(buffer: Buffer) -> str:
     """`name: dtype[shape]`, and the scope where it is not the caller's memory."""
     where = "" if buffer.scope == "global" else f" in {buffer.scope}"
-    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]{where}"
+    return (
+        f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.extents))}]{where}"
+    )
 
 
 def show_place(buffer: Buffer, index: tuple[Expr, ...]) -> str:

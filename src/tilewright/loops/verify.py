@@ -8,8 +8,19 @@ from dataclasses import dataclass, field
 from tilewright.base import dtypes
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, sample
-from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Overlap, Var
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.bounds import within
+from tilewright.expr.nodes import (
+    INDEX,
+    MAX_SIZE,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Overlap,
+    Var,
+    as_expr,
+)
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Access, expressions, guarded_accesses
@@ -19,6 +30,7 @@ from tilewright.loops.match import match
 from tilewright.loops.nodes import (
     GPU_AXES,
     KINDS,
+    SIZE,
     Alloc,
     For,
     If,
@@ -147,6 +159,34 @@ def _written(at: Place) -> tuple[Buffer, ...]:
     return ()
 
 
+# -- sizes
+
+
+def _sizes_of_params(scope: _Scope) -> Iterator[str]:
+    known = set(scope.kernel.sizes)
+    for b in scope.kernel.params:
+        yield from _loose(b, known)
+
+
+def _sizes(scope: _Scope, at: Place) -> Iterator[str]:
+    s = at.stmt
+    if isinstance(s, Alloc):
+        yield from _loose(s.buffer, set(scope.kernel.sizes))
+    elif isinstance(s, For) and s.kind == SIZE:
+        if s.var not in scope.kernel.sizes:
+            yield f"the size {s.var.name} is not around all else"
+        if s.trips is None or s.trips > MAX_SIZE:
+            yield f"the size {s.var.name} has {s.extent!r} values, not at most {MAX_SIZE}"
+
+
+def _loose(b: Buffer, known: set[Var]) -> Iterator[str]:
+    """Extents that depend on anything but sizes."""
+    for extent in b.extents:
+        for n in () if isinstance(extent, int) else postorder(extent):
+            if isinstance(n, Load) or (isinstance(n, Var) and n not in known):
+                yield f"{b!r} has the extent {extent!r}, and {n!r} is not a size"
+
+
 # -- types
 
 
@@ -194,7 +234,7 @@ def _update_types(s: Update, at: Place) -> Iterator[str]:
 
 def _index_types(scope: _Scope, at: Place) -> Iterator[str]:
     for b, index in _indexed(at):
-        if len(index) != len(b.shape):
+        if len(index) != len(b.extents):
             yield f"{b!r} is indexed with {len(index)} expressions, in {_brief(at)}"
         for i in index:
             if i.dtype is not INDEX:
@@ -232,12 +272,9 @@ def access_errors(kernel: Kernel) -> Iterator[str]:
 
 def _outside(access: Access) -> Iterator[str]:
     for axis, (i, extent) in enumerate(
-        zip(access.index, access.buffer.shape, strict=True)
+        zip(access.index, access.buffer.extents, strict=True)
     ):
-        lo, hi = bounds(i, access.ranges)
-        if lo is not None and hi is not None and lo >= 0 and hi < extent:
-            continue
-        if reads_memory(i):
+        if within(i, extent, access.ranges) or reads_memory(i):
             continue
         problem = outside(access, axis)
         if problem is not None:
@@ -248,26 +285,28 @@ def _outside(access: Access) -> Iterator[str]:
 def outside(access: Access, axis: int) -> str | None:
     """Why an index is not proven inside its buffer (by isl), or None where it is."""
     domain = Domain()
-    extent = access.buffer.shape[axis]
+    extent = as_expr(access.buffer.extents[axis], INDEX)
+    last = to_expr(affine(extent - 1))
     translate = iteration(domain, access)
     text = translate.expr(access.index[axis])
+    past = translate.expr(extent)
     try:
-        point = sample(domain, [f"{text} < 0 or {text} >= {extent}"])
+        point = sample(domain, [f"{text} < 0 or {text} >= {past}"])
     except TooHard:
-        return f"is not proven inside 0..{extent - 1} within the operation limit"
+        return f"is not proven inside 0..{last!r} within the operation limit"
     if point is None:
         return None
     if not domain.exact:
-        return f"is not proven inside 0..{extent - 1}"
+        return f"is not proven inside 0..{last!r}"
     values = dict(zip(domain.names, point, strict=True))
     at = ", ".join(
         f"{p.var.name} = {values[translate.names[p.var]]}" for p in access.loops
     )
-    return f"leaves 0..{extent - 1}" + (f" at {at}" if at else "")
+    return f"leaves 0..{last!r}" + (f" at {at}" if at else "")
 
 
 def _together(scope: _Scope, at: Place) -> Iterator[str]:
-    if isinstance(at.stmt, For) and at.stmt.kind != "serial":
+    if isinstance(at.stmt, For) and at.stmt.together:
         verdict = can_parallelize(scope.kernel, at.stmt)
         if not verdict:
             name = f"{at.stmt.kind} loop {at.stmt.var.name}"
@@ -299,6 +338,7 @@ _OF_KERNEL: Mapping[str, Callable[[_Scope], Iterator[str]]] = {
     "TW-OUTPUTS": _outputs_are_params,
     "TW-PARAMS": _params_differ,
     "TW-NOTES": _notes_of_loops,
+    "TW-SIZE": _sizes_of_params,
 }
 
 _OF_PLACE: Mapping[str, Check] = {
@@ -308,6 +348,7 @@ _OF_PLACE: Mapping[str, Check] = {
     "TW-UNBOUND": _bound,
     "TW-BUFFER-SCOPE": _buffers,
     "TW-INPUT-WRITTEN": _writes,
+    "TW-SIZE": _sizes,
     "TW-TYPE": _types,
     "TW-INDEX-TYPE": _index_types,
     "TW-OVERLAP": _overlaps,

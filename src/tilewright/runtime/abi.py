@@ -18,6 +18,9 @@ CTX_STATUS = 2  # 0, or the first failure: (kernel number + 1) << 8 | code
 CTX_PROFILE = 3  # address of u64[kernels + 1] cycle stamps, or 0
 CTX_POOL = 4  # address of the pool's state
 CTX_REPORT = 5  # address of what sanitized code reports, see below
+CTX_SIZES = (
+    6  # address of i64[sizes], in the order of the kernel's; unused where it has none
+)
 CTX_SLOTS = 8
 
 TABLE_ARENA = 0

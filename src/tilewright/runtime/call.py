@@ -65,6 +65,7 @@ class Frame:
         self.context = (ctypes.c_uint64 * abi.CTX_SLOTS).from_buffer(slots)
         self.context_address = ctypes.addressof(self.context)
         self.context[abi.CTX_THREADS] = plan.threads
+        self.context[abi.CTX_SIZES] = buffer.address(plan.sizes)
         if plan.pool is not None:
             self.context[abi.CTX_PARALLEL] = plan.pool.parallel
             self.context[abi.CTX_POOL] = plan.pool.state
@@ -299,6 +300,7 @@ class Plan:
         self.pool: Final = pool
         self.threads: Final = threads
         self.constants: Final = _aligned(model.constants)
+        self.sizes: Final = np.array(model.sizes, np.int64)
         self.devices: Final = open_devices(model, self.constants)
         self.steps: Final[list[PreparedStep]] = []
         natives = 0

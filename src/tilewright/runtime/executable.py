@@ -30,10 +30,17 @@ class Executable:
     """A model ready to run. Calls from several Python threads at once are safe and independent.
 
     `threads` is as for `runtime.threads.thread_count`. Raises ArtifactError if the model is
-    inconsistent or this machine cannot run it.
+    inconsistent or this machine cannot run it. code: what has the same code already, of which this
+    one differs in the sizes.
     """
 
-    def __init__(self, model: CompiledModel, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        model: CompiledModel,
+        *,
+        threads: int | None = None,
+        code: Executable | None = None,
+    ) -> None:
         check(model)
         if model.abi != abi.ABI_VERSION:
             raise _wrong_abi(model.abi)
@@ -44,12 +51,15 @@ class Executable:
         native = [s for s in model.steps if isinstance(s, NativeStep)]
         if native:
             machine.require(model.requirements)
-            image = link(model.objects)
+            image = None if code is None else code._plan.image
+            image = image or link(model.objects)
             functions = {s.symbol: _NATIVE(image.address(s.symbol)) for s in native}
             if model.support:
                 self._pool = shared(model.support[0])
         self.threads: Final = thread_count(threads) if self._pool else 1
-        self._plan: Final = Plan(model, functions, self._pool, self.threads, image)
+        self._plan: Final[Plan] = Plan(
+            model, functions, self._pool, self.threads, image
+        )
         self._frames: Final[list[Frame]] = []
         self.overrides: Final = Overrides.of(model.meta)
         self._names: Final = tuple(t.name for t in model.inputs)

@@ -172,7 +172,8 @@ class CompiledModel:
     constants: uint8 array that slots of kind "constant" point into; may be a mapped file.
     arena_bytes: of tensors between kernels; `workspace` bytes and `threads` times
     `thread_workspace` bytes follow in the same block. object_slots: Python variables between
-    steps. requirements: `arch` and CPU `features` that the code needs. programs: code of devices.
+    steps. sizes: values of the sizes of a kernel whose code is for all of them.
+    requirements: `arch` and CPU `features` that the code needs. programs: code of devices.
     devices: for each device the bytes of its arena. meta: free for the compiler (name, version,
     options), JSON-able.
     """
@@ -187,6 +188,7 @@ class CompiledModel:
     workspace: int = 0
     thread_workspace: int = 0
     object_slots: int = 0
+    sizes: tuple[int, ...] = ()
     requirements: Mapping[str, Any] = field(default_factory=dict)
     programs: tuple[bytes, ...] = ()
     devices: Mapping[str, int] = field(default_factory=dict)

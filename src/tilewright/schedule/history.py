@@ -14,7 +14,7 @@ from numbers import Integral
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import SIZE, Kernel
 from tilewright.loops.printer import show_kernel
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
@@ -157,7 +157,8 @@ class History:
     @property
     def loops(self) -> tuple[str, ...]:
         """The names of all loops, in the order of the program."""
-        return tuple(f.var.name for f in loops_of(self.kernel.body))
+        found = loops_of(self.kernel.body)
+        return tuple(f.var.name for f in found if f.kind != SIZE)
 
     def diff(self, steps: int = 1) -> str:
         """What the last `steps` steps changed, line by line; empty if they changed nothing."""

@@ -64,8 +64,8 @@ def check_kinds(
     """Raise ScheduleError if a loop's kind promises what its iterations do not keep."""
     env = environment(kernel.body)
     for name in loops:
-        f, place = find_loop(kernel, name, primitive)
-        if f.kind == "serial":
+        f, place = find_loop(kernel, name, primitive, sizes=True)
+        if not f.together:
             continue
         covered = covered_in(f.body, env, once=True)
         verdict = can_parallelize(kernel, place, covered, updates=f.kind in MAY_REDUCE)
@@ -99,7 +99,7 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
     found = []
     for f in loops_of(after.body):
         was = old.get(f.var.name)
-        if f.kind == "serial" or f is was:
+        if not f.together or f is was:
             continue
         if _tiled(f) or (was is not None and _tiled(was)):
             found.append(f.var.name)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Extent, Var, const, fixed
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.dependence import can_parallelize
@@ -17,7 +17,7 @@ from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.region import Region, inside
 from tilewright.loops.analysis.terms import is_zero, variables
 from tilewright.loops.nodes import For, If, Kernel, Stmt
-from tilewright.schedule import edit, tree
+from tilewright.schedule import edit
 from tilewright.schedule.legality import because, show_pair
 
 
@@ -26,7 +26,7 @@ class Slice(NamedTuple):
 
     start: Affine
     size: int
-    limit: int | None
+    limit: Extent | None
 
     def at(self, v: Var) -> Expr:
         """The iteration that the loop variable `v` of the slice stands for."""
@@ -91,7 +91,8 @@ def restrict_to_boxes(
                 _check_same(a, d, slices[f.var].start - start, verb)
                 continue
             _check_separate(kernel, a.buffer, f, verb, updates)
-            slices[f.var] = Slice(start, box.shape[d], tree.trips(f, verb))
+            size = fixed(box.shape[d], f"buffer {a.buffer.name}")
+            slices[f.var] = Slice(start, size, f.count)
     moved = slice_nest(nest, slices, env, verb, moves)
     return moved, {v: part.at(v) for v, part in slices.items()}
 
@@ -99,7 +100,7 @@ def restrict_to_boxes(
 def _partial(buffer: Buffer, box: Region) -> list[int]:
     """The dimensions that the box does not fill."""
     partial = []
-    for d, extent in enumerate(buffer.shape):
+    for d, extent in enumerate(buffer.extents):
         is_whole = is_zero(box.base[d]) and box.shape[d] == extent
         if not is_whole:
             partial.append(d)
@@ -114,7 +115,8 @@ def _part_loop(
 ) -> For | None:
     """The loop that is the index of `a` in dimension `d`; None where that always is in the box."""
     offset = affine(a.index[d]) - affine(box.base[d])
-    if offset.is_const and 0 <= offset.const < box.shape[d]:
+    size = box.shape[d]
+    if offset.is_const and isinstance(size, int) and 0 <= offset.const < size:
         return None
     f = indexing_loop(a, d)
     if (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
 from tilewright.expr import bounds as intervals
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Var, const
 from tilewright.loops.analysis.access import Env, Index, accesses, environment
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.region import inside
@@ -141,7 +141,7 @@ def used_as_index(root: Stmt, buffer: Buffer) -> bool:
 
 def sweep(
     prefix: str,
-    shape: Sequence[int],
+    shape: Sequence[Extent],
     taken: set[str],
     env: Env,
     body: Callable[[Index], Stmt],
@@ -151,7 +151,8 @@ def sweep(
     for d, n in enumerate(shape):
         if n != 1:
             vars_[d] = Var(fresh(taken, f"{prefix}{d}"), INDEX)
-            env[vars_[d]] = (0, max(n - 1, 0))
+            if isinstance(n, int):
+                env[vars_[d]] = (0, max(n - 1, 0))
     point = tuple(vars_[d] if d in vars_ else const(0) for d in range(len(shape)))
     nest = body(point)
     for d in reversed(vars_):
@@ -175,7 +176,7 @@ def guarded(
 def within(point: Index, buffer: Buffer, env: intervals.Env) -> Expr | None:
     """The condition that `point` lies inside `buffer`; None where bounds prove it."""
     total: Expr | None = None
-    for i, n in zip(point, buffer.shape, strict=True):
+    for i, n in zip(point, buffer.extents, strict=True):
         condition = inside(i, n, env)
         if condition is not None:
             total = condition if total is None else total & condition

@@ -6,21 +6,34 @@ particular kernel: the statement and its ancestors from the root on.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from difflib import get_close_matches
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer
-from tilewright.loops.nodes import Alloc, For, Kernel, Unit
+from tilewright.expr.nodes import Buffer, Load, Var
+from tilewright.loops.analysis.terms import variables
+from tilewright.loops.nodes import SIZE, Alloc, For, Kernel, Unit
 from tilewright.loops.walk import Place, walk
 
 
-def find_loop(kernel: Kernel, name: str, primitive: str) -> tuple[For, Place]:
-    """The loop called `name` and its place. Raises ScheduleError with the names there are."""
+def find_loop(
+    kernel: Kernel, name: str, primitive: str, sizes: bool = False
+) -> tuple[For, Place]:
+    """The loop called `name` and its place; that of a size only where `sizes` says so.
+
+    Raises ScheduleError with the names there are.
+    """
     names = []
     for place in walk(kernel.body):
         if isinstance(place.stmt, For):
             if place.stmt.var.name == name:
                 _check_outside(place, f"loop {name}", primitive)
+                if place.stmt.kind == SIZE and not sizes:
+                    raise ScheduleError(
+                        f"{primitive}: it is a size, of which a call has one value",
+                        where=f"loop {name}",
+                        hint="name a loop whose extent it is; or specialize",
+                    )
                 return place.stmt, place
             names.append(place.stmt.var.name)
     raise ScheduleError(
@@ -75,9 +88,21 @@ def trips(f: For, primitive: str) -> int:
         raise ScheduleError(
             f"{primitive}: the extent {f.extent!r} is not a constant",
             where=f"loop {f.var.name}",
-            hint="only loops of constant extent can be transformed",
+            hint="only loops of constant extent can be: split the loop, and take the inner one",
         )
     return n
+
+
+def check_steady(f: For, others: Collection[Var], primitive: str) -> None:
+    """Raise ScheduleError if how often a loop runs depends on `others`, or on data."""
+    used = set(variables(f.extent))
+    found = [v for v in used if v in others or isinstance(v, Load)]
+    if found:
+        raise ScheduleError(
+            f"{primitive}: the extent {f.extent!r} depends on {found[0]!r}",
+            where=f"loop {f.var.name}",
+            hint="keep such a loop inside of what decides how often it runs",
+        )
 
 
 def names(kernel: Kernel) -> set[str]:

@@ -24,7 +24,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Extent
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
@@ -92,13 +92,14 @@ class Artifact:
     """One compiled kernel.
 
     symbol: its entry point. code: an object file, or what the target's device loads. workspace,
-    thread_workspace: scratch bytes per call, and per thread of a call.
+    thread_workspace: scratch bytes per call, and per thread of a call; expressions of the kernel's
+    sizes where these decide it.
     """
 
     symbol: str
     code: bytes
-    workspace: int = 0
-    thread_workspace: int = 0
+    workspace: Extent = 0
+    thread_workspace: Extent = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Var
 from tilewright.lang.function import Function
 from tilewright.lang.te.schedule import Schedule
 from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
@@ -53,12 +53,15 @@ def build(
     threads: int | None = None,
     auto: bool = False,
     description: Mapping[str, Any] | None = None,
+    sizes: Mapping[Var, int] | None = None,
+    specialize: bool = False,
 ) -> Function | Specializing:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may
     be recorded then. description: what is otherwise than usual about a simulated machine, in its
-    own fields. Where sizes were made by `var`, the function compiles for each value it meets.
+    own fields. Where sizes were made by `var`, one function is for all values of those that `sizes`
+    gives none; specialize: instead it compiles for each value that it meets.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
     params = _arguments(s, args)
@@ -69,16 +72,19 @@ def build(
             where="build",
         )
 
-    def make(sizes: Mapping[Var, int]) -> Function:
+    given = dict(sizes or {})
+
+    def make(known: Mapping[Var, int]) -> Function:
         if auto:
             machine = registry.target(target, description=description)
-            kernel = _by_sketches(s, params, machine, name, sizes)
+            kernel = _by_sketches(s, params, machine, name, given | dict(known))
         else:
-            kernel = lower(s, params, name, sizes=sizes)
+            kernel = lower(s, params, name, sizes=given | dict(known))
         return Function(kernel, target, threads, description)
 
-    if s.sizes:
-        return Specializing(s, params, make)
+    left = [v for v in s.sizes if v not in given]
+    if specialize and left:
+        return Specializing(left, params, make)
     return make({})
 
 
@@ -151,14 +157,14 @@ class Specializing:
 
     def __init__(
         self,
-        s: Schedule,
+        sizes: Sequence[Var],
         params: Sequence[Tensor],
         make: Any,
     ) -> None:
         self.params: Final = tuple(params)
         self._make: Final = make
         self._made: Final[OrderedDict[tuple[int, ...], Function]] = OrderedDict()
-        self._sizes: Final = tuple(s.sizes)
+        self._sizes: Final = tuple(sizes)
         found = {e for t in params for e in t.shape if isinstance(e, Var)}
         for v in self._sizes:
             if v not in found:
@@ -204,9 +210,7 @@ class Specializing:
                     sizes.setdefault(e, int(n))
         scope = Scope(sizes)
         for t, a in zip(self.params, arrays, strict=True):
-            expected = tuple(
-                scope.extent(e) if isinstance(e, Expr) else e for e in t.shape
-            )
+            expected = tuple(scope.extent(e) for e in t.shape)
             if tuple(a.shape) != expected:
                 values = ", ".join(f"{v.name} = {n}" for v, n in sizes.items())
                 raise InputError(

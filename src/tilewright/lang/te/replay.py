@@ -151,17 +151,19 @@ def _split(s: Schedule, nest: _Nest, r: Split) -> None:
     name = nest.names.pop(r.parent, None)
     if name is None:
         return
-    n = trips(find_loop(s.kernel, name, "split")[0], "split")
+    found = find_loop(s.kernel, name, "split")[0]
+    n = found.trips
     if r.factor is not None:
         factor = r.factor
     else:
-        factor = -(-n // (r.nparts or 1))
-    if factor >= n:
+        factor = -(-trips(found, "split") // (r.nparts or 1))
+    if n is not None and factor >= n:
         nest.names[r.inner] = name
     elif factor == 1:
         nest.names[r.outer] = name
     else:
-        tail = "exact" if n % factor == 0 else r.tail or "guard"
+        whole = n is not None and n % factor == 0
+        tail = "exact" if whole else r.tail or "guard"
         nest.names[r.outer], nest.names[r.inner] = s.split(name, factor, tail)[:2]
 
 

@@ -17,17 +17,15 @@ from tilewright.lang.te.syntax.nodes import Compute, Op, Placeholder, Recurrence
 from tilewright.lang.te.syntax.program import (
     Program,
     Sizes,
-    check_static,
+    check_sizes,
     lower,
     order,
-    sizes_of,
+    sizes_of_ops,
 )
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.scopes import Scope, check_scope
 from tilewright.schedule import Schedule as Primitives
 from tilewright.schedule import Trace
-
-STAND_IN = 64  # the value of a symbolic size where a program is only shown
 
 
 class Schedule:
@@ -160,7 +158,9 @@ class Schedule:
     @property
     def sizes(self) -> list[Any]:
         """The sizes made by `var` that the program depends on."""
-        return sizes_of([*(t.op for t in self.inputs), *(s.op for s in self.stages)])
+        return sizes_of_ops(
+            [*(t.op for t in self.inputs), *(s.op for s in self.stages)]
+        )
 
     def program(
         self,
@@ -202,13 +202,10 @@ class Schedule:
         plain = self._program(self._plain, params, sizes, name)
         return replay(self.stages, program, begin(program, plain.kernel, self._caches))
 
-    def _shown(self) -> Replayed:
-        return self.replay(sizes=dict.fromkeys(self.sizes, STAND_IN))
-
     @property
     def schedule(self) -> Primitives:
         """The primitives so far; `.original` is the plain program that they begin with."""
-        return self._shown().schedule
+        return self.replay().schedule
 
     @property
     def trace(self) -> Trace:
@@ -221,8 +218,7 @@ class Schedule:
         return self.schedule.kernel
 
     def __str__(self) -> str:
-        shown = [f"# {v.name} = {STAND_IN}, for example" for v in self.sizes]
-        return "\n".join([*shown, repr(self.kernel)])
+        return repr(self.kernel)
 
     def __repr__(self) -> str:
         return str(self)
@@ -258,7 +254,7 @@ def create_schedule(ops: Any) -> Schedule:
             )
     for op in order(outputs):
         if isinstance(op, Compute):
-            check_static(op)
+            check_sizes(op)
     return Schedule(list(outputs))
 
 

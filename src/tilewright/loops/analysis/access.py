@@ -20,7 +20,7 @@ from tilewright.expr.nodes import Buffer, Expr, Lt
 from tilewright.expr.reads import Guard, reads
 from tilewright.loops.analysis.effects import allocated, together
 from tilewright.loops.analysis.terms import loads
-from tilewright.loops.nodes import For, If, Stmt, Store, Update, While
+from tilewright.loops.nodes import SIZE, For, If, Stmt, Store, Update, While
 from tilewright.loops.walk import Place, below, loops_of, walk
 
 Env = dict[Any, tuple[int, int]]
@@ -93,10 +93,10 @@ def in_loops(above: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
     What is allocated outside of all loops is made once, as parameters are.
     """
-    first = next(
-        (n for n, s in enumerate(above) if isinstance(s, For | While)), len(above)
-    )
-    return above[first:]
+    for n, s in enumerate(above):
+        if isinstance(s, While) or (isinstance(s, For) and s.kind != SIZE):
+            return above[n:]
+    return ()
 
 
 def accesses(

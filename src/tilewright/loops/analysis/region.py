@@ -1,8 +1,9 @@
 """Regions: the box of a buffer that one iteration of a loop touches, by affine bounds.
 
 A box has one `Span` per dimension: a base that depends on variables bound outside, and a constant
-extent that the loops inside sweep. Terms that are not linear (the `min` of an overlapping tile) are
-atoms: part of the base if they depend on outside variables only.
+extent that the loops inside sweep; where that is not constant, it is the whole dimension. Terms
+that are not linear (the `min` of an overlapping tile) are atoms: part of the base if they depend on
+outside variables only.
 """
 
 from __future__ import annotations
@@ -13,8 +14,19 @@ from dataclasses import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Env as Ranges
-from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Min, Var, const
+from tilewright.expr.bounds import bounds, proves
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Min,
+    Var,
+    as_expr,
+    const,
+)
 from tilewright.loops.analysis.access import Access, Env, Index, accesses
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, If, Stmt, While
@@ -86,7 +98,7 @@ class Region:
     """A box of a buffer: `base[d] .. base[d] + shape[d] - 1` in each dimension."""
 
     base: Index
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
 
     def local(self, index: Index) -> Index:
         """An index of the whole buffer as an index of the box."""
@@ -112,8 +124,8 @@ def region(
     (the caller fills the outside) and accesses with different bases are an error.
     """
     base: list[Expr] = []
-    shape: list[int] = []
-    for d, extent in enumerate(buffer.shape):
+    shape: list[Extent] = []
+    for d, extent in enumerate(buffer.extents):
         spans = []
         for a in found:
             inner = {f.var for f in a.loops}
@@ -128,13 +140,10 @@ def region(
                 where=f"buffer {buffer.name}",
                 hint="stage it at a loop further in, or pack the accesses one by one",
             )
-        if hull is None:
-            first = Affine((), 0)
-            size = extent
-        else:
-            first, size = hull
-            if clip:
-                first, size = _clipped(first, size, extent)
+        size: Extent = extent
+        first = Affine((), 0)
+        if hull is not None:
+            first, size = _clipped(*hull, extent) if clip else hull
         base.append(to_expr(first))
         shape.append(size)
     return Region(tuple(base), tuple(shape))
@@ -154,24 +163,26 @@ def _hull(spans: Sequence[Span]) -> tuple[Affine, int] | None:
     return Affine(origin.terms, origin.const + lo), hi - lo + 1
 
 
-def _clipped(first: Affine, size: int, extent: int) -> tuple[Affine, int]:
+def _clipped(first: Affine, size: int, extent: Extent) -> tuple[Affine, int]:
     if first.is_const:
         lo = max(first.const, 0)
-        hi = min(first.const + size, extent)
+        hi = first.const + size
+        if isinstance(extent, int):
+            hi = min(hi, extent)
         return Affine((), lo), max(hi - lo, 1)
-    if size >= extent:
+    if isinstance(extent, int) and size >= extent:
         return Affine((), 0), extent
     return first, size
 
 
-def inside(index: Expr, extent: int, env: Ranges) -> Expr | None:
+def inside(index: Expr, extent: Extent, env: Ranges) -> Expr | None:
     """The condition `0 <= index < extent`, without the parts that bounds prove; None if nothing."""
-    lo, hi = bounds(index, env)
+    lo, _ = bounds(index, env)
     condition: Expr | None = None
     if lo is None or lo < 0:
         condition = const(0) <= index
-    if hi is None or hi >= extent:
-        upper = index < const(extent)
+    upper = index < as_expr(extent, INDEX)
+    if not proves(upper, env):
         condition = upper if condition is None else condition & upper
     return condition
 

@@ -70,7 +70,7 @@ def _made_together(
         if not others:
             return tuple(group), made
         for b in others:
-            if b not in exist or b.shape != buffer.shape:
+            if b not in exist or b.extents != buffer.extents:
                 what = (
                     "not an intermediate of the loop"
                     if b not in exist

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.effects import reads, writes
@@ -97,10 +97,10 @@ def _check_stored(
     env: Env,
 ) -> None:
     """A read must be of an element that the nest stores, which may not fill the buffer."""
-    trips = {f.var: f.trips for f in loops}
+    counts: dict[Expr, Extent] = {f.var: f.count for f in loops}
     for d, (i, at) in enumerate(zip(a.index, store.index, strict=True)):
-        stored = trips.get(at) if isinstance(at, Var) else 1
-        extent = a.buffer.shape[d]
+        stored = counts.get(at) if isinstance(at, Var) else 1
+        extent = a.buffer.extents[d]
         if stored != extent and (stored is None or inside(i, stored, env) is not None):
             raise _error(
                 a.buffer.name,

@@ -43,7 +43,7 @@ def duplicate(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str
     moves: dict[Buffer, edit.Move] = {}
     for b in group:
         name = fresh(taken, f"{b.name}.copy")
-        copies[b] = Buffer(name, b.shape, b.dtype, b.scope)
+        copies[b] = Buffer(name, b.extents, b.dtype, b.scope)
         moves[b] = _to(copies[b])
     env = environment(kernel.body)
     again, loops = _copied(made, moves, taken, env)

@@ -37,7 +37,7 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
             hint=hint,
         )
     check_one_place(f, old, "expand")
-    shape = (tree.trips(f, "expand"), *old.shape)
+    shape = (tree.trips(f, "expand"), *old.extents)
     new = Buffer(old.name, shape, old.dtype, old.scope)
     env = environment(kernel.body)
 

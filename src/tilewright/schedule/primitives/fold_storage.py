@@ -49,15 +49,15 @@ def fold_storage(
     after:  alloc T[4]: for v in n: { T[(v + 2) % 4] = f(v + 2); D[v] = T[v % 4] + T[(v+2) % 4] }
     """
     target, alloc = own_buffer(kernel, buffer, "fold_storage")
-    if not 0 <= dim < len(target.shape):
+    if not 0 <= dim < len(target.extents):
         raise refuse_buffer(
             "fold_storage",
             buffer,
             f"it has no dimension {dim}",
             "0 is the outermost",
         )
-    if not 1 <= factor < target.shape[dim]:
-        extent = target.shape[dim]
+    extent = target.extents[dim]
+    if factor < 1 or (isinstance(extent, int) and factor >= extent):
         raise refuse_buffer(
             "fold_storage",
             buffer,
@@ -77,7 +77,7 @@ def fold_storage(
             f"{least} rows are alive at once in {loop}, more than {factor}",
             f"fold by at least {least}",
         )
-    shape = tuple(factor if d == dim else n for d, n in enumerate(target.shape))
+    shape = tuple(factor if d == dim else n for d, n in enumerate(target.extents))
     new = Buffer(target.name, shape, target.dtype, target.scope)
 
     def move(index: Index) -> tuple[Buffer, Index]:

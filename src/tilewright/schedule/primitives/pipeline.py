@@ -194,7 +194,7 @@ class _Parts:
         self.versions: dict[Buffer, Buffer] = {}
         for b, n in copies.items():
             if n > 1:
-                shape = (n, *b.shape)
+                shape = (n, *b.extents)
                 self.versions[b] = Buffer(b.name, shape, b.dtype, b.scope)
 
     def _at(self, iteration: Expr, stmt: Stmt, env: Env) -> Stmt:

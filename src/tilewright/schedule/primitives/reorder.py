@@ -61,9 +61,9 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
 
     args: two or more loops of one perfect nest; loops between them that are not named stay at
         their depth. Guards between the loops move into the body.
-    requires: for any two accesses of one element, one of them a write, and any two
-        loops that change sides, the two iterations agree in one of these loops; or both accesses
-        are steps of the same commutative reduction.
+    requires: no loop's extent depends on another of them, or on data; for any two accesses of one
+        element, one of them a write, and any two loops that change sides, the two iterations agree
+        in one of these loops; or both accesses are steps of the same commutative reduction.
     before: for i: for j: B(i, j)
     after:  for j: for i: B(i, j)
     """
@@ -78,8 +78,9 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
     by_name = {f.var.name: f for f in band}
     queue = iter(loops)
     order = [by_name[next(queue)] if f.var.name in loops else f for f in band]
+    moving = {f.var for f in band}
     for f in band:
-        tree.trips(f, "reorder")
+        tree.check_steady(f, moving, "reorder")
     new_order = [f.var.name for f in order]
     verdict = can_reorder(kernel, band, new_order)
     if not verdict:

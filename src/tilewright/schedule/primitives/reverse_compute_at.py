@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var, const
 from tilewright.loops.analysis.access import Env, accesses, environment
 from tilewright.loops.analysis.effects import conflict, reads, writes
 from tilewright.loops.analysis.region import Region, region, span, uncovered
@@ -174,9 +174,9 @@ def _part(
         )
     box = region(b, inside, env, _VERB)
     base: list[Expr] = []
-    shape: list[int] = []
+    shape: list[Extent] = []
     used: list[Expr] = []
-    for start, size, extent in zip(box.base, box.shape, b.shape, strict=True):
+    for start, size, extent in zip(box.base, box.shape, b.extents, strict=True):
         selects = variables(start) & moving
         used += selects
         base.append(start if selects else const(0))

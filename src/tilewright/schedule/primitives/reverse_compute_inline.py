@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.bounds import proves, refine
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Extent, Load, Var
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.dependence import are_independent
 from tilewright.loops.analysis.effects import reads, writes
@@ -180,8 +180,8 @@ def _checked_read(
             "only elementwise maps can be applied at the store",
         )
     for f in loops:
-        extent = buffer.shape[load.index.index(f.var)]
-        if f.trips != extent or not are_independent(f, env):
+        extent = buffer.extents[load.index.index(f.var)]
+        if f.count != extent or not are_independent(f, env):
             raise _error(
                 buffer.name,
                 f"loop {f.var.name} of its reader does not map all of it one to one",
@@ -233,7 +233,7 @@ def _check_covered(
         found = span(at, inner, env)
         if isinstance(i, Var) and i in own_vars and found is not None:
             used += [v for v in variables(at) if v in inner]
-            if _is_whole(found, store.buffer.shape[d]):
+            if _is_whole(found, store.buffer.extents[d]):
                 continue
         elif i is at and not variables(at) & inner:
             continue
@@ -250,13 +250,13 @@ def _check_covered(
             raise _not_covered(store, 0)
 
 
-def _is_whole(found: Span, size: int) -> bool:
+def _is_whole(found: Span, size: Extent) -> bool:
     """Whether a span has every index of a dimension."""
     if found.base.terms or not found.dense:
         return False
     first = found.lo + found.base.const
     last = found.hi + found.base.const
-    return first <= 0 and last >= size - 1
+    return isinstance(size, int) and first <= 0 and last >= size - 1
 
 
 def _not_covered(store: Store, d: int) -> ScheduleError:

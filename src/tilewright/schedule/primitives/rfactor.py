@@ -143,7 +143,7 @@ def _box(
 
 def _check_one_place(f: For, update: Update) -> None:
     """The values of one accumulator lie at one index, which does not depend on the loop."""
-    shapes = {b.shape for b in update.buffers}
+    shapes = {b.extents for b in update.buffers}
     if len(set(update.indices)) > 1 or len(shapes) > 1:
         places = (f"{b.name}{list(index)}" for b, index in update.targets)
         raise refuse(

@@ -26,5 +26,5 @@ def set_scope(kernel: Kernel, buffer: str, scope: Scope) -> tuple[Kernel, None]:
             where=f"buffer {buffer}",
             hint="stage it in a buffer of your own with cache_read or cache_write",
         )
-    new = Buffer(old.name, old.shape, old.dtype, scope)
+    new = Buffer(old.name, old.extents, old.dtype, scope)
     return rebuffered(kernel, place, new, lambda index: index), None

@@ -97,7 +97,7 @@ def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
     if not named and loop is None:
         return Place(kernel.body, ())
     found = [
-        tree.find_loop(kernel, n, "specialize")
+        tree.find_loop(kernel, n, "specialize", sizes=True)
         for n in (named if loop is None else [loop])
     ]
     f, place = max(found, key=lambda x: len(x[1].above))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, fixed
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.legality import refuse_buffer
 from tilewright.schedule.primitives.transform_layout import own_buffer
@@ -26,16 +26,16 @@ def storage_align(
     after:  alloc b[32, 33]: b[i, j] = ...                      storage_align('b', 0, 32, 1)
     """
     old, place = own_buffer(kernel, buffer, "storage_align")
-    if not 0 <= dim < len(old.shape) - 1 or factor < 1:
+    if not 0 <= dim < len(old.extents) - 1 or factor < 1:
         raise refuse_buffer(
             "storage_align",
             buffer,
             f"dimension {dim} modulo {factor}: its dimensions with a stride are "
-            f"0..{len(old.shape) - 2}",
+            f"0..{len(old.extents) - 2}",
             "take one of these and a positive factor",
         )
     step = old.strides[dim + 1]
-    extent = old.shape[dim + 1]
+    extent = fixed(old.extents[dim + 1], f"buffer {old.name}")
     wished = (
         n for n in range(extent, extent + factor) if (n * step - offset) % factor == 0
     )
@@ -47,6 +47,6 @@ def storage_align(
             f"no multiple of {step}, the next dimension's stride, is {offset} modulo {factor}",
             f"align dimension {dim + 1} first",
         )
-    shape = (*old.shape[: dim + 1], size, *old.shape[dim + 2 :])
+    shape = (*old.extents[: dim + 1], size, *old.extents[dim + 2 :])
     new = Buffer(old.name, shape, old.dtype, old.scope)
     return rebuffered(kernel, place, new, lambda index: index), None

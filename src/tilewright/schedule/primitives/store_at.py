@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import Buffer, Expr
+from tilewright.expr.nodes import Buffer, Expr, fixed
 from tilewright.loops.analysis.access import Env, accesses, environment
 from tilewright.loops.analysis.region import region, span, uncovered
 from tilewright.loops.nodes import For, Kernel, Stmt, block
@@ -63,7 +63,8 @@ def store_at(
         )
     box = region(target, reads_in(target, f, "store_at"), env, "store_at")
     steps = list(home.made)
-    for d, (base, size) in enumerate(zip(box.base, box.shape, strict=True)):
+    for d, (base, extent) in enumerate(zip(box.base, box.shape, strict=True)):
+        size = fixed(extent, f"buffer {buffer}")
         if all(_computes_within(s, target, d, (base, size), env) for s in steps):
             continue
         offset, rows = row_loop(target, steps, d, env, "store_at")

@@ -162,7 +162,7 @@ class _Threads:
         b = s.buffer
         if b not in self.touched:
             return Alloc(b, self.inject(s.body))
-        shape = (self.trips, *b.shape)
+        shape = (self.trips, *b.extents)
         new = Buffer(b.name, shape, b.dtype, b.scope)
         self.moves[b] = new
         return Alloc(new, self.inject(s.body))

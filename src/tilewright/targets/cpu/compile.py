@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.errors import CompileError, TilewrightError
+from tilewright.expr.nodes import Extent
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.targets.cpu.emit import emit_module
@@ -29,8 +30,8 @@ class CompiledKernel:
 
     symbol: str
     object_bytes: bytes
-    workspace_bytes: int
-    workspace_per_thread: int
+    workspace_bytes: Extent
+    workspace_per_thread: Extent
 
 
 def compile_kernel(

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.expr.nodes import Buffer, Var
+from tilewright.expr.nodes import MAX_SIZE, Buffer, Extent, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel
-from tilewright.runtime.abi import CTX_PARALLEL, CTX_STATUS, CTX_THREADS
+from tilewright.runtime.abi import (
+    CTX_PARALLEL,
+    CTX_SIZES,
+    CTX_STATUS,
+    CTX_THREADS,
+)
 from tilewright.targets.cpu.emit_fmod import fmod_function
 from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
 from tilewright.targets.cpu.emit_stmt import Statements
@@ -16,6 +21,7 @@ from tilewright.targets.cpu.emit_stream import FENCE, METADATA, streamed, versio
 from tilewright.targets.cpu.emit_text import Value, flatten, integer
 from tilewright.targets.cpu.frame_layout import Plan, plan_memory, written
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.value_numbering import Scope
 from tilewright.targets.permitted import Permissions
 
 
@@ -27,6 +33,7 @@ class Module:
     machine: Machine
     plan: Plan
     contract: bool
+    sizes: tuple[Var, ...] = ()
     functions: list[str] = field(default_factory=list)
     remainders: set[str] = field(default_factory=set)
     uses_tiles: bool = False
@@ -61,7 +68,11 @@ def emit_module(
     memory scope that a processor does not have.
     """
     module = Module(
-        symbol, machine, plan_memory(kernel, permitted is not None), contract
+        symbol,
+        machine,
+        plan_memory(kernel, permitted is not None),
+        contract,
+        kernel.sizes,
     )
     module.permitted = permitted
     noted = ((loop, said.get(PREFETCH)) for loop, said in kernel.notes.items())
@@ -110,6 +121,37 @@ class Function(Statements):
         self.permitted = module.permitted
         self.params = tuple(params)
         self.region = region
+        # What is known where the function begins: the sizes, and numbers made of them.
+        self.start = Scope()
+        self.scopes.insert(0, self.start)
+        self._bind_sizes(module.sizes)
+
+    def _bind_sizes(self, sizes: Sequence[Var]) -> None:
+        """Load the sizes of this call."""
+        here, self.out = self.out, self.entry
+        for n, size in enumerate(sizes):
+            if n == 0:
+                slot = self.ins(
+                    f"getelementptr i8, ptr %ctx, i64 {8 * CTX_SIZES}", "ptr"
+                )
+                first = self.ins(f"load ptr, {slot.typed}, align 8", "ptr")
+            at = self.ins(f"getelementptr i8, {first.typed}, i64 {8 * n}", "ptr")
+            value = self.ins(f"load i64, {at.typed}, align 8", "i64")
+            self.start.bound.add(size)
+            self.start.values[size] = value
+            self.ranges[size] = (0, MAX_SIZE - 1)
+        self.out = here
+
+    def at_start(self, number: Extent) -> Value:
+        """A number made of sizes, computed where the function begins."""
+        if isinstance(number, int):
+            return integer(number)
+        inner, out = self.scopes, self.out
+        self.scopes, self.out = [self.start], self.entry
+        try:
+            return self.value(number)
+        finally:
+            self.scopes, self.out = inner, out
 
     def place_buffer(self, buffer: Buffer) -> None:
         """Give an allocated buffer its address, once per function."""
@@ -123,18 +165,19 @@ class Function(Statements):
                 copies = 1
             self.allocate(buffer, copies)
             return
+        offset = self.at_start(plan.offsets[buffer])
+        if buffer in plan.of_thread:
+            private = self.at_start(plan.thread)
+            begin = self.at_start(plan.offsets[buffer] + plan.shared)
         here, self.out = self.out, self.entry
-        offset = integer(plan.offsets[buffer])
         if buffer in plan.of_thread:
             # A parallel loop that runs once, or inside vectors, has no region: the caller runs it.
             if self.region:
                 thread = Value("%tid", "i64")
             else:
                 thread = integer(0)
-            part = self.binary("mul", thread, integer(plan.thread))
-            offset = self.binary(
-                "add", part, integer(plan.offsets[buffer] + plan.shared)
-            )
+            part = self.binary("mul", thread, private)
+            offset = self.binary("add", part, begin)
         self.pointers[buffer] = self.ins(
             f"getelementptr i8, ptr %ws, {offset.typed}", "ptr"
         )
@@ -142,8 +185,10 @@ class Function(Statements):
 
     def report(self) -> Value:
         """Where sanitized code writes what it reports."""
+        report = self.module.plan.report
+        assert report is not None
         return self.ins(
-            f"getelementptr i8, ptr %ws, i64 {self.module.plan.report}", "ptr"
+            f"getelementptr i8, ptr %ws, {self.at_start(report).typed}", "ptr"
         )
 
     def constant_text(self, text: str) -> str:
@@ -210,9 +255,8 @@ class Function(Statements):
         """Outer loop variables and stack buffers that the region uses."""
         nodes: list[Node] = list(postorder(s))
         inside = {n.buffer for n in nodes if isinstance(n, Alloc)}
-        variables = [
-            n for n in nodes if isinstance(n, Var) and self.lookup(n) is not None
-        ]
+        held = (n for n in nodes if isinstance(n, Var) and self.lookup(n) is not None)
+        variables = [n for n in held if n not in self.start.bound]
         used = dict.fromkeys(b for n in nodes for b in _buffers(n))
         buffers = [b for b in used if b not in inside and b not in self.params]
         return variables, buffers

@@ -54,7 +54,7 @@ def check(
 
 def _spans(x: Memory, verb: str, buffer: Buffer) -> tuple[Span, ...]:
     """Where it may be accessed along each axis; nothing to ask where there are none."""
-    if x.permitted is None or not buffer.size:
+    if x.permitted is None or 0 in buffer.extents:
         return ()
     permitted = x.permitted.get(buffer)
     if permitted is None:

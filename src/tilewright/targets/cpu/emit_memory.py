@@ -7,17 +7,19 @@ from math import gcd
 
 from tilewright.base import dtypes
 from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.bounds import bounds
+from tilewright.expr.bounds import bounds, within
 from tilewright.expr.nodes import (
     INDEX,
     And,
     Buffer,
     Cast,
     Expr,
+    Extent,
     Load,
     Lt,
     Select,
     Var,
+    as_expr,
     const,
 )
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
@@ -88,7 +90,7 @@ class Memory(Places):
         element if the guard holds in one of them.
         """
         index = self._checked(e.buffer, e.index)
-        if e.buffer.size == 0:
+        if 0 in e.buffer.extents:
             if outside is None:
                 return constant(0, e.buffer.dtype)
             return outside
@@ -184,7 +186,7 @@ class Memory(Places):
         first, last = min(place.steps), max(place.steps)
         stride = gcd(*(step - first for step in place.steps))
         low, high = bounds(to_expr(place.form), self.ranges)
-        if stride > MOST_PARTS or low is None or high is None:
+        if stride > MOST_PARTS or low is None or high is None or not buffer.static:
             return first, last
         start = first - (place.form.const + first) % stride
         end = last + stride - 1 - (place.form.const + last) % stride
@@ -205,6 +207,7 @@ class Memory(Places):
             low is not None
             and high is not None
             and low >= 0
+            and buffer.static
             and high + width <= buffer.size
         )
 
@@ -308,11 +311,8 @@ class Memory(Places):
         this thread's own, and no lane lies outside of it."""
         if buffer.scope == "global":
             return False
-        ranges = (bounds(part, self.ranges) for part in index)
-        return all(
-            low is not None and low >= 0 and high is not None and high < extent
-            for (low, high), extent in zip(ranges, buffer.shape, strict=True)
-        )
+        places = zip(index, buffer.extents, strict=True)
+        return all(within(part, extent, self.ranges) for part, extent in places)
 
     # -- checked indices
 
@@ -320,21 +320,24 @@ class Memory(Places):
         """The index with every data-dependent part proven, or tested, reported and set to 0."""
         return tuple(
             self.clamped(part, extent) if self.is_unproven(part, extent) else part
-            for part, extent in zip(index, buffer.shape, strict=True)
+            for part, extent in zip(index, buffer.extents, strict=True)
         )
 
-    def is_unproven(self, part: Expr, extent: int) -> bool:
+    def is_unproven(self, part: Expr, extent: Extent) -> bool:
         """Whether an index reads data and its bounds do not keep it inside the extent."""
         if part in self._clamped or not self.info(part).reads:
             return False
-        low, high = bounds(part, self.ranges)
-        return low is None or high is None or low < 0 or high >= extent
+        return not within(part, extent, self.ranges)
 
-    def inside(self, part: Expr, extent: int) -> Expr:
+    def inside(self, part: Expr, extent: Extent) -> Expr:
         """The condition `0 <= part < extent`, as one unsigned comparison."""
-        return Lt(Cast(part, dtypes.uint64), const(extent, dtypes.uint64))
+        if isinstance(extent, int):
+            size: Expr = const(extent, dtypes.uint64)
+        else:
+            size = Cast(extent, dtypes.uint64)
+        return Lt(Cast(part, dtypes.uint64), size)
 
-    def clamped(self, part: Expr, extent: int) -> Expr:
+    def clamped(self, part: Expr, extent: Extent) -> Expr:
         """`part` where it is inside, else 0; the failure is stored in the call's status."""
         ok = self.inside(part, extent)
         guard, info = self.guarded(self.info(ok) | Info(risky=True))

@@ -7,7 +7,7 @@ from functools import partial
 
 from tilewright.expr.affine import Affine, affine, rejoined, to_expr
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr
 from tilewright.expr.simplify import simplify
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer
 from tilewright.targets.cpu.lanes import Lanes, lanes_of
@@ -137,13 +137,16 @@ class Places(Scopes):
             and -most < low + min(steps)
             and high + max(steps) < most
         )
+        is_short = is_short and all(abs(c) < most for _, c in terms)
         type = "i32" if is_short else "i64"
+        # Parts of a short sum may wrap: it fits, and they do not have to.
+        times = "mul" if is_short else "mul nsw"
         offsets = int_vector([n * size for n in steps], type)
         for atom, c in terms:
             held = self.value(atom)
             if is_short:
                 held = self.convert("trunc", held, type)
-            scaled = self.binary("mul nsw", held, integer(c * size, type))
+            scaled = self.binary(times, held, integer(c * size, type))
             offsets = self.binary("add", scaled, offsets)
         return offsets
 
@@ -200,7 +203,8 @@ class Places(Scopes):
 
 def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
     """The element offset of an access, in as few terms as possible."""
-    form = Affine((), 0)
-    for part, stride in zip(index, buffer.strides, strict=True):
-        form = form + affine(part).scaled(stride)
+    form, stride = Affine((), 0), Affine((), 1)
+    for part, extent in zip(reversed(index), reversed(buffer.extents), strict=True):
+        form = affine(part).times(stride) + form
+        stride = stride.times(affine(as_expr(extent, INDEX)))
     return rejoined(form)

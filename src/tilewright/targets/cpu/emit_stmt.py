@@ -8,13 +8,14 @@ from typing import Any
 
 from tilewright.base import dtypes
 from tilewright.base.errors import UnsupportedError
-from tilewright.expr.bounds import bounds
+from tilewright.expr.bounds import bounds, lasting, refine
 from tilewright.expr.nodes import (
     Add,
     And,
     Buffer,
     Expr,
     Load,
+    Lt,
     Mul,
     Select,
     Var,
@@ -23,6 +24,7 @@ from tilewright.expr.nodes import (
 from tilewright.ir.node import Node, substitute
 from tilewright.loops.nodes import (
     GPU_AXES,
+    SIZE,
     Alloc,
     Block,
     For,
@@ -73,6 +75,9 @@ class Statements(Expressions):
                 hint="parallel() runs a loop on the threads of a processor",
             )
         trips = s.trips
+        if s.kind == SIZE:  # the function has its value from the call
+            self.emit(s.body)
+            return
         if trips == 0:
             return
         if trips == 1:
@@ -126,6 +131,8 @@ class Statements(Expressions):
         self.line(f"{i} = phi i64 [ {start.text}, {before} ], [ {following}, {latch} ]")
         self.scopes.append(Scope(pre, writes=changed, certain=certain))
         self.bind(s.var, Value(i, "i64"), (0, None if high is None else high - 1))
+        if s.trips is None:
+            self.ranges |= lasting(refine(self.ranges, Lt(s.var, s.extent)))
         self.emit(s.body)
         self.scopes.pop()
         self.line(f"br label {latch}")
@@ -233,7 +240,7 @@ class Statements(Expressions):
         mask: where it would be, were the index safe.
         """
         parts: list[Expr] = []
-        for part, extent in zip(index, buffer.shape, strict=True):
+        for part, extent in zip(index, buffer.extents, strict=True):
             if self.is_unproven(part, extent):
                 safe = self.clamped(part, extent)
                 assert isinstance(safe, Select)
@@ -254,7 +261,7 @@ class Statements(Expressions):
     def _store(self, s: Store) -> None:
         v = self.value(s.value)
         index, mask = self._target(s.buffer, s.index, self._guarded())
-        if s.buffer.size == 0:
+        if 0 in s.buffer.extents:
             return
         place = self.access(s.buffer, index)
         lanes = max(v.lanes, mask.lanes if mask is not None else 1)
@@ -294,7 +301,7 @@ class Statements(Expressions):
         for b, index in s.targets:
             index, mask = self._target(b, index, mask)
             safe.append(index)
-        if any(b.size == 0 for b in s.buffers):
+        if any(0 in b.extents for b in s.buffers):
             return
         s = Update(s.buffers, tuple(safe), s.values, s.reducer)
         places = [self.access(b, index) for b, index in s.targets]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import CompileError
-from tilewright.expr.nodes import Buffer, Load
+from tilewright.expr.nodes import INDEX, Buffer, Extent, Load, Max, as_expr
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, While
 from tilewright.runtime.abi import ALIGNMENT, REPORT_SIZE
@@ -23,15 +23,15 @@ class Plan:
     """Offsets in bytes of the buffers in the workspace; those on the stack have none.
 
     shared: bytes of the common part. thread: bytes of each thread's part. report: the offset of
-    the report of sanitized code.
+    the report of sanitized code. They are expressions of the kernel's sizes where a buffer is.
     """
 
-    offsets: dict[Buffer, int] = field(default_factory=dict)
+    offsets: dict[Buffer, Extent] = field(default_factory=dict)
     of_thread: set[Buffer] = field(default_factory=set)
-    shared: int = 0
-    thread: int = 0
+    shared: Extent = 0
+    thread: Extent = 0
     stack: int = 0
-    report: int | None = None
+    report: Extent | None = None
 
 
 def plan_memory(kernel: Kernel, reports: bool = False) -> Plan:
@@ -43,11 +43,11 @@ def plan_memory(kernel: Kernel, reports: bool = False) -> Plan:
     _place(kernel.body, plan, 0, False, 1)
     if reports:
         plan.report = plan.shared
-        plan.shared += REPORT_SIZE
+        plan.shared = plan.shared + REPORT_SIZE
     return plan
 
 
-def _place(node: Node, plan: Plan, offset: int, parallel: bool, lanes: int) -> None:
+def _place(node: Node, plan: Plan, offset: Extent, parallel: bool, lanes: int) -> None:
     if isinstance(node, For):
         if node.kind == "vector" and not has_vector_loop(node.body):
             lanes = node.trips or 1
@@ -61,8 +61,8 @@ def _place(node: Node, plan: Plan, offset: int, parallel: bool, lanes: int) -> N
 
 
 def _allocate(
-    buffer: Buffer, plan: Plan, offset: int, parallel: bool, lanes: int
-) -> int:
+    buffer: Buffer, plan: Plan, offset: Extent, parallel: bool, lanes: int
+) -> Extent:
     if buffer.scope not in ("global", "stack", "register"):
         raise CompileError(
             f"the memory scope {buffer.scope!r} does not exist on a processor",
@@ -70,18 +70,27 @@ def _allocate(
             where=f"buffer {buffer.name}",
             hint="use global, stack or register",
         )
-    size = buffer.size * buffer.dtype.itemsize * lanes
-    size = -(-size // ALIGNMENT) * ALIGNMENT
-    if buffer.scope != "global" and plan.stack + size <= STACK_LIMIT:
-        plan.stack += size
-        return offset
+    count: Extent = buffer.dtype.itemsize * lanes
+    for extent in buffer.extents:
+        count = count * extent
+    size: Extent = (count + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+    if buffer.scope != "global" and isinstance(size, int):
+        if plan.stack + size <= STACK_LIMIT:
+            plan.stack += size
+            return offset
     plan.offsets[buffer] = offset
     if parallel:
         plan.of_thread.add(buffer)
-        plan.thread = max(plan.thread, offset + size)
+        plan.thread = _larger(plan.thread, offset + size)
     else:
-        plan.shared = max(plan.shared, offset + size)
+        plan.shared = _larger(plan.shared, offset + size)
     return offset + size
+
+
+def _larger(a: Extent, b: Extent) -> Extent:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    return Max(as_expr(a, INDEX), as_expr(b, INDEX))
 
 
 def statements(stmt: Stmt) -> Iterator[Stmt]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from tilewright.expr.bounds import Interval, bounds
+from tilewright.expr.bounds import Interval, within
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.ir.node import Node
 from tilewright.targets.cpu.emit_text import Chunk, Value, Writer
@@ -102,11 +102,8 @@ class Scopes(Writer):
 
     def proven(self, load: Load) -> bool:
         """Whether the loops' ranges alone keep every index inside the buffer."""
-        for index, extent in zip(load.index, load.buffer.shape, strict=True):
-            low, high = bounds(index, self.ranges)
-            if low is None or high is None or low < 0 or high >= extent:
-                return False
-        return True
+        places = zip(load.index, load.buffer.extents, strict=True)
+        return all(within(index, extent, self.ranges) for index, extent in places)
 
     # -- the cache
 

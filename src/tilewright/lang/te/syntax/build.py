@@ -26,7 +26,7 @@ from tilewright.lang.te.syntax.nodes import (
     Tensor,
     TensorBuffer,
 )
-from tilewright.lang.te.syntax.program import check_static, order
+from tilewright.lang.te.syntax.program import check_sizes, order
 from tilewright.lang.te.syntax.reduce import Reduction
 
 
@@ -120,7 +120,7 @@ def compute(
     )
     for t in outputs:
         t.op = op
-    check_static(op, bounds=False)
+    check_sizes(op, bounds=False)
     if isinstance(body, tuple) or len(outputs) > 1:
         return outputs
     return outputs[0]

@@ -125,13 +125,12 @@ Op = Placeholder | Compute | Recurrence
 
 
 class TensorBuffer(Buffer):
-    """A buffer that knows its tensor; its symbolic extents are 0 until it is specialized."""
+    """A buffer that knows its tensor."""
 
     __slots__ = ("tensor",)
 
     def __init__(self, tensor: Tensor, name: str, scope: str) -> None:
-        shape = tuple(e if isinstance(e, int) else 0 for e in tensor.shape)
-        super().__init__(name, shape, tensor.dtype, scope)
+        super().__init__(name, tensor.shape, tensor.dtype, scope)
         self.tensor = tensor
 
 

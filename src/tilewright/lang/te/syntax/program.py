@@ -9,10 +9,21 @@ from typing import Any
 from tilewright.base.errors import InputError, VerifyError
 from tilewright.base.names import fresh
 from tilewright.compute.check import check
-from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.nodes import Computation, Dim, Output, sizes_of
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Var, const
-from tilewright.ir.node import Node, postorder, substitute, transform
+from tilewright.expr.nodes import (
+    INDEX,
+    Add,
+    Buffer,
+    Expr,
+    Extent,
+    Load,
+    Var,
+    as_expr,
+    const,
+)
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import Node, substitute, transform
 from tilewright.lang.te.syntax.nodes import (
     Axis,
     Compute,
@@ -23,7 +34,8 @@ from tilewright.lang.te.syntax.nodes import (
     TensorBuffer,
 )
 from tilewright.loops.lower import lower as plain_nests
-from tilewright.loops.nodes import Alloc, Kernel, Stmt, block, loop
+from tilewright.loops.nodes import Alloc, Kernel, Stmt, block, for_sizes, loop
+from tilewright.loops.sizes import statement
 
 Sizes = Mapping[Var, int]
 
@@ -46,7 +58,7 @@ def order(outputs: Iterable[Tensor]) -> list[Op]:
     return list(found)
 
 
-def sizes_of(ops: Iterable[Op]) -> list[Var]:
+def sizes_of_ops(ops: Iterable[Op]) -> list[Var]:
     """The sizes made by `var` that the operations depend on, in order of first use."""
     found: dict[Var, None] = {}
     for op in ops:
@@ -54,32 +66,27 @@ def sizes_of(ops: Iterable[Op]) -> list[Var]:
         if isinstance(op, Compute):
             roots += [e for a in op.reduce_axis for e in (a.low, a.extent)]
         if isinstance(op, Recurrence):
-            found |= dict.fromkeys(sizes_of(op.steps))
-        for root in roots:
-            if isinstance(root, Expr):
-                found |= {n: None for n in postorder(root) if isinstance(n, Var)}
+            found |= dict.fromkeys(sizes_of_ops(op.steps))
+        found |= dict.fromkeys(sizes_of(roots))
     return list(found)
 
 
 @dataclass(slots=True)
 class Scope:
-    """Tensors and sizes as one program has them: unique names, numbers for symbolic sizes."""
+    """Tensors and sizes as one program has them: unique names, numbers for the sizes given."""
 
     sizes: Sizes = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     buffers: dict[Tensor, Buffer] = field(default_factory=dict)
 
-    def extent(self, value: Any) -> int:
-        """A size as a number. Raises InputError for one that is not given, or is negative."""
+    def extent(self, value: Any) -> Extent:
+        """A size with the values given. Raises InputError for one that is negative."""
         if isinstance(value, int):
             return value
-        form = affine(substitute(value, {v: const(n) for v, n in self.sizes.items()}))
+        known = substitute(value, {v: const(n) for v, n in self.sizes.items()})
+        form = affine(simplify(known, {}))
         if not form.is_const:
-            raise InputError(
-                f"the size {value!r} is not known",
-                hint="lower and build take sizes={n: 64}; a built function finds it by itself",
-                where="lower",
-            )
+            return to_expr(form)
         if form.const < 0:
             raise InputError(
                 f"the size {value!r} is {form.const}",
@@ -130,13 +137,13 @@ def computation(
     return _checked(op, dims, env, scope, name or op.name, ())
 
 
-def check_static(op: Compute, bounds: bool = True) -> None:
-    """Check what `computation` checks, if every size is a number.
+def check_sizes(op: Compute, bounds: bool = True) -> None:
+    """Check what `computation` checks.
 
     bounds: whether accesses are, too; a step of a recurrence is right only from its first time on.
+    Those that depend on sizes made by `var` are checked when the program is lowered.
     """
-    if sizes_of([op]) or not all(t.static for t in op.inputs):
-        return
+    bounds = bounds and not sizes_of_ops([op]) and all(t.static for t in op.inputs)
     try:
         computation(op)
     except InputError as error:
@@ -157,9 +164,9 @@ def _dims(op: Compute, scope: Scope) -> tuple[list[Dim], dict[Node, Expr]]:
 
 def _shifted(v: Var, low: Any, scope: Scope) -> Expr:
     start = scope.extent(low)
-    if start:
-        return Add(v, const(start))
-    return v
+    if start == 0:
+        return v
+    return Add(v, as_expr(start, INDEX))
 
 
 def _checked(
@@ -208,8 +215,9 @@ def lower(
 ) -> Program:
     """Each operation as a nest of its own, in order; loops are named `<operation>.<axis>`.
 
-    params: the caller's tensors, inputs first; the others are allocated. Raises InputError for a
-    size without a value, and for accesses that leave a tensor at these sizes.
+    params: the caller's tensors, inputs first; the others are allocated. sizes: values of some of
+    the sizes made by `var`; the kernel is for all values of the others. Raises InputError for
+    accesses that may leave a tensor.
     """
     scope = Scope(sizes or {})
     for t in params:
@@ -219,7 +227,9 @@ def lower(
         writer.op(op)
     buffers = [scope.buffer(t) for t in params]
     results = [scope.buffer(t) for t in outputs]
-    kernel = Kernel(name, tuple(buffers), tuple(results), writer.body())
+    every = sizes_of_ops([*(t.op for t in params), *ops])
+    body = for_sizes((v for v in every if v not in scope.sizes), writer.body())
+    kernel = Kernel(name, tuple(buffers), tuple(results), body)
     return Program(kernel, tuple(writer.computations), scope.buffers, writer.loops)
 
 
@@ -267,9 +277,10 @@ class _Writer:
         for a, d in zip(
             (*op.axis, *op.reduce_axis)[len(outside) :], c.dims, strict=True
         ):
-            if d.extent != 1:
+            if d.size != 1:
                 self.loops[op, a] = f"{c.name}.{d.var.name}"
-        return plain_nests(c.name, [c], list(dict.fromkeys(buffers)), written).body
+        nest = plain_nests(c.name, [c], list(dict.fromkeys(buffers)), written)
+        return statement(nest)
 
     def recurrence(self, op: Recurrence) -> None:
         """The first slices copied, then a loop over the time around the nests of one step."""

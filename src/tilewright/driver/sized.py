@@ -1,0 +1,211 @@
+"""A Kernel whose sizes only a call knows: one piece of code for all of them.
+
+The code is compiled once. For each set of sizes the rest of the model is derived from it (shapes,
+bytes of workspace), which compiles nothing; the last ones are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError, InputError
+from tilewright.driver.build_kernel import assembled, flops, signature_of
+from tilewright.driver.compiled import CompiledGroup
+from tilewright.expr.nodes import Buffer, Var
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.printer import show_buffer
+from tilewright.loops.sizes import at, solve, unknown, with_sizes
+from tilewright.loops.verify import verify
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import CompiledModel, NativeStep, Tensor
+from tilewright.runtime.overrides import Overrides
+from tilewright.targets.base import Artifact, Target
+
+KEPT: Final = 64  # sets of sizes, least recently used out
+
+
+class SizedExecutable:
+    """A Kernel with sizes as a function on arrays, which say what the sizes are.
+
+    Raises VerifyError for a broken invariant, InputError for a size that no parameter has as an
+    extent by itself, UnsupportedError for what has no native code.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: Target,
+        threads: int | None = None,
+        sanitize: bool = False,
+    ) -> None:
+        verify(kernel)
+        check_known(kernel)
+        self.kernel: Final = kernel
+        self._threads = threads
+        self._made: Artifact = target.emit(
+            kernel, kernel.name, {} if sanitize else None
+        )
+        self._target = target
+        self._first: Executable | None = None
+        self._kept: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        self._by_shapes: dict[tuple[tuple[int, ...], ...], Executable] = {}
+        self._lock = threading.Lock()
+        self.overrides: Final = Overrides({}, "")
+
+    @property
+    def defaults(self) -> Mapping[str, str]:
+        """None: a kernel has no values for its inputs."""
+        return self.overrides.layouts
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Name, dtype and shape of each input; None for an extent known only at a call."""
+        return tuple(map(_tensor, self.kernel.inputs))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Name, dtype and shape of each output."""
+        return tuple(map(_tensor, self.kernel.outputs))
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """As `Executable.__call__`; the sizes are those of the inputs, and of `out` where given.
+
+        Raises InputError (TW-SHAPE) naming the array and the dimension that does not fit.
+        """
+        kernel = self.kernel
+        outs = out if isinstance(out, list | tuple) else (out,)
+        arrays = (*args, *outs) if out is not None else args
+        expected = kernel.params if out is not None else kernel.inputs
+        if len(arrays) != len(expected):
+            raise InputError(
+                f"{len(arrays)} arrays given, {len(expected)} expected: "
+                f"{', '.join(map(show_buffer, expected))}",
+                where=kernel.name,
+            )
+        shapes = tuple(np.shape(a) for a in arrays)
+        made = self.at(solve(kernel, shapes))
+        if len(arrays) == len(kernel.params):
+            self._by_shapes[shapes] = made
+        return made(*args, out=out)
+
+    def in_place(self, arrays: tuple[Any, ...]) -> bool:
+        """The quickest call on (inputs..., outputs...) of shapes that came before; else False."""
+        try:
+            made = self._by_shapes[tuple([a.shape for a in arrays])]
+        except (KeyError, AttributeError):
+            return False
+        quick = made.in_place
+        return quick is not None and quick(arrays)
+
+    def at(self, sizes: Mapping[Var, int]) -> Executable:
+        """What runs at these sizes. Raises InputError for a size without a value."""
+        missing = [v.name for v in self.kernel.sizes if v not in sizes]
+        if missing:
+            raise InputError(
+                f"no array says what {', '.join(missing)} is",
+                code="TW-SIZE",
+                where=self.kernel.name,
+                hint="give out= as well",
+            )
+        key = tuple(sizes[v] for v in self.kernel.sizes)
+        with self._lock:
+            made = self._kept.get(key)
+            if made is None:
+                made = self._kept[key] = self._at(dict(sizes))
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+                    self._by_shapes.clear()
+            self._kept.move_to_end(key)
+        return made
+
+    def _at(self, sizes: Mapping[Var, int]) -> Executable:
+        made = self._made
+        kernel = with_sizes(self.kernel, sizes)
+        workspace = at(made.workspace, sizes)
+        thread_workspace = at(made.thread_workspace, sizes)
+        if self._first is None:
+            arguments = tuple(range(len(kernel.params)))
+            code = CompiledGroup(
+                made.symbol, arguments, workspace, thread_workspace, (), made.code, ()
+            )
+            model = assembled(kernel, signature_of(kernel), code, self._target)
+        else:
+            model = _resized(self._first.model, kernel)
+        model = replace(
+            model,
+            sizes=tuple(sizes[v] for v in self.kernel.sizes),
+            workspace=workspace,
+            thread_workspace=thread_workspace,
+        )
+        found = Executable(model, threads=self._threads, code=self._first)
+        self._first = self._first or found
+        return found
+
+    def specialized(self, inputs: Mapping[str, Any]) -> Executable:
+        """What runs at the sizes of these inputs, by name."""
+        shapes = [np.shape(inputs[b.name]) for b in self.kernel.inputs]
+        return self.at(solve(self.kernel, shapes))
+
+    def profile(self, *args: Any, **options: Any) -> Any:
+        """As `Executable.profile`, at the sizes of these inputs."""
+        made = self.at(solve(self.kernel, [np.shape(a) for a in args]))
+        return made.profile(*args, **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Refused: an artifact has fixed shapes. Raises ArtifactError."""
+        raise ArtifactError(
+            f"the sizes of {self.kernel.name} are not known, so {os.fspath(path)!r} "
+            "cannot hold it",
+            hint="save what at(sizes) gives: f.at({n: 64}).save(path)",
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a compiled kernel cannot be pickled: compile it in the other process"
+        )
+
+    def release(self) -> None:
+        """Give back the memory kept between calls."""
+        with self._lock:
+            self._kept.clear()
+            self._by_shapes.clear()
+
+
+def check_known(kernel: Kernel) -> None:
+    """Raise InputError for a size that no call can know."""
+    for v in unknown(kernel):
+        raise InputError(
+            f"no parameter has {v.name} as an extent by itself, so no call knows it",
+            code="TW-SIZE",
+            where=kernel.name,
+            hint="give an array this extent, or the size a value",
+        )
+
+
+def _resized(model: CompiledModel, kernel: Kernel) -> CompiledModel:
+    """The model of one kernel with the shapes of another kernel's parameters."""
+    tensors = {b.name: _tensor(b) for b in kernel.params}
+    (step,) = model.steps
+    assert isinstance(step, NativeStep)
+    (record,) = step.kernels
+    slots = [replace(s, tensor=tensors[s.tensor.name]) for s in step.values]
+    moved = sum(t.nbytes for t in tensors.values())
+    record = replace(record, flops=flops(kernel.body), bytes=moved)
+    return replace(
+        model,
+        inputs=tuple(tensors[t.name] for t in model.inputs),
+        outputs=tuple(tensors[t.name] for t in model.outputs),
+        steps=(NativeStep(step.symbol, tuple(slots), (record,)),),
+    )
+
+
+def _tensor(b: Buffer) -> Tensor:
+    shape = tuple(n if isinstance(n, int) else None for n in b.extents)
+    return Tensor(b.name, b.dtype.name, shape)
