@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ import numpy as np
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError
 from tilewright.driver import c_library
+from tilewright.driver.advice import Measured, advice
 from tilewright.driver.compile import compile
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
@@ -103,7 +105,10 @@ class Function:
         executable = self.executable
         self._expect_all(arrays)
         inputs = arrays[: len(self.kernel.inputs)]
-        return executable.profile(*inputs, repeat=repeat, **peaks)
+        found = executable.profile(*inputs, repeat=repeat, **peaks)
+        [row] = found.rows
+        run = Measured(found.threads, row.seconds, row.mix)
+        return replace(found, advice=advice(self.kernel, run))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an artifact: `tilewright.load(path)` is the `executable`, without the compiler."""

@@ -15,6 +15,8 @@ from tilewright.runtime.elf import SHF_EXECINSTR, SHN_UNDEF, ElfObject, parse
 from tilewright.runtime.x86 import Instruction, decode
 
 COUNTS: Final = ("fma", "other", "loads", "stores", "spills")
+# What a fast loop does without.
+CAUSES: Final = ("gathers", "scalars", "tests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,9 @@ class Mix:
     fmas: fused multiply-adds, dot products of bytes and halves, and tile products. vectors: other
     vector arithmetic. loads: vectors read from memory, as an operand or by themselves; stores.
     spills: reads and writes on the stack, which are no other loads or stores. width: bytes of the
-    widest vector.
+    widest vector. gathers: loads of single elements into the lanes of a vector, or of all lanes at
+    their own addresses. scalars: floating-point arithmetic on one element. tests: comparisons of
+    vectors, and jumps forward on a condition.
     """
 
     instructions: int
@@ -34,11 +38,19 @@ class Mix:
     stores: int
     spills: int
     width: int
+    gathers: int = 0
+    scalars: int = 0
+    tests: int = 0
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
         """What COUNTS names."""
         return self.fmas, self.vectors, self.loads, self.stores, self.spills
+
+    @property
+    def causes(self) -> tuple[int, int, int]:
+        """What CAUSES names."""
+        return self.gathers, self.scalars, self.tests
 
 
 def of_kernels(
@@ -117,7 +129,31 @@ def _count(loop: Sequence[Instruction]) -> Mix:
         elif i.width and not _is_move(i):
             vectors += 1
     width = max((i.width for i in loop), default=0)
-    return Mix(len(loop), fmas, vectors, loads, stores, spills, width)
+    causes = (sum(map(kind, loop)) for kind in (_is_gather, _is_scalar, _is_test))
+    return Mix(len(loop), fmas, vectors, loads, stores, spills, width, *causes)
+
+
+def _is_gather(i: Instruction) -> bool:
+    """vgather..., vpgather..., and vinsertps, vpinsr... from memory."""
+    whole = i.map == 2 and 0x90 <= i.opcode < 0x94
+    lane = (i.map, i.opcode) in _INSERTS
+    return i.memory and bool(i.width) and (whole or lane)
+
+
+def _is_scalar(i: Instruction) -> bool:
+    """vaddss, vmulsd, vfmadd231ss and their kin."""
+    if i.map == 1 and 0x51 <= i.opcode < 0x60:
+        return i.prefix in (0xF2, 0xF3) and i.opcode not in _CONVERSIONS
+    last = i.opcode & 15
+    return bool(i.width) and _is_fma(i) and i.opcode >= 0x96 and last in _ONE_LANE
+
+
+def _is_test(i: Instruction) -> bool:
+    """vcmpps, vpcmpgtd and their kin, jne forward."""
+    if i.target is not None:
+        code = (i.map, i.opcode & 0xF0)
+        return code in ((0, 0x70), (1, 0x80)) and i.target > i.start
+    return bool(i.width) and (i.map, i.opcode) in _COMPARISONS
 
 
 def _is_fma(i: Instruction) -> bool:
@@ -146,6 +182,16 @@ _MOVES: Final = frozenset(
         *((3, n) for n in (0x19, 0x1B, 0x39, 0x3B)),
     ]
 )
+_INSERTS: Final = frozenset([(1, 0xC4), (3, 0x20), (3, 0x21), (3, 0x22)])
+_COMPARISONS: Final = frozenset(
+    [
+        *((1, n) for n in (0x64, 0x65, 0x66, 0x74, 0x75, 0x76, 0xC2)),
+        *((2, n) for n in (0x29, 0x37)),
+        *((3, n) for n in (0x1E, 0x1F, 0x3E, 0x3F)),
+    ]
+)
+_CONVERSIONS: Final = (0x5A, 0x5B)  # between float32 and float64, or integers
+_ONE_LANE: Final = (0x9, 0xB, 0xD, 0xF)  # of an opcode: fused, on the first lane only
 _STORES: Final = frozenset(
     [
         *((1, n) for n in (0x11, 0x13, 0x17, 0x29, 0x2B, 0x7F, 0xD6, 0xE7, 0x91)),

@@ -28,7 +28,7 @@ from tilewright.runtime.call import (
 )
 from tilewright.runtime.device import HOST, Duration
 from tilewright.runtime.device_steps import DeviceCopy, Launch
-from tilewright.runtime.instruction_mix import COUNTS, Mix
+from tilewright.runtime.instruction_mix import CAUSES, COUNTS, Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,23 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The rows in order of execution; `total` is the median seconds of a whole run."""
+    """The rows in order of execution; `total` is the median seconds of a whole run.
+
+    advice: what to change about the schedule of a function, the most important first; None for a
+    model. With it, the table has what slows an inner loop down (CAUSES).
+    """
 
     rows: tuple[KernelTime, ...]
     total: float
     repeat: int
     threads: int
+    advice: tuple[str, ...] | None = None
 
     def to_json(self) -> str:
         """Everything as JSON text."""
         rows = [{**asdict(r), "gflops": r.gflops, "gbs": r.gbs} for r in self.rows]
         head = {"total": self.total, "repeat": self.repeat, "threads": self.threads}
-        return json.dumps({**head, "rows": rows}, indent=1)
+        return json.dumps({**head, "rows": rows, "advice": self.advice}, indent=1)
 
     def chrome_trace(self) -> dict[str, Any]:
         """One run as a Chrome trace (chrome://tracing, Perfetto): times in microseconds."""
@@ -124,11 +129,13 @@ class Profile:
     def __str__(self) -> str:
         with_peak = any(r.peak_share is not None for r in self.rows)
         with_mix = any(r.mix is not None for r in self.rows)
+        with_causes = with_mix and self.advice is not None
         with_cycles = any(r.cycles is not None for r in self.rows)
         head = ["kernel", "us", "share", "GFLOP/s", "GB/s"] + (
             ["of peak"] if with_peak else []
         )
         head += COUNTS if with_mix else []
+        head += CAUSES if with_causes else []
         head += ["cycles"] if with_cycles else []
         lines = [head]
         for r in sorted(self.rows, key=lambda r: -r.seconds):
@@ -139,6 +146,8 @@ class Profile:
                 cells.append("" if r.peak_share is None else f"{r.peak_share:.0%}")
             if with_mix:
                 cells += [""] * len(COUNTS) if r.mix is None else map(str, r.mix.counts)
+            if with_causes:
+                cells += [""] * len(CAUSES) if r.mix is None else map(str, r.mix.causes)
             if with_cycles:
                 cells.append("" if r.cycles is None else f"{r.cycles:,}")
             lines.append(cells)
@@ -152,7 +161,7 @@ class Profile:
         return tuple(r for r in self.rows if r.simulated)
 
     def _notes(self) -> list[str]:
-        """Which times are simulated, and which are measured."""
+        """Which times are simulated, and which are measured; what to try."""
         notes = []
         for device, clock in dict.fromkeys((r.device, r.clock) for r in self.simulated):
             cycles = sum(r.cycles or 0 for r in self.simulated if r.device == device)
@@ -163,7 +172,7 @@ class Profile:
         if notes:
             wall = f"{self.total * 1e6:.1f}"
             notes.append(f"this computer took {wall} us for a run with its simulation")
-        return notes
+        return notes + [f"try: {text}" for text in self.advice or ()]
 
 
 class _Watch:
