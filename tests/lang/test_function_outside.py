@@ -177,3 +177,14 @@ int shared(int threads, const float *a, const float *b, float *c) {
     return failed ? failed : shares;
 }
 """
+
+
+def test_a_c_function_has_fixed_sizes(tmp_path: Path) -> None:
+    n = t.var("n")
+    A = t.placeholder((n,), name="A")
+    B = t.compute((n,), lambda i: A[i] + 1.0, name="B")
+    made = t.build(t.create_schedule(B.op), [A, B])
+    assert isinstance(made, Function)
+    with pytest.raises(UnsupportedError, match="known only to a call"):
+        made.export_c(tmp_path / "add")
+    assert not list(tmp_path.iterdir())

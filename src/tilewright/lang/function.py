@@ -54,7 +54,7 @@ class Function:
         self.kernel: Final = kernel
         self.target: Final = target
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
-        self._executable: Executable | None = None
+        self._executable: Executable | SizedExecutable | None = None
         self._run: Run
         simulated = target != "interp" and registry.programs(target) == "kernel"
         if description is not None and not simulated:
@@ -83,7 +83,7 @@ class Function:
         self._run(arrays)
 
     @property
-    def executable(self) -> Executable:
+    def executable(self) -> Executable | SizedExecutable:
         """The function as a compiled model, whose calls return new outputs.
 
         Raises InputError for one that is interpreted or simulated.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.expr.nodes import fixed
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.abi import (
     ALIGNMENT,
@@ -50,7 +51,9 @@ def _functions(kernel: Kernel, name: str, inner: str) -> str:
     """The two functions as LLVM assembly."""
     pointers = [f"ptr %p{n}" for n in range(len(kernel.params))]
     plan = plan_memory(kernel)
-    takes_memory = bool(plan.shared or plan.thread)
+    shared = fixed(plan.shared, "the memory of a C function")
+    thread = fixed(plan.thread, "the memory of a thread of a C function")
+    takes_memory = bool(shared or thread)
     return _FUNCTIONS.format(
         name=name,
         inner=inner,
@@ -62,7 +65,7 @@ def _functions(kernel: Kernel, name: str, inner: str) -> str:
         parallel=CTX_PARALLEL,
         threads=CTX_THREADS,
         status=CTX_STATUS,
-        take=_take(plan.shared, plan.thread) if takes_memory else _TAKE_NONE,
+        take=_take(shared, thread) if takes_memory else _TAKE_NONE,
         give_back="  call void @free(ptr %ws)" if takes_memory else "",
     )
 
