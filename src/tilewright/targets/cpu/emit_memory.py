@@ -19,7 +19,6 @@ from tilewright.expr.nodes import (
     Lt,
     Select,
     Var,
-    as_expr,
     const,
 )
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
