@@ -63,7 +63,7 @@ def reals(draw: st.DrawFn, depth: int = 3) -> Expr:
     return node(draw(inner), draw(inner))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(reals(), st.sampled_from([i32, dtypes.uint8, dtypes.int64]))
 def test_every_value_is_inside(e: Expr, dtype: dtypes.DType) -> None:
     lo, hi = bounds(Cast(e, dtype), RANGES)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.expr.affine import Affine, affine
+from tilewright.expr.difference import apart
 from tilewright.expr.nodes import (
     INDEX,
     Add,
@@ -220,6 +221,21 @@ def _linear(form: Affine, env: Env) -> Interval:
     for atom, c in form.terms:
         if isinstance(atom, Min | Max):
             found = _intersection(found, _through(form, atom, c, env))
+        if c > 0 and not isinstance(atom, Var | Load):
+            found = _intersection(found, _beside(form, atom, c, env))
+    return found
+
+
+def _beside(form: Affine, atom: Expr, c: int, env: Env) -> Interval:
+    """`c * (a - b) + rest`, where a and b are built alike: `(i + 1) // 2 - i // 2`."""
+    found = ANY
+    for other, d in form.terms:
+        if c + d or isinstance(other, Var | Load):
+            continue
+        between = _scale(apart(atom, other, lambda x: bounds(x, env)), c)
+        rest = form - Affine(((atom, c), (other, d)), 0)
+        if between != ANY:
+            found = _intersection(found, _plus(between, _linear(rest, env)))
     return found
 
 

@@ -71,6 +71,13 @@ def real_bounds(e: Expr, whole: Whole) -> Reals:
     return found.get(e, ANY)
 
 
+def rounding_error(e: Expr, whole: Whole) -> float:
+    """More than what rounding may move the result of a float operation by."""
+    found = real_bounds(e, whole)
+    largest = max(abs(found.lo), abs(found.hi))
+    return largest * _ERROR[e.dtype.name] + _LEAST[e.dtype.name]
+
+
 def truncated(found: Reals, dtype: DType) -> tuple[int, int]:
     """The bounds of a cast to an integer: it truncates and saturates, and NaN gives 0."""
     least, most = int(dtype.min), int(dtype.max)

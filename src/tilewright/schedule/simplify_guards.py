@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -20,12 +21,13 @@ from tilewright.expr.nodes import (
     Min,
     Ne,
     Or,
+    Overlap,
     Select,
     Var,
     const,
 )
 from tilewright.expr.reads import reads_memory
-from tilewright.ir.node import postorder
+from tilewright.ir.node import Node, postorder
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Unit, While, block
 
@@ -106,23 +108,23 @@ def _expression(e: Expr, env: Env) -> Expr:
                 new = new.then if condition.value else new.otherwise
             elif condition is not new.condition:
                 new = Select(condition, new.then, new.otherwise)
-        elif isinstance(new, Min | Max) and new.dtype is INDEX:
+        elif isinstance(new, Min | Max | Overlap) and new.dtype is INDEX:
             new = _extreme(new, env)
         done[node] = new
     found: Expr = done[e]
     return found
 
 
-def _extreme(e: Min | Max, env: Env) -> Expr:
+def _extreme(e: Min | Max | Overlap, env: Env) -> Expr:
     less = proves(Le(e.lhs, e.rhs), env)
     if less is None:
         more = proves(Le(e.rhs, e.lhs), env)
         if more is None:
             return e
         less = not more
-    if less == isinstance(e, Min):
-        return e.lhs
-    return e.rhs
+    if less == isinstance(e, Max):
+        return e.rhs
+    return e.lhs
 
 
 def _undecided(condition: Expr, env: Env) -> Expr:
@@ -152,32 +154,89 @@ _SHIFTS: Mapping[type[Compare], tuple[int, ...]] = {
     Eq: (0, 1),
     Ne: (0, 1),
 }
+# Of how many sums at most a condition on sums of minima is taken to speak.
+_READINGS = 8
 
 
-def changes(body: Stmt, var: Var, env: Env) -> set[int]:
-    """The values of `var` from which on some guard, minimum or maximum is decided, or no longer.
+def guards(root: Node) -> list[Expr]:
+    """The expressions that decide something by indices: comparisons, minima and maxima."""
+    return [n for n in postorder(root) if isinstance(n, Expr) and conditions(n)]
 
-    A guard that is linear in `var` is certain beyond one value and impossible beyond another,
-    whatever the other variables in it are within `env`.
+
+def conditions(e: Expr) -> tuple[Compare, ...]:
+    """The comparisons by which a guard is decided, if one of them always holds; none of others."""
+    if isinstance(e, Min | Max | Overlap) and e.dtype is INDEX:
+        return (Le(e.lhs, e.rhs), Le(e.rhs, e.lhs))
+    if isinstance(e, Compare) and e.lhs.dtype is INDEX and not reads_memory(e):
+        return (e,)
+    return ()
+
+
+def is_decided(e: Expr, env: Env) -> bool:
+    """Whether `env` decides a guard."""
+    found = [proves(c, env) for c in conditions(e)]
+    return True in found or None not in found
+
+
+def stretch(found: Sequence[Expr], var: Var, n: int, env: Env) -> tuple[int, int]:
+    """The longest part of the iterations 0..n-1 of `var` in which no guard begins to be decided or
+    ceases to be, and those around it in which the same ones are decided.
+
+    env: bounds of the other variables.
     """
-    found: set[int] = set()
-    for condition in _conditions(body):
+    inside = {p for p in changes(found, var, env) if 0 < p < n}
+    edges = sorted({0, n} | inside)
+    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0])
+    within = {**env, var: (start, stop - 1)}
+    decided = [g for g in found if is_decided(g, within)]
+
+    def still(start: int, stop: int) -> bool:
+        within = {**env, var: (start, stop - 1)}
+        return all(is_decided(g, within) for g in decided)
+
+    for edge in reversed(edges[: edges.index(start)]):
+        if not still(edge, stop):
+            break
+        start = edge
+    for edge in edges[edges.index(stop) + 1 :]:
+        if not still(start, edge):
+            break
+        stop = edge
+    return start, stop
+
+
+def changes(found: Iterable[Expr], var: Var, env: Env) -> set[int]:
+    """The values of `var` from which on some guard is decided, or no longer.
+
+    A condition that is linear in `var` is certain beyond one value and impossible beyond another,
+    whatever the other variables in it are within `env`. One on a minimum or maximum is, where it is
+    so for either operand.
+    """
+    edges: set[int] = set()
+    for condition in chain.from_iterable(map(conditions, found)):
         form = affine(condition.lhs) - affine(condition.rhs)
-        for shift in _SHIFTS[type(condition)]:
-            found |= _edges(Affine(form.terms, form.const - shift), var, env)
-    return found
+        for reading in _readings(form, var):
+            for shift in _SHIFTS[type(condition)]:
+                shifted = Affine(reading.terms, reading.const - shift)
+                edges |= _edges(shifted, var, env)
+    return edges
 
 
-def _conditions(body: Stmt) -> Iterator[Compare]:
-    for node in postorder(body):
-        if isinstance(node, Min | Max) and node.dtype is INDEX:
-            yield Le(node.lhs, node.rhs)
-        elif (
-            isinstance(node, Compare)
-            and node.lhs.dtype is INDEX
-            and not reads_memory(node)
-        ):
-            yield node
+def _readings(form: Affine, var: Var) -> list[Affine]:
+    """The form with one operand or the other for each minimum or maximum that `var` is in."""
+    done: list[Affine] = []
+    waiting = [form]
+    while waiting and len(done) + len(waiting) <= _READINGS:
+        form = waiting.pop()
+        for atom, c in form.terms:
+            if isinstance(atom, Min | Max | Overlap) and var in variables(atom):
+                rest = form - Affine(((atom, c),), 0)
+                operands = (atom.lhs, atom.rhs)
+                waiting += [rest + affine(x).scaled(c) for x in operands]
+                break
+        else:
+            done.append(form)
+    return done
 
 
 def _edges(form: Affine, var: Var, env: Env) -> set[int]:

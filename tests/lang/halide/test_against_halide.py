@@ -270,3 +270,16 @@ def test_schedules(name):
         return g
 
     both(make, (16, 10))
+
+
+def test_fused_loops_need_not_be_neighbors():
+    """The fused loop stands where the inner one did, wherever the outer one was."""
+
+    def make(m, b, s, w, image):
+        x, y, t, xi, yi = (m.Var(n) for n in ("x", "y", "t", "xi", "yi"))
+        g = m.Func("g")
+        g[x, y] = b[x, y] * 2
+        g.tile(x, y, xi, yi, 4, 2).fuse(y, x, t).parallel(t)
+        return g
+
+    both(make)

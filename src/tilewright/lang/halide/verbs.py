@@ -71,15 +71,20 @@ class Verbs:
         return self
 
     def fuse(self, inner: Any, outer: Any, fused: Any) -> Self:
-        """The loop `inner` directly inside `outer` as one loop over all their iterations."""
+        """The loop `inner` inside of `outer` as one over all their iterations, where `inner` is."""
         plan = self._plan()
         names = var_name(inner), var_name(outer), var_name(fused)
         plan.at(names[0], "fuse")
-        at = plan.at(names[1], "fuse")
+        plan.at(names[1], "fuse")
         plan.expect_new(names[:2], "fuse", names[:2])
         plan.expect_new(names[2:], "fuse", names[:2])
-        plan.vars[at] = names[2]
-        plan.vars.remove(names[0])
+        around = [v for v in plan.vars if v != names[1]]
+        around.insert(around.index(names[0]) + 1, names[1])
+        if around != plan.vars:
+            plan.vars[:] = around
+            plan.add(Reorder(tuple(around)))
+        plan.vars.remove(names[1])
+        plan.vars[plan.vars.index(names[0])] = names[2]
         plan.add(Fuse(*names))
         return self
 

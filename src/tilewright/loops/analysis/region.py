@@ -27,6 +27,8 @@ from tilewright.expr.nodes import (
     as_expr,
     const,
 )
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import Access, Env, Index, accesses
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, If, Stmt, While
@@ -42,8 +44,12 @@ class Span:
     dense: bool
 
 
-def span(e: Expr, inner: Collection[Expr], env: Env) -> Span | None:
-    """The values of an index while the variables `inner` run; None where they are not bounded."""
+def span(e: Expr, inner: Collection[Expr], env: Env, wide: bool = False) -> Span | None:
+    """The values of an index while the variables `inner` run; None where they are not bounded.
+
+    wide: what is not linear may have a base that moves too, as (8*o + i) // 2 has 4*o; then the
+    ends need not occur.
+    """
     form = affine(e)
     base: list[tuple[Expr, int]] = []
     swept: list[tuple[Expr, int]] = []
@@ -53,13 +59,33 @@ def span(e: Expr, inner: Collection[Expr], env: Env) -> Span | None:
             swept.append((atom, c))
         else:
             base.append((atom, c))
-    if swept:
-        lo, hi = bounds(to_expr(Affine(tuple(swept), 0)), env)
-    else:
-        lo, hi = 0, 0
+    if not swept:
+        return Span(form, 0, 0, True)
+    whole = Affine(tuple(swept), 0)
+    lo, hi = bounds(to_expr(whole), env)
+    first = _first(whole, inner) if wide else None
+    if first is not None:
+        low, high = bounds(to_expr(whole - first), env)
+        is_narrower = (
+            lo is None
+            or hi is None
+            or (low is not None and high is not None and high - low < hi - lo)
+        )
+        if low is not None and high is not None and is_narrower:
+            start = affine(simplify(to_expr(first), env))
+            start = Affine(tuple(base), form.const) + start
+            return Span(start, low, high, dense=False)
     if lo is None or hi is None:
         return None
     return Span(Affine(tuple(base), form.const), lo, hi, _gapless(swept, env))
+
+
+def _first(form: Affine, inner: Collection[Expr]) -> Affine | None:
+    """A form where `inner` are 0, as in (8*o + i) // 2; None if no more than they vary in it."""
+    used = [v for atom, _ in form.terms for v in variables(atom)]
+    if any(isinstance(v, Load) for v in used) or all(v in inner for v in used):
+        return None
+    return affine(substitute(to_expr(form), dict.fromkeys(inner, const(0))))
 
 
 _UNKNOWN_STEP = 1 << 62
@@ -116,12 +142,19 @@ class Region:
 
 
 def region(
-    buffer: Buffer, found: Sequence[Access], env: Env, primitive: str, clip: bool = True
+    buffer: Buffer,
+    found: Sequence[Access],
+    env: Env,
+    primitive: str,
+    clip: bool = True,
+    wide: bool = False,
 ) -> Region:
     """The smallest box that holds every access, seen from their common root.
 
     clip: keep inside the buffer (accesses beyond it are under a guard); else the box may stick out
-    (the caller fills the outside) and accesses with different bases are an error.
+    (the caller fills the outside) and accesses with different bases are an error. wide: the box may
+    be larger than what is accessed and stick out (the caller leaves a guard), so that it is small
+    where bases move together without being a constant apart.
     """
     base: list[Expr] = []
     shape: list[Extent] = []
@@ -129,9 +162,9 @@ def region(
         spans = []
         for a in found:
             inner = {f.var for f in a.loops}
-            spans.append(span(a.index[d], inner, env))
+            spans.append(span(a.index[d], inner, env, wide))
         bounded = [s for s in spans if s is not None]
-        hull = _hull(bounded) if len(bounded) == len(spans) else None
+        hull = _hull(bounded, env, wide) if len(bounded) == len(spans) else None
         if hull is None and not clip:
             indices = sorted({repr(a.index[d]) for a in found})
             raise ScheduleError(
@@ -149,17 +182,21 @@ def region(
     return Region(tuple(base), tuple(shape))
 
 
-def _hull(spans: Sequence[Span]) -> tuple[Affine, int] | None:
-    """First value and number of values of the union, if the bases differ by constants only."""
+def _hull(spans: Sequence[Span], env: Env, wide: bool) -> tuple[Affine, int] | None:
+    """First value and number of values of the union, if the bases stay near one another."""
     origin = spans[0].base
     lo = spans[0].lo
     hi = spans[0].hi
     for s in spans[1:]:
         shift = s.base - origin
+        least: int | None = shift.const
+        most: int | None = shift.const
         if shift.terms:
+            least, most = bounds(to_expr(shift), env) if wide else (None, None)
+        if least is None or most is None:
             return None
-        lo = min(lo, s.lo + shift.const)
-        hi = max(hi, s.hi + shift.const)
+        lo = min(lo, s.lo + least)
+        hi = max(hi, s.hi + most)
     return Affine(origin.terms, origin.const + lo), hi - lo + 1
 
 

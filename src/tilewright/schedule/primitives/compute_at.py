@@ -158,7 +158,7 @@ def compute_at(
     needed = _needed(kernel, group, made, f)
     env = environment(kernel.body)
     _check_not_kept(alloc, home, group, block(*made, run[-1]), env)
-    box = region(target, needed, env, "compute_at")
+    box = region(target, needed, env, "compute_at", wide=True)
     parts: dict[Buffer, Buffer] = {}
     moves: dict[Buffer, edit.Move] = {}
     for b in group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.primitives.annotate import check_unmarked
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.simplify_guards import changes, simplify_guards
+from tilewright.schedule.simplify_guards import guards, simplify_guards, stretch
 
 
 @primitive
@@ -52,47 +53,47 @@ def partition_loop(
             f"the points {given} do not part its {n} iterations",
             f"take increasing ones in 1..{n - 1}",
         )
-    edges = [0, *found, n]
-    sizes = [stop - start for start, stop in pairwise(edges)]
-    longest = sizes.index(max(sizes))
-    taken = tree.names(kernel)
-    parts: list[Stmt] = []
-    made: list[str] = []
-    for k, (start, size) in enumerate(zip(edges, sizes)):
-        part: Stmt = f
-        if k != longest:
-            part, _ = edit.renamed(f, taken, f".p{k}")
-        assert isinstance(part, For)
-        new = _part(part, start, size, env | environment(part))
-        if new is not None:
-            parts.append(new)
-            made.append(part.var.name)
-    result = edit.put(kernel, place, block(*parts))
-    return result, tuple(made)
+    made = parts(f, found, n, env, tree.names(kernel))
+    result = edit.put(kernel, place, block(*made))
+    return result, tuple(part.var.name for part in made)
 
 
 def _steady(f: For, n: int, env: Env) -> tuple[int, ...]:
     """The ends, inside of 0..n, of the longest stretch without a change."""
     inner = {v: interval for v, interval in env.items() if v is not f.var}
-    inside = {p for p in changes(f.body, f.var, inner) if 0 < p < n}
-    edges = sorted({0, n} | inside)
-    if len(edges) <= 2:
+    start, stop = stretch(guards(f.body), f.var, n, inner)
+    if stop - start == n:
         raise refuse(
             "partition_loop",
             f.var.name,
             "no guard in it is decided in some iterations only",
             "name the points, or partition another loop",
         )
-    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0])
     return tuple(p for p in (start, stop) if 0 < p < n)
 
 
-def _part(
-    f: For,
-    start: int,
-    size: int,
-    env: Env,
-) -> Stmt | None:
+def parts(
+    f: For, points: Sequence[int], n: int, env: Env, taken: set[str]
+) -> list[For]:
+    """The loop of n iterations in parts that begin at 0 and the points, those that do something.
+
+    env: bounds of the variables in it. taken: names of loops and buffers, to which those of the
+    copies are added.
+    """
+    edges = [0, *points, n]
+    sizes = [stop - start for start, stop in pairwise(edges)]
+    longest = sizes.index(max(sizes))
+    made = []
+    for k, (start, size) in enumerate(zip(edges, sizes)):
+        part: Stmt = f
+        if k != longest:
+            part, _ = edit.renamed(f, taken, f".p{k}")
+        assert isinstance(part, For)
+        made.append(_part(part, start, size, env | environment(part)))
+    return [part for part in made if part is not None]
+
+
+def _part(f: For, start: int, size: int, env: Env) -> For | None:
     """Iterations `start .. start+size-1`; None where they do nothing."""
     env = {**env, f.var: (0, size - 1)}
     shifted: dict[Any, Any] = {f.var: f.var + start} if start else {}

@@ -61,7 +61,7 @@ def store_at(
             f"computing it again would find {late} changed",
             "use compute_at",
         )
-    box = region(target, reads_in(target, f, "store_at"), env, "store_at")
+    box = region(target, reads_in(target, f, "store_at"), env, "store_at", wide=True)
     steps = list(home.made)
     for d, (base, extent) in enumerate(zip(box.base, box.shape, strict=True)):
         size = fixed(extent, f"buffer {buffer}")

@@ -13,6 +13,7 @@ from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.expr.nodes import Extent
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.elf import SHN_UNDEF, parse
+from tilewright.schedule.steady import steady
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import Machine
@@ -50,7 +51,8 @@ def compile_kernel(
     native code, CompileError if LLVM refuses the program.
     """
     name = symbol or kernel.name
-    text = llvm_ir(kernel, machine, name, contract=contract, permitted=permitted)
+    kernel = steady(kernel)
+    text = _text(kernel, machine, name, contract, permitted)
     code = compile_text(text, machine, name, level=level)
     plan = plan_memory(kernel, permitted is not None)
     return CompiledKernel(
@@ -73,11 +75,19 @@ def llvm_ir(
 
     contract: allow fused multiply-add. permitted: sanitize it: where each buffer may be accessed.
     """
+    return _text(steady(kernel), machine, symbol or kernel.name, contract, permitted)
+
+
+def _text(
+    kernel: Kernel,
+    machine: Machine,
+    symbol: str,
+    contract: bool,
+    permitted: Permissions | None,
+) -> str:
     try:
         with _deep_recursion():
-            return emit_module(
-                kernel, symbol or kernel.name, machine, contract, permitted
-            )
+            return emit_module(kernel, symbol, machine, contract, permitted)
     except TilewrightError as e:
         raise e.at(f"kernel {kernel.name}") from e.__cause__
 

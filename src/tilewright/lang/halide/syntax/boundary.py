@@ -51,7 +51,10 @@ def _folded(
     func: type[_F],
 ) -> _F:
     edges = _bounds(source, bounds)
-    args = tuple(Var(f"_{n}") for n in range(len(edges)))
+    if isinstance(source, Func):
+        args = source.args
+    else:
+        args = tuple(Var(f"_{n}") for n in range(len(edges)))
     at = [
         a if edge is None else fold(a, *edge)
         for a, edge in zip(args, edges, strict=True)
@@ -104,7 +107,10 @@ def constant_exterior(
 ) -> Any:
     """`value` outside of the edges."""
     edges = _bounds(source, bounds)
-    args = tuple(Var(f"_{n}") for n in range(len(edges)))
+    if isinstance(source, Func):
+        args = source.args
+    else:
+        args = tuple(Var(f"_{n}") for n in range(len(edges)))
     inside: Expr | None = None
     at: list[Expr] = []
     for a, edge in zip(args, edges, strict=True):

@@ -23,6 +23,7 @@ from tilewright.lang.halide.syntax.expr import (
 )
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.image import Image, Symbol
+from tilewright.lang.halide.syntax.ranges import with_values
 
 # (min, extent) per dimension, in NumPy's order.
 Box = tuple[tuple[int, int], ...]
@@ -208,7 +209,7 @@ def _extend(
 ) -> None:
     found = []
     for d, i in enumerate(load.index):
-        lo, hi = bounds(i, env)
+        lo, hi = bounds(i, with_values(i, env))
         if lo is None or hi is None or hi - lo > _FARTHEST:
             raise InputError(
                 f"{load.buffer.name} is read at {i!r} in dimension {len(load.index) - 1 - d}, "
