@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,16 @@ import pytest
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.check import check
 from tilewright.compute.interp import evaluate
+from tilewright.ir.node import postorder
 from tilewright.lang import lift
+from tilewright.lang.lift import Map, f32, fun
+from tilewright.lift import express
 from tilewright.lift.interp import interpret
+from tilewright.lift.lambdas import applied, beta, key
+from tilewright.lift.nodes import Lambda, Param
 from tilewright.lift.normalize import Normal, normalize
 from tilewright.lift.patterns import parse
+from tilewright.lift.printer import show_lines
 
 DOT = "Map(mul) | Reduce(add, 0.0)"
 SOFTMAX = (
@@ -146,3 +153,50 @@ def test_no_operator_is_believed(op: str) -> None:
     with pytest.raises(InputError, match=r"not (neutral|associative), at") as raised:
         normalize(parse(f"fun(lambda x: x | Reduce({op}, 0), i64[8])"), {})
     assert "ReduceSeq" in str(raised.value.hint)
+
+
+STENCIL = 'Pad(1, 1, "clamp") >> Slide(3, 1) >> Map(Reduce(add, 0.0)) >> Join'
+
+
+def test_each_stencil_of_many_is_computed_once():
+    """Inlined, 20 stencils would read 3**20 elements for each."""
+    program = parse(f"fun(lambda a: a | Iterate(20, {STENCIL}), f32[16])")
+    found = normalize(program, {})
+    assert len(found.computations) == 20
+    assert max(prod(d.extent for d in c.dims) for c in found.computations) == 18 * 3
+    a = np.linspace(-1, 1, 16, dtype=np.float32)
+    (b,) = found.outputs
+    got = evaluate(found.computations, {found.inputs[0]: a})[b]
+    np.testing.assert_allclose(got, interpret(program, a)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("inner", ["neg", "lambda e: e * e"])
+def test_cheap_elements_of_windows_are_inlined(inner: str):
+    program = parse(f"fun(lambda a: a | Map({inner}) | {STENCIL}, f32[16])")
+    assert len(normalize(program, {}).computations) == 1
+
+
+def test_windows_that_do_not_overlap_take_their_elements_once():
+    text = f"fun(lambda a: a | {STENCIL} | Slide(2, 2) | Map(Reduce(add, 0.0)) | Join, f32[16])"
+    assert len(normalize(parse(text), {}).computations) == 1
+
+
+def test_a_term_that_shares_its_parts_is_walked_once():
+    z: Any = Param("z", None)
+    x = z
+    for _ in range(40):
+        z = z * z + 0.25
+    program = fun(lambda a: a | Map(Lambda((x,), z)), f32[4])
+    assert key(program) is key(program)
+    assert applied(program) is not None
+    assert len(repr(program)) < 100
+    with pytest.raises(UnsupportedError, match="longer than 20000 nodes in writing"):
+        show_lines(program)
+    opened = beta(Lambda((x,), z), (Param("y", None),))
+    assert x not in set(postorder(opened))
+    a = np.linspace(0, 0.4, 4, dtype=np.float32)
+    found = normalize(program, {})
+    got = evaluate(found.computations, {found.inputs[0]: a})[found.outputs[0]]
+    np.testing.assert_allclose(got, interpret(program, a)[0], rtol=1e-6)
+    with pytest.raises(UnsupportedError, match="in writing"):
+        express.show(found.computations[0])

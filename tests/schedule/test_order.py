@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.base import dtypes
-from tilewright.base.errors import ScheduleError
+from tilewright.base.errors import LimitError, ScheduleError
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const, var
 from tilewright.loops.analysis.access import Access, accesses, commute, shared
@@ -19,6 +19,7 @@ from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
 from tilewright.schedule.legality import show_pair
+from tilewright.targets.registry import target
 
 i32 = dtypes.int32
 ROW, COL, DEEP = var("i"), var("j"), var("k")
@@ -43,7 +44,7 @@ def steps(op: Reducer) -> Schedule:
 
 
 @pytest.mark.parametrize(
-    "step", [("reorder", "j", "i"), ("vectorize", "j"), ("unroll", "j")]
+    "step", [("reorder", "j", "i"), ("vectorize", "j"), ("vthread", "i")]
 )
 def test_steps_of_a_reduction_change_places_only_if_they_commute(step, check_same):
     s = steps(ADD)
@@ -419,3 +420,53 @@ def test_one_loop_has_no_order():
     s = Schedule(kernel(rows(COPY)))
     with pytest.raises(ScheduleError, match="it takes two or more loops"):
         s.reorder("i")
+
+
+# -- unrolled loops keep their order
+
+
+@pytest.mark.parametrize("op", [LAST, replace(ADD, commutative=False)])
+@pytest.mark.parametrize("loop_name", ["i", "j"])
+def test_steps_that_do_not_commute_are_unrolled_in_order(op, loop_name, check_same):
+    s = steps(op)
+    s.unroll(loop_name)
+    check_same(s.original, s, exact=True)
+
+
+def recurrence() -> Kernel:
+    """Y[i] = Y[i - 1] * 3 + X[i], from left to right."""
+    before = Y[ROW] * 3 + X[ROW + 1]
+    return kernel(loop(ROW, 3, Store(Y, (ROW + 1,), before)))
+
+
+def test_a_recurrence_is_unrolled_but_does_not_run_together(check_same):
+    s = Schedule(recurrence())
+    s.unroll("i")
+    s.verify()
+    check_same(recurrence(), s, exact=True)
+    for verb in ("vectorize", "parallel", "vthread"):
+        with pytest.raises(ScheduleError, match="loop-carried dependence"):
+            getattr(Schedule(recurrence()), verb)("i")
+
+
+def test_copies_have_a_limit_that_names_the_loops():
+    y = Buffer("Y", (1 << 16,), i32)
+    fill = Store(y, (ROW * 256 + COL,), const(1, i32))
+    body = loop(ROW, 256, loop(COL, 256, fill))
+    s = Schedule(Kernel("k", (y,), (y,), body))
+    s.unroll("j")
+    with pytest.raises(ScheduleError) as caught:
+        s.unroll("i")
+    assert "i (256) x j (256) are 65,536 copies" in str(caught.value)
+    assert "more than 4,096; split the loop" in str(caught.value)
+    inner = s.split("i", 16)[1]
+    s.unroll(inner)
+
+
+def test_a_limit_on_code_names_the_unrolled_loop(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CODE_LIMIT", "100")
+    y = Buffer("Y", (64,), i32)
+    s = Schedule(Kernel("k", (y,), (y,), loop(ROW, 64, Store(y, (ROW,), y[ROW] * 3))))
+    s.unroll("i")
+    with pytest.raises(LimitError, match="loop i, written out 64 times: "):
+        target("cpu").text(s.kernel, "k", "llvm")

@@ -35,7 +35,7 @@ COPY = Store(Y, (V,), X[V])
 
 @pytest.mark.parametrize(
     "step",
-    [("reorder", "r", "v"), ("vectorize", "v"), ("parallel", "v"), ("unroll", "v")],
+    [("reorder", "r", "v"), ("vectorize", "v"), ("parallel", "v")],
 )
 def test_a_minimum_of_the_user_promises_nothing(step):
     s = Schedule(written(V.astype(i32)))

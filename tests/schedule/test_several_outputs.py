@@ -124,7 +124,7 @@ def test_steps_change_places_only_where_all_their_values_meet(check_same):
     v, p = Buffer("V", (1,), i32), Buffer("P", (8,), i64)
     step = loop(C, 8, Update((v, p), ((const(0),), (C,)), (X[0, C], C), ARGMAX))
     kernel = Kernel("trail", (X, v, p), (v, p), step)
-    for request in ("vectorize", "unroll"):
+    for request in ("vectorize", "vthread"):
         with pytest.raises(ScheduleError, match="loop-carried dependence"):
             getattr(Schedule(kernel), request)("k")
 
@@ -138,7 +138,7 @@ def test_steps_of_one_value_with_different_others_keep_their_order():
     with pytest.raises(ScheduleError, match=r"fission: .* V\[0\]"):
         Schedule(kernel).fission("k", 1)
     with pytest.raises(ScheduleError, match="loop-carried dependence"):
-        Schedule(kernel).unroll("k")
+        Schedule(kernel).vectorize("k")
 
 
 def test_steps_keep_their_order_where_only_one_value_outlives_the_loop():
@@ -148,7 +148,7 @@ def test_steps_keep_their_order_where_only_one_value_outlives_the_loop():
     row = Alloc(v, block(Store(v, zero, ARGMAX.identity[0]), step))
     kernel = Kernel("last", (X, p), (p,), loop(R, 6, row))
     with pytest.raises(ScheduleError, match="loop-carried dependence"):
-        Schedule(kernel).unroll("i")
+        Schedule(kernel).vectorize("i")
 
 
 @pytest.mark.parametrize(
@@ -156,10 +156,10 @@ def test_steps_keep_their_order_where_only_one_value_outlives_the_loop():
 )
 def test_results_are_not_parted_where_their_steps_have_changed_places(name, args):
     s = Schedule(argmax() if name == "cache_write" else row_by_row())
-    s.unroll("k")
+    s.vectorize("k")
     with pytest.raises(
         ScheduleError,
-        match=rf"{name}: .*unroll loop (has|may have) a loop-carried dependence",
+        match=rf"{name}: .*vector loop (has|may have) a loop-carried dependence",
     ) as caught:
         getattr(s, name)(*args)
     assert caught.value.hint == f"{name} before the loop gets its kind"

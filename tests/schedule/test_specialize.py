@@ -133,9 +133,9 @@ def test_what_is_no_condition(text):
 def test_a_condition_reads_nothing_that_other_iterations_write(check_same):
     """Steps of a sum may change places; what reads the sum in between may not."""
     sums = kernel(
-        over("i", 8, lambda i: Update((Y,), ((const(0),),), (X[i],), ADD), "unroll")
+        over("i", 8, lambda i: Update((Y,), ((const(0),),), (X[i],), ADD), "vector")
     )
-    with pytest.raises(ScheduleError, match="specialize: this unroll loop"):
+    with pytest.raises(ScheduleError, match="specialize: this vector loop"):
         Schedule(sums).specialize("Y[i] < 1", "i")
     own = kernel(over("i", 8, lambda i: Store(Y, (i,), Y[i] + X[i]), "parallel"))
     s = Schedule(own)

@@ -79,7 +79,17 @@ def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
-    """The conditions that an `and` of conditions joins."""
-    if isinstance(condition, And):
-        return conjuncts(condition.lhs) + conjuncts(condition.rhs)
-    return [condition]
+    """The distinct conditions that an `and` of conditions joins, in order."""
+    found: dict[Expr, None] = {}
+    waiting = [condition]
+    seen: set[Expr] = set()
+    while waiting:
+        c = waiting.pop()
+        if c in seen:
+            continue
+        seen.add(c)
+        if isinstance(c, And):
+            waiting += (c.rhs, c.lhs)
+        else:
+            found[c] = None
+    return list(found)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import islpy
 
 MAX_OPERATIONS = 200_000
+# Characters of a subexpression that are written out; a longer one becomes a variable equal to it,
+# so that what is shared is not written again and again.
+_MAX_TEXT = 400
 
 
 class Domain:
@@ -66,6 +69,7 @@ class Translator:
         self.names: dict[Expr, str] = {}
         self.names.update(names.items())
         self.ranges = ranges
+        self._conditions: dict[tuple[Expr, bool], str | None] = {}
 
     def expr(self, e: Expr) -> str:
         """The isl text of an int64 expression."""
@@ -79,7 +83,14 @@ class Translator:
             text = rule(self, e)
         else:
             text = None
-        return self.opaque(e) if text is None else text
+        if text is None:
+            return self.opaque(e)
+        if len(text) > _MAX_TEXT:
+            name = self.domain.variable()
+            self.domain.require(f"{name} = {text}")
+            text = name
+        self.names[e] = text
+        return text
 
     def condition(self, e: Expr, holds: bool = True) -> str:
         """The isl text of a bool expression or its negation; what isl cannot say is true."""
@@ -90,6 +101,11 @@ class Translator:
         return text
 
     def _condition(self, e: Expr, holds: bool) -> str | None:
+        if (e, holds) not in self._conditions:
+            self._conditions[e, holds] = self._said(e, holds)
+        return self._conditions[e, holds]
+
+    def _said(self, e: Expr, holds: bool) -> str | None:
         if isinstance(e, Const):
             return "true" if bool(e.value) == holds else "false"
         if isinstance(e, n.Not):

@@ -73,6 +73,7 @@ class Affine:
 
 
 _ZERO = Affine((), 0)
+_UNKNOWN = Affine((), 0)  # by identity: no form was found yet
 
 
 def _combine(
@@ -109,7 +110,8 @@ _FORMS: Mapping[type[Expr], Callable[..., Affine | None]] = {
 }
 
 # An entry's form holds proper subexpressions only, so that entries die with their expressions.
-_cache: weakref.WeakKeyDictionary[Expr, Affine] = weakref.WeakKeyDictionary()
+# None stands for the expression as one atom.
+_cache: weakref.WeakKeyDictionary[Expr, Affine | None] = weakref.WeakKeyDictionary()
 
 
 def affine(e: Expr) -> Affine:
@@ -117,13 +119,10 @@ def affine(e: Expr) -> Affine:
     rule = _FORMS.get(type(e))
     if rule is None or e.dtype is not INDEX:
         return Affine(((e, 1),), 0)
-    form = _cache.get(e)
-    if form is None:
-        found = rule(e)
-        if found is None:
-            return Affine(((e, 1),), 0)
-        form = _cache[e] = found
-    return form
+    form = _cache.get(e, _UNKNOWN)
+    if form is _UNKNOWN:
+        form = _cache[e] = rule(e)
+    return Affine(((e, 1),), 0) if form is None else form
 
 
 def rejoined(form: Affine) -> Affine:

@@ -7,7 +7,7 @@ of the same sum is exact. An unknown end is None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tilewright.expr.affine import Affine, affine
@@ -51,13 +51,49 @@ Env = Mapping[Any, tuple[int | None, int | None]]
 
 ANY: Interval = (None, None)
 
+# Cases that one question tells apart: the arms of a select, the operands of a min or max in a sum.
+# Each looks anew at what is below it, which doubles the work at each level of a deep term.
+MAX_CASES = 32
+
+
+class _Question(dict[Any, Interval]):
+    """The environment of one question: answers found so far, and the cases that are left.
+
+    answers: of this environment. cases: one counter for it and those refined from it.
+    """
+
+    __slots__ = ("answers", "cases")
+
+    def __init__(self, env: Env, cases: Iterator[int]) -> None:
+        super().__init__(env)
+        self.answers: dict[Expr, Interval] = {}
+        self.cases = cases
+
 
 def bounds(e: Expr, env: Env) -> Interval:
     """The least and greatest value of an integer (or bool) expression, None where unknown.
 
     Index arithmetic is taken not to overflow int64; other integers wrap, which the result
     respects. Floats give (None, None); what is cast from one has the bounds of `real_bounds`.
+    Takes time linear in the distinct nodes of `e`: beyond MAX_CASES, cases are not told apart, and
+    the interval may be wider than it could be.
     """
+    if not isinstance(e, Const | Var):
+        if not isinstance(env, _Question):
+            env = _Question(env, iter(range(MAX_CASES)))
+        found = env.answers.get(e)
+        if found is None:
+            found = env.answers[e] = _bounds(e, env)
+        return found
+    return _bounds(e, env)
+
+
+def _tells_apart(env: Env) -> bool:
+    """Whether one more case may be told apart in this question, which counts as one."""
+    return not isinstance(env, _Question) or next(env.cases, None) is not None
+
+
+def _bounds(e: Expr, env: Env) -> Interval:
     if isinstance(e, Const):
         if _is_real(e):
             return ANY
@@ -219,7 +255,7 @@ def _linear(form: Affine, env: Env) -> Interval:
         whole = _plus(known, (form.const, form.const))
         found = _intersection(found, whole)
     for atom, c in form.terms:
-        if isinstance(atom, Min | Max):
+        if isinstance(atom, Min | Max) and _tells_apart(env):
             found = _intersection(found, _through(form, atom, c, env))
         if c > 0 and not isinstance(atom, Var | Load):
             found = _intersection(found, _beside(form, atom, c, env))
@@ -330,8 +366,10 @@ def _select(e: Select, env: Env) -> Interval:
     decided = proves(e.condition, env)
     if decided is not None:
         return bounds(e.then if decided else e.otherwise, env)
-    yes = refine(env, e.condition)
-    no = refine(env, e.condition, False)
+    if not _tells_apart(env):
+        return _join(bounds(e.then, env), bounds(e.otherwise, env))
+    yes = _narrowed(env, e.condition, True)
+    no = _narrowed(env, e.condition, False)
     if is_empty(yes):
         return bounds(e.otherwise, no)
     if is_empty(no):
@@ -339,6 +377,16 @@ def _select(e: Select, env: Env) -> Interval:
     then = bounds(e.then, yes)
     otherwise = bounds(e.otherwise, no)
     return _join(then, otherwise)
+
+
+def _narrowed(env: Env, condition: Expr, holds: bool) -> Env:
+    """As `refine`, within the same question."""
+    if not isinstance(env, _Question):
+        return refine(env, condition, holds)
+    narrowed = _Question(env, env.cases)
+    _assume(narrowed, condition, holds)
+    narrowed.answers.clear()  # those were found before all of it was known
+    return narrowed
 
 
 def _difference(e: Compare, env: Env) -> Interval:

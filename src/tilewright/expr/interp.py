@@ -55,11 +55,14 @@ def evaluate(
 
 
 class _Evaluation:
-    """One set of points; the arms of a Select are evaluated as sets of their own."""
+    """One set of points; the arms of a Select are evaluated as sets of their own.
+
+    lookup: what is known already, the value of a variable or of what was evaluated at more points.
+    """
 
     def __init__(
         self,
-        lookup: Callable[[Var], Any],
+        lookup: Callable[[Any], Any],
         shape: tuple[int, ...],
         load: LoadFunction | None,
     ) -> None:
@@ -70,17 +73,13 @@ class _Evaluation:
 
     def value(self, e: Expr) -> Any:
         if e not in self.done:
-            self.done[e] = self._value(e)
+            found = self.lookup(e)
+            self.done[e] = self._value(e) if found is None else found
         return self.done[e]
 
     def _value(self, e: Expr) -> Any:
         if isinstance(e, Var):
-            found = self.lookup(e)
-            if found is None:
-                raise ExecutionError(
-                    f"variable {e.name} has no value", code="TW-UNBOUND"
-                )
-            return found
+            raise ExecutionError(f"variable {e.name} has no value", code="TW-UNBOUND")
         if isinstance(e, Load):
             if self.load is None:
                 raise ExecutionError(
@@ -111,9 +110,9 @@ class _Evaluation:
     def _at(self, mask: Any) -> _Evaluation:
         """The evaluation at the points where `mask` holds, in one dimension."""
 
-        def lookup(var: Var) -> Any:
-            whole = self.value(var)
-            if np.ndim(whole) == 0:
+        def lookup(e: Expr) -> Any:
+            whole = self.done[e] if e in self.done else self.lookup(e)
+            if whole is None or np.ndim(whole) == 0:
                 return whole
             return np.broadcast_to(whole, self.shape)[mask]
 

@@ -114,11 +114,14 @@ def near(
 
 
 class _Evaluation:
-    """One set of points; the arms of a Select that read memory are sets of their own."""
+    """One set of points; the arms of a Select that read memory are sets of their own.
+
+    lookup: what is known already, the value of a variable or of what was evaluated at more points.
+    """
 
     def __init__(
         self,
-        lookup: Callable[[Var], Near | None],
+        lookup: Callable[[Any], Near | None],
         shape: tuple[int, ...],
         load: LoadNear | None,
         scale: float,
@@ -131,18 +134,16 @@ class _Evaluation:
 
     def near(self, e: Expr) -> Near:
         if e not in self.done:
-            self.done[e] = self._near(e)
+            found = self.lookup(e)
+            self.done[e] = self._near(e) if found is None else found
         return self.done[e]
 
     def _near(self, e: Expr) -> Near:
         match e:
             case Var():
-                found = self.lookup(e)
-                if found is None:
-                    raise ExecutionError(
-                        f"variable {e.name} has no value", code="TW-UNBOUND"
-                    )
-                return found
+                raise ExecutionError(
+                    f"variable {e.name} has no value", code="TW-UNBOUND"
+                )
             case Load():
                 return self._load(e)
             case Select():
@@ -194,8 +195,9 @@ class _Evaluation:
         return Near(value, _or_zero(error))
 
     def _at(self, mask: Any) -> _Evaluation:
-        def lookup(var: Var) -> Near | None:
-            return self.near(var).at(mask, self.shape)
+        def lookup(e: Expr) -> Near | None:
+            whole = self.done[e] if e in self.done else self.lookup(e)
+            return None if whole is None else whole.at(mask, self.shape)
 
         return _Evaluation(
             lookup,

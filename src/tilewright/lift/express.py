@@ -334,10 +334,18 @@ class _Expression:
         return n.Tuple(tuple(found))
 
     def term(self, root: Expr, env: Mapping[Any, n.Term]) -> n.Term:
-        """A scalar expression as calls of functions."""
-        if root in env:
-            return env[root]
-        args = [self.term(x, env) for x in root.children() if isinstance(x, Expr)]
+        """A scalar expression as calls of functions; env: the terms of some of its parts."""
+        done: dict[Any, n.Term] = dict(env)
+
+        def of(x: Any) -> n.Term:
+            if x not in done:
+                done[x] = self.called(x, [of(c) for c in x.children()])
+            return done[x]
+
+        return of(root)
+
+    def called(self, root: Expr, args: Sequence[n.Term]) -> n.Term:
+        """The function of an expression's root, called on the terms of its operands."""
         match root:
             case Const(value, dtype):
                 return n.Literal(value, dtype)  # type: ignore[arg-type]
@@ -391,15 +399,14 @@ def tidied(c: Computation) -> Computation:
 
 def _without(root: Expr, stop: set[Expr]) -> set[Var]:
     """The variables of an expression outside the accesses."""
-    if root in stop:
-        return set()
-    if isinstance(root, Var):
-        return {root}
-    found: set[Var] = set()
-    for x in root.children():
-        if isinstance(x, Expr):
-            found |= _without(x, stop)
-    return found
+    waiting: list[Any] = [root]
+    seen: set[Any] = set(stop)
+    while waiting:
+        x = waiting.pop()
+        if x not in seen:
+            seen.add(x)
+            waiting += x.children()
+    return {x for x in seen - stop if isinstance(x, Var)}
 
 
 def _no_form(c: Computation, reason: str) -> UnsupportedError:

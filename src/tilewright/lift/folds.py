@@ -53,17 +53,11 @@ def _fold(u: Use, x: Array, to: View) -> None:
         u.code.loop(x.length, "serial", lambda i: _step(u, acc, x.at(i)))
     body = frame.close()
     if isinstance(u.f, n.ReduceSeqUnroll):
-        body = _unrolled(body)
+        if isinstance(body, For):  # not of a single element
+            body = For(body.var, body.extent, "unroll", body.body)
     u.code.emit(body)
     if acc.view is not to:
         u.code.into(acc, to)
-
-
-def _unrolled(body: Stmt) -> Stmt:
-    """The loop, unrolled where its iterations may change places."""
-    if isinstance(body, For) and isinstance(body.body, Update):
-        return For(body.var, body.extent, "unroll", body.body)
-    return body
 
 
 def _accumulator(u: Use, to: View | None) -> Typed:

@@ -148,22 +148,33 @@ def is_identity(fun: Fun) -> bool:
 
 def _uses(part: Part, param: Param) -> int:
     """How often `param` occurs, every occurrence counted."""
-    if part is param:
-        return 1
-    if isinstance(part, Lambda):
-        return _uses(part.body, param)
-    return sum(_uses(c, param) for c in part.children() if isinstance(c, Part))
+    counts: dict[Any, int] = {}
+    for node in postorder(part):
+        if node is param:
+            counts[node] = 1
+        elif isinstance(node, Lambda):
+            counts[node] = counts[node.body]
+        else:
+            counts[node] = sum(counts[c] for c in node.children())
+    return counts[part]
 
 
 def _outside(part: Part, param: Param) -> bool:
     """Whether `param` is used outside of functions, which may run many times."""
-    match part:
-        case Param():
-            return part is param
-        case Apply(Lambda(_, body), args):
-            return _outside(body, param) or any(_outside(a, param) for a in args)
-        case Apply(_, args) | Tuple(args):
-            return any(_outside(a, param) for a in args)
+    waiting: list[Any] = [part]
+    seen: set[Any] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is param:
+            return True
+        if node in seen:
+            continue
+        seen.add(node)
+        match node:
+            case Apply(Lambda(_, body), args):
+                waiting += (body, *args)
+            case Apply(_, args) | Tuple(args):
+                waiting += args
     return False
 
 
@@ -181,18 +192,29 @@ def abstraction(params: tuple[Param, ...], body: Term) -> Fun:
 
 def applied(part: Any, count: int = 1) -> Any:
     """`part` with every composition as a function (of `count` arguments) that applies its parts."""
+    return _applied(part, count, {})
+
+
+def _applied(part: Any, count: int, done: dict[Any, Any]) -> Any:
+    """As `applied`; done: the results so far, by part and number of arguments."""
+
+    def inner(part: Any, count: int = 1) -> Any:
+        if (part, count) not in done:
+            done[part, count] = _applied(part, count, done)
+        return done[part, count]
+
     match part:
         case Compose():
             params, body = opened(part, count)
-            return abstraction(params, applied(body))
+            return abstraction(params, inner(body))
         case Lambda(params, body):
-            return abstraction(params, applied(body))
+            return abstraction(params, inner(body))
         case AnyReduce(f, init) | AnyScan(f, init) | PartRed(f, init):
-            return part.replace(f=applied(f, 2), init=applied(init))
+            return part.replace(f=inner(f, 2), init=inner(init))
         case To(_, f):
-            return part.replace(f=applied(f, count))
+            return part.replace(f=inner(f, count))
     if isinstance(part, Part):
-        return part.map(applied)
+        return part.map(inner)
     return part
 
 
@@ -221,10 +243,17 @@ _canonical: dict[tuple[int, object], Param] = {}
 
 def key(part: Any) -> Any:
     """A node that two terms share exactly if they are equal up to the names of bound variables."""
-    return _key(part, 0)
+    return _key(part, 0, {})
 
 
-def _key(part: Any, depth: int) -> Any:
+def _key(part: Any, depth: int, done: dict[Any, Any]) -> Any:
+    """As `key`, `depth` bound variables down; done: the results so far, by part and depth."""
+    if (part, depth) not in done:
+        done[part, depth] = _renamed(part, depth, done)
+    return done[part, depth]
+
+
+def _renamed(part: Any, depth: int, done: dict[Any, Any]) -> Any:
     if isinstance(part, Lambda):
         names = {
             p: _canonical.setdefault(
@@ -232,14 +261,11 @@ def _key(part: Any, depth: int) -> Any:
             )
             for n, p in enumerate(part.params)
         }
-        return _key_below(substitute(part, names), depth + len(names))
+        fun = substitute(part, names)
+        return Lambda(fun.params, _key(fun.body, depth + len(names), done))
     if isinstance(part, Part):
-        return part.map(lambda c: _key(c, depth))
+        return part.map(lambda c: _key(c, depth, done))
     return part
-
-
-def _key_below(fun: Lambda, depth: int) -> Lambda:
-    return Lambda(fun.params, _key(fun.body, depth))
 
 
 def same(a: Any, b: Any) -> bool:

@@ -43,6 +43,10 @@ from tilewright.lift.views import (
     split,
 )
 
+# An element of overlapping windows that reads more than this is a stage of its own. Without it, the
+# work of stencils after stencils is multiplied at each.
+MAX_INLINED_READS = 2
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Normal:
@@ -126,9 +130,9 @@ class _Work:
         expected = arity(f)
         if expected != 1 and len(args) == 1 and isinstance(args[0], tuple):
             args = args[0]
-        if type(f) in LAYOUT:
-            return LAYOUT[type(f)](f, *args)
-        return _CALL[type(f)](self, f, scope, *args)
+        if type(f) in _CALL:
+            return _CALL[type(f)](self, f, scope, *args)
+        return LAYOUT[type(f)](f, *args)
 
     def mapped(self, f: Callable[[View], View], x: Array) -> Array:
         rows = None
@@ -359,8 +363,19 @@ def _map_seq_slide(
     s: _Scope,
     x: Array,
 ) -> View:
-    windows = LAYOUT[n.Slide](n.Slide(f.size, f.step), x)
-    return _map(w, n.Map(f.f), s, windows)
+    return _map(w, n.Map(f.f), s, _slide(w, n.Slide(f.size, f.step), s, x))
+
+
+def _slide(
+    w: _Work,
+    f: n.Slide,
+    s: _Scope,
+    x: Array,
+) -> View:
+    """Windows that overlap take elements several times: costly ones are computed once, before."""
+    if number(f.size) > number(f.step) and w.stages.reads(x) > MAX_INLINED_READS:
+        x = w.stages.stage(w.stages.next_name, x)
+    return LAYOUT[n.Slide](f, x)
 
 
 def _iterate(
@@ -403,6 +418,7 @@ _CALL: Mapping[type[n.Fun], Callable[..., View]] = {
     n.Builtin: _scalar,
     **dict.fromkeys(n.MAPS, _map),
     n.MapSeqSlide: _map_seq_slide,
+    n.Slide: _slide,
     n.Reduce: _reduce,
     n.ReduceSeq: _reduce,
     n.ReduceSeqUnroll: _reduce,

@@ -13,10 +13,12 @@ from math import isnan
 from typing import Any
 
 from tilewright.base.dtypes import bool_, float32, int64
+from tilewright.base.errors import UnsupportedError
 from tilewright.expr import python
 from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
+from tilewright.ir.node import postorder
 from tilewright.lift import nodes as n
 from tilewright.lift.layout import Call, Chain, Doc, Scoped, Text
 from tilewright.lift.patterns import SCOPE
@@ -56,16 +58,35 @@ _INFIX: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
 def show_part(part: n.Part) -> str:
-    """A term or a function on one line."""
+    """A term or a function on one line; only its name where sharing makes the text too long."""
+    if _written(part) > python.MAX_WRITTEN:
+        return f"{type(part).__name__}(…)"
     return _doc(part, _outermost(part)).flat()
 
 
 def show_lines(part: n.Part, width: int = 100) -> str:
-    """A term or a function in lines of at most `width` columns, where that can be."""
+    """A term or a function in lines of at most `width` columns, where that can be.
+
+    Raises UnsupportedError where sharing makes the text too long.
+    """
+    if _written(part) > python.MAX_WRITTEN:
+        raise UnsupportedError(
+            f"the program is longer than {python.MAX_WRITTEN} nodes in writing",
+            where="show",
+            hint="name what is used several times: let(x, lambda y: ...)",
+        )
     doc = _doc(part, _outermost(part))
     if isinstance(doc, Chain) and len(doc.flat()) > width:
         doc = Call("", (doc,))
     return "\n".join(doc.lines(width))
+
+
+def _written(part: n.Part) -> int:
+    """The nodes of the text: shared parts count as often as they are written."""
+    counts: dict[Any, int] = {}
+    for node in postorder(part):
+        counts[node] = 1 + sum(counts[c] for c in node.children())
+    return counts[part]
 
 
 def _outermost(part: n.Part) -> Scope:

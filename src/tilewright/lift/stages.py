@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
@@ -69,13 +70,32 @@ class Stages:
 
         return at
 
+    def reads(self, view: View) -> int:
+        """How many elements of buffers one element of the view takes, at most."""
+        match view:
+            case Array():
+                return self.reads(view.at(self.fresh(view.length)))
+            case tuple():
+                return sum(map(self.reads, view))
+            case Pending(core):
+                steps = prod(d.extent for d in core.dims)
+                return steps * sum(map(self.reads, view.values()))
+            case Deferred(_, args):
+                return sum(map(self.reads, args))
+        return sum(isinstance(x, Load) for x in postorder(view))
+
     # -- stages
+
+    @property
+    def next_name(self) -> str:
+        """The name of the Computation that comes next."""
+        return f"{self.name}.{len(self.done)}"
 
     def force(self, core: Reduction) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
         """A Computation of its own for a reduction: parallel over its free variables."""
         scanned = [d.var for d in core.dims if d.combine == PS]
         free = self.free([*core.values, *scanned], _reduced(Pending(core, {})))
-        stage = f"{self.name}.{len(self.done)}"
+        stage = self.next_name
         shape = tuple(self.extents[v] for v in free)
         count = len(core.reducer.dtypes)
         buffers = []
@@ -238,8 +258,9 @@ class Stages:
         for x, value in entries:
             index = tuple(map(at, x.index))
             outputs.append(Output(x.buffer, index, at(value)))
-        name = f"{self.name}.{len(self.done)}"
-        self.done.append(Computation(name, tuple(renamed), tuple(outputs), reducer))
+        self.done.append(
+            Computation(self.next_name, tuple(renamed), tuple(outputs), reducer)
+        )
 
 
 def _reduced(view: View) -> set[Var]:

@@ -28,6 +28,7 @@ from tilewright.expr.nodes import (
     Select,
     Var,
 )
+from tilewright.expr.reads import Anywhere
 from tilewright.loops.nodes import (
     SIZE,
     Alloc,
@@ -74,6 +75,7 @@ class Writer:
         self.names: dict[Any, str] = {}
         self.done: dict[Expr, str] = {}
         self.ranges: dict[Any, Interval] = {}
+        self.anywhere = Anywhere(self.ranges)
 
     def kernel(self, kernel: Kernel) -> str:
         """Source of `main(one flat list per parameter, one number per size)`."""
@@ -89,6 +91,7 @@ class Writer:
 
     def stmt(self, s: Stmt) -> None:
         self.done = {}
+        self.anywhere = Anywhere(self.ranges)
         _STATEMENTS[type(s)](self, s)
 
     def line(self, text: str) -> None:
@@ -260,6 +263,8 @@ class Writer:
 
     def _select(self, e: Select) -> str:
         condition = self.value(e.condition)
+        for shared in self.anywhere.shared(e):
+            self.value(shared)
         result = self._fresh("t")
         done = self.done
         ranges = self.ranges

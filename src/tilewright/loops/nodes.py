@@ -11,8 +11,9 @@
            | Unit(name, intrinsic, operands, body)      body, done as one piece
 
 Meaning: the statements run in order, as the interpreter in `loops/interp.py` runs them. A loop's
-`kind` is a promise that never changes the result: its iterations may run together (on threads, in
-vector lanes, written out; on an axis of a GPU's grid or block; as virtual threads, interleaved).
+`kind` never changes the result. The iterations of an unrolled loop are written out, in order; other
+kinds promise that they may run together (on threads, in vector lanes; on an axis of a GPU's grid or
+block; as virtual threads, interleaved).
 
 A size that only a call knows is an outermost loop of the kind `size`, of which a call runs one
 iteration, the one that the shapes of its arrays say. Extents of loops and buffers are expressions
@@ -21,10 +22,10 @@ of these variables, and what is proven of all iterations is proven of every size
 Invariants (checked by `loops/verify.py`): every loop variable's name is unique in its kernel, so a
 name is a stable reference to a loop through every rewrite; every variable used is bound; indices
 are int64 and, where they are affine, inside the buffer; an `Overlap` is a start of a tile
-(`loops/analysis/overlap.py`); a buffer is a parameter or allocated around
-its uses; loops of a kind but serial carry no dependence except through `Update`; no axis of a GPU
-is bound again inside a loop bound to it; sizes are around all else, and extents of buffers depend
-on nothing but sizes; notes name loops.
+(`loops/analysis/overlap.py`); a buffer is a parameter or allocated around its uses; loops whose
+kind is not one of IN_ORDER carry no dependence except through `Update`; no axis of a GPU is bound
+again inside a loop bound to it; sizes are around all else, and extents of buffers depend on nothing
+but sizes; notes name loops.
 
 Statements have no identity of their own and are not interned: a place in a program is named by its
 loops and buffers.
@@ -49,6 +50,8 @@ AXES = (*GPU_AXES, "vthread")
 # The kind of a loop over the values of a size.
 SIZE = "size"
 KINDS = ("serial", "parallel", "vector", "unroll", *AXES, SIZE)
+# The kinds whose iterations do not run together.
+IN_ORDER = ("serial", "unroll", SIZE)
 
 # By the name of a loop: what was said about it (key to number or text).
 Notes = Mapping[str, Mapping[str, object]]
@@ -93,7 +96,7 @@ class For(Stmt):
     @property
     def together(self) -> bool:
         """Whether its iterations may run at once, in whatever way the kind says."""
-        return self.kind not in ("serial", SIZE)
+        return self.kind not in IN_ORDER
 
 
 class Block(Stmt):

@@ -14,7 +14,15 @@ from tilewright.loops.analysis.effects import together, writes
 from tilewright.loops.analysis.region import uncovered
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.analysis.verdict import Illegal, Unknown
-from tilewright.loops.nodes import GPU_AXES, Alloc, For, If, Kernel, Stmt, Update
+from tilewright.loops.nodes import (
+    GPU_AXES,
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Update,
+)
 from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule.tree import find_loop
 
@@ -55,7 +63,7 @@ def show_pair(a: Access, b: Access) -> str:
 
 
 # The kinds of loops whose iterations may update one element by a commutative reduction.
-MAY_REDUCE = ("vector", "unroll")
+MAY_REDUCE = ("vector",)
 
 
 def check_kinds(

@@ -1,8 +1,8 @@
 """What a loop's kind promises, made visible: its iterations in another order, or together.
 
 The interpreter runs every loop in order, whatever its kind, so that a parallel loop which should be
-none computes what it ought to. Here are two of the orders in which threads, lanes or copies may run
-as well: the last iteration first, and each statement for all iterations before the next statement.
+none computes what it ought to. Here are two of the orders in which threads or lanes may run as
+well: the last iteration first, and each statement for all iterations before the next statement.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
+    IN_ORDER,
     Alloc,
     Block,
     For,
@@ -29,12 +30,12 @@ from tilewright.schedule import edit
 
 
 def backwards(kernel: Kernel) -> Kernel:
-    """`kernel` with the last iteration first in each loop that is not serial."""
+    """`kernel` with the last iteration first in each loop that does not keep its order."""
     return kernel.with_body(_serial(kernel.body, _each))
 
 
 def interleaved(kernel: Kernel) -> Kernel:
-    """`kernel` statement by statement in each loop that is not serial, the last iteration first."""
+    """`kernel` statement by statement in loops that keep no order, the last iteration first."""
     return kernel.with_body(_serial(kernel.body, _together))
 
 
@@ -43,7 +44,7 @@ def _serial(s: Stmt, order: Callable[[Stmt, _Lanes], Stmt]) -> Stmt:
     n = new.trips if isinstance(new, For) else None
     if not isinstance(new, For):
         return new
-    if new.kind == "serial":
+    if new.kind in IN_ORDER:
         return new
     if n is None:
         return new

@@ -405,3 +405,29 @@ def test_several_outputs_share_what_they_need():
         InputError, match=r"g: it is needed over \[0\.\.6, 0\.\.3\], but only"
     ):
         hl.Pipeline([g, h2]).realize([6, 4])
+
+
+def test_a_mandelbrot_of_unrolled_steps():
+    """Each step uses the one before several times: as a tree, it has more than 5**24 parts."""
+    real = hl.cast(hl.Float(32), x) * (3.0 / 16) - 2.0
+    imaginary = hl.cast(hl.Float(32), y) * (2.0 / 12) - 1.0
+    zr = zi = hl.cast(hl.Float(32), 0)
+    count = hl.cast(hl.Int(32), 0)
+    for _ in range(24):
+        inside = zr * zr + zi * zi < 4.0
+        step = (zr * zr - zi * zi + real, zr * zi * 2.0 + imaginary)
+        zr, zi = hl.select(inside, step[0], zr), hl.select(inside, step[1], zi)
+        count = count + hl.select(inside, 1, 0)
+    f = hl.Func("mandelbrot")
+    f[x, y] = count
+    f.vectorize(x, 8).parallel(y)
+
+    across, down = np.meshgrid(np.arange(16), np.arange(12))
+    point = across * (3.0 / 16) - 2.0 + 1j * (down * (2.0 / 12) - 1.0)
+    z, want = np.zeros_like(point), np.zeros(point.shape, np.int32)
+    for _ in range(24):
+        with np.errstate(all="ignore"):
+            inside = abs(z) < 2
+            z = np.where(inside, z * z + point, z)
+            want += inside
+    checked(f, [16, 12], want)

@@ -60,7 +60,7 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
             "vthread it before",
         )
     hint = "take a loop of a cc dimension, or rfactor first"
-    together = edit.put(kernel, place, For(f.var, f.extent, "unroll", f.body))
+    together = edit.put(kernel, place, For(f.var, f.extent, "vector", f.body))
     check_kinds(together, (loop,), "vthread", hint)
     threads = _Threads(f, n, tree.names(kernel), environment(kernel.body))
     new = threads.inject(f.body)

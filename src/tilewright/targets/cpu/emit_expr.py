@@ -166,6 +166,9 @@ class Expressions(Memory):
         condition = self.value(e.condition)
         if condition.const is not None:
             return self.value(e.then if condition.const else e.otherwise)
+        if self.info(e.then).risky and self.info(e.otherwise).risky:
+            for shared in self.anywhere.shared(e):
+                self.value(shared)
         outside = self._outside(e.then, e.otherwise)
         then = self._arm(e.then, e.condition, outside)
         if then.lanes >= condition.lanes and outside is not None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.base import dtypes
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import LimitError, UnsupportedError
 from tilewright.expr.bounds import bounds, lasting, refine
 from tilewright.expr.nodes import (
     Add,
@@ -88,8 +88,7 @@ class Statements(Expressions):
         else:
             kind = s.kind
         if kind == "unroll" and trips is not None:
-            for n in range(trips):
-                self.emit(substitute(s.body, {s.var: const(n)}))
+            self._unrolled(s, trips)
         elif kind == "vector":
             self._vector(s)
         elif kind == "strips":
@@ -98,6 +97,13 @@ class Statements(Expressions):
             self.parallel(s)
         else:
             self.serial(s, integer(0), self.value(s.extent), trips is not None)
+
+    def _unrolled(self, s: For, trips: int) -> None:
+        try:
+            for n in range(trips):
+                self.emit(substitute(s.body, {s.var: const(n)}))
+        except LimitError as error:
+            raise error.at(f"loop {s.var.name}, written out {trips} times") from None
 
     def _vector_kind(self, s: For) -> str:
         """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from tilewright.expr.bounds import Interval, within
+from tilewright.expr.bounds import Interval
 from tilewright.expr.nodes import Expr, Load, Var
+from tilewright.expr.reads import Anywhere, is_inside
 from tilewright.ir.node import Node
 from tilewright.targets.cpu.emit_text import Chunk, Value, Writer
 from tilewright.targets.cpu.machine import Machine
@@ -69,6 +70,7 @@ class Scopes(Writer):
         self.machine = machine
         self.scopes: list[Scope] = [Scope()]
         self.ranges: dict[object, Interval] = {}
+        self.anywhere = Anywhere(self.ranges)
         self._infos: dict[Node, Info] = {}
         self._readers: dict[object, list[tuple[dict[Hashable, Value], Hashable]]] = {}
 
@@ -102,8 +104,7 @@ class Scopes(Writer):
 
     def proven(self, load: Load) -> bool:
         """Whether the loops' ranges alone keep every index inside the buffer."""
-        places = zip(load.index, load.buffer.extents, strict=True)
-        return all(within(index, extent, self.ranges) for index, extent in places)
+        return is_inside(load, self.ranges)
 
     # -- the cache
 

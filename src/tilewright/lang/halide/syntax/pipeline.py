@@ -15,6 +15,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.expr import nodes
 from tilewright.expr.bounds import bounds, refine
+from tilewright.expr.reads import reads
 from tilewright.ir.node import postorder
 from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.domain import domain_of
@@ -174,31 +175,10 @@ def _touched(
                 raise InputError(
                     f"{node.name} is {kind} here", where=f"Func {f.name()}"
                 )
-        yield from _loads(root, env)
+        for read in reads((root,), env):
+            yield read.load, read.ranges
     if definition is not f.definitions[0]:
         yield nodes.Load(f.symbols[0], definition.args), env
-
-
-def _loads(root: nodes.Expr, env: Ranges) -> Iterator[tuple[nodes.Load, Ranges]]:
-    seen: set[tuple[nodes.Expr, int]] = set()
-    envs = [env]
-    stack: list[tuple[Any, int]] = [(root, 0)]
-    while stack:
-        node, at = stack.pop()
-        if (node, at) in seen:
-            continue
-        seen.add((node, at))
-        if isinstance(node, nodes.Load):
-            yield node, envs[at]
-        if isinstance(node, nodes.Select):
-            envs += [
-                refine(envs[at], node.condition),
-                refine(envs[at], node.condition, False),
-            ]
-            stack += [(node.then, len(envs) - 2), (node.otherwise, len(envs) - 1)]
-            stack.append((node.condition, at))
-        else:
-            stack += [(c, at) for c in node.children() if isinstance(c, nodes.Expr)]
 
 
 def _extend(
