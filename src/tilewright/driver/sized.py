@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from tilewright.base import flags
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.driver.build_kernel import assembled, flops, signature_of
 from tilewright.driver.compiled import CompiledGroup
@@ -26,6 +27,7 @@ from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor
 from tilewright.runtime.overrides import Overrides
+from tilewright.schedule.full_tiles import full_tiles
 from tilewright.targets.base import Artifact, Target
 
 KEPT: Final = 64  # sets of sizes, least recently used out
@@ -49,8 +51,11 @@ class SizedExecutable:
         check_known(kernel)
         self.kernel: Final = kernel
         self._threads = threads
+        parted = full_tiles(kernel)
+        if flags.DEBUG.get():
+            verify(parted)
         self._made: Artifact = target.emit(
-            kernel, kernel.name, {} if sanitize else None
+            parted, kernel.name, {} if sanitize else None
         )
         self._target = target
         self._first: Executable | None = None

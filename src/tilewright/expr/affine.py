@@ -139,6 +139,16 @@ def rejoined(form: Affine) -> Affine:
     return form
 
 
+def quotient(form: Affine, divisor: int) -> Affine:
+    """`form // divisor` for a positive number; the terms that it divides leave the quotient."""
+    even = tuple((a, c // divisor) for a, c in form.terms if c % divisor == 0)
+    odd = tuple((a, c) for a, c in form.terms if c % divisor)
+    if not odd:
+        return Affine(even, form.const // divisor)
+    rest = to_expr(Affine(odd, form.const))
+    return Affine((*even, (FloorDiv(rest, const(divisor)), 1)), 0)
+
+
 def to_expr(form: Affine) -> Expr:
     """The expression `a*c + b*d + const` of a form, without factors 1 and terms 0."""
     total: Expr | None = None

@@ -10,16 +10,18 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.compute.reducer import STANDARD, Reducer, reducer
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Var
 from tilewright.expr.parser import expression, place, separated
 from tilewright.ir.scanner import Scanner
 from tilewright.loops.nodes import (
     KINDS,
+    SIZE,
     Alloc,
     For,
     If,
@@ -32,6 +34,7 @@ from tilewright.loops.nodes import (
     block,
 )
 
+_SIZES: Final = re.compile(r" *for ([\w.]+) in \d+ size:$")
 _NOTES: Final = re.compile(r" \{(.*)\}:$")
 _NAMES: Final = {t.name: t for t in dtypes.ALL}
 
@@ -50,17 +53,31 @@ def parse(
     return _Reader(lines, where, dict(operators or {})).kernel(buffers or {})
 
 
-def buffer_type(s: Scanner, name: str) -> Buffer:
-    """A buffer of that name, from `float32[4, 8]` and, where it follows, ` in scope`."""
+def buffer_type(
+    s: Scanner, name: str, sizes: Mapping[str, Any] = MappingProxyType({})
+) -> Buffer:
+    """A buffer of that name, from `float32[4, 8]` and, where it follows, ` in scope`.
+
+    sizes: what extents may be made of, by name.
+    """
     dtype = _NAMES.get(s.take("word", "a dtype"))
     if dtype is None:
         raise s.refusal("expected a dtype")
-    shape: list[int] = []
+    shape: list[Extent] = []
     s.expect("[")
-    separated(s, lambda: shape.append(int(s.take("number", "an extent"))), "]")
+    separated(s, lambda: shape.append(_extent(s, sizes)), "]")
     return Buffer(
         name, tuple(shape), dtype, s.take("word") if s.accept("in") else "global"
     )
+
+
+def _extent(s: Scanner, sizes: Mapping[str, Any]) -> Extent:
+    if not sizes:
+        return int(s.take("number", "an extent"))
+    found = expression(s, sizes)
+    if isinstance(found, Const):
+        return int(found.value.real)
+    return found
 
 
 @dataclass(eq=False)
@@ -71,10 +88,13 @@ class _Reader:
     where: str
     operators: dict[str, Reducer]
     names: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, Var] = field(default_factory=dict)
     notes: dict[str, dict[str, object]] = field(default_factory=dict)
     position: int = 0
 
     def kernel(self, known: Mapping[str, Buffer]) -> Kernel:
+        found = (_SIZES.match(line) for line in self.lines)
+        self.sizes = {m[1]: Var(m[1], INDEX) for m in found if m is not None}
         s = self._line()
         s.expect("kernel")
         name = s.take("word", "a name")
@@ -93,10 +113,10 @@ class _Reader:
     def _parameter(self, s: Scanner, known: Mapping[str, Buffer]) -> Buffer:
         name = s.take("word", "a parameter")
         s.expect(":")
-        made = buffer_type(s, name)
+        made = buffer_type(s, name, self.sizes)
         found = known.get(name, made)
-        if (found.shape, found.dtype, found.scope) != (
-            made.shape,
+        if (found.extents, found.dtype, found.scope) != (
+            made.extents,
             made.dtype,
             made.scope,
         ):
@@ -145,6 +165,8 @@ class _Reader:
         s.expect("in")
         extent = expression(s, self.names)
         kind = s.take("word") if s.next.kind == "word" else "serial"
+        if kind == SIZE:
+            var = self.sizes[var.name]
         if kind not in KINDS:
             raise s.refusal(f"a loop is {kind!r}, not one of {', '.join(KINDS)}")
         self._end(s)
@@ -168,7 +190,7 @@ class _Reader:
     def _alloc(self, s: Scanner, depth: int) -> Stmt:
         name = s.take("word", "a buffer")
         s.expect(":")
-        buffer = buffer_type(s, name)
+        buffer = buffer_type(s, name, self.sizes)
         self._end(s)
         return Alloc(buffer, self._inside(name, buffer, depth))
 

@@ -10,7 +10,13 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import Buffer, Expr, Extent, Var, const, fixed
 from tilewright.ir.node import substitute
-from tilewright.loops.analysis.access import Access, Env, accesses, environment
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    accesses,
+    environment,
+    without,
+)
 from tilewright.loops.analysis.dependence import can_parallelize
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.analysis.lemmas import agreeing
@@ -48,7 +54,8 @@ def slice_nest(
     _check_private(nest, slices, env, verb)
     values: dict[Any, Any] = {v: part.at(v) for v, part in slices.items()}
     # Bounds of the shrunk loops must be in place before indices are put in linear form.
-    env = env | {v: (0, part.size - 1) for v, part in slices.items()}
+    env = without(env, slices)
+    env |= {v: (0, part.size - 1) for v, part in slices.items()}
     fors: dict[Var, Callable[[For], Stmt]] = {}
     for v, part in slices.items():
         if part.limit is None:
@@ -226,8 +233,12 @@ def _in_step(
         # Iteration v of f's slice is v of g's: both by the variable of f.
         index = tuple(substitute(i, {g.var: f.var + shift.const}) for i in y.index)
         first, last = env[f.var]
-        lo, hi = (end - shift.const for end in env[g.var])
-        both = env | {f.var: (min(lo, first), max(hi, last))}
+        lo, hi = env[g.var]
+        if first is None or last is None or lo is None or hi is None:
+            continue
+        low = min(lo - shift.const, first)
+        high = max(hi - shift.const, last)
+        both = without(env, (f.var, g.var)) | {f.var: (low, high), g.var: (lo, hi)}
         moved = replace(y, index=index, ranges=both)
         agree = agreeing(replace(x, ranges=both), moved, (f.var,))
         if agree is None or f.var in agree:

@@ -13,7 +13,17 @@ from tilewright.loops.analysis.access import Env, Index, accesses, environment
 from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.analysis.region import inside
 from tilewright.loops.analysis.terms import loads
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block, loop
+from tilewright.loops.nodes import (
+    SIZE,
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    block,
+    loop,
+)
 from tilewright.loops.walk import Place, below
 from tilewright.schedule import edit, tree
 
@@ -78,8 +88,7 @@ def after_writes(
     kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str
 ) -> Part:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
-    s: Stmt = kernel.body
-    above: tuple[Stmt, ...] = ()
+    s, above = _in_sizes(kernel)
     exists = alloc is None
     while True:
         if exists and buffer not in writes(s):
@@ -109,14 +118,22 @@ def after_writes(
         s, above = inner, (*above, s)
 
 
+def _in_sizes(kernel: Kernel) -> tuple[Stmt, tuple[Stmt, ...]]:
+    """What runs for a choice of the sizes, and the loops of the sizes around it."""
+    s: Stmt = kernel.body
+    above: tuple[Stmt, ...] = ()
+    while isinstance(s, For) and s.kind == SIZE:
+        s, above = s.body, (*above, s)
+    return s, above
+
+
 def _holds(s: Stmt, alloc: Place) -> bool:
     return s is alloc.stmt or s in alloc.above
 
 
 def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> Part:
     """The smallest run of statements in its scope, outside loops, with every write of `buffer`."""
-    s: Stmt = kernel.body
-    above: tuple[Stmt, ...] = ()
+    s, above = _in_sizes(kernel)
     if alloc is not None:
         s = below(alloc.stmt)[0]
         above = (*alloc.above, alloc.stmt)
@@ -151,8 +168,7 @@ def sweep(
     for d, n in enumerate(shape):
         if n != 1:
             vars_[d] = Var(fresh(taken, f"{prefix}{d}"), INDEX)
-            if isinstance(n, int):
-                env[vars_[d]] = (0, max(n - 1, 0))
+            env |= environment(loop(vars_[d], n, block()))
     point = tuple(vars_[d] if d in vars_ else const(0) for d in range(len(shape)))
     nest = body(point)
     for d in reversed(vars_):

@@ -297,7 +297,7 @@ def test_symbolic_arguments() -> None:
         InputError, match=r"dimension 0 of X.*: expected 5 where n = 4, got 6"
     ):
         f(np.zeros(6, np.float32), c)
-    with pytest.raises(InputError, match=r"1 arrays given, 2 expected: X: .*, C: "):
+    with pytest.raises(InputError, match="1 arrays given, 2 expected: X: float32"):
         f(x)
     D = t.compute((n + 1,), lambda i: X[i] * 2.0)
     with pytest.raises(InputError, match="no parameter has n as an extent by itself"):

@@ -98,13 +98,13 @@ def _by_sketches(
     """The target's default schedule; of fewer Computations where it has none for all as written.
 
     Maps that only move data then go into what reads them, and maps that follow a reduction take
-    its dimensions, as in a model's operators.
+    its dimensions, as in a model's operators; not where sizes are open.
     """
     program = s.program(params, sizes, name)
     plain = program.kernel
     computations = program.computations
     recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)
-    if not recurs:
+    if not recurs and not plain.sizes:
         stages = [FusionGroup(c.name, (c,)) for c in computations]
         steps = fuse(stages, frozenset(plain.outputs), machine.plan_costs.repeated)
         computations = tuple(

@@ -7,7 +7,7 @@ too, and with the bounds that they give.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations_with_replacement
@@ -15,15 +15,17 @@ from typing import Any, Literal
 
 from tilewright.compute.reducer import Reducer
 from tilewright.expr import bounds as intervals
+from tilewright.expr.affine import affine
 from tilewright.expr.bounds import Interval, bounds, lasting, refine
-from tilewright.expr.nodes import Buffer, Expr, Lt
+from tilewright.expr.nodes import Buffer, Expr, Lt, Var
 from tilewright.expr.reads import Guard, reads
 from tilewright.loops.analysis.effects import allocated, together
 from tilewright.loops.analysis.terms import loads
+from tilewright.loops.analysis.terms import variables as used
 from tilewright.loops.nodes import SIZE, For, If, Stmt, Store, Update, While
 from tilewright.loops.walk import Place, below, loops_of, walk
 
-Env = dict[Any, tuple[int, int]]
+Env = dict[Any, Interval]
 Index = tuple[Expr, ...]
 
 _UNKNOWN: intervals.Env = {}
@@ -63,16 +65,35 @@ class Access:
 
 
 def environment(root: Stmt) -> Env:
-    """The interval of every loop variable of constant extent."""
+    """The interval of every loop variable; of an extent that is not constant, that it is below."""
     return dict(_environment(root))
 
 
 @lru_cache(maxsize=64)
-def _environment(root: Stmt) -> Mapping[Any, tuple[int, int]]:
+def _environment(root: Stmt) -> Mapping[Any, Interval]:
     """As `environment`, which is asked again and again about one program."""
-    return {
-        f.var: (0, max(f.trips - 1, 0)) for f in loops_of(root) if f.trips is not None
-    }
+    found: dict[Any, Interval] = {}
+    for f in loops_of(root):
+        if f.trips is not None:
+            found[f.var] = (0, max(f.trips - 1, 0))
+            continue
+        # No number: what is between bounds of it need not all be reached.
+        found[f.var] = (0, None)
+        below = affine(f.var) - affine(f.extent)
+        if not loads(f.extent):
+            found[frozenset(below.terms)] = (None, -1 - below.const)
+    return found
+
+
+def without(env: Env, variables: Collection[Var]) -> Env:
+    """`env` without what it says of variables that are to have other values."""
+    gone = set(variables)
+
+    def kept(key: Any) -> bool:
+        atoms = [a for a, _ in key] if isinstance(key, frozenset) else [key]
+        return all(gone.isdisjoint(used(atom)) for atom in atoms)
+
+    return {key: interval for key, interval in env.items() if kept(key)}
 
 
 def expressions(s: Stmt) -> tuple[Expr, ...]:

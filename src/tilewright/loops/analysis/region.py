@@ -258,6 +258,15 @@ def gapless(a: Access, env: Env) -> bool:
     return len(used) == len(set(used))
 
 
+def _filled(a: Access, loops: Sequence[For]) -> set[Expr]:
+    """The loops, of extents that are not constant, that are an index over a whole dimension.
+
+    Where such a loop does not run, the dimension and so the buffer is empty.
+    """
+    extents = dict(zip(a.index, a.buffer.extents, strict=True))
+    return {f.var for f in loops if f.trips is None and f.count is extents.get(f.var)}
+
+
 def _covers(first: Access, later: Access, env: Env) -> bool:
     common = 0
     if later is not first:
@@ -268,15 +277,19 @@ def _covers(first: Access, later: Access, env: Env) -> bool:
         if common and isinstance(first.place.above[common - 1], If):
             return False  # in the other arm, which does not run then
     own = first.place.above[common:]
+    whole = _filled(first, [s for s in own if isinstance(s, For)])
     for s in own:
         is_guard = isinstance(s, If | While)
-        may_not_run = isinstance(s, For) and not s.trips
+        may_not_run = isinstance(s, For) and not s.trips and s.var not in whole
         if is_guard or may_not_run:
             return False
     mine = {s.var for s in own if isinstance(s, For)}
     theirs = {s.var for s in later.place.above[common:] if isinstance(s, For)}
     used: list[Expr] = []
     for i, j in zip(first.index, later.index, strict=True):
+        if i in whole:
+            used.append(i)
+            continue
         a = span(i, mine, env)
         b = span(j, theirs, env)
         if a is None or b is None or not a.dense:

@@ -211,7 +211,7 @@ def _check_covered(
         hi = found.hi + found.base.const
         if not found.dense or lo > 0 or hi < tree.trips(f, _VERB) - 1:
             raise _not_covered(out, f, "is not covered")
-        if prod(env[v][1] + 1 for v in vars_) != hi - lo + 1:
+        if prod((env[v][1] or 0) + 1 for v in vars_) != hi - lo + 1:
             repeats.append(f)
     written = [a for a in accesses(consumer) if a.writes]
     chains = {tuple(f for f in a.loops if f.var in starts) for a in written}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilewright.base.names import fresh
-from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.affine import Affine, affine, quotient, to_expr
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import INDEX, Expr, FloorDiv, Overlap, Var, const
+from tilewright.expr.nodes import INDEX, Expr, Overlap, Var
 from tilewright.expr.reads import reads_memory
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block
@@ -98,27 +98,17 @@ class _Extent:
     @property
     def full(self) -> Affine:
         """The number of full tiles."""
-        return self._quotient(self.form)
+        return quotient(self.form, self.factor)
 
     @property
     def tiles(self) -> Affine:
         """The number of tiles, the last of which may not be full."""
-        return self._quotient(self.form + Affine((), self.factor - 1))
+        return quotient(self.form + Affine((), self.factor - 1), self.factor)
 
     @property
     def rest(self) -> Affine:
         """The iterations beyond the full tiles."""
         return self.form - self.full.scaled(self.factor)
-
-    def _quotient(self, form: Affine) -> Affine:
-        """`form // factor`: terms that it divides leave the quotient."""
-        even = tuple((a, c) for a, c in form.terms if c % self.factor == 0)
-        odd = tuple((a, c) for a, c in form.terms if c % self.factor)
-        whole = Affine(tuple((a, c // self.factor) for a, c in even), 0)
-        if not odd:
-            return whole + Affine((), form.const // self.factor)
-        rest = to_expr(Affine(odd, form.const))
-        return whole + Affine(((FloorDiv(rest, const(self.factor)), 1),), 0)
 
 
 def _check(

@@ -37,6 +37,7 @@ from tilewright.targets.cpu.sketches.maps import maps
 from tilewright.targets.cpu.sketches.plain import plain
 from tilewright.targets.cpu.sketches.rows import rows
 from tilewright.targets.cpu.sketches.scans import scans
+from tilewright.targets.cpu.sketches.sized import sized
 from tilewright.targets.cpu.sketches.streaming import streamed
 from tilewright.targets.cpu.sketches.tiled_reduction import tiled
 from tilewright.targets.cpu.sketches.traffic import products
@@ -156,11 +157,14 @@ def sketches(
 ) -> list[Sketch]:
     """The sketches of a kernel that is the plain nest of `computations`, best first.
 
-    Without Computations the kernel is one that an operator gives: it has the sketch `kernel`.
+    Without Computations the kernel is one that an operator gives: it has the sketch `kernel`. One
+    with sizes that only a call knows has the sketch `sized`.
     A sketch may still meet a ScheduleError when it runs: then the next one is taken.
     """
     if not computations:
         return [Sketch("kernel", partial(given, kernel, at))]
+    if kernel.sizes:
+        return [Sketch("sized", partial(sized, kernel, computations, at))]
     pattern = classify(computations)
     found = [] if pattern.name == "plain" else [[pattern]]
     if pattern.name == "tiled" and streams_rows(pattern, at.constants):

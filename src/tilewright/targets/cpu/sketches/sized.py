@@ -1,0 +1,128 @@
+"""Kernels whose sizes only a call knows: vectors, register tiles and threads for any sizes.
+
+Each Computation is a nest by itself. What other sketches decide by extents is decided here as for
+large ones; edges are under masks, and full tiles have no guards (`schedule.full_tiles.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.walk import loops_of
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import IMPOSSIBLE, Choices
+from tilewright.schedule.space.nest import VECTORS, existing, register_vectors
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_tile_model import best, candidates
+
+Way = Callable[[Schedule, Computation, Context, Choices], None]
+
+# What tiles are chosen for, in place of an extent that is not known.
+_LARGE = 1 << 10
+
+
+def sized(
+    kernel: Kernel, computations: Sequence[Computation], at: Context, choose: Choices
+) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<map>.vectors` in flight at a time; `<reduction>.tile`, its rows and vectors;
+    `<computation>.parallel`.
+    """
+    s = Schedule(kernel)
+    for c in computations:
+        for way in (_map, _threads) if c.is_map else (_tiles, _threads):
+            trial = s.fork()
+            try:
+                way(trial, c, at, choose)
+            except ScheduleError as error:
+                if error.code == IMPOSSIBLE:
+                    raise
+                events.emit(
+                    "kept-plain", kernel=kernel.name, part=c.name, reason=str(error)
+                )
+                continue
+            s = trial
+            break
+    return s
+
+
+def _free(s: Schedule, c: Computation) -> list[tuple[Dim, str]]:
+    """The cc dimensions that have a loop, with its name."""
+    names = set(s.loops)
+    named = ((d, f"{c.name}.{d.var.name}") for d in c.dims if d.combine == CC)
+    return [(d, name) for d, name in named if name in names]
+
+
+def _threads(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
+    """The outermost loop on all threads, nothing else."""
+    free = _free(s, c)
+    if free and at.threads(choose, c.name, True):
+        s.parallel(free[0][1])
+
+
+def _map(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
+    """The last dimension in vectors, the first on all threads."""
+    free = _free(s, c)
+    if not free:
+        return
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    unrolled = choose(f"{c.name}.vectors", VECTORS, 1)
+    last = free[-1][1]
+    tiles, tile = _split(s, last, lanes * unrolled)
+    register_vectors(s, tile, lanes)
+    first = tiles if len(free) == 1 else free[0][1]
+    if first in s.loops and at.threads(choose, c.name, True):
+        s.parallel(first)
+
+
+def _split(s: Schedule, name: str, size: int) -> tuple[str, str]:
+    """Tiles of a loop and the loop in one; the loop itself where it is not longer than a tile."""
+    extent = next(f.trips for f in loops_of(s.kernel.body) if f.var.name == name)
+    if extent is not None and extent <= size:
+        return name, name
+    tiles, tile = s.split(name, size, "guard")
+    return tiles, tile
+
+
+def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
+    """A tile of results in registers while the reduction runs: some rows by some vectors.
+
+    The columns are the last dimension of the result.
+    """
+    (out,) = c.outputs
+    inside = [f"{c.name}.{d.var.name}" for d in c.combined_dims]
+    inside = [name for name in inside if name in s.loops]
+    kept = s.cache_write(out.tensor.name)
+    stores = [name for name in s.loops if name.startswith(f"{kept}.w")]
+    last = out.index[-1:]
+    columns = [name for d, name in _free(s, c) if last == (d.var,)]
+    if not inside or not columns or stores[-1:] != [f"{kept}.w{len(out.index) - 1}"]:
+        raise ScheduleError("it has no tile of results", where=f"computation {c.name}")
+    lanes = at.machine.lanes(out.tensor.dtype)
+    rows = [_LARGE] if len(stores) > 1 else []
+    tiles = {t.value: t for t in candidates(rows, _LARGE, lanes, at.costs)}
+    good = best(rows, _LARGE, lanes, at.costs)
+    tile = tiles[choose(f"{c.name}.tile", list(tiles), good.value)]
+    outer, vector = _split(s, stores[-1], tile.width)
+    around = [*stores[:-2], outer]
+    nest = [vector]
+    if rows:
+        above, row = _split(s, stores[-2], tile.rows[-1])
+        around = [*stores[:-2], above, outer]
+        nest = [row, vector]
+        s.reorder(*around, *nest)
+    s.compute_at(kept, outer, scope="register")
+    own = existing(s, [name for _, name in _free(s, c)])
+    starts = s.decompose_reduction(kept, own[0])
+    s.reorder(*inside, *own)
+    for loops in (list(starts), own, nest):
+        for name in loops[:-1]:
+            s.unroll(name)
+        register_vectors(s, loops[-1], lanes)
+    if at.threads(choose, c.name, True):
+        s.parallel(around[0])

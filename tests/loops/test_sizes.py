@@ -1,0 +1,373 @@
+"""Kernels with sizes that only a call knows: text, invariants, meaning, and code for all values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.guarded import guarded, in_a_child
+from tilewright.base.dtypes import float32, int64
+from tilewright.base.errors import (
+    InputError,
+    ScheduleError,
+    UnsupportedError,
+    VerifyError,
+)
+from tilewright.compute.reducer import reducer
+from tilewright.driver.sized import SizedExecutable
+from tilewright.expr.nodes import INDEX, MAX_SIZE, Buffer, Cast, Var, const
+from tilewright.loops.interp import run
+from tilewright.loops.nodes import (
+    SIZE,
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+    for_sizes,
+    loop,
+)
+from tilewright.loops.parser import parse
+from tilewright.loops.sizes import at, solve, with_sizes
+from tilewright.loops.verify import verify
+from tilewright.schedule import Schedule
+from tilewright.schedule.full_tiles import full_tiles
+from tilewright.targets.registry import target
+
+N, M, K = Var("n", INDEX), Var("m", INDEX), Var("k", INDEX)
+X, Y = Buffer("X", (N, M), float32), Buffer("Y", (N, M), float32)
+A, B = Buffer("A", (N, K), float32), Buffer("B", (K, M), float32)
+ROW, COL, RED = Var("i", INDEX), Var("j", INDEX), Var("r", INDEX)
+ADD = reducer("add", float32)
+# None, one, less than a vector, a vector, primes, and whole tiles of what the tests split by.
+SIZES = [(0, 3), (3, 0), (1, 1), (2, 5), (5, 16), (8, 32), (9, 19)]
+
+
+def kernel(
+    body: Stmt, params: Sequence[Buffer] = (X, Y), sizes: Sequence[Var] = (N, M)
+) -> Kernel:
+    return Kernel("k", tuple(params), (params[-1],), for_sizes(sizes, body))
+
+
+def scaled() -> Kernel:
+    value = X[ROW, COL] * 2.0 + 1.0
+    return kernel(loop(ROW, N, loop(COL, M, Store(Y, (ROW, COL), value))))
+
+
+def product() -> Kernel:
+    step = Update((Y,), ((ROW, COL),), (A[ROW, RED] * B[RED, COL],), ADD)
+    start = Store(Y, (ROW, COL), const(0.0, float32))
+    nest = loop(ROW, N, loop(COL, M, block(start, loop(RED, K, step))))
+    return kernel(nest, (A, B, Y), (N, M, K))
+
+
+def staged() -> Kernel:
+    """Row sums, in memory that is as large as the call says; then each row less its sum."""
+    total = Buffer("T", (N,), float32)
+    one = loop(
+        ROW,
+        N,
+        block(
+            Store(total, (ROW,), const(0.0, float32)),
+            loop(COL, M, Update((total,), ((ROW,),), (X[ROW, COL],), ADD)),
+        ),
+    )
+    i, j = Var("i2", INDEX), Var("j2", INDEX)
+    two = loop(i, N, loop(j, M, Store(Y, (i, j), X[i, j] - total[i])))
+    return kernel(Alloc(total, block(one, two)))
+
+
+def tiles(s: Schedule) -> None:
+    s.split("i", 4, "guard")
+    s.split("j", 16, "guard")
+    s.vectorize("j.i")
+    s.parallel("i.o")
+
+
+def cut(s: Schedule) -> None:
+    s.split("j", 8, "cut")
+    s.vectorize("j.i")
+    s.split("j.t", 4, "guard")
+    s.vectorize("j.t.i")
+
+
+def register_tiles(s: Schedule) -> None:
+    s.split("i", 4, "guard")
+    s.split("j", 16, "guard")
+    s.reorder("i.o", "j.o", "i.i", "j.i")
+    s.cache_write("Y", "j.o", "register")
+    s.decompose_reduction("Y.acc", "i.i")
+    s.reorder("r", "i.i", "j.i")
+    for name in ("i.i.init", "i.i", "Y.acc.w0"):
+        s.unroll(name)
+    for name in ("j.i.init", "j.i", "Y.acc.w1"):
+        s.vectorize(name)
+
+
+def staged_rows(s: Schedule) -> None:
+    s.split("i2", 4, "guard")
+    s.compute_at("T", "i2.o", scope="stack")
+    s.parallel("i2.o")
+
+
+def staged_threads(s: Schedule) -> None:
+    """One row of sums for each thread, whose memory is as large as the call says."""
+    s.parallel("i2")
+    s.cache_read("X", "i2")
+
+
+CASES: list[tuple[Callable[[], Kernel], Callable[[Schedule], None] | None]] = [
+    (scaled, tiles),
+    (scaled, cut),
+    (product, register_tiles),
+    (staged, None),
+    (staged, staged_rows),
+    (staged, staged_threads),
+]
+
+
+def scheduled(
+    make: Callable[[], Kernel], how: Callable[[Schedule], None] | None
+) -> Kernel:
+    s = Schedule(make())
+    if how is not None:
+        how(s)
+    return s.kernel
+
+
+def arrays(k: Kernel, n: int, m: int) -> list[Any]:
+    rng = np.random.default_rng(n * 100 + m)
+    sizes = {v: {"n": n, "m": m, "k": (n + m) // 2}[v.name] for v in k.sizes}
+    shapes = [tuple(at(e, sizes) for e in b.extents) for b in k.params]
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize("make, how", CASES)
+def test_text_reads_back_and_the_invariants_hold(make: Any, how: Any) -> None:
+    k = scheduled(make, how)
+    for one in (k, full_tiles(k)):
+        verify(one)
+        assert repr(parse(repr(one).splitlines())) == repr(one)
+
+
+@pytest.mark.parametrize("make, how", CASES)
+def test_one_piece_of_code_is_right_at_every_size(make: Any, how: Any) -> None:
+    """And so are the interpreter and the kernel of these sizes, before and after the schedule."""
+    plain, k = make(), scheduled(make, how)
+    f = SizedExecutable(k, target("cpu"), threads=2)
+
+    def work() -> None:
+        for n, m in SIZES:
+            given = arrays(k, n, m)
+            expected = [a.copy() for a in given]
+            run(plain, dict(zip(plain.params, expected, strict=True)))
+            again = [a.copy() for a in given]
+            run(k, dict(zip(k.params, again, strict=True)))
+            np.testing.assert_allclose(again[-1], expected[-1], rtol=1e-4, atol=1e-4)
+            for at_end in (True, False):
+                held = [guarded(a, at_end) for a in given]
+                f(*held[:-1], out=held[-1])
+                np.testing.assert_allclose(held[-1], expected[-1], rtol=1e-4, atol=1e-4)
+            assert f.in_place(tuple(held)) or 0 in (n, m)
+
+    in_a_child(work)
+
+
+def test_sizes_are_solved_and_every_extent_is_checked() -> None:
+    padded = Buffer("P", (N + 2, 4), float32)
+    k = kernel(
+        loop(ROW, N, Store(Y, (ROW, const(0)), padded[ROW + 2, const(3)])),
+        (padded, Y),
+        (N, M),
+    )
+    assert solve(k, [(7, 4), (5, 3)]) == {N: 5, M: 3}
+    for shapes, message in [
+        ([(7, 4), (6, 3)], r"dimension 0 of P.*: expected 8 where n = 6, m = 3, got 7"),
+        ([(7, 5), (5, 3)], r"dimension 1 of P.*: expected 4 where n = 5, m = 3, got 5"),
+        ([(7,), (5, 3)], r"P.*: expected 2 dimensions, got 1"),
+        ([(MAX_SIZE + 2, 4), (MAX_SIZE, 3)], f"expected less than {MAX_SIZE}"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            solve(k, shapes)
+    with pytest.raises(InputError, match="no parameter has n as an extent by itself"):
+        SizedExecutable(
+            kernel(block(), (padded, Buffer("Z", (M,), float32))), target("cpu")
+        )
+
+
+def test_given_sizes_make_a_kernel_of_numbers() -> None:
+    k = with_sizes(scheduled(staged, staged_rows), {N: 6, M: 5})
+    verify(k)
+    assert not k.sizes and all(b.static for b in k.params)
+    given = arrays(k, 6, 5)
+    expected = given[0] - given[0].sum(1, keepdims=True)
+    run(k, dict(zip(k.params, given, strict=True)))
+    np.testing.assert_allclose(given[1], expected, rtol=1e-4, atol=1e-4)
+    half = with_sizes(staged(), {M: 5})
+    assert half.sizes == (N,) and "X: float32[n, 5]" in repr(half)
+    with pytest.raises(InputError, match="the size n is -1"):
+        with_sizes(staged(), {N: -1})
+
+
+# -- what the invariants catch
+
+
+def _data_extent() -> Kernel:
+    count = Buffer("C", (1,), int64)
+    inner = Buffer("T", (count[0],), float32)
+    return kernel(Alloc(inner, block()), (count, Y))
+
+
+WRONG = [
+    (
+        kernel(loop(ROW, N, Store(Y, (ROW, ROW), X[ROW, ROW]))),
+        r"dimension 1 of X",
+    ),
+    (
+        kernel(loop(ROW, N + 1, Store(Y, (ROW, const(0)), const(0.0, float32)))),
+        "leaves 0..n - 1",
+    ),
+    (
+        kernel(loop(ROW, N, loop(COL, M, Store(Y, (ROW, COL), X[ROW, COL + 1])))),
+        "leaves 0..m - 1",
+    ),
+    (
+        kernel(loop(ROW, M, Store(Y, (ROW, const(0)), const(0.0, float32)))),
+        "leaves 0..n - 1",
+    ),
+    (kernel(loop(ROW, 4, loop(N, 8, block(), SIZE)), sizes=(M,)), "is not a size"),
+    (kernel(block(), sizes=(M,)), "n is not a size"),
+    (_data_extent(), r"C\[0\] is not a size"),
+    (
+        Kernel(
+            "k",
+            (X, Y),
+            (Y,),
+            For(N, const(MAX_SIZE + 1), SIZE, loop(M, 8, block(), SIZE)),
+        ),
+        "not at most",
+    ),
+    (
+        kernel(loop(ROW, 4, Alloc(Buffer("T", (ROW + 1,), float32), block()))),
+        "i is not a size",
+    ),
+]
+
+
+@pytest.mark.parametrize("k, message", WRONG)
+def test_a_kernel_that_breaks_an_invariant_of_sizes_is_refused(
+    k: Kernel, message: str
+) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verify(k)
+
+
+# -- what primitives refuse
+
+
+def _triangle() -> Kernel:
+    return kernel(
+        loop(ROW, N, loop(COL, ROW, Store(Y, (ROW, const(0)), X[ROW, const(0)])))
+    )
+
+
+@pytest.mark.parametrize(
+    "make, step, message",
+    [
+        (scaled, ("split", "n", 4), "it is a size, of which a call has one value"),
+        (scaled, ("vectorize", "j"), "the extent m is not a constant"),
+        (scaled, ("fuse", "i", "j"), "the extent n is not a constant"),
+        (scaled, ("split", "i", 4), "4 is not known to divide n iterations"),
+        (scaled, ("split", "i", 0, "guard"), "factor 0 is not positive"),
+        (scaled, ("split", "i", 4, "overlap"), "there may be less than 4 of its n"),
+        (_triangle, ("reorder", "j", "i"), "the extent i depends on i"),
+    ],
+)
+def test_what_needs_a_number_is_refused_by_name(
+    make: Any, step: Any, message: str
+) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        getattr(Schedule(make()), step[0])(*step[1:])
+
+
+def test_a_buffer_whose_extents_are_needed_is_named() -> None:
+    with pytest.raises(
+        UnsupportedError, match="buffer X: the extent n is known only to a call"
+    ):
+        assert X.shape
+
+
+def test_an_extent_that_a_factor_divides_needs_no_guard() -> None:
+    blocks = Buffer("W", (N * 8,), float32)
+    body = loop(ROW, N * 8, Store(blocks, (ROW,), const(1.0, float32)))
+    s = Schedule(kernel(body, (Y, blocks)))
+    s.split("i", 8)
+    assert "if" not in repr(s.kernel) and "for i.o in n:" in repr(s.kernel)
+    verify(s.kernel)
+
+
+def test_a_remainder_is_cut_off_only_where_there_is_one() -> None:
+    """Of fewer than 2 columns, m - 2 is negative: its remainder by 8 is not."""
+    s = Schedule(
+        kernel(loop(COL, M - 2, Store(Y, (const(0), COL), const(0.0, float32))))
+    )
+    with pytest.raises(ScheduleError, match="may be negative"):
+        s.split("j", 8, "cut")
+    s.split("j", 8, "guard")
+
+
+# -- full tiles without guards
+
+
+def _text(k: Kernel) -> str:
+    return repr(full_tiles(k))
+
+
+def test_full_tiles_have_no_guards() -> None:
+    s = Schedule(scaled())
+    tiles(s)
+    text = _text(s.kernel)
+    full, rest = text.split("else:")
+    assert "if i.o < n // 4:" in full and "for j.o in m // 16:" in full
+    assert (
+        full.count("if") == 2 and "i.i" in full
+    )  # of the branch, and of the last columns
+    assert rest.count("if") == 2  # of the rows, and of the last columns
+
+
+def test_guards_of_two_extents_hold_where_both_do() -> None:
+    """Tiles of n rows in which something is done for the first m - 1 of them only."""
+    tile = Var("i.o", INDEX)
+    i = tile * 4 + ROW
+    first = Store(Y, (i, const(0)), const(0.0, float32))
+
+    second = Store(Y, (i, const(1)), const(1.0, float32))
+    body = If(i < N, block(first, If(i < M - 1, second, None)), None)
+    k = kernel(loop(tile, (N + 3) // 4, loop(ROW, 4, body)))
+    assert "min(" in _text(k)
+    for n, m in [(1, 2), (9, 2), (9, 5), (9, 20), (2, 2)]:
+        made = [np.full((n, m), 7.0, np.float32) for _ in range(4)]
+        run(k, {X: made[0], Y: made[1]})
+        run(full_tiles(k), {X: made[2], Y: made[3]})
+        np.testing.assert_array_equal(made[1], made[3])
+
+
+def test_what_is_no_guard_of_a_tile_stays() -> None:
+    """A condition that falls as the loop runs, that depends on data, or without a size."""
+    flags = Buffer("F", (N,), int64)
+    for condition in (
+        N - ROW < 3,
+        flags[ROW] < N,
+        Cast(X[ROW, const(0)], INDEX) + ROW < N,
+    ):
+        body = loop(
+            ROW, N, If(condition, Store(Y, (ROW, const(0)), const(0.0, float32)), None)
+        )
+        k = kernel(body, (flags, X, Y))
+        assert _text(k) == repr(k)
