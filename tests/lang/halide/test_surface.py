@@ -7,7 +7,6 @@ import pytest
 
 from tilewright import halide as hl
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.lang.halide.absent import FUNCTIONS, VERBS
 
 x, y = hl.vars("x y")
 
@@ -73,20 +72,6 @@ def test_the_buffers_of_a_tuple_have_one_region():
     f[x] = (x, x * 2)
     with pytest.raises(InputError, match=r"value 1 is asked for over \[\(0, 5\)\]"):
         f.realize([hl.Buffer(hl.Int(32), [4]), hl.Buffer(hl.Int(32), [5])])
-
-
-@pytest.mark.parametrize("name", VERBS)
-def test_a_verb_that_is_not_here(name):
-    with pytest.raises(UnsupportedError, match=name) as caught:
-        getattr(plus(), name)(x)
-    assert caught.value.hint == VERBS[name]
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_that_is_not_here(name):
-    with pytest.raises(UnsupportedError, match=name) as caught:
-        getattr(hl, name)(x)
-    assert caught.value.hint == FUNCTIONS[name]
 
 
 def test_a_name_that_nobody_has():

@@ -17,11 +17,27 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
-from tilewright.lang.halide.absent import FUNCTIONS, refusing
-from tilewright.lang.halide.func import Func, ImageParam, Pipeline
-from tilewright.lang.halide.levels import MemoryType
-from tilewright.lang.halide.plan import TailStrategy
+from tilewright.base.errors import TilewrightError as HalideError
+from tilewright.base.refused import Refused
+from tilewright.lang.function import Function as Callable
+from tilewright.lang.halide.func import Func, ImageParam, Pipeline, evaluate
+from tilewright.lang.halide.generator import (
+    Generator,
+    GeneratorContext,
+    GeneratorParam,
+    InputBuffer,
+    InputScalar,
+    OutputBuffer,
+    OutputScalar,
+    active_generator_context,
+    alias,
+    create_callable_from_generator,
+    generator,
+)
+from tilewright.lang.halide.levels import LoopLevel, MemoryType
+from tilewright.lang.halide.plan import LoopAlignStrategy, Partition, TailStrategy
 from tilewright.lang.halide.syntax import boundary
+from tilewright.lang.halide.syntax.absent import ABSENT
 from tilewright.lang.halide.syntax.arithmetic import (
     atan2,
     div_round_to_zero,
@@ -44,6 +60,7 @@ from tilewright.lang.halide.syntax.arithmetic import (
     reinterpret,
     rounding_halving_add,
     rounding_mul_shift_right,
+    rounding_shift_left,
     rounding_shift_right,
     saturating_add,
     saturating_sub,
@@ -52,13 +69,26 @@ from tilewright.lang.halide.syntax.arithmetic import (
     u32_sat,
     u64_sat,
     unsafe_promise_clamped,
+    widen_right_add,
+    widen_right_mul,
+    widen_right_sub,
     widening_add,
     widening_mul,
+    widening_shift_left,
+    widening_shift_right,
     widening_sub,
 )
-from tilewright.lang.halide.syntax.domain import RDom, RVar, Var
+from tilewright.lang.halide.syntax.bits import (
+    concat_bits,
+    count_leading_zeros,
+    count_trailing_zeros,
+    extract_bits,
+    popcount,
+)
+from tilewright.lang.halide.syntax.domain import Range, RDom, RVar, Var
 from tilewright.lang.halide.syntax.expr import Expr, as_expr, unique
-from tilewright.lang.halide.syntax.image import Buffer, Param
+from tilewright.lang.halide.syntax.func import FuncRef
+from tilewright.lang.halide.syntax.image import Buffer, Dimension, Param
 from tilewright.lang.halide.syntax.inline_reductions import arg_reduced, reduced
 from tilewright.lang.halide.syntax.intrinsics import (
     abs,
@@ -103,8 +133,30 @@ from tilewright.lang.halide.syntax.intrinsics import (
     u32,
     u64,
 )
-from tilewright.lang.halide.syntax.types import Bool, Float, Int, Type, UInt
+from tilewright.lang.halide.syntax.output import OutputImageParam
+from tilewright.lang.halide.syntax.random import random_float, random_int, random_uint
+from tilewright.lang.halide.syntax.types import (
+    BFloat,
+    Bool,
+    Float,
+    Int,
+    Type,
+    TypeCode,
+    UInt,
+)
 from tilewright.lang.halide.syntax.values import Tuple, undef
+from tilewright.lang.halide.target import (
+    DeviceAPI,
+    Target,
+    TargetArch,
+    TargetFeature,
+    TargetOS,
+    TargetProcessorTune,
+    get_host_target,
+    get_jit_target_from_environment,
+    host_supports_target_device,
+)
+from tilewright.lang.halide.texts import StmtOutputFormat
 from tilewright.lang.halide.verbs import Stage
 
 BoundaryConditions: Final = SimpleNamespace(
@@ -114,6 +166,9 @@ BoundaryConditions: Final = SimpleNamespace(
 # The precise functions are fast enough; the names are for programs that ask for less.
 fast_exp, fast_log, fast_sin, fast_cos, fast_pow = exp, log, sin, cos, pow
 likely_if_innermost = likely
+evaluate_may_gpu = evaluate
+BufferDimension = Dimension
+_ = Var("_")
 
 
 def fast_inverse(x: Any) -> Expr:
@@ -126,9 +181,12 @@ def fast_inverse_sqrt(x: Any) -> Expr:
     return 1.0 / sqrt(x)
 
 
-def Range(min: Any, extent: Any) -> tuple[Any, Any]:
-    """A (min, extent), as RDom and set_estimates take them."""
-    return min, extent
+def lambda_func(*parts: Any) -> Func:
+    """`lambda_func(x, y, value)`: a Func without a name."""
+    *args, value = parts
+    made = Func()
+    made[tuple(args)] = value
+    return made
 
 
 def vars(names: str) -> tuple[Var, ...]:
@@ -142,8 +200,8 @@ def funcs(names: str) -> tuple[Func, ...]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in FUNCTIONS:
-        return refusing(name, FUNCTIONS[name])
+    if name in ABSENT[""]:
+        return Refused("Halide", name, ABSENT[""][name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -187,30 +245,57 @@ def _named(
 
 
 __all__ = [
+    "BFloat",
     "Bool",
     "BoundaryConditions",
     "Buffer",
+    "BufferDimension",
+    "Callable",
+    "DeviceAPI",
+    "Dimension",
     "Expr",
     "Float",
     "Func",
+    "FuncRef",
+    "Generator",
+    "GeneratorContext",
+    "GeneratorParam",
+    "HalideError",
     "ImageParam",
+    "InputBuffer",
+    "InputScalar",
     "Int",
+    "LoopAlignStrategy",
+    "LoopLevel",
     "MemoryType",
+    "OutputBuffer",
+    "OutputImageParam",
+    "OutputScalar",
     "Param",
+    "Partition",
     "Pipeline",
     "RDom",
     "RVar",
     "Range",
     "Stage",
+    "StmtOutputFormat",
     "TailStrategy",
+    "Target",
+    "TargetArch",
+    "TargetFeature",
+    "TargetOS",
+    "TargetProcessorTune",
     "Tuple",
     "Type",
+    "TypeCode",
     "UInt",
     "Var",
     "abs",
     "absd",
     "acos",
     "acosh",
+    "active_generator_context",
+    "alias",
     "argmax",
     "argmin",
     "asin",
@@ -221,11 +306,18 @@ __all__ = [
     "cast",
     "ceil",
     "clamp",
+    "concat_bits",
     "cos",
     "cosh",
+    "count_leading_zeros",
+    "count_trailing_zeros",
+    "create_callable_from_generator",
     "div_round_to_zero",
     "erf",
+    "evaluate",
+    "evaluate_may_gpu",
     "exp",
+    "extract_bits",
     "f16",
     "f32",
     "f64",
@@ -239,8 +331,12 @@ __all__ = [
     "floor",
     "fract",
     "funcs",
+    "generator",
+    "get_host_target",
+    "get_jit_target_from_environment",
     "halving_add",
     "halving_sub",
+    "host_supports_target_device",
     "hypot",
     "i16",
     "i16_sat",
@@ -253,6 +349,7 @@ __all__ = [
     "is_finite",
     "is_inf",
     "is_nan",
+    "lambda_func",
     "lerp",
     "likely",
     "likely_if_innermost",
@@ -265,12 +362,17 @@ __all__ = [
     "mod_round_to_zero",
     "mul_shift_right",
     "mux",
+    "popcount",
     "pow",
     "product",
+    "random_float",
+    "random_int",
+    "random_uint",
     "reinterpret",
     "round",
     "rounding_halving_add",
     "rounding_mul_shift_right",
+    "rounding_shift_left",
     "rounding_shift_right",
     "saturating_add",
     "saturating_cast",
@@ -294,7 +396,12 @@ __all__ = [
     "undef",
     "unsafe_promise_clamped",
     "vars",
+    "widen_right_add",
+    "widen_right_mul",
+    "widen_right_sub",
     "widening_add",
     "widening_mul",
+    "widening_shift_left",
+    "widening_shift_right",
     "widening_sub",
 ]

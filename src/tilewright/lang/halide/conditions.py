@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr import nodes
+from tilewright.expr.bounds import proves
+from tilewright.ir.node import postorder
 from tilewright.lang.halide.syntax.expr import Expr
 from tilewright.lang.halide.syntax.image import Symbol
+from tilewright.lang.halide.syntax.output import Bound
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 
 _SIGNS: dict[type[nodes.Expr], str] = {
@@ -23,8 +26,27 @@ _SIGNS: dict[type[nodes.Expr], str] = {
 }
 
 
+def decided(condition: Expr, pipeline: Pipeline) -> bool | None:
+    """What a condition is for the sizes to compute; None where it depends on Params."""
+    sizes: dict[nodes.Expr, tuple[int, int]] = {}
+    for node in postorder(condition.node):
+        if isinstance(node, nodes.Load) and isinstance(node.buffer, Bound):
+            size = _size(node.buffer, pipeline)
+            sizes[node] = size, size
+    return proves(condition.node, sizes)
+
+
+def _size(bound: Bound, pipeline: Pipeline) -> int:
+    if bound.owner not in pipeline.outputs:
+        raise ScheduleError(
+            f"specialize: {bound.owner.name()} is not the output",
+            hint="ask the output for its output_buffer()",
+        )
+    return pipeline.boxes[bound.owner][bound.dimension][bound.end]
+
+
 def condition_text(condition: Expr, pipeline: Pipeline) -> str:
-    """Comparisons of Params with whole numbers; ScheduleError for anything else."""
+    """Comparisons of Params, sizes and whole numbers; ScheduleError for anything else."""
 
     def text(e: nodes.Expr) -> str:
         if isinstance(e, nodes.Binary) and type(e) in _SIGNS:
@@ -33,11 +55,13 @@ def condition_text(condition: Expr, pipeline: Pipeline) -> str:
             return f"(not {text(e.value)})"
         if isinstance(e, nodes.Const) and e.value.real == int(e.value.real):
             return str(int(e.value.real))
+        if isinstance(e, nodes.Load) and isinstance(e.buffer, Bound):
+            return str(_size(e.buffer, pipeline))
         if isinstance(e, nodes.Load) and isinstance(e.buffer, Symbol) and not e.index:
             return f"{pipeline.names[e.buffer.owner]}[()]"
         raise ScheduleError(
             f"specialize: {e!r} is not understood in {condition!r}",
-            hint="compare Params with integers",
+            hint="compare Params, or the sizes of output_buffer(), with integers",
         )
 
     return text(condition.node)

@@ -7,29 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import InputError, ScheduleError
+from tilewright.base.errors import ExecutionError, InputError, ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.lang.function import Function
-from tilewright.lang.halide.absent import Absent
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.plan import Plan, Reorder, Split, line, plan_of
 from tilewright.lang.halide.replay import replay
 from tilewright.lang.halide.syntax import factor, lower
+from tilewright.lang.halide.syntax.absent import absent
 from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.domain import Var
-from tilewright.lang.halide.syntax.expr import Expr
+from tilewright.lang.halide.syntax.expr import Expr, as_expr
 from tilewright.lang.halide.syntax.image import Buffer
 from tilewright.lang.halide.syntax.image import ImageParam as Given
+from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
-from tilewright.lang.halide.syntax.pipeline import pipeline
+from tilewright.lang.halide.syntax.pipeline import ordered, pipeline
 from tilewright.lang.halide.syntax.wrap import cloned, wrapped
+from tilewright.lang.halide.target import compile_for
+from tilewright.lang.halide.texts import Texts
 from tilewright.lang.halide.verbs import Stage, var_name
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 
 
-class Runs(Absent):
+class Runs(Texts):
     """What can be compiled and run: a Func, or a Pipeline of several.
 
     `sizes` says what to compute: of each dimension, x first, an extent or a (min, extent); or it is
@@ -38,6 +41,7 @@ class Runs(Absent):
 
     _outputs: tuple[Scheduled, ...]
     _compiled: dict[tuple[Any, ...], tuple[Function, Stages]]
+    _requirements: list[tuple[Expr, tuple[Any, ...]]]
 
     def name(self) -> str:
         """The name of the kernel."""
@@ -91,10 +95,10 @@ class Runs(Absent):
         return self.schedule(sizes).kernel
 
     def compile_jit(
-        self, sizes: Any, target: str = "cpu", threads: int | None = None
+        self, sizes: Any, target: Any = "cpu", threads: int | None = None
     ) -> Function:
         """A function on arrays: the images in order of first use, then the outputs."""
-        return self._function(sizes, target, threads)[0]
+        return self._function(sizes, compile_for(target), threads)[0]
 
     def _function(
         self, sizes: Any, target: str, threads: int | None
@@ -111,14 +115,15 @@ class Runs(Absent):
         return self._compiled[key]
 
     def realize(
-        self, sizes: Any = (), target: str = "cpu", threads: int | None = None
+        self, sizes: Any = (), target: Any = "cpu", threads: int | None = None
     ) -> Any:
         """Compute the outputs: a Buffer, or a tuple of them, one per value.
 
         Given Buffers are computed into, and None is returned. Raises InputError where an image has
-        no data.
+        no data, and ExecutionError where a requirement does not hold.
         """
-        function, stages = self._function(sizes, target, threads)
+        self._check_requirements()
+        function, stages = self._function(sizes, compile_for(target), threads)
         for image in stages.images:
             if image.data is None:
                 raise InputError(
@@ -143,23 +148,58 @@ class Runs(Absent):
 
     def _expected(self, var: str) -> tuple[int, int]:
         f = self._outputs[0]
-        found = f.estimates.get(var) or f.promised.get(var)
-        if found is None:
+        low, extent = f.estimates.get(var) or f.promised.get(var) or (None, 0)
+        if low is None:
             raise InputError(
                 f"the extent of {var} is not known",
                 where=f"Func {f.name()}",
                 hint="print_loop_nest(sizes), or set_estimates before",
             )
-        return found
+        return low, extent
+
+    def expected_sizes(self) -> list[tuple[int, int]]:
+        """The sizes of `set_estimates` or `bound`. Raises InputError where there are none."""
+        return [self._expected(v.name()) for v in self._outputs[0].args]
+
+    def loop_nest(self, sizes: Any = None) -> str:
+        """The text of `print_loop_nest`."""
+        wanted = self.expected_sizes() if sizes is None else sizes
+        return show_loop_nest(replay(self.regions(wanted), self.name()))
 
     def print_loop_nest(self, sizes: Any = None) -> None:
         """Print the loops as Halide does: where each Func is stored, produced and consumed.
 
         sizes: None for those of `set_estimates` or `bound`. Raises InputError where there are none.
         """
-        if sizes is None:
-            sizes = [self._expected(v.name()) for v in self._outputs[0].args]
-        print(show_loop_nest(replay(self.regions(sizes), self.name())))
+        print(self.loop_nest(sizes))
+
+    def infer_input_bounds(self, sizes: Any, target: Any = None) -> None:
+        """Give every ImageParam without data a Buffer of what is read of it for these sizes."""
+        stages = self.regions(sizes)
+        for image in stages.images:
+            if isinstance(image, Given) and image.data is None:
+                box = list(reversed(stages.boxes[image]))
+                made = Buffer(image.dtype, [extent for _, extent in box])
+                made.set_min([low for low, _ in box])
+                image.set(made)
+
+    def add_requirement(self, condition: Any, *message: Any) -> None:
+        """Compute only where `condition`, of Params, holds; else `realize` raises the message."""
+        self._requirements.append((as_expr(condition), message))
+
+    def _check_requirements(self) -> None:
+        for condition, message in self._requirements:
+            if not evaluate(condition):
+                parts = (evaluate(m) if isinstance(m, Expr) else m for m in message)
+                raise ExecutionError(
+                    " ".join(map(str, parts)) or f"{condition!r} does not hold",
+                    where=self.name(),
+                )
+
+
+def evaluate(value: Any) -> Any:
+    """The number that an expression of constants and Params is."""
+    return np.asarray(Func(as_expr(value)).realize((), target="interp")).item()
 
 
 def _buffers(sizes: Any) -> list[Buffer] | None:
@@ -173,20 +213,39 @@ def _buffers(sizes: Any) -> list[Buffer] | None:
 class Pipeline(Runs):
     """Several output Funcs that are computed together; what they share is computed once."""
 
-    def __init__(self, outputs: Sequence[Scheduled]) -> None:
-        self._outputs = tuple(outputs)
+    __getattr__ = absent("Pipeline")
+
+    def __init__(self, outputs: Sequence[Scheduled] | Scheduled) -> None:
+        several = outputs if isinstance(outputs, Sequence) else (outputs,)
+        self._outputs = tuple(several)
         self._compiled = {}
+        self._requirements = []
+
+    def outputs(self) -> list[Scheduled]:
+        """The Funcs that it computes."""
+        return list(self._outputs)
+
+    def defined(self) -> bool:
+        """Whether there is something to compute."""
+        return bool(self._outputs)
+
+    def get_func(self, index: int) -> Any:
+        """A Func of the pipeline, counted in the order of computation."""
+        return ordered(self._outputs)[0][index]
 
 
 class Func(Scheduled, Runs):
     """A Halide Func: `f[x, y] = ...`, then verbs on it, then `f.realize([w, h])`."""
 
-    def __init__(self, name: str | Expr | None = None) -> None:
+    __getattr__ = absent("Func")
+
+    def __init__(self, *declared: Any) -> None:
         self._outputs = (self,)
         self._compiled = {}
+        self._requirements = []
         self._wrappers: dict[Any, Func] = {}
         self._clones: dict[Any, Func] = {}
-        super().__init__(name)
+        super().__init__(*declared)
 
     def in_(self, *readers: Any) -> Func:
         """A Func of the same values that `readers` (none named: all there are) read instead.
@@ -202,6 +261,14 @@ class Func(Scheduled, Runs):
         Raises InputError for a Func that does not read this one.
         """
         return _once(self._clones, cloned, self, _readers(readers) or ())
+
+    def output_buffer(self) -> OutputImageParam:
+        """The array that it is computed into."""
+        return OutputImageParam(self)
+
+    def output_buffers(self) -> list[OutputImageParam]:
+        """The arrays that its values are computed into."""
+        return [OutputImageParam(self, n) for n in range(len(self.symbols))]
 
     def update(self, n: int = 0) -> Update:
         """The n-th update, for its schedule."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from tilewright.base.errors import ScheduleError
+from tilewright.base.errors import ScheduleError, UnsupportedError
 from tilewright.lang.halide.plan import Plan, line, plan_of
+from tilewright.lang.halide.storage import Storage
 from tilewright.lang.halide.syntax import func as notation
 from tilewright.lang.halide.syntax.expr import Expr, constant
 from tilewright.lang.halide.verbs import Verbs, var_name
@@ -21,35 +22,110 @@ class MemoryType(Enum):
     Heap = "global"
     Stack = "stack"
     Register = "register"
+    GPUShared = "gpu shared"
+    GPUTexture = "gpu texture"
+    LockedCache = "locked cache"
+    VTCM = "vtcm"
+
+
+_ABSENT: Final = (
+    MemoryType.GPUShared,
+    MemoryType.GPUTexture,
+    MemoryType.LockedCache,
+    MemoryType.VTCM,
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Level:
     """A place in a loop nest: the loop `var` of `func`, or the root (None).
 
-    line: of the directive.
+    line: of the directive. stage: of that Func's definitions the one meant; None: all.
     """
 
     func: Scheduled | None
     var: str | None
     line: str
+    stage: int | None = None
 
 
-class Scheduled(Verbs, notation.Func):
+class LoopLevel:
+    """A place to compute or store Funcs at, which can be set later than it is used.
+
+    `LoopLevel(f, x)`, of one definition of f with its number; `root()`; `inlined()`; or none yet.
+    """
+
+    def __init__(
+        self, func: Scheduled | None = None, var: Any = None, stage_index: int = -1
+    ) -> None:
+        self._set = func is not None
+        self._stage = stage_index
+        self._level: Level | None = None
+        if func is not None:
+            stage = None if stage_index < 0 else stage_index
+            self._level = Level(func, var_name(var), line(), stage)
+
+    @staticmethod
+    def root() -> LoopLevel:
+        """Outside of all loops."""
+        return _level(Level(None, None, line()))
+
+    @staticmethod
+    def inlined() -> LoopLevel:
+        """In the expressions that use it."""
+        return _level(None)
+
+    def set(self, other: LoopLevel) -> None:
+        """Be the same place as another, wherever this one has been given."""
+        self._level = other.level()
+        self._set = True
+
+    def stage_index(self) -> int:
+        """The number of the definition meant; -1: all."""
+        return self._stage
+
+    def level(self) -> Level | None:
+        """The place; None for inlined. Raises ScheduleError where it is not set."""
+        if not self._set:
+            raise ScheduleError(
+                "a LoopLevel is used that is not set",
+                where=line(),
+                hint="set(LoopLevel(f, x)) before the Func is realized",
+            )
+        return self._level
+
+
+def _level(found: Level | None) -> LoopLevel:
+    made = LoopLevel()
+    made._set, made._level = True, found
+    return made
+
+
+class Scheduled(Verbs, Storage, notation.Func):
     """A Func with all directives about how to compute it.
 
     By default it is computed inline; one with updates, or an output, is at root.
     """
 
-    def __init__(self, name: str | Expr | None = None) -> None:
+    def __init__(self, *declared: Any) -> None:
         self._plans: dict[int, Plan] = {}
-        self.compute: Level | None = None
-        self.store: Level | None = None
+        self._compute: LoopLevel = LoopLevel.inlined()
+        self._store: LoopLevel = LoopLevel.inlined()
         self.memory = MemoryType.Auto
         self.folds: dict[str, tuple[int, str]] = {}
         self.layout: tuple[str, ...] | None = None
-        self.estimates: dict[str, tuple[int, int]] = {}
-        super().__init__(name)
+        Storage.__init__(self)
+        notation.Func.__init__(self, *declared)
+
+    @property
+    def compute(self) -> Level | None:
+        """Where it is computed; None: where it is used."""
+        return self._compute.level()
+
+    @property
+    def store(self) -> Level | None:
+        """Where its memory is; None: where it is computed."""
+        return self._store.level()
 
     def _plan(self) -> Plan:
         return self.plan(0)
@@ -66,6 +142,10 @@ class Scheduled(Verbs, notation.Func):
             self._plans[stage] = plan_of(self, stage)
         return self._plans[stage]
 
+    def conditions(self) -> list[Expr]:
+        """Those of its specializations."""
+        return [s.condition for p in self._plans.values() for s in p.special]
+
     def schedule_key(self) -> tuple[Any, ...]:
         """The definitions and all their directives, as a key."""
         plans = []
@@ -78,36 +158,45 @@ class Scheduled(Verbs, notation.Func):
             tuple(plans),
             (self.compute, self.store, self.memory, self.layout),
             tuple(self.folds.items()),
-            tuple(self.promised.items()),
+            self.storage_key(),
         )
 
     def compute_root(self) -> Self:
         """Compute all of it before anything that uses it."""
-        self.compute = self.store = Level(None, None, line())
+        self._compute = self._store = LoopLevel.root()
         return self
 
     def compute_inline(self) -> Self:
         """Compute it again wherever it is used (the default)."""
-        self.compute = self.store = None
+        self._compute = self._store = LoopLevel.inlined()
         return self
 
-    def compute_at(self, func: Scheduled, var: Any) -> Self:
+    def compute_at(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:
         """Compute, in each iteration of the loop `var` of a consumer, what is needed there."""
-        self.compute = self._level("compute_at", func, var)
+        self._compute = self._level("compute_at", func, var)
         return self
 
-    def store_at(self, func: Scheduled, var: Any) -> Self:
+    def store_at(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:
         """Keep its memory through all iterations of a loop that is further out.
 
         Where the regions of neighboring iterations overlap, each one computes only what is new,
         and only the rows that are alive are stored, as a ring.
         """
-        self.store = self._level("store_at", func, var)
+        self._store = self._level("store_at", func, var)
         return self
 
     def store_root(self) -> Self:
         """Keep its memory through the whole pipeline, as `store_at`."""
-        self.store = Level(None, None, line())
+        self._store = LoopLevel.root()
+        return self
+
+    def hoist_storage(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:
+        """Take its memory outside of a loop: all memory is taken once, before the first loop."""
+        self._level("hoist_storage", func, var)
+        return self
+
+    def hoist_storage_root(self) -> Self:
+        """Take its memory once: all memory is."""
         return self
 
     def store_in(self, memory: MemoryType) -> Self:
@@ -117,6 +206,12 @@ class Scheduled(Verbs, notation.Func):
                 f"store_in({memory!r})",
                 where=f"{self.name()}, {line()}",
                 hint=f"one of {', '.join(map(str, MemoryType))}",
+            )
+        if memory in _ABSENT:
+            raise UnsupportedError(
+                f"this machine has no {memory}",
+                where=f"{self.name()}, {line()}",
+                hint="Auto, Heap, Stack or Register",
             )
         self.memory = memory
         return self
@@ -128,7 +223,7 @@ class Scheduled(Verbs, notation.Func):
             raise ScheduleError(
                 f"reorder_storage of {', '.join(names)}",
                 where=f"{self.name()}, {line()}",
-                hint=f"name each dimension once: {self._dimensions()}",
+                hint=f"name each dimension once: {self.dimension_names()}",
             )
         self.layout = names
         return self
@@ -136,13 +231,13 @@ class Scheduled(Verbs, notation.Func):
     def fold_storage(self, var: Any, extent: Any) -> Self:
         """Store only `extent` rows of the dimension `var`, as a ring."""
         size = constant(extent)
-        self.folds[self._dimension("fold_storage", var)] = size, line()
+        self.folds[self.dimension_name("fold_storage", var)] = size, line()
         return self
 
     def set_estimate(self, var: Any, min: Any, extent: Any) -> Self:
         """What `var` is likely to run over: the region that `print_loop_nest()` shows."""
         found = constant(min), constant(extent)
-        self.estimates[self._dimension("set_estimate", var)] = found
+        self.estimates[self.dimension_name("set_estimate", var)] = found
         return self
 
     def set_estimates(self, ranges: Sequence[tuple[Any, Any]]) -> Self:
@@ -152,36 +247,18 @@ class Scheduled(Verbs, notation.Func):
             raise ScheduleError(
                 f"set_estimates of {len(found)} dimensions",
                 where=f"{self.name()}, {line()}",
-                hint=f"give one (min, extent) for each: {self._dimensions()}",
+                hint=f"give one (min, extent) for each: {self.dimension_names()}",
             )
         self.estimates |= zip((v.name() for v in self.args), found, strict=True)
         return self
 
-    def bound(self, var: Any, min: Any, extent: Any) -> Self:
-        """Compute exactly these coordinates of `var`; what is needed must be among them."""
-        found = constant(min), constant(extent)
-        self.promised[self._dimension("bound", var)] = found
-        return self
-
-    def _level(self, verb: str, func: Any, var: Any) -> Level:
+    def _level(self, verb: str, func: Any, var: Any) -> LoopLevel:
+        if isinstance(func, LoopLevel):
+            return func
         if not isinstance(func, Scheduled):
             raise ScheduleError(
                 f"{verb}({func!r}, {var!r})",
                 where=f"{self.name()}, {line()}",
                 hint="name a Func that uses this one, and one of its loops",
             )
-        return Level(func, var_name(var), line())
-
-    def _dimensions(self) -> str:
-        return ", ".join(v.name() for v in self.args) or "(none)"
-
-    def _dimension(self, verb: str, var: Any) -> str:
-        """The name of a dimension. Raises ScheduleError for another."""
-        name = var_name(var)
-        if name not in [v.name() for v in self.args]:
-            raise ScheduleError(
-                f"{verb}: there is no dimension {name}",
-                where=f"{self.name()}, {line()}",
-                hint=f"its dimensions: {self._dimensions()}",
-            )
-        return name
+        return LoopLevel(func, var)

@@ -256,7 +256,11 @@ def _loops_at(
 ) -> list[str]:
     """The loops a level names: of the nests of that Func that use the buffer."""
     assert level.func is not None and level.var is not None
-    found = [n.loops[level.var] for n in state.of(level.func) if level.var in n.loops]
+    found = [
+        n.loops[level.var]
+        for n in state.of(level.func)
+        if level.var in n.loops and level.stage in (None, n.stage)
+    ]
     using = [x for x in found if _uses(state.schedule.kernel, x, buffer)]
     if not using:
         problem = "does not use it" if found else "there is no such loop"

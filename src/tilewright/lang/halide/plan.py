@@ -21,13 +21,36 @@ class TailStrategy(Enum):
     """What a split does where its factor does not divide the loop.
 
     Auto: ShiftInwards of pure definitions where it is possible, else GuardWithIf. RoundUp: the
-    factor must divide the loop, since nothing outside of a region is computed.
+    factor must divide the loop, since nothing outside of a region is computed. The predicated and
+    blending ones say how vectors keep to the region; here each is a guard, which becomes a mask.
     """
 
     Auto = "auto"
     GuardWithIf = "guard"
     ShiftInwards = "overlap"
     RoundUp = "exact"
+    Predicate = "predicate"
+    PredicateLoads = "predicate loads"
+    PredicateStores = "predicate stores"
+    RoundUpAndBlend = "round up and blend"
+    ShiftInwardsAndBlend = "shift inwards and blend"
+
+
+class LoopAlignStrategy(Enum):
+    """How `compute_with` puts the iterations of two loops together: the first ones meet here."""
+
+    AlignStart = 0
+    AlignEnd = 1
+    NoAlign = 2
+    Auto = 3
+
+
+class Partition(Enum):
+    """Whether a loop is parted so that what its bounds decide is not asked in each iteration."""
+
+    Auto = 0
+    Never = 1
+    Always = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +99,13 @@ class Rename:
 Directive = Split | Fuse | Reorder | Kind | Rename
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Plan:
     """The directives for one definition. vars: its loops now, innermost first.
 
     special: the directives for when a condition holds, with how many hold for both.
-    together: with which other definition it shares loops.
+    together: with which other definition it shares loops. atomic: whether iterations that update
+    the same elements may run together. parted: the loops to be parted, with the user's lines.
     """
 
     func: Func
@@ -90,6 +114,8 @@ class Plan:
     directives: list[tuple[Directive, str]] = field(default_factory=list)
     special: list[Special] = field(default_factory=list)
     together: Together | None = None
+    atomic: bool = False
+    parted: dict[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -142,7 +168,8 @@ class Plan:
     def schedule_key(self) -> tuple[Any, ...]:
         """All directives, as a key: equal while there is no new one."""
         special = ((s, s.plan.schedule_key()) for s in self.special)
-        return (*self.directives, *filter(None, [self.together]), *special)
+        said = filter(None, [self.together, self.atomic, tuple(self.parted)])
+        return (*self.directives, *said, *special)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

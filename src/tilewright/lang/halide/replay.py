@@ -9,16 +9,19 @@
 4. How loops run (`vectorize`, `unroll`, `parallel`), consumers first.
 5. The memory of each Func (`transform_layout`, `set_scope`).
 
-A specialization of the output copies the program (`specialize`) between 2 and 3, with the
-directives before it; later ones follow on either copy.
+A specialization copies the program (`specialize`) between 2 and 3, with the directives before it;
+later ones follow on either copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.conditions import condition_text
+from tilewright.expr.nodes import Expr, Var
+from tilewright.ir.node import postorder
+from tilewright.lang.halide.conditions import condition_text, decided
 from tilewright.lang.halide.levels import MemoryType, Scheduled
 from tilewright.lang.halide.placing import Nest, Replay, at_line, place
 from tilewright.lang.halide.plan import (
@@ -27,6 +30,7 @@ from tilewright.lang.halide.plan import (
     Plan,
     Rename,
     Reorder,
+    Special,
     Split,
     TailStrategy,
 )
@@ -34,11 +38,17 @@ from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.lower import kernel
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
-from tilewright.loops.nodes import For
-from tilewright.schedule import Schedule, tree
+from tilewright.loops.nodes import For, Update
+from tilewright.loops.walk import walk
+from tilewright.schedule import Schedule, edit, tree
+from tilewright.schedule.primitives.split import Tail
 
 # What fits here, inside a loop, goes to the stack.
 STACK_BYTES = 1 << 15
+_TAILS: Final[Mapping[TailStrategy, Tail]] = {
+    TailStrategy.RoundUp: "exact",
+    TailStrategy.ShiftInwards: "overlap",
+}  # all others are guards
 _METHOD = {
     "vector": "vectorize",
     "unroll": "unroll",
@@ -59,12 +69,13 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
         place(f, state)
         for nest in state.of(f):
             _shape(nest, state, until=_shared(nest))
-    _on_each(placed, state, _specialize)
+    _specialize(placed, state)
     _on_each(placed, state, _shape)
     share_loops([nest for f in placed for nest in state.of(f)], state)
     _on_each(placed, state, _run)
     for f in placed:
         _store(f, state)
+    _on_each(placed, state, _part)
     return state
 
 
@@ -138,23 +149,46 @@ def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
     nest.done = len(plan.directives) if until is None else until
 
 
-def _specialize(nest: Nest, state: Replay) -> None:
-    """Copy the program for each condition; the nest of each copy goes on with its own plan."""
-    for special in nest.plan.special if nest.plan is not None else ():
-        with at_line(special.plan.title, special.line):
-            if nest.func not in state.pipeline.outputs:
-                raise ScheduleError(
-                    "specialize: it is not the output", hint="specialize the output"
-                )
-            condition = condition_text(special.condition, state.pipeline)
-            made = set(state.schedule.specialize(condition))
-        for other in list(state.nests):
-            loops = {v: f"{x}.s" for v, x in other.loops.items() if f"{x}.s" in made}
-            plan = special.plan if other is nest else other.plan
-            done = 0 if other is nest else other.done
-            state.nests.append(
-                Nest(other.func, other.stage, loops, other.buffer, plan, done)
-            )
+def _specialize(placed: Sequence[Scheduled], state: Replay) -> None:
+    """Copy the program for each condition; in the copy the definition has its own directives.
+
+    The first condition that holds counts: a copy for it keeps its directives in later copies.
+    """
+    plans = list(dict.fromkeys(n.plan for f in placed for n in state.of(f)))
+    for plan in plans:
+        for special in () if plan is None else plan.special:
+            with at_line(special.plan.title, special.line):
+                known = decided(special.condition, state.pipeline)
+                if known is None:
+                    _copy(plan, special, state)
+            plans.append(special.plan)
+            if known:
+                for nest in state.nests:
+                    if nest.plan is plan:
+                        nest.plan, nest.done = special.plan, 0
+                break
+
+
+def _copy(plan: Plan | None, special: Special, state: Replay) -> None:
+    """The program once more, for when a condition holds, and its nests and buffers."""
+    before = state.schedule.kernel
+    _, named = edit.renamed(before.body, tree.names(before), ".s")
+    condition = condition_text(special.condition, state.pipeline)
+    state.schedule.specialize(condition)
+    there = tree.names(state.schedule.kernel)
+    for nest in list(state.nests):
+        own = nest.plan is plan
+        loops = {v: named[x] for v, x in nest.loops.items() if named[x] in there}
+        if loops or not nest.loops:
+            buffer = named.get(nest.buffer, nest.buffer)
+            directives = (special.plan, 0) if own else (nest.plan, nest.done)
+            state.nests.append(Nest(nest.func, nest.stage, loops, buffer, *directives))
+    for copies in state.buffers.values():
+        made = [tuple(named.get(b, b) for b in names) for names in copies]
+        copies += [names for names in made if there.issuperset(names)]
+    for copies in state.buffers.values():
+        copies[:] = dict.fromkeys(c for c in copies if there.issuperset(c))
+    state.nests = [n for n in state.nests if there.issuperset(n.loops.values())]
 
 
 def _split(
@@ -176,11 +210,7 @@ def _split(
             except ScheduleError:
                 pass
         tail = TailStrategy.GuardWithIf
-    kind = {
-        TailStrategy.GuardWithIf: "guard",
-        TailStrategy.ShiftInwards: "overlap",
-    }.get(tail)
-    return _pair(s.split(loop, factor, kind or "exact"))  # type: ignore[arg-type]
+    return _pair(s.split(loop, factor, _TAILS.get(tail, "guard")))
 
 
 def _pair(names: tuple[str, ...]) -> tuple[str, str]:
@@ -198,7 +228,33 @@ def _run(nest: Nest, state: Replay) -> None:
         loop = nest.loops.get(var)
         if loop is not None:
             with at_line(plan.title, line):
+                if plan.atomic and kind in ("vector", "parallel"):
+                    _privatize(nest, loop, kind, state.schedule)
                 getattr(state.schedule, _METHOD[kind])(loop)
+
+
+def _privatize(nest: Nest, loop: str, kind: str, s: Schedule) -> None:
+    """Partial results for each iteration of a loop along which the same elements are updated."""
+    f, _ = tree.find_loop(s.kernel, loop, "atomic")
+    if any(
+        isinstance(x.stmt, Update) and not _depends(x.stmt.indices, f.var)
+        for x in walk(f.body)
+    ):
+        scope = "register" if kind == "vector" else "global"
+        s.rfactor(loop, scope, buffer=nest.buffer)
+
+
+def _depends(indices: Sequence[Sequence[Expr]], var: Var) -> bool:
+    return any(var in set(postorder(i)) for index in indices for i in index)
+
+
+def _part(nest: Nest, state: Replay) -> None:
+    """The loops to be parted, from the outermost in."""
+    plan = nest.plan
+    for var in reversed(plan.vars if plan is not None else ()):
+        if plan is not None and var in plan.parted and var in nest.loops:
+            with at_line(plan.title, plan.parted[var]):
+                state.schedule.partition_loop(nest.loops[var])
 
 
 # -- memory
@@ -208,8 +264,10 @@ def _store(f: Scheduled, state: Replay) -> None:
     if f in state.pipeline.outputs:
         return
     for buffer in (name for copy in state.buffers[f] for name in copy):
+        _check_limits(f, buffer, state.schedule)
         if f.layout is not None:
             state.schedule.transform_layout(buffer, _permuted(f, f.layout))
+        _pad(f, buffer, state.schedule)
         found, alloc = tree.find_buffer(state.schedule.kernel, buffer, "store_in")
         scope = f.memory.value
         if (
@@ -221,6 +279,29 @@ def _store(f: Scheduled, state: Replay) -> None:
             scope = MemoryType.Stack.value if small else None
         if scope is not None and scope != found.scope:
             state.schedule.set_scope(buffer, scope)
+
+
+def _check_limits(f: Scheduled, buffer: str, s: Schedule) -> None:
+    found, _ = tree.find_buffer(s.kernel, buffer, "bound_storage")
+    for v, extent in zip(reversed(f.args), found.shape, strict=True):
+        limit, said_at = f.limited.get(v.name(), (extent, ""))
+        if extent > limit:
+            raise ScheduleError(
+                f"bound_storage: {extent} coordinates of {v.name()} are stored, not {limit}",
+                where=f"{f.name()}, {said_at}",
+                hint="compute_at or fold_storage store fewer",
+            )
+
+
+def _pad(f: Scheduled, buffer: str, s: Schedule) -> None:
+    """Room at the end of rows, from the innermost out; the outermost needs none."""
+    order = f.layout or tuple(v.name() for v in f.args)
+    for axis, var in zip(range(len(order) - 2, -1, -1), order, strict=False):
+        if var in f.padded:
+            alignment, said_at = f.padded[var]
+            found, _ = tree.find_buffer(s.kernel, buffer, "align_storage")
+            with at_line(f.name(), said_at):
+                s.storage_align(buffer, axis, alignment * found.strides[axis + 1])
 
 
 def _permuted(f: Scheduled, order: tuple[str, ...]) -> str:

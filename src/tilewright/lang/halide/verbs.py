@@ -7,13 +7,15 @@ raises has recorded nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.absent import Absent
 from tilewright.lang.halide.plan import (
     Fuse,
     Kind,
+    LoopAlignStrategy,
+    Partition,
     Plan,
     Rename,
     Reorder,
@@ -23,6 +25,7 @@ from tilewright.lang.halide.plan import (
     Together,
     line,
 )
+from tilewright.lang.halide.syntax.absent import absent
 from tilewright.lang.halide.syntax.domain import RDom, RVar, Var
 from tilewright.lang.halide.syntax.expr import as_expr, constant
 
@@ -167,13 +170,24 @@ class Verbs:
         )
         return Stage(copy)
 
-    def compute_with(self, other: Any, var: Any) -> Self:
+    def compute_with(
+        self,
+        other: Any,
+        var: Any,
+        align: LoopAlignStrategy = LoopAlignStrategy.Auto,
+    ) -> Self:
         """Share the loops of another definition, from the outermost to `var`: both bodies in turn.
 
         other: a Func, or an update. Both have these loops under the same names, in the same order
-        and of the same kinds.
+        and of the same kinds. align: the first iterations of both meet, and so it must be.
         """
         plan = self._plan()
+        if align not in (LoopAlignStrategy.Auto, LoopAlignStrategy.AlignStart):
+            raise ScheduleError(
+                f"compute_with: {align}",
+                where=f"{plan.title}, {line()}",
+                hint="the first iterations meet: AlignStart",
+            )
         name = var_name(var)
         if not isinstance(other, Verbs) or other._plan() is plan:
             raise ScheduleError(
@@ -186,12 +200,40 @@ class Verbs:
         plan.together = Together(other._plan(), name, line())
         return self
 
-    def allow_race_conditions(self) -> Self:
-        """Nothing: a schedule that races is refused, whatever is allowed."""
+    def atomic(self, override_associativity_test: bool = False) -> Self:
+        """Iterations that update the same elements may run together, in vectors and on threads.
+
+        Each lane or thread gets partial results, which are combined afterwards, so the update is a
+        step of a commutative operator, whatever is overridden.
+        """
+        self._plan().atomic = True
         return self
 
-    def prefetch(self, *what: Any) -> Self:
-        """Nothing: memory is fetched ahead by the processor."""
+    def partition(self, var: Any, policy: Partition) -> Self:
+        """Whether the loop is parted where its bounds decide what it asks."""
+        if policy is Partition.Always:
+            return self.always_partition(var)
+        if policy is Partition.Never:
+            absent("Func")(self, "never_partition")()
+        self._plan().at(var_name(var), "partition")
+        return self
+
+    def always_partition(self, *vars: Any) -> Self:
+        """Part these loops where their bounds decide what they ask in each iteration."""
+        plan = self._plan()
+        for var in _listed(vars):
+            plan.at(var_name(var), "always_partition")
+            plan.parted[var_name(var)] = line()
+        return self
+
+    def always_partition_all(self) -> Self:
+        """`always_partition` of all loops."""
+        plan = self._plan()
+        plan.parted.update(dict.fromkeys(plan.vars, line()))
+        return self
+
+    def allow_race_conditions(self) -> Self:
+        """Nothing: a schedule that races is refused, whatever is allowed."""
         return self
 
     def _kind(
@@ -211,11 +253,28 @@ class Verbs:
         return self
 
 
-class Stage(Verbs, Absent):
+def _listed(vars: tuple[Any, ...]) -> Sequence[Any]:
+    """The arguments, or the list that is the only one."""
+    if len(vars) == 1 and isinstance(vars[0], list | tuple):
+        return vars[0]
+    return vars
+
+
+class Stage(Verbs):
     """An update definition, or a specialization, for its schedule."""
+
+    __getattr__ = absent("Stage")
 
     def __init__(self, plan: Plan) -> None:
         self._held = plan
 
     def _plan(self) -> Plan:
         return self._held
+
+    def name(self) -> str:
+        """The definition as the user writes it."""
+        return self._held.title
+
+    def dump_argument_list(self) -> str:
+        """Its loops as text, innermost first."""
+        return ", ".join(self._held.vars)

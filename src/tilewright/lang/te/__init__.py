@@ -12,10 +12,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.base.refused import Refused
 from tilewright.lang.te.build import build, lower
+from tilewright.lang.te.extern import (
+    call_extern,
+    call_packed,
+    extern,
+    extern_primfunc,
+    register_func,
+)
 from tilewright.lang.te.intrinsic import (
     decl_tensor_intrin,
     decl_tensor_intrinsic,
@@ -24,7 +32,14 @@ from tilewright.lang.te.intrinsic import (
 )
 from tilewright.lang.te.records import ThreadAxis, thread_axis
 from tilewright.lang.te.schedule import Schedule, create_schedule
-from tilewright.lang.te.syntax.build import compute, placeholder, reduce_axis, scan, var
+from tilewright.lang.te.syntax.build import (
+    compute,
+    placeholder,
+    reduce_axis,
+    scan,
+    tag_scope,
+    var,
+)
 from tilewright.lang.te.syntax.functions import TABLE as _FUNCTIONS
 from tilewright.lang.te.syntax.functions import (
     bitcast,
@@ -33,10 +48,20 @@ from tilewright.lang.te.syntax.functions import (
     if_then_else,
     select,
 )
-from tilewright.lang.te.syntax.nodes import Axis, Tensor
+from tilewright.lang.te.syntax.nodes import (
+    Axis,
+    Compute,
+    HostCall,
+    Placeholder,
+    Recurrence,
+    Tensor,
+    TensorSlice,
+)
 from tilewright.lang.te.syntax.printer import parse, show
 from tilewright.lang.te.syntax.program import computation
 from tilewright.lang.te.syntax.reduce import (
+    ReduceOp,
+    Reduction,
     all,
     any,
     argmax,
@@ -48,12 +73,35 @@ from tilewright.lang.te.syntax.reduce import (
     scan_op,
     sum,
 )
+from tilewright.loops.nodes import Kernel
 
 size_var = var
+PlaceholderOp, ComputeOp, ScanOp, ExternOp = Placeholder, Compute, Recurrence, HostCall
+Reduce, CommReducer = Reduction, ReduceOp
+
+# Public names of TVM's te that are not here, with what to write instead.
+ABSENT = {
+    "AXIS_SEPARATOR": "s.schedule.transform_layout(buffer, map) flattens by its map",
+    "HybridOp": "hybrid.script makes one",
+    "SpecializedCondition": "s.schedule.specialize(condition)",
+    "TensorComputeOp": "tensorize a loop of a compute",
+    "trace": "extern with call_packed of a function that looks at whole tensors",
+}
+
+
+def create_prim_func(ops: Sequence[Tensor]) -> Kernel:
+    """The plain kernel of tensors, given as the arguments: inputs, then outputs."""
+    return lower(create_schedule([t for t in ops if not _given(t)]), ops)
+
+
+def _given(tensor: Tensor) -> bool:
+    return isinstance(tensor.op, Placeholder)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """The scalar functions: exp, log, sqrt, tanh, sigmoid, erf, abs, floor, ..."""
+    if name in ABSENT:
+        return Refused("TVM", name, ABSENT[name])
     if name not in _FUNCTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _FUNCTIONS[name]
@@ -61,8 +109,15 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 __all__ = [
     "Axis",
+    "CommReducer",
+    "ComputeOp",
+    "ExternOp",
+    "PlaceholderOp",
+    "Reduce",
+    "ScanOp",
     "Schedule",
     "Tensor",
+    "TensorSlice",
     "ThreadAxis",
     "all",
     "any",
@@ -70,14 +125,19 @@ __all__ = [
     "argmin",
     "bitcast",
     "build",
+    "call_extern",
+    "call_packed",
     "cast",
     "comm_reducer",
     "computation",
     "compute",
     "const",
+    "create_prim_func",
     "create_schedule",
     "decl_tensor_intrin",
     "decl_tensor_intrinsic",
+    "extern",
+    "extern_primfunc",
     "hardware_intrin",
     "hardware_intrinsic",
     "if_then_else",
@@ -88,12 +148,14 @@ __all__ = [
     "placeholder",
     "prod",
     "reduce_axis",
+    "register_func",
     "scan",
     "scan_op",
     "select",
     "show",
     "size_var",
     "sum",
+    "tag_scope",
     "thread_axis",
     "var",
 ]

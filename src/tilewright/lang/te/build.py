@@ -9,6 +9,7 @@ from typing import Any, Final
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.expr.nodes import Var
 from tilewright.lang.function import Function
+from tilewright.lang.te.parts import Calling, has_calls
 from tilewright.lang.te.schedule import Schedule
 from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
 from tilewright.lang.te.syntax.program import Scope
@@ -33,15 +34,14 @@ def lower(
 ) -> Kernel:
     """The program of a schedule: a Kernel whose parameters are `args`, inputs first, outputs last.
 
-    sizes: values of the sizes made by `var`. Raises InputError for arguments in another order, a
-    tensor that is missing or a size without a value, ScheduleError for a line that cannot be
-    applied.
+    sizes: values of the sizes made by `var`. Raises InputError for a tensor that is missing or a
+    size without a value, ScheduleError for a line that cannot be applied.
     """
     if sizes is not None and not isinstance(sizes, Mapping):
         raise InputError(
             f"the sizes are {sizes!r}", where="lower", hint="as in sizes={n: 64}"
         )
-    return s.replay(_arguments(s, args), sizes, name).schedule.kernel
+    return s.replay(_inputs_first(_arguments(s, args)), sizes, name).schedule.kernel
 
 
 def build(
@@ -55,7 +55,7 @@ def build(
     description: Mapping[str, Any] | None = None,
     sizes: Mapping[Var, int] | None = None,
     specialize: bool = False,
-) -> Function | Specializing:
+) -> Function | Specializing | Calling | Arranged:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may
@@ -64,7 +64,8 @@ def build(
     gives none; specialize: instead it compiles for each value that it meets.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
-    params = _arguments(s, args)
+    given = _arguments(s, args)
+    params = _inputs_first(given)
     if auto and any(stage.touched or stage.attach for stage in s.stages):
         raise ScheduleError(
             "auto=True schedules everything, but this schedule already has lines",
@@ -72,20 +73,31 @@ def build(
             where="build",
         )
 
-    given = dict(sizes or {})
+    fixed = dict(sizes or {})
 
     def make(known: Mapping[Var, int]) -> Function:
         if auto:
             machine = registry.target(target, description=description)
-            kernel = _by_sketches(s, params, machine, name, given | dict(known))
+            kernel = _by_sketches(s, params, machine, name, fixed | dict(known))
         else:
-            kernel = lower(s, params, name, sizes=given | dict(known))
+            kernel = lower(s, params, name, sizes=fixed | dict(known))
         return Function(kernel, target, threads, description)
 
-    left = [v for v in s.sizes if v not in given]
-    if specialize and left:
-        return Specializing(left, params, make)
-    return make({})
+    if has_calls(s.stages):
+        if auto:
+            raise ScheduleError(
+                "auto=True schedules one kernel, but this program calls functions",
+                hint="schedule the stages",
+                where="build",
+            )
+        return Calling(
+            s.parts(), given, lambda k: Function(k, target, threads, description)
+        )
+    left = [v for v in s.sizes if v not in fixed]
+    found = Specializing(left, params, make) if specialize and left else make({})
+    if given != params:
+        return Arranged(found, [given.index(t) for t in params])
+    return found
 
 
 def _by_sketches(
@@ -135,13 +147,6 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
                 where="args",
                 hint="a list of tensors: [A, B, C]",
             )
-    outputs = [isinstance(t.op, Placeholder) for t in given]
-    if outputs != sorted(outputs, reverse=True):
-        raise InputError(
-            f"the arguments are {', '.join(t.name for t in given)}",
-            where="args",
-            hint="inputs come first, outputs last",
-        )
     missing = [t.name for t in (*s.inputs, *s.outputs) if t not in given]
     if missing:
         raise InputError(
@@ -150,6 +155,35 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
             hint="give every input and every output",
         )
     return given
+
+
+def _inputs_first(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The arguments as a kernel has them."""
+    return tuple(sorted(given, key=lambda t: not isinstance(t.op, Placeholder)))
+
+
+class Arranged:
+    """A function whose arrays come in another order than its kernel's: outputs before inputs.
+
+    order: where each of the kernel's parameters is among the arrays.
+    """
+
+    def __init__(self, function: Function | Specializing, order: Sequence[int]) -> None:
+        self.function: Final = function
+        self._order: Final = tuple(order)
+
+    def __call__(self, *arrays: Any) -> None:
+        """Run on one array per argument of `build`. Raises InputError as the function does."""
+        if len(arrays) != len(self._order):
+            raise InputError(
+                f"{len(arrays)} arrays given, {len(self._order)} expected",
+                where="call",
+                hint="one for each argument of build, in its order",
+            )
+        self.function(*(arrays[n] for n in self._order))
+
+    def __repr__(self) -> str:
+        return f"Arranged({self.function!r})"
 
 
 class Specializing:

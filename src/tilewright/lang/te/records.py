@@ -30,11 +30,19 @@ class ThreadAxis:
     """An axis to bind loops to."""
 
     tag: str
+    name: str = ""
+
+    @property
+    def thread_tag(self) -> str:
+        """The axis."""
+        return self.tag
 
 
-def thread_axis(domain: Any = None, tag: str | None = None) -> ThreadAxis:
+def thread_axis(
+    domain: Any = None, tag: str | None = None, name: str = ""
+) -> ThreadAxis:
     """`thread_axis("threadIdx.x")`; an extent before it, as TVM takes one, is the loop's anyway."""
-    return ThreadAxis(tag if tag is not None else str(domain))
+    return ThreadAxis(tag if tag is not None else str(domain), name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -101,7 +101,13 @@ def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
     assert attach is not None and attach.stage is not None and attach.loop is not None
     consumer = nests.get(attach.stage)
     with _naming(attach.line):
-        if consumer is None or not any(x is attach.loop for x in attach.stage.leaves):
+        if consumer is None:
+            raise ScheduleError(
+                f"a call of a function is between it and {attach.stage.name}",
+                hint="compute it at a stage that is compiled together with it",
+                where=str(attach.line),
+            )
+        if not any(x is attach.loop for x in attach.stage.leaves):
             raise ScheduleError(
                 f"{attach.loop} is no longer a loop of {attach.stage.name}",
                 hint=f"its loops are {', '.join(x.name for x in attach.stage.leaves)}",

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.base.names import identifier
+from tilewright.base.refused import refusing
 from tilewright.lang.te import dataflow
+from tilewright.lang.te.parts import Part, has_calls, parts, show
 from tilewright.lang.te.records import Handle, Line
 from tilewright.lang.te.replay import Replayed, replay
 from tilewright.lang.te.stage import Stage
 from tilewright.lang.te.staging import Cache, begin
 from tilewright.lang.te.syntax.naming import assigned, caller_line
-from tilewright.lang.te.syntax.nodes import Compute, Op, Placeholder, Recurrence, Tensor
+from tilewright.lang.te.syntax.nodes import (
+    Compute,
+    HostCall,
+    Op,
+    Placeholder,
+    Recurrence,
+    Tensor,
+)
 from tilewright.lang.te.syntax.program import (
     Program,
     Sizes,
@@ -26,6 +36,28 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.scopes import Scope, check_scope
 from tilewright.schedule import Schedule as Primitives
 from tilewright.schedule import Trace
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Group:
+    """Stages that are placed together."""
+
+    members: tuple[Stage, ...]
+
+    def compute_at(self, stage: Stage, loop: Handle) -> None:
+        """Compute its stages, but those with a place of their own, in a loop of another stage."""
+        if stage in self.members:
+            raise ScheduleError(
+                f"{stage.name} belongs to the group",
+                where=f"group.compute_at(s[{stage.name}], {loop})",
+                hint="name a stage that reads what the group computes",
+            )
+        for member in self.members:
+            if member.attach is None:
+                member.compute_at(stage, loop)
+
+    def compute_root(self) -> None:
+        """Compute its stages, but those with a place of their own, before all that use them."""
 
 
 class Schedule:
@@ -45,10 +77,11 @@ class Schedule:
             if not isinstance(op, Placeholder):
                 self.stages.append(Stage(op, op.outputs))
         self.inputs = tuple(
-            op.output for op in order(outputs) if isinstance(op, Placeholder)
+            op.tensor for op in order(outputs) if isinstance(op, Placeholder)
         )
         self._plain = self._ops()  # what the steps of a trace begin with
         self._caches: list[Cache] = []
+        self._groups: list[Group] = []
 
     def __getitem__(self, of: Tensor | Op) -> Stage:
         """The stage of a tensor. Raises InputError for one that it does not compute."""
@@ -61,6 +94,54 @@ class Schedule:
         raise InputError(
             f"{of!r} is not a stage", where="schedule", hint=f"the stages are {names}"
         )
+
+    __getattr__ = refusing("TVM", {"stage_map": "s[C] is the stage of C"})
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups made so far."""
+        return list(self._groups)
+
+    def normalize(self) -> Schedule:
+        """The schedule: nothing needs it, since `lower` and `build` find all bounds."""
+        return self
+
+    def create_group(
+        self,
+        outputs: Tensor | Sequence[Tensor],
+        inputs: Tensor | Sequence[Tensor],
+        include_inputs: bool = False,
+    ) -> Group:
+        """The stages between `inputs`, which do not belong to it, and `outputs`, which do.
+
+        include_inputs: whether `inputs` belong to it too. `compute_at` of the group places all of
+        its stages that have no place yet. Raises ScheduleError where no stage is in between.
+        """
+        line = _line("create_group", _listed(outputs), _listed(inputs))
+        ends = set(_listed(inputs))
+        members: dict[Stage, None] = {}
+        stack = [self[t] for t in _listed(outputs)]
+        while stack:
+            stage = stack.pop()
+            first = not ends.isdisjoint(stage.tensors)
+            if stage in members or (first and not include_inputs):
+                continue
+            members[stage] = None
+            if not first:
+                reads = [t for t in stage.op.inputs if t in self]
+                stack += [self[t] for t in reads]
+        if not members:
+            raise ScheduleError(
+                "no stage is between these tensors",
+                where=str(line),
+                hint="name outputs that are computed by way of the inputs",
+            )
+        made = Group(tuple(s for s in self.stages if s in members))
+        self._groups.append(made)
+        return made
+
+    def __contains__(self, tensor: object) -> bool:
+        return any(tensor in stage.tensors for stage in self.stages)
 
     # -- stages made of stages
 
@@ -196,6 +277,13 @@ class Schedule:
         name: str | None = None,
     ) -> Replayed:
         """The program with everything applied that is recorded so far."""
+        for stage in self.stages:
+            if isinstance(stage.op, HostCall):
+                raise InputError(
+                    f"{stage.name} is made by a call, so the program is not one kernel",
+                    where="lower",
+                    hint="build makes a function of all; s.parts() has the kernels",
+                )
         program = self._program(self._ops(), params, sizes, name)
         if not self._caches:
             return replay(self.stages, program, Primitives(program.kernel))
@@ -217,7 +305,13 @@ class Schedule:
         """The program so far."""
         return self.schedule.kernel
 
+    def parts(self) -> list[Part | HostCall]:
+        """The kernels, and the calls of functions between them."""
+        return parts(self.stages, self.outputs)
+
     def __str__(self) -> str:
+        if has_calls(self.stages):
+            return show(self.parts())
         return repr(self.kernel)
 
     def __repr__(self) -> str:
@@ -258,11 +352,18 @@ def create_schedule(ops: Any) -> Schedule:
     return Schedule(list(outputs))
 
 
+def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
 def _rewritable(stage: Stage, line: Line) -> Compute:
     """The operation of a stage that may be given another one."""
     if stage.within is not None or not isinstance(stage.op, Compute):
+        what = "is made by statements or calls, which"
+        if stage.within is not None or isinstance(stage.op, Recurrence):
+            what = "belongs to a recurrence, whose operations"
         raise ScheduleError(
-            f"{stage.name} belongs to a recurrence, whose operations stay as they are",
+            f"{stage.name} {what} stay as they are",
             where=str(line),
             hint="compute its operands before, in a separate stage",
         )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
+from tilewright.base.refused import refusing
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.records import (
     Fuse,
@@ -42,6 +43,24 @@ class Attach:
     loop: Handle | None = None
 
 
+_ABSENT: Final = {
+    "prefetch": 'annotate(x, "prefetch", bytes) of a vectorized loop',
+    "env_threads": "bind the loops of each stage",
+    "set_store_predicate": "if_then_else in the compute, or bind all loops that differ",
+    "rolling_buffer": "s.schedule.slide(buffer, loop), then fold_storage",
+    "transform_layout": 's.schedule.transform_layout("C", "lambda i, j: (j, i)")',
+    "attach_ivar": ".attach.loop",
+    "attach_stage": ".attach.stage",
+    "attach_type": ".attach.how",
+    "env_thread": "bind the loops of each stage",
+    "group": "create_group returns the group",
+    "is_output": "s.outputs",
+    "iter_var_attrs": ".marks",
+    "num_child_stages": "s.stages",
+    "store_predicate": "if_then_else in the compute",
+}
+
+
 @dataclass(eq=False, slots=True)
 class Stage:
     """One operation: its loops now (outermost first), and the records to replay.
@@ -60,6 +79,8 @@ class Stage:
     attach: Attach | None = None
     _taken: set[str] = field(default_factory=set)
 
+    __getattr__ = refusing("TVM", _ABSENT)
+
     def __post_init__(self) -> None:
         axis = self.op.axis[1:] if self.within else self.op.axis
         self.leaves = [*axis, *self.op.reduce_axis]
@@ -69,6 +90,28 @@ class Stage:
     def name(self) -> str:
         """The tensor's name."""
         return self.tensors[0].name
+
+    @property
+    def origin_op(self) -> Op:
+        """The operation."""
+        return self.op
+
+    @property
+    def leaf_iter_vars(self) -> list[Handle]:
+        """The loops now, outermost first."""
+        return list(self.leaves)
+
+    @property
+    def all_iter_vars(self) -> list[Handle]:
+        """Every loop there has been: those that were split or fused, and those there are."""
+        gone = [x for r in self.relations for x in consumed(r)]
+        return list(dict.fromkeys([*gone, *self.leaves]))
+
+    @property
+    def scope(self) -> str:
+        """The memory of its values."""
+        chosen = [m.args[0] for m in self.marks if m.verb == "set_scope"]
+        return str(chosen[-1]) if chosen else self.tensors[0].buffer.scope
 
     # -- loops
 
@@ -98,11 +141,19 @@ class Stage:
         self.relations.append(Split(line, parent, outer, inner, factor, nparts, tail))
         return outer, inner
 
-    def tile(self, *loops_and_factors: Any) -> tuple[Loop, ...]:
+    def tile(
+        self,
+        *loops_and_factors: Any,
+        x_factor: int | None = None,
+        y_factor: int | None = None,
+    ) -> tuple[Loop, ...]:
         """`tile(y, x, 8, 8)`: the outer loops in the order given, then the inner ones.
 
-        Any number of loops and as many factors, e.g. `tile(y, x, k, 8, 8, 8)`.
+        Any number of loops and as many factors, e.g. `tile(y, x, k, 8, 8, 8)`. The factors of two
+        loops can be named as TVM has them: `x_factor` of the first, `y_factor` of the second.
         """
+        named = [f for f in (x_factor, y_factor) if f is not None]
+        loops_and_factors = (*loops_and_factors, *named)
         n = len(loops_and_factors) // 2
         loops = loops_and_factors[:n]
         factors = loops_and_factors[n:]

@@ -17,7 +17,9 @@ from tilewright.lang.halide.syntax.expr import (
     as_expr,
     as_value,
     cast_to,
+    constant,
     divided,
+    shifted,
     together,
 )
 from tilewright.lang.halide.syntax.intrinsics import (
@@ -29,6 +31,9 @@ from tilewright.lang.halide.syntax.intrinsics import (
     select,
     sqrt,
     trunc,
+)
+from tilewright.lang.halide.syntax.intrinsics import (
+    max as max_,
 )
 from tilewright.lang.halide.syntax.types import Type, plain
 
@@ -113,11 +118,55 @@ def rounding_mul_shift_right(a: Any, b: Any, shift: int) -> Expr:
     return saturating_cast(as_expr(a).dtype, wide >> shift)
 
 
-def rounding_shift_right(a: Any, shift: int) -> Expr:
-    """`a >> shift`, to the nearest."""
+def rounding_shift_right(a: Any, shift: Any) -> Expr:
+    """`a >> shift`, to the nearest, an end of the type where it is beyond."""
     e = as_expr(a)
-    wide = cast_to(e, _wider(e.dtype, e.dtype.is_signed)) + ((1 << shift) >> 1)
-    return saturating_cast(e.dtype, wide >> shift)
+    by = as_expr(shift)
+    if not isinstance(by.node, nodes.Const) and by.dtype.bits > e.dtype.bits:
+        e = cast_to(
+            e, dtype_of(f"{'int' if e.dtype.is_signed else 'uint'}{by.dtype.bits}")
+        )
+    wide = cast_to(e, _wider(e.dtype, e.dtype.is_signed))
+    half = (cast_to(1, wide.dtype) << max_(shift, 0)) >> 1
+    return saturating_cast(e.dtype, (wide + half) >> shift)
+
+
+def rounding_shift_left(a: Any, shift: Any) -> Expr:
+    """`a << shift`, an end of the type where it is beyond; rounded where `shift` is negative."""
+    by = as_expr(shift)
+    if isinstance(by.node, nodes.Const):
+        return rounding_shift_right(a, -constant(by))
+    return rounding_shift_right(a, -by)
+
+
+def _widened(value: Any) -> Expr:
+    e = as_expr(value)
+    return cast_to(e, _wider(e.dtype, e.dtype.is_signed))
+
+
+def widening_shift_left(a: Any, b: Any) -> Expr:
+    """`a << b` in a type of twice the width."""
+    return shifted(nodes.Shl, _widened(a), b)
+
+
+def widening_shift_right(a: Any, b: Any) -> Expr:
+    """`a >> b` in a type of twice the width."""
+    return shifted(nodes.Shr, _widened(a), b)
+
+
+def widen_right_add(a: Any, b: Any) -> Expr:
+    """`a + b`, where b has half the width of a."""
+    return as_expr(a) + _widened(b)
+
+
+def widen_right_sub(a: Any, b: Any) -> Expr:
+    """`a - b`, where b has half the width of a."""
+    return as_expr(a) - _widened(b)
+
+
+def widen_right_mul(a: Any, b: Any) -> Expr:
+    """`a * b`, where b has half the width of a."""
+    return as_expr(a) * _widened(b)
 
 
 def _saturating(*names: str) -> list[Callable[[Any], Expr]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -11,6 +11,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.nodes import INDEX
+from tilewright.lang.halide.syntax.absent import ABSENT, absent
 from tilewright.lang.halide.syntax.expr import Expr, constant, unique
 
 _VARS: WeakValueDictionary[str, nodes.Var] = WeakValueDictionary()
@@ -32,6 +33,29 @@ class Var(Expr):
     def name(self) -> str:
         """The name."""
         return self._name
+
+    def same_as(self, other: Var) -> bool:
+        """Whether it is the same coordinate as another."""
+        return self._name == other._name
+
+    @staticmethod
+    def implicit(n: int) -> Var:
+        """The Var that stands for the n-th dimension of `_`."""
+        return Var(f"_{n}")
+
+    def is_implicit(self) -> bool:
+        """Whether it is one of those that `_` stands for."""
+        return self._name[:1] == "_" and self._name[1:].isdigit()
+
+    def implicit_index(self) -> int:
+        """Which of those that `_` stands for it is; -1: none."""
+        return int(self._name[1:]) if self.is_implicit() else -1
+
+    def is_placeholder(self) -> bool:
+        """Whether it is `_`, which stands for all dimensions that are not named."""
+        return self._name == "_"
+
+    __getattr__ = absent("Var")
 
 
 class RVar(Expr):
@@ -56,6 +80,20 @@ class RVar(Expr):
     def name(self) -> str:
         """The name: `<domain>.x` and so on."""
         return self._name
+
+
+class Range:
+    """A (min, extent), as RDom and set_estimates take them; it can be unpacked."""
+
+    def __init__(self, min: Any = 0, extent: Any = 0) -> None:
+        pair = min if isinstance(min, tuple) else (min, extent)
+        self.min, self.extent = pair
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.min, self.extent))
+
+    def __repr__(self) -> str:
+        return f"Range({self.min}, {self.extent})"
 
 
 _AXES = "xyzw"
@@ -114,11 +152,17 @@ class RDom(Expr):
         """Number of dimensions."""
         return len(self.vars)
 
+    def same_as(self, other: RDom) -> bool:
+        """Whether it has the variables of another."""
+        return self.vars == other.vars
+
     def __getitem__(self, n: int) -> RVar:
         return self.vars[n]
 
-    def __getattr__(self, name: str) -> RVar:
+    def __getattr__(self, name: str) -> Any:
         at = _AXES.find(name) if len(name) == 1 else -1
+        if name in ABSENT["RDom"]:
+            return absent("RDom")(self, name)
         if at < 0 or at >= len(self.__dict__.get("vars", ())):
             raise AttributeError(f"an RDom of this size has no {name!r}")
         found: RVar = self.vars[at]

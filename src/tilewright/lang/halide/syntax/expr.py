@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.expr import nodes
+from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX
 from tilewright.ir.node import postorder
 from tilewright.lang.halide.syntax.types import Type, meeting_type
@@ -91,6 +92,12 @@ class Expr:
     def __neg__(self) -> Expr:
         return Expr(nodes.Neg(self.node), self.dtype)
 
+    def __pow__(self, other: Any) -> Expr:
+        return power(self, other)
+
+    def __rpow__(self, other: Any) -> Expr:
+        return power(other, self)
+
     def __lt__(self, other: Any) -> Expr:
         return binary(nodes.Lt, self, other)
 
@@ -126,14 +133,31 @@ class Expr:
     def __xor__(self, other: Any) -> Expr:
         return binary(nodes.Xor, self, other)
 
+    def __rxor__(self, other: Any) -> Expr:
+        return binary(nodes.Xor, other, self)
+
     def __invert__(self) -> Expr:
         return Expr(nodes.Not(as_value(self)), self.dtype)
 
     def __lshift__(self, other: Any) -> Expr:
-        return binary(nodes.Shl, self, other)
+        return shifted(nodes.Shl, self, other)
 
     def __rshift__(self, other: Any) -> Expr:
-        return binary(nodes.Shr, self, other)
+        return shifted(nodes.Shr, self, other)
+
+    def __rlshift__(self, other: Any) -> Expr:
+        return shifted(nodes.Shl, other, self)
+
+    def __rrshift__(self, other: Any) -> Expr:
+        return shifted(nodes.Shr, other, self)
+
+    def defined(self) -> bool:
+        """Whether it is an expression: yes."""
+        return True
+
+    def logical_not(self) -> Expr:
+        """The opposite of a condition."""
+        return ~self
 
     def __bool__(self) -> bool:
         raise InputError(
@@ -143,6 +167,17 @@ class Expr:
 
     def __repr__(self) -> str:
         return repr(self.node)
+
+
+def spread(index: Sequence[Expr], count: int, make: Any) -> tuple[Expr, ...]:
+    """An index of `count` dimensions, with `make(n)` for each one that `_` stands for."""
+    found: list[Expr] = []
+    for part in index:
+        if isinstance(part.node, nodes.Var) and part.node.name == "_":
+            found += [make(n) for n in range(count - len(index) + 1)]
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def constant(value: Any) -> int:
@@ -281,6 +316,39 @@ def binary(kind: type[nodes.Binary], a: Any, b: Any) -> Expr:
     return Expr(node, dtypes.bool_ if issubclass(kind, nodes.Compare) else type_)
 
 
+_BACK: Final[dict[type[nodes.Shift], type[nodes.Shift]]] = {
+    nodes.Shl: nodes.Shr,
+    nodes.Shr: nodes.Shl,
+}
+
+
+def shifted(kind: type[nodes.Shift], a: Any, b: Any) -> Expr:
+    """`a` shifted by `b`, in the kind of `a` and the wider of both widths.
+
+    A negative amount shifts the other way. Raises InputError for operands that are no integers.
+    """
+    value = as_expr(a)
+    by = as_expr(b)
+    if not (value.dtype.is_int and by.dtype.is_int):
+        raise InputError(
+            f"a shift of {value.dtype} by {by.dtype}", hint="cast both to integers"
+        )
+    dtype = value.dtype
+    if not isinstance(by.node, nodes.Const):
+        bits = max(dtype.bits, by.dtype.bits)
+        dtype = dtype_of(f"{'int' if dtype.is_signed else 'uint'}{bits}")
+    number = as_value(cast_to(value, dtype))
+    amount = as_value(cast_to(by, dtype))
+    least, most = bounds(by.node, {})
+    if least is not None and least >= 0:
+        return Expr(kind(number, amount), dtype)
+    backwards = _BACK[kind](number, nodes.Neg(amount))
+    if most is not None and most < 0:
+        return Expr(backwards, dtype)
+    negative = nodes.Lt(as_value(by), nodes.const(0, by.dtype))
+    return Expr(nodes.Select(negative, backwards, kind(number, amount)), dtype)
+
+
 def divided(a: Any, b: Any) -> Expr:
     """`a / b`: IEEE on floats; on integers Euclidean, so that the remainder is not negative."""
     (lhs, rhs), type_ = together((a, b))
@@ -303,6 +371,15 @@ def remainder(a: Any, b: Any) -> Expr:
     zero = nodes.const(0, rhs.dtype)
     size = nodes.Select(nodes.Lt(rhs, zero), nodes.Neg(rhs), rhs)
     return Expr(nodes.Mod(lhs, size), type_)
+
+
+def power(base: Any, exponent: Any) -> Expr:
+    """`base` to the power `exponent`, of floats; integers are cast to Float(32) first."""
+    (a, b), type_ = together((base, exponent))
+    if not type_.is_float:
+        a, b = (cast_to(Expr(v, type_), dtypes.float32).node for v in (a, b))
+        type_ = dtypes.float32
+    return Expr(nodes.Call("pow", (a, b)), type_)
 
 
 def _is_positive(e: nodes.Expr) -> bool:

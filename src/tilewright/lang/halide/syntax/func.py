@@ -20,10 +20,13 @@ from tilewright.lang.halide.syntax.expr import (
     as_value,
     cast_to,
     divided,
+    spread,
     unique,
 )
 from tilewright.lang.halide.syntax.image import Symbol
 from tilewright.lang.halide.syntax.printer import show, text
+from tilewright.lang.halide.syntax.random import drawn
+from tilewright.lang.halide.syntax.told import Told
 from tilewright.lang.halide.syntax.types import Type
 from tilewright.lang.halide.syntax.values import Tuple, Undef
 
@@ -34,6 +37,18 @@ class _Step:
 
     op: str
     value: Expr
+
+
+def _declaration(
+    declared: Sequence[Any],
+) -> tuple[str, tuple[list[Type] | None, int]]:
+    """The name, and the types and number of dimensions that a definition must have (-1: any)."""
+    if len(declared) > 1:
+        types, dimensions, *named = declared
+        found = list(types) if isinstance(types, list | tuple) else [types]
+        return (*named, unique("f"))[0], (found, dimensions)
+    given = declared[0] if declared else None
+    return given if isinstance(given, str) else unique("f"), (None, -1)
 
 
 _START = {"add": 0, "sub": 0, "mul": 1, "div": 1}
@@ -78,6 +93,10 @@ class FuncRef(Expr):
     def __len__(self) -> int:
         return len(self.func.symbols)
 
+    def size(self) -> int:
+        """The number of values."""
+        return len(self)
+
     def __iadd__(self, other: Any) -> Any:
         return _Step("add", as_expr(other))
 
@@ -91,22 +110,27 @@ class FuncRef(Expr):
         return _Step("div", as_expr(other))
 
 
-class Func:
+class Func(Told):
     """A function over Vars.
 
     `f[x, y] = e` defines it (all arguments Vars, once each); a second definition, or `+=`, updates
     it. `f[x, y]` in an expression is its value there. Raises InputError for what Halide refuses.
+    declared: a name; a type (or a list of them), a number of dimensions and a name, which its
+    definition must have; or the Expr that it is, of no dimensions.
     """
 
-    def __init__(self, name: str | Expr | None = None) -> None:
-        self._name = name if isinstance(name, str) else unique("f")
+    def __init__(self, *declared: Any) -> None:
+        self._name, self._declared = _declaration(declared)
         self.args: tuple[Var, ...] = ()
         self.definitions: list[Definition] = []
         self.symbols: tuple[Symbol, ...] = ()
-        self.promised: dict[str, tuple[int, int]] = {}
+        self.promised: dict[str, tuple[int | None, int]] = {}
+        self.estimates: dict[str, tuple[int, int]] = {}
+        self.output_promises: dict[int, tuple[int | None, int | None]] = {}
+        self.aligned: dict[str, tuple[int, int | None]] = {}
         self.instead: dict[Symbol, Symbol] = {}
-        if isinstance(name, Expr):
-            self[()] = name
+        if len(declared) == 1 and isinstance(declared[0], Expr):
+            self[()] = declared[0]
 
     def name(self) -> str:
         """The name."""
@@ -146,9 +170,10 @@ class Func:
         return Type(self.dtype)
 
     def _ref(self, index: Any) -> tuple[Expr, ...]:
-        args = tuple(
-            as_expr(i) for i in (index if isinstance(index, tuple) else (index,))
-        )
+        given = index if isinstance(index, tuple | list) else (index,)
+        args = tuple(map(as_expr, given))
+        if self.defined():
+            args = spread(args, self.dimensions(), Var.implicit)
         if self.defined() and len(args) != self.dimensions():
             raise InputError(
                 f"it has {self.dimensions()} dimensions, indexed with {len(args)}",
@@ -168,6 +193,8 @@ class Func:
         if isinstance(value, list | tuple):
             several = Tuple(*value)
         values = several.values if several is not None else (as_expr(value),)
+        if not self.defined():
+            args = spread(args, len(args) - 1 + _implicit(values), Var.implicit)
         if self.defined():
             self._check_unread()
             self._update(args, values)
@@ -197,6 +224,7 @@ class Func:
                 where=f"Func {self._name}",
                 hint="a pure definition takes different Vars; update it afterwards",
             )
+        self._check_declared(args, values)
         self.args = tuple(a for a in args if isinstance(a, Var))
         if len(values) == 1:
             names = [self._name]
@@ -208,10 +236,22 @@ class Func:
             for name, v in zip(names, values, strict=True)
         )
         found = Definition(
-            tuple(a.node for a in reversed(args)), tuple(as_value(v) for v in values)
+            tuple(a.node for a in reversed(args)),
+            tuple(drawn(as_value(v), 0, [a.node for a in args]) for v in values),
         )
         self._check_bound(found, named)
         self.keep(found)
+
+    def _check_declared(self, args: Sequence[Any], values: Sequence[Expr]) -> None:
+        types, dimensions = self._declared
+        found = [Type(v.dtype) for v in values]
+        if types is not None and (found != types or dimensions not in (-1, len(args))):
+            raise InputError(
+                f"it is defined with {len(args)} dimensions and the types "
+                f"{', '.join(map(str, found))}",
+                where=f"Func {self._name}",
+                hint=f"{dimensions} dimensions of {', '.join(map(str, types))} were declared",
+            )
 
     def keep(self, found: Definition, n: int | None = None) -> None:
         """Add a definition, or put it in the place of definition n."""
@@ -222,6 +262,10 @@ class Func:
             self.definitions.append(made)
         else:
             self.definitions[n] = made
+
+    def conditions(self) -> list[Expr]:
+        """What decides between its schedules."""
+        return []
 
     def read_again(self) -> None:
         """Read what `instead` says now in all definitions."""
@@ -307,6 +351,7 @@ class Func:
             )
         self._check_own_reads(place, values)
         domain = self._domain((*place, *values)) if domain is None else domain
+        values = tuple(self._drawn(v, domain) for v in values)
         definition = Definition(place, values, domain, combine)
         self._check_bound(definition, {a.name() for a in self.args})
         self.keep(definition)
@@ -330,6 +375,12 @@ class Func:
                             where=f"Func {self._name}",
                             hint="use an RDom: its points are visited in order",
                         )
+
+    def _drawn(self, value: nodes.Expr, domain: RDom | None) -> nodes.Expr:
+        """A value of an update with its random numbers, which depend on all its coordinates."""
+        reduced = () if domain is None else tuple(v.node for v in domain.vars)
+        point = (*(v.node for v in self.args), *reduced)
+        return drawn(value, len(self.definitions), point)
 
     def _domain(self, roots: Sequence[nodes.Expr]) -> RDom | None:
         used = [n for r in roots for n in postorder(r) if isinstance(n, nodes.Var)]
@@ -368,6 +419,13 @@ def _recognized(
             if mine is own and not _reads(other, (symbol,)):
                 return reducer(op, symbol.dtype), (other,)
     return None, (value,)
+
+
+def _implicit(values: Sequence[Expr]) -> int:
+    """How many dimensions `_` stands for in values."""
+    free = (n for v in values if not isinstance(v, Undef) for n in postorder(v.node))
+    named = (Var(n.name) for n in free if isinstance(n, nodes.Var))
+    return max((v.implicit_index() for v in named), default=-1) + 1
 
 
 def _reads(root: nodes.Expr, symbols: Sequence[Symbol]) -> bool:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType, dtype_of
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.expr import nodes
-from tilewright.lang.halide.syntax.expr import Expr, as_index, constant, unique
+from tilewright.lang.halide.syntax.absent import absent
+from tilewright.lang.halide.syntax.domain import Var
+from tilewright.lang.halide.syntax.expr import (
+    Expr,
+    as_expr,
+    as_index,
+    constant,
+    spread,
+    unique,
+)
 from tilewright.lang.halide.syntax.types import Type, plain
+from tilewright.lang.halide.syntax.views import Views
 
 
 class Symbol(nodes.Buffer):
@@ -69,6 +80,41 @@ class Dimension:
         """Promise the bounds of this dimension."""
         self._image.bounds[self._axis] = (int(min), int(extent))
         return self
+
+    def set_min(self, min: int) -> Dimension:
+        """Promise the first coordinate of a dimension whose extent is known."""
+        return self.set_bounds(min, self.extent())
+
+    def set_extent(self, extent: int) -> Dimension:
+        """Promise the number of coordinates, from 0 on where the first is not known."""
+        known = self._image.bounds[self._axis]
+        return self.set_bounds(0 if known is None else known[0], extent)
+
+    def set_estimate(self, min: int, extent: int) -> Dimension:
+        """What its bounds are likely to be; nothing is chosen by that here."""
+        return self
+
+    def stride(self) -> int:
+        """How many elements neighbors are apart in memory; 1 of the innermost, if dense."""
+        data = self._image.data
+        if data is None:
+            inner = (self.dim(n).extent() for n in range(self._axis))
+            return prod(inner)
+        return int(data.strides[-1 - self._axis] // data.itemsize)
+
+    def set_stride(self, stride: int) -> Dimension:
+        """Promise the stride of a dense image. Raises UnsupportedError for another."""
+        if self._axis != 0 or int(stride) != 1:
+            raise UnsupportedError(
+                f"a stride of {stride} along dimension {self._axis} of an image",
+                where=f"image {self._image.symbol.name}",
+                hint="drop the line: a function reads dense images, and copies any other",
+            )
+        return self
+
+    def dim(self, n: int) -> Dimension:
+        """Another dimension of the image."""
+        return self._image.dim(n)
 
 
 class Image:
@@ -147,7 +193,8 @@ class Image:
         return f"{self.name()}: {self.dtype} of {self.dimensions()} dimensions"
 
     def __getitem__(self, index: Any) -> Any:
-        parts = index if isinstance(index, tuple) else (index,)
+        parts = index if isinstance(index, tuple | list) else (index,)
+        parts = spread(tuple(map(as_expr, parts)), self.dimensions(), Var.implicit)
         if len(parts) != self.dimensions():
             raise InputError(
                 f"{self.name()} has {self.dimensions()} dimensions, indexed with {len(parts)}"
@@ -156,12 +203,14 @@ class Image:
         return Expr(nodes.Load(self.symbol, point), self.dtype)
 
 
-class Buffer(Image):
+class Buffer(Views, Image):
     """An array with Halide's order of dimensions: `b[x, y]` is element `[y, x]` of the array.
 
     Made of a NumPy array (not copied), or of a type and extents (zeros). `numpy.asarray(b)` is the
     array; indexed with integers it gives the element.
     """
+
+    __getattr__ = absent("Buffer")
 
     def __init__(
         self, source: Any, extents: Any = None, name: str | None = None
@@ -181,14 +230,57 @@ class Buffer(Image):
         return self.data
 
     def __getitem__(self, index: Any) -> Any:
-        parts = index if isinstance(index, tuple) else (index,)
+        parts = index if isinstance(index, tuple | list) else (index,)
         if self.data is not None and all(hasattr(i, "__index__") for i in parts):
             return self.data[self._place(parts)].item()
         return super().__getitem__(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         assert self.data is not None
-        self.data[self._place(index if isinstance(index, tuple) else (index,))] = value
+        self.data[
+            self._place(index if isinstance(index, tuple | list) else (index,))
+        ] = value
+
+    @staticmethod
+    def make_scalar(type: Type | DType, name: str | None = None) -> Buffer:
+        """One of no dimensions."""
+        return Buffer(type, [], name)
+
+    @staticmethod
+    def make_with_shape_of(source: Buffer, name: str | None = None) -> Buffer:
+        """One of the type, extents and coordinates of another."""
+        made = source._like(np.zeros_like(np.asarray(source)), source._mins())
+        made.set_name(name or made.name())
+        return made
+
+    @staticmethod
+    def make_interleaved(
+        type: Type | DType,
+        width: int,
+        height: int,
+        channels: int,
+        name: str | None = None,
+    ) -> Buffer:
+        """An image whose channels, dimension 2, are next to one another in memory."""
+        array = np.zeros((height, width, channels), plain(type).numpy)
+        return Buffer(array.transpose(2, 0, 1), name=name)
+
+    def set_name(self, name: str) -> None:
+        """Give it another name."""
+        self.symbol = Symbol(name, self.dimensions(), self.dtype, self)
+
+    def defined(self) -> bool:
+        """Whether it has memory: yes."""
+        return True
+
+    def allocate(self) -> None:
+        """Take memory: it has it already."""
+
+    deallocate = host_dirty = device_dirty = copy_to_host = allocate
+
+    def has_device_allocation(self) -> bool:
+        """Whether it has memory of a device: no."""
+        return False
 
     def number_of_elements(self) -> int:
         """How many elements it has."""
@@ -207,25 +299,6 @@ class Buffer(Image):
         """Move its coordinates, dimension 0 first."""
         mins = [d.min() for d in self._dimensions()]
         self.set_min([low + by for low, by in zip(mins, offsets, strict=False)])
-
-    def cropped(self, dim: int, min: int, extent: int) -> Buffer:
-        """The part of a dimension from `min` on, in the same memory."""
-        d = self.dim(dim)
-        if not d.min() <= min <= min + extent <= d.min() + d.extent():
-            raise InputError(
-                f"{min}..{min + extent - 1} of dimension {dim} is not in {d.min()}..{d.max()}",
-                where=repr(self),
-            )
-        start = min - d.min()
-        axis = self.dimensions() - 1 - dim
-        at = [slice(None)] * self.dimensions()
-        at[axis] = slice(start, start + extent)
-        mins = [x.min() for x in self._dimensions()]
-        mins[dim] = min
-        return self._like(np.asarray(self)[tuple(at)], mins)
-
-    def _dimensions(self) -> list[Dimension]:
-        return [self.dim(n) for n in range(self.dimensions())]
 
     def _like(self, array: np.ndarray[Any, Any], mins: Sequence[int]) -> Buffer:
         made = Buffer(array)
@@ -257,6 +330,8 @@ class Buffer(Image):
 class ImageParam(Image):
     """An image that is given later, with `set`; its size may be promised before by its bounds."""
 
+    __getattr__ = absent("ImageParam")
+
     def __init__(
         self, type: Type | DType, dimensions: int, name: str | None = None
     ) -> None:
@@ -275,13 +350,38 @@ class ImageParam(Image):
         self.bounds = list(source.bounds)
         self._hold(source.data)
 
+    def get(self) -> Buffer:
+        """The data to run on. Raises InputError where there is none."""
+        if self.data is None:
+            raise InputError(
+                "it has no data", where=f"image {self.name()}", hint="set(buffer) first"
+            )
+        made = Buffer(self.data)
+        made.bounds = list(self.bounds)
+        return made
+
+    def reset(self) -> None:
+        """Forget the data and its bounds."""
+        self.data = None
+        self.bounds = [None] * self.dimensions()
+
+    def set_estimates(self, estimates: Sequence[Any]) -> ImageParam:
+        """What its bounds are likely to be; nothing is chosen by that here."""
+        return self
+
+    def defined(self) -> bool:
+        """Whether it is an image: yes."""
+        return True
+
 
 class Param(Expr):
     """A scalar that is given when the pipeline runs: `gain = Param(Float(32), "gain", 2.0)`."""
 
-    def __init__(
-        self, type: Type | DType, name: str | None = None, value: Any = None
-    ) -> None:
+    __getattr__ = absent("Param")
+
+    def __init__(self, type: Type | DType, *given: Any) -> None:
+        name, value, *ends = _scalar(given)
+        self._ends: list[Any] = ends
         self.image = Image(name or unique("p"), plain(type), 0)
         super().__init__(nodes.Load(self.image.symbol, ()), self.image.dtype)
         if value is not None:
@@ -292,5 +392,51 @@ class Param(Expr):
         return self.image.name()
 
     def set(self, value: Any) -> None:
-        """The value to run with."""
+        """The value to run with. Raises InputError for one outside of its range."""
+        low, high = self._ends
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise InputError(
+                f"{value} is not in {low}..{high}",
+                where=f"Param {self.name()}",
+                hint="set_range says what it may be",
+            )
         self.image.data = np.asarray(value, self.dtype.numpy).reshape(())
+
+    def get(self) -> Any:
+        """The value to run with. Raises InputError where none is set."""
+        if self.image.data is None:
+            raise InputError(
+                "it has no value", where=f"Param {self.name()}", hint="set(value) first"
+            )
+        return self.image.data.item()
+
+    def set_range(self, low: Any, high: Any) -> None:
+        """The least and the greatest value that it may be set to."""
+        self._ends = [low, high]
+
+    def set_min_value(self, low: Any) -> None:
+        """The least value that it may be set to."""
+        self._ends[0] = low
+
+    def set_max_value(self, high: Any) -> None:
+        """The greatest value that it may be set to."""
+        self._ends[1] = high
+
+    def min_value(self) -> Any:
+        """The least value that it may be set to; None: the type's."""
+        return self._ends[0]
+
+    def max_value(self) -> Any:
+        """The greatest value that it may be set to; None: the type's."""
+        return self._ends[1]
+
+    def set_estimate(self, value: Any) -> None:
+        """What it is likely to be; nothing is chosen by that here."""
+
+
+def _scalar(given: Sequence[Any]) -> tuple[str | None, Any, Any, Any]:
+    """The name, value, least and greatest value: what is given of them, in this order."""
+    named = bool(given) and (given[0] is None or isinstance(given[0], str))
+    name, rest = (given[0], given[1:]) if named else (None, given)
+    value, low, high = (*rest, None, None, None)[:3]
+    return name, value, low, high

@@ -15,6 +15,7 @@ from tilewright.lang.halide.syntax.expr import (
     as_value,
     binary,
     cast_to,
+    power,
     together,
 )
 from tilewright.lang.halide.syntax.types import Type, plain
@@ -164,13 +165,7 @@ trunc = _function("trunc", "trunc")
 erf = _function("erf", "erf")
 
 
-def pow(base: Any, exponent: Any) -> Expr:
-    """`base` to the power `exponent`, of floats; integers are cast to Float(32) first."""
-    (a, b), type_ = together((base, exponent))
-    if not type_.is_float:
-        a, b = (cast_to(Expr(v, type_), dtypes.float32).node for v in (a, b))
-        type_ = dtypes.float32
-    return Expr(nodes.Call("pow", (a, b)), type_)
+pow = power
 
 
 def likely(value: Any) -> Expr:

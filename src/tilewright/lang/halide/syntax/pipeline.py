@@ -64,7 +64,7 @@ def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[Any]]) -> Pipelin
                 hint="realize that size, keep its RDoms inside, or bound it",
             )
     boxes: dict[Any, Box] = {f: _box(needed[f]) for f in funcs}
-    boxes |= {image: _image_box(image, needed[image]) for image in images}
+    boxes |= {image: _image_box(image, needed.get(image, [])) for image in images}
     return Pipeline(tuple(outputs), funcs, images, boxes, _names([*images, *funcs]))
 
 
@@ -79,6 +79,14 @@ def _asked(f: Func, size: Sequence[Any]) -> list[list[int]]:
     box = [(constant(low), constant(extent)) for low, extent in reversed(pairs)]
     if any(extent < 0 for _, extent in box):
         raise InputError(f"a size of {list(size)}", hint="extents are not negative")
+    for n, promised in f.output_promises.items():
+        found = box[-1 - n]
+        if any(p not in (None, b) for p, b in zip(promised, found, strict=True)):
+            raise InputError(
+                f"dimension {n} is realized over (min, extent) {found}, not as promised",
+                where=f"Func {f.name()}",
+                hint=f"output_buffer().dim({n}) was set to {promised}",
+            )
     return [[low, low + extent - 1] for low, extent in box]
 
 
@@ -105,12 +113,22 @@ def ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...
         if not owner.defined():
             raise InputError("it is not defined", where=f"Func {owner.name()}")
         stack.append((owner, True))
-        used = dict.fromkeys(s.owner for d in owner.definitions for s in d.symbols())
+        read = [s for d in owner.definitions for s in d.symbols()]
+        read += (s for c in owner.conditions() for s in _params(c.node))
+        used = dict.fromkeys(s.owner for s in read)
         stack += [
             (o, False) for o in reversed(used) if o is not owner and o not in done
         ]
     funcs = tuple(o for o in done if isinstance(o, Func))
     return funcs, tuple(o for o in done if isinstance(o, Image))
+
+
+def _params(condition: nodes.Expr) -> Iterator[Symbol]:
+    """The Params that a condition asks for; sizes, which Funcs own, are known."""
+    for node in postorder(condition):
+        if isinstance(node, nodes.Load) and isinstance(node.buffer, Symbol):
+            if isinstance(node.buffer.owner, Image):
+                yield node.buffer
 
 
 def _infer(f: Func, needed: dict[Any, list[list[int]]]) -> None:
@@ -125,8 +143,11 @@ def _infer(f: Func, needed: dict[Any, list[list[int]]]) -> None:
         if region == before:
             break
     for d, (var, r) in enumerate(zip(reversed(f.args), region, strict=True)):
+        if var.name() in f.aligned:
+            region[d] = _blocks(r, *f.aligned[var.name()])
         if var.name() in f.promised:
-            low, extent = f.promised[var.name()]
+            first, extent = f.promised[var.name()]
+            low = r[0] if first is None else first
             if not low <= r[0] <= r[1] < low + extent:
                 raise InputError(
                     f"{var.name()} is needed over {r[0]}..{r[1]}, which leaves the bound "
@@ -139,6 +160,14 @@ def _infer(f: Func, needed: dict[Any, list[list[int]]]) -> None:
             owner = load.buffer.owner if isinstance(load.buffer, Symbol) else None
             if owner is not None and owner is not f:
                 _extend(needed.setdefault(owner, []), load, env, f)
+
+
+def _blocks(region: Sequence[int], size: int, remainder: int | None) -> list[int]:
+    """Whole blocks around a (first, last): they begin at `remainder` modulo `size`, or at first."""
+    first, last = region
+    if remainder is not None:
+        first -= (first - remainder) % size
+    return [first, first + -(-(last + 1 - first) // size) * size - 1]
 
 
 def environment(

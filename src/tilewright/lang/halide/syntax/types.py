@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, dtype_of
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
+
+
+class TypeCode(Enum):
+    """The kinds of types."""
+
+    Int = 0
+    UInt = 1
+    Float = 2
+    Handle = 3
+    BFloat = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,54 @@ class Type:
         """1: vectors are made by schedules."""
         return 1
 
+    def with_lanes(self, lanes: int) -> Type:
+        """This type, of one lane. Raises UnsupportedError for more: a value is a scalar."""
+        if lanes != 1:
+            raise UnsupportedError(
+                f"a type of {lanes} lanes",
+                where="with_lanes",
+                hint="vectorize(x) makes vectors",
+            )
+        return self
+
+    def element_of(self) -> Type:
+        """The type of one lane: this one."""
+        return self
+
+    def is_scalar(self) -> bool:
+        """Whether it has one lane: yes."""
+        return True
+
+    def is_vector(self) -> bool:
+        """Whether it has several lanes: no."""
+        return False
+
+    def is_handle(self) -> bool:
+        """Whether it is a pointer: no."""
+        return False
+
+    def same_handle_type(self, other: Type) -> bool:
+        """Whether both are the same type, neither being a pointer."""
+        return self == other
+
+    def code(self) -> TypeCode:
+        """The kind of type."""
+        if self.is_bfloat():
+            return TypeCode.BFloat
+        if self.is_float():
+            return TypeCode.Float
+        return TypeCode.Int if self.is_int() else TypeCode.UInt
+
+    def with_code(self, code: TypeCode) -> Type:
+        """The type of another kind and this width. Raises InputError where there is none."""
+        if code is TypeCode.Handle:
+            raise UnsupportedError(
+                "a type of pointers",
+                where="with_code",
+                hint="pass arrays as ImageParams",
+            )
+        return _MAKERS[code](self.bits())
+
     def is_int(self) -> bool:
         """Whether it is a signed integer."""
         return self.dtype.is_int and self.dtype.is_signed
@@ -43,6 +102,10 @@ class Type:
     def is_float(self) -> bool:
         """Whether it is a float."""
         return self.dtype.is_float
+
+    def is_bfloat(self) -> bool:
+        """Whether it is bfloat16; `is_float` holds of it too."""
+        return self.dtype is dtypes.bfloat16
 
     def is_bool(self) -> bool:
         """Whether it is the truth type."""
@@ -59,6 +122,14 @@ class Type:
         if self.dtype.is_bool:
             return 1
         return self.dtype.max
+
+    def is_min(self, value: Any) -> bool:
+        """Whether a number is the least finite value."""
+        return bool(value == self.min())
+
+    def is_max(self, value: Any) -> bool:
+        """Whether a number is the greatest finite value."""
+        return bool(value == self.max())
 
     def can_represent(self, value: Any) -> bool:
         """Whether a number, or all values of another type, are values of this one, exactly.
@@ -126,9 +197,22 @@ def Float(bits: int) -> Type:
     return Type(_sized("float", bits, (16, 32, 64)))
 
 
+def BFloat(bits: int) -> Type:
+    """The floats of 16 bits with the range of 32."""
+    return Type(_sized("bfloat", bits, (16,)))
+
+
 def Bool() -> Type:
     """The truth type."""
     return Type(dtypes.bool_)
+
+
+_MAKERS = {
+    TypeCode.Int: Int,
+    TypeCode.UInt: UInt,
+    TypeCode.Float: Float,
+    TypeCode.BFloat: BFloat,
+}
 
 
 def meeting_type(a: DType, b: DType) -> DType:

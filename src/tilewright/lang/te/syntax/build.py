@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
@@ -25,6 +26,7 @@ from tilewright.lang.te.syntax.nodes import (
     Recurrence,
     Tensor,
     TensorBuffer,
+    TensorSlice,
 )
 from tilewright.lang.te.syntax.program import check_sizes, order
 from tilewright.lang.te.syntax.reduce import Reduction
@@ -32,7 +34,7 @@ from tilewright.lang.te.syntax.reduce import Reduction
 
 def var(name: str | None = None, dtype: Any = "int64") -> Var:
     """A size that is known when a built function is called."""
-    label = _name("n", name)
+    label = name_of("n", name)
     of = dtype_of(dtype)
     if not of.is_int:
         raise InputError(
@@ -43,15 +45,15 @@ def var(name: str | None = None, dtype: Any = "int64") -> Var:
 
 def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> Tensor:
     """A tensor that the caller gives. Raises InputError for a shape that is none."""
-    label = _name("placeholder", name)
-    tensor = Tensor(label, _shape(shape, label), dtype_of(dtype))
+    label = name_of("placeholder", name)
+    tensor = Tensor(label, shape_of(shape, label), dtype_of(dtype))
     tensor.op = Placeholder(tensor)
     return tensor
 
 
 def reduce_axis(domain: Any, name: str | None = None) -> Axis:
     """An axis to reduce over, `low <= axis < high` for the domain `(low, high)`."""
-    label = _name("k", name)
+    label = name_of("k", name)
     if not isinstance(domain, tuple | list) or len(domain) != 2:
         raise InputError(
             f"the domain is {domain!r}",
@@ -67,29 +69,78 @@ def reduce_axis(domain: Any, name: str | None = None) -> Axis:
                 hint="give integers, or expressions of var('n')",
             )
     extent = high if isinstance(low, int) and low == 0 else high - low
-    return Axis(label, INDEX, low, _shape(extent, label)[0], PW)
+    return Axis(label, INDEX, low, shape_of(extent, label)[0], PW)
+
+
+class tag_scope:
+    """`with tag_scope("word"):` what is computed inside has this tag; a decorator too.
+
+    A compute in it may not have a tag of its own.
+    """
+
+    _now: ClassVar[list[str]] = []
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+
+    def __enter__(self) -> tag_scope:
+        if self._now:
+            raise InputError(
+                f"a tag_scope {self.tag!r} inside of another, {self._now[-1]!r}",
+                where="tag_scope",
+                hint="end the outer one before",
+            )
+        self._now.append(self.tag)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._now.pop()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def tagged(*args: Any, **options: Any) -> Any:
+            with self:
+                return function(*args, **options)
+
+        return tagged
+
+    @classmethod
+    def of(cls, tag: str) -> str:
+        """The tag of an operation that is given this one."""
+        if tag and cls._now:
+            raise InputError(
+                f"a tag {tag!r} inside of a tag_scope {cls._now[-1]!r}",
+                where="tag_scope",
+                hint="give one of them",
+            )
+        return tag or (cls._now[-1] if cls._now else "")
 
 
 def compute(
-    shape: Any, fcompute: Callable[..., Any], name: str | Sequence[str] | None = None
+    shape: Any,
+    fcompute: Callable[..., Any],
+    name: str | Sequence[str] | None = None,
+    tag: str = "",
+    varargs_names: Sequence[str] | None = None,
 ) -> Any:
     """A tensor by its value at each index: `compute((m, n), lambda i, j: A[i, j] + 1)`.
 
     fcompute gets one axis per dimension and returns an expression, a reduction, or a tuple of
     expressions for several tensors; a reduction on tuples makes several tensors too. Several come
-    as a tuple. name: one, or one per tensor.
+    as a tuple. name: one, or one per tensor. tag: a word for it, which nothing here reads.
+    varargs_names: of the axes that `*i` takes.
     Raises InputError for a wrong number of arguments, mixed dtypes, an access outside of a tensor.
     """
     names = _given_names(name) or assigned() or ["compute"]
     where = f"compute {names[0]}"
-    extents = _shape(shape, where)
+    extents = shape_of(shape, where)
     if not callable(fcompute):
         raise InputError(
             f"the body is {fcompute!r}, no function",
             where=where,
             hint="as in compute((4,), lambda i: A[i] + 1)",
         )
-    axis = _axes(extents, fcompute, where)
+    axis = _axes(extents, fcompute, where, varargs_names)
     try:
         body = fcompute(*axis)
     except InputError as error:
@@ -104,7 +155,7 @@ def compute(
         ) from error
     reduction = body if isinstance(body, Reduction) else None
     values = _values(body, reduction, where)
-    labels = _labels(names, len(values))
+    labels = labels_of(names, len(values))
     _check_bound(values, {*axis, *(reduction.axes if reduction else ())}, where)
     outputs = tuple(
         Tensor(n, extents, v.dtype) for n, v in zip(labels, values, strict=True)
@@ -117,6 +168,7 @@ def compute(
         reduction.op if reduction else None,
         reduction.scanned if reduction else (),
         outputs,
+        tag_scope.of(tag),
     )
     for t in outputs:
         t.op = op
@@ -170,7 +222,7 @@ def scan(
     for step in steps:
         _check_earlier(step, states, first, whole, where)
     time = Axis(steps[-1].axis[0].name, INDEX, first, whole - first, CC)
-    labels = _labels(names, len(states))
+    labels = labels_of(names, len(states))
     outputs = tuple(
         Tensor(n, s.shape, s.dtype) for n, s in zip(labels, states, strict=True)
     )
@@ -298,7 +350,7 @@ def _tensors(given: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(parts)
 
 
-def _name(default: str, given: object) -> str:
+def name_of(default: str, given: object) -> str:
     """The name given, else that of the variable assigned to, else the default."""
     if given is None or given == "":
         return (assigned() or [default])[0]
@@ -315,7 +367,7 @@ def _given_names(name: str | Sequence[str] | None) -> list[str]:
     return list(name or ())
 
 
-def _labels(names: list[str], count: int) -> list[str]:
+def labels_of(names: list[str], count: int) -> list[str]:
     """One name per output: those given, or `<name>.v0`, `<name>.v1`."""
     if len(names) == count:
         return names
@@ -324,7 +376,7 @@ def _labels(names: list[str], count: int) -> list[str]:
     return names[:1]
 
 
-def _shape(shape: Any, where: str) -> tuple[Extent, ...]:
+def shape_of(shape: Any, where: str) -> tuple[Extent, ...]:
     parts = shape if isinstance(shape, tuple | list) else (shape,)
     for n in parts:
         sized = isinstance(n, Expr) and n.dtype is INDEX
@@ -338,7 +390,10 @@ def _shape(shape: Any, where: str) -> tuple[Extent, ...]:
 
 
 def _axes(
-    shape: tuple[Extent, ...], f: Callable[..., Any], where: str
+    shape: tuple[Extent, ...],
+    f: Callable[..., Any],
+    where: str,
+    rest_names: Sequence[str] | None,
 ) -> tuple[Axis, ...]:
     """One axis per dimension, with the lambda's own names where it has them."""
     kinds = inspect.Parameter
@@ -358,7 +413,13 @@ def _axes(
             hint="give it one parameter per dimension, or *i",
         )
     taken: set[str] = set()
-    names = named + [f"{rest}{n}" for n in range(missing)]
+    if rest_names is not None and len(rest_names) != missing:
+        raise InputError(
+            f"{len(rest_names)} varargs_names for {missing} axes",
+            where=where,
+            hint="give one for each axis that *i takes",
+        )
+    names = named + list(rest_names or (f"{rest}{n}" for n in range(missing)))
     labels = [fresh(taken, n.strip("_") or "i") for n in names]
     return tuple(Axis(n, INDEX, 0, e, CC) for n, e in zip(labels, shape, strict=True))
 
@@ -374,6 +435,8 @@ def _values(body: Any, reduction: Reduction | None, where: str) -> tuple[Expr, .
             hint="comm_reducer reduces tuples by one operator; or give each its own compute",
         )
     for p in parts:
+        if isinstance(p, TensorSlice):
+            p._part()
         if not isinstance(p, Expr | bool | int | float):
             raise InputError(
                 f"the body is {p!r}, no expression",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from tilewright.base.dtypes import DType, bool_, dtype_of, float32
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.expr.nodes import INDEX, Bitcast, Const, Expr, Select, as_expr
@@ -193,16 +193,6 @@ def infinity(dtype: Any) -> Const:
     return const(math.inf, dtype)
 
 
-def extern(*_: Any, **__: Any) -> NoReturn:
-    """Always raises UnsupportedError: a Python function of buffers has no loops to compile."""
-    raise UnsupportedError(
-        "a call of a foreign function is not an expression, so nothing can be compiled of it",
-        where="extern",
-        hint="say it by compute or scan, declare one instruction with decl_tensor_intrinsic, "
-        "or call the function between two built ones",
-    )
-
-
 def min_value(dtype: Any) -> Const:
     """The least finite value of a dtype, as a constant."""
     return const(dtype_of(dtype).min, dtype)
@@ -265,6 +255,5 @@ TABLE: Final[dict[str, Callable[..., Expr]]] = {
         f.__name__: f
         for f in (ldexp, bitwise_not, likely, infinity, min_value, max_value)
     },
-    "extern": extern,
     "reinterpret": lambda dtype, value: bitcast(value, dtype),
 }

@@ -1,8 +1,10 @@
 """The nodes of tensor expressions: axes, tensors, and operations.
 
-    Op = Placeholder(output)
+    Op = Placeholder(tensor)
        | Compute(name, axis, reduce_axis, values, reducer, scanned, outputs)
        | Recurrence(name, inits, updates, states, outputs)
+       | Script(name, body, axis, loops, outputs)            statements of the loop IR
+       | HostCall(name, calls, inputs, outputs)              functions called on whole arrays
 
 Bodies are ordinary scalar expressions over the axes, with loads of other tensors. An extent is an
 integer or, where `var` made a size, an expression; such a program is specialized before it becomes
@@ -11,16 +13,18 @@ Computations (`program.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.base.refused import refusing
 from tilewright.compute.nodes import CC, PS, PW
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Load, Var, as_expr
-from tilewright.ir.node import postorder
+from tilewright.ir.node import Node, postorder
+from tilewright.loops.nodes import Stmt
 
 Extent = int | Expr
 
@@ -39,23 +43,48 @@ class Axis(Var, intern=False):
         return self.name
 
 
+class Operation:
+    """What every operation tells of itself, in TVM's words."""
+
+    __slots__ = ()
+
+    __getattr__ = refusing(
+        "TVM",
+        {"attrs": "tag_scope gives a tag; other attributes have no reader here"},
+    )
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that it reads."""
+        return self.inputs  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def num_outputs(self) -> int:
+        """How many tensors it makes."""
+        return len(self.outputs)  # type: ignore[attr-defined]
+
+    def output(self, index: int) -> Tensor:
+        """One of the tensors that it makes."""
+        return self.outputs[index]  # type: ignore[attr-defined, no-any-return]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
-class Placeholder:
+class Placeholder(Operation):
     """A tensor that the caller gives."""
 
-    output: Tensor
+    tensor: Tensor
 
     axis = reduce_axis = ()
 
     @property
     def name(self) -> str:
         """The tensor's."""
-        return self.output.name
+        return self.tensor.name
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensor."""
-        return (self.output,)
+        return (self.tensor,)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -64,10 +93,11 @@ class Placeholder:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Compute:
+class Compute(Operation):
     """Tensors given by a value at each point of `axis`, combined over `reduce_axis`.
 
-    values: one per output. reducer: of `reduce_axis` and of the axes in `scanned`.
+    values: one per output. reducer: of `reduce_axis` and of the axes in `scanned`. tag: a word of
+    the user's for it.
     """
 
     name: str
@@ -77,11 +107,17 @@ class Compute:
     reducer: Reducer | None
     scanned: tuple[Axis, ...]
     outputs: tuple[Tensor, ...]
+    tag: str = ""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """The tensors read, each once, in order of first use."""
         return read_tensors(self.values)
+
+    @property
+    def body(self) -> tuple[Expr, ...]:
+        """The values."""
+        return self.values
 
     def combine(self, axis: Axis) -> str:
         """cc, pw or ps."""
@@ -91,7 +127,7 @@ class Compute:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Recurrence:
+class Recurrence(Operation):
     """Tensors whose slices along dimension 0 follow from earlier slices (TVM's `scan`).
 
     states: the placeholders that the updates read earlier slices of. steps: the operations of one
@@ -121,7 +157,58 @@ class Recurrence:
         return tuple(t for t in found if t not in made)
 
 
-Op = Placeholder | Compute | Recurrence
+@dataclass(frozen=True, eq=False, slots=True)
+class Script(Operation):
+    """Tensors made by statements of the loop IR, over the buffers of tensors.
+
+    axis: handles of loops of the statements; loops: their names, in order.
+    """
+
+    name: str
+    body: Stmt
+    axis: tuple[Axis, ...]
+    loops: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
+
+    reduce_axis = ()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors read, but for those it makes itself, in order of first use."""
+        found = read_tensors([self.body])
+        return tuple(t for t in found if t not in self.outputs)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Packed:
+    """A call of a function on arrays (given by tensors), numbers and texts.
+
+    pointers: whether arrays are passed as addresses, as a C function takes them.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    pointers: bool = False
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return str(getattr(self.function, "__name__", "function"))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HostCall(Operation):
+    """Tensors made by functions that are called, between the compiled parts of a program."""
+
+    name: str
+    calls: tuple[Packed, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    axis = reduce_axis = ()
+
+
+Op = Placeholder | Compute | Recurrence | Script | HostCall
 
 
 class TensorBuffer(Buffer):
@@ -132,6 +219,40 @@ class TensorBuffer(Buffer):
     def __init__(self, tensor: Tensor, name: str, scope: str) -> None:
         super().__init__(name, tensor.shape, tensor.dtype, scope)
         self.tensor = tensor
+
+
+class TensorSlice:
+    """A tensor with its first indices: `A[i]`, to be given the others."""
+
+    def __init__(self, tensor: Tensor, indices: tuple[Any, ...]) -> None:
+        self.tensor, self.indices = tensor, indices
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        return self.tensor.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        more = index if isinstance(index, tuple) else (index,)
+        return self.tensor[(*self.indices, *more)]
+
+    def _part(self, *_: object) -> NoReturn:
+        raise InputError(
+            f"indexed with {len(self.indices)} expressions, it has {self.tensor.ndim} dimensions",
+            where=f"tensor {self.tensor.name}",
+            hint="give one index per dimension",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _part
+    __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __neg__ = _part
+    __lt__ = __le__ = __gt__ = __ge__ = astype = equal = _part
+
+
+_TENSOR = {
+    "equal": "a.eq(b) of two elements; `is` of two tensors",
+    "astype": "compute(A.shape, lambda *i: A[i].astype(dtype))",
+    "expr_ty": ".dtype",
+}
 
 
 class Tensor:
@@ -166,9 +287,18 @@ class Tensor:
         """Whether every extent is a number."""
         return all(isinstance(e, int) for e in self.shape)
 
-    def __getitem__(self, index: Any) -> Load:
-        """The element at `index`. Raises InputError for a wrong number, dtype or constant."""
+    def __getitem__(self, index: Any) -> Any:
+        """The element at `index`; with fewer indices, what takes the others: `A[i][j]`.
+
+        Raises InputError for too many indices, and for one of a wrong dtype or value.
+        """
         parts = index if isinstance(index, tuple) else (index,)
+        if len(parts) < self.ndim:
+            return TensorSlice(self, parts)
+        return self.at(parts)
+
+    def at(self, parts: tuple[Any, ...]) -> Load:
+        """The element at an index of all dimensions."""
         if len(parts) != self.ndim:
             raise InputError(
                 f"indexed with {len(parts)} expressions, it has {self.ndim} dimensions",
@@ -179,7 +309,29 @@ class Tensor:
 
     def __call__(self, *index: Any) -> Load:
         """The element at `index`, as `A(i, j)` or `A(*indices)`."""
-        return self[index]
+        return self.at(index)
+
+    @property
+    def value_index(self) -> int:
+        """Which result of its operation it is."""
+        return next(n for n, t in enumerate(self.op.outputs) if t is self)
+
+    def same_as(self, other: object) -> bool:
+        """Whether it is the other one."""
+        return self is other
+
+    __getattr__ = refusing("TVM", _TENSOR)
+
+    def _whole(self, *_: object) -> NoReturn:
+        names = ", ".join("ijklmn"[n : n + 1] or f"i{n}" for n in range(self.ndim))
+        raise InputError(
+            "arithmetic on a whole tensor",
+            where=f"tensor {self.name}",
+            hint=f"compute(A.shape, lambda {names}: A[{names}] + 1)",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _whole
+    __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __neg__ = _whole
 
     def _index(self, n: int, value: Any) -> Expr:
         where = f"tensor {self.name}, dimension {n}"
@@ -213,7 +365,7 @@ class Tensor:
         return f"{self.name}: {self.dtype}[{', '.join(map(repr, self.shape))}]"
 
 
-def read_tensors(values: Iterable[Expr]) -> tuple[Tensor, ...]:
+def read_tensors(values: Iterable[Node]) -> tuple[Tensor, ...]:
     """The tensors loaded in the expressions, each once, in order of first use."""
     found: dict[Tensor, None] = {}
     for value in values:

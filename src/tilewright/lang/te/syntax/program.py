@@ -30,12 +30,15 @@ from tilewright.lang.te.syntax.nodes import (
     Op,
     Placeholder,
     Recurrence,
+    Script,
     Tensor,
     TensorBuffer,
+    read_tensors,
 )
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, block, for_sizes, loop
 from tilewright.loops.sizes import statement
+from tilewright.schedule import edit
 
 Sizes = Mapping[Var, int]
 
@@ -243,6 +246,7 @@ class _Writer:
         self.loops: dict[tuple[Op, Axis], str] = {}
         self.nests: list[tuple[Stmt, list[Tensor]]] = []
         self.taken: set[str] = set()
+        self.inside: set[str] = set()  # of the loops and buffers in scripts
 
     def op(self, op: Op) -> None:
         match op:
@@ -252,6 +256,8 @@ class _Writer:
                 self.nests.append((self.nest(op, c, ()), self.new(op.outputs)))
             case Recurrence():
                 self.recurrence(op)
+            case Script():
+                self.nests.append((self.script(op), self.new(op.outputs)))
             case Placeholder():
                 for t in self.new(op.outputs):
                     raise InputError(
@@ -281,6 +287,21 @@ class _Writer:
                 self.loops[op, a] = f"{c.name}.{d.var.name}"
         nest = plain_nests(c.name, [c], list(dict.fromkeys(buffers)), written)
         return statement(nest)
+
+    def script(self, op: Script) -> Stmt:
+        """The statements over this program's buffers, their loops named after the operation."""
+        moves: dict[Buffer, edit.Move] = {
+            t.buffer: _to(self.scope.buffer(t)) for t in read_tensors([op.body])
+        }
+        moves |= {t.buffer: _to(self.scope.buffer(t)) for t in op.outputs}
+        body = edit.rewrite(op.body, {}, {}, moves)
+        used = {*self.inside, *self.loops.values(), *self.scope.names}
+        made, names = edit.renamed(body, used, "")
+        self.inside |= set(names.values())
+        self.taken |= {n.partition(".")[0] for n in names.values()}
+        for axis, name in zip(op.axis, op.loops, strict=True):
+            self.loops[op, axis] = names[name]
+        return made
 
     def recurrence(self, op: Recurrence) -> None:
         """The first slices copied, then a loop over the time around the nests of one step."""
@@ -319,6 +340,10 @@ class _Writer:
             for t in reversed(made):
                 body = Alloc(self.scope.buffer(t), body)
         return body
+
+
+def _to(buffer: Buffer) -> edit.Move:
+    return lambda index: (buffer, index)
 
 
 def copy(source: Tensor, target: Tensor, name: str) -> Compute:

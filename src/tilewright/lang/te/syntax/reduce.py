@@ -167,14 +167,15 @@ def comm_reducer(
     identity: Callable[..., Any],
     name: str = "reducer",
     *,
-    commutative: bool = True,
+    commutative: bool | None = None,
     samples: Samples | None = None,
 ) -> ReduceOp:
-    """An operator of one's own: associative and, unless said otherwise, commutative.
+    """An operator of one's own: associative; whether it commutes is found out, if not said.
 
     combine(x, y): the combined value; on tuples it gets and returns tuples. identity(dtype, ...):
-    the neutral element for the dtype of each component. samples: values that occur per component,
-    where these laws hold on them only (`()`: try nothing).
+    the neutral element for the dtype of each component. One that does not commute, such as the
+    first index of a greatest value, is reduced in order. samples: values that occur per component,
+    where these laws hold on them only (`()`: try nothing, and take it to commute if not said).
     Tried on all triples of sample values for each tuple of dtypes. Raises InputError (TW-OPERATOR)
     with operands that break a law, or where `combine` does not take two.
     """
@@ -206,12 +207,14 @@ def comm_reducer(
                     hint=f"use .astype('{t}')",
                 )
         op = Reducer(name, lhs, rhs, results, neutral)
-        return checked(op, commutative, samples, _LAWS)
+        untried = samples is not None and not samples
+        stated = True if commutative is None and untried else commutative
+        return checked(op, stated, samples, _LAWS)
 
     return ReduceOp(name, make)
 
 
-_LAWS = "commutative=False if the order matters; samples= if it is so on the values that occur"
+_LAWS = "samples= if it is so on the values that occur; commutative=False if the order matters"
 
 
 def _identity(

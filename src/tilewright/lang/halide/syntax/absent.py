@@ -1,0 +1,147 @@
+"""Names of Halide that do not exist here, each with what to write instead.
+
+`ABSENT` has a table for the module (`""`) and for each class; a Stage has those of a Func too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilewright.base.refused import refusing
+
+_GPU: Final = "use parallel and vectorize for a CPU; there is no GPU target"
+_BUILD: Final = "tilewright.compile(f.kernel(sizes)).save(path) writes an artifact"
+_TUNE: Final = "the sketches choose a schedule: cpu.default_schedule of f.kernel(sizes)"
+_WATCH: Final = "realize the Func of that value, or trace_stores() on it"
+_TRACE: Final = (
+    "print_loop_nest(sizes) shows the loops, print(f.kernel(sizes)) the program"
+)
+_MEMORY: Final = "a Buffer's memory is the host's; drop the line"
+_ARGUMENTS: Final = "a compiled function takes NumPy arrays: images first, outputs last"
+_KEEP: Final = "keep the realized Buffer"
+_GRADIENT: Final = "tilewright.te.gradient, or write the Funcs of the gradient"
+_HOST: Final = "ask get_host_target() in Python"
+_PARAM: Final = "the ImageParam or Param itself has the methods"
+_EXTERN: Final = "write it as a Func, or call it on the realized Buffers"
+_NAMES: Final = "name Vars and RVars themselves"
+_THREADS: Final = (
+    "parallel runs iterations on several threads; compute_at keeps values near"
+)
+_TEXT: Final = "f.compile_jit(sizes).source('kernel'), 'llvm' or 'asm' is the text"
+
+
+def _each(names: str, hint: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), hint)
+
+
+_RUNS: Final = {
+    **_each("apply_autoscheduler", _TUNE),
+    **_each(
+        "compile_to compile_to_bitcode compile_to_c compile_to_file compile_to_header "
+        "compile_to_module compile_to_multitarget_object_files "
+        "compile_to_multitarget_static_library compile_to_object compile_to_static_library",
+        _BUILD,
+    ),
+    "compile_to_callable": "compile_jit(sizes) is a function on arrays",
+    "infer_arguments": _ARGUMENTS,
+}
+
+_VERBS: Final = {
+    **_each(
+        "gpu gpu_blocks gpu_lanes gpu_single_thread gpu_threads gpu_tile hexagon "
+        "copy_to_device copy_to_host",
+        _GPU,
+    ),
+    "prefetch": "the processor fetches ahead by itself; drop the line",
+    **_each(
+        "never_partition never_partition_all",
+        "drop the line: loops are parted only where it removes work",
+    ),
+}
+
+
+ABSENT: Final[dict[str, dict[str, str]]] = {
+    "": {
+        **_each("AutoSchedulerResults AutoschedulerParams load_plugin", _TUNE),
+        **_each(
+            "ArgInfo ArgInfoDirection ArgInfoKind Argument ArgumentEstimates ArgumentKind",
+            _ARGUMENTS,
+        ),
+        **_each("Derivative propagate_adjoints", _GRADIENT),
+        **_each("EvictionKey memoize_tag", _KEEP),
+        **_each("ExternFuncArgument NameMangling", _EXTERN),
+        **_each(
+            "LinkageType Module OutputFileType compile_standalone_runtime link_modules "
+            "serialize_pipeline deserialize_pipeline serialize_parameters "
+            "deserialize_parameters install_dir main",
+            _BUILD,
+        ),
+        **_each("print print_when", _WATCH),
+        **_each("target_arch_is target_bits target_has_feature target_os_is", _HOST),
+        **_each("target_feature_for_device_api", _GPU),
+        "target_natural_vector_size": "get_host_target().natural_vector_size(type)",
+        "get_target_from_environment": "get_host_target()",
+        "FuncTupleElementRef": "f[x][n] is an Expr",
+        "Handle": "a value is a number; pass arrays as ImageParams",
+        "Parameter": _PARAM,
+        "PrefetchBoundStrategy": _VERBS["prefetch"],
+        "VarOrRVar": _NAMES,
+        "gather": "one update for each place; what all of them read goes into a Func before",
+        "halide_": "the names of the module itself",
+        "require": "add_requirement(condition, message) on the Func or Pipeline",
+        "scatter": "one update for each place; what all of them read goes into a Func before",
+        "strict_float": "tilewright.compile(f.kernel(sizes), math='exact')",
+        "user_context_value": "a Param",
+    },
+    "Func": {
+        **_RUNS,
+        **_VERBS,
+        **_each("add_trace_tag trace_loads trace_realizations trace_stores", _TRACE),
+        "async_": _THREADS,
+        "debug_to_file": _WATCH,
+        **_each("define_extern extern_function_name", _EXTERN),
+        "memoize": _KEEP,
+        "ring_buffer": "fold_storage(var, extent) keeps a ring of rows",
+        "specialize_fail": "add_requirement(condition, message): other values are refused",
+    },
+    "Stage": {
+        **_VERBS,
+        "specialize_fail": "add_requirement(condition, message): other values are refused",
+        "unscheduled": "drop the line: no warning is given",
+    },
+    "Pipeline": {
+        **_RUNS,
+        "invalidate_cache": "a new directive compiles anew by itself",
+    },
+    "Buffer": _each(
+        "copy_to_device device_deallocate device_detach_native device_free device_malloc "
+        "device_sync make_bounds_query set_device_dirty set_host_dirty",
+        _MEMORY,
+    ),
+    "ImageParam": {
+        "parameter": _PARAM,
+        "store_in": _MEMORY,
+        "trace_loads": "trace_loads() on in_(), the Func of its elements",
+        "set_host_alignment": "give an aligned array: any alignment is right here",
+        "host_alignment": "any alignment is right here",
+    },
+    "OutputImageParam": {
+        "parameter": _PARAM,
+        "store_in": "store_in on a Func that is not an output",
+        "set_host_alignment": "give an aligned array: any alignment is right here",
+        "host_alignment": "any alignment is right here",
+        "set_estimates": "set_estimates on the Func",
+        "type": "type() of the Func",
+    },
+    "Param": {"parameter": _PARAM},
+    "RDom": {"domain": "the RDom itself: r.x, r.dimensions()"},
+    "Var": {
+        "outermost": "compute_root, or the loop that is outside",
+    },
+}
+
+
+def absent(table: str) -> Callable[[Any, str], Any]:
+    """A `__getattr__` of the class of this table, whose names of Halide's are refused."""
+    return refusing("Halide", ABSENT[table])

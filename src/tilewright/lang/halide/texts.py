@@ -1,0 +1,87 @@
+"""Files to read: the loops, the program, LLVM's text and the machine code of what is scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.lang.function import Function
+
+
+class StmtOutputFormat(Enum):
+    """How a program is written: as text."""
+
+    Text = 0
+    HTML = 1
+
+
+class Texts:
+    """Halide's verbs that write a file, of the sizes of `set_estimates` or `bound`.
+
+    arguments, fn_name and target are taken as Halide has them; they change nothing here. Each
+    raises InputError where the sizes are not known.
+    """
+
+    def expected_sizes(self) -> list[tuple[int, int]]:
+        """What is likely to be computed: a (min, extent) per dimension."""
+        raise NotImplementedError
+
+    def compile_jit(
+        self, sizes: Any, target: str = "cpu", threads: int | None = None
+    ) -> Function:
+        """A function on arrays."""
+        raise NotImplementedError
+
+    def loop_nest(self, sizes: Any = None) -> str:
+        """The loops as Halide prints them."""
+        raise NotImplementedError
+
+    def compile_to_lowered_stmt(
+        self,
+        filename: str,
+        arguments: Sequence[Any] = (),
+        fmt: StmtOutputFormat = StmtOutputFormat.Text,
+        target: Any = None,
+    ) -> None:
+        """Write the scheduled kernel."""
+        _check_format(fmt)
+        self._write(filename, "kernel")
+
+    def compile_to_conceptual_stmt(
+        self,
+        filename: str,
+        arguments: Sequence[Any] = (),
+        fmt: StmtOutputFormat = StmtOutputFormat.Text,
+        target: Any = None,
+    ) -> None:
+        """Write the loops, as `print_loop_nest` shows them."""
+        _check_format(fmt)
+        Path(filename).write_text(self.loop_nest() + "\n")
+
+    def compile_to_llvm_assembly(
+        self, filename: str, arguments: Sequence[Any] = (), *rest: Any
+    ) -> None:
+        """Write what is given to LLVM."""
+        self._write(filename, "llvm")
+
+    def compile_to_assembly(
+        self, filename: str, arguments: Sequence[Any] = (), *rest: Any
+    ) -> None:
+        """Write the machine code as text."""
+        self._write(filename, "asm")
+
+    def _write(self, filename: str, kind: str) -> None:
+        function = self.compile_jit(self.expected_sizes())
+        Path(filename).write_text(function.source(kind) + "\n")
+
+
+def _check_format(fmt: StmtOutputFormat) -> None:
+    if fmt is not StmtOutputFormat.Text:
+        raise UnsupportedError(
+            "a program as HTML",
+            where="StmtOutputFormat",
+            hint="StmtOutputFormat.Text; `tilewright explain` makes pages of models",
+        )
