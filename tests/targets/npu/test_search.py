@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Hashable
+
 import pytest
 
 from tests.targets.npu.programs import chain, example, layer
+from tilewright.lang.lift import f32, fun
 from tilewright.lift.derive import derive
 from tilewright.lift.nodes import Lambda
 from tilewright.targets import npu
@@ -82,6 +86,25 @@ def test_a_candidate_takes_what_its_derivation_takes(
         made = mapped(derivation, candidate, on)
         assert made.program.instructions == candidate.assembled(on).program.instructions
         assert made.timing.cycles == candidate.cycles(on)
+
+
+def test_candidates_of_one_key_make_the_same_instructions() -> None:
+    """Among them cuts of a product, first by rows or first by columns."""
+    on = npu.MACHINES["bytes"]
+    product = fun(example().product, f32[100, 100], f32[100])
+    (derivation,) = to_operators(derive(product, npu.rules(0)))
+    form = Form(derivation.program)
+    made = defaultdict[Hashable, list[Candidate]](list)
+    for choices in combinations(on, tuple(form.operators)):
+        made[form.key(choices)].append(Candidate(form, choices))
+    same = [group for group in made.values() if len(group) > 1]
+    for first, *others in same:
+        program = first.assembled(on).program
+        assert all(other.assembled(on).program == program for other in others)
+    rules = [[c.choices["MVMul", (100, 100)] for c in group] for group in same]
+    assert any(len(set(found)) > 1 for found in rules)
+    different = {group[0].assembled(on).program.instructions for group in made.values()}
+    assert len(different) > 1
 
 
 def test_the_search_is_deterministic() -> None:

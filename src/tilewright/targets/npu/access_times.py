@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from tilewright.targets.npu.footprint import Span, footprint
+from tilewright.targets.npu.footprint import Footprint, Span, footprint
 from tilewright.targets.npu.isa import MEMORIES, Instruction
 
 
@@ -19,11 +19,10 @@ def writes(instruction: Instruction) -> bool:
     return instruction.op.endswith("_wr")
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """What an instruction does with its operand: the cells, and whether it writes them."""
 
-    cells: Sequence[int]
+    cells: Sequence[slice]
     writes: bool
 
 
@@ -35,7 +34,7 @@ class AccessTimes:
 
     def __init__(self, instructions: Iterable[Instruction]) -> None:
         operands = [i for i in instructions if i.memory]
-        cells: list[Sequence[int]] = [()] * len(operands)
+        cells: list[Sequence[slice]] = [()] * len(operands)
         count = 0
         for memory in MEMORIES:
             places = [n for n, i in enumerate(operands) if i.memory == memory]
@@ -43,8 +42,7 @@ class AccessTimes:
             bounds = sorted({end for found in inside for span in found for end in span})
             number = {bound: n for n, bound in enumerate(bounds, count)}
             for n, found in zip(places, inside, strict=True):
-                ranges = (range(number[low], number[high]) for low, high in found)
-                cells[n] = [cell for one in ranges for cell in one]
+                cells[n] = [slice(number[low], number[high]) for low, high in found]
             count += len(bounds)
         self.accesses = [
             Access(found, writes(i)) for i, found in zip(operands, cells, strict=True)
@@ -55,16 +53,16 @@ class AccessTimes:
     def ready(self, access: Access) -> int:
         """When its cells may be read, or overwritten."""
         written, read = self._written, self._read
-        found = max([written[cell] for cell in access.cells], default=0)
-        if not access.writes:
-            return found
-        return max([found, *(read[cell] for cell in access.cells)])
+        times = [max(written[cells]) for cells in access.cells]
+        if access.writes:
+            times += [max(read[cells]) for cells in access.cells]
+        return max(times, default=0)
 
     def done(self, access: Access, time: int) -> None:
         """Its cells have been read or written at this time."""
         times = self._written if access.writes else self._read
-        for cell in access.cells:
-            times[cell] = max(times[cell], time)
+        for cells in access.cells:
+            times[cells] = [max(known, time) for known in times[cells]]
 
 
 def _inside(accesses: Sequence[Instruction]) -> list[Sequence[Span]]:
@@ -82,12 +80,14 @@ def _inside(accesses: Sequence[Instruction]) -> list[Sequence[Span]]:
         at = bisect_left(starts, high) - 1
         return at >= 0 and written[at][1] > low
 
-    return [
-        [span for span in place.spans if meets(*span)]
-        if meets(place.low, place.high)
-        else []
-        for place in places
-    ]
+    def found(place: Footprint) -> Sequence[Span]:
+        if not meets(place.low, place.high):
+            return ()
+        if place.dense:
+            return place.spans
+        return [span for span in place.spans if meets(*span)]
+
+    return [found(place) for place in places]
 
 
 def _merged(spans: Iterable[Span]) -> Sequence[Span]:

@@ -6,6 +6,7 @@ the derivation ends in.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 
@@ -26,6 +27,11 @@ class Candidate:
 
     def __hash__(self) -> int:
         return hash((self.form, frozenset(self.choices.items())))
+
+    @property
+    def key(self) -> Hashable:
+        """Equal only for candidates of equal instructions."""
+        return self.form, self.form.key(self.choices)
 
     def assembled(self, machine: Machine) -> Assembled:
         """Its instructions. Raises NPUError (CAPACITY) if they do not fit on the machine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -65,8 +66,7 @@ def steps(
             )
         try:
             phase = _phase(phase, instruction)
-            _check(instruction, machine)
-            shape, operator = _RULES[instruction.op](instruction, shape, machine)
+            shape, operator = _effect(instruction, shape, machine)
         except _Fault as fault:
             at = where(index, instruction)
             raise NPUError(fault.message, where=at, hint=fault.hint) from None
@@ -109,6 +109,15 @@ def _phase(before: str, instruction: Instruction) -> str:
             f"{op} cannot follow a {before} in a chain", "end_chain comes first"
         )
     return phase
+
+
+@lru_cache(maxsize=1 << 14)
+def _effect(
+    instruction: Instruction, shape: Shape, machine: Machine
+) -> tuple[Shape, Operator | None]:
+    """The shape of the chain's value after it, and the operator that it uses. Raises _Fault."""
+    _check(instruction, machine)
+    return _RULES[instruction.op](instruction, shape, machine)
 
 
 def _check(i: Instruction, machine: Machine) -> None:

@@ -1,17 +1,19 @@
 """Programs with their operators separated, by renaming addresses.
 
-A program in operators of any size is evaluated once, and so is what a rule makes of an operator.
+A program in operators of any size is evaluated once, and so is what choices make of an operator.
 Both are a Recipe: tasks over pieces, which are what comes in, constants, and results. A candidate
-is the program's recipe with those of its choices put in; operands of nothing but inputs are the
+is the program's recipe with those of its operators put in; operands of nothing but inputs are the
 same in every candidate, so they are made once and shared.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from itertools import chain
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -38,7 +40,7 @@ from tilewright.targets.npu.tasks import (
 )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """Where elements come from: places in pieces that are laid one after the other.
 
@@ -49,6 +51,12 @@ class Source:
     pieces: tuple[int, ...]
     places: Addresses
     strides: tuple[int, ...] | None
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for those of the same elements."""
+        about = repr((self.pieces, self.places.shape)).encode()
+        return blake2b(about + self.places.tobytes(), digest_size=16).digest()
 
     def taken(self, pieces: Sequence[Operand]) -> Addresses:
         """The elements."""
@@ -68,13 +76,13 @@ class Source:
         first, *others = [pieces[n] for n in self.pieces]
         if not first.fixed or any(not piece.fixed for piece in others):
             return Operand(self.taken(pieces), fixed=False)
-        key = self, *others
+        key = self.key, *others
         if key not in first.parts:
             first.parts[key] = Operand(self.taken(pieces), fixed=True)
         return first.parts[key]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Recipe:
     """Tasks in order: operator, sizes and operands of each; and the outputs.
 
@@ -85,10 +93,19 @@ class Recipe:
     tasks: tuple[tuple[Key, tuple[Source, ...]], ...]
     outputs: tuple[Source, ...]
 
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for recipes that make the same of the same pieces."""
+        read = chain(*(sources for _, sources in self.tasks), self.outputs)
+        operators = repr((self.constants, [key for key, _ in self.tasks])).encode()
+        return operators + b"".join(source.key for source in read)
+
 
 def recipe(made: Evaluated) -> Recipe:
     """How the tasks of a program are made again on other values."""
-    constants = [v for v in made.values if v.constant is not None]
+    read = chain(made.outputs, (x.addresses for t in made.tasks for x in t.operands))
+    used = {number for addresses in read for number in values_in(addresses)}
+    constants = [v for v in made.values if v.constant is not None and v.number in used]
     order = [*made.inputs, *constants, *(task.result for task in made.tasks)]
     number = np.zeros(len(made.values), np.int64)
     number[[v.number for v in order]] = np.arange(len(order))
@@ -157,24 +174,37 @@ class Form:
             inputs=known.inputs,
             outputs=[],
         )
-        outputs = self._follow(made, self._recipe, self._inputs, choices)
-        made.outputs = [output.addresses for output in outputs]
+        pieces = self._pieces(self._inputs, self._recipe)
+        for key, sources in self._recipe.tasks:
+            operands = tuple(source.operand(pieces) for source in sources)
+            if choices.get(key) is None:
+                pieces.append(_applied(made, key, operands))
+                continue
+            steps = _expanded(key, choices)
+            inner = self._pieces(operands, steps)
+            for leaf, parts in steps.tasks:
+                taken = tuple(part.operand(inner) for part in parts)
+                inner.append(_applied(made, leaf, taken))
+            pieces += [source.operand(inner) for source in steps.outputs]
+        made.outputs = [source.taken(pieces) for source in self._recipe.outputs]
         return made
 
-    def _follow(
-        self, made: Evaluated, steps: Recipe, given: Sequence[Operand], choices: Choices
-    ) -> list[Operand]:
-        """The outputs of a recipe, after its tasks."""
-        pieces = [*given, *(self._constants[repr(x)] for x in steps.constants)]
-        for key, sources in steps.tasks:
-            operands = tuple(source.operand(pieces) for source in sources)
-            choice = choices.get(key)
-            if choice is None:
-                result = made.apply(*key, operands, "dram")
-                pieces.append(Operand(result.addresses, fixed=False))
-            else:
-                pieces += self._follow(made, _way(key, choice), operands, choices)
-        return [source.operand(pieces) for source in steps.outputs]
+    def key(self, choices: Choices) -> Hashable:
+        """Equal for choices that make the same tasks, such as the same cuts in another order."""
+        return frozenset(
+            (key, _expanded(key, choices).key)
+            for key in self.operators
+            if choices.get(key) is not None
+        )
+
+    def _pieces(self, given: Sequence[Operand], steps: Recipe) -> list[Operand]:
+        """What the tasks of a recipe may read before the first of them."""
+        return [*given, *(self._constants[repr(x)] for x in steps.constants)]
+
+
+def _applied(made: Evaluated, key: Key, operands: tuple[Operand, ...]) -> Operand:
+    """The result of one more task."""
+    return Operand(made.apply(*key, operands, "dram").addresses, fixed=False)
 
 
 def _fixed(value: Value) -> Operand:
@@ -193,8 +223,28 @@ def _numbers() -> tuple[float, ...]:
     return tuple(sorted({float(x) for x in literals}))
 
 
+def _expanded(key: Key, choices: Choices) -> Recipe:
+    """The operator after these choices, down to operators without one."""
+    made = dict[Key, Choice]()
+    pending = [key]
+    while pending:
+        choice = choices.get(one := pending.pop())
+        if choice is not None and one not in made:
+            made[one] = choice
+            pending += [leaf for leaf, _ in choice.leaves]
+    return _chosen(key, tuple(made.items()))
+
+
 @lru_cache(maxsize=4096)
-def _way(key: Key, choice: Choice) -> Recipe:
+def _chosen(key: Key, choices: tuple[tuple[Key, Choice], ...]) -> Recipe:
+    (_, choice), *_ = choices
+    made = _way(key, choice).tasks(dict(choices))
+    made.tasks = ordered(made)
+    return recipe(made)
+
+
+@lru_cache(maxsize=4096)
+def _way(key: Key, choice: Choice) -> Form:
     """The operator after the rule, on its operands."""
     name, sizes = key
     schema = schemas()[name]
@@ -205,4 +255,4 @@ def _way(key: Key, choice: Choice) -> Recipe:
     )
     start = derive(Lambda(operands, apply(op, *operands)), rules(0))
     place, *_ = places(start.program)
-    return recipe(evaluate(start.at(place, choice.rule, dict(choice.sizes)).program))
+    return Form(start.at(place, choice.rule, dict(choice.sizes)).program)

@@ -159,6 +159,10 @@ class Machine:
                 hint="one row for each name and size",
             )
 
+    def __hash__(self) -> int:
+        """Fast: machines are arguments of functions that remember results."""
+        return hash(self.name)
+
     @cached_property
     def _table(self) -> dict[tuple[str, tuple[int, ...]], Operator]:
         return {(op.name, op.sizes): op for op in self.operators}

@@ -3,8 +3,8 @@
 It starts from the choices that are cheapest as a sum over operators (`sizes`). The best candidate
 known is then changed in one choice, or in that of all operators on vectors of one length at once
 (which so come to share chains), and what comes out is simulated; until the best few candidates have
-no better neighbors. A candidate whose operators alone keep one unit busy for longer than the best
-program takes is not simulated.
+no better neighbors. Choices that make the same tasks are one candidate. A candidate whose operators
+alone keep one unit busy for longer than the best program takes is not simulated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.targets.npu.operator import Key
 from tilewright.targets.npu.sizes import Choice, Choices, Sizes
 
 # Candidates that are changed one after the other without finding a better one.
-PATIENCE = 4
+PATIENCE = 2
 
 
 def search(forms: Sequence[Form], machine: Machine) -> Candidate:
@@ -43,6 +43,7 @@ def search(forms: Sequence[Form], machine: Machine) -> Candidate:
         starts,
         lambda candidate: neighbors(candidate, machine),
         lambda candidate: candidate.cycles(machine),
+        key=lambda candidate: candidate.key,
         bound=lambda candidate: busy(candidate, machine),
         patience=PATIENCE,
     )

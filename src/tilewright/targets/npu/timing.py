@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil, prod
+from typing import NamedTuple
 
 from tilewright.targets.npu.access_times import AccessTimes
 from tilewright.targets.npu.chains import STEP_LIMIT, Step, steps
 from tilewright.targets.npu.footprint import footprint
-from tilewright.targets.npu.isa import Program
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.isa import Instruction, Program
+from tilewright.targets.npu.machine import Machine, Operator
 
 UNITS = ("dram", "move", "vector", "matrix")
 
@@ -130,11 +132,13 @@ class _Clock:
         takes = dict.fromkeys(UNITS, 0)
         latency = 0
         for step in chain:
-            issue, unit, interval, behind = self._cost(step)
-            self.issued += issue
-            latency += behind
-            if unit:
-                takes[unit] += interval
+            cost = _cost(step.instruction, step.operator, self.machine)
+            self.issued += cost.issue
+            self.energy += cost.energy
+            self.work += cost.work
+            self.dram_bytes += cost.dram_bytes
+            latency += cost.latency
+            takes[cost.unit] += cost.interval
         used = [u for u in UNITS if takes[u]]
         count = len([step for step in chain if step.instruction.memory])
         operands = self.times.accesses[self.position : self.position + count]
@@ -149,24 +153,40 @@ class _Clock:
             self.times.done(operand, end)
         self.cycles = max(self.cycles, end)
 
-    def _cost(self, step: Step) -> tuple[int, str, int, int]:
-        """Cycles to issue, unit and its cycles, latency."""
-        op, machine = step.operator, self.machine
-        if op is not None:
-            self.energy += op.energy
-            self.work += op.work if op.name in ("MVMul", "MMMul") else 0
-            return op.issue, op.unit, op.interval, op.latency
-        name = step.instruction.memory
-        if not name:
-            return 0, "", 0, 0
-        # One element that is read again and again crosses the border once.
-        if step.instruction.step:
-            count = footprint(step.instruction).size
-        else:
-            count = 1
-        moved = count * machine.bytes
-        memory = machine.memory(name)
-        self.energy += moved * memory.energy
-        self.dram_bytes += moved if name == "dram" else 0
-        unit = "dram" if name == "dram" else "move"
-        return machine.transfer, unit, ceil(moved / memory.bandwidth), memory.latency
+
+class _Cost(NamedTuple):
+    """Cycles to issue an instruction, those of its unit, and its latency; pJ and what it does."""
+
+    issue: int
+    unit: str
+    interval: int
+    latency: int
+    energy: float
+    work: int = 0
+    dram_bytes: int = 0
+
+
+@lru_cache(maxsize=1 << 14)
+def _cost(i: Instruction, op: Operator | None, machine: Machine) -> _Cost:
+    """What an instruction takes. op: the operator of the machine that it uses."""
+    if op is not None:
+        work = op.work if op.name in ("MVMul", "MMMul") else 0
+        return _Cost(op.issue, op.unit, op.interval, op.latency, op.energy, work)
+    if not i.memory:
+        return _Cost(0, UNITS[0], 0, 0, 0.0)
+    # One element that is read again and again crosses the border once.
+    if i.step:
+        count = footprint(i).size
+    else:
+        count = 1
+    moved = count * machine.bytes
+    memory = machine.memory(i.memory)
+    out = i.memory == "dram"
+    return _Cost(
+        machine.transfer,
+        "dram" if out else "move",
+        ceil(moved / memory.bandwidth),
+        memory.latency,
+        moved * memory.energy,
+        dram_bytes=moved if out else 0,
+    )
