@@ -21,7 +21,7 @@ from tilewright.runtime.abi import (
     CTX_THREADS,
     NO_MEMORY,
 )
-from tilewright.targets.cpu.compile import LEVEL, compile_text, llvm_ir
+from tilewright.targets.cpu.compile import LEVEL, compile_text, finished, written
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import Machine
 
@@ -41,7 +41,8 @@ def compile_c_function(
     Raises UnsupportedError for what has no native code, CompileError if LLVM refuses the program.
     """
     inner = f"{name}.kernel"
-    text = llvm_ir(kernel, machine, inner, contract=contract)
+    kernel = finished(kernel, machine)
+    text = written(kernel, machine, inner, contract)
     functions = _functions(kernel, name, inner)
     whole = f"{functions}\n{text}"
     return compile_text(whole, machine, name, allowed=_LIBRARY, level=level)

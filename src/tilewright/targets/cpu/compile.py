@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.expr.nodes import Extent
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.keep_sums import keep_sums
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.schedule.steady import steady
 from tilewright.targets.cpu.emit import emit_module
@@ -51,8 +52,8 @@ def compile_kernel(
     native code, CompileError if LLVM refuses the program.
     """
     name = symbol or kernel.name
-    kernel = steady(kernel)
-    text = _text(kernel, machine, name, contract, permitted)
+    kernel = finished(kernel, machine)
+    text = written(kernel, machine, name, contract, permitted)
     code = compile_text(text, machine, name, level=level)
     plan = plan_memory(kernel, permitted is not None)
     return CompiledKernel(
@@ -75,16 +76,24 @@ def llvm_ir(
 
     contract: allow fused multiply-add. permitted: sanitize it: where each buffer may be accessed.
     """
-    return _text(steady(kernel), machine, symbol or kernel.name, contract, permitted)
+    name = symbol or kernel.name
+    return written(finished(kernel, machine), machine, name, contract, permitted)
 
 
-def _text(
+def finished(kernel: Kernel, machine: Machine) -> Kernel:
+    """A scheduled kernel as code is generated for it: what no schedule has to ask for."""
+    most = machine.registers * machine.vector_bits // 8
+    return steady(keep_sums(kernel, most))
+
+
+def written(
     kernel: Kernel,
     machine: Machine,
     symbol: str,
-    contract: bool,
-    permitted: Permissions | None,
+    contract: bool = True,
+    permitted: Permissions | None = None,
 ) -> str:
+    """A finished kernel as LLVM assembly; arguments as of `llvm_ir`."""
     try:
         with _deep_recursion():
             return emit_module(kernel, symbol, machine, contract, permitted)
