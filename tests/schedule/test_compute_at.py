@@ -9,7 +9,9 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer, Select, const, var
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.parser import parse
 from tilewright.schedule import Schedule
+from tilewright.schedule.tree import find_buffer
 
 i32 = dtypes.int32
 X, D = Buffer("X", (4, 4), i32), Buffer("D", (4, 4), i32)
@@ -75,3 +77,29 @@ def test_what_is_kept_does_not(nests):
     ):
         s.compute_at("T", "o" if "o" in s.loops else "j")
     s.verify()
+
+
+def test_what_its_own_steps_read_is_computed_too(check_same):
+    """A running sum of windows that grow: a tile needs all steps, along the dimension they take."""
+    kernel = parse(
+        """
+kernel k(x: int32[4, 32]) -> y: int32[4, 16]:
+  alloc s: int32[3, 4, 32]:
+    for j in 4:
+      for i in 32:
+        s[0, j, i] = x[j, i]
+    for r in 2:
+      for j1 in 4:
+        for i1 in 24:
+          s[r + 1, j1, i1] = s[r, j1, i1] + s[r, j1, i1 + (r + 1) * (r + 1)]
+    for j2 in 4:
+      for o in 4:
+        for i2 in 4:
+          y[j2, o * 4 + i2] = s[2, j2, o * 4 + i2] - s[1, j2, o * 4 + i2]
+""".strip().split("\n")
+    )
+    s = Schedule(kernel)
+    s.compute_at("s", "o")
+    check_same(kernel, s, exact=True)
+    buffer, _ = find_buffer(s.kernel, "s", "test")
+    assert buffer.shape == (3, 1, 32)

@@ -177,6 +177,18 @@ def test_a_bound_that_is_too_small():
         g.kernel([20, 12])
 
 
+def test_an_extent_is_promised_of_each_part():
+    """Of what one iteration needs, where a Func is computed in a loop."""
+    x, _, f, g = chain(hl, hl.Buffer(IMAGE))
+    xi = hl.Var("xi")
+    g.split(x, x, xi, 4)
+    f.compute_at(g, x).bound_extent(x, 5)
+    assert np.asarray(g.realize([20, 12])).any()
+    f.bound_extent(x, 4)
+    with pytest.raises(ScheduleError, match="5 of x are needed at a time, 4"):
+        g.kernel([20, 12])
+
+
 def test_aligned_outputs_are_realized_whole():
     x, _, _, g = chain(hl, hl.Buffer(IMAGE))
     g.align_extent(x, 8)

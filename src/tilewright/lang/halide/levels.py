@@ -123,6 +123,12 @@ class Scheduled(Verbs, Storage, notation.Func):
         return self._compute.level()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is computed outside of all loops."""
+        level = self.compute
+        return level is None or level.func is None
+
+    @property
     def store(self) -> Level | None:
         """Where its memory is; None: where it is computed."""
         return self._store.level()

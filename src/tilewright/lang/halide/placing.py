@@ -86,7 +86,21 @@ def place(f: Scheduled, state: Replay) -> None:
         loops = _loops_at(f, level, "compute_at", state.copies(f)[0], state)
         for loop, buffer in _each(f, loops, state):
             _place_copy(f, level, loop, buffer, state)
+            _check_extents(f, level, buffer, state)
     _fold(f, state)
+
+
+def _check_extents(f: Scheduled, level: Level, buffer: str, state: Replay) -> None:
+    """What is computed at a loop is as small as `bound_extent` has promised."""
+    found, _ = tree.find_buffer(state.schedule.kernel, buffer, "bound_extent")
+    for var, n in zip(reversed(f.args), found.shape, strict=True):
+        first, extent = f.promised.get(var.name(), (None, n))
+        if first is None and n > extent:
+            raise ScheduleError(
+                f"{n} of {var.name()} are needed at a time, {extent} are promised",
+                where=f"{f.name()}, {level.line}",
+                hint=f"bound_extent({var.name()}, {n}), or compute it further inside",
+            )
 
 
 def _fold(f: Scheduled, state: Replay) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, const
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import Region, region, uncovered
@@ -159,6 +159,7 @@ def compute_at(
     env = environment(kernel.body)
     _check_not_kept(alloc, home, group, block(*made, run[-1]), env)
     box = region(target, needed, env, "compute_at", wide=True)
+    box = _with_steps(box, group, made)
     parts: dict[Buffer, Buffer] = {}
     moves: dict[Buffer, edit.Move] = {}
     for b in group:
@@ -184,6 +185,25 @@ def compute_at(
     result = kernel.with_body(body)
     check_axes(result, "compute_at")
     return result, None
+
+
+def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> Region:
+    """The box with the dimensions whole along which the nests take steps.
+
+    A step reads another element than it writes, so that elements outside of the box may count.
+    """
+    shape = group[0].shape
+    whole = set()
+    for s in made:
+        found = [a for a in accesses(s) if a.buffer in group]
+        for a in (a for a in found if not a.writes):
+            written = [b for b in found if b.writes and b.place.stmt is a.place.stmt]
+            for d in range(len(shape)):
+                if any(b.index[d] is not a.index[d] for b in written):
+                    whole.add(d)
+    base = tuple(const(0) if d in whole else b for d, b in enumerate(box.base))
+    sizes = tuple(shape[d] if d in whole else n for d, n in enumerate(box.shape))
+    return Region(base, sizes)
 
 
 def _into(box: Region, part: Buffer) -> edit.Move:

@@ -263,6 +263,11 @@ class Func(Told):
         else:
             self.definitions[n] = made
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that is needed of it is computed in one place."""
+        return True
+
     def conditions(self) -> list[Expr]:
         """What decides between its schedules."""
         return []

@@ -147,6 +147,8 @@ def _infer(f: Func, needed: dict[Any, list[list[int]]]) -> None:
             region[d] = _blocks(r, *f.aligned[var.name()])
         if var.name() in f.promised:
             first, extent = f.promised[var.name()]
+            if first is None and not f.is_whole:
+                continue  # a promise about each part: see `placing`
             low = r[0] if first is None else first
             if not low <= r[0] <= r[1] < low + extent:
                 raise InputError(
