@@ -243,7 +243,7 @@ FOLD: Rows = [
     (
         own(T, i(lambda i: block(put(T, i * 2, X[i]), put(Y, i, T[i])), 4)),
         fold(2),
-        "7 rows are alive",
+        "4 rows are alive",
     ),
     (
         own(

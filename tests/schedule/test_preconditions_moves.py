@@ -195,7 +195,7 @@ SLIDES: Rows = [
     (
         own(T, made(), v(lambda v: put(Y, v, T[v] + T[v * 2]), 4)),
         SLIDE,
-        "not a window that moves",
+        "leave rows of it out",
     ),
     (
         own(T, made(), v(lambda v: put(Y, v, T[v] + T[P[v] - 1]))),
@@ -256,7 +256,7 @@ SLIDES: Rows = [
             ),
         ),
         SLIDE,
-        "not a window",
+        None,
     ),
     (
         own(T, made(), v(lambda v: put(Y, v, Select(Lt(v, const(7)), T[v + 1], X[0])))),
@@ -275,6 +275,7 @@ def resized(v: Expr) -> Expr:
 # Elements that move with v without being a constant apart, and leave a guard where they stick out.
 NEAR: list[Callable[[Var], Expr]] = [
     lambda v: T[v // 2] + T[(v + 1) // 2],
+    lambda v: T[(v + 1) // 2] + T[v // 2],
     lambda v: T[(v // 2 + 1) // 2] + T[7 - v // 3],
     lambda v: T[resized(v)] + T[resized(v) + 1],
     lambda v: T[v] + T[Min(v, const(4)) + 3],
@@ -282,6 +283,38 @@ NEAR: list[Callable[[Var], Expr]] = [
 AT_V: list[tuple[object, ...]] = [
     ("compute_at", "T", "v"),
     ("store_at", "T", None, "v"),
+]
+HALVES: list[Callable[[Var], Expr]] = [
+    lambda v: T[v // 2] + T[(v + 1) // 2],
+    lambda v: T[(v + 1) // 2] + T[v // 2],
+    lambda v: T[v // 3 + 2] + T[(v + 1) // 3 + 1] + T[v // 3],
+    lambda v: T[((v + 1) // 2 + 3) // 2] + T[(v // 2 + 1) // 2],
+    lambda v: T[(v * 3 + 1) // 4] + T[v * 3 // 4],
+]
+SLIDES += [
+    (own(T, made(), v(lambda v, e=e: put(Y, v, e(v)))), SLIDE, None)  # type: ignore[misc]
+    for e in HALVES
+]
+SLIDES += [
+    # Rows are read after the loop, or before it, that no iteration of it reaches so soon.
+    (
+        own(T, made(), v(lambda v: put(Y, v, T[v // 2])), put(Z, ZERO, T[7])),
+        SLIDE,
+        None,
+    ),
+    (
+        own(T, made(), put(Z, ZERO, T[2]), v(lambda v: put(Y, v, T[v // 2]))),
+        SLIDE,
+        None,
+    ),
+    (own(T, made(), v(lambda v: put(Y, v, T[(v + 7) // 8]))), SLIDE, None),
+    (
+        own(T, made(), v(lambda v: put(Y, v, T[v // 2 * 2]))),
+        SLIDE,
+        "leave rows of it out",
+    ),
+    (own(T, made(), v(lambda v: put(Y, v, T[(7 - v) // 2]))), SLIDE, "not a window"),
+    (own(T, made(), v(lambda v: put(Y, v, T[v % 4]))), SLIDE, "not a window"),
 ]
 MOVES: Rows = (
     [

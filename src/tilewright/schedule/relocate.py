@@ -10,7 +10,8 @@ from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.analysis.access import Access, Env, accesses
 from tilewright.loops.analysis.dependence import are_independent
 from tilewright.loops.analysis.effects import allocated, reads, writes
-from tilewright.loops.analysis.region import Span
+from tilewright.loops.analysis.region import span
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.walk import Place, below
 from tilewright.schedule import edit, tree
@@ -202,15 +203,19 @@ def reads_in(buffer: Buffer, f: For, verb: str) -> list[Access]:
     return found
 
 
-def relative(s: Span | None, offset: Affine, var: Var) -> tuple[int, int, int] | None:
-    """A span as (step, first, last) of the row `step*v + first ..`; None if it is no such."""
-    if s is None:
+def rows_of(
+    a: Access, dim: int, offset: Affine, var: Var, env: Env
+) -> tuple[Affine, Affine] | None:
+    """The first and the last row of an access in one iteration of the loop of `var`, relative to
+    `offset`, in terms of `var` alone; None where they have no bounds or other terms."""
+    inner = {f.var for f in a.loops} - {var}
+    found = span(a.index[dim], inner, env, wide=True)
+    if found is None:
         return None
-    form = s.base - offset
-    step = form.coefficient(var)
-    if any(atom is not var for atom, _ in form.terms):
+    form = found.base - offset
+    if any(set(variables(atom)) != {var} for atom, _ in form.terms):
         return None
-    return step, form.const + s.lo, form.const + s.hi
+    return form + Affine((), found.lo), form + Affine((), found.hi)
 
 
 def in_order(stmts: Iterable[Stmt]) -> Iterator[Stmt]:

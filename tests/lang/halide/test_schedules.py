@@ -323,3 +323,22 @@ def test_a_kernel_of_computations_is_the_plain_one():
     found = h.computations([6, 5])
     out = found[-1].outputs[0].tensor
     assert repr(lower("h", found, [out], [out])) == repr(plain(p, "h").kernel)
+
+
+def test_a_window_that_halves_slides_down_a_pyramid():
+    """Each level is read at y / 2: new rows every other iteration, and the top ones at once."""
+    image = hl.Buffer(np.arange(20 * 24, dtype=np.float32).reshape(20, 24))
+    levels = [hl.BoundaryConditions.repeat_edge(image)]
+    for n in range(4):
+        up, under = hl.Func(f"up{n}"), levels[-1]
+        up[x, y] = under[x // 2, y // 2] + under[(x + 1) // 2, (y + 1) // 2] * 0.5
+        levels.append(up)
+    out, yi = levels[-1], hl.Var("yi")
+    plain = np.asarray(out.realize([24, 32])).copy()
+    out.split(y, y, yi, 8).parallel(y).vectorize(x, 8)
+    for f in levels[1:-1]:
+        f.store_at(out, y).compute_at(out, yi).vectorize(x, 8)
+    trace = str(out.schedule([24, 32]).trace)
+    assert "s.slide('up2', 'up3.y.i')" in trace and "s.slide('up1', 'up3.y.i')" in trace
+    assert "store_at" not in trace
+    np.testing.assert_array_equal(np.asarray(out.realize([24, 32])), plain)

@@ -83,11 +83,38 @@ def place(f: Scheduled, state: Replay) -> None:
     elif level is None:
         _place_by_default(f, state)
     elif level.func is not None:
+        level = _level_of_readers(f, level, state)
         loops = _loops_at(f, level, "compute_at", state.copies(f)[0], state)
         for loop, buffer in _each(f, loops, state):
             _place_copy(f, level, loop, buffer, state)
             _check_extents(f, level, buffer, state)
     _fold(f, state)
+
+
+def _level_of_readers(f: Scheduled, level: Level, state: Replay) -> Level:
+    """The level that `f` is computed at: that of its memory, where the readers in between are.
+
+    Such readers slide along a loop that needs all of them in its first iteration.
+    """
+    store = f.store
+    if store is None or store.func is None or not _named(level, state):
+        return level
+    if _using(f, level, state) or not _using(f, store, state):
+        return level
+    return store
+
+
+def _named(level: Level, state: Replay) -> list[str]:
+    """The loops that a level names."""
+    assert level.func is not None and level.var is not None
+    return [n.loops[level.var] for n in state.of(level.func) if level.var in n.loops]
+
+
+def _using(f: Func, level: Level, state: Replay) -> list[str]:
+    """Those of them that use `f`."""
+    buffer = state.copies(f)[0]
+    kernel = state.schedule.kernel
+    return [x for x in _named(level, state) if _uses(kernel, x, buffer)]
 
 
 def _check_extents(f: Scheduled, level: Level, buffer: str, state: Replay) -> None:
@@ -232,7 +259,8 @@ def _slide(
         try:
             warm = s.slide(buffer, loop)
         except ScheduleError:
-            if n == len(chain) - 1:
+            # What the first rows of a consumer need all of is computed with them, before the loop.
+            if n == len(chain) - 1 and not _is_used_before(f, buffer, loop, state):
                 with _legal_places(f, level, state):
                     s.store_at(buffer, None, loop)
             continue
@@ -241,6 +269,16 @@ def _slide(
         slid = True
     if slid and not f.folds:
         any(_folded(buffer, d, s) for d in range(len(f.args)))  # the first that can be
+
+
+def _is_used_before(f: Func, buffer: str, loop: str, state: Replay) -> bool:
+    """Whether a statement outside of the loop reads the buffer, besides its own nests."""
+    own = {x for n in state.of(f) for x in n.loops.values()}
+    for a in accesses(state.schedule.kernel.body):
+        around = {x.var.name for x in a.loops}
+        if a.buffer.name == buffer and not a.writes and not around & {loop, *own}:
+            return True
+    return False
 
 
 def _folded(name: str, dim: int, s: Schedule) -> bool:

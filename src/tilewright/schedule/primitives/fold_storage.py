@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilewright.expr.affine import Affine
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Mod, const
+from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import Access, Env, Index, accesses, environment
-from tilewright.loops.analysis.region import span
 from tilewright.loops.nodes import For, Kernel, Stmt
 from tilewright.loops.walk import below, loops_of
 from tilewright.schedule import edit
@@ -18,19 +18,17 @@ from tilewright.schedule.registry import primitive
 from tilewright.schedule.relocate import (
     in_order,
     own_buffer,
-    relative,
+    rows_of,
 )
 
 
 class _Phase(NamedTuple):
-    """What one statement, or iteration v of a loop, touches: rows from `first` on, writing up to
-    `newest`; both move by `step` per iteration, `times` times."""
+    """What one statement, or loop, touches: rows from `least` on, written up to `newest`; of its
+    own rows up to `alive` must be kept at once."""
 
-    stmt: Stmt
-    step: int
-    times: int
-    first: int
+    least: int
     newest: int | None
+    alive: int
 
 
 @primitive
@@ -43,8 +41,8 @@ def fold_storage(
     requires: at each step all rows touched lie among the `factor` newest: with M(t) the largest row
         written up to and including step t, every row e touched in step t has e > M(t) - factor.
         Then two rows of one place in the ring are never alive at once. A step is an iteration of a
-        serial loop directly in the buffer's scope through which rows move forward by a constant,
-        or any other statement there as a whole.
+        serial loop directly in the buffer's scope in which the rows written never move back, or any
+        other statement there as a whole.
     before: alloc T[n + 2]: for v in n: { T[v + 2] = f(v + 2); D[v] = T[v] + T[v + 2] }
     after:  alloc T[4]: for v in n: { T[(v + 2) % 4] = f(v + 2); D[v] = T[v % 4] + T[(v+2) % 4] }
     """
@@ -102,14 +100,13 @@ def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
         phase = _phase(s, buffer, dim, env)
         if phase is None:
             continue
-        written = [m for m in (newest, phase.newest) if m is not None]
-        if written:
-            needed = max(written) - phase.first + 1
-            if needed > least[0]:
-                least = (needed, s)
+        needed = phase.alive
+        if newest is not None:
+            needed = max(needed, newest - phase.least + 1)
+        if needed > least[0]:
+            least = (needed, s)
         if phase.newest is not None:
-            last = phase.newest + phase.step * (phase.times - 1)
-            newest = last if newest is None else max(newest, last)
+            newest = phase.newest if newest is None else max(newest, phase.newest)
     return least
 
 
@@ -142,7 +139,8 @@ def _phase(
         if a.writes and hi is not None
     ]
     first = min(lo for lo, _ in ends if lo is not None)
-    return _Phase(s, 0, 1, first, max(written, default=None))
+    newest = max(written, default=None)
+    return _Phase(first, newest, 1 if newest is None else newest - first + 1)
 
 
 def _moving(
@@ -151,26 +149,27 @@ def _moving(
     dim: int,
     env: Env,
 ) -> _Phase | None:
-    """The phase of a loop whose accesses all move forward by one step; None if they do not."""
-    steps = set()
-    firsts = []
-    written = []
+    """The phase of a loop in which the rows written move forward; None if they do not."""
+    firsts: list[Affine] = []
+    written: list[Affine] = []
     for a in found:
-        inner = {x.var for x in a.loops} - {f.var}
-        row = relative(span(a.index[dim], inner, env), Affine((), 0), f.var)
-        if row is None:
+        rows = rows_of(a, dim, Affine((), 0), f.var, env)
+        if rows is None:
             return None
-        step, first, last = row
-        steps.add(step)
-        firsts.append(first)
+        firsts.append(rows[0])
         if a.writes:
-            written.append(last)
-    if len(steps) != 1 or min(steps) < 1 or f.trips is None:
+            written.append(rows[1])
+            following = substitute(to_expr(rows[1]), {f.var: f.var + 1})
+            growth, _ = bounds(to_expr(affine(following) - rows[1]), env)
+            if growth is None or growth < 0:
+                return None
+    least = [bounds(to_expr(e), env)[0] for e in firsts]
+    newest = [bounds(to_expr(e), env)[1] for e in written]
+    apart = [bounds(to_expr(top - e), env)[1] for top in written for e in firsts]
+    if f.trips is None or None in (*least, *newest, *apart):
         return None
     return _Phase(
-        f,
-        steps.pop(),
-        f.trips,
-        min(firsts),
-        max(written, default=None),
+        min(n for n in least if n is not None),
+        max((n for n in newest if n is not None), default=None),
+        max((n + 1 for n in apart if n is not None), default=1),
     )

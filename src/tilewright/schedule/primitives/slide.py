@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Buffer, const
-from tilewright.loops.analysis.access import Env, accesses, environment
-from tilewright.loops.analysis.region import span
+from tilewright.expr.nodes import Buffer, Expr, Min, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import substitute
+from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.walk import Place, loops_of
@@ -22,24 +24,32 @@ from tilewright.schedule.relocate import (
     home_of,
     own_buffer,
     reads_in,
-    relative,
     restrict_to_rows,
     row_loop,
+    rows_of,
     with_parts,
 )
 from tilewright.schedule.slice_nest import Slice
 
 
 class _Window(NamedTuple):
-    """Iteration v of the consumer reads rows `step*v + first .. step*v + last` of dimension `dim`.
+    """Iteration v of the consumer reads rows up to `last`, of v, along dimension `dim`.
 
-    Rows are counted in iterations of the nests' loops, which compute row i + offset.
+    Rows are counted in iterations of the nests' loops, which compute row i + offset. From one
+    iteration to the next `last` grows, by `least` to `most` rows. rows: how many there are.
     """
 
     dim: int
-    step: int
-    last: int
+    last: Affine
+    least: int
+    most: int
     offset: Affine
+    rows: int
+
+    def done(self, v: Var, count: Expr) -> Affine:
+        """How many rows iteration `count` has read some of, all before it included."""
+        end = substitute(to_expr(self.last), {v: count})
+        return affine(simplify(end)) + Affine((), 1)
 
 
 @primitive
@@ -48,13 +58,14 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
 
     args: the buffer, computed by nests before the loop and allocated around both; the serial loop
         that reads it.
-    requires: iteration v reads rows c*v + lo .. c*v + hi of one dimension (c >= 1, and
-        hi - lo + 1 >= c: none is left out), and what it reads of the others does not depend on v.
+    requires: iteration v reads rows of one dimension up to last(v), which grows with v by at most
+        as many rows as are read (none is left out), such as c*v + hi or (v + 1) // 2; and what it
+        reads of the others does not depend on v.
         The nests compute one row in each iteration i of one loop, and rows do not depend on one
         another, nor on what is kept beside other ones (`slice_nest`).
-        Nothing they use is written before the loop has ended. Formally: with p rows done before,
-        p >= hi + 1 - c, row p + c*v + j (0 <= j < c) is computed in iteration v; each row is
-        computed once, and before its first use: c*v + hi < p + c*(v + 1).
+        Nothing they use is written before the loop has ended. Formally: with P(v) = last(v) + 1 + x
+        for a number x that makes P(-1) no less than what is read before the loop, rows P(v - 1) up
+        to P(v) are computed in iteration v; each row is computed once, and before its first use.
     The first rows are computed before the loop (its first window less one step); the names of
     those loops, `<loop>.warm`, are returned in program order.
     before: for i in n + 2: T[i] = f(i)
@@ -76,11 +87,13 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
     home = home_of(target, alloc, place, "slide")
     _check_direct(target, home, f, place)
     env = environment(kernel.body)
-    window, rows = _window(target, f, home, env)
+    window = _window(target, f, home, env)
+    rows = window.rows
     before = _rows_before(target, _before(home, place), window, env)
-    overlapping = window.last + 1 - window.step
-    uncovered_rows = rows - window.step * count
-    done = max(overlapping, before, uncovered_rows, 0)
+    start, end = (window.done(f.var, const(n)) for n in (-1, count - 1))
+    if not (start.is_const and end.is_const):
+        raise _no_window(buffer, reads_in(target, f, "slide"), f)
+    done = max(start.const, before, start.const + rows - end.const, 0)
     if done >= rows:
         raise refuse_buffer(
             "slide",
@@ -89,9 +102,7 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
             "slide the other uses first",
         )
     warm, names = _warm(home, target, window, (done, env, tree.names(kernel)))
-    start = affine(const(done)) + Affine(((f.var, window.step),), 0)
-    short = done + window.step * count > rows
-    new = Slice(start, window.step, rows if short else None)
+    new = _new_rows(window, f.var, done - start.const, env)
     steps = [
         restrict_to_rows(s, target, window.dim, new, env, "slide") for s in home.made
     ]
@@ -122,13 +133,29 @@ def _check_direct(
             )
 
 
+def _new_rows(window: _Window, v: Var, ahead: int, env: Env) -> Slice:
+    """What iteration v computes: rows from P(v - 1) up to P(v), where there are that many."""
+    shift = Affine((), ahead)
+    start = window.done(v, v - 1) + shift
+    limits: list[Expr] = []
+    if window.least != window.most:
+        limits.append(to_expr(window.done(v, v) + shift))
+    _, last = bounds(to_expr(start + Affine((), window.most - 1)), env)
+    if last is None or last >= window.rows:
+        limits.append(const(window.rows))
+    limit = limits[0] if limits else None
+    if len(limits) > 1:
+        limit = Min(limits[0], limits[1])
+    return Slice(start, window.most, limit)
+
+
 def _window(
     buffer: Buffer,
     f: For,
     home: Home,
     env: Env,
-) -> tuple[_Window, int]:
-    """The window of the reads in `f`, and the number of rows that the nests compute."""
+) -> _Window:
+    """The window of the reads in `f`."""
     found = reads_in(buffer, f, "slide")
     moving: set[int] = set()
     for a in found:
@@ -142,31 +169,43 @@ def _window(
         )
     dim = moving.pop()
     offset, rows = row_loop(buffer, home.made, dim, env, "slide")
-    ends = []
-    for a in found:
-        inner = {x.var for x in a.loops}
-        rows_read = span(a.index[dim], inner, env)
-        ends.append(relative(rows_read, offset, f.var))
-    steps = {e[0] for e in ends if e is not None}
-    if None in ends or len(steps) != 1 or min(steps) < 1:
-        raise refuse_buffer(
-            "slide",
-            buffer.name,
-            f"its reads {', '.join(sorted({str(a) for a in found}))} are not a window that moves "
-            f"forward with {f.var.name}",
-            "use store_at, which computes the whole window each time",
-        )
-    step = steps.pop()
-    first = min(e[1] for e in ends if e)
-    last = max(e[2] for e in ends if e)
-    if last - first + 1 < step:
+    ends = [rows_of(a, dim, offset, f.var, env) for a in found]
+    tops = [e[1] for e in ends if e is not None]
+    last = _greatest(tops, env)
+    if None in ends or last is None:
+        raise _no_window(buffer.name, found, f)
+    following = substitute(to_expr(last), {f.var: f.var + 1})
+    least, most = bounds(to_expr(affine(following) - last), env)
+    if least is None or most is None or least < 0 or most < 1:
+        raise _no_window(buffer.name, found, f)
+    read = [bounds(to_expr(last - e[0]), env)[0] for e in ends if e is not None]
+    if max(n for n in read if n is not None) + 1 < most:
         raise refuse_buffer(
             "slide",
             buffer.name,
             f"iterations of loop {f.var.name} leave rows of it out",
             "use compute_at or store_at, which compute what is read",
         )
-    return _Window(dim, step, last, offset), rows
+    return _Window(dim, last, least, most, offset, rows)
+
+
+def _greatest(forms: Sequence[Affine], env: Env) -> Affine | None:
+    """The form that is never below another one; None where there is none."""
+    for form in forms:
+        lows = [bounds(to_expr(form - other), env)[0] for other in forms]
+        if all(low is not None and low >= 0 for low in lows):
+            return form
+    return None
+
+
+def _no_window(buffer: str, found: Sequence[Access], f: For) -> ScheduleError:
+    return refuse_buffer(
+        "slide",
+        buffer,
+        f"its reads {', '.join(sorted({str(a) for a in found}))} are not a window that moves "
+        f"forward with {f.var.name}",
+        "use store_at, which computes the whole window each time",
+    )
 
 
 def _before(home: Home, place: Place) -> list[Stmt]:
