@@ -62,14 +62,14 @@ class Affine:
         return Affine(terms, self.const * factor)
 
     def times(self, other: Affine) -> Affine:
-        """The product of two forms, each pair of atoms as one atom `x * y`."""
+        """The product, each atom of this form times the other as a whole: one atom `x * (y + z)`."""
         if not other.terms:
             return self.scaled(other.const)
-        found = other.scaled(self.const)
-        for a, c in self.terms:
-            pairs = tuple((Mul(a, b), c * k) for b, k in other.terms)
-            found = found + Affine(pairs, 0) + Affine(((a, c * other.const),), 0)
-        return found
+        atom, factor = to_expr(other), 1
+        if len(other.terms) == 1 and not other.const:
+            atom, factor = other.terms[0]
+        products = tuple((Mul(a, atom), c * factor) for a, c in self.terms)
+        return Affine(products, 0) + Affine(((atom, self.const * factor),), 0)
 
 
 _ZERO = Affine((), 0)

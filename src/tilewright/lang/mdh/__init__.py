@@ -21,8 +21,10 @@ from tilewright.lang.function import Function
 from tilewright.lang.mdh.syntax import (
     SCOPE,
     Expression,
+    Generic,
     buffer,
     cc,
+    generic,
     inp_view,
     md_hom,
     mdh,
@@ -32,6 +34,7 @@ from tilewright.lang.mdh.syntax import (
     pw,
     pw_custom_func,
     show,
+    size,
 )
 from tilewright.loops.lower import lower as lower_computations
 from tilewright.loops.nodes import Kernel
@@ -166,11 +169,13 @@ def _named(expressions: tuple[Computation, ...]) -> list[Computation]:
 __all__ = [
     "Expression",
     "Function",
+    "Generic",
     "buffer",
     "build",
     "cc",
     "equal",
     "fuse",
+    "generic",
     "inp_view",
     "lower",
     "md_hom",
@@ -182,6 +187,7 @@ __all__ = [
     "pw_custom_func",
     "schedule",
     "show",
+    "size",
 ]
 _WORDS: Final = {name: value for name, value in SCOPE.items() if name not in __all__}
 __all__.extend(_WORDS)

@@ -9,17 +9,20 @@ is a Computation. `show` prints any Computation like this, `parse` reads it back
 
 from __future__ import annotations
 
+from tilewright.lang.mdh.syntax.generic import Generic, generic
 from tilewright.lang.mdh.syntax.operators import cc, ps, pw, pw_custom_func
-from tilewright.lang.mdh.syntax.parts import buffer
+from tilewright.lang.mdh.syntax.parts import buffer, size
 from tilewright.lang.mdh.syntax.printer import SCOPE, parse, show
 from tilewright.lang.mdh.syntax.program import Expression
 from tilewright.lang.mdh.syntax.views import inp_view, md_hom, mdh, out_view
 
 __all__ = [
     "Expression",
+    "Generic",
     "SCOPE",
     "buffer",
     "cc",
+    "generic",
     "inp_view",
     "md_hom",
     "mdh",
@@ -29,4 +32,5 @@ __all__ = [
     "pw",
     "pw_custom_func",
     "show",
+    "size",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
-from tilewright.expr.nodes import INDEX, Buffer, Expr, as_expr
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Var, as_expr
 from tilewright.lang.mdh.syntax.operators import Combine
 
 IndexFunction = Callable[..., Any]
@@ -21,19 +21,37 @@ class Shaped:
     """A dtype and a stated shape, where the inferred one is too small."""
 
     dtype: DType
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
 
 
-def buffer(dtype: Any, *shape: int) -> Shaped:
+def size(name: str) -> Var:
+    """A size that a call gives: an extent of `md_hom[...]` and of `buffer`, alone or in a sum."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise InputError(
+            f"the name {name!r} is not an identifier",
+            where="size",
+            hint='letters, digits and _: size("M")',
+        )
+    return Var(name, INDEX)
+
+
+def as_extent(value: Any, where: str, message: str) -> Extent:
+    """An extent as it was written: a number, or an expression of sizes."""
+    if isinstance(value, Expr) and value.dtype is INDEX:
+        return value
+    if whole(value, 0) is None:
+        raise InputError(
+            f"the extent {value!r} is not {message}",
+            where=where,
+            hint='an integer, 0 or more, or size("N")',
+        )
+    return int(value)
+
+
+def buffer(dtype: Any, *shape: Any) -> Shaped:
     """In a view's brackets: elements of `dtype` in a buffer of this shape."""
-    for extent in shape:
-        if whole(extent, 0) is None:
-            raise InputError(
-                f"the extent {extent!r} is not a size",
-                where="buffer",
-                hint="integers, 0 or more: buffer(float32, 4, 6)",
-            )
-    return Shaped(dtype_of(dtype), tuple(int(n) for n in shape))
+    extents = tuple(as_extent(n, "buffer", "a size") for n in shape)
+    return Shaped(dtype_of(dtype), extents)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,7 +90,7 @@ class BufferView:
 class Hom:
     """`md_hom[extents](function, combine)`: the scalar function and how results are combined."""
 
-    extents: tuple[int, ...]
+    extents: tuple[Extent, ...]
     function: Callable[..., Any]
     combine: tuple[Combine, ...]
     name: str = "mdh"

@@ -12,7 +12,7 @@ from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.reducer import Reducer
 from tilewright.compute.sizes import infer_sizes
 from tilewright.expr import python
-from tilewright.expr.nodes import Buffer, Const, Expr, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, Extent, Var
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import Node
 from tilewright.lang.mdh.syntax.operators import OPERATORS, cc, ps, pw, pw_custom_func
@@ -167,7 +167,7 @@ def _seen(c: Computation, loads: set[Node]) -> set[Var]:
     return found
 
 
-def _inferred(c: Computation) -> dict[Buffer, tuple[int, ...]]:
+def _inferred(c: Computation) -> dict[Buffer, tuple[Extent, ...]]:
     try:
         return infer_sizes(c)
     except InputError:

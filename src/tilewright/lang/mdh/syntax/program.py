@@ -12,7 +12,15 @@ from tilewright.compute.check import check
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer
 from tilewright.compute.sizes import infer_sizes
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, as_expr
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Expr,
+    Extent,
+    Load,
+    Var,
+    as_expr,
+)
 from tilewright.lang.mdh.syntax.parts import BufferView, Hom, Shaped, parameters
 
 Buffers = Sequence[BufferView]
@@ -45,15 +53,17 @@ def compose(out: Buffers, hom: Hom, inp: Buffers) -> Expression:
     dimensions, results that conflict, ...), InputError for parts that do not fit together.
     """
     unsized = _assemble(out, hom, inp, {})
-    given = {v.type for v in (*out, *inp)}
-    sizes = {b.name: s for b, s in infer_sizes(unsized).items() if b not in given}
+    stated = {v.name for v in (*out, *inp) if isinstance(v.type, Buffer | Shaped)}
+    touched = (*unsized.inputs, *unsized.results)
+    known = [b for b in touched if b.name in stated]
+    sizes = {b.name: s for b, s in infer_sizes(unsized, known).items()}
     made = _assemble(out, hom, inp, sizes)
     check(made)
     return made
 
 
 def _assemble(
-    out: Buffers, hom: Hom, inp: Buffers, sizes: Mapping[str, tuple[int, ...]]
+    out: Buffers, hom: Hom, inp: Buffers, sizes: Mapping[str, tuple[Extent, ...]]
 ) -> Expression:
     """The Computation on buffers of the given sizes (0 along each axis where not known yet)."""
     where = f"md_hom {hom.name}"

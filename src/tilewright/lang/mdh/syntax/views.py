@@ -16,11 +16,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
-from tilewright.base.numbers import whole
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.lang.mdh.syntax.operators import Combine
-from tilewright.lang.mdh.syntax.parts import BufferView, Hom, Shaped
+from tilewright.lang.mdh.syntax.parts import BufferView, Hom, Shaped, as_extent
 from tilewright.lang.mdh.syntax.program import Expression, compose
 
 Buffers = tuple[BufferView, ...]
@@ -158,20 +157,16 @@ class _Hom:
                 where=where,
                 hint="give one operator per dimension: cc, pw(op) or ps(op)",
             )
-        for n in self.extents:
-            if whole(n, 0) is None:
-                raise InputError(
-                    f"the extent {n!r} is not a number of iterations",
-                    where=where,
-                    hint="an integer, 0 or more",
-                )
+        extents = tuple(
+            as_extent(n, where, "a number of iterations") for n in self.extents
+        )
         if not isinstance(name, str) or not name.isidentifier():
             raise InputError(
                 f"the name {name!r} is not an identifier",
                 where="md_hom",
                 hint="letters, digits and _",
             )
-        return Hom(tuple(map(int, self.extents)), function, operators, name)
+        return Hom(extents, function, operators, name)
 
 
 out_view: Final = _View("out_view", OutView)

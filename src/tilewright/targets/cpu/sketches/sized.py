@@ -94,9 +94,11 @@ def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
 
     The columns are the last dimension of the result.
     """
-    (out,) = c.outputs
+    out = c.outputs[0]
     inside = [f"{c.name}.{d.var.name}" for d in c.combined_dims]
     inside = [name for name in inside if name in s.loops]
+    if len(c.outputs) > 1:
+        raise ScheduleError("it has several results", where=f"computation {c.name}")
     kept = s.cache_write(out.tensor.name)
     stores = [name for name in s.loops if name.startswith(f"{kept}.w")]
     last = out.index[-1:]
