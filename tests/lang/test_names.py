@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import halide as hl
+from tilewright import te
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.refused import Refused
 
@@ -87,8 +88,35 @@ def test_names_of_the_installed_halide_are_listed():
         assert {n for n in dir(found) if n[0] != "_"} <= {*names}, owner
 
 
+def te_owners() -> dict[str, object]:
+    """Something of each class of te's."""
+    A, k = te.placeholder((4, 4), name="A"), te.reduce_axis((0, 4), name="k")
+    B = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="B")
+    s = te.create_schedule(B.op)
+    return {
+        "te": te,
+        "Schedule": s,
+        "Stage": s[B],
+        "Tensor": A,
+        "TensorSlice": A[0],
+        "Operation": A.op,
+        "ComputeOp": B.op,
+        "IterVar": k,
+        "hybrid": te.hybrid,
+    }
+
+
+TE = te_owners()
+
+
+@pytest.mark.parametrize("owner", listed("te"))
+def test_te(owner):
+    for name in listed("te")[owner]:
+        check(TE[owner], name)
+
+
 def test_a_name_that_nobody_has():
-    for owner in HALIDE.values():
+    for owner in [*HALIDE.values(), *TE.values()]:
         if not inspect.isclass(owner):
             with pytest.raises(AttributeError, match="tilt"):
                 _ = owner.tilt

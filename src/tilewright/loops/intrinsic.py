@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from tilewright.base.errors import InputError
 from tilewright.compute.canonical import canonical
@@ -53,10 +54,14 @@ Argument = Pointer | Stride | Extent | int | float
 
 @dataclass(frozen=True, slots=True)
 class HardwareCall:
-    """An instruction by name, and its arguments in the machine's order."""
+    """An instruction by name, and its arguments in the machine's order.
+
+    llvm: the text of the function that it is, where the machine does not know it by its name.
+    """
 
     name: str
     args: tuple[Argument, ...]
+    llvm: str = ""
 
     @property
     def tensors(self) -> tuple[int, ...]:
@@ -135,7 +140,10 @@ class TensorIntrinsic:
         return call is not None and stride in call.args
 
     def __repr__(self) -> str:
-        return f"<intrinsic {self.name}>"
+        calls = (self.call(part) for part in PARTS)
+        texts = "".join(c.llvm for c in calls if c is not None)
+        digest = f" {sha256(texts.encode()).hexdigest()[:16]}" if texts else ""
+        return f"<intrinsic {self.name}{digest}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +173,20 @@ class Instance:
 INTRINSICS: dict[str, TensorIntrinsic] = {}
 
 
-def hardware_intrinsic(name: str, *args: Argument) -> HardwareCall:
-    """A call of the machine's instruction `name`, for a lowering to return."""
+def hardware_intrinsic(name: str, *args: Argument, llvm: str = "") -> HardwareCall:
+    """A call of the machine's instruction `name`, for a lowering to return.
+
+    llvm: for a processor, the text of a function `define void @name(...)` that does it: its
+    parameters are a `ptr` for each address, an `i64` for each stride, extent and whole number and a
+    `double` for each other one. It may call LLVM's intrinsics and nothing else. Raises InputError
+    for a text without this function.
+    """
+    if llvm and f"define void @{name}(" not in llvm:
+        raise InputError(
+            "the text does not define the function",
+            where=f"hardware intrinsic {name}",
+            hint=f"it has a line 'define void @{name}(ptr %a, ...) {{'",
+        )
     for a in args:
         if not isinstance(a, Pointer | Stride | Extent | int | float):
             raise InputError(
@@ -174,7 +194,7 @@ def hardware_intrinsic(name: str, *args: Argument) -> HardwareCall:
                 where=f"hardware intrinsic {name}",
                 hint="pass access_ptr(mode), a stride, a dimension's extent or a number",
             )
-    return HardwareCall(name, args)
+    return HardwareCall(name, args, llvm)
 
 
 def decl_tensor_intrinsic(

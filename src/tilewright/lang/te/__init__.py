@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.base.refused import Refused
+from tilewright.lang.te import hybrid
 from tilewright.lang.te.build import build, lower
 from tilewright.lang.te.extern import (
     call_extern,
@@ -24,12 +25,14 @@ from tilewright.lang.te.extern import (
     extern_primfunc,
     register_func,
 )
+from tilewright.lang.te.gradient import gradient
 from tilewright.lang.te.intrinsic import (
     decl_tensor_intrin,
     decl_tensor_intrinsic,
     hardware_intrin,
     hardware_intrinsic,
 )
+from tilewright.lang.te.operator import operator
 from tilewright.lang.te.records import ThreadAxis, thread_axis
 from tilewright.lang.te.schedule import Schedule, create_schedule
 from tilewright.lang.te.syntax.build import (
@@ -138,12 +141,15 @@ __all__ = [
     "decl_tensor_intrinsic",
     "extern",
     "extern_primfunc",
+    "gradient",
     "hardware_intrin",
     "hardware_intrinsic",
+    "hybrid",
     "if_then_else",
     "lower",
     "max",
     "min",
+    "operator",
     "parse",
     "placeholder",
     "prod",

@@ -220,7 +220,7 @@ def script(name: str, body: Stmt, outputs: Sequence[Tensor]) -> Script:
         label = inner.var.name.rpartition(".")[2]
         axes.append(Axis(label, INDEX, 0, inner.trips or inner.extent, "cc"))
         inner = inner.body
-    return Script(name, body, tuple(axes), tuple(loops), tuple(outputs))
+    return Script(name, body, tuple(axes), (), tuple(loops), tuple(outputs))
 
 
 def _to(buffer: Buffer) -> edit.Move:

@@ -37,6 +37,7 @@ class Module:
     functions: list[str] = field(default_factory=list)
     remainders: set[str] = field(default_factory=set)
     uses_tiles: bool = False
+    own: dict[str, str] = field(default_factory=dict)
     regions: int = 0
     ahead: Mapping[str, int] = field(default_factory=dict)
     streams: frozenset[Buffer] = frozenset()
@@ -50,6 +51,7 @@ class Module:
             self.functions.append(fmod_function(type))
         if self.uses_tiles:
             self.functions.append(tile_support())
+        self.functions += self.own.values()
         return "\n".join([*self.functions, attributes(self.machine)])
 
 
@@ -206,6 +208,7 @@ class Function(Statements):
         """The text of the function; `extra` are parameters after the workspace."""
         self.module.remainders |= self.ops.remainders
         self.module.uses_tiles |= self.uses_tiles
+        self.module.own |= self.own
         self.module.has_streamed |= self.has_streamed
         arguments = ["ptr %ctx"]
         arguments += [f"ptr noalias %p{n}" for n in range(len(self.params))]

@@ -6,11 +6,15 @@ is relied on here. Vectors that do not change are kept in registers like any oth
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 
 from tilewright.base.errors import CompileError
 from tilewright.expr.reads import reads_memory
+from tilewright.loops.intrinsic import Argument, Extent, Pointer, Stride
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
 from tilewright.targets.cpu.emit_check import check_unit
@@ -36,7 +40,8 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
     call = s.intrinsic.call
     of = s.intrinsic.intrinsic
     missing = [f for f in of.features if not x.machine.has(f)]
-    if of.target != "cpu" or call.name not in _CALLS:
+    known = _call_text if call.llvm else _CALLS.get(call.name)
+    if known is None or (of.target != "cpu" and not call.llvm):
         reason = f"{of.name} is an intrinsic of {of.target or 'no machine'}, not of a processor"
         hint = "the interpreter runs every kernel"
     elif missing:
@@ -55,10 +60,37 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
         reason, hint = "its address depends on data", "schedule without it"
     else:
         check_unit(x, s)
-        _CALLS[call.name](x, s)
+        known(x, s)
         x.changed((s.operands[-1].buffer,))
         return
     raise CompileError(reason, code="TW-INTRINSIC", where=f"{s!r}", hint=hint)
+
+
+def _call_text(x: Expressions, s: Unit) -> None:
+    """A call of the function that the user wrote, under a name that its text decides."""
+    assert s.intrinsic is not None
+    call = s.intrinsic.call
+    name = f"{call.name}.{sha256(call.llvm.encode()).hexdigest()[:16]}"
+    text = re.sub(rf"@{re.escape(call.name)}(?=\()", f"@{name}", call.llvm)
+    x.own[name] = text.replace(
+        f"define void @{name}(", f"define internal void @{name}("
+    )
+    args = ", ".join(_passed(x, s, a) for a in call.args)
+    x.line(f"call void @{name}({args})")
+
+
+def _passed(x: Expressions, s: Unit, argument: Argument) -> str:
+    assert s.intrinsic is not None
+    match argument:
+        case Pointer(tensor):
+            return _pointer(x, s.operand(tensor)).typed
+        case Stride(tensor, axis):
+            return f"i64 {s.operand(tensor).strides[axis]}"
+        case Extent(dim):
+            return f"i64 {s.intrinsic.sizes[dim]}"
+        case float():
+            return f"double 0x{struct.pack('>d', argument).hex().upper()}"
+    return f"i64 {int(argument)}"
 
 
 def _pointer(x: Expressions, o: Operand) -> Value:

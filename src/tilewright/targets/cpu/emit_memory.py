@@ -64,6 +64,8 @@ class Memory(Places):
         # By vector loop, how many bytes ahead of its loads memory is prefetched.
         self.ahead: Mapping[str, int] = {}
         self.uses_tiles = False
+        # Functions of a user's intrinsics, by the name that each has in the module.
+        self.own: dict[str, str] = {}
         # What is stored past the caches, and whether some of it is.
         self.streams: frozenset[Buffer] = frozenset()
         self.has_streamed = False

@@ -13,7 +13,7 @@ from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.compute.nodes import CC, PW
-from tilewright.expr.nodes import INDEX, Expr, Load, Var
+from tilewright.expr.nodes import INDEX, Cast, Expr, Load, Var
 from tilewright.expr.reads import reads
 from tilewright.ir.node import postorder
 from tilewright.lang.te.syntax.functions import const
@@ -29,6 +29,7 @@ from tilewright.lang.te.syntax.nodes import (
     TensorSlice,
 )
 from tilewright.lang.te.syntax.program import check_sizes, order
+from tilewright.lang.te.syntax.ragged import is_ragged, ragged
 from tilewright.lang.te.syntax.reduce import Reduction
 
 
@@ -52,7 +53,10 @@ def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> 
 
 
 def reduce_axis(domain: Any, name: str | None = None) -> Axis:
-    """An axis to reduce over, `low <= axis < high` for the domain `(low, high)`."""
+    """An axis to reduce over, `low <= axis < high` for the domain `(low, high)`.
+
+    Made inside of the function of a compute, its ends may be read from tensors, at its axes.
+    """
     label = name_of("k", name)
     if not isinstance(domain, tuple | list) or len(domain) != 2:
         raise InputError(
@@ -60,9 +64,13 @@ def reduce_axis(domain: Any, name: str | None = None) -> Axis:
             where=f"reduce_axis {label}",
             hint="give (low, high)",
         )
-    low, high = domain
+    low, high = (
+        Cast(e, INDEX) if isinstance(e, Expr) and e.dtype is not INDEX else e
+        for e in domain
+    )
     for end in domain:
-        if not isinstance(end, Expr) and whole(end) is None:
+        is_size = isinstance(end, Expr) and end.dtype.is_int
+        if not is_size and (isinstance(end, Expr) or whole(end) is None):
             raise InputError(
                 f"an end of the domain is {end!r}",
                 where=f"reduce_axis {label}",
@@ -160,6 +168,8 @@ def compute(
     outputs = tuple(
         Tensor(n, extents, v.dtype) for n, v in zip(labels, values, strict=True)
     )
+    if reduction is not None and any(map(is_ragged, reduction.axes)):
+        return _ragged(labels[0], axis, reduction, outputs, where)
     op = Compute(
         labels[0] if len(labels) == len(names) else names[0],
         axis,
@@ -176,6 +186,30 @@ def compute(
     if isinstance(body, tuple) or len(outputs) > 1:
         return outputs
     return outputs[0]
+
+
+def _ragged(
+    name: str,
+    axis: tuple[Axis, ...],
+    reduction: Reduction,
+    outputs: tuple[Tensor, ...],
+    where: str,
+) -> Any:
+    if reduction.scanned:
+        raise InputError(
+            "a scan along an axis whose length is read from a tensor",
+            where=where,
+            hint="hybrid.script writes the loop out",
+        )
+    known = set(axis)
+    for a in reduction.axes:
+        ends = tuple(e for e in (a.low, a.extent) if isinstance(e, Expr))
+        _check_bound(ends, known, where)
+        known.add(a)
+    op = ragged(name, axis, reduction.axes, reduction.values, reduction.op, outputs)
+    for t in outputs:
+        t.op = op
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _check_bound(values: tuple[Expr, ...], axes: set[Axis], where: str) -> None:

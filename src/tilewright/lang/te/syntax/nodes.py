@@ -3,8 +3,8 @@
     Op = Placeholder(tensor)
        | Compute(name, axis, reduce_axis, values, reducer, scanned, outputs)
        | Recurrence(name, inits, updates, states, outputs)
-       | Script(name, body, axis, loops, outputs)            statements of the loop IR
-       | HostCall(name, calls, inputs, outputs)              functions called on whole arrays
+       | Script(name, body, axis, reduce_axis, loops, outputs)  statements of the loop IR
+       | HostCall(name, calls, inputs, outputs)          functions called on whole arrays
 
 Bodies are ordinary scalar expressions over the axes, with loads of other tensors. An extent is an
 integer or, where `var` made a size, an expression; such a program is specialized before it becomes
@@ -38,6 +38,26 @@ class Axis(Var, intern=False):
     low: object
     extent: object
     combine: str
+
+    @property
+    def var(self) -> Axis:
+        """The variable in bodies: the axis itself."""
+        return self
+
+    @property
+    def dom(self) -> tuple[object, object]:
+        """The first value and the number of values."""
+        return self.low, self.extent
+
+    @property
+    def iter_type(self) -> str:
+        """cc of an axis of a tensor, pw of one that is reduced over."""
+        return self.combine
+
+    @property
+    def thread_tag(self) -> str:
+        """None: loops are bound by a stage."""
+        return ""
 
     def __repr__(self) -> str:
         return self.name
@@ -161,16 +181,15 @@ class Recurrence(Operation):
 class Script(Operation):
     """Tensors made by statements of the loop IR, over the buffers of tensors.
 
-    axis: handles of loops of the statements; loops: their names, in order.
+    axis, reduce_axis: handles of loops of the statements; loops: the names of these, in order.
     """
 
     name: str
     body: Stmt
     axis: tuple[Axis, ...]
+    reduce_axis: tuple[Axis, ...]
     loops: tuple[str, ...]
     outputs: tuple[Tensor, ...]
-
-    reduce_axis = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -245,7 +264,8 @@ class TensorSlice:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _part
     __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __neg__ = _part
-    __lt__ = __le__ = __gt__ = __ge__ = astype = equal = _part
+    __lt__ = __le__ = __gt__ = __ge__ = _part
+    astype = equal = asobject = expr_ty = _part
 
 
 _TENSOR = {

@@ -299,7 +299,7 @@ class _Writer:
         made, names = edit.renamed(body, used, "")
         self.inside |= set(names.values())
         self.taken |= {n.partition(".")[0] for n in names.values()}
-        for axis, name in zip(op.axis, op.loops, strict=True):
+        for axis, name in zip((*op.axis, *op.reduce_axis), op.loops, strict=True):
             self.loops[op, axis] = names[name]
         return made
 

@@ -1,0 +1,263 @@
+"""gradient: derivatives of tensor expressions by tensors, as tensor expressions.
+
+From the output backwards: what flows to a tensor is the sum, over all that read it, of what flows
+to the reader times the reader's derivative. Where a reader's index into the tensor is axes of its
+own, each once, this is a compute that sums over the other axes; else a nest that adds each product
+to the element it belongs to (a Script).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.compute.nodes import CC, PW
+from tilewright.compute.reducer import reducer
+from tilewright.expr.nodes import (
+    INDEX,
+    Add,
+    Cast,
+    Expr,
+    Load,
+    Select,
+    Var,
+    as_expr,
+    const,
+)
+from tilewright.ir.node import Node, postorder, substitute
+from tilewright.lang.te.syntax.nodes import (
+    Axis,
+    Compute,
+    Extent,
+    Placeholder,
+    Script,
+    Tensor,
+)
+from tilewright.lang.te.syntax.partial import Cases, partials, where_equal
+from tilewright.lang.te.syntax.program import order
+from tilewright.loops.nodes import For, If, Stmt, Store, Update, block
+
+
+def gradient(
+    output: Tensor, inputs: Sequence[Tensor] | Tensor, head: Tensor | None = None
+) -> list[Tensor]:
+    """The derivatives of `output` by each of `inputs`, times `head`.
+
+    head: of the shape `(*prefix, *output.shape)`; None: the identity, so that the result is the
+    Jacobian, of the shape `(*output.shape, *input.shape)`. Each result has the shape
+    `(*prefix, *input.shape)`. Of several greatest elements of a max each one counts. Raises
+    InputError for shapes that do not fit, UnsupportedError for what has no derivative here.
+    """
+    wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for t in (output, *wanted):
+        if not isinstance(t, Tensor) or not t.dtype.is_float or not t.static:
+            raise InputError(
+                f"{t!r} is no tensor of floats with fixed extents", where="gradient"
+            )
+    start = _identity(output) if head is None else head
+    rank = start.ndim - output.ndim
+    if rank < 0 or start.shape[rank:] != output.shape:
+        raise InputError(
+            f"the head {start!r} does not end with the shape of {output!r}",
+            where="gradient",
+            hint="its shape is (*prefix, *output.shape)",
+        )
+    walk = _Walk(start.shape[:rank], {output: [start]})
+    ops = order([output])
+    needed = _depending(ops, set(wanted))
+    for op in reversed(ops):
+        if not needed.isdisjoint(op.outputs) and not isinstance(op, Placeholder):
+            walk.back(op, needed)
+    return [walk.flow(t) for t in wanted]
+
+
+def _depending(ops: Sequence[object], wanted: set[Tensor]) -> set[Tensor]:
+    """The tensors that are, or depend on, the wanted ones."""
+    found = set(wanted)
+    for op in ops:
+        if not found.isdisjoint(op.inputs):  # type: ignore[attr-defined]
+            found |= set(op.outputs)  # type: ignore[attr-defined]
+    return found
+
+
+def _identity(output: Tensor) -> Tensor:
+    axis = _axes((*output.shape, *output.shape), "i")
+    pairs = zip(axis[: output.ndim], axis[output.ndim :], strict=True)
+    value: Expr = const(1.0, output.dtype)
+    for a, b in pairs:
+        value = Select(a.eq(b), value, const(0.0, output.dtype))
+    return _made(f"d{output.name}", axis, (), value)
+
+
+def _axes(shape: Sequence[Extent], prefix: str, combine: str = CC) -> tuple[Axis, ...]:
+    return tuple(
+        Axis(f"{prefix}{n}", INDEX, 0, e, combine) for n, e in enumerate(shape)
+    )
+
+
+def _made(
+    name: str, axis: tuple[Axis, ...], reduced: tuple[Axis, ...], value: Expr
+) -> Tensor:
+    """A tensor of a value, or of its sum over the reduced axes."""
+    shape = tuple(a.extent for a in axis)
+    tensor = Tensor(name, shape, value.dtype)  # type: ignore[arg-type]
+    op = reducer("add", value.dtype) if reduced else None
+    tensor.op = Compute(name, axis, reduced, (value,), op, (), (tensor,))
+    return tensor
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What flows to each tensor: parts of a sum, each of the shape `(*prefix, *tensor.shape)`."""
+
+    prefix: tuple[Extent, ...]
+    parts: dict[Tensor, list[Tensor]] = field(default_factory=dict)
+
+    def flow(self, tensor: Tensor) -> Tensor:
+        """All that flows to a tensor."""
+        found = self.parts.get(tensor, [])
+        if len(found) == 1:
+            return found[0]
+        axis = _axes((*self.prefix, *tensor.shape), "i")
+        value: Expr = const(0.0, tensor.dtype)
+        for n, part in enumerate(found):
+            value = part.at(axis) if n == 0 else value + part.at(axis)
+        total = _made(f"d{tensor.name}", axis, (), value)
+        self.parts[tensor] = [total]
+        return total
+
+    def back(self, op: object, needed: set[Tensor]) -> None:
+        """What flows to the inputs of an operation."""
+        if not isinstance(op, Compute) or op.scanned:
+            raise UnsupportedError(
+                f"{getattr(op, 'name', op)} has no derivative here",
+                where="gradient",
+                hint="a compute of values, or of their sum, max or min, has one",
+            )
+        kind = "add" if op.reducer is None else op.reducer.name
+        if kind not in ("add", "max", "min") or (op.reducer and len(op.values) > 1):
+            raise UnsupportedError(
+                f"{op.name} reduces by {op.reducer}, which has no derivative here",
+                where="gradient",
+                hint="sum, max and min have one",
+            )
+        for value, made in zip(op.values, op.outputs, strict=True):
+            if made not in self.parts:
+                continue
+            for tensor in (t for t in op.inputs if t in needed):
+                self.through(op, (value, made), tensor, kind)
+
+    def through(
+        self, op: Compute, of: tuple[Expr, Tensor], tensor: Tensor, kind: str
+    ) -> None:
+        """What flows from one result of an operation to one tensor that it reads."""
+        value, made = of
+        scattered: list[tuple[Load, Cases]] = []
+        reads = dict.fromkeys(n for n in postorder(value) if isinstance(n, Load))
+        for load in (x for x in reads if x.buffer is tensor.buffer):
+            cases = partials(value, load)
+            if kind != "add":
+                cases = where_equal(cases, value, made.at(op.axis))
+            if not cases:
+                continue
+            if _is_selection(op, load, tensor):
+                part = self.gathered(op, made, tensor, (load, cases))
+                self.parts.setdefault(tensor, []).append(part)
+            else:
+                scattered.append((load, cases))
+        if scattered:
+            part = self.added(op, made, tensor, scattered)
+            self.parts.setdefault(tensor, []).append(part)
+
+    def gathered(
+        self, op: Compute, made: Tensor, tensor: Tensor, read: tuple[Load, Cases]
+    ) -> Tensor:
+        """A compute over the tensor's elements: the sum over the axes that do not choose them."""
+        load, cases = read
+        before = _axes(self.prefix, "p")
+        after = _axes(tensor.shape, "i")
+        env: dict[Node, Node] = dict(zip(load.index, after, strict=True))
+        rest = [a for a in (*op.axis, *op.reduce_axis) if a not in env]
+        reduced = tuple(Axis(a.name, INDEX, a.low, a.extent, PW) for a in rest)
+        env |= zip(rest, reduced, strict=True)
+        flow = self.flow(made)
+        total: Expr | None = None
+        for conditions, p in cases.items():
+            term: Expr = flow.at((*before, *op.axis)) * _as(p, flow)
+            for condition in reversed(conditions):
+                term = Select(condition, term, const(0.0, flow.dtype))
+            total = term if total is None else total + term
+        assert total is not None
+        value = _as(substitute(total, env), tensor)
+        return _made(_name(made, tensor), (*before, *after), reduced, value)
+
+    def added(
+        self,
+        op: Compute,
+        made: Tensor,
+        tensor: Tensor,
+        reads: Sequence[tuple[Load, Cases]],
+    ) -> Tensor:
+        """Zeros, to which each point of the operation adds what flows to the elements it reads."""
+        name = _name(made, tensor)
+        shape = (*self.prefix, *tensor.shape)
+        result = Tensor(name, shape, tensor.dtype)
+        zeros = tuple(Var(f"{name}.z{n}", INDEX) for n in range(len(shape)))
+        start: Stmt = Store(result.buffer, zeros, const(0.0, tensor.dtype))
+        start = _nest(zeros, shape, start)
+        axes = (*op.axis, *op.reduce_axis)
+        before = tuple(Var(f"{name}.p{n}", INDEX) for n in range(len(self.prefix)))
+        loops = tuple(Var(f"{name}.{a.name}", INDEX) for a in axes)
+        env: dict[Node, Node] = {
+            a: v if a.low == 0 else Add(v, as_expr(a.low, INDEX))
+            for a, v in zip(axes, loops, strict=True)
+        }
+        flow = self.flow(made)
+        point = tuple(substitute(a, env) for a in op.axis)
+        add = reducer("add", tensor.dtype)
+        steps: list[Stmt] = []
+        for load, cases in reads:
+            place = (*before, *(substitute(i, env) for i in load.index))
+            for conditions, p in cases.items():
+                term = flow.at((*before, *point)) * _as(substitute(p, env), flow)
+                step: Stmt = Update(
+                    (result.buffer,), (place,), (_as(term, tensor),), add
+                )
+                for condition in reversed(conditions):
+                    step = If(substitute(condition, env), step, None)
+                steps.append(step)
+        extents = (*self.prefix, *(a.extent for a in axes))
+        nest = _nest((*before, *loops), extents, block(*steps))  # type: ignore[arg-type]
+        op_axes = _axes(self.prefix, "p") + tuple(
+            Axis(a.name, INDEX, 0, a.extent, CC) for a in axes
+        )
+        names = tuple(v.name for v in (*before, *loops))
+        result.op = Script(name, block(start, nest), op_axes, (), names, (result,))
+        return result
+
+
+def _is_selection(op: Compute, load: Load, tensor: Tensor) -> bool:
+    """Whether an index is axes of the operation, each once, that go over all of the tensor."""
+    axes = (*op.axis, *op.reduce_axis)
+    if len(set(load.index)) != len(load.index):
+        return False
+    return all(
+        isinstance(i, Axis) and i in axes and (i.low, i.extent) == (0, n)
+        for i, n in zip(load.index, tensor.shape, strict=True)
+    )
+
+
+def _nest(loops: Sequence[Var], shape: Sequence[Extent], body: Stmt) -> Stmt:
+    for v, extent in zip(reversed(loops), reversed(shape), strict=True):
+        body = For(v, as_expr(extent, INDEX), "serial", body)
+    return body
+
+
+def _as(value: Expr, tensor: Tensor) -> Expr:
+    """A value in the dtype of a tensor."""
+    return value if value.dtype is tensor.dtype else Cast(value, tensor.dtype)
+
+
+def _name(made: Tensor, tensor: Tensor) -> str:
+    return f"d{made.name}_d{tensor.name}"

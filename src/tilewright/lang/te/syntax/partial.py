@@ -1,0 +1,158 @@
+"""Derivatives of scalar expressions by what they load, each with its conditions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.expr.nodes import (
+    Add,
+    Binary,
+    Call,
+    Cast,
+    Div,
+    Eq,
+    Expr,
+    Le,
+    Load,
+    Lt,
+    Max,
+    Min,
+    Mul,
+    Neg,
+    Not,
+    Select,
+    Sub,
+    call,
+    const,
+)
+from tilewright.ir.node import postorder
+
+# What it is under some conditions, outermost first, all of which hold.
+Cases = dict[tuple[Expr, ...], Expr]
+
+_HALF_ROOT_PI: Final = 2 / math.sqrt(math.pi)
+
+
+def _over(x: Expr, y: Expr) -> Expr:
+    return call("sqrt", 1.0 - x * x)
+
+
+# The derivative of each function of one argument by x, where y is its value.
+_FUNCTIONS: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
+    "exp": lambda x, y: y,
+    "exp2": lambda x, y: y * math.log(2),
+    "expm1": lambda x, y: y + 1.0,
+    "log": lambda x, y: 1.0 / x,
+    "log2": lambda x, y: 1.0 / (x * math.log(2)),
+    "log1p": lambda x, y: 1.0 / (x + 1.0),
+    "sqrt": lambda x, y: 0.5 / y,
+    "sin": lambda x, y: call("cos", x),
+    "cos": lambda x, y: -call("sin", x),
+    "tan": lambda x, y: 1.0 + y * y,
+    "arcsin": lambda x, y: 1.0 / _over(x, y),
+    "arccos": lambda x, y: -1.0 / _over(x, y),
+    "arctan": lambda x, y: 1.0 / (1.0 + x * x),
+    "sinh": lambda x, y: call("cosh", x),
+    "cosh": lambda x, y: call("sinh", x),
+    "tanh": lambda x, y: 1.0 - y * y,
+    "arcsinh": lambda x, y: 1.0 / call("sqrt", x * x + 1.0),
+    "arccosh": lambda x, y: 1.0 / call("sqrt", x * x - 1.0),
+    "arctanh": lambda x, y: 1.0 / (1.0 - x * x),
+    "erf": lambda x, y: call("exp", -(x * x)) * _HALF_ROOT_PI,
+    "sigmoid": lambda x, y: y * (1.0 - y),
+    "abs": lambda x, y: call("copysign", const(1.0, x.dtype), x),
+    **dict.fromkeys(
+        ("floor", "ceil", "trunc", "round_even"), lambda x, y: const(0.0, x.dtype)
+    ),
+}
+
+
+def partials(value: Expr, load: Load) -> Cases:
+    """The derivative of `value` by one element that it loads, all others being constants.
+
+    Where none of the cases holds it is 0; where several do, their sum. Raises UnsupportedError for
+    a function without a derivative here.
+    """
+    done: dict[Expr, Cases] = {load: {(): const(1.0, load.dtype)}}
+    for node in postorder(value):
+        if isinstance(node, Expr) and node not in done:
+            done[node] = _cases(node, done) if node.dtype.is_float else {}
+    return done[value]
+
+
+def _cases(e: Expr, done: dict[Expr, Cases]) -> Cases:
+    match e:
+        case Add(a, b):
+            return _sum(done[a], done[b])
+        case Sub(a, b):
+            return _sum(done[a], _times(done[b], Neg))
+        case Mul(a, b):
+            by_a = _times(done[a], lambda p: p * b)
+            return _sum(by_a, _times(done[b], lambda p: p * a))
+        case Div(a, b):
+            by_a = _times(done[a], lambda p: p / b)
+            return _sum(by_a, _times(done[b], lambda p: -(p * e / b)))
+        case Neg(a):
+            return _times(done[a], Neg)
+        case Max(a, b):
+            return _sum(_when(Le(b, a), done[a]), _when(Lt(a, b), done[b]))
+        case Min(a, b):
+            return _sum(_when(Le(a, b), done[a]), _when(Lt(b, a), done[b]))
+        case Select(c, a, b):
+            return _sum(_when(c, done[a]), _when(Not(c), done[b]))
+        case Cast(a, dtype):
+            return _times(done[a], lambda p: Cast(p, dtype)) if done[a] else {}
+        case Call():
+            return _called(e, done)
+    if isinstance(e, Binary) and (done[e.lhs] or done[e.rhs]):
+        _refuse(type(e).__name__)
+    return {}
+
+
+def _called(e: Call, done: dict[Expr, Cases]) -> Cases:
+    args = [a for a in e.args if done[a]]
+    if not args:
+        return {}
+    if e.function == "pow":
+        a, b = e.args
+        by_a = _times(done[a], lambda p: p * b * call("pow", a, b - 1.0))
+        return _sum(by_a, _times(done[b], lambda p: p * e * call("log", a)))
+    if e.function == "fma":
+        a, b, c = e.args
+        by_a = _times(done[a], lambda p: p * b)
+        return _sum(_sum(by_a, _times(done[b], lambda p: p * a)), done[c])
+    if e.function not in _FUNCTIONS:
+        _refuse(e.function)
+    slope = _FUNCTIONS[e.function](e.args[0], e)
+    return _times(done[e.args[0]], lambda p: p * slope)
+
+
+def _refuse(name: str) -> None:
+    raise UnsupportedError(
+        f"{name} has no derivative here",
+        where="gradient",
+        hint="write it by functions that have one: + - * / exp log sqrt tanh erf pow max ...",
+    )
+
+
+def _times(cases: Cases, by: Callable[[Expr], Expr]) -> Cases:
+    return {conditions: by(p) for conditions, p in cases.items()}
+
+
+def _when(condition: Expr, cases: Cases) -> Cases:
+    return {(condition, *conditions): p for conditions, p in cases.items()}
+
+
+def _sum(a: Cases, b: Cases) -> Cases:
+    found = dict(a)
+    for conditions, p in b.items():
+        found[conditions] = found[conditions] + p if conditions in found else p
+    return found
+
+
+def where_equal(cases: Cases, value: Expr, extreme: Expr) -> Cases:
+    """The cases where a value is the extreme one."""
+    return _when(Eq(value, extreme), cases)
