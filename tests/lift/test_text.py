@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -15,15 +16,31 @@ from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import arg_reducer
-from tilewright.expr.nodes import Buffer, Cast, Max, call, const
+from tilewright.expr.functions import FUNCTIONS
+from tilewright.expr.nodes import (
+    Buffer,
+    Cast,
+    Eq,
+    Expr,
+    Lt,
+    Max,
+    Min,
+    Select,
+    call,
+    const,
+)
+from tilewright.ir.node import postorder
 from tilewright.lift import express
 from tilewright.lift.express import tidied
 from tilewright.lift.infer import infer
-from tilewright.lift.patterns import parse
+from tilewright.lift.nodes import UserFun
+from tilewright.lift.patterns import WORDS, Map, fun, parse
 from tilewright.lift.printer import show_lines, show_part
+from tilewright.lift.scalars import user_fun
 from tilewright.testing.computations import computations
 from tilewright.testing.lift_programs import lowered, random_program
 
+f32 = WORDS["f32"]
 A, B, V = (Buffer(*row, float32) for row in (("A", (4, 6)), ("B", (6, 5)), ("v", (7,))))
 X, W = Buffer("X", (2, 3, 8, 8), float32), Buffer("W", (4, 3, 3, 3), float32)
 
@@ -146,6 +163,38 @@ def test_names_that_are_taken_are_changed() -> None:
         "fun(lambda x: x | Map(lambda y: y | Map(lambda x: x + 1.0)), f32[m, m])"
     )
     assert "lambda x:" in show_part(shadow)
+
+
+INTEGER = ("popcount", "ldexp", "entry")  # not of floats alone
+USER_FUNCTIONS = [
+    lambda x: x * call("tanh", call("log1p", call("exp", x))),
+    lambda x: Select(Lt(x, const(0.0, float32)), -x, call("sqrt", x)),
+    lambda x: Cast(Cast(x, int64) + const(3, int64), float32) * 0.5,
+    lambda x: Max(Min(x, const(6.0, float32)), const(0.0, float32)),
+    lambda x: Select(Eq(x, const(1.0, float32)) & ~(x < 0.0), x, const(2.5, float32)),
+    *(
+        lambda x, name=name, f=f: call(name, *[x] * f.arity)
+        for name, f in FUNCTIONS.items()
+        if f.result is None and name not in INTEGER
+    ),
+]
+
+
+@pytest.mark.parametrize("f", USER_FUNCTIONS)
+def test_user_functions_that_call_others_read_back(f: Callable[[Expr], Expr]) -> None:
+    """Words of their bodies are functions, whatever lengths and values are called."""
+    own = user_fun("own", lambda x: f(x), float32)
+    whole = fun(lambda cast, v: cast | Map(own), f32["const"], f32["float32"])
+    again = parse(show_part(whole))
+    assert show_part(again) == show_part(whole)
+    [found] = [p for p in postorder(again) if isinstance(p, UserFun)]
+    assert found.body is own.body
+
+
+def test_a_user_function_is_a_lambda() -> None:
+    for bad in ("userfun('f', exp, f32)", "userfun('f', 3, f32)"):
+        with pytest.raises(InputError, match="write a lambda"):
+            parse(f"fun(lambda v: v | Map({bad}), f32[n])")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, Final
 
 from tilewright.base import dtypes
@@ -376,13 +377,26 @@ def parse(text: str, more: Mapping[str, Any] | None = None) -> n.Part:
     more: other words, such as device operators. Another name in the text is a length.
     Raises InputError (TW-SYNTAX) for what is not a program of these words.
     """
-    known = {**SCOPE, **(more or {})}
+    known = {**SCOPE, "userfun": _written_userfun, **(more or {})}
     found = python.evaluate(text, {**known, **_lengths_in(python.as_text(text), known)})
     if isinstance(found, Word):
         return found.fun
     if isinstance(found, n.Part):
         return found
     return as_term(found)
+
+
+def _written_userfun(name: str, f: Any, *of: Any) -> n.Fun:
+    """`userfun` of a lambda in a text, where the words mean functions of expressions."""
+    if not isinstance(f, FunctionType):
+        raise InputError(
+            f"user function {name!r} is {f!r}",
+            code="TW-SYNTAX",
+            where="userfun",
+            hint="write a lambda of its arguments",
+        )
+    words = {"__builtins__": {}, **python.scope()}
+    return userfun(name, FunctionType(f.__code__, words), *of)
 
 
 def _lengths_in(text: str, known: Mapping[str, Any]) -> dict[str, Expr]:

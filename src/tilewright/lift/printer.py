@@ -91,6 +91,8 @@ def _written(part: n.Part) -> int:
 
 def _outermost(part: n.Part) -> Scope:
     taken = {*SCOPE, *keyword.kwlist, *(v.name for v in length_variables(part))}
+    if any(isinstance(p, n.UserFun) for p in postorder(part)):
+        taken |= python.scope().keys()  # words of their bodies
     free = tuple(sorted(n.free_params(part), key=lambda p: p.name))
     return Scope({}, frozenset(taken)).inner(free)
 

@@ -142,9 +142,10 @@ def _nest(root: For, above: Sequence[Stmt], most: int) -> _Nest | None:
 
 
 def _are_sums(sums: Sequence[For]) -> bool:
-    """Whether they run in order and have more than one step, as far as that is known."""
-    steps = prod(2 if f.trips is None else f.trips for f in sums)
-    return steps > 1 and all(f.kind in ("serial", "unroll", "vector") for f in sums)
+    """Whether they have more than one step, lanes of a vector being one, and no two at once."""
+    inner = [f for f in sums if f.kind != "vector"]
+    steps = prod(2 if f.trips is None else f.trips for f in inner)
+    return steps > 1 and all(f.kind in ("serial", "unroll") for f in inner)
 
 
 def _are_written_out(others: Sequence[For]) -> bool:

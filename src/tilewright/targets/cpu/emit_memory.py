@@ -127,6 +127,10 @@ class Memory(Places):
                 return self.shuffle(part, list(range(lanes)))
             if buffer.scope == "global" and lanes > 1:
                 self._prefetch(pointer)
+                if mask is None and buffer not in self.private:
+                    return self._part(
+                        place, buffer, Part(0, tuple((n,) for n in range(lanes)))
+                    )
             full = vector_type(type, lanes)
             return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
         if place.offsets is None:
