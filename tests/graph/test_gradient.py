@@ -153,3 +153,23 @@ def test_a_wrong_gradient_is_named(monkeypatch, gradient, said):
     wrong.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
     with pytest.raises(tw.TilewrightError, match=said):
         tw.compile(wrong)
+
+
+@pytest.mark.parametrize("name", ["CastLike", "Pow"])
+def test_operators_that_mix_types_may_do_so_in_a_gradient(monkeypatch, name):
+    """A float32 constant like x, or as the exponent of what flows, which are float64."""
+    one = lambda f: f.constant(np.float32(1))  # noqa: E731
+    rules = {
+        "CastLike": lambda f, op, x, y, g: [
+            f.op("Mul", g, f.op("CastLike", one(f), x[0]))
+        ],
+        "Pow": lambda f, op, x, y, g: [f.op("Pow", g, one(f))],
+    }
+    registry.registered()
+    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
+    registry.register(own(rules[name]))
+    right = model("e = com.acme.Same(x) \n y = Mul(e, w)", (2,), (2,))
+    right.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+    x, w = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    _, dx, dw = tw.compile(right, threads=1)(x, w, x)
+    np.testing.assert_array_equal((dx, dw), (w, x))

@@ -154,6 +154,8 @@ WRONG = [
     ("Relu", Trait.IMPURE),
     ("Cast", Trait.DEQUANTIZES),
     ("Mul", Trait.DEQUANTIZES),
+    ("Add", Trait.MIXES_TYPES),
+    ("PRelu", Trait.MIXES_TYPES),
 ]
 MORE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "CumSum": ((signed(3, 4), longs(0)[0]), {}),

@@ -21,7 +21,7 @@ from tilewright.graph.ops.registry import (
     has_trait,
     registered,
 )
-from tilewright.graph.ops.traits import POINTWISE
+from tilewright.graph.ops.traits import MIXES_TYPES, POINTWISE
 
 
 def gradients(
@@ -62,9 +62,12 @@ def gradients(
 
 
 def _check_operands(op: Operation, added: Sequence[Operation]) -> None:
-    """Raise ModelError unless the floats that each operator of a rule combines are of one type."""
+    """Raise ModelError unless the floats that each operator of a rule combines are of one type.
+
+    Operators that mix types may combine others.
+    """
     for part in added:
-        if not has_trait(part, POINTWISE) or part.qualified == "Pow":
+        if not has_trait(part, POINTWISE) or has_trait(part, MIXES_TYPES):
             continue
         operands = [v.dtype for v in part.inputs if v is not None]
         types = dict.fromkeys(str(d) for d in operands if d is not None and d.is_float)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import CompileError
 from tilewright.graph import interp
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Operation, Value
@@ -232,6 +233,17 @@ def _dequantizes(use: Use) -> Iterator[str]:
         yield "the result is not (x - zero) * scale"
 
 
+def _mixes_types(use: Use) -> Iterator[str]:
+    """Tried on a first operand of float32 and others of float64."""
+    rest = [None if a is None else a.astype(np.float64) for a in use.operands[1:]]
+    mixed = replace(use, operands=(use.first.astype(np.float32), *rest))
+    op, _ = mixed.operation()
+    try:
+        interp.run_natively(op, mixed.operands)
+    except CompileError as error:
+        yield f"its Computations do not take float32 and float64: {error.message}"
+
+
 _CHECKS: Final[Mapping[Trait, Callable[[Use], Iterator[str]]]] = {
     Trait.POINTWISE: _pointwise,
     Trait.COMMUTATIVE: _commutative,
@@ -242,4 +254,5 @@ _CHECKS: Final[Mapping[Trait, Callable[[Use], Iterator[str]]]] = {
     Trait.CHANGES_AXES: _changes_axes,
     Trait.IMPURE: _impure,
     Trait.DEQUANTIZES: _dequantizes,
+    Trait.MIXES_TYPES: _mixes_types,
 }

@@ -142,6 +142,14 @@ def test_intermediates_stay_on_the_chip_and_results_leave_it() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+def test_short_of_registers_the_order_that_keeps_few_results_is_tried() -> None:
+    """1797 cycles by level, where copies of operands are given up and made again."""
+    full = npu.MACHINES["full"]
+    narrow = replace(full, vectors=replace(full.vectors, capacity=2048))
+    assert npu.map_onto(example().gru(40), narrow).timing.cycles == 1790
+
+
 def test_a_derivation_is_replayed() -> None:
     """All of a mapping is rule applications; each is checked again."""
     machine = npu.MACHINES["full"]

@@ -38,7 +38,7 @@ from tilewright.graph.ops.broadcasting import broadcast, operand, wide, widened
 from tilewright.graph.ops.derivative import by
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
-from tilewright.graph.ops.traits import COMMUTATIVE, POINTWISE, Trait
+from tilewright.graph.ops.traits import COMMUTATIVE, MIXES_TYPES, POINTWISE, Trait
 
 Scalar = Callable[..., Expr]
 OnArrays = Callable[..., Any]
@@ -253,7 +253,14 @@ nary(
     _divide_arrays,
     gradient=by(_div_gradient),
 )
-nary("Pow", _power, _power_arrays, cost=8, gradient=_pow_gradient)
+nary(
+    "Pow",
+    _power,
+    _power_arrays,
+    cost=8,
+    traits=MIXES_TYPES,
+    gradient=_pow_gradient,
+)
 nary(
     "Mod",
     _mod,

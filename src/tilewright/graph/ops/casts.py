@@ -20,7 +20,7 @@ from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, Select, Shr, const
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
-from tilewright.graph.ops.traits import IMPURE, POINTWISE
+from tilewright.graph.ops.traits import IMPURE, MIXES_TYPES, POINTWISE
 
 Buffers = Sequence[Buffer]
 
@@ -140,7 +140,10 @@ def _cast_arrays(call: OpCall, x: Array, *rest: Array) -> list[Array] | None:
     return [x.astype(target.numpy)]
 
 
-for _name, _since in (("Cast", 6), ("CastLike", 15)):
+for _name, _since, _traits in (
+    ("Cast", 6, POINTWISE),
+    ("CastLike", 15, POINTWISE | MIXES_TYPES),
+):
     register(
         OpDef(
             _name,
@@ -148,7 +151,7 @@ for _name, _since in (("Cast", 6), ("CastLike", 15)):
             since=_since,
             compute=_cast,
             reference=_cast_arrays,
-            traits=POINTWISE,
+            traits=_traits,
         )
     )
 

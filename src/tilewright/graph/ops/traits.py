@@ -35,6 +35,8 @@ class Trait(Flag):
     #: Gives real numbers for integers with a scale. Rules look for the integers, so it is not
     #: folded while types are inferred.
     DEQUANTIZES = auto()
+    #: The operands may be floats of different types: its Computations convert them.
+    MIXES_TYPES = auto()
 
 
 POINTWISE = Trait.POINTWISE
@@ -46,3 +48,4 @@ SPATIAL = Trait.SPATIAL
 CHANGES_AXES = Trait.CHANGES_AXES
 IMPURE = Trait.IMPURE
 DEQUANTIZES = Trait.DEQUANTIZES
+MIXES_TYPES = Trait.MIXES_TYPES

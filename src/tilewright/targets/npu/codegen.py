@@ -58,9 +58,11 @@ def generate(program: Lambda, machine: Machine) -> Program:
 
 
 def assemble(made: Evaluated, machine: Machine) -> Assembled:
-    """Tasks whose results have their memories as a program, in the faster of two orders.
+    """Tasks whose results have their memories as a program.
 
-    Raises NPUError as `generate`.
+    Their order is by level, in which independent parts overlap; where that runs short of registers
+    for vectors, the faster of it and of the order in which results are needed, which keeps few of
+    them. Raises NPUError as `generate`.
     """
     for task in made.tasks:
         if machine.find(task.operator, task.sizes) is None:
@@ -75,14 +77,18 @@ def assemble(made: Evaluated, machine: Machine) -> Assembled:
     deep = linked(made, tasks)
     wide = by_level(deep)
     found, refused = [], None
-    for chains in (deep,) if deep == wide else (deep, wide):
+    for chains in (deep,) if deep == wide else (wide, deep):
+        generator = _Generator(made, machine, read)
         try:
-            program = _Generator(made, machine, read).program(chains)
-            found.append(Assembled(program, time(program, machine)))
+            program = generator.program(chains)
         except NPUError as error:
             if error.code != CAPACITY:
                 raise
             refused = error
+            continue
+        found.append(Assembled(program, time(program, machine)))
+        if not generator.vectors.short:
+            break
     if not found:
         assert refused is not None
         raise refused

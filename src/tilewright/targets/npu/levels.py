@@ -96,8 +96,19 @@ def to_operators(derivation: Derivation) -> list[Derivation]:
     return [done for program, done in found.items() if not left[program]]
 
 
-def _first(*names: str) -> Strategy:
-    return normalize(otherwise(*(rule(name) for name in names)))
+def _either(*names: str) -> _Step:
+    """The first of these rules that applies, here."""
+
+    def apply(focus: Focus) -> Focus | None:
+        if not focus.place.is_place:
+            return None
+        for name in names:
+            after = focus.derivation.attempt(focus.place, name, {})
+            if after is not None:
+                return focus.moved(after)
+        return None
+
+    return apply
 
 
 _REDUCE_INIT: _Step = rule("reduce-init")
@@ -134,17 +145,17 @@ def _after_reduction(name: str) -> Strategy:
 _RECOGNIZE = tuple(f"recognize-{name}" for name in MATRICES)
 _MATRICES = normalize(
     otherwise(
-        *(rule(name) for name in _RECOGNIZE),
+        _either(*_RECOGNIZE),
         # The row and the vector the other way round.
         then(top_down(rule("zip-commute")), rule("recognize-MVMul")),
     )
 )
-_VECTORS = _first(*(f"recognize-{name}" for name in VECTORS), *SPREAD)
+_VECTORS = normalize(_either(*(f"recognize-{name}" for name in VECTORS), *SPREAD))
 _APART = then(
     try_all(_start_out),
     normalize(
         otherwise(
-            *(rule(name) for name in SIMPLER),
+            _either(*SIMPLER),
             *map(_after_reduction, ("map-fission", "map-fission-capture")),
         )
     ),
@@ -199,7 +210,7 @@ def _operators(node: Part, path: Path) -> Iterator[tuple[Path, DeviceOp]]:
             yield from _operators(part, (*path, n))
 
 
-_TIDY = otherwise(*(rule(name) for name in TIDY))
+_TIDY = _either(*TIDY)
 
 
 def _tidied(derivation: Derivation, changed: Path) -> Derivation:
@@ -232,4 +243,4 @@ def _tidied_once(
 
 def in_memories(derivation: Derivation) -> Derivation:
     """Every result of an operator in a memory."""
-    return run(try_all(otherwise(*(rule(name) for name in SPACES))), derivation)
+    return run(try_all(_either(*SPACES)), derivation)

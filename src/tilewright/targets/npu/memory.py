@@ -45,12 +45,14 @@ class Allocator:
 class Registers:
     """A register file: results that are still needed, and copies of operands, oldest given up.
 
-    Copies are known by what they are of; those of the chain at work are pinned.
+    Copies are known by what they are of; those of the chain at work are pinned. short: whether a
+    copy was given up for lack of room.
     """
 
     allocator: Allocator
     copies: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
     pinned: set[bytes] = field(default_factory=set)
+    short: bool = False
 
     def take(self, size: int, where: str) -> int:
         """Elements for a result. Raises NPUError if even without copies there is no room."""
@@ -66,6 +68,7 @@ class Registers:
                     hint="keep less on the chip: toDram",
                 )
             self.allocator.free(self.copies.pop(old))
+            self.short = True
         return at
 
     def copy(self, key: bytes, size: int, where: str) -> tuple[int, bool]:
