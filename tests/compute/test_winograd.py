@@ -182,7 +182,7 @@ def test_a_guarded_read_is_zero_exactly_outside() -> None:
     assert read_or_zero(ones, {i: (0, 5)}) is None
 
 
-# -- for each condition a sum of products that is no such convolution
+# -- for each condition a sum of products that is not such a convolution
 
 X, G, Y = (
     Buffer(n, s, float32)

@@ -1,4 +1,4 @@
-"""Operators that move nothing are no tasks, and what reads their results computes the same."""
+"""Operators that move nothing are not tasks, and what reads their results computes the same."""
 
 import numpy as np
 import pytest

@@ -15,10 +15,11 @@ from tilewright.compute.build import map_
 from tilewright.driver.planning import questions
 from tilewright.expr.nodes import Buffer, const
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.loops.lower import lower as lower_loops
 from tilewright.plan.interp import evaluate
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan
+from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, HostFallback, Plan
 from tilewright.plan.parser import parse
 from tilewright.plan.passes.memory import PlanMemory
 from tilewright.plan.passes.partition import Partition, Refuses
@@ -144,6 +145,46 @@ def test_a_group_stays_where_its_tensors_cannot_be_copied() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     (found,) = evaluate(made, {"x": x})
     np.testing.assert_array_equal(found, 2 * x + 2 * x[:1])
+
+
+def placed(plan: Plan) -> dict[str, tuple[str, str]]:
+    """Where each step of a plan runs if the device takes all that it may, and why there."""
+    with events.record() as happened:
+        Partition("gpu", lambda step, live: "").run(plan)
+    return {
+        e.fields["step"]: (e.fields["device"], e.fields["why"])
+        for e in happened
+        if e.kind == "placed-on"
+    }
+
+
+def test_a_kernel_given_as_such_stays() -> None:
+    """The same group, by its Computation or by a Kernel that computes it."""
+    c = map_("first", T, lambda i, j: X[i, j] + X[i, j])
+    kernel = lower_loops("first", [c], params=[X, T], outputs=[T])
+    given = FusionGroup("first", (), kernel=kernel)
+    then = CHAIN.steps[1]
+    assert placed(CHAIN)["first"] == ("gpu", "")
+    plan = replace(CHAIN, steps=(given, then))
+    verify(plan)
+    assert placed(plan) == {
+        "first": (HOST, "it is a Kernel given as such"),
+        "then": ("gpu", ""),
+    }
+
+
+def test_an_operator_with_an_operand_that_is_not_in_memory_stays() -> None:
+    """One with a Buffer for all that it reads and writes goes; without one of them it stays."""
+    x, y = ENDS
+    other, more = Value("names"), Value("more")
+    why = (HOST, "not all of its operands are tensors in memory")
+    for reads, writes, expected in (
+        ((x,), (y,), ("gpu", "")),
+        ((x, other), (y,), why),
+        ((x,), (y, more), why),
+    ):
+        step = HostFallback(Operation("Own", reads, writes, name="own"), (X,), (Y,))
+        assert list(placed(replace(CHAIN, steps=(step,))).values()) == [expected]
 
 
 def copied(source: Buffer, target: Buffer, **devices: str) -> Plan:

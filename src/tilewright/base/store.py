@@ -6,7 +6,7 @@ number of processes may share a store. The time of last use is the file's time o
 of its last change stays what it was, so that it tells whether somebody wrote to the file.
 
 What is read here is run, so the folder has to be private (base/private.py), and an entry is a plain
-file of the user's own. Checksums show damage; they are no protection against somebody who writes.
+file of the user's own. Checksums show damage; they do not protect against somebody who writes.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Store:
                 write(path)
                 self._account(size)
             except OSError as error:
-                # Somebody deletes the folder meanwhile: once is no trouble with the disk.
+                # Somebody deletes the folder meanwhile: once does not mean that the disk fails.
                 if again and isinstance(error, FileNotFoundError):
                     continue
                 self._unwritable(error)

@@ -1,7 +1,7 @@
 """Operators that move nothing: their result has the elements of their input, in the same order.
 
 Reshape, Flatten, Squeeze and a transposition of axes of extent 1 only say how a tensor is indexed.
-They take no time and are no tasks: who reads the result reads the input.
+They take no time and are not tasks: who reads the result reads the input.
 """
 
 from __future__ import annotations

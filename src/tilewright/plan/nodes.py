@@ -197,7 +197,7 @@ class Plan:
 
     @cached_property
     def kept(self) -> frozenset[Buffer]:
-        """Buffers that stay as they are: results, and what steps that are no groups touch."""
+        """Buffers that stay as they are: results, and what steps other than groups touch."""
         others = (s for s in self.steps if not isinstance(s, FusionGroup))
         used = (b for s in others for b in (*s.reads, *s.writes))
         return frozenset((*self.results, *used))

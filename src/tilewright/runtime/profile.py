@@ -301,7 +301,7 @@ def _median(durations: Sequence[Duration]) -> Duration:
 def _other(
     step: PreparedStep, took: Duration, repeat: int, at: float, total: float
 ) -> KernelTime:
-    """The row of a step that is no native call."""
+    """The row of a step that is not a native call."""
     kind: Literal["host", "device"] = "host"
     device, flops, moved = HOST, 0, 0
     nodes: tuple[str, ...] = ()

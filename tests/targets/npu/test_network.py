@@ -170,7 +170,7 @@ def test_code_names_its_machine() -> None:
     assert loaded.machine == npu.MACHINES["wide"]
     assert encode(loaded.program, loaded.machine) == whole.code
     for wrong in (b"", b"{}", whole.code[:-9], whole.code.replace(b"Float", b"Flout")):
-        with pytest.raises(ArtifactError, match="no NPU program"):
+        with pytest.raises(ArtifactError, match="not an NPU program"):
             devices.find("npu").load(wrong)
 
 

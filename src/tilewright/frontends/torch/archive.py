@@ -36,7 +36,7 @@ _PICKLED: Final = (
 class Archive:
     """An open archive. `limit`: bytes that its tensors may take together once laid out.
 
-    Raises ModelError for a zip file that is no such archive.
+    Raises ModelError for a zip file that is not such an archive.
     """
 
     def __init__(self, file: zipfile.ZipFile, limit: int) -> None:

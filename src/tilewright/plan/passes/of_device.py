@@ -11,9 +11,9 @@ Rewrite = Callable[[Sequence[Step]], Sequence[Step]]
 
 
 def of_device(plan: Plan, device: str, rewrite: Rewrite) -> Plan:
-    """The plan with `rewrite` of the steps that are no groups of other devices.
+    """The plan with `rewrite` of the steps that are not groups of other devices.
 
-    requires: it keeps all steps that are no groups, in order. A group elsewhere shares no buffer
+    requires: it keeps all steps that are not groups, in order. A group elsewhere shares no buffer
     with the others but through copies, so it only has to stay behind the one it was behind.
     """
     mine: list[Step] = []

@@ -49,7 +49,7 @@ def load(code: bytes) -> _Loaded:
         schema.check(found, _SHAPE)
         return _Loaded(parse(found["program"]), from_table(found["machine"]))
     except (ValueError, KeyError, TypeError, RecursionError, TilewrightError) as error:
-        raise ArtifactError(f"the program is no NPU program: {error}") from error
+        raise ArtifactError(f"the program is not an NPU program: {error}") from error
 
 
 class _Loaded:

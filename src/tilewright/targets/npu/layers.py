@@ -1,6 +1,6 @@
 """The building blocks of layers, as Lift terms on nested arrays.
 
-What only moves data (a transposition, the windows of a convolution) is no work for the machine: it
+What only moves data (a transposition, the windows of a convolution) is not work for the machine: it
 says where operands are read.
 """
 

@@ -62,7 +62,7 @@ class Sizes:
         """The cheapest way for an operator; its cost is infinite if there is none."""
         key = (name, sizes)
         if key not in self.known:
-            self.known[key] = Best(inf, None)  # an operator is no way to itself
+            self.known[key] = Best(inf, None)  # an operator is not a way to itself
             self.known[key] = self._best(key)
         return self.known[key]
 

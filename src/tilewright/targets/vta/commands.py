@@ -10,27 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.dram import Buffer, Dram
 from tilewright.targets.vta.errors import VTAError
+from tilewright.targets.vta.functional import Result, Simulator
 from tilewright.targets.vta.isa import Finish, Instruction, Load, Store, encode_stream
 from tilewright.targets.vta.kernel import Kernel
 from tilewright.targets.vta.stages import Stage, neighbor, stage
 from tilewright.targets.vta.uop_cache import UopCache
 
-Result = TypeVar("Result", covariant=True)
 Pads = tuple[tuple[int, int], tuple[int, int]]
 NO_PADS: Pads = ((0, 0), (0, 0))
-
-
-class Simulator(Protocol[Result]):
-    """What executes a stream: a FunctionalSimulator or a TimingSimulator."""
-
-    def run(self, instructions: bytes, dram: bytearray) -> Result:
-        """Execute a stream in place on an image of DRAM."""
-        ...
 
 
 class Commands:

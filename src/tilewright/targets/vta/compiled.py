@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from tilewright.loops.interp import check_array
 from tilewright.loops.nodes import Kernel
-from tilewright.targets.vta import commands as run_time
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.device import Code
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.fields import DEFAULT
-from tilewright.targets.vta.functional import Counters, FunctionalSimulator
+from tilewright.targets.vta.functional import (
+    Counters,
+    FunctionalSimulator,
+    Result,
+    Simulator,
+)
 from tilewright.targets.vta.isa import Instruction
 from tilewright.targets.vta.listings import listing
-from tilewright.targets.vta.packing import byte_count
+from tilewright.targets.vta.packing import Bytes, byte_count, from_bytes, to_bytes
 from tilewright.targets.vta.timeline import Timing
 from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
 from tilewright.targets.vta.translate import translate
-
-Result = TypeVar("Result")
 
 
 class Program:
@@ -36,13 +39,14 @@ class Program:
         self.kernel = kernel
         self.config = config
         self._dram = Dram(config)
-        self._buffers = {
+        buffers = {
             b: self._dram.allocate(max(1, byte_count(b.size, b.dtype.numpy)))
             for b in kernel.params
         }
         self._commands = Commands(self._dram)
-        translate(kernel, self._commands, self._buffers)
+        translate(kernel, self._commands, buffers)
         self.stream = self._commands.finish()
+        self._places = list(buffers.values())
 
     def __call__(self, arrays: Sequence[Any]) -> Counters:
         """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
@@ -61,33 +65,32 @@ class Program:
 
     def images(self, arrays: Sequence[Any]) -> tuple[bytes, bytes]:
         """DRAM before and after a run: with `stream`, all that another simulator needs."""
-        self._write(arrays)
-        before = bytes(self._dram.image)
+        before = bytes(self.code.image(self._bytes(arrays)))
         after = bytearray(before)
         FunctionalSimulator(self.config).run(self.stream, after)
         return before, bytes(after)
 
-    def _write(self, arrays: Sequence[Any]) -> None:
+    def _bytes(self, arrays: Sequence[Any]) -> list[Bytes]:
+        """Copies of the arrays as the machine's DRAM holds them."""
         for b, a in zip(self.kernel.params, arrays, strict=True):
             check_array(self.kernel, b, a)
-            self._buffers[b].write(a)
+        return [np.frombuffer(bytearray(to_bytes(a)), np.uint8) for a in arrays]
 
-    def _run(
-        self, simulator: run_time.Simulator[Result], arrays: Sequence[Any]
-    ) -> Result:
+    def _run(self, simulator: Simulator[Result], arrays: Sequence[Any]) -> Result:
         kernel = self.kernel
-        self._write(arrays)
-        result = simulator.run(self.stream, self._dram.image)
-        for b, a in zip(kernel.params, arrays, strict=True):
+        given = self._bytes(arrays)
+        result = self.code.run(simulator, given)
+        for b, a, data in zip(kernel.params, arrays, given, strict=True):
             if b in kernel.outputs:
-                np.copyto(a, self._buffers[b].read(b.shape, b.dtype.numpy))
+                found = from_bytes(data.tobytes(), b.size, b.dtype.numpy)
+                np.copyto(a, found.reshape(b.shape))
         return result
 
-    @property
+    @cached_property
     def code(self) -> Code:
         """The program as its device takes it: micro-ops lie behind the parameters in DRAM."""
         kernel = self.kernel
-        places = list(self._buffers.values())
+        places = self._places
         written = [b in kernel.outputs for b in kernel.params]
         params = tuple(
             (p.address, p.nbytes, out) for p, out in zip(places, written, strict=True)

@@ -17,7 +17,7 @@ from tilewright.runtime import schema
 from tilewright.runtime.device import Bytes, Duration, HostDevice
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.dram import LIMIT
-from tilewright.targets.vta.functional import FunctionalSimulator
+from tilewright.targets.vta.functional import FunctionalSimulator, Result, Simulator
 from tilewright.targets.vta.timing import TimingSimulator
 
 NAME: Final = "vta"
@@ -74,7 +74,7 @@ class Code:
                 raise ValueError(f"{len(rest)} bytes follow, expected another number")
             config = VTAConfig(**head["config"])
         except (ValueError, TypeError, RecursionError, TilewrightError) as error:
-            raise ArtifactError(f"the program is no VTA program: {error}") from error
+            raise ArtifactError(f"the program is not a VTA program: {error}") from error
         data, at = [], 0
         for address, size in head["data"]:
             data.append((address, rest[at : at + size]))
@@ -90,8 +90,19 @@ class Code:
         for at, part in self.data:
             dram[at : at + len(part)] = part
         for (at, size, _), array in zip(self.params, arrays, strict=True):
-            dram[at : at + size] = array[:size].tobytes()
+            given = array[:size].tobytes()
+            dram[at : at + len(given)] = given
         return dram
+
+    def run(self, simulator: Simulator[Result], arrays: Sequence[Bytes]) -> Result:
+        """Run in place on the bytes of the parameters. Raises VTAError as the simulator does."""
+        dram = self.image(arrays)
+        result = simulator.run(self.stream, dram)
+        for (at, size, written), array in zip(self.params, arrays, strict=True):
+            if written:
+                part = array[:size]
+                part[:] = memoryview(dram)[at : at + len(part)]
+        return result
 
     def check(self) -> None:
         """Raise ArtifactError for what lies outside of DRAM, and for more of it than there is."""
@@ -121,23 +132,17 @@ class _Program:
 
     def __call__(self, arrays: Sequence[Bytes], timed: bool) -> Duration | None:
         """Run in place. Raises VTAError for a stream that the machine cannot execute."""
-        code = self.code
-        dram = self.code.image(arrays)
-        took = None
-        if timed:
-            cycles = TimingSimulator(code.config).run(code.stream, dram).cycles
-            took = Duration(
-                seconds=cycles / CLOCK,
-                cycles=cycles,
-                clock=CLOCK,
-                simulated=True,
-            )
-        else:
-            FunctionalSimulator(code.config).run(code.stream, dram)
-        for (at, size, written), array in zip(code.params, arrays, strict=True):
-            if written:
-                array[:size] = memoryview(dram)[at : at + size]
-        return took
+        config = self.code.config
+        if not timed:
+            self.code.run(FunctionalSimulator(config), arrays)
+            return None
+        cycles = self.code.run(TimingSimulator(config), arrays).cycles
+        return Duration(
+            seconds=cycles / CLOCK,
+            cycles=cycles,
+            clock=CLOCK,
+            simulated=True,
+        )
 
 
 def make() -> HostDevice:

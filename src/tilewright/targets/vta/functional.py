@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -57,6 +58,17 @@ _LOADED = {
     Memory.UOP: "uop_load_nbytes",
     Memory.OUT: "out_store_nbytes",
 }
+
+
+Result = TypeVar("Result", covariant=True)
+
+
+class Simulator(Protocol[Result]):
+    """What executes a stream: a FunctionalSimulator or a TimingSimulator."""
+
+    def run(self, instructions: bytes, dram: bytearray) -> Result:
+        """Execute a stream in place on an image of DRAM."""
+        ...
 
 
 class FunctionalSimulator:
