@@ -23,7 +23,7 @@ class App:
     build: the scheduled output, of a module and an ImageParam per image. images: their arrays, of a
     generator of random numbers and a size. region: the (min, extent) of each dimension of the
     output, x first, of a size. size: the one that is timed; small: the one that tests take.
-    tolerance: the largest difference of floats, relative to the output's peak.
+    tolerance: the largest difference, relative to the output's peak; 0 where no float is involved.
     """
 
     build: Callable[..., Any]
@@ -91,8 +91,7 @@ def theirs(
 
 
 def difference(found: Array, want: Array) -> float:
-    """The largest difference relative to the peak; for integers, 0 or infinite."""
-    if found.dtype.kind != "f":
-        return 0.0 if np.array_equal(found, want) else np.inf
-    peak = float(np.abs(want).max()) or 1.0
-    return float(np.abs(found - want).max()) / peak
+    """The largest difference relative to the peak."""
+    given, wanted = (a.astype(np.float64) for a in (found, want))
+    peak = float(np.abs(wanted).max()) or 1.0
+    return float(np.abs(given - wanted).max()) / peak
