@@ -62,7 +62,7 @@ class Affine:
         return Affine(terms, self.const * factor)
 
     def times(self, other: Affine) -> Affine:
-        """The product: each atom of this form times the other as one atom, `x * (y + z)`."""
+        """The product; an atom times the other form is one atom, `x * (y + z)`."""
         if not other.terms:
             return self.scaled(other.const)
         atom, factor = to_expr(other), 1

@@ -1,7 +1,7 @@
 """The sizes of a kernel that only a call knows: what they are for shapes, and giving them values.
 
-A size is known where some parameter has it as an extent by itself; every other extent is then
-checked against its value.
+A size is known where some parameter has it as an extent by itself, or the size plus a number; every
+other extent is then checked against its value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from typing import Any
 
 from tilewright.base.errors import InputError
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import INDEX, MAX_SIZE, Buffer, Extent, Load, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    MAX_SIZE,
+    Buffer,
+    Extent,
+    Load,
+    Var,
+    as_expr,
+    const,
+)
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute, transform
 from tilewright.loops.nodes import (
@@ -57,8 +66,9 @@ def solve(kernel: Kernel, shapes: Sequence[Sequence[int]]) -> dict[Var, int]:
                 where=f"{kernel.name}: {b!r}",
             )
         for extent, found in zip(b.extents, shape, strict=True):
-            if isinstance(extent, Var):
-                sizes.setdefault(extent, int(found))
+            size, more = _alone(extent)
+            if size is not None:
+                sizes.setdefault(size, int(found) - more)
     for b, shape in zip(kernel.params, shapes, strict=False):
         for axis, (extent, found) in enumerate(zip(b.extents, shape, strict=True)):
             _check(kernel, b, axis, (extent, found), sizes)
@@ -71,6 +81,13 @@ def _check(
     extent, found = pair
     expected = at(extent, sizes)
     where = f"{kernel.name}: dimension {axis} of {b!r}"
+    size = _alone(extent)[0]
+    if size is not None and sizes[size] < 0:
+        raise InputError(
+            f"expected at least {found - sizes[size]}, got {found}",
+            code="TW-SHAPE",
+            where=where,
+        )
     if found != expected:
         known = ", ".join(f"{v.name} = {n}" for v, n in sizes.items())
         raise InputError(
@@ -87,8 +104,18 @@ def _check(
 
 def unknown(kernel: Kernel) -> list[Var]:
     """The sizes that no parameter has as an extent by itself, so that no call knows them."""
-    known = {e for b in kernel.params for e in b.extents}
+    known = {_alone(e)[0] for b in kernel.params for e in b.extents}
     return [v for v in kernel.sizes if v not in known]
+
+
+def _alone(extent: Extent) -> tuple[Var | None, int]:
+    """The size of an extent that is `size + number`, with the number."""
+    form = affine(as_expr(extent, INDEX))
+    if len(form.terms) == 1:
+        atom, times = form.terms[0]
+        if isinstance(atom, Var) and times == 1:
+            return atom, form.const
+    return None, 0
 
 
 def with_sizes(kernel: Kernel, sizes: Sizes) -> Kernel:

@@ -42,7 +42,8 @@ def _size(bound: Bound, pipeline: Pipeline) -> int:
             f"specialize: {bound.owner.name()} is not the output",
             hint="ask the output for its output_buffer()",
         )
-    return pipeline.boxes[bound.owner][bound.dimension][bound.end]
+    found = pipeline.boxes[bound.owner][bound.dimension][bound.end]
+    return nodes.fixed(found, f"specialize of {bound.owner.name()}")
 
 
 def condition_text(condition: Expr, pipeline: Pipeline) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.base.errors import ExecutionError, InputError, ScheduleError
 from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
@@ -23,7 +24,7 @@ from tilewright.lang.halide.syntax.image import Buffer
 from tilewright.lang.halide.syntax.image import ImageParam as Given
 from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
-from tilewright.lang.halide.syntax.pipeline import ordered, pipeline
+from tilewright.lang.halide.syntax.pipeline import open_size, ordered, pipeline
 from tilewright.lang.halide.syntax.wrap import cloned, wrapped
 from tilewright.lang.halide.target import compile_for
 from tilewright.lang.halide.texts import Texts
@@ -48,9 +49,12 @@ class Runs(Texts):
         return "_".join(f.name() for f in self._outputs)
 
     def regions(self, sizes: Any) -> Stages:
-        """The Funcs behind the outputs and their regions, to compute `sizes`."""
+        """The Funcs behind the outputs and their regions, to compute `sizes` (None: whatever)."""
         buffers = _buffers(sizes)
-        if buffers is None:
+        wanted: list[Any]
+        if sizes is None:
+            wanted = [open_size(f) for f in self._outputs]
+        elif buffers is None:
             wanted = [list(sizes)] * len(self._outputs)
         else:
             wanted = self._sizes(buffers)
@@ -95,9 +99,13 @@ class Runs(Texts):
         return self.schedule(sizes).kernel
 
     def compile_jit(
-        self, sizes: Any, target: Any = "cpu", threads: int | None = None
+        self, sizes: Any = None, target: Any = "cpu", threads: int | None = None
     ) -> Function:
-        """A function on arrays: the images in order of first use, then the outputs."""
+        """A function on arrays: the images in order of first use, then the outputs.
+
+        sizes: None for a function of outputs of all sizes, whose coordinates begin at 0; an image
+        without bounds of its own has to be as large as what is read of it.
+        """
         return self._function(sizes, compile_for(target), threads)[0]
 
     def _function(
@@ -108,7 +116,8 @@ class Runs(Texts):
         directives = tuple(
             f.schedule_key() if isinstance(f, Scheduled) else f for f in found.funcs
         )
-        key = (directives, tuple(found.boxes.items()), target, threads)
+        boxes = None if sizes is None else tuple(found.boxes.items())
+        key = (directives, boxes, target, threads)
         if key not in self._compiled:
             made = replay(found, self.name()).schedule.kernel
             self._compiled[key] = Function(made, target, threads), found
@@ -141,7 +150,9 @@ class Runs(Texts):
         boxes = [stages.boxes[f] for f in stages.outputs for _ in f.symbols]
         results = tuple(Buffer(o) for o in outputs)
         for buffer, box in zip(results, boxes, strict=True):
-            buffer.set_min([low for low, _ in reversed(box)])
+            buffer.set_min(
+                [fixed(low, f"Func {self.name()}") for low, _ in reversed(box)]
+            )
         if len(results) == 1:
             return results[0]
         return results
@@ -178,9 +189,10 @@ class Runs(Texts):
         stages = self.regions(sizes)
         for image in stages.images:
             if isinstance(image, Given) and image.data is None:
-                box = list(reversed(stages.boxes[image]))
-                made = Buffer(image.dtype, [extent for _, extent in box])
-                made.set_min([low for low, _ in box])
+                name = f"image {image.name()}"
+                box = [[fixed(end, name) for end in r] for r in stages.boxes[image]]
+                made = Buffer(image.dtype, [extent for _, extent in reversed(box)])
+                made.set_min([low for low, _ in reversed(box)])
                 image.set(made)
 
     def add_requirement(self, condition: Any, *message: Any) -> None:

@@ -15,7 +15,7 @@ from tilewright.lang.halide.syntax.lower import Lowered
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.loops.analysis.access import accesses
 from tilewright.loops.analysis.terms import variables
-from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.nodes import SIZE, For, Kernel
 from tilewright.loops.walk import below, walk
 from tilewright.schedule import Schedule, tree
 from tilewright.schedule.primitives.fold_storage import live_window
@@ -187,7 +187,7 @@ def _innermost(f: Func, state: Replay) -> list[str]:
                     used |= used_here  # an element that data choose may be any
     found: dict[For, tuple[For, ...]] = {}
     for loops, used in needed.items():
-        needed_at = [n for n, x in enumerate(loops) if x.var in used]
+        needed_at = [n for n, x in enumerate(loops) if x.var in used and x.kind != SIZE]
         if not needed_at:
             return []
         innermost = needed_at[-1]

@@ -38,7 +38,7 @@ from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.lower import kernel
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
-from tilewright.loops.nodes import For, Update
+from tilewright.loops.nodes import SIZE, For, Update
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule, edit, tree
 from tilewright.schedule.primitives.split import Tail
@@ -198,9 +198,11 @@ def _split(
     directive: Split,
 ) -> tuple[str, str]:
     f, _ = tree.find_loop(s.kernel, loop, "split")
-    count = tree.trips(f, "split")
+    count = f.trips
     factor = directive.factor
     tail = directive.tail
+    if count is None:
+        return _pair(s.split(loop, factor, _open_tail(tail)))
     if count % factor == 0:
         return _pair(s.split(loop, factor))
     if tail is TailStrategy.Auto:
@@ -211,6 +213,16 @@ def _split(
                 pass
         tail = TailStrategy.GuardWithIf
     return _pair(s.split(loop, factor, _TAILS.get(tail, "guard")))
+
+
+def _open_tail(tail: TailStrategy) -> Tail:
+    """How a loop that only a call can count ends: by default under a guard."""
+    kinds: dict[TailStrategy, Tail] = {
+        TailStrategy.Auto: "guard",
+        TailStrategy.GuardWithIf: "guard",
+        TailStrategy.ShiftInwards: "overlap",
+    }
+    return kinds.get(tail, "exact")
 
 
 def _pair(names: tuple[str, ...]) -> tuple[str, str]:
@@ -273,9 +285,9 @@ def _store(f: Scheduled, state: Replay) -> None:
         if (
             scope is None
             and alloc is not None
-            and any(isinstance(x, For) for x in alloc.above)
+            and any(isinstance(x, For) and x.kind != SIZE for x in alloc.above)
         ):
-            small = found.size * found.dtype.itemsize <= STACK_BYTES
+            small = found.static and found.size * found.dtype.itemsize <= STACK_BYTES
             scope = MemoryType.Stack.value if small else None
         if scope is not None and scope != found.scope:
             state.schedule.set_scope(buffer, scope)

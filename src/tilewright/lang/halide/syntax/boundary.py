@@ -22,10 +22,15 @@ from tilewright.lang.halide.syntax.intrinsics import clamp, min, select
 _F = TypeVar("_F", bound=Func)
 Bounds = Sequence[tuple[int, int]]
 # From a coordinate, and the min and extent of its dimension, the coordinate that is read.
-Fold = Callable[[Expr, int, int], Expr]
+Fold = Callable[[Expr, Any, Any], Expr]
 
 
-def _bounds(source: Any, bounds: Any) -> list[tuple[int, int] | None]:
+def _end(value: Any) -> Any:
+    """A number, or an expression of an image's size."""
+    return value if isinstance(value, Expr) else constant(value)
+
+
+def _bounds(source: Any, bounds: Any) -> list[tuple[Any, Any] | None]:
     """One (min, extent) per dimension, None for a dimension without an edge."""
     if bounds is None:
         if not isinstance(source, Image):
@@ -36,9 +41,8 @@ def _bounds(source: Any, bounds: Any) -> list[tuple[int, int] | None]:
         return [
             (d.min(), d.extent()) for d in map(source.dim, range(source.dimensions()))
         ]
-    given: list[tuple[int, int] | None] = [
-        None if low is None else (constant(low), constant(extent))
-        for low, extent in bounds
+    given: list[tuple[Any, Any] | None] = [
+        None if low is None else (_end(low), _end(extent)) for low, extent in bounds
     ]
     return given + [None] * (source.dimensions() - len(given))
 
@@ -83,9 +87,10 @@ def repeat_image(source: Any, bounds: Any = None, func: type[Any] = Func) -> Any
 def mirror_image(source: Any, bounds: Any = None, func: type[Any] = Func) -> Any:
     """The image mirrored at its edges, the edge elements twice."""
 
-    def fold(x: Expr, low: int, n: int) -> Expr:
+    def fold(x: Expr, low: Any, n: Any) -> Expr:
         at = remainder(x - low, 2 * n)
-        return clamp(min(at, 2 * n - 1 - at), 0, n - 1) + low
+        folded: Expr = clamp(min(at, 2 * n - 1 - at), 0, n - 1) + low
+        return folded
 
     return _folded(source, bounds, fold, "mirror_image", func)
 
@@ -93,11 +98,12 @@ def mirror_image(source: Any, bounds: Any = None, func: type[Any] = Func) -> Any
 def mirror_interior(source: Any, bounds: Any = None, func: type[Any] = Func) -> Any:
     """The image mirrored at its edges, the edge elements once."""
 
-    def fold(x: Expr, low: int, n: int) -> Expr:
-        if n == 1:
+    def fold(x: Expr, low: Any, n: Any) -> Expr:
+        if isinstance(n, int) and n == 1:
             return as_expr(low)
         at = remainder(x - low, 2 * n - 2)
-        return clamp(min(at, 2 * n - 2 - at), 0, n - 1) + low
+        folded: Expr = clamp(min(at, 2 * n - 2 - at), 0, n - 1) + low
+        return folded
 
     return _folded(source, bounds, fold, "mirror_interior", func)
 
@@ -130,7 +136,7 @@ def constant_exterior(
     return f
 
 
-def _clamped(x: Expr, low: int, n: int) -> Expr:
+def _clamped(x: Expr, low: Any, n: Any) -> Expr:
     return clamp(x, low, low + n - 1)
 
 

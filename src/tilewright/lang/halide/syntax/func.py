@@ -23,7 +23,7 @@ from tilewright.lang.halide.syntax.expr import (
     spread,
     unique,
 )
-from tilewright.lang.halide.syntax.image import Symbol
+from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.printer import show, text
 from tilewright.lang.halide.syntax.random import drawn
 from tilewright.lang.halide.syntax.told import Told
@@ -294,6 +294,8 @@ class Func(Told):
         for root in found.roots:
             for node in postorder(root):
                 if isinstance(node, nodes.Var) and node.name not in named:
+                    if last_coordinate(node) is not None:
+                        continue
                     if domain_of(node) is None or found.domain is None:
                         raise InputError(
                             f"{node.name} is used on the right side, but is not an argument",

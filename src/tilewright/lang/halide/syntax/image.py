@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.expr import nodes
@@ -23,6 +25,22 @@ from tilewright.lang.halide.syntax.expr import (
 )
 from tilewright.lang.halide.syntax.types import Type, plain
 from tilewright.lang.halide.syntax.views import Views
+
+_LASTS: WeakKeyDictionary[nodes.Var, tuple[Image, int]] = WeakKeyDictionary()
+
+
+def last_coordinate(v: nodes.Var) -> nodes.Expr | None:
+    """What a variable made by `Image.last` is: a number if the bounds are known by now.
+
+    None for any other variable.
+    """
+    if v not in _LASTS:
+        return None
+    image, axis = _LASTS[v]
+    found = image.bounds[axis]
+    if found is None:
+        return v
+    return nodes.const(found[0] + found[1] - 1)
 
 
 class Symbol(nodes.Buffer):
@@ -48,33 +66,30 @@ class Symbol(nodes.Buffer):
 
 
 class Dimension:
-    """The bounds of one dimension of an image: `min()`, `extent()`, `max()`."""
+    """The bounds of one dimension of an image: `min()`, `extent()`, `max()`.
+
+    Where they are not known yet, they are expressions of what the pipeline is run on; the first
+    coordinate is 0 then.
+    """
 
     def __init__(self, image: Image, axis: int) -> None:
         self._image, self._axis = image, axis
 
-    def _bounds(self) -> tuple[int, int]:
-        found = self._image.bounds[self._axis]
-        if found is None:
-            raise InputError(
-                f"the bounds of dimension {self._axis} are not known yet",
-                where=f"image {self._image.symbol.name}",
-                hint="set(buffer) or dim(n).set_bounds(min, extent) first",
-            )
-        return found
-
     def min(self) -> int:
         """The first coordinate."""
-        return self._bounds()[0]
+        found = self._image.bounds[self._axis]
+        return 0 if found is None else found[0]
 
-    def extent(self) -> int:
+    def extent(self) -> Any:
         """The number of coordinates."""
-        return self._bounds()[1]
+        return self.max() - self.min() + 1
 
-    def max(self) -> int:
+    def max(self) -> Any:
         """The last coordinate."""
-        low, extent = self._bounds()
-        return low + extent - 1
+        found = self._image.bounds[self._axis]
+        if found is None:
+            return Expr(self._image.last(self._axis), dtypes.int32)
+        return found[0] + found[1] - 1
 
     def set_bounds(self, min: int, extent: int) -> Dimension:
         """Promise the bounds of this dimension."""
@@ -127,6 +142,7 @@ class Image:
             )
         self.symbol = Symbol(name, rank, dtype, self)
         self.bounds: list[tuple[int, int] | None] = [None] * rank
+        self._lasts: dict[int, nodes.Var] = {}
         self.data: np.ndarray[Any, Any] | None = None
 
     def name(self) -> str:
@@ -150,15 +166,15 @@ class Image:
         """The bounds of dimension n, 0 the innermost."""
         return Dimension(self, n)
 
-    def width(self) -> int:
+    def width(self) -> Any:
         """Extent of dimension 0."""
         return self.dim(0).extent()
 
-    def height(self) -> int:
+    def height(self) -> Any:
         """Extent of dimension 1."""
         return self.dim(1).extent()
 
-    def channels(self) -> int:
+    def channels(self) -> Any:
         """Extent of dimension 2."""
         return self.dim(2).extent()
 
@@ -166,7 +182,7 @@ class Image:
         """The first coordinate of dimension 0."""
         return self.dim(0).min()
 
-    def right(self) -> int:
+    def right(self) -> Any:
         """The last coordinate of dimension 0."""
         return self.dim(0).max()
 
@@ -174,7 +190,7 @@ class Image:
         """The first coordinate of dimension 1."""
         return self.dim(1).min()
 
-    def bottom(self) -> int:
+    def bottom(self) -> Any:
         """The last coordinate of dimension 1."""
         return self.dim(1).max()
 
@@ -182,6 +198,18 @@ class Image:
         """The coordinates of the first element, dimension 0 first; the extents stay."""
         for n, low in enumerate(mins):
             self.bounds[n] = (int(low), self.dim(n).extent())
+
+    def last(self, axis: int) -> nodes.Var:
+        """The last coordinate of a dimension whose bounds the call gives."""
+        if axis not in self._lasts:
+            var = nodes.Var(f"{self.name()}.max.{axis}", nodes.INDEX)
+            self._lasts[axis] = var
+            _LASTS[var] = self, axis
+        return self._lasts[axis]
+
+    def opened(self, axis: int) -> nodes.Var | None:
+        """As `last`, where the program asked for it."""
+        return self._lasts.get(axis)
 
     def _hold(self, array: np.ndarray[Any, Any]) -> None:
         self.data = array

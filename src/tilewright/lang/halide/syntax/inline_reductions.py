@@ -21,6 +21,7 @@ from tilewright.lang.halide.syntax.expr import (
     unique,
 )
 from tilewright.lang.halide.syntax.func import Func, FuncRef
+from tilewright.lang.halide.syntax.image import last_coordinate
 from tilewright.lang.halide.syntax.intrinsics import select
 from tilewright.lang.halide.syntax.values import Tuple
 
@@ -39,6 +40,8 @@ def _made(
     for root in (*values, *domain.conditions):
         for n in postorder(root.node):
             if not isinstance(n, nodes.Var) or n in args:
+                continue
+            if last_coordinate(n) is not None:
                 continue
             owner = domain_of(n)
             if owner is not domain:

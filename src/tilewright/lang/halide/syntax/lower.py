@@ -7,16 +7,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError
-from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PW, Computation, Dim, Output, sizes_of
 from tilewright.expr import nodes
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Expr,
+    Extent,
+    Load,
+    Var,
+    as_expr,
+    const,
+)
 from tilewright.ir.node import Node, postorder, transform
 from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.func import Func
-from tilewright.lang.halide.syntax.image import Symbol
+from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.pipeline import Pipeline
-from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+    block,
+    for_sizes,
+    loop,
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,8 +64,8 @@ class _Coordinate:
     name: str
     user: Expr
     var: Var
-    min: int
-    extent: int
+    min: Extent
+    extent: Extent
     combine: str
 
 
@@ -80,7 +99,7 @@ class _Scope:
         """Coordinates of a Func or image as an index of its buffer."""
         box = self.pipeline.boxes[owner]
         return tuple(
-            to_expr(affine(i) - affine(const(low)))
+            to_expr(affine(i) - affine(as_expr(low, INDEX)))
             for i, (low, _) in zip(index, box, strict=True)
         )
 
@@ -89,7 +108,10 @@ class _Scope:
 
         def step(node: Node) -> Node:
             if isinstance(node, Var):
-                return env.get(node, node)
+                found = env.get(node)
+                if found is None:
+                    found = last_coordinate(node)
+                return node if found is None else found
             if isinstance(node, Load) and isinstance(node.buffer, Symbol):
                 symbol = node.buffer
                 return Load(self.real(symbol), self.place(symbol.owner, node.index))
@@ -110,8 +132,8 @@ def _coordinates(
     def add(
         name: str,
         user: Expr,
-        low: int,
-        extent: int,
+        low: Extent,
+        extent: Extent,
         combine: str,
     ) -> None:
         var = Var(f"{prefix}.{name}", INDEX)
@@ -175,7 +197,7 @@ def _stage(
 def _shifted(c: _Coordinate) -> Expr:
     if c.min == 0:
         return c.var
-    return nodes.Add(c.var, const(c.min))
+    return nodes.Add(c.var, as_expr(c.min, INDEX))
 
 
 def _check_place(
@@ -235,6 +257,8 @@ def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lo
             for buffer in reversed(scope.buffers[f]):
                 body = Alloc(buffer, body)
     params, outputs = _interface(pipeline, scope)
+    every = [*params, *(b for f in pipeline.funcs for b in scope.buffers[f])]
+    body = for_sizes(sizes_of(e for b in every for e in b.extents), body)
     return Lowered(Kernel(name, params, outputs, body), stages, scope.buffers)
 
 
@@ -267,7 +291,7 @@ def _computation(f: Func, scope: _Scope) -> Computation:
     for c, d in zip(coordinates, dims, strict=True):
         env[c.user] = d.var
         if c.min != 0:
-            env[c.user] = nodes.Add(d.var, const(c.min))
+            env[c.user] = nodes.Add(d.var, as_expr(c.min, INDEX))
     place = scope.place(f, [scope.rewritten(a, env) for a in definition.args])
     values = [scope.rewritten(v, env) for v in definition.values]
     if definition.domain is not None and definition.reducer is not None:
