@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import re
 import runpy
 import tomllib
@@ -79,6 +80,8 @@ AGREES: dict[str | None, Callable[[str, str], bool]] = {
 
 
 def run(block: Block, scope: dict[str, object], where: str) -> str:
+    lines = block.text.splitlines(keepends=True)
+    linecache.cache[where] = len(block.text), None, lines, where  # for inspect
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block.text, where, "exec"), scope)

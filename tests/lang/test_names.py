@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import halide as hl
-from tilewright import te
+from tilewright import mdh, te
 from tilewright.base.errors import UnsupportedError
 from tilewright.base.refused import Refused
 
@@ -113,6 +113,12 @@ TE = te_owners()
 def test_te(owner):
     for name in listed("te")[owner]:
         check(TE[owner], name)
+
+
+def test_mdh():
+    for name in listed("mdh")["mdh"]:
+        check(mdh, name)
+    assert mdh.scalar_function()(abs) is abs
 
 
 def test_a_name_that_nobody_has():

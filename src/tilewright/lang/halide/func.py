@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tilewright.base.errors import ExecutionError, InputError, ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function
+from tilewright.lang.halide.apart import contents, remembered, separated, values
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.plan import Plan, Reorder, Split, line, plan_of
@@ -20,7 +22,7 @@ from tilewright.lang.halide.syntax.absent import absent
 from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.domain import Var
 from tilewright.lang.halide.syntax.expr import Expr, as_expr
-from tilewright.lang.halide.syntax.image import Buffer
+from tilewright.lang.halide.syntax.image import Buffer, Image
 from tilewright.lang.halide.syntax.image import ImageParam as Given
 from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
@@ -49,7 +51,13 @@ class Runs(Texts):
         return "_".join(f.name() for f in self._outputs)
 
     def regions(self, sizes: Any) -> Stages:
-        """The Funcs behind the outputs and their regions, to compute `sizes` (None: whatever)."""
+        """The Funcs behind the outputs and their regions, to compute `sizes` (None: whatever).
+
+        Those that are computed by themselves, and all behind them, are not among these.
+        """
+        return separated(self._whole(sizes))
+
+    def _whole(self, sizes: Any) -> Stages:
         buffers = _buffers(sizes)
         wanted: list[Any]
         if sizes is None:
@@ -133,20 +141,20 @@ class Runs(Texts):
         """
         self._check_requirements()
         function, stages = self._function(sizes, compile_for(target), threads)
-        for image in stages.images:
-            if image.data is None:
-                raise InputError(
-                    "it has no data",
-                    where=f"image {image.name()}",
-                    hint="set(buffer) first",
-                )
-        inputs = [i.data for i in stages.images]
-        given = _buffers(sizes)
-        if given is not None:
-            function(*inputs, *(b.data for b in given))
-            return None
-        outputs = [np.zeros(b.shape, b.dtype.numpy) for b in function.kernel.outputs]
-        function(*inputs, *outputs)
+        _check_data(stages.images)
+
+        def compute(f: Any) -> tuple[Any, ...]:
+            box = list(reversed(stages.boxes[f]))
+            return f._apart(box, target, threads)  # type: ignore[no-any-return]
+
+        with values(stages.images, compute) as inputs:
+            given = _buffers(sizes)
+            if given is not None:
+                function(*inputs, *(b.data for b in given))
+                return None
+            results_of = function.kernel.outputs
+            outputs = [np.zeros(b.shape, b.dtype.numpy) for b in results_of]
+            function(*inputs, *outputs)
         boxes = [stages.boxes[f] for f in stages.outputs for _ in f.symbols]
         results = tuple(Buffer(o) for o in outputs)
         for buffer, box in zip(results, boxes, strict=True):
@@ -186,7 +194,7 @@ class Runs(Texts):
 
     def infer_input_bounds(self, sizes: Any, target: Any = None) -> None:
         """Give every ImageParam without data a Buffer of what is read of it for these sizes."""
-        stages = self.regions(sizes)
+        stages = self._whole(sizes)
         for image in stages.images:
             if isinstance(image, Given) and image.data is None:
                 name = f"image {image.name()}"
@@ -207,6 +215,16 @@ class Runs(Texts):
                     " ".join(map(str, parts)) or f"{condition!r} does not hold",
                     where=self.name(),
                 )
+
+
+def _check_data(inputs: Sequence[Any]) -> None:
+    for image in inputs:
+        if isinstance(image, Image) and image.data is None:
+            raise InputError(
+                "it has no data",
+                where=f"image {image.name()}",
+                hint="set(buffer) first",
+            )
 
 
 def evaluate(value: Any) -> Any:
@@ -255,9 +273,30 @@ class Func(Scheduled, Runs):
         self._outputs = (self,)
         self._compiled = {}
         self._requirements = []
+        self._memory: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
         self._wrappers: dict[Any, Func] = {}
         self._clones: dict[Any, Func] = {}
         super().__init__(*declared)
+
+    def _apart(
+        self, box: Sequence[Any], target: Any, threads: int | None
+    ) -> tuple[Any, ...]:
+        """The arrays of its values over a region: remembered ones, or computed now."""
+
+        def make() -> tuple[Any, ...]:
+            found = self.realize(box, target, threads)
+            several = found if isinstance(found, tuple) else (found,)
+            return tuple(np.asarray(b) for b in several)
+
+        if not self.remembers:
+            return make()
+        whole = self._whole(box)
+        _check_data(whole.images)
+        made_by = tuple(
+            f.schedule_key() if isinstance(f, Scheduled) else f for f in whole.funcs
+        )
+        key = (tuple(box), str(target), made_by, contents(whole.images))
+        return remembered(self._memory, key, make)
 
     def in_(self, *readers: Any) -> Func:
         """A Func of the same values that `readers` (none named: all there are) read instead.

@@ -112,6 +112,8 @@ class Scheduled(Verbs, Storage, notation.Func):
         self._compute: LoopLevel = LoopLevel.inlined()
         self._store: LoopLevel = LoopLevel.inlined()
         self.memory = MemoryType.Auto
+        self.remembers = False
+        self.is_async = False
         self.folds: dict[str, tuple[int, str]] = {}
         self.layout: tuple[str, ...] | None = None
         Storage.__init__(self)
@@ -163,6 +165,7 @@ class Scheduled(Verbs, Storage, notation.Func):
             tuple(self.definitions),
             tuple(plans),
             (self.compute, self.store, self.memory, self.layout),
+            (self.remembers, self.is_async),
             tuple(self.folds.items()),
             self.storage_key(),
         )
@@ -194,6 +197,25 @@ class Scheduled(Verbs, Storage, notation.Func):
     def store_root(self) -> Self:
         """Keep its memory through the whole pipeline, as `store_at`."""
         self._store = LoopLevel.root()
+        return self
+
+    def memoize(self, eviction_key: Any = None) -> Self:
+        """Remember its values for the same inputs, Params and region, at root.
+
+        Inputs are the same where all their elements are. Raises UnsupportedError for a key.
+        """
+        if eviction_key is not None:
+            raise UnsupportedError(
+                "memoize with an eviction key",
+                where=f"{self.name()}, {line()}",
+                hint="drop the key: the results that are used least go first",
+            )
+        self.remembers = True
+        return self
+
+    def async_(self) -> Self:
+        """Compute it on a thread of its own, at root, while other such Funcs are computed."""
+        self.is_async = True
         return self
 
     def hoist_storage(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.refused import Refused
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
@@ -33,6 +34,7 @@ from tilewright.lang.mdh.syntax import (
     ps,
     pw,
     pw_custom_func,
+    scalar_function,
     show,
     size,
 )
@@ -185,15 +187,33 @@ __all__ = [
     "ps",
     "pw",
     "pw_custom_func",
+    "scalar_function",
     "schedule",
     "show",
     "size",
 ]
+# Names of MDH's interface that are not here, with what to write instead.
+ABSENT: Final = {
+    **dict.fromkeys(
+        ("out", "inp", "combine_ops", "Buffer"), "out_view, md_hom, inp_view"
+    ),
+    **dict.fromkeys(
+        ("CUDA", "OpenCL"), 'build(..., target="cpu"); there is no GPU target'
+    ),
+    **dict.fromkeys(
+        ("pyATF", "evaluations", "CUDARuntimeProfiler", "OpenCLRuntimeProfiler"),
+        "build schedules by the target's sketches; schedule(...) starts one of your own",
+    ),
+    "OpenMP": 'build(..., target="cpu", threads=n)',
+    "compile": "build(...)",
+}
 _WORDS: Final = {name: value for name, value in SCOPE.items() if name not in __all__}
 __all__.extend(_WORDS)
 
 
 def __getattr__(name: str) -> Any:
+    if name in ABSENT:
+        return Refused("MDH", name, ABSENT[name])
     if name not in _WORDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _WORDS[name]

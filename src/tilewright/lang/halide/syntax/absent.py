@@ -19,15 +19,12 @@ _TRACE: Final = (
 )
 _MEMORY: Final = "a Buffer's memory is the host's; drop the line"
 _ARGUMENTS: Final = "a compiled function takes NumPy arrays: images first, outputs last"
-_KEEP: Final = "keep the realized Buffer"
+_KEEP: Final = "memoize() without a key, or keep the realized Buffer"
 _GRADIENT: Final = "tilewright.te.gradient, or write the Funcs of the gradient"
 _HOST: Final = "ask get_host_target() in Python"
 _PARAM: Final = "the ImageParam or Param itself has the methods"
 _EXTERN: Final = "write it as a Func, or call it on the realized Buffers"
 _NAMES: Final = "name Vars and RVars themselves"
-_THREADS: Final = (
-    "parallel runs iterations on several threads; compute_at keeps values near"
-)
 _TEXT: Final = "f.compile_jit(sizes).source('kernel'), 'llvm' or 'asm' is the text"
 
 
@@ -98,10 +95,8 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         **_RUNS,
         **_VERBS,
         **_each("add_trace_tag trace_loads trace_realizations trace_stores", _TRACE),
-        "async_": _THREADS,
         "debug_to_file": _WATCH,
         **_each("define_extern extern_function_name", _EXTERN),
-        "memoize": _KEEP,
         "ring_buffer": "fold_storage(var, extent) keeps a ring of rows",
         "specialize_fail": "add_requirement(condition, message): other values are refused",
     },

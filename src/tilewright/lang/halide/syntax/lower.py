@@ -265,7 +265,7 @@ def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lo
 def _interface(
     pipeline: Pipeline, scope: _Scope
 ) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
-    images = tuple(scope.buffers[i][0] for i in pipeline.images)
+    images = tuple(b for i in pipeline.images for b in scope.buffers[i])
     outputs = tuple(b for f in pipeline.outputs for b in scope.buffers[f])
     return images + outputs, outputs
 

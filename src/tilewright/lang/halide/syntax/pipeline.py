@@ -8,7 +8,7 @@ its arms). Sizes are numbers, or those of a call: then the ends of regions are e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -41,11 +41,14 @@ _FARTHEST = (1 << 31) - 1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pipeline:
-    """funcs: producers first; boxes: the region of each Func and image; names: unique ones."""
+    """funcs: producers first; boxes: the region of each Func and image; names: unique ones.
+
+    images: the inputs, which may be Funcs that are computed before.
+    """
 
     outputs: tuple[Func, ...]
     funcs: tuple[Func, ...]
-    images: tuple[Image, ...]
+    images: tuple[Any, ...]
     boxes: dict[Any, Box]
     names: dict[Any, str]
 
@@ -115,15 +118,20 @@ def _names(owners: Sequence[Any]) -> dict[Any, str]:
     return {owner: fresh(taken, owner.name()) for owner in owners}
 
 
-def ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...]]:
-    """All Funcs, producers first, and all images, in order of first use."""
+def ordered(
+    outputs: Sequence[Func], given: Collection[Func] = ()
+) -> tuple[tuple[Func, ...], tuple[Any, ...]]:
+    """All Funcs, producers first, and all images, in order of first use.
+
+    given: Funcs that are inputs, as images are; nothing behind them counts.
+    """
     done: dict[Any, None] = {}
     stack: list[tuple[Any, bool]] = [(f, False) for f in reversed(outputs)]
     while stack:
         owner, ready = stack.pop()
         if owner in done:
             continue
-        if ready or isinstance(owner, Image):
+        if ready or isinstance(owner, Image) or owner in given:
             done[owner] = None
             continue
         if not owner.defined():
@@ -135,8 +143,8 @@ def ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...
         stack += [
             (o, False) for o in reversed(used) if o is not owner and o not in done
         ]
-    funcs = tuple(o for o in done if isinstance(o, Func))
-    return funcs, tuple(o for o in done if isinstance(o, Image))
+    funcs = tuple(o for o in done if isinstance(o, Func) and o not in given)
+    return funcs, tuple(o for o in done if isinstance(o, Image) or o in given)
 
 
 def _params(condition: nodes.Expr) -> Iterator[Symbol]:

@@ -10,7 +10,13 @@ is a Computation. `show` prints any Computation like this, `parse` reads it back
 from __future__ import annotations
 
 from tilewright.lang.mdh.syntax.generic import Generic, generic
-from tilewright.lang.mdh.syntax.operators import cc, ps, pw, pw_custom_func
+from tilewright.lang.mdh.syntax.operators import (
+    cc,
+    ps,
+    pw,
+    pw_custom_func,
+    scalar_function,
+)
 from tilewright.lang.mdh.syntax.parts import buffer, size
 from tilewright.lang.mdh.syntax.printer import SCOPE, parse, show
 from tilewright.lang.mdh.syntax.program import Expression
@@ -31,6 +37,7 @@ __all__ = [
     "ps",
     "pw",
     "pw_custom_func",
+    "scalar_function",
     "show",
     "size",
 ]

@@ -86,6 +86,11 @@ OPERATORS: Final = {
 }
 
 
+def scalar_function() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator of a scalar function, as MDH has it; any function will do."""
+    return lambda function: function
+
+
 def pw_custom_func(
     function: Callable[[Any, Any], Any] | None = None,
     *,

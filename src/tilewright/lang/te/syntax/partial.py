@@ -90,8 +90,8 @@ def _cases(e: Expr, done: dict[Expr, Cases]) -> Cases:
         case Sub(a, b):
             return _sum(done[a], _times(done[b], Neg))
         case Mul(a, b):
-            by_a = _times(done[a], lambda p: p * b)
-            return _sum(by_a, _times(done[b], lambda p: p * a))
+            by_a = _times(done[a], lambda p: _product(p, b))
+            return _sum(by_a, _times(done[b], lambda p: _product(p, a)))
         case Div(a, b):
             by_a = _times(done[a], lambda p: p / b)
             return _sum(by_a, _times(done[b], lambda p: -(p * e / b)))
@@ -127,7 +127,11 @@ def _called(e: Call, done: dict[Expr, Cases]) -> Cases:
     if e.function not in _FUNCTIONS:
         _refuse(e.function)
     slope = _FUNCTIONS[e.function](e.args[0], e)
-    return _times(done[e.args[0]], lambda p: p * slope)
+    return _times(done[e.args[0]], lambda p: _product(p, slope))
+
+
+def _product(p: Expr, factor: Expr) -> Expr:
+    return factor if p is const(1.0, p.dtype) else p * factor
 
 
 def _refuse(name: str) -> None:

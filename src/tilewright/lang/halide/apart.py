@@ -1,0 +1,95 @@
+"""Funcs that are computed by themselves: `memoize` remembers them, `async_` has them beside others.
+
+The rest of the pipeline reads their values like those of an image. They are computed at root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import ScheduleError
+from tilewright.lang.halide.levels import Scheduled
+from tilewright.lang.halide.syntax.image import Image
+from tilewright.lang.halide.syntax.pipeline import Pipeline, ordered
+
+REMEMBERED: Final = 16  # results of one Func, the least recently used out
+
+Arrays = tuple[Any, ...]
+Compute = Callable[[Scheduled], Arrays]
+
+
+def separated(whole: Pipeline) -> Pipeline:
+    """The pipeline in which the Funcs that are computed by themselves are inputs.
+
+    Raises ScheduleError for one that is to be computed inside of a loop.
+    """
+    given: list[Any] = [
+        f for f in whole.funcs if f not in whole.outputs and _is_apart(f)
+    ]
+    if not given:
+        return whole
+    for f in given:
+        level = f.compute
+        if level is None or level.func is not None:
+            verb = "memoize" if f.remembers else "async_"
+            raise ScheduleError(
+                f"{verb}: it is computed where it is used",
+                where=f"Func {f.name()}",
+                hint="compute_root() too: it is computed by itself, before what uses it",
+            )
+    funcs, images = ordered(whole.outputs, given)
+    return replace(whole, funcs=funcs, images=images)
+
+
+def _is_apart(f: Any) -> bool:
+    return isinstance(f, Scheduled) and (f.remembers or f.is_async)
+
+
+@contextmanager
+def values(inputs: Sequence[Any], compute: Compute) -> Iterator[list[Any]]:
+    """The arrays of a pipeline's inputs, in order: data of images, values of Funcs.
+
+    All asynchronous Funcs are computed on threads of their own, at the same time.
+    """
+    later = [f for f in inputs if not isinstance(f, Image) and f.is_async]
+    with ThreadPoolExecutor(max(1, len(later))) as threads:
+        running: dict[Any, Future[Arrays]] = {
+            f: threads.submit(compute, f) for f in later
+        }
+        found: list[Any] = []
+        for f in inputs:
+            if isinstance(f, Image):
+                found.append(f.data)
+            else:
+                found += running[f].result() if f in running else compute(f)
+        yield found
+
+
+def remembered(
+    memory: OrderedDict[Any, Arrays], key: Any, make: Callable[[], Arrays]
+) -> Arrays:
+    """What was made for a key, or is made now."""
+    if key not in memory:
+        memory[key] = make()
+        if len(memory) > REMEMBERED:
+            memory.popitem(last=False)
+    memory.move_to_end(key)
+    return memory[key]
+
+
+def contents(images: Sequence[Image]) -> tuple[Any, ...]:
+    """The data of images and Params, as a key."""
+    found = []
+    for image in images:
+        array = np.ascontiguousarray(image.data)
+        digest = hashlib.blake2b(array.tobytes()).digest()
+        found.append((image, tuple(image.bounds), digest))
+    return tuple(found)
