@@ -37,7 +37,7 @@ def layer(W: f32[OUT, IN], b: f32[OUT], x: f32[IN]):
 
 
 # Vector operators of 32 elements, a matrix-vector product of 32 by 32, 4 KiB on the chip.
-MACHINE = lift.Machine(vector=32, rows=32, columns=32, chip=4096)
+MACHINE = lift.Accelerator(vector=32, rows=32, columns=32, chip=4096)
 
 ON_THE_DEVICE = """
     zip-commute, map-fission, map-join, reduce-init, map-fission-capture, zip-first, map-join-one,

@@ -78,9 +78,13 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was collected lives to the end: no garbage collection need look at it again."""
+    """What was collected lives to the end: no garbage collection need look at it again.
+
+    Nor at what each test makes as often as Python's default has it, for small programs.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)

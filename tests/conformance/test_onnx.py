@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.backend.test import BackendTest
+from onnx.backend.test.loader import load_model_tests
 
 from tests.conformance import lists, node_cases
 from tests.conformance.lists import Outcome
@@ -129,10 +130,13 @@ def _word(error: Exception) -> str:
     return error.code if isinstance(error, TilewrightError) else type(error).__name__
 
 
-# Large ones whose like (squeezenet, shufflenet, bvlc_alexnet) is among the fast tests.
+# Large ones whose like, bvlc_alexnet, is among the fast tests; see test_light_weights, too.
 LARGE = {
-    f"test_{n}"
-    for n in "densenet121 inception_v1 inception_v2 resnet50 vgg19 zfnet512".split()
+    f"test_{name}"
+    for name in (
+        "densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 "
+        "zfnet512"
+    ).split()
 }
 
 
@@ -140,12 +144,18 @@ FIFTH = 5  # of tests of one family, every so many is a fast one, the first amon
 
 
 def _rest_of_families() -> set[str]:
-    """A family: the same two words begin the names, written out as other operators or not."""
-    met: Counter[tuple[str, ...]] = Counter()
+    """A family: node tests of the same operators; other tests whose names begin alike."""
+    operators = {
+        case.name: frozenset(node.op_type for node in case.model.graph.node)
+        for case in load_model_tests(kind="node")
+        if "_expanded" not in case.name  # into operators that others are about
+    }
+    met: Counter[object] = Counter()
     rest = set()
     for category, name in TESTS:
-        family = (*name.split("_")[1:3], str("_expanded" in name))
-        if category == "NodeModel" and met[family] % FIFTH:
+        words = name.split("_")
+        family = operators.get(name, (category, "_expanded" in name, words[1]))
+        if category != "RealModel" and met[family] % FIFTH:
             rest.add(name)
         met[family] += 1
     return rest

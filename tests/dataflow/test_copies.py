@@ -15,11 +15,13 @@ from tilewright.dataflow.copies import expanded
 from tilewright.dataflow.text import from_json, parse, show, to_json
 
 COUNTS = (1, 1, 1, 2, 7, 30)
+SEEDS = [range(50), pytest.param(range(50, 150), marks=pytest.mark.slow)]
 
 
+@pytest.mark.parametrize("seeds", SEEDS, ids=str)
 @pytest.mark.parametrize("heuristic", ["lts", "rlx"])
-def test_tasks_told_apart_are_scheduled_the_same(heuristic: str) -> None:
-    for seed in range(150):
+def test_tasks_told_apart_are_scheduled_the_same(heuristic: str, seeds: range) -> None:
+    for seed in seeds:
         graph = random_graph(seed, ANY, counts=COUNTS)
         apart = expanded(graph)
         assert (apart.tasks, len(apart.edges)) == (graph.tasks, graph.streams)

@@ -18,6 +18,7 @@ from tilewright.frontends.onnx import load
 from tilewright.frontends.torch import to_onnx
 
 PES = [1, 3, 8, 40]
+SEEDS = [range(6), pytest.param(range(6, 18), marks=pytest.mark.slow)]
 
 
 def random_network(seed: int) -> Network:
@@ -40,9 +41,10 @@ def random_network(seed: int) -> Network:
     return network(model(f"g (float[6,6] x) => ({outputs}) {{ {body} }}", w=(6, 6)))
 
 
-def test_no_combination_undercuts_the_bound() -> None:
+@pytest.mark.parametrize("seeds", SEEDS, ids=str)
+def test_no_combination_undercuts_the_bound(seeds: range) -> None:
     gaps = []
-    for seed in range(12):
+    for seed in seeds:
         net = random_network(seed)
         if math.prod(len(group.options) for group in groups_of(net, {})) > 150:
             continue
@@ -56,7 +58,7 @@ def test_no_combination_undercuts_the_bound() -> None:
                     pes,
                 )
                 gaps.append(found.best(pes).makespan / found.bounds[pes] - 1)
-    assert len(gaps) > 30
+    assert len(gaps) > 15
     assert sorted(gaps)[len(gaps) // 2] < 0.25
 
 

@@ -25,10 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.graph.ops import registry
-from tilewright.runtime import devices
 from tilewright.schedule.registry import PRIMITIVES
-from tilewright.targets import registry as targets
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -94,6 +91,7 @@ def test_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
+    own_registries: None,
 ) -> None:
     page = path.read_text()
     found = blocks(page)
@@ -102,14 +100,6 @@ def test_page(
         return
     if any(b.word == "torch" for b in code) and find_spec("torch") is None:
         pytest.skip("the page needs PyTorch")
-    # What a page registers is forgotten behind it; all the others stay.
-    registry.registered()
-    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
-    monkeypatch.setattr(targets, "_ROWS", dict(targets._ROWS))
-    monkeypatch.setattr(devices, "_makers", dict(devices._makers))
-    primitives = dict(PRIMITIVES)
-    request.addfinalizer(lambda: PRIMITIVES.clear() or PRIMITIVES.update(primitives))
-    devices.find.cache_clear()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     update = request.config.getoption("--update-golden")

@@ -145,8 +145,16 @@ def written(root: Node) -> int:
     return sizes[root]
 
 
-@pytest.mark.parametrize("depth", [40, 120])
-@pytest.mark.parametrize("name", [*ONE, *TWO])
+SHAPES = [*ONE, *TWO]
+# Twice as deep and more, every fourth of them is a fast test.
+CASES = [(name, 40) for name in SHAPES]
+CASES += [
+    pytest.param(name, 120, marks=[pytest.mark.slow] * (n % 4 > 0))
+    for n, name in enumerate(SHAPES)
+]
+
+
+@pytest.mark.parametrize(("name", "depth"), CASES)
 def test_stages_grow_with_the_operators(name: str, depth: int) -> None:
     graph = deep(name, depth)
     made = planned(graph).groups

@@ -67,6 +67,7 @@ def maxima(
     return y
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_maximum_keeps_nan(geometry: str, mcpu: str) -> None:
@@ -188,6 +189,7 @@ def stem(op: str, geometry: str, pads: list[int], between: str = "") -> onnx.Mod
     return _model(nodes, x, [numpy_helper.from_array(w, "w")])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("between, pads", [("", [1, 1, 1, 1]), ("Relu", [0, 2, 1, 0])])
 @pytest.mark.parametrize("geometry", ["3s2", "3s2p1", "2s1", "wide"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])

@@ -29,31 +29,24 @@ from tilewright.targets.cpu.target import CpuTarget
 from tilewright.targets.registry import target
 
 f32 = dtypes.float32
-_SEEN: dict[str, list[Verdict]] = {}
 
 
-def verdicts(name: str) -> list[Verdict]:
-    if name not in _SEEN:
-        small = SMALL[name]
-        machine = small.target()
-        _SEEN[name] = validate_model(
-            small.model(), target=machine, math=small.math, effort=200_000, cache=False
+def test_kernels_are_right_and_every_sketch_has_a_model():
+    kinds = set()
+    for name, small in SMALL.items():
+        found = validate_model(
+            small.model(),
+            target=small.target(),
+            math=small.math,
+            effort=200_000,
+            cache=False,
         )
-    return _SEEN[name]
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_kernels_are_right(name: str):
-    found = verdicts(name)
-    assert found
-    for v in found:
-        assert v.ok, v
-        assert v.compared > 0
-        assert not v.note
-
-
-def test_every_sketch_has_a_model():
-    kinds = {v.kind.split(":")[0] for name in SMALL for v in verdicts(name)}
+        assert found, name
+        for v in found:
+            assert v.ok, v
+            assert v.compared > 0
+            assert not v.note
+        kinds |= {v.kind.split(":")[0] for v in found}
     assert set(RULES) | {"parts", "kernel"} <= kinds
 
 

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from tests.conformance import node_cases
 from tests.robust.models import BOOL, FLOAT, INT64, info, model, node
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.frontends.onnx import load
@@ -155,7 +156,7 @@ SEEDS = 120  # `make fuzz` runs others
 @pytest.mark.parametrize("third", range(3))
 def test_mutants_end_well(third):
     found = []
-    with worker() as process:
+    with worker(node_cases.folder) as process:
         for seed in range(third, SEEDS, 3):
             failure = process.run(seed)
             if failure is not None:
@@ -194,7 +195,7 @@ def test_what_is_no_error_of_ours_is_a_failure(monkeypatch, one_model):
 def test_a_process_that_ends_is_a_failure_and_another_takes_its_place(monkeypatch):
     begun = []
 
-    def started():
+    def started(kept):
         """Reads one seed, then dies, or answers once."""
         code = "import os, sys, pickle; sys.stdin.buffer.read(8); "
         code += (

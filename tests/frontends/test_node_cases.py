@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.conformance import node_cases
-from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx import conformance, load
 from tilewright.frontends.onnx.conformance import cases
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
@@ -41,3 +41,16 @@ def test_every_fifth_node_case():
             except AssertionError as error:
                 wrong.append(f"{case.name}: {' '.join(str(error).split())[:200]}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_kept_is_made_once_and_is_what_was_made(tmp_path):
+    made = []
+
+    def make():
+        made.append([{"name": "a", "data": np.arange(3)}])
+        return made[-1]
+
+    first, second = (conformance._kept(tmp_path, make) for _ in range(2))
+    assert len(made) == 1
+    assert first[0]["name"] == second[0]["name"] == "a"
+    assert second[0]["data"].tolist() == [0, 1, 2]

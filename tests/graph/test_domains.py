@@ -252,7 +252,7 @@ def definitions() -> Iterator[None]:
         del registry._definitions[OWN, name]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("pattern", "n"), CASES)
 def test_an_own_operator_in_a_pattern_keeps_its_meaning(pattern: str, n: int) -> None:
     model = model_of(pattern)
@@ -322,8 +322,10 @@ def test_nothing_asks_for_the_bare_name_of_an_operator() -> None:
     """`op.op_type` is for copies and texts; what compares it or looks it up forgets the domain."""
     found = []
     for path in SOURCES.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        found += [f"{path.relative_to(SOURCES)}:{n}" for n in _bare(tree)]
+        source = path.read_text()
+        if "op_type" in source:
+            lines = _bare(ast.parse(source))
+            found += [f"{path.relative_to(SOURCES)}:{n}" for n in lines]
     assert found == []
 
 

@@ -47,6 +47,7 @@ MASKS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("unidirectional", [0, 1])
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(name, unidirectional):

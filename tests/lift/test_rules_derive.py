@@ -39,7 +39,7 @@ from tilewright.lift.match import Bindings, Mismatch, fill, match
 from tilewright.lift.nodes import Lambda
 from tilewright.lift.nodes import Map as MapNode
 from tilewright.lift.rule import RuleError
-from tilewright.lift.rules.device import Machine
+from tilewright.lift.rules.device import Accelerator
 from tilewright.lift.rules.device import rules as device_rules
 from tilewright.lift.rules.vocabulary import a, arr, b, c, fn, term
 from tilewright.lift.rules.vocabulary import fun as fun_hole
@@ -179,7 +179,7 @@ def test_a_let_is_a_place_too() -> None:
 
 def test_a_condition_that_needs_numbers_is_refused_on_symbolic_lengths() -> None:
     (n,) = lengths("n")
-    table = {**RULES, **device_rules(Machine(8, 8, 8, 64))}
+    table = {**RULES, **device_rules(Accelerator(8, 8, 8, 64))}
     d = lift.derive(
         fun(lambda x, y: Zip(x, y) | Map(add) | Map(relu), f32[n], f32[n]), table
     )

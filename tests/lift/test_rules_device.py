@@ -19,10 +19,10 @@ from tilewright.lift.interp import interpret
 from tilewright.lift.memory import resident
 from tilewright.lift.nodes import Lambda, Param, apply
 from tilewright.lift.rule import Rule, RuleError
-from tilewright.lift.rules.device import Machine, rules
+from tilewright.lift.rules.device import Accelerator, rules
 from tilewright.lift.trials import check, refuse, values
 
-RULES = rules(Machine(vector=4, rows=4, columns=4, chip=90, dtype=int64))
+RULES = rules(Accelerator(vector=4, rows=4, columns=4, chip=90, dtype=int64))
 CONDITIONS = [(rule, n) for rule in RULES.values() for n in range(len(rule.when))]
 
 
@@ -91,7 +91,7 @@ def test_the_chip_holds_what_is_not_yet_used() -> None:
     both = Lambda((x,), add(relu(x), relu(add(x, x))))
     assert infer(both).result is x.type
     wide, narrow = (
-        derive(both, rules(Machine(4, 4, 4, chip, int64))) for chip in (64, 32)
+        derive(both, rules(Accelerator(4, 4, 4, chip, int64))) for chip in (64, 32)
     )
     one = narrow.apply("to-chip-1", (1, 1))
     two = wide.apply("to-chip-1", (1, 1)).apply("to-chip-1", (1, 2))

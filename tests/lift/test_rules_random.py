@@ -46,7 +46,7 @@ from tilewright.lift.lambdas import key
 from tilewright.lift.sizes import leaves
 from tilewright.lift.trials import values
 
-TABLE = {**RULES, **lift.device_rules(lift.Machine(2, 2, 2, 4096, dtype=int64))}
+TABLE = {**RULES, **lift.device_rules(lift.Accelerator(2, 2, 2, 4096, dtype=int64))}
 
 
 def product(A, B):  # type: ignore[no-untyped-def]

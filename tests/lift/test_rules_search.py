@@ -33,12 +33,12 @@ from tilewright.lift.macros import register_block, tile_map_map
 from tilewright.lift.memory import resident
 from tilewright.lift.nodes import DeviceOp, Lambda, Part
 from tilewright.lift.rule import RuleError
-from tilewright.lift.rules.device import Machine, rules
+from tilewright.lift.rules.device import Accelerator, rules
 from tilewright.lift.search import move, search
 from tilewright.lift.sites import root_site, walk
 from tilewright.lift.strategies import bottom_up, rule, run, then, top_down
 
-MACHINE = Machine(vector=8, rows=8, columns=8, chip=4096)
+MACHINE = Accelerator(vector=8, rows=8, columns=8, chip=4096)
 
 
 def layer(out: int, inputs: int, dtype=f32) -> Lambda:  # type: ignore[no-untyped-def]
@@ -142,7 +142,7 @@ def test_a_small_chip_leaves_results_in_memory(found) -> None:  # type: ignore[n
     tiled = next(
         n for n, s in enumerate(found.derivation.steps) if s.rule.startswith("to-")
     )
-    tiny = Machine(vector=8, rows=8, columns=8, chip=48)
+    tiny = Accelerator(vector=8, rows=8, columns=8, chip=48)
     d = derive(found.derivation.programs[tiled], {**RULES, **rules(tiny)})
     moves = [
         move(name)
@@ -154,7 +154,7 @@ def test_a_small_chip_leaves_results_in_memory(found) -> None:  # type: ignore[n
 
 
 def test_a_layer_that_no_tile_divides_is_padded() -> None:
-    machine = Machine(vector=8, rows=8, columns=8, chip=4096, dtype=int64)
+    machine = Accelerator(vector=8, rows=8, columns=8, chip=4096, dtype=int64)
     d = derive(layer(13, 16, i64), {**RULES, **rules(machine)})
     for name in TO_OPERATORS:
         d = d.apply(name)

@@ -17,8 +17,11 @@ from tilewright.schedule import Schedule
 from tilewright.testing.machines import MACHINES
 from tilewright.testing.networks import NETWORKS
 
-# Each machine meets one network in the fast tests, all of them in the slow ones.
-TURNS = {name: n for n, name in enumerate(NETWORKS)}
+# Each machine meets a small network of another kind in the fast tests, all in the slow ones.
+SMALL = (
+    "maxout_chain centernet poolformer linear_attention edsr autoencoder siamese lstm crnn "
+    "spatial_transformer segnet c3d"
+).split()
 
 
 def test_the_machines_are_of_many_kinds() -> None:
@@ -35,13 +38,11 @@ def test_the_machines_are_of_many_kinds() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_kernels_are_right_as_another_machine_has_them(machine: str) -> None:
-    place = list(MACHINES).index(machine)
-    names = [name for name, n in TURNS.items() if n % (10 * len(MACHINES)) == place]
+    name = dict(zip(MACHINES, SMALL, strict=True))[machine]
     found = Validation()
-    for name in names:
-        found.network(NETWORKS[name]().graph, MACHINES[machine].target())
+    found.network(NETWORKS[name]().graph, MACHINES[machine].target())
     assert not found.wrong
-    assert sum(found.judged.values()) > 4
+    assert sum(found.judged.values()) > 2
 
 
 @pytest.mark.slow

@@ -25,8 +25,8 @@ SAMPLE = (
     "qdq_resnet"
 ).split()
 REST = [name for name in NETWORKS if name not in SAMPLE]
-# Every eighth of the rest by itself is a fast test: thirty architectures.
-FAST = {*SAMPLE, *REST[::8]}
+# Every sixteenth of the rest by itself is a fast test: two dozen architectures.
+FAST = {*SAMPLE, *REST[::16]}
 WHOLE = [
     pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow)
     for name in NETWORKS
@@ -53,7 +53,7 @@ def test_a_network_gives_what_it_gives_in_float64(name: str) -> None:
 @pytest.mark.parametrize(
     ("math", "name"),
     [
-        pytest.param(m, n, marks=() if n in SAMPLE[start::2] else pytest.mark.slow)
+        pytest.param(m, n, marks=() if n in SAMPLE[start::4] else pytest.mark.slow)
         for start, m in enumerate(("exact", "fast"))
         for n in NETWORKS
     ],
@@ -62,7 +62,7 @@ def test_so_it_does_in_other_arithmetic(math: str, name: str) -> None:
     assert not run(NETWORKS[name](), math, threads=1)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_tensor_inside_is_right(name: str) -> None:
     case = NETWORKS[name]()

@@ -42,7 +42,7 @@ def test_every_step_of_a_random_schedule_keeps_the_result(seed):
     assert run(seed, levels=()) is None
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("batch", range(4))
 def test_300_random_schedules_agree_interpreted_and_compiled(batch):
     """Steered to pairs of primitives that never met."""

@@ -43,7 +43,7 @@ from tilewright.lift.printer import show_lines
 from tilewright.lift.rule import Rule
 from tilewright.lift.rules import FAMILIES, RULES
 from tilewright.lift.rules import vocabulary as holes
-from tilewright.lift.rules.device import Machine
+from tilewright.lift.rules.device import Accelerator
 from tilewright.lift.rules.device import rules as device_rules
 from tilewright.lift.search import move, search
 from tilewright.lift.sizes import leaves, length_variables, named, sizes_of, specialized
@@ -247,10 +247,10 @@ def _plain(normal: Normal) -> Kernel:
 __all__ = [
     "FAMILIES",
     "RULES",
+    "Accelerator",
     "Cycles",
     "Derivation",
     "Function",
-    "Machine",
     "Mapped",
     "Normal",
     "Symbolic",

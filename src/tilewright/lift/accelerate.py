@@ -14,7 +14,7 @@ from tilewright.lift.derive import Derivation, derive
 from tilewright.lift.device import operators
 from tilewright.lift.nodes import Lambda
 from tilewright.lift.rules import RULES
-from tilewright.lift.rules.device import Machine, rules
+from tilewright.lift.rules.device import Accelerator, rules
 from tilewright.lift.search import Cost, Found, Move, move, search
 from tilewright.lift.strategies import normalize, otherwise, rule, run
 
@@ -37,7 +37,9 @@ SIMPLER = (
 ALGEBRA = ("zip-commute", "reduce-init", "map-fission", "map-fission-capture")
 
 
-def accelerate(program: Lambda, machine: Machine, cost: Cost | None = None) -> Found:
+def accelerate(
+    program: Lambda, machine: Accelerator, cost: Cost | None = None
+) -> Found:
     """The cheapest mapping that is found; its derivation names each rule.
 
     cost: of a program; `Cycles` of the machine by default. Raises InputError for a program that is
@@ -55,7 +57,7 @@ def accelerate(program: Lambda, machine: Machine, cost: Cost | None = None) -> F
     return Found(derivation, cost(derivation.program), seen)
 
 
-def _stages(machine: Machine) -> Iterator[tuple[list[Move], int, int]]:
+def _stages(machine: Accelerator) -> Iterator[tuple[list[Move], int, int]]:
     """Moves, width and depth of each stage."""
     vectors = [name for name in operators(machine.dtype) if name.startswith("VV")]
     recognize = [move(f"recognize-{name}") for name in ("MVMul", *vectors)]

@@ -29,7 +29,7 @@ WIDTH = 96
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Application:
     """One application: which rule, where, with which parameters."""
 
     rule: str
@@ -50,7 +50,7 @@ class Derivation:
 
     programs: tuple[Lambda, ...]
     rules: Rules = field(repr=False)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Application, ...] = ()
     given: Given = ()
 
     @property
@@ -108,7 +108,7 @@ class Derivation:
         self, program: Fun, place: Site, rule: str, sizes: Mapping[str, int]
     ) -> Derivation:
         assert isinstance(program, Lambda)
-        step = Step(rule, place.path, tuple(sizes.items()))
+        step = Application(rule, place.path, tuple(sizes.items()))
         return replace(
             self, programs=(*self.programs, program), steps=(*self.steps, step)
         )

@@ -18,7 +18,7 @@ from tilewright.base.text import columns
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.ir.node import postorder
 from tilewright.lift import lengths
-from tilewright.lift.conditions import Place, SideCondition
+from tilewright.lift.conditions import Match, SideCondition
 from tilewright.lift.lambdas import same
 from tilewright.lift.match import (
     Bindings,
@@ -125,7 +125,7 @@ class Rule:
         match(self.left, term, found)
         match_types(self.left, found, site.type_of, site.result_of)
         self._take(sizes, found, site)
-        place = Place(found, site, given)
+        place = Match(found, site, given)
         for condition in self.when:
             try:
                 refusal = condition.refusal(place)

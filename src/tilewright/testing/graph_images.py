@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.graph.nodes import Value
@@ -14,7 +15,8 @@ def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
     rank = 2 + b.rng.choice(spatial)
     x = b.floating(2, 5)
     while len(x.extents) < rank:
-        x = b.op("Unsqueeze", x, b.ints(b.rng.randint(0, len(x.extents))))
+        axis = b.rng.randint(0, len(x.extents))
+        x = b.op("Unsqueeze", x, b.ints(axis))
     if len(x.extents) > rank:
         raise Rejected
     return x
@@ -23,7 +25,8 @@ def _image(b: Builder, spatial: tuple[int, ...] = (1, 2, 2, 2)) -> Value:
 def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
     kernel = []
     for e in x.extents[2:]:
-        fitting = [n for n in (1, 2, 3, 3, 5) if n <= max(e, 1)]
+        most = max(e, 1)
+        fitting = [n for n in (1, 2, 3, 3, 5) if n <= most]
         kernel.append(b.rng.choice(fitting))
     attrs: dict[str, Any] = {"kernel_shape": kernel}
     if b.chance(0.5):
@@ -32,21 +35,28 @@ def _window(b: Builder, x: Value, dilate: bool = True) -> dict[str, Any]:
         attrs["dilations"] = [b.one_of(1, 2) for _ in kernel]
     way = b.rng.random()
     if way < 0.5:
-        attrs["pads"] = [b.rng.randint(0, k // 2) for k in (*kernel, *kernel)]
+        halves = [k // 2 for k in kernel]
+        attrs["pads"] = [b.rng.randint(0, n) for n in (*halves, *halves)]
     elif way < 0.7:
         attrs["auto_pad"] = b.one_of("SAME_UPPER", "SAME_LOWER", "VALID")
     return attrs
 
 
+def _divisor(b: Builder, n: int, among: Sequence[int]) -> int:
+    fitting = [d for d in among if n % d == 0]
+    return b.rng.choice(fitting)
+
+
 def conv(b: Builder) -> None:
     x = _image(b)
     channels = x.extents[1]
-    groups = (1, 1, 1, 2, max(channels, 1))
-    group = b.rng.choice([g for g in groups if channels % g == 0])
+    group = _divisor(b, channels, (1, 1, 1, 2, max(channels, 1)))
     per_group = (1, 2, 3, 8, 16) if group == 1 else (1, 1, 2)
     out = group * b.rng.choice(per_group)
     attrs = _window(b, x)
-    w = b.leaf((out, channels // group, *attrs["kernel_shape"]), x.dtype)
+    kernel = attrs["kernel_shape"]
+    each = channels // group
+    w = b.leaf((out, each, *kernel), x.dtype)
     operands = [x, w]
     if b.chance(0.5):
         operands.append(b.leaf((out,), x.dtype))
@@ -56,11 +66,12 @@ def conv(b: Builder) -> None:
 def conv_transpose(b: Builder) -> None:
     x = _image(b)
     channels = x.extents[1]
-    group = b.rng.choice([g for g in (1, 1, 2) if channels % g == 0])
+    group = _divisor(b, channels, (1, 1, 2))
     attrs = _window(b, x)
     attrs.pop("auto_pad", None)
     out = b.one_of(1, 2, 3, 8)
-    w = b.leaf((channels, out, *attrs["kernel_shape"]), x.dtype)
+    kernel = attrs["kernel_shape"]
+    w = b.leaf((channels, out, *kernel), x.dtype)
     b.op("ConvTranspose", x, w, group=group, **attrs)
 
 
@@ -69,7 +80,8 @@ def pool(b: Builder) -> None:
     attrs = _window(b, x)
     name = b.one_of("MaxPool", "AveragePool", "AveragePool", "LpPool")
     if name == "LpPool":  # the reference is wrong about uneven pads
-        attrs = {k: a for k, a in attrs.items() if k in ("kernel_shape", "strides")}
+        kept = attrs.keys() & {"kernel_shape", "strides"}
+        attrs = {k: attrs[k] for k in sorted(kept)}
     elif b.chance(0.3) and "auto_pad" not in attrs:
         attrs["ceil_mode"] = 1
     if name == "AveragePool" and b.chance(0.5):
@@ -87,17 +99,21 @@ def batch_norm(b: Builder) -> None:
     channels = (x.extents[1],)
     operands = [x]
     for _ in ("scale", "bias", "mean"):
-        operands.append(b.leaf(channels, x.dtype, fixed=b.chance(0.8)))
+        fixed = b.chance(0.8)
+        operands.append(b.leaf(channels, x.dtype, fixed))
     variance = b.noise.random(channels) + 0.5
     assert x.dtype is not None
-    operands.append(b.given(variance.astype(x.dtype.numpy), b.chance(0.8)))
+    variance = variance.astype(x.dtype.numpy)
+    fixed = b.chance(0.8)
+    operands.append(b.given(variance, fixed))
     b.op("BatchNormalization", *operands)
 
 
 def instance_norm(b: Builder) -> None:
     x = _image(b)
     channels = (x.extents[1],)
-    varied(b.truth[x], tuple(range(2, len(x.extents))))
+    spatial = range(2, len(x.extents))
+    varied(b.truth[x], tuple(spatial))
     scale = b.leaf(channels, x.dtype)
     bias = b.leaf(channels, x.dtype)
     b.op("InstanceNormalization", x, scale, bias)
@@ -105,7 +121,9 @@ def instance_norm(b: Builder) -> None:
 
 def depth(b: Builder) -> None:
     x = b.floating(4, 4)
-    if x.extents[1] % 4 == 0 and b.chance(0.6):
-        b.op("DepthToSpace", x, blocksize=2, mode=b.one_of("DCR", "CRD"))
-    elif x.extents[2] % 2 == 0 and x.extents[3] % 2 == 0:
+    _, channels, height, width = x.extents
+    if channels % 4 == 0 and b.chance(0.6):
+        mode = b.one_of("DCR", "CRD")
+        b.op("DepthToSpace", x, blocksize=2, mode=mode)
+    elif height % 2 == 0 and width % 2 == 0:
         b.op("SpaceToDepth", x, blocksize=2)

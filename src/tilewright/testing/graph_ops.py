@@ -53,7 +53,8 @@ def unary(b: Builder) -> None:
 def jump(b: Builder) -> None:
     x = b.floating(0)
     name = b.rng.choice(list(JUMPS))
-    far(JUMPS[name](b.truth[x]), x.dtype)
+    distance = JUMPS[name](b.truth[x])
+    far(distance, x.dtype)
     b.op(name, x)
 
 
@@ -61,17 +62,23 @@ def guarded(b: Builder) -> None:
     """Log, Sqrt, Reciprocal behind what keeps them in their domain."""
     x = b.floating(0)
     name = b.one_of("Sqrt", "Log", "Reciprocal")
-    if name == "Log" or b.truth[x].size == 0 or b.truth[x].min() < 0.05:
-        y = b.op("Add", b.op("Abs", x), b.scalar(0.5, x))
-    else:
-        y = x
-    b.op(name, y)
+    least = b.truth[x].min(initial=np.inf)
+    if name == "Log" or least < 0.05 or not b.truth[x].size:
+        size = b.op("Abs", x)
+        half = b.scalar(0.5, x)
+        x = b.op("Add", size, half)
+    b.op(name, x)
+
+
+NUMBERS = (*FLOATS, dtypes.int32, dtypes.int64)
 
 
 def clip(b: Builder) -> None:
-    x = b.pick(lambda v: v.dtype in (*FLOATS, dtypes.int32, dtypes.int64))
-    low = b.scalar(-1, x, b.chance(0.8))
-    high = b.scalar(1, x, b.chance(0.8))
+    x = b.pick(lambda v: v.dtype in NUMBERS)
+    fixed = b.chance(0.8)
+    low = b.scalar(-1, x, fixed)
+    fixed = b.chance(0.8)
+    high = b.scalar(1, x, fixed)
     limits = b.one_of((low, high), (low,), (None, high))
     b.op("Clip", x, *limits)
 
@@ -93,8 +100,11 @@ def binary(b: Builder) -> None:
 def divide(b: Builder) -> None:
     x = b.pick(lambda v: v.dtype is not dtypes.bool_)
     y = b.partner(x)
-    if (np.abs(b.truth[y]) < 0.1).any():
-        y = b.op("Add", b.op("Abs", y), b.scalar(1, y))
+    near = np.abs(b.truth[y]) < 0.1
+    if near.any():
+        size = b.op("Abs", y)
+        one = b.scalar(1, y)
+        y = b.op("Add", size, one)
     if x.dtype in (dtypes.int32, dtypes.int64) and b.chance(0.5):
         name = "Mod"
     else:
@@ -104,19 +114,19 @@ def divide(b: Builder) -> None:
 
 def power(b: Builder) -> None:
     x = b.floating(0)
-    b.op("Pow", x, b.scalar(b.one_of(2, 3, 1), x))
+    number = b.one_of(2, 3, 1)
+    exponent = b.scalar(number, x)
+    b.op("Pow", x, exponent)
 
 
 def compare(b: Builder) -> None:
-    x = b.pick(lambda v: v.dtype in (*FLOATS, dtypes.int32, dtypes.int64))
+    x = b.pick(lambda v: v.dtype in NUMBERS)
     y = b.partner(x)
     if x.dtype in FLOATS:
-        far(b.truth[x] - b.truth[y], x.dtype)
-    b.op(
-        b.one_of("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"),
-        x,
-        y,
-    )
+        difference = b.truth[x] - b.truth[y]
+        far(difference, x.dtype)
+    name = b.one_of("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")
+    b.op(name, x, y)
 
 
 def logic(b: Builder) -> None:
@@ -124,7 +134,8 @@ def logic(b: Builder) -> None:
     if b.chance(0.3):
         b.op("Not", x)
     else:
-        b.op(b.one_of("And", "Or", "Xor"), x, b.partner(x))
+        name = b.one_of("And", "Or", "Xor")
+        b.op(name, x, b.partner(x))
 
 
 def where(b: Builder) -> None:
@@ -158,11 +169,12 @@ def reduction(b: Builder) -> None:
     else:
         x = b.pick(lambda v: v.dtype is dtypes.int64)
     name = b.rng.choice(REDUCTIONS)
-    keep = b.rng.randint(0, 1)
+    keep = b.bit()
     if b.chance(0.1):
         b.op(name, x, keepdims=keep)
         return
-    axes = _axes(b, x, b.one_of(1, 1, 2, 3))
+    count = b.one_of(1, 1, 2, 3)
+    axes = _axes(b, x, count)
     if name in ("ReduceMax", "ReduceMin", "ReduceMean") and 0 in x.extents:
         raise Rejected
     b.op(name, x, b.ints(*axes), keepdims=keep)
@@ -174,19 +186,14 @@ def arg(b: Builder) -> None:
     a = np.sort(b.truth[x], axis=axis)
     far(np.diff(a, axis=axis), x.dtype)
     name = b.one_of("ArgMax", "ArgMin")
-    b.op(name, x, axis=axis, keepdims=b.rng.randint(0, 1))
+    b.op(name, x, axis=axis, keepdims=b.bit())
 
 
 def cumsum(b: Builder) -> None:
     x = b.floating(1, 4)
     [axis] = _axes(b, x, 1)
-    b.op(
-        "CumSum",
-        x,
-        b.given(np.array(axis, np.int64)),
-        exclusive=b.rng.randint(0, 1),
-        reverse=b.rng.randint(0, 1),
-    )
+    along = b.given(np.array(axis, np.int64))
+    b.op("CumSum", x, along, exclusive=b.bit(), reverse=b.bit())
 
 
 def matmul(b: Builder) -> None:
@@ -197,22 +204,21 @@ def matmul(b: Builder) -> None:
     k = x.extents[-1]
     form = b.one_of("weights", "weights", "batched", "left", "self", "vector")
     if form == "weights":
-        b.op("MatMul", x, b.leaf((k, n), x.dtype))
+        y = b.leaf((k, n), x.dtype)
     elif form == "batched":
         batch = [e if b.chance(0.7) else 1 for e in x.extents[:-2]]
-        b.op("MatMul", x, b.leaf((*batch, k, n), x.dtype))
+        y = b.leaf((*batch, k, n), x.dtype)
     elif form == "left":
-        if len(x.extents) > 1:
-            rows = x.extents[-2]
-        else:
-            rows = k
-        b.op("MatMul", b.leaf((n, rows), x.dtype), x)
+        *_, rows, _ = (k, *x.extents)
+        y = x
+        x = b.leaf((n, rows), x.dtype)
     elif form == "vector":
-        b.op("MatMul", x, b.leaf((k,), x.dtype))
+        y = b.leaf((k,), x.dtype)
     else:
         if len(x.extents) < 2:
             raise Rejected
-        b.op("MatMul", x, _transposed(b, x))
+        y = _transposed(b, x)
+    b.op("MatMul", x, y)
 
 
 def _transposed(b: Builder, x: Value) -> Value:
@@ -224,8 +230,8 @@ def _transposed(b: Builder, x: Value) -> Value:
 
 def gemm(b: Builder) -> None:
     x = b.floating(2, 2)
-    ta = b.rng.randint(0, 1)
-    tb = b.rng.randint(0, 1)
+    ta = b.bit()
+    tb = b.bit()
     m, k = reversed(x.extents) if ta else x.extents
     n = b.one_of(*b.extents, 1)
     if tb:
@@ -258,7 +264,9 @@ def layer_norm(b: Builder) -> None:
     tail = x.extents[axis:]
     axes = tuple(range(len(x.extents)))
     varied(b.truth[x], axes[axis:])
-    bias = [b.leaf(tail, x.dtype)] if b.chance(0.7) else []
+    bias = []
+    if b.chance(0.7):
+        bias.append(b.leaf(tail, x.dtype))
     scale = b.leaf(tail, x.dtype)
     b.op("LayerNormalization", x, scale, *bias, axis=axis)
 
@@ -287,9 +295,11 @@ def reshape(b: Builder) -> None:
             shape.insert(b.rng.randint(0, len(shape)), 1)
     if len(shape) > 5:
         raise Rejected
-    if shape and 0 not in shape and b.chance(0.3):
-        shape[b.rng.randrange(len(shape))] = -1
-    b.op("Reshape", x, b.ints(*shape), allowzero=int(0 in shape))
+    empty = 0 in shape
+    if shape and not empty and b.chance(0.3):
+        inferred = b.rng.randrange(len(shape))
+        shape[inferred] = -1
+    b.op("Reshape", x, b.ints(*shape), allowzero=int(empty))
 
 
 def squeeze(b: Builder) -> None:
@@ -302,16 +312,19 @@ def squeeze(b: Builder) -> None:
         axes = b.rng.sample(ones, count)
         b.op("Squeeze", x, b.ints(*axes))
     elif form == "Flatten":
-        b.op("Flatten", x, axis=b.rng.randint(0, rank))
+        axis = b.rng.randint(0, rank)
+        b.op("Flatten", x, axis=axis)
     elif rank < 5:
-        b.op("Unsqueeze", x, b.ints(b.rng.randint(0, rank)))
+        axis = b.rng.randint(0, rank)
+        b.op("Unsqueeze", x, b.ints(axis))
 
 
 def expand(b: Builder) -> None:
     x = b.pick()
-    shape = [b.rng.choice(b.extents) if e == 1 else e for e in x.extents]
+    shape = [b.one_of(*b.extents) if e == 1 else e for e in x.extents]
     if len(shape) < 5 and b.chance(0.4):
-        shape.insert(0, b.rng.choice(b.extents))
+        first = b.rng.choice(b.extents)
+        shape.insert(0, first)
     if math.prod(shape) > MAX_ELEMENTS:
         raise Rejected
     b.op("Expand", x, b.ints(*shape))
@@ -323,7 +336,8 @@ def concat(b: Builder) -> None:
     parts = [x]
     for _ in range(b.rng.randint(0, 2)):
         try:
-            parts.append(b.pick(lambda v: v.dtype is x.dtype and _matches(v, x, axis)))
+            other = b.pick(lambda v: v.dtype is x.dtype and _matches(v, x, axis))
+            parts.append(other)
         except Rejected:
             shape = list(x.extents)
             shape[axis] = b.one_of(1, 2, 3, *b.extents)
@@ -336,7 +350,8 @@ def concat(b: Builder) -> None:
 
 def split(b: Builder) -> None:
     x = b.pick(lambda v: max(v.extents, default=0) > 1)
-    axis = b.rng.choice([n for n, e in enumerate(x.extents) if e > 1])
+    long = [n for n, e in enumerate(x.extents) if e > 1]
+    axis = b.rng.choice(long)
     extent = x.extents[axis]
     at = b.rng.randint(1, extent - 1)
     sizes = b.ints(at, extent - at)
@@ -345,16 +360,19 @@ def split(b: Builder) -> None:
 
 def slices(b: Builder) -> None:
     x = b.pick(lambda v: len(v.extents) > 0)
-    axes = _axes(b, x, b.one_of(1, 1, 2))
+    count = b.one_of(1, 1, 2)
+    axes = _axes(b, x, count)
     starts = []
     ends = []
     steps = []
     for axis in axes:
         e = x.extents[axis]
         step = b.one_of(1, 1, 1, 2, 3, -1, -2)
-        low, high = sorted((b.rng.randint(0, e), b.rng.randint(0, e)))
+        ends_of = [b.rng.randint(0, e) for _ in range(2)]
+        low, high = sorted(ends_of)
         if low == high and b.chance(0.9):
-            low, high = 0, e
+            low = 0
+            high = e
         if step > 0:
             starts.append(low)
             ends.append(high if high < e else b.one_of(e, 2**31))
@@ -362,14 +380,8 @@ def slices(b: Builder) -> None:
             starts.append(high - 1 if high else -1)
             ends.append(low - 1 if low else -(2**31))
         steps.append(step)
-    b.op(
-        "Slice",
-        x,
-        b.ints(*starts),
-        b.ints(*ends),
-        b.ints(*axes),
-        b.ints(*steps),
-    )
+    given = [b.ints(*numbers) for numbers in (starts, ends, axes, steps)]
+    b.op("Slice", x, *given)
 
 
 def pad(b: Builder) -> None:
@@ -382,10 +394,14 @@ def pad(b: Builder) -> None:
             high = 2
         else:
             high = min(2, max(e - 1, 0))
-        pads.append(b.one_of(0, b.rng.randint(low, high)) if e > 2 else 0)
+        by = 0
+        if e > 2:
+            by = b.one_of(0, b.rng.randint(low, high))
+        pads.append(by)
     value = []
     if mode == "constant":
-        value.append(b.scalar(b.one_of(0, 1, 3), x))
+        number = b.one_of(0, 1, 3)
+        value.append(b.scalar(number, x))
     b.op("Pad", x, b.ints(*pads), *value, mode=mode)
 
 
@@ -400,23 +416,27 @@ def gather(b: Builder) -> None:
         name = "GatherElements"
         before = tuple(min(s, 5) for s in x.extents[:axis])
         shape = (*before, 3, *x.extents[axis + 1 :])
-    chosen = np.asarray(b.noise.integers(-e, e, shape))
-    indices = b.given(chosen, b.chance(0.5))
+    drawn = b.noise.integers(-e, e, shape)
+    chosen = np.asarray(drawn)
+    fixed = b.chance(0.5)
+    indices = b.given(chosen, fixed)
     b.op(name, x, indices, axis=axis)
 
 
 def tile(b: Builder) -> None:
     x = b.pick(lambda v: len(v.extents) > 0)
     repeats = [b.one_of(1, 1, 2, 3) for _ in x.extents]
-    if math.prod(repeats) * math.prod(x.extents) > MAX_ELEMENTS:
+    size = math.prod(x.extents)
+    if math.prod(repeats) * size > MAX_ELEMENTS:
         raise Rejected
     b.op("Tile", x, b.ints(*repeats))
 
 
 def trilu(b: Builder) -> None:
     x = b.pick(lambda v: len(v.extents) > 1)
-    k = b.given(np.array(b.rng.randint(-2, 2), np.int64))
-    b.op("Trilu", x, k, upper=b.rng.randint(0, 1))
+    diagonal = b.rng.randint(-2, 2)
+    k = b.given(np.array(diagonal, np.int64))
+    b.op("Trilu", x, k, upper=b.bit())
 
 
 def attention(b: Builder) -> None:
@@ -440,20 +460,24 @@ def residual(b: Builder) -> None:
     """x + f(g(x)): the same value on two paths."""
     x = b.floating(1)
     outer = b.rng.choice(UNARY)
-    inner = b.op(b.rng.choice(UNARY), x)
-    b.op("Add", x, b.op(outer, inner))
+    name = b.rng.choice(UNARY)
+    inner = b.op(name, x)
+    y = b.op(outer, inner)
+    b.op("Add", x, y)
 
 
 def source(b: Builder) -> None:
     dtype = b.one_of(dtypes.float32, dtypes.int32, dtypes.int64, dtypes.bool_)
-    b.leaf(b.shape(), dtype, fixed=False)
+    shape = b.shape()
+    b.leaf(shape, dtype, fixed=False)
 
 
 def _axes(b: Builder, x: Value, count: int) -> list[int]:
     rank = len(x.extents)
     if not rank:
         raise Rejected
-    found = b.rng.sample(range(rank), min(count, rank))
+    count = min(count, rank)
+    found = b.rng.sample(range(rank), count)
     return [a - rank if b.chance(0.3) else a for a in found]
 
 

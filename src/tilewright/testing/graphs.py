@@ -74,6 +74,10 @@ class Builder:
         if self.zeros:
             self.extents[0] = 0
 
+    def bit(self) -> int:
+        """0 or 1."""
+        return self.rng.randint(0, 1)
+
     def chance(self, probability: float) -> bool:
         """True with this probability."""
         return self.rng.random() < probability

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -125,15 +126,19 @@ def _array(tensor: Any) -> Any:
 
 
 class Worker:
-    """A process that attempts mutants in turn, and is begun anew after one that ends it."""
+    """A process that attempts mutants in turn, and is begun anew after one that ends it.
 
-    def __init__(self) -> None:
+    kept: a folder where ONNX's cases are kept; without one, each process makes them.
+    """
+
+    def __init__(self, kept: Path | None = None) -> None:
+        self._kept = kept
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, seed: int) -> MutantFailure | None:
         """What came of the mutant number `seed`."""
         if self._process is None:
-            self._process = _started()
+            self._process = _started(self._kept)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(_LENGTH.pack(seed))
         self._process.stdin.flush()
@@ -159,9 +164,9 @@ class Worker:
 
 
 @contextmanager
-def worker() -> Iterator[Worker]:
+def worker(kept: Path | None = None) -> Iterator[Worker]:
     """A Worker that is closed in the end."""
-    made = Worker()
+    made = Worker(kept)
     try:
         yield made
     finally:
@@ -174,17 +179,24 @@ def run(seed: int) -> MutantFailure | None:
         return process.run(seed)
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _started(kept: Path | None) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tilewright.testing.mutate_models", "serve"]
+    if kept is not None:
+        command.append(str(kept))
     return subprocess.Popen(
-        [sys.executable, "-m", "tilewright.testing.mutate_models", "serve"],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **_FOLDED},
     )
 
 
-def _serve() -> None:
+def _serve(kept: Path | None) -> None:
     """Seeds in, results out, until there are no more."""
+    from tilewright.frontends.onnx.conformance import keep_node_cases
+
+    if kept is not None:
+        keep_node_cases(kept)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write between the answers
     _cases()  # not on the time of the first mutant
@@ -200,8 +212,8 @@ def _serve() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the seeds from `first` up to `last` and print the failures; 1 if there are any."""
-    if list(arguments) == ["serve"]:
-        _serve()
+    if arguments[0] == "serve":
+        _serve(Path(arguments[1]) if len(arguments) > 1 else None)
         return 0
     first, last = map(int, arguments)
     failures = 0

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
@@ -43,29 +44,80 @@ class Spot:
 
 
 Request = Callable[[random.Random, Spot], Step]
+Argument = Callable[[random.Random, Spot], Any]
+
+
+def _asks(primitive: str, *arguments: Any, **options: Any) -> Request:
+    """A request; what is callable among its arguments is drawn or looked up, in their order."""
+
+    def request(r: random.Random, at: Spot) -> Step:
+        found = [a(r, at) if callable(a) else a for a in arguments]
+        return Step(primitive, tuple(found), dict(options))
+
+    return request
+
+
+def _named(field: str) -> Argument:
+    return lambda r, at: getattr(at, field)
+
+
+LOOP = _named("loop")
+NEXT = _named("next")
+BUFFER = _named("buffer")
+STAGED = _named("staged")
+MADE = _named("made")
+
+
+def _user_of_made(r: random.Random, at: Spot) -> str:
+    return at.user()
+
+
+def _loop_or_none(r: random.Random, at: Spot) -> str | None:
+    return r.choice([None, at.loop])
+
+
+def _number(low: int, high: int) -> Argument:
+    return lambda r, at: r.randint(low, high)
 
 
 def _split(r: random.Random, at: Spot) -> Step:
     tail = r.choice(["exact", "guard", "overlap", "overlap", "cut"])
-    return Step("split", (at.loop, r.randint(1, 4)), {"tail": tail})
+    factor = r.randint(1, 4)
+    return Step("split", (at.loop, factor), {"tail": tail})
 
 
 def _tile(r: random.Random, at: Spot) -> Step:
-    loops = at.nest[: r.randint(1, 3)]
+    count = r.randint(1, 3)
+    loops = at.nest[:count]
     tail = r.choice(["exact", "guard", "overlap"])
-    return Step("tile", (*loops, *(r.randint(1, 4) for _ in loops)), {"tail": tail})
+    factors = [r.randint(1, 4) for _ in loops]
+    return Step("tile", (*loops, *factors), {"tail": tail})
 
 
 def _reorder(r: random.Random, at: Spot) -> Step:
-    return Step("reorder", tuple(r.sample(at.nest, len(at.nest))))
+    count = len(at.nest)
+    order = r.sample(at.nest, count)
+    return Step("reorder", tuple(order))
 
 
 def _fuse(r: random.Random, at: Spot) -> Step:
-    return Step("fuse", (at.loop, at.nest[min(1, len(at.nest) - 1)]))
+    *_, inner = at.nest[:2]
+    return Step("fuse", (at.loop, inner))
 
 
 def _kind(r: random.Random, at: Spot) -> Step:
-    return Step(r.choice(["vectorize", "unroll", "parallel", "serial"]), (at.loop,))
+    kind = r.choice(["vectorize", "unroll", "parallel", "serial"])
+    return Step(kind, (at.loop,))
+
+
+def _pipeline(r: random.Random, at: Spot) -> Step:
+    stages = [r.randint(0, 1) for _ in range(at.parts)]
+    return Step("pipeline", (at.loop, *stages))
+
+
+def _rename(r: random.Random, at: Spot) -> Step:
+    name = f"{at.loop}.{r.randint(1, 3)}"
+    return Step("rename", (at.loop, name))
 
 
 def _specialize(r: random.Random, at: Spot) -> Step:
@@ -80,11 +132,15 @@ def _specialize(r: random.Random, at: Spot) -> Step:
         f"Y[0, 0] < {loop}",
         f"Z[{loop}, 0] < 1",
     ]
-    return Step("specialize", (r.choice(tests), r.choice([None, at.loop])))
+    test = r.choice(tests)
+    where = _loop_or_none(r, at)
+    return Step("specialize", (test, where))
 
 
 def _pack(r: random.Random, at: Spot) -> Step:
-    some = r.sample(at.inside, r.randint(1, min(3, len(at.inside))))
+    most = min(3, len(at.inside))
+    count = r.randint(1, most)
+    some = r.sample(at.inside, count)
     return Step("pack", (at.buffer, *some))
 
 
@@ -97,6 +153,10 @@ _MAPS = (
 )
 
 
+def _map(r: random.Random, at: Spot) -> str:
+    return r.choice(_MAPS)
+
+
 # The likelier a primitive keeps a program interesting, the more often it is asked for.
 REQUESTS: tuple[Request, ...] = (
     _split,
@@ -106,44 +166,36 @@ REQUESTS: tuple[Request, ...] = (
     _reorder,
     _fuse,
     _kind,
-    lambda r, at: Step("bind", (at.loop, "vthread")),
-    lambda r, at: Step("vthread", (at.loop,)),
-    lambda r, at: Step(
-        "pipeline", (at.loop, *(r.randint(0, 1) for _ in range(at.parts)))
-    ),
-    lambda r, at: Step("double_buffer", (at.staged,)),
-    lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
-    lambda r, at: Step("rename", (at.loop, f"{at.loop}.{r.randint(1, 3)}")),
+    _asks("bind", LOOP, "vthread"),
+    _asks("vthread", LOOP),
+    _pipeline,
+    _asks("double_buffer", STAGED),
+    _asks("annotate", LOOP, "note", _number(1, 9)),
+    _rename,
     _pack,
-    lambda r, at: Step("pad", (at.loop, r.randint(2, 4))),
+    _asks("pad", LOOP, _number(2, 4)),
     _specialize,
-    lambda r, at: Step("partition_loop", (at.loop,)),
-    lambda r, at: Step("partition_loop", (at.loop, r.randint(1, 4))),
-    lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),
-    lambda r, at: Step("merge", (at.loop, at.next)),
-    lambda r, at: Step("decompose_reduction", (at.buffer, at.loop)),
-    lambda r, at: Step(
-        "cache_write", (at.buffer, r.choice([None, at.loop])), {"scope": "stack"}
-    ),
-    lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop]))),
-    lambda r, at: Step(
-        "cache_read", (at.buffer, r.choice([None, at.loop])), {"pad": True}
-    ),
-    lambda r, at: Step("transform_layout", (at.buffer, r.choice(_MAPS))),
-    lambda r, at: Step(
-        "storage_align", (at.buffer, r.randint(0, 1), 4, r.randint(0, 3))
-    ),
-    lambda r, at: Step("expand", (at.buffer, at.loop)),
-    lambda r, at: Step("compute_at", (at.made, at.user()), {"scope": "stack"}),
-    lambda r, at: Step("compute_at", (at.made, at.user())),
-    lambda r, at: Step("compute_at", (at.buffer, at.loop)),
-    lambda r, at: Step("store_with", (at.staged, at.buffer)),
-    lambda r, at: Step("duplicate", (at.made, at.user())),
-    lambda r, at: Step("reverse_compute_at", (at.buffer, at.loop)),
-    lambda r, at: Step("compute_inline", (at.buffer,)),
-    lambda r, at: Step("reverse_compute_inline", (at.buffer,)),
-    lambda r, at: Step("rfactor", (at.loop,)),
-    lambda r, at: Step("set_scope", (at.buffer, "stack")),
+    _asks("partition_loop", LOOP),
+    _asks("partition_loop", LOOP, _number(1, 4)),
+    _asks("fission", LOOP, _number(1, 2)),
+    _asks("merge", LOOP, NEXT),
+    _asks("decompose_reduction", BUFFER, LOOP),
+    _asks("cache_write", BUFFER, _loop_or_none, scope="stack"),
+    _asks("cache_read", BUFFER, _loop_or_none),
+    _asks("cache_read", BUFFER, _loop_or_none, pad=True),
+    _asks("transform_layout", BUFFER, _map),
+    _asks("storage_align", BUFFER, _number(0, 1), 4, _number(0, 3)),
+    _asks("expand", BUFFER, LOOP),
+    _asks("compute_at", MADE, _user_of_made, scope="stack"),
+    _asks("compute_at", MADE, _user_of_made),
+    _asks("compute_at", BUFFER, LOOP),
+    _asks("store_with", STAGED, BUFFER),
+    _asks("duplicate", MADE, _user_of_made),
+    _asks("reverse_compute_at", BUFFER, LOOP),
+    _asks("compute_inline", BUFFER),
+    _asks("reverse_compute_inline", BUFFER),
+    _asks("rfactor", LOOP),
+    _asks("set_scope", BUFFER, "stack"),
 )
 
 

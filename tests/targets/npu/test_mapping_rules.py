@@ -22,7 +22,7 @@ from tilewright.lift.trials import instance, refuse
 from tilewright.targets.npu import rules
 from tilewright.targets.npu.mapping_rules import schemas
 
-KNOWN = {**LIFT, **device.rules(device.Machine(0, 0, 0, 0))}
+KNOWN = {**LIFT, **device.rules(device.Accelerator(0, 0, 0, 0))}
 RULES = {n: r for n, r in rules(0).items() if n not in KNOWN}
 CONDITIONS = [(rule, n) for rule in RULES.values() for n in range(len(rule.when))]
 

@@ -148,6 +148,7 @@ SHAPES: dict[str, Callable[[int], Convolution]] = {
 }
 
 
+@pytest.mark.sampled(7)
 @configurations
 @pytest.mark.parametrize("name", SHAPES)
 def test_convolutions(config: VTAConfig, name: str) -> None:

@@ -265,6 +265,7 @@ def test_what_cannot_be_quantized(graph: Graph) -> None:
             Network(graph, images(1), config=CONFIGURATIONS[name])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["1x8", "1x32", "2x16", "4x4", "1x16 small"])
 def test_other_machines(name: str) -> None:
     """Three images: tiles of two or four at a time are filled up."""
@@ -448,6 +449,7 @@ CLIPS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("by", ["shift", "multiplier", "channel"])
 @pytest.mark.parametrize("bounds", CLIPS)
 def test_a_bounded_relu_is_taken_along(bounds: str, by: str) -> None:

@@ -167,6 +167,7 @@ CALLS = {
 WORST = Requantize(4, residual=1, factor=None)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("memory", ["INP", "WGT", "ACC"])
 def test_partitions_refuse_what_schedules_do(call: str, memory: str) -> None:

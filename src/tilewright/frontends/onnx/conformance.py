@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+from tilewright.base.files import write_whole
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 
@@ -34,6 +38,33 @@ class Case:
         return bool(
             kinds & {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial"}
         ) or (bool(kinds & {"RandomNormalLike", "RandomUniformLike"}))
+
+
+def keep_node_cases(folder: Path) -> None:
+    """Let ONNX's loader take its node cases from `folder`, or write them there.
+
+    ONNX computes their expected outputs in Python, for seconds in every process that asks. Other
+    versions of onnx and NumPy have files of their own; of several processes, one makes a file.
+    """
+    from onnx.backend.test import loader
+
+    make = loader.load_node_model_tests
+    if make.__module__ == loader.__name__:
+        loader.load_node_model_tests = lambda: _kept(folder, make)
+
+
+def _kept(folder: Path, make: Callable[[], list[Any]]) -> list[Any]:
+    import numpy as np
+    import onnx
+    from filelock import FileLock
+
+    name = f"node-cases-onnx-{onnx.__version__}-numpy-{np.__version__}"
+    path = folder / f"{name}.pickle"
+    with FileLock(folder / f"{name}.lock"):
+        if not path.exists():
+            whole = pickle.dumps(make())
+            write_whole(path, lambda file: file.write(whole))
+    return list(pickle.loads(path.read_bytes()))
 
 
 @cache
@@ -71,8 +102,6 @@ def _plain(x: Any) -> Any:
 
 
 def _data_sets(folder: str, model: Any) -> Iterator[tuple[list[Any], list[Any]]]:
-    from pathlib import Path
-
     for data in sorted(Path(folder).glob("test_data_set_*")):
         yield (
             _read_all(data, "input", model.graph.input),

@@ -1,6 +1,6 @@
 """The rules of an accelerator: operators recognized, split to the sizes it has, kept on the chip.
 
-Made for one Machine, from the table of operators in `device`.
+Made for one Accelerator, from the table of operators in `device`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tilewright.lift.types import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Accelerator:
     """An accelerator: the dtype of its operators, their sizes, the bytes of its memory.
 
     vector: the length of vector operators. rows, columns: the tile of the matrix-vector product.
@@ -69,7 +69,7 @@ class Machine:
         return op.name.startswith("MVMul") and op.sizes == (self.rows, self.columns)
 
 
-def rules(machine: Machine) -> Mapping[str, Rule]:
+def rules(machine: Accelerator) -> Mapping[str, Rule]:
     """All rules for the machine, by name."""
     table = operators(machine.dtype)
     zero = Literal(0.0 if machine.dtype.is_float else 0, machine.dtype)

@@ -23,7 +23,7 @@ Readers = dict[Buffer, Callable[[Load], Expr]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartOf:
     """Where a tensor lives: its element `index` is the element `index + at` of a larger one."""
 
     tensor: Buffer
@@ -38,10 +38,10 @@ class Place:
             moved.append(i)
         return tuple(moved)
 
-    def within(self, outer: Place) -> Place:
+    def within(self, outer: PartOf) -> PartOf:
         """The place in the tensor that the larger one lives in itself."""
         sums = tuple(a + b for a, b in zip(self.at, outer.at, strict=True))
-        return Place(outer.tensor, sums)
+        return PartOf(outer.tensor, sums)
 
 
 def concat_in_place(
@@ -59,7 +59,7 @@ def concat_in_place(
         at least `side_by_side` elements of t lie side by side in u
     """
     flow = DefUse(steps)
-    found: dict[Buffer, Place] = {}
+    found: dict[Buffer, PartOf] = {}
     gone: set[FusionGroup] = set()
     for step in steps:
         copy = _copied(step)
@@ -87,7 +87,7 @@ def concat_in_place(
     return [_placed(s, found, readers) for s in steps if s not in gone]
 
 
-def _copied(step: Step) -> tuple[Buffer, Place] | None:
+def _copied(step: Step) -> tuple[Buffer, PartOf] | None:
     """The tensor that the step does nothing but copy, and where to; None for any other step."""
     if not isinstance(step, FusionGroup) or not step.is_map:
         return None
@@ -110,7 +110,7 @@ def _copied(step: Step) -> tuple[Buffer, Place] | None:
         at.append(offset)
     if not extents.keys() <= {*o.value.index}:
         return None
-    return source, Place(o.tensor, tuple(at))
+    return source, PartOf(o.tensor, tuple(at))
 
 
 def _offset(
@@ -153,7 +153,7 @@ def _free(
     return plain and writers.isdisjoint(readers)
 
 
-def _placed(step: Step, found: dict[Buffer, Place], readers: Readers) -> Step:
+def _placed(step: Step, found: dict[Buffer, PartOf], readers: Readers) -> Step:
     if not isinstance(step, FusionGroup):
         return step
     if found.keys().isdisjoint((*step.reads, *step.writes)):
@@ -162,7 +162,9 @@ def _placed(step: Step, found: dict[Buffer, Place], readers: Readers) -> Step:
     return replace(step, computations=tuple(moved))
 
 
-def _moved(c: Computation, found: dict[Buffer, Place], readers: Readers) -> Computation:
+def _moved(
+    c: Computation, found: dict[Buffer, PartOf], readers: Readers
+) -> Computation:
     outputs = []
     for o in c.outputs:
         index = tuple(map_loads(i, readers) for i in o.index)
@@ -175,5 +177,5 @@ def _moved(c: Computation, found: dict[Buffer, Place], readers: Readers) -> Comp
     return replace(c, outputs=tuple(outputs))
 
 
-def _reader(place: Place) -> Callable[[Load], Expr]:
+def _reader(place: PartOf) -> Callable[[Load], Expr]:
     return lambda load: Load(place.tensor, place.inside(load.index))

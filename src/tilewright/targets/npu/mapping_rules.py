@@ -93,7 +93,7 @@ def schemas() -> Mapping[str, Schema]:
 @lru_cache(maxsize=64)
 def rules(chip: int) -> Mapping[str, Rule]:
     """All rules by name. chip: numbers that results may take on the chip."""
-    base = lift_device.rules(lift_device.Machine(0, 0, 0, chip * float32.bits // 8))
+    base = lift_device.rules(lift_device.Accelerator(0, 0, 0, chip * float32.bits // 8))
     found = [
         *(rule for name in (*UNARY, *REDUCTIONS) if name not in operators(float32)
           for rule in _meaning(schemas()[name])),

@@ -43,7 +43,9 @@ def network(make: Callable[[Net], Tensor | Sequence[Tensor]]) -> Callable[[], Ca
     def build() -> Case:
         net = Net(name)
         made = make(net)
-        return net.case([made] if isinstance(made, Tensor) else made)
+        if isinstance(made, Tensor):
+            made = [made]
+        return net.case(made)
 
     NETWORKS[name] = build
     return build
@@ -63,11 +65,13 @@ class Net:
 
     def input(self, *shape: int) -> Tensor:
         """A new float32 input, normal."""
-        return self._given(self.rng.standard_normal(shape).astype(np.float32))
+        drawn = self.rng.standard_normal(shape)
+        return self._given(drawn.astype(np.float32))
 
     def ids(self, *shape: int, below: int) -> Tensor:
         """A new int64 input of random indices."""
-        return self._given(self.rng.integers(0, below, shape))
+        drawn = self.rng.integers(0, below, shape)
+        return self._given(drawn)
 
     def flags(self, *shape: int) -> Tensor:
         """A new bool input; the first of each row is true."""
@@ -84,8 +88,7 @@ class Net:
         """A constant of variance gain / fan; fan: by default the product of shape[1:]."""
         if fan is None:
             fan = math.prod(shape[1:])
-        spread = math.sqrt(gain / fan)
-        return self.const(spread * self.rng.standard_normal(shape))
+        return self.near(0, *shape, spread=math.sqrt(gain / fan))
 
     def near(
         self,
@@ -94,11 +97,13 @@ class Net:
         spread: float = 0.1,
     ) -> Tensor:
         """A constant around a mean: scales, shifts, statistics."""
-        return self.const(mean + spread * self.rng.standard_normal(shape))
+        drawn = self.rng.standard_normal(shape)
+        return self.const(mean + spread * drawn)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """A constant of equally likely numbers."""
-        return self.const(self.rng.uniform(low, high, shape))
+        drawn = self.rng.uniform(low, high, shape)
+        return self.const(drawn)
 
     def const(self, value: Any) -> Tensor:
         """A constant: float32 for floats of Python and of NumPy, int64 for a list of integers.
@@ -107,11 +112,13 @@ class Net:
         """
         array = np.asarray(value)
         if not hasattr(value, "dtype"):
-            whole = isinstance(value, Sequence) and array.dtype.kind == "i"
+            listed = isinstance(value, Sequence)
+            whole = listed and array.dtype.kind == "i"
             array = array.astype(np.int64 if whole else np.float32)
         elif array.dtype.kind == "f":
             array = array.astype(np.float32)
-        return Tensor(self, self._typer.constant(self._fresh("c"), array))
+        value = self._typer.constant(self._fresh("c"), array)
+        return Tensor(self, value)
 
     # -- operators
 
@@ -126,11 +133,13 @@ class Net:
         """Add an operator of the default domain; `count` of its results."""
         schema = schema_of(op_type, "", OPSET)
         assert schema is not None, op_type
-        operands = tuple(self._operand(x) for x in inputs)
-        drafts = tuple(Value(self._fresh(op_type.lower())) for _ in range(count))
+        operands = tuple(map(self._operand, inputs))
+        stem = op_type.lower()
+        drafts = tuple(Value(self._fresh(stem)) for _ in range(count))
         version = schema.since_version
         draft = Operation(op_type, operands, drafts, attributes, "", version, "")
-        return [Tensor(self, v) for v in self._typer.apply(draft) if v is not None]
+        made = self._typer.apply(draft)
+        return [Tensor(self, v) for v in made if v is not None]
 
     def cat(self, *parts: Tensor, axis: int = 1) -> Tensor:
         """Concatenation."""
@@ -148,12 +157,16 @@ class Net:
         """The graph so far, and arrays for its inputs."""
         given = tuple(self._inputs)
         made = tuple(x.value for x in outputs)
-        bare = Graph(self.name, given, made, (), dict(self._typer.known))
+        known = dict(self._typer.known)
+        bare = Graph(self.name, given, made, (), known)
         graph = bare.with_operations(self._typer.operations)
-        return Case(graph, {v.name: a for v, a in self._inputs.items()})
+        arrays = {v.name: a for v, a in self._inputs.items()}
+        return Case(graph, arrays)
 
     def _given(self, array: Array) -> Tensor:
-        value = Value(self._fresh("x"), dtypes.dtype_of(array.dtype), array.shape)
+        name = self._fresh("x")
+        dtype = dtypes.dtype_of(array.dtype)
+        value = Value(name, dtype, array.shape)
         self._inputs[value] = array
         return Tensor(self, value)
 
@@ -234,7 +247,9 @@ class Tensor:
             pads = [*before, *after]
         if gain is None:
             gain = _usual_gain(act)
-        operands = [self.net.weight(out, self.shape[1] // groups, *kernel, gain=gain)]
+        per_group = self.shape[1] // groups
+        weights = self.net.weight(out, per_group, *kernel, gain=gain)
+        operands = [weights]
         if not norm:
             operands.append(self.net.near(0, out))
         y = self.Conv(
@@ -276,15 +291,23 @@ class Tensor:
 
     def gemm(self, out: int, act: str = "") -> Tensor:
         """A Gemm of a matrix with transposed weights."""
-        w = self.net.weight(out, self.shape[1], gain=_usual_gain(act))
+        gain = _usual_gain(act)
+        w = self.net.weight(out, self.shape[1], gain=gain)
         bias = self.net.near(0, out)
-        return self.Gemm(w, bias, transB=1).act(act)
+        y = self.Gemm(w, bias, transB=1)
+        return y.act(act)
 
     def head(self, classes: int = 10) -> Tensor:
         """Global average pooling and a linear classifier."""
-        return self.GlobalAveragePool().Flatten().gemm(classes)
+        means = self.GlobalAveragePool()
+        return means.Flatten().gemm(classes)
 
     # -- normalizations and activations
+
+    def norm_relu(self) -> Tensor:
+        """Normalized and rectified, before a convolution."""
+        y = self.batch_norm()
+        return y.Relu()
 
     def batch_norm(self) -> Tensor:
         """BatchNormalization with statistics of its own."""
@@ -300,13 +323,17 @@ class Tensor:
         """LayerNormalization over the last axis."""
         c = self.shape[-1]
         n = self.net
-        return self.LayerNormalization(n.near(1, c), n.near(0, c), epsilon=epsilon)
+        scale = n.near(1, c)
+        shift = n.near(0, c)
+        return self.LayerNormalization(scale, shift, epsilon=epsilon)
 
     def instance_norm(self) -> Tensor:
         """InstanceNormalization with a scale and a shift of each channel."""
         c = self.shape[1]
         n = self.net
-        return self.InstanceNormalization(n.near(1, c), n.near(0, c))
+        scale = n.near(1, c)
+        shift = n.near(0, c)
+        return self.InstanceNormalization(scale, shift)
 
     def group_norm(self, groups: int) -> Tensor:
         """Groups of channels normalized together, as PyTorch writes it out."""
@@ -317,14 +344,17 @@ class Tensor:
         ones = n.const([1.0] * groups)
         zeros = n.const([0.0] * groups)
         y = y.InstanceNormalization(ones, zeros)
-        y = y.reshape(b, c, *rest) * n.near(1, c, *places)
-        return y + n.near(0, c, *places)
+        y = y.reshape(b, c, *rest)
+        scale = n.near(1, c, *places)
+        shift = n.near(0, c, *places)
+        return y * scale + shift
 
     def rms_norm(self) -> Tensor:
         """x / sqrt(mean(x^2) + eps) * scale over the last axis, written out."""
         mean = self.Pow(2.0).ReduceMean([-1])
         root = (mean + 1e-5).Sqrt()
-        return self / root * self.net.near(1, self.shape[-1])
+        scale = self.net.near(1, self.shape[-1])
+        return self / root * scale
 
     def act(self, kind: str) -> Tensor:
         """An activation by name; "" for none."""
@@ -336,10 +366,14 @@ class Tensor:
             case "Silu":
                 return self * self.Sigmoid()
             case "Erf":  # GELU written out
-                return self * 0.5 * ((self / 2**0.5).Erf() + 1.0)
+                half = self * 0.5
+                share = (self / 2**0.5).Erf()
+                return half * (share + 1.0)
             case "PRelu":
-                places = [1] * (len(self.shape) - 2)
-                return self.PRelu(self.net.near(0.2, self.shape[1], *places))
+                _, channels, *rest = self.shape
+                places = [1] * len(rest)
+                slope = self.net.near(0.2, channels, *places)
+                return self.PRelu(slope)
         return self.net(kind, self)
 
     # -- windows and shapes
@@ -354,8 +388,14 @@ class Tensor:
     ) -> Tensor:
         """A pooling over all axes behind the channels."""
         rank = len(self.shape) - 2
-        windows = {"kernel_shape": [size] * rank, "strides": [stride] * rank}
-        return self.net(kind, self, **windows, pads=[pad] * 2 * rank, **more)
+        return self.net(
+            kind,
+            self,
+            kernel_shape=[size] * rank,
+            strides=[stride] * rank,
+            pads=[pad] * 2 * rank,
+            **more,
+        )
 
     def average_pool(
         self, size: int = 3, stride: int = 2, pad: int = 0, **more: Any
@@ -367,6 +407,12 @@ class Tensor:
         """Other extents of the same elements."""
         return self.Reshape(list(extents))
 
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged."""
+        *lead, rows, columns = range(len(self.shape))
+        return self.transpose(*lead, columns, rows)
+
     def transpose(self, *axes: int) -> Tensor:
         """Another order of axes."""
         return self.Transpose(perm=list(axes))
@@ -374,27 +420,31 @@ class Tensor:
     def tokens(self) -> Tensor:
         """[batch, channels, ...] as [batch, places, channels]."""
         b, c, *rest = self.shape
-        return self.reshape(b, c, math.prod(rest)).transpose(0, 2, 1)
+        places = math.prod(rest)
+        return self.reshape(b, c, places).mT
 
     def image(self, *extents: int) -> Tensor:
         """[batch, places, channels] as [batch, channels, *extents]."""
         b, _, c = self.shape
-        return self.transpose(0, 2, 1).reshape(b, c, *extents)
+        return self.mT.reshape(b, c, *extents)
 
     def split(self, *sizes: int, axis: int = 1) -> list[Tensor]:
         """Parts along an axis."""
-        return self.net.many("Split", len(sizes), self, list(sizes), axis=axis)
+        count = len(sizes)
+        return self.net.many("Split", count, self, list(sizes), axis=axis)
 
     def resize(self, *sizes: int, mode: str = "nearest", **more: Any) -> Tensor:
         """Other extents of the last axes, interpolated."""
-        lead = self.shape[: len(self.shape) - len(sizes)]
+        rank = len(self.shape)
+        lead = self.shape[: rank - len(sizes)]
         if mode == "nearest":
             floor = {
                 "coordinate_transformation_mode": "asymmetric",
                 "nearest_mode": "floor",
             }
             more = {**floor, **more}
-        return self.Resize(None, None, [*lead, *sizes], mode=mode, **more)
+        extents = [*lead, *sizes]
+        return self.Resize(None, None, extents, mode=mode, **more)
 
 
 Operand = Tensor | Array | Sequence[int] | Sequence[float] | float | None

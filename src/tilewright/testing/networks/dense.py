@@ -12,10 +12,12 @@ def lenet(n: Net) -> Tensor:
     x = x.conv_bias(6, 5, act="Tanh")
     x = x.average_pool(2)
     x = x.conv_bias(16, 5, pads=0, act="Tanh")
-    x = x.average_pool(2).Flatten()
+    x = x.average_pool(2)
+    x = x.Flatten()
     x = x.gemm(60, "Tanh")
     x = x.gemm(42, "Tanh")
-    return x.gemm(10).Softmax()
+    x = x.gemm(10)
+    return x.Softmax()
 
 
 @network
@@ -23,12 +25,14 @@ def alexnet(n: Net) -> Tensor:
     """Krizhevsky et al. 2012: overlapping poolings, local response normalization, groups."""
     x = n.input(1, 3, 67, 67)
     x = x.conv_bias(12, 11, 4, pads=2)
-    x = x.LRN(size=5, alpha=1e-2, beta=0.75, bias=1.0).max_pool()
+    x = x.LRN(size=5, alpha=1e-2, beta=0.75, bias=1.0)
+    x = x.max_pool()
     x = x.conv_bias(24, 5, groups=2)
     x = x.max_pool(3, 2)
     x = x.conv_bias(36)
     x = x.conv_bias(24, groups=2)
-    x = x.Flatten().gemm(50, "Relu")
+    x = x.Flatten()
+    x = x.gemm(50, "Relu")
     return x.gemm(10)
 
 
@@ -40,7 +44,8 @@ def vgg(n: Net) -> Tensor:
         x = x.conv_bias(width)
         x = x.conv_bias(width)
         x = x.max_pool(2)
-    x = x.Flatten().gemm(40, "Relu")
+    x = x.Flatten()
+    x = x.gemm(40, "Relu")
     return x.gemm(10)
 
 
@@ -51,10 +56,14 @@ def squeezenet(n: Net) -> Tensor:
     x = x.conv_bias(14, 3, 2, pads=0)
     x = x.max_pool()
     for width in (18, 24):
-        s = x.conv_bias(width // 3, 1)
-        x = n.cat(s.conv_bias(width, 1), s.conv_bias(width))
+        squeezed = x.conv_bias(width // 3, 1)
+        narrow = squeezed.conv_bias(width, 1)
+        wide = squeezed.conv_bias(width)
+        x = n.cat(narrow, wide)
         x = x.max_pool(3, 2, ceil_mode=1)
-    return x.conv_bias(10, 1).GlobalAveragePool().Flatten()
+    x = x.conv_bias(10, 1)
+    x = x.GlobalAveragePool()
+    return x.Flatten()
 
 
 @network
@@ -65,7 +74,9 @@ def network_in_network(n: Net) -> Tensor:
         x = x.conv_bias(width, size)
         x = x.conv_bias(width, 1)
         x = x.max_pool(3, 2)
-    return x.conv_bias(10, 1).GlobalAveragePool().Flatten()
+    x = x.conv_bias(10, 1)
+    x = x.GlobalAveragePool()
+    return x.Flatten()
 
 
 @network
@@ -76,14 +87,15 @@ def densenet(n: Net) -> Tensor:
     x = x.max_pool(3, 2, 1)
     for block in range(2):
         for _ in range(3):
-            y = x.batch_norm().Relu()
+            y = x.norm_relu()
             y = y.conv(20, 1)
-            x = n.cat(x, y.project(6, gain=2.0))
+            y = y.project(6, gain=2.0)
+            x = n.cat(x, y)
         if block == 0:
-            y = x.batch_norm().Relu()
+            y = x.norm_relu()
             x = y.project(15, 1)
             x = x.average_pool(2)
-    x = x.batch_norm().Relu()
+    x = x.norm_relu()
     return x.head()
 
 
@@ -93,16 +105,17 @@ def inception_v1(n: Net) -> Tensor:
     x = n.input(1, 3, 35, 35)
     x = x.conv_bias(16, 7, 2)
     x = x.max_pool(3, 2, ceil_mode=1)
-    x = x.conv_bias(20, 1).LRN(size=5)
+    x = x.conv_bias(20, 1)
+    x = x.LRN(size=5)
     for _ in range(2):
         pooled = x.max_pool(3, 1, 1)
         pooled = pooled.conv_bias(7, 1)
-        x = n.cat(
-            x.conv_bias(9, 1),
-            x.conv_bias(8, 1).conv_bias(14, 3),
-            x.conv_bias(4, 1).conv_bias(6, 5),
-            pooled,
-        )
+        narrow = x.conv_bias(9, 1)
+        middle = x.conv_bias(8, 1)
+        middle = middle.conv_bias(14, 3)
+        wide = x.conv_bias(4, 1)
+        wide = wide.conv_bias(6, 5)
+        x = n.cat(narrow, middle, wide, pooled)
     x = x.max_pool(3, 2, ceil_mode=1)
     return x.head()
 
@@ -116,17 +129,21 @@ def inception_v3(n: Net) -> Tensor:
     long = x.conv(10, 1)
     long = long.conv(12, (1, 7))
     long = long.conv(14, (7, 1))
-    x = n.cat(
-        x.conv(12, 1),
-        long,
-        x.average_pool(3, 1, 1, count_include_pad=1).conv(10, 1),
-    )
+    short = x.conv(12, 1)
+    means = x.average_pool(3, 1, 1, count_include_pad=1)
+    means = means.conv(10, 1)
+    x = n.cat(short, long, means)
     down = x.conv(10, 1)
     down = down.conv(14, 3)
     down = down.conv(14, 3, 2, pads=0)
-    x = n.cat(x.conv(16, 3, 2, pads=0), down, x.max_pool(3, 2))
+    once = x.conv(16, 3, 2, pads=0)
+    pooled = x.max_pool(3, 2)
+    x = n.cat(once, down, pooled)
     y = x.conv(14, 1)
-    x = n.cat(x.conv(9, 1), y.conv(10, (1, 3)), y.conv(10, (3, 1)))
+    short = x.conv(9, 1)
+    rows = y.conv(10, (1, 3))
+    columns = y.conv(10, (3, 1))
+    x = n.cat(short, rows, columns)
     return x.head()
 
 
@@ -139,7 +156,10 @@ def inception_resnet(n: Net) -> Tensor:
         y = x.conv(8, 1)
         y = y.conv(10)
         y = y.conv(12)
-        y = n.cat(x.conv(8, 1), x.conv(8, 1).conv(8), y)
+        short = x.conv(8, 1)
+        middle = x.conv(8, 1)
+        middle = middle.conv(8)
+        y = n.cat(short, middle, y)
         y = y.conv(20, 1, act="")
         x = (x + y * 0.2).Relu()
     return x.head()
@@ -154,7 +174,8 @@ def vovnet(n: Net) -> Tensor:
     for width in (20, 28):
         layers = [x]
         for _ in range(3):
-            layers.append(layers[-1].conv(10))
+            last = layers[-1]
+            layers.append(last.conv(10))
         x = n.cat(*layers)
         x = x.conv(width, 1)
         x = x.max_pool(3, 2, ceil_mode=1)
@@ -166,7 +187,8 @@ def cspnet(n: Net) -> Tensor:
     """Wang et al. 2020: half of the channels go around the blocks; Mish and leaky rectifiers."""
     x = n.input(1, 3, 17, 17)
     x = x.conv(20, act="LeakyRelu")
-    keep, y = x.conv(28, 3, 2, act="Mish").split(14, 14)
+    x = x.conv(28, 3, 2, act="Mish")
+    keep, y = x.split(14, 14)
     for _ in range(2):
         z = y.conv(14, 1, act="Mish")
         z = z.conv(14, act="Mish", gain=0.5)
@@ -181,7 +203,9 @@ def maxout_chain(n: Net) -> Tensor:
     """Goodfellow et al. 2013: the larger of two convolutions; then a pooling into a halo."""
     x = n.input(2, 4, 13, 13)
     for width in (9, 13):
-        x = x.project(width).Max(x.project(width))
+        one = x.project(width)
+        other = x.project(width)
+        x = one.Max(other)
         x = x.max_pool(3, 2)
     x = x.conv(11)
     return x.head()

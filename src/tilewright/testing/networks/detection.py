@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.testing.networks.builder import Net, Tensor, network
 
 
@@ -11,7 +13,8 @@ def _levels(n: Net, size: int = 41, batch: int = 1) -> list[Tensor]:
     found = []
     x = x.conv(10, 3, 2)
     x = x.max_pool(3, 2, 1)
-    for width, stride in ((14, 1), (20, 2), (28, 2)):
+    stages = ((14, 1), (20, 2), (28, 2))
+    for width, stride in stages:
         x = x.conv(width, 3, stride)
         found.append(x)
     return found
@@ -21,8 +24,10 @@ def _pyramid(levels: list[Tensor], width: int = 16) -> list[Tensor]:
     """Lin et al. 2017: top down, each level added to the one above, enlarged."""
     tops = [x.project(width, 1) for x in levels]
     for place in (1, 0):
-        lifted = tops[place + 1].resize(*tops[place].shape[2:])
-        tops[place] = tops[place] + lifted
+        top = tops[place]
+        height, width_of = top.shape[2:]
+        lifted = tops[place + 1].resize(height, width_of)
+        tops[place] = top + lifted
     return [x.project(width) for x in tops]
 
 
@@ -35,50 +40,70 @@ def _rows(x: Tensor, columns: int) -> Tensor:
 @network
 def feature_pyramid(n: Net) -> list[Tensor]:
     """With the further level that a pooling of stride 2 makes."""
-    found = _pyramid(_levels(n))
-    return [*found, found[-1].max_pool(1, 2)]
+    levels = _levels(n)
+    found = _pyramid(levels)
+    further = found[-1].max_pool(1, 2)
+    return [*found, further]
 
 
 @network
 def path_aggregation(n: Net) -> list[Tensor]:
     """Liu et al. 2018: bottom up once more behind the pyramid."""
-    found = _pyramid(_levels(n))
-    for place in (0, 1):
-        down = found[place].conv(16, 3, 2)
-        found[place + 1] = n.cat(down, found[place + 1]).conv(16, 1)
+    levels = _levels(n)
+    low, *rest = _pyramid(levels)
+    found = [low]
+    for level in rest:
+        down = found[-1].conv(16, 3, 2)
+        both = n.cat(down, level)
+        found.append(both.conv(16, 1))
     return found
 
 
 @network
 def bifpn(n: Net) -> list[Tensor]:
     """Tan et al. 2020: levels weighed by positive numbers that sum to one."""
-    low, mid, high = (x.conv(12, 1, act="") for x in _levels(n))
+    levels = _levels(n)
+    low, mid, high = (x.conv(12, 1, act="") for x in levels)
 
     def mixed(*maps: Tensor) -> Tensor:
-        weights = n.near(1, len(maps)).Relu()
-        weights = weights / (weights.ReduceSum([0]) + 1e-4)
-        parts = weights.split(*[1] * len(maps), axis=0)
-        y = n.add(*(m * w for m, w in zip(maps, parts, strict=True)))
-        y = y.act("Silu").depthwise(norm=False, act="")
+        count = len(maps)
+        weights = n.near(1, count)
+        weights = weights.Relu()
+        total = weights.ReduceSum([0])
+        weights = weights / (total + 1e-4)
+        ones = [1] * count
+        parts = weights.split(*ones, axis=0)
+        weighed = [m * w for m, w in zip(maps, parts, strict=True)]
+        y = n.add(*weighed)
+        y = y.act("Silu")
+        y = y.depthwise(norm=False, act="")
         return y.conv(12, 1, act="")
 
-    mid = mixed(mid, high.resize(*mid.shape[2:]))
-    low = mixed(low, mid.resize(*low.shape[2:]))
-    below = mixed(mid, low.max_pool(3, 2, 1))
-    return [low, below, mixed(high, mid.max_pool(3, 2, 1))]
+    above = high.resize(*mid.shape[2:])
+    mid = mixed(mid, above)
+    above = mid.resize(*low.shape[2:])
+    low = mixed(low, above)
+    below = low.max_pool(3, 2, 1)
+    between = mixed(mid, below)
+    below = mid.max_pool(3, 2, 1)
+    return [low, between, mixed(high, below)]
 
 
 @network
 def ssd(n: Net) -> list[Tensor]:
     """Liu et al. 2016: boxes and classes at each level, as rows of one table; L2 normalized."""
     first, *rest = _levels(n)
-    scaled = first.LpNormalization(axis=1, p=2) * n.near(3, 1, 14, 1, 1)
+    unit = first.LpNormalization(axis=1, p=2)
+    scaled = unit * n.near(3, 1, 14, 1, 1)
     boxes = []
     classes = []
     for x in (scaled, *rest):
-        boxes.append(_rows(x.project(4 * 3), 4))
-        classes.append(_rows(x.project(5 * 3), 5))
-    return [n.cat(*boxes), n.cat(*classes).Softmax(axis=-1)]
+        places = x.project(4 * 3)
+        boxes.append(_rows(places, 4))
+        scores = x.project(5 * 3)
+        classes.append(_rows(scores, 5))
+    scores = n.cat(*classes)
+    return [n.cat(*boxes), scores.Softmax(axis=-1)]
 
 
 @network
@@ -88,12 +113,17 @@ def retinanet(n: Net) -> list[Tensor]:
     biases = [n.near(0, 16) for _ in range(2)]
     last = n.weight(15, 16, 3, 3)
     bias = n.near(-1, 15)
+    levels = _levels(n)
+    pads = [1] * 4
     rows = []
-    for x in _pyramid(_levels(n)):
+    for x in _pyramid(levels):
         for w, b in zip(weights, biases, strict=True):
-            x = x.Conv(w, b, pads=[1] * 4).Relu()
-        rows.append(_rows(x.Conv(last, bias, pads=[1] * 4), 5))
-    return [n.cat(*rows).Sigmoid()]
+            x = x.Conv(w, b, pads=pads)
+            x = x.Relu()
+        x = x.Conv(last, bias, pads=pads)
+        rows.append(_rows(x, 5))
+    scores = n.cat(*rows)
+    return [scores.Sigmoid()]
 
 
 @network
@@ -107,9 +137,14 @@ def yolo_v3(n: Net) -> list[Tensor]:
         y = y.reshape(b, 3, 7, h, w)
         y = y.transpose(0, 1, 3, 4, 2)
         place, size, rest = y.split(2, 2, 3, axis=-1)
-        place = (place.Sigmoid() + n.near(2, h, w, 2)) * (1 / w)
-        size = size.Exp() * n.near(1, 1, 3, 1, 1, 2)
-        found.append(n.cat(place, size, rest.Sigmoid(), axis=-1).reshape(b, -1, 7))
+        place = place.Sigmoid()
+        place = place + n.near(2, h, w, 2)
+        place = place * (1 / w)
+        size = size.Exp()
+        size = size * n.near(1, 1, 3, 1, 1, 2)
+        rest = rest.Sigmoid()
+        y = n.cat(place, size, rest, axis=-1)
+        found.append(y.reshape(b, -1, 7))
     return found
 
 
@@ -119,35 +154,44 @@ def yolo_v8(n: Net) -> list[Tensor]:
     x = n.input(1, 3, 33, 33)
     x = x.conv(12, 3, 2, act="Silu")
     x = x.conv(20, 3, 2, act="Silu")
-    parts = x.conv(20, 1, act="Silu").split(10, 10)
+    y = x.conv(20, 1, act="Silu")
+    parts = y.split(10, 10)
     for _ in range(2):
-        y = parts[-1].conv(10, act="Silu")
+        last = parts[-1]
+        y = last.conv(10, act="Silu")
         y = y.conv(10, act="Silu", gain=0.5)
-        parts.append(parts[-1] + y)
+        parts.append(last + y)
     x = n.cat(*parts)
     x = x.conv(20, 1, act="Silu")
     pooled = [x.conv(9, 1, act="Silu")]
     for _ in range(3):
-        pooled.append(pooled[-1].max_pool(5, 1, 2))
+        last = pooled[-1]
+        pooled.append(last.max_pool(5, 1, 2))
     x = n.cat(*pooled)
     x = x.conv(20, 1, act="Silu")
     bins = x.project(4 * 8, 1)
     bins = bins.reshape(1, 4, 8, 81)
-    bins = bins.transpose(0, 2, 1, 3).Softmax(axis=1)
-    steps = n.const([[[[float(k)]] for k in range(8)]])
-    distances = (bins * steps).ReduceSum([1], keepdims=0)
-    return [distances, x.project(5, 1).Sigmoid()]
+    bins = bins.transpose(0, 2, 1, 3)
+    bins = bins.Softmax(axis=1)
+    steps = np.arange(8.0)
+    weighed = bins * steps.reshape(1, 8, 1, 1)
+    distances = weighed.ReduceSum([1], keepdims=0)
+    scores = x.project(5, 1)
+    return [distances, scores.Sigmoid()]
 
 
 @network
 def fcos(n: Net) -> list[Tensor]:
     """Tian et al. 2019: no anchors; distances by exponentials, group normalization."""
+    levels = _levels(n)
     found = []
-    for x in _pyramid(_levels(n))[:2]:
+    for x in _pyramid(levels)[:2]:
         y = x.project(16)
-        y = y.group_norm(4).Relu()
-        distances = (y.project(4) * 0.3).Exp()
-        found += [distances, y.conv_bias(5, act="Sigmoid")]
+        y = y.group_norm(4)
+        y = y.Relu()
+        distances = y.project(4) * 0.3
+        scores = y.conv_bias(5, act="Sigmoid")
+        found += [distances.Exp(), scores]
     return found
 
 
@@ -157,23 +201,30 @@ def centernet(n: Net) -> list[Tensor]:
     x = n.input(1, 3, 27, 27)
     x = x.conv(14, 3, 2)
     heat = x.conv(14)
-    heat = heat.project(3, 1).Sigmoid()
-    peaks = heat.Equal(heat.max_pool(3, 1, 1)).Cast(to=1)
-    flat = (heat * peaks).reshape(1, -1)
+    heat = heat.project(3, 1)
+    heat = heat.Sigmoid()
+    largest = heat.max_pool(3, 1, 1)
+    peaks = heat.Equal(largest)
+    flat = heat * peaks.Cast(to=1)
+    flat = flat.reshape(1, -1)
     scores, places = n.many("TopK", 2, flat, [7], axis=-1)
     sizes = x.project(2, 1)
     sizes = sizes.reshape(2, -1)
     at = places.Mod([14 * 14])
-    return [scores, sizes.Gather(at.reshape(-1), axis=1)]
+    at = at.reshape(-1)
+    return [scores, sizes.Gather(at, axis=1)]
 
 
 @network
 def faster_rcnn_head(n: Net) -> Tensor:
     """Ren et al. 2015: regions of a map, each brought to one size, then two linear layers."""
     x = _levels(n)[0]
-    boxes = n.uniform(0, 4, 6, 2)
-    boxes = n.cat(boxes, boxes + n.uniform(3, 6, 6, 2))
+    corners = n.uniform(0, 4, 6, 2)
+    sizes = n.uniform(3, 6, 6, 2)
+    boxes = n.cat(corners, corners + sizes)
     which = n.const(n.rng.integers(0, 1, 6))
-    y = x.RoiAlign(boxes, which, output_height=5, output_width=5, sampling_ratio=2)
-    y = y.Flatten().gemm(40, "Relu")
+    size = {"output_height": 5, "output_width": 5}
+    y = x.RoiAlign(boxes, which, sampling_ratio=2, **size)
+    y = y.Flatten()
+    y = y.gemm(40, "Relu")
     return y.gemm(9)

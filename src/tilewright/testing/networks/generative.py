@@ -10,12 +10,18 @@ def _lifted(
     n: Net, x: Tensor, out: int, size: int = 4, stride: int = 2, act: str = "Relu"
 ) -> Tensor:
     """A transposed convolution that multiplies extents by its stride, normalized."""
-    rank = len(x.shape) - 2
+    _, channels, *spatial = x.shape
+    rank = len(spatial)
     pad = (size - stride) // 2
     taps = -(-size // stride)
-    w = n.weight(x.shape[1], out, *[size] * rank, gain=2.0, fan=x.shape[1] * taps**rank)
-    y = x.ConvTranspose(w, strides=[stride] * rank, pads=[pad] * 2 * rank)
-    return (y.batch_norm() if act == "Relu" else y).act(act)
+    fan = channels * taps**rank
+    sizes = [size] * rank
+    w = n.weight(channels, out, *sizes, gain=2.0, fan=fan)
+    strides = [stride] * rank
+    y = x.ConvTranspose(w, strides=strides, pads=[pad] * 2 * rank)
+    if act == "Relu":
+        y = y.batch_norm()
+    return y.act(act)
 
 
 @network
@@ -24,7 +30,8 @@ def dcgan_generator(n: Net) -> Tensor:
     x = n.input(2, 20, 1, 1)
     w = n.weight(20, 30, 4, 4, gain=2.0, fan=20)
     x = x.ConvTranspose(w)
-    x = x.batch_norm().Relu()
+    x = x.batch_norm()
+    x = x.Relu()
     x = _lifted(n, x, 18)
     return _lifted(n, x, 3, act="Tanh")
 
@@ -35,7 +42,8 @@ def dcgan_discriminator(n: Net) -> Tensor:
     x = n.input(2, 3, 32, 32)
     for width in (10, 18, 30):
         x = x.conv(width, 4, 2, pads=1, act="LeakyRelu")
-    return x.project(1, 4, pads=0).Sigmoid()
+    x = x.project(1, 4, pads=0)
+    return x.Sigmoid()
 
 
 @network
@@ -45,29 +53,43 @@ def stylegan_block(n: Net) -> Tensor:
     style = n.input(1, 20)
     for out in (14, 10):
         channels = x.shape[1]
-        scale = style.linear(channels, gain=0.1) + 1.0
-        w = n.weight(out, channels, 3, 3) * scale.reshape(1, channels, 1, 1)
-        norm = (w.ReduceSumSquare([1, 2, 3]) + 1e-8).Sqrt()
-        y = x.resize(*(2 * e for e in x.shape[2:])).Conv(w / norm, pads=[1] * 4)
-        noise = n.near(0, 1, 1, *y.shape[2:], spread=1) * n.near(0.1, 1)
-        x = n.add(y, noise, n.near(0, out, 1, 1)).act("LeakyRelu")
+        scale = style.linear(channels, gain=0.1)
+        scale = scale + 1.0
+        w = n.weight(out, channels, 3, 3)
+        w = w * scale.reshape(1, channels, 1, 1)
+        square = w.ReduceSumSquare([1, 2, 3])
+        norm = (square + 1e-8).Sqrt()
+        twice = [2 * extent for extent in x.shape[2:]]
+        y = x.resize(*twice)
+        y = y.Conv(w / norm, pads=[1] * 4)
+        noise = n.near(0, 1, 1, *twice, spread=1)
+        noise = noise * n.near(0.1, 1)
+        bias = n.near(0, out, 1, 1)
+        x = n.add(y, noise, bias)
+        x = x.act("LeakyRelu")
     return x.project(3, 1)
 
 
 @network
 def adain_decoder(n: Net) -> Tensor:
     """Huang and Belongie 2017: one image's statistics put upon another's, reflected borders."""
-    content, style = (n.input(1, 3, 14, 14).conv_bias(16) for _ in range(2))
+    content = n.input(1, 3, 14, 14)
+    content = content.conv_bias(16)
+    style = n.input(1, 3, 14, 14)
+    style = style.conv_bias(16)
 
     def moments(x: Tensor) -> tuple[Tensor, Tensor]:
         mean = x.ReduceMean([2, 3])
-        spread = (x - mean).Pow(2.0).ReduceMean([2, 3])
+        square = (x - mean).Pow(2.0)
+        spread = square.ReduceMean([2, 3])
         return mean, (spread + 1e-5).Sqrt()
 
     mean, spread = moments(content)
     other, wide = moments(style)
-    x = (content - mean) / spread * wide + other
-    x = x.resize(28, 28).Pad([0, 0, 1, 1, 0, 0, 1, 1], mode="reflect")
+    x = (content - mean) / spread
+    x = x * wide + other
+    x = x.resize(28, 28)
+    x = x.Pad([0, 0, 1, 1, 0, 0, 1, 1], mode="reflect")
     x = x.conv_bias(12, pads=0)
     return x.project(3)
 
@@ -82,12 +104,14 @@ def style_transfer(n: Net) -> Tensor:
         p = size // 2
         x = x.Pad([0, 0, p, p, 0, 0, p, p], mode="reflect")
         x = x.project(out, size, stride, pads=0)
-        return x.instance_norm().act(act)
+        x = x.instance_norm()
+        return x.act(act)
 
     x = n.input(1, 3, 18, 18)
     x = layer(x, 10, 9)
     x = layer(x, 18, 3, 2)
-    x = x + layer(layer(x, 18, 3), 18, 3, act="")
+    y = layer(x, 18, 3)
+    x = x + layer(y, 18, 3, act="")
     x = x.resize(18, 18)
     return layer(x, 3, 9, act="Tanh")
 
@@ -98,7 +122,8 @@ def cyclegan_patch(n: Net) -> Tensor:
     x = n.input(1, 3, 30, 30)
     x = x.conv_bias(10, 4, 2, pads=1, act="LeakyRelu")
     x = x.project(18, 4, 2, pads=1)
-    x = x.instance_norm().act("LeakyRelu")
+    x = x.instance_norm()
+    x = x.act("LeakyRelu")
     return x.project(1, 4, pads=1)
 
 
@@ -108,16 +133,20 @@ def hifigan(n: Net) -> Tensor:
     x = n.input(1, 13, 9)
     x = x.project(20, 7)
     for out, size, stride in ((14, 8, 4), (10, 4, 2)):
-        x = _lifted(n, x.act("LeakyRelu"), out, size, stride, act="")
+        x = x.act("LeakyRelu")
+        x = _lifted(n, x, out, size, stride, act="")
         branches = []
         for taps in (3, 5):
             y = x
             for dilation in (1, 3):
-                z = y.act("LeakyRelu").project(out, taps, dilation=dilation)
+                z = y.act("LeakyRelu")
+                z = z.project(out, taps, dilation=dilation)
                 y = y + z * 0.5
             branches.append(y)
-        x = n.add(*branches) / 2.0
-    return x.act("LeakyRelu").conv_bias(1, 7, act="Tanh")
+        x = n.add(*branches)
+        x = x / 2.0
+    x = x.act("LeakyRelu")
+    return x.conv_bias(1, 7, act="Tanh")
 
 
 @network
@@ -133,13 +162,15 @@ def pixel_shuffle(n: Net) -> Tensor:
 @network
 def edsr(n: Net) -> Tensor:
     """Lim et al. 2017: residual blocks without normalization, then twice the size."""
-    x = first = n.input(1, 3, 14, 14).project(18)
+    image = n.input(1, 3, 14, 14)
+    x = first = image.project(18)
     for _ in range(2):
         y = x.conv_bias(18)
         y = y.project(18)
         x = x + y * 0.1
     x = first + x.project(18)
-    x = x.project(40).DepthToSpace(blocksize=2, mode="CRD")
+    x = x.project(40)
+    x = x.DepthToSpace(blocksize=2, mode="CRD")
     return x.project(3)
 
 
@@ -149,7 +180,8 @@ def autoencoder(n: Net) -> Tensor:
     x = n.input(1, 1, 28, 28)
     x = x.conv(10, 3, 2)
     x = x.conv(18, 3, 2)
-    x = x.Flatten().gemm(12)
+    x = x.Flatten()
+    x = x.gemm(12)
     x = x.gemm(18 * 49, "Relu")
     x = x.reshape(1, 18, 7, 7)
     x = _lifted(n, x, 10)
@@ -159,14 +191,23 @@ def autoencoder(n: Net) -> Tensor:
 @network
 def variational_autoencoder(n: Net) -> list[Tensor]:
     """Kingma and Welling 2014; the noise is an input."""
-    h = n.input(3, 1, 14, 14).Flatten().gemm(40, "Relu")
+    image = n.input(3, 1, 14, 14)
+    h = image.Flatten()
+    h = h.gemm(40, "Relu")
     mean = h.gemm(9)
     spread = h.gemm(9)
-    z = mean + (spread * 0.5).Exp() * n.input(3, 9)
+    noise = (spread * 0.5).Exp()
+    noise = noise * n.input(3, 9)
+    z = mean + noise
     made = z.gemm(40, "Relu")
-    made = made.gemm(196).Sigmoid()
-    terms = spread + 1.0 - mean.Pow(2.0) - spread.Exp()
-    return [made.reshape(3, 1, 14, 14), terms.ReduceSum([1], keepdims=0) * -0.5]
+    made = made.gemm(196)
+    made = made.Sigmoid()
+    made = made.reshape(3, 1, 14, 14)
+    terms = spread + 1.0
+    terms = terms - mean.Pow(2.0)
+    terms = terms - spread.Exp()
+    total = terms.ReduceSum([1], keepdims=0)
+    return [made, total * -0.5]
 
 
 @network
@@ -179,10 +220,14 @@ def diffusion_unet(n: Net) -> Tensor:
 
     def block(x: Tensor, out: int) -> Tensor:
         def layer(x: Tensor) -> Tensor:
-            y = x.group_norm(x.shape[1] // 4)
-            return y.act("Silu").project(out)
+            channels = x.shape[1]
+            y = x.group_norm(channels // 4)
+            y = y.act("Silu")
+            return y.project(out)
 
-        y = layer(x) + step.linear(out).Unsqueeze([2, 3])
+        y = layer(x)
+        shift = step.linear(out)
+        y = y + shift.Unsqueeze([2, 3])
         side = x if x.shape[1] == out else x.project(out, 1)
         return side + layer(y)
 
@@ -191,8 +236,12 @@ def diffusion_unet(n: Net) -> Tensor:
     low = high.project(20, 3, 2)
     low = block(low, 20)
     tokens = low.tokens()
-    seen = attend(*(tokens.linear(20) for _ in range(3)))
-    low = low + seen.linear(20).image(8, 8)
-    x = n.cat(low.resize(16, 16), high)
+    projected = [tokens.linear(20) for _ in range(3)]
+    seen = attend(*projected)
+    seen = seen.linear(20)
+    low = low + seen.image(8, 8)
+    x = low.resize(16, 16)
+    x = n.cat(x, high)
     x = block(x, 12)
-    return x.act("Silu").project(3)
+    x = x.act("Silu")
+    return x.project(3)

@@ -13,13 +13,19 @@ def pointnet(n: Net) -> Tensor:
     """Qi et al. 2017: a small network makes a transform of the points; the maximum over them."""
     x = n.input(2, 3, 37)
     y = x.conv(14, 1)
-    y = y.conv(30, 1).ReduceMax([2], keepdims=0)
-    turn = y.gemm(9).reshape(2, 3, 3) + np.eye(3)
-    x = (x.transpose(0, 2, 1) @ turn).transpose(0, 2, 1)
+    y = y.conv(30, 1)
+    y = y.ReduceMax([2], keepdims=0)
+    turn = y.gemm(9)
+    turn = turn.reshape(2, 3, 3)
+    turn = turn + np.eye(3)
+    x = x.mT @ turn
+    x = x.mT
     x = x.conv(14, 1)
     x = x.conv(22, 1)
     x = x.conv(34, 1)
-    return x.ReduceMax([2], keepdims=0).gemm(6).LogSoftmax(axis=-1)
+    x = x.ReduceMax([2], keepdims=0)
+    x = x.gemm(6)
+    return x.LogSoftmax(axis=-1)
 
 
 @network
@@ -32,11 +38,14 @@ def gcn(n: Net) -> Tensor:
     for out in (18, 7):
         y = x.linear(out)
         weights = n.uniform(0.2, 0.6, edges, 1)
-        messages = y.Gather(source) * weights
+        messages = y.Gather(source)
+        messages = messages * weights
         rows = target.Unsqueeze([-1])
-        zeros = n.const(np.zeros((nodes, out)))
-        sums = zeros.ScatterND(rows, messages, reduction="add")
-        x = (y + sums).Relu() if out == 18 else y + sums
+        zeros = np.zeros((nodes, out))
+        sums = n("ScatterND", zeros, rows, messages, reduction="add")
+        x = y + sums
+        if out == 18:
+            x = x.Relu()
     return x.LogSoftmax(axis=-1)
 
 
@@ -49,9 +58,13 @@ def gat(n: Net) -> Tensor:
         h = x.linear(out, bias=False)
         left = h.linear(1, bias=False)
         right = h.linear(1, bias=False)
-        scores = (left + right.transpose(1, 0)).act("LeakyRelu")
+        scores = left + right.mT
+        scores = scores.act("LeakyRelu")
         scores = edges.Where(scores, -1e4)
-        x = (scores.Softmax(axis=-1) @ h).act("Elu" if out == 14 else "")
+        weights = scores.Softmax(axis=-1)
+        x = weights @ h
+        if out == 14:
+            x = x.Elu()
     return x
 
 
@@ -63,12 +76,23 @@ def siamese(n: Net) -> Tensor:
     w3 = n.weight(9, 180)
     ends = []
     for _ in range(2):
-        x = n.input(1, 1, 19, 19).Conv(w1).Relu().max_pool(3, 2)
-        x = x.Conv(w2, pads=[1] * 4).Relu().max_pool(3, 2)
-        ends.append(x.Flatten().Gemm(w3, transB=1))
-    distance = n("Sub", *ends).ReduceL2([1])
-    dot = n("Mul", *ends).ReduceSum([1])
-    return n.cat(distance, dot / n("Mul", *(e.ReduceL2([1]) for e in ends)))
+        x = n.input(1, 1, 19, 19)
+        x = x.Conv(w1)
+        x = x.Relu()
+        x = x.max_pool(3, 2)
+        x = x.Conv(w2, pads=[1] * 4)
+        x = x.Relu()
+        x = x.max_pool(3, 2)
+        x = x.Flatten()
+        ends.append(x.Gemm(w3, transB=1))
+    one, other = ends
+    distance = one - other
+    distance = distance.ReduceL2([1])
+    dot = one * other
+    dot = dot.ReduceSum([1])
+    lengths = [end.ReduceL2([1]) for end in ends]
+    cosine = dot / n("Mul", *lengths)
+    return n.cat(distance, cosine)
 
 
 @network
@@ -76,12 +100,18 @@ def wide_and_deep(n: Net) -> Tensor:
     """Cheng et al. 2016: crossed features beside embeddings and a perceptron."""
     ids = n.ids(4, 3, below=20)
     numbers = n.input(4, 6)
-    wide = n.weight(20, 1, fan=1).Gather(ids).ReduceSum([1], keepdims=0)
-    deep = n.cat(n.weight(20, 8, fan=1).Gather(ids).reshape(4, 24), numbers)
+    crossed = n.weight(20, 1, fan=1)
+    wide = crossed.Gather(ids)
+    wide = wide.ReduceSum([1], keepdims=0)
+    table = n.weight(20, 8, fan=1)
+    words = table.Gather(ids)
+    words = words.reshape(4, 24)
+    deep = n.cat(words, numbers)
     deep = deep.gemm(30, "Relu")
     deep = deep.gemm(18, "Relu")
     deep = deep.gemm(1)
-    return (wide * 0.3 + deep).Sigmoid()
+    both = wide * 0.3 + deep
+    return both.Sigmoid()
 
 
 @network
@@ -92,25 +122,38 @@ def dlrm(n: Net) -> Tensor:
     dense = dense.gemm(8, "Relu")
     rows = [dense.Unsqueeze([1])]
     for _ in range(3):
-        bag = n.weight(25, 8, fan=1).Gather(n.ids(3, 4, below=25))
+        table = n.weight(25, 8, fan=1)
+        ids = n.ids(3, 4, below=25)
+        bag = table.Gather(ids)
         rows.append(bag.ReduceMean([1]))
     x = n.cat(*rows)
-    products = (x @ x.transpose(0, 2, 1)).reshape(3, 16)
+    products = x @ x.mT
+    products = products.reshape(3, 16)
     upper = [4 * i + j for i in range(4) for j in range(i)]
-    x = n.cat(dense, products.Gather(upper, axis=1) * 0.3)
+    products = products.Gather(upper, axis=1)
+    x = n.cat(dense, products * 0.3)
     x = x.gemm(16, "Relu")
-    return x.gemm(1).Sigmoid()
+    x = x.gemm(1)
+    return x.Sigmoid()
 
 
 @network
 def factorization_machine(n: Net) -> Tensor:
     """Guo et al. 2017: half of the square of a sum less the sum of squares."""
-    table = n.weight(40, 9, fan=8).Gather(n.ids(3, 5, below=40))
-    total = table.ReduceSum([1], keepdims=0).Pow(2.0)
-    pairs = total - table.ReduceSumSquare([1], keepdims=0)
-    first = pairs.ReduceSum([1]) * 0.5
-    deep = table.Flatten().gemm(18, "Relu")
-    return (first + deep.gemm(1)).Sigmoid()
+    table = n.weight(40, 9, fan=8)
+    ids = n.ids(3, 5, below=40)
+    rows = table.Gather(ids)
+    total = rows.ReduceSum([1], keepdims=0)
+    total = total.Pow(2.0)
+    squares = rows.ReduceSumSquare([1], keepdims=0)
+    pairs = total - squares
+    first = pairs.ReduceSum([1])
+    first = first * 0.5
+    deep = rows.Flatten()
+    deep = deep.gemm(18, "Relu")
+    deep = deep.gemm(1)
+    both = first + deep
+    return both.Sigmoid()
 
 
 @network
@@ -121,19 +164,26 @@ def capsules(n: Net) -> Tensor:
     parts = x.reshape(1, 3, 4, 25)
     parts = parts.transpose(0, 1, 3, 2)
     parts = parts.reshape(75, 1, 1, 4)
-    votes = parts @ n.weight(75, 3, 4, 6, gain=0.02, fan=4)
+    turns = n.weight(75, 3, 4, 6, gain=0.02, fan=4)
+    votes = parts @ turns
 
     def squash(v: Tensor) -> Tensor:
         square = v.ReduceSumSquare([-1])
-        scale = square / ((square + 1.0) * (square + 1e-6).Sqrt())
+        more = square + 1.0
+        root = (square + 1e-6).Sqrt()
+        scale = square / (more * root)
         return v * scale
 
-    logits, whole = None, None
+    logits = None
+    whole = None
+    even = np.full((75, 3, 1, 1), 1 / 3)
     for _ in range(3):
-        even = np.full((75, 3, 1, 1), 1 / 3)
         shares = logits.Softmax(axis=1) if logits else n.const(even)
-        whole = squash((shares * votes).ReduceSum([0]))
-        agreed = (votes * whole).ReduceSum([-1])
+        shared = shares * votes
+        total = shared.ReduceSum([0])
+        whole = squash(total)
+        agreed = votes * whole
+        agreed = agreed.ReduceSum([-1])
         logits = agreed if logits is None else logits + agreed
     assert whole is not None
     return whole.ReduceL2([-1], keepdims=0)
@@ -146,10 +196,15 @@ def spatial_transformer(n: Net) -> Tensor:
     y = x.conv_bias(8, 5)
     y = y.max_pool(3, 2)
     y = y.conv(10)
-    y = y.max_pool(3, 2).Flatten()
-    angles = y.gemm(14, "Relu").gemm(6) + [0.8, 0.1, 0.0, -0.1, 0.8, 0.0]
-    grid = angles.reshape(1, 2, 3).AffineGrid([1, 2, 11, 11])
-    return x.GridSample(grid, mode="linear").project(6)
+    y = y.max_pool(3, 2)
+    y = y.Flatten()
+    y = y.gemm(14, "Relu")
+    y = y.gemm(6)
+    angles = y + [0.8, 0.1, 0.0, -0.1, 0.8, 0.0]
+    angles = angles.reshape(1, 2, 3)
+    grid = angles.AffineGrid([1, 2, 11, 11])
+    x = x.GridSample(grid, mode="linear")
+    return x.project(6)
 
 
 @network
@@ -166,7 +221,8 @@ def perceiver(n: Net) -> Tensor:
         x = x.layer_norm()
         x = x.linear(40, "Gelu")
         latent = latent + x.linear(20)
-    return latent.ReduceMean([1], keepdims=0).linear(5)
+    mean = latent.ReduceMean([1], keepdims=0)
+    return mean.linear(5)
 
 
 @network
@@ -175,18 +231,25 @@ def neural_radiance_field(n: Net) -> list[Tensor]:
     x = n.input(6, 9, 3)
     parts = [x]
     for k in range(3):
-        parts.append((x * 2.0**k).Sin())
-        parts.append((x * 2.0**k).Cos())
+        for wave in ("Sin", "Cos"):
+            faster = x * 2.0**k
+            parts.append(n(wave, faster))
     places = n.cat(*parts, axis=-1)
     h = places.linear(32, "Relu")
     h = h.linear(32, "Relu")
     h = n.cat(h, places, axis=-1)
     h = h.linear(32, "Relu")
-    thick = h.linear(1).Relu()
-    color = h.linear(3).Sigmoid()
-    depth = thick.CumSum(np.array(1), exclusive=1)
-    share = (-depth).Exp() * (1.0 - (-thick).Exp())
-    return [(share * color).ReduceSum([1], keepdims=0), share]
+    thick = h.linear(1)
+    thick = thick.Relu()
+    color = h.linear(3)
+    color = color.Sigmoid()
+    along = np.array(1)
+    depth = thick.CumSum(along, exclusive=1)
+    seen = (-depth).Exp()
+    passed = (-thick).Exp()
+    share = seen * (1.0 - passed)
+    colors = share * color
+    return [colors.ReduceSum([1], keepdims=0), share]
 
 
 @network
@@ -194,20 +257,25 @@ def kalman_filter(n: Net) -> Tensor:
     """Steps of a filter: small products, an inverse of two by two written out."""
     state = n.input(1, 4)
     spread = n.const(np.eye(4))
-    move = n.const(np.eye(4) + np.eye(4, k=2) * 0.1)
+    drift = np.eye(4, k=2)
+    move = n.const(np.eye(4) + drift * 0.1)
     look = n.const(np.eye(2, 4))
     for _ in range(3):
-        state = state @ move.transpose(1, 0)
-        spread = move @ spread @ move.transpose(1, 0)
+        state = state @ move.mT
+        spread = move @ spread @ move.mT
         spread = spread + 0.1 * np.eye(4)
-        cross = spread @ look.transpose(1, 0)
-        inner = look @ cross + 0.5 * np.eye(2)
-        swapped = inner.Gather([1, 0]).Gather([1, 0], axis=1)
-        signs = n.const(np.array([[1.0, -1.0], [-1.0, 1.0]]))
-        inverse = swapped * signs / inner.Det()
+        cross = spread @ look.mT
+        inner = look @ cross
+        inner = inner + 0.5 * np.eye(2)
+        swapped = inner.Gather([1, 0])
+        swapped = swapped.Gather([1, 0], axis=1)
+        signs = np.array([[1.0, -1.0], [-1.0, 1.0]])
+        adjugate = swapped * signs
+        inverse = adjugate / inner.Det()
         gain = cross @ inverse
-        error = n.input(1, 2) - state @ look.transpose(1, 0)
-        state = state + error @ gain.transpose(1, 0)
+        seen = n.input(1, 2)
+        error = seen - state @ look.mT
+        state = state + error @ gain.mT
         rest = n.const(np.eye(4)) - gain @ look
         spread = rest @ spread
     return n.cat(state, spread.reshape(1, 16))

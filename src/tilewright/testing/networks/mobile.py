@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.testing.networks.builder import Net, Tensor, network
 
 
@@ -12,8 +14,10 @@ def _gate(
     end: str = "Sigmoid",
 ) -> Tensor:
     """Squeeze and excite."""
-    g = x.GlobalAveragePool().conv_bias(inner, 1, act=act)
-    return x * g.conv_bias(x.shape[1], 1, act=end)
+    channels = x.shape[1]
+    g = x.GlobalAveragePool()
+    g = g.conv_bias(inner, 1, act=act)
+    return x * g.conv_bias(channels, 1, act=end)
 
 
 def _inverted(
@@ -27,19 +31,22 @@ def _inverted(
     gate: str = "",
 ) -> Tensor:
     """Expand, depthwise, a gate, project; added where the shapes agree."""
-    y = x.conv(x.shape[1] * expand, 1, act=act)
+    channels = x.shape[1]
+    y = x.conv(channels * expand, 1, act=act)
     y = y.depthwise(size, stride, act=act)
     if gate:
-        y = _gate(y, 6, "Relu" if gate == "HardSigmoid" else act, gate)
-    same = stride == 1 and x.shape[1] == out
-    y = y.conv(out, 1, act="", gain=0.3 if same else 1.0)
-    return x + y if same else y
+        inner = "Relu" if gate == "HardSigmoid" else act
+        y = _gate(y, 6, inner, gate)
+    if stride == 1 and channels == out:
+        return x + y.conv(out, 1, act="", gain=0.3)
+    return y.conv(out, 1, act="")
 
 
 def _shuffled(x: Tensor, groups: int) -> Tensor:
     """Channels of all groups, one of each in turn."""
     b, c, h, w = x.shape
-    y = x.reshape(b, groups, c // groups, h, w)
+    each = c // groups
+    y = x.reshape(b, groups, each, h, w)
     y = y.transpose(0, 2, 1, 3, 4)
     return y.reshape(b, c, h, w)
 
@@ -49,7 +56,8 @@ def mobilenet_v1(n: Net) -> Tensor:
     """Howard et al. 2017: depthwise and 1x1 convolutions."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(10, 3, 2)
-    for out, stride in ((18, 1), (26, 2), (26, 1), (40, 2)):
+    layers = ((18, 1), (26, 2), (26, 1), (40, 2))
+    for out, stride in layers:
         x = x.depthwise(3, stride)
         x = x.conv(out, 1)
     return x.head()
@@ -60,7 +68,8 @@ def mobilenet_v2(n: Net) -> Tensor:
     """Sandler et al. 2018: linear bottlenecks."""
     x = n.input(1, 3, 33, 33)
     x = x.conv(12, 3, 2, act="Relu6")
-    for out, stride in ((10, 1), (14, 2), (14, 1), (22, 2)):
+    layers = ((10, 1), (14, 2), (14, 1), (22, 2))
+    for out, stride in layers:
         x = _inverted(x, out, stride)
     x = x.conv(48, 1, act="Relu6")
     return x.head()
@@ -74,8 +83,10 @@ def mobilenet_v3(n: Net) -> Tensor:
     x = _inverted(x, 12, act="Relu", gate="HardSigmoid")
     x = _inverted(x, 20, 2, size=5, act="HardSwish", gate="HardSigmoid")
     x = _inverted(x, 20, size=5, act="HardSwish", gate="HardSigmoid")
-    x = x.GlobalAveragePool().conv_bias(36, 1, act="HardSwish")
-    return x.Flatten().gemm(10)
+    x = x.GlobalAveragePool()
+    x = x.conv_bias(36, 1, act="HardSwish")
+    x = x.Flatten()
+    return x.gemm(10)
 
 
 @network
@@ -85,7 +96,8 @@ def mnasnet(n: Net) -> Tensor:
     x = x.conv(16, 3, 2)
     x = x.depthwise()
     x = x.conv(10, 1, act="")
-    for out, stride, size in ((14, 2, 3), (14, 1, 3), (22, 2, 5)):
+    layers = ((14, 2, 3), (14, 1, 3), (22, 2, 5))
+    for out, stride, size in layers:
         x = _inverted(x, out, stride, size=size, act="Relu")
     x = x.conv(30, 1)
     return x.head()
@@ -96,8 +108,10 @@ def efficientnet(n: Net) -> Tensor:
     """Tan and Le 2019: swish and gates."""
     x = n.input(1, 3, 29, 29)
     x = x.conv(14, 3, 2, act="Silu")
-    for out, stride, size in ((14, 1, 3), (20, 2, 5), (20, 1, 3)):
-        x = _inverted(x, out, stride, size=size, act="Silu", gate="Sigmoid")
+    gated = partial(_inverted, act="Silu", gate="Sigmoid")
+    x = gated(x, 14)
+    x = gated(x, 20, 2, size=5)
+    x = gated(x, 20)
     x = x.conv(44, 1, act="Silu")
     return x.head()
 
@@ -121,7 +135,8 @@ def ghostnet(n: Net) -> Tensor:
 
     def ghost(x: Tensor, out: int, act: str) -> Tensor:
         first = x.conv(out // 2, 1, act=act)
-        return n.cat(first, first.depthwise(act=act))
+        cheap = first.depthwise(act=act)
+        return n.cat(first, cheap)
 
     x = n.input(1, 3, 25, 25)
     x = x.conv(12, 3, 2)
@@ -133,7 +148,9 @@ def ghostnet(n: Net) -> Tensor:
     y = y.depthwise(3, 2, act="")
     y = ghost(y, 18, "")
     side = x.depthwise(3, 2, act="")
-    return (y + side.conv(18, 1, act="")).head()
+    side = side.conv(18, 1, act="")
+    x = y + side
+    return x.head()
 
 
 @network
@@ -149,7 +166,8 @@ def shufflenet_v1(n: Net) -> Tensor:
         y = y.depthwise(3, stride, act="")
         y = y.conv(made, 1, groups=3, act="", gain=0.5)
         if stride == 2:
-            y = n.cat(x.average_pool(3, 2, 1), y)
+            means = x.average_pool(3, 2, 1)
+            y = n.cat(means, y)
         else:
             y = x + y
         x = y.Relu()
@@ -170,11 +188,13 @@ def shufflenet_v2(n: Net) -> Tensor:
     x = x.max_pool(3, 2, 1)
     left = x.depthwise(3, 2, act="")
     left = left.conv(14, 1)
-    x = n.cat(left, branch(x, 14, 2))
+    right = branch(x, 14, 2)
+    x = n.cat(left, right)
     x = _shuffled(x, 2)
     for _ in range(2):
         keep, y = x.split(14, 14)
-        x = n.cat(keep, branch(y, 14, 1))
+        y = branch(y, 14, 1)
+        x = n.cat(keep, y)
         x = _shuffled(x, 2)
     x = x.conv(40, 1)
     return x.head()
@@ -190,7 +210,8 @@ def regnet(n: Net) -> Tensor:
         y = y.conv(out, 3, 2, groups=out // 8)
         y = _gate(y, 5)
         y = y.conv(out, 1, act="", gain=0.3)
-        x = (y + x.conv(out, 1, 2, act="")).Relu()
+        side = x.conv(out, 1, 2, act="")
+        x = (y + side).Relu()
     return x.head()
 
 
@@ -203,9 +224,11 @@ def xception(n: Net) -> Tensor:
     for out in (26, 38):
         y = x
         for _ in range(2):
-            y = y.Relu().depthwise(norm=False, act="")
+            y = y.Relu()
+            y = y.depthwise(norm=False, act="")
             y = y.conv(out, 1, act="", gain=1.5)
-        x = y.max_pool(3, 2, 1) + x.conv(out, 1, 2, act="")
+        y = y.max_pool(3, 2, 1)
+        x = y + x.conv(out, 1, 2, act="")
     return x.head()
 
 
@@ -227,7 +250,9 @@ def convnext(n: Net) -> Tensor:
         y = y.linear(width, gain=0.5)
         y = y * n.near(0.7, width)
         x = x + y.transpose(0, 3, 1, 2)
-    x = x.GlobalAveragePool().Flatten().layer_norm()
+    x = x.GlobalAveragePool()
+    x = x.Flatten()
+    x = x.layer_norm()
     return x.gemm(10)
 
 
@@ -237,7 +262,12 @@ def mobileone(n: Net) -> Tensor:
     x = n.input(1, 3, 17, 17)
     x = x.conv(14, 3, 2)
     for out in (14, 14):
-        y = n.add(x.depthwise(act=""), x.depthwise(1, act=""), x.batch_norm())
+        wide = x.depthwise(act="")
+        narrow = x.depthwise(1, act="")
+        same = x.batch_norm()
+        y = n.add(wide, narrow, same)
         y = (y * 0.6).Relu()
-        x = (y.conv(out, 1, act="") + y.batch_norm()).Relu()
+        mixed = y.conv(out, 1, act="")
+        same = y.batch_norm()
+        x = (mixed + same).Relu()
     return x.head()

@@ -36,7 +36,8 @@ def _recurrent(
 @network
 def lstm(n: Net) -> list[Tensor]:
     """Two layers, then a linear one at every step."""
-    y, *_ = _recurrent(n, "LSTM", n.input(9, 2, 12), 18)
+    x = n.input(9, 2, 12)
+    y, *_ = _recurrent(n, "LSTM", x, 18)
     y, h, c = _recurrent(n, "LSTM", y, 14)
     return [y.linear(7), h, c]
 
@@ -44,7 +45,8 @@ def lstm(n: Net) -> list[Tensor]:
 @network
 def gru(n: Net) -> list[Tensor]:
     """Both orders of the reset gate's product."""
-    y, _ = _recurrent(n, "GRU", n.input(7, 3, 10), 17)
+    x = n.input(7, 3, 10)
+    y, _ = _recurrent(n, "GRU", x, 17)
     y, h = _recurrent(n, "GRU", y, 12, linear_before_reset=1)
     return [y.linear(5), h]
 
@@ -52,7 +54,8 @@ def gru(n: Net) -> list[Tensor]:
 @network
 def rnn_bidirectional(n: Net) -> list[Tensor]:
     """Elman's network in both directions, then one backwards."""
-    y, _ = _recurrent(n, "RNN", n.input(8, 2, 11), 13, "bidirectional")
+    x = n.input(8, 2, 11)
+    y, _ = _recurrent(n, "RNN", x, 13, "bidirectional")
     y, h = _recurrent(n, "RNN", y, 9, "reverse")
     return [y, h]
 
@@ -60,25 +63,30 @@ def rnn_bidirectional(n: Net) -> list[Tensor]:
 @network
 def lstm_bidirectional_tagger(n: Net) -> Tensor:
     """Embedded words, both directions, a class for each word."""
-    x = n.weight(30, 16, fan=1).Gather(n.ids(10, 2, below=30))
+    table = n.weight(30, 16, fan=1)
+    words = n.ids(10, 2, below=30)
+    x = table.Gather(words)
     y, *_ = _recurrent(n, "LSTM", x, 12, "bidirectional")
-    return y.linear(6).LogSoftmax(axis=-1)
+    y = y.linear(6)
+    return y.LogSoftmax(axis=-1)
 
 
 @network
 def seq2seq(n: Net) -> Tensor:
     """Bahdanau et al. 2015: a decoder whose states attend to an encoder's."""
-    y, h = _recurrent(n, "GRU", n.input(11, 2, 12), 16)
+    source = n.input(11, 2, 12)
+    y, h = _recurrent(n, "GRU", source, 16)
     x = n.input(6, 2, 10)
     w = n.weight(1, 48, 10, fan=10)
-    z, _ = n.many(
-        "GRU", 2, x, w, n.weight(1, 48, 16, fan=16), None, None, h, hidden_size=16
-    )
+    r = n.weight(1, 48, 16, fan=16)
+    z, _ = n.many("GRU", 2, x, w, r, None, None, h, hidden_size=16)
     keys = y.transpose(1, 0, 2)
-    query = z.Squeeze([1]).transpose(1, 0, 2)
+    query = z.Squeeze([1])
+    query = query.transpose(1, 0, 2)
     context = attend(query, keys, keys)
     x = n.cat(query, context, axis=-1)
-    x = x.linear(16).act("Tanh")
+    x = x.linear(16)
+    x = x.act("Tanh")
     return x.linear(9)
 
 
@@ -94,7 +102,8 @@ def crnn(n: Net) -> Tensor:
     x = x.reshape(1, c, w)
     x = x.transpose(2, 0, 1)
     y, *_ = _recurrent(n, "LSTM", x, 12, "bidirectional")
-    return y.linear(8).Softmax(axis=-1)
+    y = y.linear(8)
+    return y.Softmax(axis=-1)
 
 
 @network
@@ -116,12 +125,17 @@ def s4(n: Net) -> Tensor:
     x = n.input(1, 14, 23)
     rate = np.linspace(0.1, 1.5, 6)
     read = n.rng.standard_normal((14, 6)) / 6
-    kernel = (read[:, :, None] * np.exp(-rate[:, None] * np.arange(23))).sum(1)
+    decay = np.exp(-rate[:, None] * np.arange(23))
+    terms = read[:, :, None] * decay
+    kernel = terms.sum(1)
+    latest_last = kernel[:, None, ::-1]
     for _ in range(2):
-        w = n.const(np.ascontiguousarray(kernel[:, None, ::-1]))
+        w = n.const(np.ascontiguousarray(latest_last))
         y = x.Conv(w, group=14, pads=[22, 0])
-        y = (y + x * n.near(1, 14, 1)).act("Gelu")
-        value, gate = y.project(28, 1).split(14, 14)
+        y = y + x * n.near(1, 14, 1)
+        y = y.act("Gelu")
+        y = y.project(28, 1)
+        value, gate = y.split(14, 14)
         x = x + value * gate.Sigmoid()
     return x.ReduceMean([2], keepdims=0)
 
@@ -129,39 +143,60 @@ def s4(n: Net) -> Tensor:
 @network
 def mamba(n: Net) -> Tensor:
     """Gu and Dao 2024: a scan whose steps depend on the input, written out step by step."""
-    length, width, states = 7, 18, 5
+    length = 7
+    width = 18
+    states = 5
     x = n.input(1, length, width)
     x = x.linear(2 * width, bias=False)
     u, gate = x.split(width, width, axis=-1)
-    u = u.transpose(0, 2, 1)
-    u = u.Conv(n.weight(width, 1, 4), n.near(0, width), group=width, pads=[3, 0])
-    u = u.act("Silu").transpose(0, 2, 1)
-    step = u.linear(width).Softplus()
+    u = u.mT
+    taps = n.weight(width, 1, 4)
+    bias = n.near(0, width)
+    u = u.Conv(taps, bias, group=width, pads=[3, 0])
+    u = u.act("Silu")
+    u = u.mT
+    step = u.linear(width)
+    step = step.Softplus()
     into = u.linear(states, bias=False)
     out = u.linear(states, bias=False)
-    rate = -n.near(0, width, states, spread=0.3).Exp()
-    decay = (step.Unsqueeze([-1]) * rate).Exp()
-    add = (step * u).Unsqueeze([-1]) * into.Unsqueeze([2])
+    rate = n.near(0, width, states, spread=0.3)
+    rate = -rate.Exp()
+    decay = step.Unsqueeze([-1]) * rate
+    decay = decay.Exp()
+    taken = step * u
+    add = taken.Unsqueeze([-1]) * into.Unsqueeze([2])
     h = None
     rows = []
     for t in range(length):
-        here, keep = (v.Slice([t], [t + 1], [1]) for v in (add, decay))
+
+        def at(v: Tensor, t: int = t) -> Tensor:
+            return v.Slice([t], [t + 1], [1])
+
+        here = at(add)
+        keep = at(decay)
         h = here if h is None else h * keep + here
-        read = out.Slice([t], [t + 1], [1]).Unsqueeze([2])
-        rows.append((h * read).ReduceSum([3], keepdims=0))
-    y = n.cat(*rows) + u * n.near(1, width)
-    return (y * gate.act("Silu")).linear(width, bias=False)
+        read = at(out)
+        y = h * read.Unsqueeze([2])
+        rows.append(y.ReduceSum([3], keepdims=0))
+    y = n.cat(*rows)
+    y = y + u * n.near(1, width)
+    y = y * gate.act("Silu")
+    return y.linear(width, bias=False)
 
 
 @network
 def linear_recurrence(n: Net) -> Tensor:
     """Prefix sums as a recurrence of constant decay: scaled, summed, scaled back."""
     x = n.input(2, 15, 20)
-    decay = np.exp(-0.05 * np.arange(15))[:, None]
-    y: Tensor = x.linear(20) / decay
+    decay = np.exp(-0.05 * np.arange(15))
+    decay = decay[:, None]
+    y: Tensor = x.linear(20)
+    y = y / decay
     y = y.CumSum(np.array(1))
     y = y * decay
-    return (y * x.linear(20).Sigmoid()).linear(9, gain=0.3)
+    gate = x.linear(20)
+    y = y * gate.Sigmoid()
+    return y.linear(9, gain=0.3)
 
 
 @network
@@ -172,9 +207,13 @@ def tcn(n: Net) -> Tensor:
     for dilation in (1, 2, 4):
         y = x
         for _ in range(2):
-            y = y.conv_bias(16, 3, dilation=dilation, pads=[2 * dilation, 0])
-        x = (x + y * 0.5).Relu()
-    return x.Slice([34], [35], [2]).Squeeze([2]).linear(5)
+            pads = [2 * dilation, 0]
+            y = y.conv_bias(16, 3, dilation=dilation, pads=pads)
+        x = x + y * 0.5
+        x = x.Relu()
+    last = x.Slice([34], [35], [2])
+    last = last.Squeeze([2])
+    return last.linear(5)
 
 
 @network
@@ -190,7 +229,8 @@ def wavenet(n: Net) -> Tensor:
         y = y * gate
         skips.append(y.project(20, 1))
         x = x + y.project(12, 1)
-    x = n.add(*skips).Relu()
+    x = n.add(*skips)
+    x = x.Relu()
     x = x.conv_bias(20, 1)
     return x.project(16, 1)
 
@@ -206,7 +246,8 @@ def qrnn(n: Net) -> Tensor:
     c = None
     rows = []
     for t in range(10):
-        zt, ft = (v.Slice([t], [t + 1], [2]) for v in (z, f))
+        zt = z.Slice([t], [t + 1], [2])
+        ft = f.Slice([t], [t + 1], [2])
         here = (1.0 - ft) * zt
         c = here if c is None else ft * c + here
         rows.append(c)

@@ -30,7 +30,8 @@ def _shortcut(x: Tensor, out: int, stride: int) -> Tensor:
 def _basic(x: Tensor, out: int, stride: int) -> Tensor:
     y = x.conv(out, 3, stride)
     y = y.conv(out, 3, act="", gain=0.3)
-    return (y + _shortcut(x, out, stride)).Relu()
+    y = y + _shortcut(x, out, stride)
+    return y.Relu()
 
 
 def _bottleneck(
@@ -42,7 +43,8 @@ def _bottleneck(
     inner = x.conv(out // 2, 1)
     inner = inner.conv(out // 2, 3, stride, groups=groups)
     y = inner.conv(out, 1, act="", gain=0.3)
-    return (y + _shortcut(x, out, stride)).Relu()
+    y = y + _shortcut(x, out, stride)
+    return y.Relu()
 
 
 def _stages(
@@ -53,7 +55,8 @@ def _stages(
 ) -> Tensor:
     for number, width in enumerate(widths):
         for layer in range(depth):
-            x = block(x, width, 2 if number and not layer else 1)
+            stride = 2 if number and not layer else 1
+            x = block(x, width, stride)
     return x
 
 
@@ -84,7 +87,8 @@ def resnet_d(n: Net) -> Tensor:
             side = x
         y = x.conv(out, 3, stride)
         y = y.conv(out, 3, act="", gain=0.3)
-        return (y + side.conv(out, 1, act="")).Relu()
+        y = y + side.conv(out, 1, act="")
+        return y.Relu()
 
     x = n.input(1, 3, 33, 33)
     x = x.conv(8, 3, 2)
@@ -100,9 +104,9 @@ def resnet_preact(n: Net) -> Tensor:
     """He et al. 2016b: normalized and rectified before each convolution."""
 
     def block(x: Tensor, out: int, stride: int) -> Tensor:
-        a = x.batch_norm().Relu()
+        a = x.norm_relu()
         y = a.project(out, 3, stride)
-        y = y.batch_norm().Relu()
+        y = y.norm_relu()
         y = y.project(out, 3, gain=0.3)
         skip = x
         if x.shape[1] != out:
@@ -112,7 +116,7 @@ def resnet_preact(n: Net) -> Tensor:
     x = n.input(1, 3, 17, 17)
     x = x.project(10)
     x = _stages(x, block, (10, 24))
-    x = x.batch_norm().Relu()
+    x = x.norm_relu()
     return x.head()
 
 
@@ -144,9 +148,12 @@ def se_resnet(n: Net) -> Tensor:
     def block(x: Tensor, out: int, stride: int) -> Tensor:
         y = x.conv(out, 3, stride)
         y = y.conv(out, 3, act="", gain=0.3)
-        gate = y.GlobalAveragePool().conv_bias(out // 4, 1)
+        gate = y.GlobalAveragePool()
+        gate = gate.conv_bias(out // 4, 1)
         gate = gate.conv_bias(out, 1, act="Sigmoid")
-        return (y * gate + _shortcut(x, out, stride)).Relu()
+        y = y * gate
+        y = y + _shortcut(x, out, stride)
+        return y.Relu()
 
     x = n.input(2, 3, 17, 17)
     x = x.conv(12)
@@ -159,9 +166,12 @@ def cbam(n: Net) -> Tensor:
     """Woo et al. 2018: attention by channel, then by place of means and maxima over channels."""
     x = n.input(1, 3, 15, 15)
     x = x.conv(20)
-    squeezed = n.add(x.GlobalAveragePool(), x.GlobalMaxPool())
-    x = x * squeezed.conv_bias(5, 1).conv_bias(20, 1, act="Sigmoid")
-    both = n.cat(x.ReduceMean([1]), x.ReduceMax([1]))
+    squeezed = x.GlobalAveragePool() + x.GlobalMaxPool()
+    gate = squeezed.conv_bias(5, 1)
+    x = x * gate.conv_bias(20, 1, act="Sigmoid")
+    mean = x.ReduceMean([1])
+    most = x.ReduceMax([1])
+    both = n.cat(mean, most)
     x = x * both.conv_bias(1, 7, act="Sigmoid")
     x = x.conv(24, 3, 2)
     return x.head()
@@ -172,14 +182,16 @@ def res2net(n: Net) -> Tensor:
     """Gao et al. 2019: groups of channels go through one another's convolutions."""
     x = n.input(1, 3, 15, 15)
     x = x.conv(24)
-    first, *rest = x.conv(40, 1).split(10, 10, 10, 10)
+    y = x.conv(40, 1)
+    first, *rest = y.split(10, 10, 10, 10)
     done = [first]
     for part in rest:
         whole = part if len(done) == 1 else part + done[-1]
         done.append(whole.conv(10))
     y = n.cat(*done)
     y = y.conv(24, 1, act="", gain=0.3)
-    return (x + y).Relu().head()
+    x = (x + y).Relu()
+    return x.head()
 
 
 @network
@@ -216,4 +228,5 @@ def hrnet(n: Net) -> list[Tensor]:
         low = (low + down).Relu()
     corners = {"coordinate_transformation_mode": "align_corners"}
     lifted = low.resize(13, 13, mode="linear", **corners)
-    return [n.cat(high, lifted).project(5, 1), low.head()]
+    both = n.cat(high, lifted)
+    return [both.project(5, 1), low.head()]

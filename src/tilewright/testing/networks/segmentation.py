@@ -33,12 +33,13 @@ def fcn(n: Net) -> Tensor:
     """Long et al. 2015: scores of several strides, lifted by transposed convolutions and added."""
     fine, coarse = _backbone(n, 33, (14, 22))
     scores = coarse.project(5, 1)
-    lifted = scores.ConvTranspose(
-        n.weight(5, 5, 3, 3, gain=2.0), strides=[2, 2], pads=[1] * 4
-    )
+    twice = [2, 2]
+    w = n.weight(5, 5, 3, 3, gain=2.0)
+    lifted = scores.ConvTranspose(w, strides=twice, pads=[1] * 4)
     y = lifted + fine.project(5, 1)
     w = n.weight(5, 5, 4, 4, gain=2.0)
-    return y.ConvTranspose(w, strides=[2, 2], pads=[1, 1, 2, 2], output_padding=[1, 1])
+    pads = [1, 1, 2, 2]
+    return y.ConvTranspose(w, strides=twice, pads=pads, output_padding=[1, 1])
 
 
 @network
@@ -50,9 +51,13 @@ def deeplab_v3(n: Net) -> Tensor:
     x = x.conv(24, dilation=2)
     x = x.conv(24, dilation=4)
     height, width = x.shape[2:]
-    whole = x.GlobalAveragePool().conv(10, 1)
-    branches = [x.conv(10, 1), *(x.conv(10, dilation=d) for d in (2, 3, 5))]
-    y = n.cat(*branches, _up(whole, height, width))
+    whole = x.GlobalAveragePool()
+    whole = whole.conv(10, 1)
+    branches = [x.conv(10, 1)]
+    for dilation in (2, 3, 5):
+        branches.append(x.conv(10, dilation=dilation))
+    whole = _up(whole, height, width)
+    y = n.cat(*branches, whole)
     y = y.conv(18, 1)
     y = y.conv(18)
     y = y.project(5, 1)
@@ -79,7 +84,8 @@ def deeplab_v3_plus(n: Net) -> Tensor:
     y = n.cat(*branches)
     y = y.conv(16, 1)
     y = _up(y, *fine.shape[2:])
-    y = n.cat(y, fine.conv(6, 1))
+    fine = fine.conv(6, 1)
+    y = n.cat(y, fine)
     y = y.depthwise()
     y = y.conv(16, 1)
     return y.project(5, 1)
@@ -88,10 +94,11 @@ def deeplab_v3_plus(n: Net) -> Tensor:
 @network
 def pspnet(n: Net) -> Tensor:
     """Zhao et al. 2017: means over 1, 2, 3 and 6 parts of the map, lifted and concatenated."""
-    x = _backbone(n, 24, (20,))[0]
+    (x,) = _backbone(n, 24, (20,))
     parts = [x]
     for bins in (1, 2, 3, 6):
-        y = x.average_pool(12 // bins, 12 // bins)
+        side = 12 // bins
+        y = x.average_pool(side, side)
         y = y.conv(5, 1)
         parts.append(_up(y, 12, 12))
     x = n.cat(*parts)
@@ -102,11 +109,13 @@ def pspnet(n: Net) -> Tensor:
 @network
 def unet(n: Net) -> Tensor:
     """Ronneberger et al. 2015, enlarged by nearest neighbors."""
-    x = _pair(n.input(1, 3, 28, 28), 8)
+    x = n.input(1, 3, 28, 28)
+    x = _pair(x, 8)
     kept = []
     for width in (14, 22):
         kept.append(x)
-        x = _pair(x.max_pool(2), width)
+        x = x.max_pool(2)
+        x = _pair(x, width)
     for skip in reversed(kept):
         x = x.resize(*skip.shape[2:])
         x = n.cat(skip, x)
@@ -117,18 +126,23 @@ def unet(n: Net) -> Tensor:
 @network
 def unet_transposed(n: Net) -> Tensor:
     """With transposed convolutions of 2x2, on sides that are not powers of two."""
-    x = _pair(n.input(2, 1, 20, 12), 10)
+    x = n.input(2, 1, 20, 12)
+    x = _pair(x, 10)
     kept = []
     for width in (18, 26):
         kept.append(x)
-        x = _pair(x.max_pool(2), width)
+        x = x.max_pool(2)
+        x = _pair(x, width)
     for skip in reversed(kept):
         out = skip.shape[1]
-        w = n.weight(x.shape[1], out, 2, 2, gain=1.0, fan=x.shape[1])
-        x = x.ConvTranspose(w, n.near(0, out), strides=[2, 2])
+        channels = x.shape[1]
+        w = n.weight(channels, out, 2, 2, gain=1.0, fan=channels)
+        bias = n.near(0, out)
+        x = x.ConvTranspose(w, bias, strides=[2, 2])
         x = n.cat(skip, x)
         x = _pair(x, out)
-    return x.project(1, 1).Sigmoid()
+    x = x.project(1, 1)
+    return x.Sigmoid()
 
 
 @network
@@ -152,9 +166,10 @@ def segnet(n: Net) -> Tensor:
     """Badrinarayanan et al. 2017: maxima go back to where they were found."""
     x = n.input(1, 3, 16, 16)
     x = x.conv(12)
-    y, places = n.many("MaxPool", 2, x, kernel_shape=[2, 2], strides=[2, 2])
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    y, places = n.many("MaxPool", 2, x, **windows)
     y = y.conv(12)
-    x = y.MaxUnpool(places, kernel_shape=[2, 2], strides=[2, 2])
+    x = y.MaxUnpool(places, **windows)
     return x.project(4)
 
 
@@ -167,7 +182,8 @@ def hourglass(n: Net) -> Tensor:
         low = x.max_pool(2)
         low = low.conv(14)
         low = level(low, depth - 1) if depth > 1 else low.conv(14)
-        return side + low.conv(14, gain=0.5).resize(*x.shape[2:])
+        low = low.conv(14, gain=0.5)
+        return side + low.resize(*x.shape[2:])
 
     x = n.input(1, 3, 24, 24)
     x = x.conv(14)
@@ -179,14 +195,18 @@ def hourglass(n: Net) -> Tensor:
 def enet(n: Net) -> Tensor:
     """Paszke et al. 2016: a convolution beside a pooling at once, thin and asymmetric windows."""
     x = n.input(1, 3, 25, 33)
-    x = n.cat(x.conv(11, 3, 2, act="PRelu"), x.max_pool(3, 2, 1))
+    made = x.conv(11, 3, 2, act="PRelu")
+    pooled = x.max_pool(3, 2, 1)
+    x = n.cat(made, pooled)
     y = x.conv(6, 1, act="PRelu")
     y = y.conv(6, (5, 1))
     y = y.conv(6, (1, 5), act="PRelu")
-    x = (x + y.conv(14, 1, act="", gain=0.5)).act("PRelu")
+    x = x + y.conv(14, 1, act="", gain=0.5)
+    x = x.act("PRelu")
     y = x.conv(6, 1)
     y = y.conv(6, dilation=3)
-    return (x + y.conv(14, 1, act="")).project(4, 1)
+    x = x + y.conv(14, 1, act="")
+    return x.project(4, 1)
 
 
 @network
@@ -198,14 +218,22 @@ def segformer(n: Net) -> Tensor:
     y = tokens.layer_norm()
     small = y.image(6, 6)
     small = small.conv(20, 2, 2, pads=0, act="")
-    pooled = small.tokens().layer_norm()
-    scores = y.linear(20) @ pooled.linear(20).transpose(0, 2, 1)
-    weights = (scores * 20**-0.5).Softmax(axis=-1)
-    tokens = tokens + (weights @ pooled.linear(20)).linear(20)
+    pooled = small.tokens()
+    pooled = pooled.layer_norm()
+    query = y.linear(20)
+    key = pooled.linear(20)
+    scores = query @ key.mT
+    scores = scores * 20**-0.5
+    weights = scores.Softmax(axis=-1)
+    value = pooled.linear(20)
+    seen = weights @ value
+    tokens = tokens + seen.linear(20)
     y = tokens.layer_norm()
-    y = y.linear(44).image(6, 6)
+    y = y.linear(44)
+    y = y.image(6, 6)
     y = y.depthwise(norm=False, act="Gelu")
-    y = y.tokens().linear(20)
-    x = (tokens + y).image(6, 6)
+    y = y.tokens()
+    tokens = tokens + y.linear(20)
+    x = tokens.image(6, 6)
     x = x.project(4, 1)
     return _up(x, 12, 12)

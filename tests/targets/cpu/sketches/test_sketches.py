@@ -96,7 +96,7 @@ def check(
 
 def test_random_points_of_random_computations(results):
     r = random.Random(0)
-    assert sum(check(random_computations(r), results, r, 2) for _ in range(10)) > 24
+    assert sum(check(random_computations(r), results, r, 2) for _ in range(5)) > 10
 
 
 @pytest.mark.slow
@@ -107,10 +107,11 @@ def test_many_random_points_of_random_computations(batch, results):
         check(random_computations(r), results, r, 4)
 
 
-def test_random_points_of_a_product_and_a_softmax(results):
+@pytest.mark.parametrize("points", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_random_points_of_a_product_and_a_softmax(results, points):
     r = random.Random(0)
-    assert check(product(12, 17, 9), results, r, 10) >= 20
-    assert check(softmax(7, 19), results, r, 10) >= 20
+    assert check(product(12, 17, 9), results, r, points) >= 2 * points
+    assert check(softmax(7, 19), results, r, points) >= 2 * points
 
 
 def test_the_parameters_of_a_product():

@@ -85,6 +85,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_it_keeps_the_result(shape: tuple[int, ...], level: str) -> None:
