@@ -127,5 +127,5 @@ APP = App(
     lambda width, height: ((0, width), (0, height), (0, 3)),
     size=(1536, 1280),
     small=(160, 128),
-    tolerance=1e-3,  # a float rounded otherwise may take the next entry of the table
+    tolerance=5e-3,  # a float rounded otherwise may take the next entry of the table
 )

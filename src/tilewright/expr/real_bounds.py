@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import (
     Add,
@@ -90,7 +92,8 @@ Found = Mapping[Any, Reals]
 
 
 def _const(e: Const, found: Found, whole: Whole) -> Reals:
-    value = float(e.value.real)
+    with np.errstate(over="ignore"):
+        value = float(np.array(e.value.real).astype(e.dtype.numpy))
     return ANY if math.isnan(value) else Reals(value, value, False)
 
 

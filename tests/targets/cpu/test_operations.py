@@ -231,6 +231,19 @@ def test_casts(source: DType) -> None:
     check(results, {a: samples(source, 6)})
 
 
+@pytest.mark.parametrize("source", [dtypes.float32, dtypes.float64], ids=str)
+def test_casts_of_floats_that_bounds_keep_in_range(source: DType) -> None:
+    """No saturation is left, but what is not a number is 0; just out of range it saturates."""
+    a = var("a", source)
+    results: list[Expr] = []
+    for target in (t for t in INTEGERS if t.bits <= 32):
+        for low, high in ((0, 0), (target.min, target.max), (-1, target.max + 1)):
+            most, least = const(float(high), source), const(float(low), source)
+            results.append(Cast(nodes.Max(nodes.Min(a, most), least), target))
+            results.append(Cast(nodes.Min(Call("abs", (a,)), most), target))
+    check(results, {a: samples(source, 6)})
+
+
 @pytest.mark.parametrize(
     "start", [-(1 << 31), -77, (1 << 31) - 96, (1 << 31) - 95, 1 << 40]
 )

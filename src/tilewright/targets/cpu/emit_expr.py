@@ -29,6 +29,7 @@ from tilewright.expr.nodes import (
     Select,
     Var,
 )
+from tilewright.expr.real_bounds import ANY, real_bounds
 from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory, weaker
 from tilewright.targets.cpu.emit_rounding import (
@@ -243,7 +244,10 @@ class Expressions(Memory):
         ):
             # Few processors convert vectors of 64 bits.
             v, source = self.ops.cast(v, source, dtypes.int32), dtypes.int32
-        return self.ops.cast(v, source, e.dtype)
+        known = ANY
+        if source.is_float and e.dtype.is_int:
+            known = real_bounds(e.value, lambda x: bounds(x, self.ranges))
+        return self.ops.cast(v, source, e.dtype, known)
 
     def _is_short(self, e: Expr) -> bool:
         """Whether the value of an index fits 32 bits."""

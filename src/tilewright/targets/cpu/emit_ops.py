@@ -10,6 +10,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.expr import nodes
 from tilewright.expr.nodes import Expr
+from tilewright.expr.real_bounds import ANY, Reals
 from tilewright.targets.cpu.emit_fold import fold
 from tilewright.targets.cpu.emit_text import Value, Writer, integer, mangle, real
 from tilewright.targets.cpu.emit_types import Formats, register_type
@@ -304,8 +305,11 @@ class Operations:
 
     # -- casts
 
-    def cast(self, v: Value, source: DType, target: DType) -> Value:
-        """`v` converted: to integers by saturation, to bool by `!= 0`, to floats by rounding."""
+    def cast(self, v: Value, source: DType, target: DType, known: Reals = ANY) -> Value:
+        """`v` converted: to integers by saturation, to bool by `!= 0`, to floats by rounding.
+
+        known: bounds of a float, which need no saturation where the integers have them all.
+        """
         type = register_type(target)
         if source is target:
             return v
@@ -316,6 +320,8 @@ class Operations:
         if source.is_float:
             if target.is_float:
                 return self._float_to_float(v, source, target)
+            if target.min <= known.lo and known.hi <= target.max:
+                return self._truncated(v, target, known.nan)
             return self._float_to_integer(v, target)
         if target.is_float:
             if v.const is not None:
@@ -344,6 +350,17 @@ class Operations:
         if target.name == "float32":
             return self.w.convert("fptrunc", v, "float")
         return self.formats.settle(self.formats.narrow_double(v), target)
+
+    def _truncated(self, v: Value, target: DType, nan: bool) -> Value:
+        """A float that is in the range of an integer dtype, or not a number, which gives 0."""
+        type = register_type(target)
+        wide = type if target.bits > 16 else "i32"
+        is_unsigned = target.bits > 16 and not target.is_signed
+        whole = self.w.convert("fptoui" if is_unsigned else "fptosi", v, wide)
+        if nan:
+            ordered = self.w.compare("fcmp ord", v, v)
+            whole = self.w.select(ordered, whole, integer(0, wide))
+        return whole if wide == type else self.w.convert("trunc", whole, type)
 
     def _float_to_integer(self, v: Value, target: DType) -> Value:
         """Truncation with saturation; LLVM's own saturating conversion goes lane by lane."""
