@@ -58,12 +58,15 @@ def requests(kernel: Kernel) -> Iterator[Step]:
     """Every request for a primitive about the loops and buffers of a kernel, in small numbers."""
     nests = loops_of(kernel.body)
     loops = [f.var.name for f in nests]
-    inner = (p.stmt.buffer.name for p in walk(kernel.body) if isinstance(p.stmt, Alloc))
-    buffers = [*(b.name for b in kernel.params), *inner]
+    inner = [p.stmt.buffer for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
+    buffers = [b.name for b in (*kernel.params, *inner)]
     for f in nests:
         yield from _of_loop(f.var.name, len(sequence(f.body).stmts))
     for verb in _LOOP_PAIRS:
         yield from (Step(verb, pair) for pair in permutations(loops, 2))
+    for own in inner:  # whose shape nobody else sees
+        yield Step("reshape", (own.name, own.size))
+        yield Step("reshape", (own.name, *reversed(own.shape)))
     for b in buffers:
         yield from _of_buffer(b)
         for f, g in permutations(loops, 2):

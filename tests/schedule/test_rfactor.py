@@ -10,7 +10,7 @@ from tests.schedule.awkward import A, X, Y, buffer, kernel, over
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer, reducer
-from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Cast, Var, const
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel, Store, Update, block
 from tilewright.schedule import Schedule
@@ -87,3 +87,80 @@ def test_a_step_inside_of_a_piece_is_left_alone():
     s.blockize("j", "piece")
     with pytest.raises(ScheduleError, match="rfactor: there is not one Update"):
         s.rfactor("k")
+
+
+# -- scatters: a private copy of the whole buffer for each iteration
+
+IMAGE, PLACES = Buffer("image", (6, 8), i32), Buffer("places", (5,), i32)
+ADD = reducer("add", i32)
+
+
+def scatter(place=lambda y, x: IMAGE[y, x], more=None) -> Kernel:
+    """places[place(y, x) mod 5] += 1 over an image; and more in its inner loop."""
+
+    def step(y: Var, x: Var):
+        at = Cast(place(y, x), INDEX) % 5
+        update = Update((PLACES,), ((at,),), (const(1, i32),), ADD)
+        return update if more is None else block(update, more(y, x))
+
+    body = over("y", 6, lambda y: over("x", 8, lambda x: step(y, x)))
+    return Kernel("scatter", (IMAGE, PLACES), (PLACES,), body)
+
+
+def test_rows_of_a_scatter_run_on_threads(check_same):
+    s = Schedule(scatter())
+    with pytest.raises(ScheduleError, match="loop-carried dependence"):
+        s.fork().parallel("y")
+    s.split("y", 2)
+    assert s.rfactor("y.o", scope="global") == ("places.rf",)
+    s.parallel("y.o")
+    check_same(scatter(), s, exact=True)
+
+
+def test_neighbors_of_a_scatter_do_not_wait_for_one_another(check_same):
+    """Each of four in a row counts in a copy of its own, so that they may be interleaved."""
+    s = Schedule(scatter())
+    inner = s.split("x", 4)[1]
+    s.rfactor(inner, scope="stack")
+    s.vthread(inner)
+    check_same(scatter(), s, exact=True)
+
+
+@pytest.mark.parametrize(
+    "kernel, scope, message",
+    [
+        (scatter(), "register", "at indices that registers do not have"),
+        (scatter(lambda y, x: IMAGE[y, x] + Cast(y, i32)), "global", "no reduction loop"),
+        (
+            scatter(more=lambda y, x: Store(IMAGE, (y, x), PLACES[0])),
+            "global",
+            "places, which it updates, is used by other values",
+        ),
+    ],
+)  # fmt: skip
+def test_scatters_that_keep_their_order(kernel, scope, message):
+    writable = Kernel(kernel.name, kernel.params, kernel.params, kernel.body)
+    with pytest.raises(ScheduleError, match=message):
+        Schedule(writable).rfactor("y", scope=scope)
+
+
+def test_elements_that_no_scatter_reaches_stay_as_they_are():
+    """0.0 is added to none of them: it would make -0.0 another number."""
+    f32 = dtypes.float32
+    x, at = Buffer("X", (6,), f32), Buffer("at", (6,), i32)
+    y = Buffer("Y", (4,), f32)
+
+    def step(k: Var) -> Update:
+        place = ((Cast(at[k], INDEX),),)
+        return Update((y,), place, (x[k],), reducer("add", f32))
+
+    s = Schedule(Kernel("f", (x, at, y), (y,), over("k", 6, step)))
+    s.rfactor("k", scope="stack")
+    arrays = {
+        x: np.arange(6, dtype=np.float32),
+        at: np.array([1, 3, 1, 1, 3, 3], np.int32),
+        y: np.full(4, -0.0, np.float32),
+    }
+    run(s.kernel, arrays)
+    assert arrays[y].tolist() == [0, 5, 0, 10]
+    assert np.signbit(arrays[y]).tolist() == [True, False, True, False]

@@ -24,6 +24,7 @@ from tilewright.schedule.primitives import partition_loop as _partition_loop
 from tilewright.schedule.primitives import pipeline as _pipeline
 from tilewright.schedule.primitives import rename as _rename
 from tilewright.schedule.primitives import reorder as _reorder
+from tilewright.schedule.primitives import reshape as _reshape
 from tilewright.schedule.primitives import reverse_compute_at as _reverse_compute_at
 from tilewright.schedule.primitives import (
     reverse_compute_inline as _reverse_compute_inline,
@@ -80,6 +81,7 @@ class Schedule(History):
     pack = _pack.pack
     expand = _expand.expand
     transform_layout = _transform_layout.transform_layout
+    reshape = _reshape.reshape
     storage_align = _storage_align.storage_align
     compute_at = _compute_at.compute_at
     duplicate = _duplicate.duplicate

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
 
 from tilewright.base.names import fresh
-from tilewright.expr.nodes import INDEX, Buffer, Load, Var
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Or, Var, const
+from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import Env, Index, accesses, environment
 from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.analysis.region import Region, gapless, region
@@ -14,6 +16,7 @@ from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import (
     Alloc,
     For,
+    If,
     Kernel,
     Stmt,
     Store,
@@ -48,6 +51,9 @@ def rfactor(
         constant extents, and nothing else in them uses what the Update changes. The region that it
         changes has no gaps, since the partial results are combined into all of it: where a guard
         kept an element from being changed at all, it is combined with the neutral element.
+        Or the place depends on the loop through memory only (a scatter): then each iteration has
+        an accumulator like the whole buffer, not in registers, and `top` is the loop itself. A
+        float that is neutral is not combined, which could change the sign of a zero.
     `top` is the outermost loop directly around, over which the place does not change either. The
     loop becomes parallelizable inside `top`; loops made: `<loop>.clear` and `<loop>.combine`, plus
     `<new>.c<dim>`, `<new>.m<dim>` where the place is a region.
@@ -66,12 +72,16 @@ def rfactor(
             f"{update.reducer} does not commute",
             "keep the reduction in order",
         )
-    _check_one_place(f, update)
+    scatters = _check_one_place(f, update)
     index = update.indices[0]
-    top, above = _top(f, place, index)
+    top, above = (f, place.above) if scatters else _top(f, place, index)
     env = environment(kernel.body)
     taken = tree.names(kernel)
-    box = _box(top, update, loop, env)
+    _check_unused(top, update, loop)
+    if scatters:
+        box = _whole(update.buffers[0], loop, scope)
+    else:
+        box = _box(top, update, loop, env)
     made = []
     for b in update.buffers:
         name = fresh(taken, b.name + suffix)
@@ -80,7 +90,7 @@ def rfactor(
     local = (f.var, *box.local(index))
     step = Update(parts, (local,) * len(parts), update.values, update.reducer)
     inner = _replaced(top, update, step)
-    joined = _Joined(parts, update, lanes, box, env)
+    joined = _Joined(parts, update, lanes, box, env, scatters)
     clear = joined.each(f"{loop}.clear", f"{parts[0].name}.c", taken, joined.cleared)
     join = joined.each(f"{loop}.combine", f"{parts[0].name}.m", taken, joined.combined)
     new: Stmt = block(clear, inner, join)
@@ -114,13 +124,8 @@ def _the_update(f: For, buffer: str | None) -> Update:
     )
 
 
-def _box(
-    top: For,
-    update: Update,
-    name: str,
-    env: Env,
-) -> Region:
-    """What the Update changes in all of `top`, in which nothing else uses it: without gaps."""
+def _check_unused(top: For, update: Update, name: str) -> None:
+    """Nothing else in all of `top` uses what the Update changes."""
     used = [a for a in accesses(top) if a.buffer in update.buffers]
     if len(used) > len(update.buffers):
         raise refuse(
@@ -129,7 +134,28 @@ def _box(
             f"{update.buffers[0].name}, which it updates, is used by other values in it",
             "only values that do not depend on the running result can be regrouped",
         )
-    outside = [a for a in used if a.buffer is update.buffers[0]]
+
+
+def _whole(buffer: Buffer, name: str, scope: Scope) -> Region:
+    """All of a buffer that is written at indices from memory."""
+    if scope == "register":
+        raise refuse(
+            "rfactor",
+            name,
+            f"it scatters into {buffer.name}, at indices that registers do not have",
+            "scope='stack' or 'global'",
+        )
+    return Region((const(0),) * len(buffer.shape), buffer.shape)
+
+
+def _box(
+    top: For,
+    update: Update,
+    name: str,
+    env: Env,
+) -> Region:
+    """What the Update changes in all of `top`: without gaps."""
+    outside = [a for a in accesses(top) if a.buffer is update.buffers[0]]
     box = region(update.buffers[0], outside, env, "rfactor")
     if not all(gapless(a, env) for a in outside):
         raise refuse(
@@ -141,8 +167,11 @@ def _box(
     return box
 
 
-def _check_one_place(f: For, update: Update) -> None:
-    """The values of one accumulator lie at one index, which does not depend on the loop."""
+def _check_one_place(f: For, update: Update) -> bool:
+    """The values of one accumulator lie at one index, which does not depend on the loop.
+
+    Whether it does through memory, and nowhere else: then it is a scatter.
+    """
     shapes = {b.extents for b in update.buffers}
     if len(set(update.indices)) > 1 or len(shapes) > 1:
         places = (f"{b.name}{list(index)}" for b, index in update.targets)
@@ -153,13 +182,23 @@ def _check_one_place(f: For, update: Update) -> None:
             "rfactor before the layout of one of them changes",
         )
     index = update.indices[0]
-    if any(f.var in variables(i) for i in index):
+    moving = [i for i in index if f.var in variables(i)]
+    if any(f.var in variables(_outside_of_memory(i)) for i in moving):
         raise refuse(
             "rfactor",
             f.var.name,
             f"{update.buffers[0].name}{list(index)} depends on it: no reduction loop",
             "name a loop that the result's place does not depend on",
         )
+    return bool(moving)
+
+
+def _outside_of_memory(index: Expr) -> Expr:
+    """An index with 0 in the place of what it reads."""
+    found: dict[Any, Any] = {
+        n: const(0, n.dtype) for n in postorder(index) if isinstance(n, Load)
+    }
+    return substitute(index, found)  # type: ignore[no-any-return]
 
 
 def _top(f: For, place: Place, index: Index) -> tuple[For, tuple[Stmt, ...]]:
@@ -183,6 +222,7 @@ class _Joined(NamedTuple):
     lanes: int
     box: Region
     env: Env
+    scatters: bool
 
     def each(
         self,
@@ -209,7 +249,10 @@ class _Joined(NamedTuple):
         reducer = self.update.reducer
         point = self.box.point(local)
         values = tuple(Load(b, (lane, *local)) for b in self.parts)
-        step = Update(buffers, (point,) * len(buffers), values, reducer)
+        step: Stmt = Update(buffers, (point,) * len(buffers), values, reducer)
+        if self.scatters and any(v.dtype.is_float for v in values):
+            pairs = zip(values, reducer.identity, strict=True)
+            step = If(reduce(Or, (v.ne(neutral) for v, neutral in pairs)), step, None)
         return guarded(point, buffers[0], self.env, step)
 
 

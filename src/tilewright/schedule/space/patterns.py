@@ -7,6 +7,8 @@
   row sums), any number of them over the same leading dimensions.
 * `attention`: a contraction, `rows` over its results, and a contraction of what they make.
 * `scan`: a scan along one dimension.
+* `joint`, `joint_rows`: a reduction to several results at one place (argmax), which are contiguous
+  along a free dimension, or whose input is contiguous along the reduction.
 * `windows`: a reduction of windows along one axis, and of its results along another, with at most
   one map behind them.
 * `winograd`: a contraction of two transforms, maps of many outputs each, and a map behind it.
@@ -33,8 +35,8 @@ class KernelPattern:
     """The sketch's name and the Computations it schedules.
 
     reduction, epilogue: for `tiled` and `winograd` the reduction and the map behind it. vector: for
-    `tiled` the vector dimension. dims: the epilogue's dimensions by the reduction's. parts: for
-    `attention` the scores, the rows and the output, each of its own pattern.
+    `tiled` and joint ones the vector dimension. dims: the epilogue's dimensions by the reduction's.
+    parts: for `attention` the scores, the rows and the output, each of its own pattern.
     """
 
     name: str
@@ -92,6 +94,8 @@ def classify(computations: Sequence[Computation]) -> KernelPattern:
         )
     if all(c.is_map for c in computations):
         return KernelPattern("map" if len(computations) == 1 else "plain", group)
+    if len(group) == 1 and len(group[0].outputs) > 1:
+        return _joint(group[0])
     reductions = [c for c in computations if not c.is_map]
     if (
         len(reductions) == 1
@@ -131,6 +135,30 @@ def parts(computations: Sequence[Computation]) -> Iterator[KernelPattern]:
 def _is_scan(c: Computation) -> bool:
     """One running result, along one dimension."""
     return len(c.outputs) == 1 and [d.combine for d in reduction_dims(c)] == [PS]
+
+
+def _joint(c: Computation) -> KernelPattern:
+    """A reduction to several results, with its vectors along a dimension that suits them."""
+    assert c.reducer is not None
+    first = c.outputs[0]
+    alike = all(o.index == first.index for o in c.outputs)
+    held = all(
+        o.tensor.dtype is t for o, t in zip(c.outputs, c.reducer.dtypes, strict=True)
+    )
+    inner = reduction_dims(c)
+    if not (alike and held and inner):
+        return KernelPattern("plain", (c,))
+    place = address(first.tensor[first.index])
+    changing = [a for a in c.accesses if any(uses(a, d.var) for d in inner)]
+    for d in free_dims(c):
+        along = [stride(address(a), d.var) for a in changing]
+        if stride(place, d.var) == 1 and all(step in (0, 1) for step in along):
+            return KernelPattern("joint", (c,), vector=d)
+    last = inner[-1]
+    along = [stride(address(a), last.var) for a in c.accesses]
+    if 1 in along and all(step in (0, 1) for step in along) and c.reducer.commutative:
+        return KernelPattern("joint_rows", (c,), vector=last)
+    return KernelPattern("plain", (c,))
 
 
 def _tiled(r: Computation, group: tuple[Computation, ...]) -> KernelPattern | None:

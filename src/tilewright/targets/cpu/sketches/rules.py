@@ -21,6 +21,7 @@ from tilewright.schedule.space.blocks import local
 from tilewright.schedule.space.choices import IMPOSSIBLE, Choices, Sketch
 from tilewright.schedule.space.fusion import FusionLimits, fused
 from tilewright.schedule.space.inlining import inlined
+from tilewright.schedule.space.merging import Merged, merged
 from tilewright.schedule.space.nest import spread
 from tilewright.schedule.space.patterns import (
     KernelPattern,
@@ -33,6 +34,7 @@ from tilewright.targets.cpu.sketches.attention import attention, block_rows
 from tilewright.targets.cpu.sketches.columns import columns, memory_order
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.given import given
+from tilewright.targets.cpu.sketches.joint_reductions import joint, joint_rows
 from tilewright.targets.cpu.sketches.maps import maps
 from tilewright.targets.cpu.sketches.plain import plain
 from tilewright.targets.cpu.sketches.rows import rows
@@ -111,6 +113,8 @@ RULES: Mapping[str, Rule] = {
         ),
     ),
     "scan": Rule(scans),
+    "joint": Rule(joint),
+    "joint_rows": Rule(joint_rows, regroups=True),
     "windows": Rule(
         windows,
         is_profitable=lambda pattern, at: windows_are_profitable(pattern, at.costs),
@@ -165,20 +169,21 @@ def sketches(
         return [Sketch("kernel", partial(given, kernel, at))]
     if kernel.sizes:
         return [Sketch("sized", partial(sized, kernel, computations, at))]
-    pattern = classify(computations)
+    seen = merged(kernel, computations)
+    pattern = classify(seen.computations)
     found = [] if pattern.name == "plain" else [[pattern]]
     if pattern.name == "tiled" and streams_rows(pattern, at.constants):
         found.insert(0, [KernelPattern("rows", pattern.computations)])
     if pattern.name == "tiled" and memory_order(pattern, at.costs) is not None:
         found.insert(0, [replace(pattern, name="columns")])
     possible = [k for (k,) in found if not at.exact or not RULES[k.name].regroups]
-    whole = [Sketch(k.name, partial(_run, kernel, k, at)) for k in possible]
+    whole = [Sketch(k.name, partial(_run, seen, k, at)) for k in possible]
     plainly = Sketch(
-        "plain", partial(_run, kernel, KernelPattern("plain", tuple(computations)), at)
+        "plain", partial(_run, seen, KernelPattern("plain", seen.computations), at)
     )
     if len(computations) == 1:
         return [*whole, plainly]
-    cut = Sketch("parts", partial(_run_parts, kernel, tuple(computations), at))
+    cut = Sketch("parts", partial(_run_parts, seen, at))
     return [*whole, cut, plainly]
 
 
@@ -190,18 +195,16 @@ def default(
 
 
 def _run(
-    kernel: Kernel, pattern: KernelPattern, at: Context, choose: Choices
+    seen: Merged, pattern: KernelPattern, at: Context, choose: Choices
 ) -> Schedule:
-    s = RULES[pattern.name].schedule(Schedule(kernel), pattern, at, choose)
-    return streamed(s, at, choose)
+    s = RULES[pattern.name].schedule(seen.start(), pattern, at, choose)
+    return streamed(seen.finish(s), at, choose)
 
 
-def _run_parts(
-    kernel: Kernel, computations: Sequence[Computation], at: Context, choose: Choices
-) -> Schedule:
+def _run_parts(seen: Merged, at: Context, choose: Choices) -> Schedule:
     """Maps into their readers where that is worth it, parts into blocks of what reads them, then
     each part by its own rule."""
-    s, rest = inlined(Schedule(kernel), computations, choose)
+    s, rest = inlined(seen.start(), seen.computations, choose)
     groups = [pattern.computations for pattern in parts(rest)]
     s, found = fused(s, groups, _fusion_limits(at), at.constants, choose)
     for part in found:
@@ -219,7 +222,7 @@ def _run_parts(
             good = at.costs.worth_sharing(work * at.costs.product_ns)
             if at.threads(choose, part.last.name, good):
                 spread(s, part.nested)
-    return streamed(s, at, choose)
+    return streamed(seen.finish(s), at, choose)
 
 
 def _fusion_limits(at: Context) -> FusionLimits:

@@ -52,6 +52,9 @@ def split_tiles(
     columns = _columns(s, p, names)
     r = pattern.reduction
     assert r is not None
+    if _is_written_in_order(p, pattern, at.costs):
+        outer = _by_memory(p, pattern, names, [*rows.outer, *columns.outer])
+        return _ordered(s, [*outer, *(names[d] for d in p.close)], rows, columns)
     within = _within_rows(p, pattern, at.machine) if p.rows else []
     first = rows.outer[:1]
     rest = rows.outer[1:]
@@ -70,10 +73,40 @@ def split_tiles(
     far = [names[d] for d in p.batch if d not in within]
     outer = [*far, *first, *(names[d] for d in within), *columns.outer, *rest]
     outer += [names[d] for d in p.close]
+    return _ordered(s, outer, rows, columns)
+
+
+def _ordered(
+    s: Schedule, outer: list[str], rows: _Loops, columns: _Loops
+) -> tuple[list[str], list[str]]:
     inner = [*rows.inner, *columns.inner]
     if len(outer) + len(inner) > 1:
         s.reorder(*outer, *inner)
     return outer, inner
+
+
+def _is_written_in_order(p: TilePlan, pattern: KernelPattern, costs: CostModel) -> bool:
+    """Whether tiles are made in the order of memory: where the result passes the caches by, and the
+    whole operand of the columns stays in the second one."""
+    out, of = result_of(pattern)
+    columns = {a.buffer for a in p.columns}
+    read = sum(b.size * b.dtype.itemsize for b in columns)
+    made = math.prod(d.extent for d in of) * out.dtype.itemsize
+    return costs.streams(made) and read <= costs.full * costs.machine.l2
+
+
+def _by_memory(
+    p: TilePlan, pattern: KernelPattern, names: dict[Dim, str], tiles: Sequence[str]
+) -> list[str]:
+    """The loops over the batch and over tiles, those of longer strides in the result outermost."""
+    out, of = result_of(pattern)
+    steps: dict[str, int] = {}
+    for d in (*p.batch, *p.rows, p.vector):
+        step = abs(stride(address(out), of[d].var) or 0)
+        for name in (names[d], f"{names[d]}.o"):
+            steps[name] = step
+    batch = [names[d] for d in p.batch]
+    return sorted([*batch, *tiles], key=lambda name: -steps[name])
 
 
 def _rows(s: Schedule, p: TilePlan, names: dict[Dim, str]) -> _Loops:

@@ -97,6 +97,7 @@ def tiled(
     if d is None:
         reduce_in_registers(s, p, target, loops)
         pack_columns(s, p, outer, loops, at, choose)
+        pack_rows(s, r, p, outer, loops, at, choose)
     else:
         rows = existing(s, [loops[x] for x in p.rows])
         inside = [loops[x] for x in p.reduction]
@@ -266,6 +267,51 @@ def pack_columns(
                 _copy_fast(
                     s, [f"{new}.r{n}" for n in range(len(names))], a.buffer, at, choose
                 )
+
+
+def pack_rows(
+    s: Schedule,
+    r: Computation,
+    p: TilePlan,
+    outer: Sequence[str],
+    loops: dict[Dim, str],
+    at: Context,
+    choose: Choices,
+) -> None:
+    """Row operands in reading order, where each element of a tile would be on a line of its own."""
+    if not is_contraction(r):
+        return
+    for a in {a.buffer: a for a in r.accesses if a not in p.columns}.values():
+        if not _is_scattered(a, r, p, at):
+            continue
+        if not choose(f"pack.{a.buffer.name}", (True, False), True):
+            continue
+        inside = [*p.reduction, *p.rows]
+        order = existing(s, [*at.around, *outer, *(loops[d] for d in inside)])
+        names = indexing(s, a.buffer.name, order)
+        if names:
+            new = s.pack(a.buffer.name, *names)
+            nest = [f"{new}.r{n}" for n in range(len(names))]
+            _copy_fast(s, nest, a.buffer, at, choose)
+
+
+def _is_scattered(a: Load, r: Computation, p: TilePlan, at: Context) -> bool:
+    """Whether what a tile reads lies apart along its rows and along the reduction, is read by
+    enough tiles of columns to pay for a copy, and is no constant or element of memory's choice."""
+    inner = [d for d, f in zip(p.rows, p.tile.rows, strict=True) if f > 1]
+    steps = [stride(address(a), d.var) for d in (*inner, *p.reduction)]
+    tiles = math.prod(
+        -(-d.extent // p.tile.width) if d is p.vector else d.extent
+        for d in free_dims(r)
+        if not any(uses(i, d.var) for i in a.index)
+    )
+    apart = all(
+        step is None or abs(step) * a.dtype.itemsize >= at.machine.line
+        for step in steps
+        if step != 0
+    )
+    gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
+    return bool(inner) and apart and not gathered and tiles >= at.costs.panel_uses
 
 
 def _copy_fast(

@@ -1,0 +1,86 @@
+"""Dimensions that move through memory together as one, while a kernel is scheduled.
+
+What passes over a plan do to the groups of a model (`compute/merge.py`), by primitives, so that the
+kernel of a notation keeps the tensors of its user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.space.nest import fuse_all
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A kernel, the plain nest of `source`, and the Computations with merged dimensions.
+
+    views: the tensors of other shapes than the kernel's, by those of the kernel.
+    """
+
+    kernel: Kernel
+    source: tuple[Computation, ...]
+    computations: tuple[Computation, ...]
+    views: Mapping[Buffer, Buffer] = field(default_factory=dict)
+
+    def start(self) -> Schedule:
+        """A schedule of the kernel in which loops and tensors are those of `computations`."""
+        s = Schedule(self.kernel)
+        for b, view in self.views.items():
+            s.reshape(b.name, *view.shape)
+        for old, new in zip(self.source, self.computations, strict=True):
+            for dims, dim in zip(_grouped(old, new), new.dims, strict=True):
+                if len(dims) < 2:
+                    continue
+                fused = fuse_all(s, [f"{old.name}.{d.var.name}" for d in dims])
+                assert fused is not None
+                s.rename(fused, f"{new.name}.{dim.var.name}")
+        return s
+
+    def finish(self, s: Schedule) -> Schedule:
+        """The schedule, ending with the tensors as the kernel has them."""
+        for b in self.views:
+            s.reshape(b.name, *b.shape)
+        return s
+
+
+def merged(kernel: Kernel, computations: Sequence[Computation]) -> Merged:
+    """The plain nest of `computations` with merged dimensions; as it is where there are none, or
+    where a primitive refuses."""
+    source = tuple(computations)
+    found, views = merge_dims(source)
+    if _loops(found) == _loops(source):
+        return Merged(kernel, source, source)
+    made = Merged(kernel, source, found, views)
+    try:
+        made.finish(made.start())
+    except ScheduleError as error:
+        events.emit("kept-dimensions", kernel=kernel.name, reason=str(error))
+        return Merged(kernel, source, source)
+    return made
+
+
+def _loops(computations: Sequence[Computation]) -> int:
+    return sum(d.extent != 1 for c in computations for d in c.dims)
+
+
+def _grouped(old: Computation, new: Computation) -> list[list[Dim]]:
+    """For each dimension of `new` those of `old` that it is made of, extents of 1 left out."""
+    rest = [d for d in old.dims if d.extent != 1]
+    found: list[list[Dim]] = []
+    for dim in new.dims:
+        taken: list[Dim] = []
+        extent = 1
+        while extent < dim.extent:
+            taken.append(rest.pop(0))
+            extent *= taken[-1].extent
+        found.append(taken)
+    return found

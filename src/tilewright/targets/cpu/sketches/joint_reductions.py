@@ -1,0 +1,111 @@
+"""Reductions to several results at once (a maximum and its index), in vectors.
+
+`joint`: the lanes are results side by side, so that each is reduced in its order. `joint_rows`: the
+lanes are parts of one reduction that reads memory in order; they are combined at its end.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import (
+    VECTORS,
+    existing,
+    extents,
+    register_vectors,
+    spread,
+)
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    free_dims,
+    reduction_dims,
+    uses,
+)
+from tilewright.targets.cpu.sketches.context import Context
+
+
+def joint(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<computation>.vectors` in flight at a time; `<computation>.parallel`.
+    """
+    c, v = _parts(pattern)
+    lanes = min(_lanes(c, at), v.extent)
+    possible = [n for n in VECTORS if n * lanes <= v.extent]
+    width = lanes * choose(f"{c.name}.vectors", possible, min(2, possible[-1]))
+    outer = [_loop(c, d) for d in free_dims(c) if d is not v]
+    inner = _loop(c, v)
+    if outer:
+        s.reorder(*outer, inner)
+    if width < v.extent:
+        block, inner = s.split(inner, width, "overlap")
+        outer.append(block)
+    held = _accumulators(s, c, outer)
+    for acc in held:
+        (start,) = s.decompose_reduction(acc, inner)
+        register_vectors(s, start, lanes)
+    s.reorder(*(_loop(c, d) for d in reduction_dims(c)), inner)
+    register_vectors(s, inner, lanes)
+    axis = next(n for n, i in enumerate(c.outputs[0].index) if uses(i, v.var))
+    for acc in held:
+        register_vectors(s, f"{acc}.w{axis}", lanes)
+    return _threads(s, c, outer, at, choose)
+
+
+def joint_rows(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<computation>.vectors` in flight at a time; `<computation>.parallel`.
+    """
+    c, v = _parts(pattern)
+    lanes = min(_lanes(c, at), v.extent)
+    possible = [n for n in VECTORS if n * lanes <= v.extent]
+    width = lanes * choose(f"{c.name}.vectors", possible, min(2, possible[-1]))
+    outer = [_loop(c, d) for d in free_dims(c)]
+    _accumulators(s, c, outer)
+    lane = s.split(_loop(c, v), width, "cut")[1]
+    s.rfactor(lane)
+    for name in (f"{lane}.clear", lane):
+        register_vectors(s, name, lanes)
+    s.vectorize(f"{lane}.combine")
+    return _threads(s, c, outer, at, choose)
+
+
+def _parts(pattern: KernelPattern) -> tuple[Computation, Dim]:
+    (c,) = pattern.computations
+    assert pattern.vector is not None
+    return c, pattern.vector
+
+
+def _loop(c: Computation, d: Dim) -> str:
+    return f"{c.name}.{d.var.name}"
+
+
+def _lanes(c: Computation, at: Context) -> int:
+    """Those of the narrowest result; the wider ones take several vectors."""
+    return max(at.machine.lanes(o.tensor.dtype) for o in c.outputs)
+
+
+def _accumulators(s: Schedule, c: Computation, outer: list[str]) -> list[str]:
+    """The results in registers, around what is inside of the loops; their names."""
+    inside = next(reversed(existing(s, outer)), None)
+    held = [s.cache_write(o.tensor.name, inside, scope="global") for o in c.outputs]
+    for name in held:
+        s.set_scope(name, "register")
+    return held
+
+
+def _threads(
+    s: Schedule, c: Computation, outer: list[str], at: Context, choose: Choices
+) -> Schedule:
+    points = math.prod(d.extent for d in c.dims)
+    if at.threads(choose, c.name, at.costs.worth_sharing(points * at.costs.point_ns)):
+        spread(s, [name for name in outer if extents(s.kernel).get(name, 1) > 1])
+    return s
