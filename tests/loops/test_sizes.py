@@ -197,7 +197,10 @@ def test_sizes_are_solved_and_every_extent_is_checked() -> None:
             solve(k, shapes)
     with pytest.raises(InputError, match="no parameter has n as an extent by itself"):
         SizedExecutable(
-            kernel(block(), (padded, Buffer("Z", (M,), float32))), target("cpu")
+            kernel(
+                block(), (Buffer("P", (N * 2,), float32), Buffer("Z", (M,), float32))
+            ),
+            target("cpu"),
         )
 
 

@@ -58,6 +58,7 @@ def solve(kernel: Kernel, shapes: Sequence[Sequence[int]]) -> dict[Var, int]:
     Raises InputError (TW-SHAPE) naming the array and the dimension that does not fit.
     """
     sizes: dict[Var, int] = {}
+    known: list[tuple[Var, int, int]] = []  # extents by themselves count first
     for b, shape in zip(kernel.params, shapes, strict=False):
         if len(shape) != len(b.extents):
             raise InputError(
@@ -68,7 +69,9 @@ def solve(kernel: Kernel, shapes: Sequence[Sequence[int]]) -> dict[Var, int]:
         for extent, found in zip(b.extents, shape, strict=True):
             size, more = _alone(extent)
             if size is not None:
-                sizes.setdefault(size, int(found) - more)
+                known.append((size, more, int(found)))
+    for size, more, found in sorted(known, key=lambda x: x[1] != 0):
+        sizes.setdefault(size, found - more)
     for b, shape in zip(kernel.params, shapes, strict=False):
         for axis, (extent, found) in enumerate(zip(b.extents, shape, strict=True)):
             _check(kernel, b, axis, (extent, found), sizes)

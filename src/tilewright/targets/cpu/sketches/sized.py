@@ -31,6 +31,7 @@ def sized(
     """See the module's docstring.
 
     parameters: `<map>.vectors` in flight at a time; `<reduction>.tile`, its rows and vectors;
+    `<reduction>.panels`, whether all rows take a panel of columns, which stays in the cache, first;
     `<computation>.parallel`.
     """
     s = Schedule(kernel)
@@ -115,10 +116,12 @@ def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
     nest = [vector]
     if rows:
         above, row = _split(s, stores[-2], tile.rows[-1])
-        around = [*stores[:-2], above, outer]
+        panels = choose(f"{c.name}.panels", (True, False), True)
+        tiled = (outer, above) if panels else (above, outer)
         nest = [row, vector]
+        around = [name for name in (*stores[:-2], *tiled) if name not in nest]
         s.reorder(*around, *nest)
-    s.compute_at(kept, outer, scope="register")
+    s.compute_at(kept, around[-1], scope="register")
     own = existing(s, [name for _, name in _free(s, c)])
     starts = s.decompose_reduction(kept, own[0])
     s.reorder(*inside, *own)
