@@ -3,6 +3,7 @@
 import math
 import random
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -168,6 +169,29 @@ def test_the_shortest_schedule_of_any_kind_is_the_best(pes: int) -> None:
             every[point.choice][Method(m)] for m in point.tried
         )
         assert set(Method) - set(point.tried) <= set(LISTS)
+
+
+def test_a_schedule_without_streams_is_drawn_where_it_is_the_best() -> None:
+    """What is drawn is what was measured: no element runs two tasks at once, none is lost."""
+    found = explore(perceptron(), [2, 8, 32], methods=[Method.BASELINE])
+    for point in found.points:
+        made = found.schedule(point)
+        drawn = made.to_json()
+        assert drawn["makespan"] == made.makespan == point.makespan
+        bars = drawn["bars"]
+        spans = [
+            (element, bar["start"], bar["last"])
+            for bar in bars
+            for element in range(bar["element"], bar["element"] + bar["elements"])
+        ]
+        assert all(0 <= element < point.pes for element, _, _ in spans)
+        ordered = sorted(spans)
+        for (one, _, end), (other, start, _) in pairwise(ordered):
+            assert one != other or start >= end
+        graph = found.graph(point)
+        assert sum(last - start for _, start, last in spans) == graph.total_work
+        assert sum(bar["tasks"] for bar in bars) == graph.tasks
+        assert max(bar["last"] for bar in bars) == point.makespan
 
 
 def test_a_list_schedule_is_made_where_it_can_be_the_shortest() -> None:

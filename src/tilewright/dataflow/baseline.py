@@ -7,6 +7,10 @@ elements and with no cost of communication.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
@@ -21,8 +25,68 @@ def upward_rank(graph: TaskGraph) -> list[int]:
     return rank
 
 
+class Run(NamedTuple):
+    """Tasks of one node that start in one cycle, and the cycle in which they end."""
+
+    node: int
+    tasks: int
+    start: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Unstreamed:
+    """A schedule without streams. Times are in cycles."""
+
+    graph: TaskGraph
+    pes: int
+    runs: Sequence[Run]
+
+    @property
+    def makespan(self) -> int:
+        """The cycle in which the last task ends."""
+        return max((run.last for run in self.runs), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data: a bar for tasks that start together on elements side by side."""
+        return {
+            "volume": str(self.graph.volume),
+            "pes": self.pes,
+            "makespan": self.makespan,
+            "bars": list(self._bars()),
+        }
+
+    def _bars(self) -> Iterator[dict[str, Any]]:
+        """Each run on the first elements that are free."""
+        free = list(range(self.pes))
+        busy: list[tuple[int, int]] = []
+        for run in self.runs:
+            while busy and busy[0][0] <= run.start:
+                heapq.heappush(free, heapq.heappop(busy)[1])
+            taken = [heapq.heappop(free) for _ in range(run.tasks)]
+            for element in taken:
+                heapq.heappush(busy, (run.last, element))
+            node = self.graph.nodes[run.node]
+            for _, group in groupby(enumerate(taken), lambda pair: pair[1] - pair[0]):
+                elements = [element for _, element in group]
+                yield {
+                    "name": node.name,
+                    "origin": node.origin,
+                    "tasks": len(elements),
+                    "element": elements[0],
+                    "elements": len(elements),
+                    "start": run.start,
+                    "last": run.last,
+                }
+
+
 def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
-    """Cycles of the whole graph on `pes` processing elements; InputError for fewer than one.
+    """Cycles of the whole graph on `pes` processing elements; InputError for fewer than one."""
+    return nonstreaming(graph, pes).makespan
+
+
+def nonstreaming(graph: TaskGraph, pes: int) -> Unstreamed:
+    """The whole graph on `pes` processing elements; InputError for fewer than one.
 
     Once all that ends in a cycle has ended, the ready tasks of the highest rank start on the
     elements that are free.
@@ -37,6 +101,7 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
     running: list[tuple[int, int, int]] = []
     left = [node.count for node in graph.nodes]
     ended = [0] * len(graph.nodes)
+    runs: list[Run] = []
     now, idle = 0, pes
 
     def release(node: int) -> None:
@@ -61,7 +126,9 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
             count = min(idle, left[n])
             idle -= count
             left[n] -= count
-            heapq.heappush(running, (now + graph.work[n], n, count))
+            end = now + graph.work[n]
+            runs.append(Run(n, count, now, end))
+            heapq.heappush(running, (end, n, count))
             if not left[n]:
                 heapq.heappop(ready)
         now = running[0][0]
@@ -71,4 +138,4 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
             ended[n] += count
             if ended[n] == graph.nodes[n].count:
                 release(n)
-    return now
+    return Unstreamed(graph, pes, runs)

@@ -21,6 +21,7 @@ from typing import Any, Final
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.compute.canonical import canonical
+from tilewright.dataflow.baseline import Unstreamed, nonstreaming
 from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import (
     Evaluator,
@@ -113,14 +114,12 @@ class Exploration:
         """The task graph of a point's combination."""
         return self.evaluator.graph(point.choice)
 
-    def schedule(self, point: Point) -> Schedule:
-        """The schedule that a point measures; of one without streams the shortest with them."""
+    def schedule(self, point: Point) -> Schedule | Unstreamed:
+        """The schedule that a point measures."""
         graph = self.graph(point)
         method = Method(point.method)
         if method is Method.BASELINE:
-            made = self.compared(point)
-            others = [m for m in made if m is not Method.BASELINE]
-            method = min(others, key=made.__getitem__)
+            return nonstreaming(graph, point.pes)
         return streaming(graph, point.pes, method)
 
     def compared(self, point: Point) -> dict[Method, int]:

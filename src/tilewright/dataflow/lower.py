@@ -27,8 +27,7 @@ from tilewright.loops.nodes import Kernel, block
 from tilewright.plan.lower import lower
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
 from tilewright.plan.passes.fuse import fuse
-
-REPEATED = 4  # times that a task computes an element of a cheap map itself, at most
+from tilewright.plan.questions import NO_REWRITE_PAYS
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +103,8 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
         )
     if fused:
         kept = frozenset((*plan.results, *same.values()))
-        plan = plan.with_steps(fuse(plan.steps, kept, REPEATED))
+        # A task takes a cycle for each element that it reads: to repeat a map, it reads more.
+        plan = plan.with_steps(fuse(plan.steps, kept, NO_REWRITE_PAYS.repeated))
     return Network(
         name=graph.name or "network",
         plan=plan,

@@ -34,7 +34,7 @@ class ScheduleRecord:
     kernel: its name, as profiles and `schedules=` have it. sources: the model's nodes in it.
     sketch: whose point the schedule is. sketches: those that apply, best first. refused: what was
     tried in vain, each with the reason that a primitive gave. estimate: expected nanoseconds of all
-    cores together, None where the target has none.
+    cores together of the target's own choice, None for another and where the target has none.
     """
 
     kernel: str
@@ -138,16 +138,19 @@ def _record(
         signature.plain(), signature.computations, constants
     )
     refused = [_reason(e) for e in log if e.kind in _REFUSALS]
+    names = tuple(s.name for s in sketches)
+    changed = any(p.value != p.default for p in point.parameters)
+    own = point.sketch == names[0] and not changed
     return ScheduleRecord(
         group.name,
         tuple(group.sources),
         point.sketch,
-        tuple(s.name for s in sketches),
+        names,
         point.parameters,
         point.schedule.trace,
         tuple(dict.fromkeys(refused)),
         compiler.target.estimated_cost(signature.computations, constants)
-        if signature.computations
+        if signature.computations and own
         else None,
     )
 

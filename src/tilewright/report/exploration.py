@@ -22,7 +22,8 @@ Point = Mapping[str, Any]
 
 
 def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> str:
-    """The page for what `Exploration.to_json` gives, with some schedules as `Schedule.to_json`."""
+    """The page for what `Exploration.to_json` gives, with some schedules as their `to_json` gives
+    them."""
     title = escape(
         f"{found['network']} on N processing elements, volume={found['volume']}"
     )

@@ -21,7 +21,7 @@ Bar = Mapping[str, Any]
 
 
 def gantt(schedule: Mapping[str, Any]) -> str:
-    """SVG of what `Schedule.to_json` gives: cycles to the right, processing elements upwards.
+    """SVG of what `to_json` of a schedule gives: cycles to the right, processing elements upwards.
 
     A bar is the tasks of a node; pointing at it shows which, how many and when. Operators share a
     color.
