@@ -37,6 +37,8 @@ MEANINGS: list[tuple[str, Callable[[], Any]]] = [
     ("v | Pad(2, 1, 'mirror')", lambda: np.pad(V, (2, 1), "symmetric")),
     ("v | Pad(2, 1, 7)", lambda: np.pad(V, (2, 1), constant_values=7)),
     ("v | Gather('reverse')", lambda: V[::-1]),
+    ("Filter(v, Iota(2) | Map(lambda i: i * 4))", lambda: V[[0, 4]]),
+    ("Filter(x, v | Map(lambda e: max(0, min(e, 3))))", lambda: X[np.clip(V, 0, 3)]),
     ("v | Gather('stride', 2)", lambda: V.reshape(3, 2).T.reshape(-1)),
     ("v | Scatter('stride', 2)", lambda: V.reshape(2, 3).T.reshape(-1)),
     ("v | Gather('rotate', 2)", lambda: np.roll(V, -2)),

@@ -100,6 +100,8 @@ def arity(f: n.Fun) -> int | None:
             return arity(g)
         case n.Zip() | n.Concat():
             return None
+        case n.Filter():
+            return 2
     return 1
 
 

@@ -249,6 +249,17 @@ def _index(
     return int(evaluate(at(const(i), const(length), *args), {}))
 
 
+def _filter(f: n.Filter, s: _Scope, x: Value, ids: Value) -> Value:
+    for i in ids:
+        if not 0 <= i < len(x):
+            raise InputError(
+                f"the index {i} is not inside of an array of {len(x)} elements",
+                where="Filter",
+                hint="indices count from 0",
+            )
+    return [x[int(i)] for i in ids]
+
+
 def _vectorize(f: n.Vectorize, s: _Scope, *args: Value) -> Value:
     return [s.call(f.f, lane) for lane in zip(*args, strict=True)]
 
@@ -294,6 +305,7 @@ _CALL: Mapping[type[n.Fun], Callable[..., Value]] = {
     n.PadConstant: _pad_constant,
     n.Gather: _gather,
     n.Scatter: _scatter,
+    n.Filter: _filter,
     n.AsVector: lambda f, s, x: _runs(x, f.width),
     n.AsScalar: _join,
     n.Vectorize: _vectorize,

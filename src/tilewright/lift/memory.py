@@ -17,6 +17,7 @@ from tilewright.lift.nodes import (
     Concat,
     DeviceOp,
     Drop,
+    Filter,
     Fun,
     Gather,
     Get,
@@ -39,8 +40,8 @@ from tilewright.lift.types import Array, Scalar, TupleType, Type, Vector
 
 # Patterns that say where values are read, and compute nothing.
 MOVES: tuple[type[Fun], ...] = (
-    AsScalar, AsVector, Concat, Drop, Gather, Get, Join, Scatter, Slide, Split, Take, Transpose,
-    Unzip, Zip,
+    AsScalar, AsVector, Concat, Drop, Filter, Gather, Get, Join, Scatter, Slide, Split, Take,
+    Transpose, Unzip, Zip,
 )  # fmt: skip
 
 

@@ -330,6 +330,7 @@ Unzip = n.Unzip()
 Join = n.Join()
 Transpose = n.Transpose()
 Concat = n.Concat()
+Filter = n.Filter()
 asScalar = n.AsScalar()
 
 WORDS: Final[Mapping[str, Word]] = {
@@ -362,6 +363,7 @@ SCOPE: Final[Mapping[str, Any]] = {
     "Join": Join,
     "Transpose": Transpose,
     "Concat": Concat,
+    "Filter": Filter,
     "asScalar": asScalar,
     **SPACES,
     **FUNCTIONS,

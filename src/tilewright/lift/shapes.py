@@ -131,6 +131,13 @@ def _permuted(f: n.Gather | n.Scatter, args: Types, scope: Scope) -> Type:
     return a
 
 
+def _filter(f: n.Filter, args: Types, scope: Scope) -> Type:
+    a, ids = arrays_of(f, args)
+    if not isinstance(ids.item, Scalar) or not ids.item.dtype.is_int:
+        raise error("Filter", f"argument 2 is {ids!r}, expected an array of integers")
+    return array(a.item, ids.length)
+
+
 def _as_vector(f: n.AsVector, args: Types, scope: Scope) -> Type:
     a = array_of(f, args[0])
     if not isinstance(a.item, Scalar):
@@ -161,6 +168,7 @@ SHAPES: Mapping[type[n.Fun], Callable[[Any, Types, Scope], Type]] = {
     n.Pad: _pad,
     n.Gather: _permuted,
     n.Scatter: _permuted,
+    n.Filter: _filter,
     n.AsVector: _as_vector,
     n.AsScalar: _as_scalar,
 }

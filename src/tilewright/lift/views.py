@@ -18,7 +18,17 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import Buffer, Expr, FloorDiv, Load, Mod, Select, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Cast,
+    Expr,
+    FloorDiv,
+    Load,
+    Mod,
+    Select,
+    const,
+)
 from tilewright.lift import indices
 from tilewright.lift import nodes as n
 from tilewright.lift.lengths import evaluate
@@ -263,6 +273,16 @@ def permuted(x: Array, index: n.IndexFun, inverse: bool) -> Array:
     )
 
 
+def filtered(x: Array, ids: Array) -> Array:
+    """The elements at `ids`."""
+
+    def at(i: Expr) -> View:
+        index = scalar(settled(ids.at(i)))
+        return x.at(index if index.dtype is INDEX else Cast(index, INDEX))
+
+    return Array(ids.length, at)
+
+
 def _unzip(f: n.Unzip, x: Array) -> View:
     count = len(settled(x.at(const(0))))
     return tuple(component(x, k) for k in range(count))
@@ -283,6 +303,7 @@ LAYOUT: Mapping[type[n.Fun], Callable[..., View]] = {
     n.Pad: _pad,
     n.Gather: lambda f, x: permuted(x, f.index, inverse=False),
     n.Scatter: lambda f, x: permuted(x, f.index, inverse=True),
+    n.Filter: lambda f, x, ids: filtered(x, ids),
     n.AsVector: lambda f, x: split(x, f.width),
     n.AsScalar: lambda f, x: join(x),
 }

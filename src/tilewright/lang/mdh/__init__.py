@@ -17,18 +17,22 @@ from tilewright.base.refused import Refused
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer as Tensor
 from tilewright.lang.function import Function
 from tilewright.lang.mdh.syntax import (
     SCOPE,
+    Buffer,
     Expression,
     Generic,
     buffer,
     cc,
+    combine_ops,
     generic,
+    inp,
     inp_view,
     md_hom,
     mdh,
+    out,
     out_view,
     parse,
     ps,
@@ -139,7 +143,7 @@ def _expect_computations(expressions: tuple[object, ...]) -> None:
 
 def _interface(
     expressions: tuple[Computation, ...],
-) -> tuple[list[Buffer], list[Buffer]]:
+) -> tuple[list[Tensor], list[Tensor]]:
     if not expressions:
         raise InputError(
             "no expression was given", where="mdh", hint="give at least one expression"
@@ -147,7 +151,7 @@ def _interface(
     _expect_computations(expressions)
     made = dict.fromkeys(o.tensor for c in expressions for o in c.outputs)
     read = dict.fromkeys(b for c in expressions for b in c.inputs)
-    seen: dict[str, Buffer] = {}
+    seen: dict[str, Tensor] = {}
     for b in (*read, *made):
         if seen.setdefault(b.name, b) is not b:
             raise InputError(
@@ -169,19 +173,23 @@ def _named(expressions: tuple[Computation, ...]) -> list[Computation]:
 
 
 __all__ = [
+    "Buffer",
     "Expression",
     "Function",
     "Generic",
     "buffer",
     "build",
     "cc",
+    "combine_ops",
     "equal",
     "fuse",
     "generic",
+    "inp",
     "inp_view",
     "lower",
     "md_hom",
     "mdh",
+    "out",
     "out_view",
     "parse",
     "ps",
@@ -194,9 +202,6 @@ __all__ = [
 ]
 # Names of MDH's interface that are not here, with what to write instead.
 ABSENT: Final = {
-    **dict.fromkeys(
-        ("out", "inp", "combine_ops", "Buffer"), "out_view, md_hom, inp_view"
-    ),
     **dict.fromkeys(
         ("CUDA", "OpenCL"), 'build(..., target="cpu"); there is no GPU target'
     ),

@@ -17,6 +17,7 @@
          | Split(size) | Join | Slide(size, step) | Transpose | Concat | Take(size) | Drop(size)
          | Pad(left, right, boundary) | PadConstant(left, right, value)
          | Gather(index) | Scatter(index)         index: IndexFun(name, args)
+         | Filter                                 elements at indices that are data
          | AsVector(width) | AsScalar | Vectorize(width, f)
          | MapSeq(f) | MapPar(f) | MapVec(f) | MapGlb(f, dim) | MapWrg(f, dim) | MapLcl(f, dim)
          | MapSeqSlide(f, size, step)
@@ -46,6 +47,7 @@ with these types ([t]n is Array(t, n)):
     PadConstant   [a]n -> [a]l+n+r         value: a
     Gather p      [a]n -> [a]n             out[i] = in[p(i)]
     Scatter p     [a]n -> [a]n             out[p(i)] = in[i]
+    Filter        [a]n, [i]m -> [a]m       out[k] = in[ids[k]], 0 <= ids[k] < n; i: an integer type
     AsVector w    [s]n -> [<s>w]n/w        w | n
     AsScalar      [<s>w]n -> [s]n*w
     Vectorize w f <s>w, .. -> <t>w         f: s, .. -> t, a scalar function
@@ -74,6 +76,7 @@ from tilewright.lift.nodes.patterns import (
     Concat,
     DeviceOp,
     Drop,
+    Filter,
     Gather,
     IndexFun,
     Iterate,
@@ -153,6 +156,7 @@ __all__ = [
     "DeviceOp",
     "Drop",
     "Fill",
+    "Filter",
     "Fun",
     "Gather",
     "Get",

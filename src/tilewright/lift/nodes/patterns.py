@@ -155,6 +155,9 @@ class Gather(Fun):
     index: Permutation
 
 
+class Filter(Fun): ...
+
+
 class Scatter(Fun):
     index: Permutation
 

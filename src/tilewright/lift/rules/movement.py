@@ -10,6 +10,7 @@ from tilewright.lift.nodes import (
     Concat,
     Drop,
     Fill,
+    Filter,
     Gather,
     IndexFun,
     Join,
@@ -50,6 +51,8 @@ xss = term("xss", arr(a, n, m))
 yss = term("yss", arr(b, n, m))
 xsss = term("xsss", arr(a, n, m, k))
 lanes = term("xs", arr(s, n))
+ids = term("ids", arr(s, m))
+idss = term("idss", arr(s, m, k))
 vs = term("vs", arr(Vector(hole(s), hole(k)), n))
 x = term("x", a)
 v = term("v", a)
@@ -407,6 +410,39 @@ _PERMUTATIONS = (
     ),
 )
 
+_FILTERS = (
+    Rule(
+        "filter-map",
+        Filter()(xs | Map(f), ids),
+        Filter()(xs, ids) | Map(f),
+    ),
+    Rule(
+        "map-filter",
+        Filter()(xs, ids) | Map(f),
+        Filter()(xs | Map(f), ids),
+    ),
+    Rule(
+        "filter-join",
+        Filter()(xs, idss | Join()),
+        idss | Map(fn(lambda row: Filter()(xs, row))) | Join(),
+    ),
+    Rule(
+        "join-filter",
+        idss | Map(fn(lambda row: Filter()(xs, row))) | Join(),
+        Filter()(xs, idss | Join()),
+    ),
+    Rule(
+        "filter-zip",
+        Filter()(Zip()(xs, ys), ids),
+        Zip()(Filter()(xs, ids), Filter()(ys, ids)),
+    ),
+    Rule(
+        "zip-filter",
+        Zip()(Filter()(xs, ids), Filter()(ys, ids)),
+        Filter()(Zip()(xs, ys), ids),
+    ),
+)
+
 _VECTORS = (
     Rule(
         "vector-cancel",
@@ -426,5 +462,6 @@ RULES = (
     *_SLICES,
     *_PADS,
     *_PERMUTATIONS,
+    *_FILTERS,
     *_VECTORS,
 )

@@ -9,6 +9,7 @@ is a Computation. `show` prints any Computation like this, `parse` reads it back
 
 from __future__ import annotations
 
+from tilewright.lang.mdh.syntax.directive import Buffer, combine_ops, inp, mdh, out
 from tilewright.lang.mdh.syntax.generic import Generic, generic
 from tilewright.lang.mdh.syntax.operators import (
     cc,
@@ -20,18 +21,22 @@ from tilewright.lang.mdh.syntax.operators import (
 from tilewright.lang.mdh.syntax.parts import buffer, size
 from tilewright.lang.mdh.syntax.printer import SCOPE, parse, show
 from tilewright.lang.mdh.syntax.program import Expression
-from tilewright.lang.mdh.syntax.views import inp_view, md_hom, mdh, out_view
+from tilewright.lang.mdh.syntax.views import inp_view, md_hom, out_view
 
 __all__ = [
+    "Buffer",
     "Expression",
     "Generic",
     "SCOPE",
     "buffer",
     "cc",
+    "combine_ops",
     "generic",
+    "inp",
     "inp_view",
     "md_hom",
     "mdh",
+    "out",
     "out_view",
     "parse",
     "ps",
