@@ -123,6 +123,26 @@ def test_a_matrix_products_gradient_is_matrix_products():
     assert "dC_dX0.i1 in 4 vector" in str(s)
 
 
+def test_sizes_that_a_call_decides():
+    n, m = t.var("n"), t.var("m")
+    A, H = t.placeholder((n, m), name="A"), t.placeholder((n,), name="H")
+    k = t.reduce_axis((0, m), name="k")
+    S = t.compute((n,), lambda i: t.sum(t.exp(A[i, k]), axis=k), name="S")
+    shifted = t.compute((n,), lambda i: S[i] * S[n - 1 - i], name="R")
+    for out, want in (
+        (S, lambda e, h: h[:, None] * e),
+        (shifted, lambda e, h: ((h + h[::-1]) * e.sum(1)[::-1])[:, None] * e),
+    ):
+        [dA] = t.gradient(out, A, H)
+        f = t.build(t.create_schedule(dA.op), [A, H, dA])
+        for shape in ((3, 4), (2, 5)):
+            a = RNG.standard_normal(shape).astype(np.float32)
+            h = RNG.standard_normal(shape[:1]).astype(np.float32)
+            found = np.empty(shape, np.float32)
+            f(a, h, found)
+            np.testing.assert_allclose(found, want(np.exp(a), h), rtol=1e-4)
+
+
 def test_what_an_output_does_not_depend_on():
     A, B, C = tensors((3, 4), (4, 5), (2,))
     [dC] = t.gradient(matmul(A, B), C)

@@ -128,6 +128,20 @@ def test_as_in_python(name, target):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 
+def test_sizes_that_a_call_decides():
+    A, B = (
+        t.placeholder((t.var("n"),), name="A"),
+        t.placeholder((t.var("m"),), name="B"),
+    )
+    C = outer(A, B)
+    f = t.build(t.create_schedule(C.op), [A, B, C])
+    for shape in ((3, 4), (7, 2)):
+        a, b = (RNG.standard_normal(k, dtype=np.float32) for k in shape)
+        found = np.empty(shape, np.float32)
+        f(a, b, found)
+        np.testing.assert_array_equal(found, np.outer(a, b))
+
+
 def test_a_script_is_scheduled_with_what_is_around_it():
     A, B = t.placeholder((16,), name="A"), t.placeholder((8,), name="B")
     E = t.compute((16,), lambda i: A[i] + 1.0, name="E")

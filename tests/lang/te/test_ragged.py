@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,26 @@ def test_as_tvms_topi_writes_it_and_what_reads_it():
         for n in range(START[r], START[r + 1]):
             want[r] = np.maximum(want[r], DATA[n] * X[AT[n]])
     np.testing.assert_allclose(found, np.exp(want), rtol=1e-5)
+
+
+def test_sizes_that_a_call_decides():
+    n, count = t.var("n"), t.var("count")
+    ends = t.placeholder((n + 1,), "int32", name="ends")
+    values = t.placeholder((count,), name="values")
+
+    def row(i):
+        k = t.reduce_axis((ends[i], ends[i + 1]), name="k")
+        return t.sum(values[k], axis=k)
+
+    S = t.compute((n,), row, name="S")
+    f = t.build(t.create_schedule(S.op), [ends, values, S])
+    for counts in ([2, 0, 3], [1, 1]):
+        at = np.cumsum([0, *counts]).astype(np.int32)
+        v = RNG.standard_normal(at[-1], dtype=np.float32)
+        found = np.empty(len(counts), np.float32)
+        f(at, v, found)
+        want = [v[a:b].sum() for a, b in pairwise(at)]
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
 
 
 def test_an_axis_of_another_axis():

@@ -51,10 +51,8 @@ def gradient(
     """
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for t in (output, *wanted):
-        if not isinstance(t, Tensor) or not t.dtype.is_float or not t.static:
-            raise InputError(
-                f"{t!r} is no tensor of floats with fixed extents", where="gradient"
-            )
+        if not isinstance(t, Tensor) or not t.dtype.is_float:
+            raise InputError(f"{t!r} is no tensor of floats", where="gradient")
     start = _identity(output) if head is None else head
     rank = start.ndim - output.ndim
     if rank < 0 or start.shape[rank:] != output.shape:

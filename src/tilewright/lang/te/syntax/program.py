@@ -294,7 +294,8 @@ class _Writer:
             t.buffer: _to(self.scope.buffer(t)) for t in read_tensors([op.body])
         }
         moves |= {t.buffer: _to(self.scope.buffer(t)) for t in op.outputs}
-        body = edit.rewrite(op.body, {}, {}, moves)
+        known = {v: const(n) for v, n in self.scope.sizes.items()}
+        body = edit.rewrite(op.body, {}, known, moves)
         used = {*self.inside, *self.loops.values(), *self.scope.names}
         made, names = edit.renamed(body, used, "")
         self.inside |= set(names.values())

@@ -196,8 +196,12 @@ class _Reader:
         dtype = given[1] if len(given) > 1 else "float32"
         scope = given[2] if len(given) > 2 else "global"
         sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-        if not all(isinstance(n, int) for n in sizes):
-            self.fail(call, f"the shape {shape!r}", "extents are constants")
+        fixed = all(isinstance(n, int) for n in sizes)
+        sized = all(isinstance(n, int) or not _reads_any(n) for n in sizes)
+        if not sized or (name not in self.returned and not fixed):
+            self.fail(
+                call, f"the shape {shape!r}", "extents are constants, or var('n')"
+            )
         if name in self.returned:
             place = self.returned.index(name)
             known = self.output_names
@@ -484,6 +488,13 @@ class _Reader:
 def _reads(value: Any, buffer: Buffer) -> bool:
     found = postorder(value) if isinstance(value, Expr) else ()
     return any(isinstance(n, Load) and n.buffer is buffer for n in found)
+
+
+def _reads_any(value: Any) -> bool:
+    """Whether an extent is anything but a term of sizes."""
+    if not isinstance(value, Expr) or value.dtype is not INDEX:
+        return True
+    return any(isinstance(n, Load) for n in postorder(value))
 
 
 def _read_of(target: Any) -> Any:
