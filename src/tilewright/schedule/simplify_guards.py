@@ -186,7 +186,7 @@ def stretch(found: Sequence[Expr], var: Var, n: int, env: Env) -> tuple[int, int
     """
     inside = {p for p in changes(found, var, env) if 0 < p < n}
     edges = sorted({0, n} | inside)
-    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0])
+    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0], default=(0, n))
     within = {**env, var: (start, stop - 1)}
     decided = [g for g in found if is_decided(g, within)]
 

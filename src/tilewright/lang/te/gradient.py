@@ -52,7 +52,11 @@ def gradient(
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for t in (output, *wanted):
         if not isinstance(t, Tensor) or not t.dtype.is_float:
-            raise InputError(f"{t!r} is no tensor of floats", where="gradient")
+            raise InputError(
+                f"{t!r} is not a tensor of floats",
+                where="gradient",
+                hint="only floats have derivatives: cast it before",
+            )
     start = _identity(output) if head is None else head
     rank = start.ndim - output.ndim
     if rank < 0 or start.shape[rank:] != output.shape:

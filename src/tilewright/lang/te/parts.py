@@ -125,12 +125,15 @@ class Calling:
             raise InputError(
                 f"{len(arrays)} arrays given, {len(self.params)} expected: {expected}",
                 where="call",
+                hint="one for each argument of build, in its order",
             )
         known = dict(zip(self.params, arrays, strict=True))
         for t, a in known.items():
             if a.shape != t.shape or a.dtype != t.dtype.numpy:
                 raise InputError(
-                    f"{t!r} was given an array {a.dtype}{list(a.shape)}", where=t.name
+                    f"{t!r} was given an array {a.dtype}{list(a.shape)}",
+                    where=t.name,
+                    hint=f"give one of {t.dtype.numpy}{list(t.shape)}",
                 )
         for t in self._between:
             known[t] = np.empty(t.shape, t.dtype.numpy)

@@ -192,7 +192,7 @@ def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> R
 
     A step reads another element than it writes, so that elements outside of the box may count.
     """
-    shape = group[0].shape
+    shape = group[0].extents
     whole = set()
     for s in made:
         found = [a for a in accesses(s) if a.buffer in group]

@@ -1,4 +1,4 @@
-"""A Python function's text as statements of the loop IR (`te/hybrid.py` has the language)."""
+"""A Python function's text as statements of the loop IR (`lang/te/hybrid.py` has the language)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,11 @@ def read(
     """The tensors that a function returns, made by its statements. names: of these tensors."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     if not isinstance(tree, ast.FunctionDef):
-        raise InputError(f"{function!r} is not written by def", where="hybrid.script")
+        raise InputError(
+            f"{function!r} is not written by def",
+            where="hybrid.script",
+            hint="decorate a function of loops and assignments",
+        )
     found = inspect.getclosurevars(function)
     reader = _Reader(
         (list(names) or [tree.name])[0], dict(found.globals) | dict(found.nonlocals)
