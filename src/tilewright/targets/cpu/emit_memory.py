@@ -217,14 +217,16 @@ class Memory(Places):
         )
 
         def load() -> Value:
-            at = self.pointer(buffer, list(form.terms), form.const * size)
+            at = place.pointer
+            if part.start:
+                at = self.pointer(buffer, list(form.terms), form.const * size)
             full = vector_type(type, width)
             return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
 
         if not is_proven or buffer in self.private:
             return load()
         info = self.info(to_expr(form)) | Info(reads=frozenset((buffer,)))
-        return self.cached(("part", buffer, form, width), info, load)
+        return self.shared(("part", buffer, form, width), info, load)
 
     def _lane_pointers(self, place: Access, size: int) -> Value:
         offsets = place.offsets

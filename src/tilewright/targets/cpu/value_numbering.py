@@ -138,6 +138,17 @@ class Scopes(Writer):
             self.scopes, self.out = inner, out
         return made
 
+    def shared(self, key: Hashable, info: Info, make: Callable[[], Value]) -> Value:
+        """The value kept under `key`; else `make()` emitted here, and not outside of a loop.
+
+        So a vector that is cheap to load does not take a register while a loop runs.
+        """
+        found = self.lookup(key)
+        if found is None:
+            found = make()
+            self._keep(self.scopes[-1], key, found, info)
+        return found
+
     def _placement(self, info: Info) -> int:
         """How many scopes stay around the value: all of them, or those outside some loop."""
         best = len(self.scopes)
