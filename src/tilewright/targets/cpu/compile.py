@@ -14,6 +14,7 @@ from tilewright.expr.nodes import Extent
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
 from tilewright.runtime.elf import SHN_UNDEF, parse
+from tilewright.schedule.align_rows import align_rows
 from tilewright.schedule.steady import steady
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
@@ -83,7 +84,7 @@ def llvm_ir(
 def finished(kernel: Kernel, machine: Machine) -> Kernel:
     """A scheduled kernel as code is generated for it: what no schedule has to ask for."""
     most = machine.registers * machine.vector_bits // 8
-    return steady(keep_sums(kernel, most))
+    return align_rows(steady(keep_sums(kernel, most)))
 
 
 def written(

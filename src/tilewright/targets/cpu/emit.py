@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.expr.bounds import Interval
 from tilewright.expr.nodes import MAX_SIZE, Buffer, Extent, Var
 from tilewright.ir.node import Node, postorder
+from tilewright.loops.analysis.contents import contents
 from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel
 from tilewright.runtime.abi import (
     CTX_PARALLEL,
@@ -43,6 +45,7 @@ class Module:
     streams: frozenset[Buffer] = frozenset()
     has_streamed: bool = False
     permitted: Permissions | None = None
+    contents: Mapping[Buffer, Interval] = field(default_factory=dict)
     texts: int = 0
 
     def text(self) -> str:
@@ -77,6 +80,8 @@ def emit_module(
         kernel.sizes,
     )
     module.permitted = permitted
+    if permitted is None:
+        module.contents = contents(kernel)
     noted = ((loop, said.get(PREFETCH)) for loop, said in kernel.notes.items())
     module.ahead = {loop: n for loop, n in noted if isinstance(n, int)}
     large = streamed(kernel, machine)
@@ -121,6 +126,7 @@ class Function(Statements):
         self.ahead = module.ahead
         self.streams = module.streams
         self.permitted = module.permitted
+        self.contents = module.contents
         self.params = tuple(params)
         self.region = region
         # What is known where the function begins: the sizes, and numbers made of them.

@@ -7,7 +7,7 @@ from math import gcd
 
 from tilewright.base import dtypes
 from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.bounds import bounds, within
+from tilewright.expr.bounds import Interval, bounds, within
 from tilewright.expr.nodes import (
     INDEX,
     And,
@@ -21,6 +21,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
+from tilewright.loops.analysis.terms import loads
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
 from tilewright.targets.cpu.emit_check import LOAD, STORE, check
 from tilewright.targets.cpu.emit_near import (
@@ -69,6 +70,8 @@ class Memory(Places):
         # What is stored past the caches, and whether some of it is.
         self.streams: frozenset[Buffer] = frozenset()
         self.has_streamed = False
+        # What is known of the values in buffers that indices are read from.
+        self.contents: Mapping[Buffer, Interval] = {}
         # Where sanitized code may access each buffer; None in other code.
         self.permitted: Permissions | None = None
         self._safe: dict[str, Value] = {}
@@ -334,7 +337,10 @@ class Memory(Places):
         """Whether an index reads data and its bounds do not keep it inside the extent."""
         if part in self._clamped or not self.info(part).reads:
             return False
-        return not within(part, extent, self.ranges)
+        held = {
+            x: self.contents[x.buffer] for x in loads(part) if x.buffer in self.contents
+        }
+        return not within(part, extent, {**self.ranges, **held})
 
     def inside(self, part: Expr, extent: Extent) -> Expr:
         """The condition `0 <= part < extent`, as one unsigned comparison."""

@@ -32,7 +32,8 @@ ROOMS: Final[dict[str, Room]] = {
     "legality": Room(
         ("schedule/conditions.py", "loops/analysis/region.py", "schedule/staging.py",
          "schedule/slice_nest.py", "schedule/relocate.py", "schedule/simplify_guards.py",
-         "schedule/steady.py", "schedule/full_tiles.py", "schedule/primitives/*.py"),
+         "schedule/align_rows.py", "schedule/steady.py", "schedule/full_tiles.py",
+         "schedule/primitives/*.py"),
         ("tests/loops/analysis", "tests/schedule"),
     ),
     "bounds": Room(

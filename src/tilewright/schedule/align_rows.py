@@ -1,0 +1,60 @@
+"""Rows of intermediate buffers begin at lines of the cache.
+
+A vector that crosses two lines is loaded or stored in two steps. Where rows of a buffer are not a
+whole number of lines, all vectors of most rows do, those at the start of a tile, too; with a few
+elements more in each row, none of these does. The outer dimensions stay.
+"""
+
+from __future__ import annotations
+
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.analysis.access import Index
+from tilewright.loops.nodes import Alloc, Kernel
+from tilewright.loops.walk import walk
+from tilewright.schedule import edit
+
+# Bytes of a line of the cache, and of a page: rows a whole number of pages apart share the sets of
+# the cache, which then hold few of them.
+LINE, PAGE = 64, 4096
+# Rows of fewer lines stay as they are: they would grow by more than an eighth.
+LINES = 8
+
+
+def align_rows(kernel: Kernel) -> Kernel:
+    """The kernel with more room at the end of rows; it computes the same.
+
+    Only buffers that it allocates, of two dimensions or more and of constant size.
+    """
+    copies = {
+        p.stmt.buffer: new
+        for p in walk(kernel.body)
+        if isinstance(p.stmt, Alloc) and (new := _aligned(p.stmt.buffer)) is not None
+    }
+    if not copies:
+        return kernel
+    moves = {old: _to(new) for old, new in copies.items()}
+    body = edit.rewrite(kernel.body, {}, moves=moves)
+    return kernel.with_body(edit.with_allocs(body, copies))
+
+
+def _aligned(b: Buffer) -> Buffer | None:
+    """The buffer with longer rows; None where they stay."""
+    if len(b.extents) < 2 or b.scope == "register":
+        return None
+    *outer, row = b.extents
+    size = b.dtype.itemsize
+    if not isinstance(row, int):
+        return None
+    if LINE % size or row * size % LINE == 0 or row * size < LINES * LINE:
+        return None
+    length = -(-row * size // LINE) * LINE
+    if length % PAGE == 0:
+        length += LINE
+    return Buffer(b.name, (*outer, length // size), b.dtype, b.scope)
+
+
+def _to(buffer: Buffer) -> edit.Move:
+    def move(index: Index) -> tuple[Buffer, Index]:
+        return buffer, index
+
+    return move
