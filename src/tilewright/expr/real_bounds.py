@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import (
     Add,
@@ -92,6 +90,8 @@ Found = Mapping[Any, Reals]
 
 
 def _const(e: Const, found: Found, whole: Whole) -> Reals:
+    import numpy as np
+
     with np.errstate(over="ignore"):
         value = float(np.array(e.value.real).astype(e.dtype.numpy))
     return ANY if math.isnan(value) else Reals(value, value, False)

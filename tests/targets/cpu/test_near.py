@@ -287,3 +287,76 @@ def test_covers_have_few_parts() -> None:
     last = parts([0, 2, 4], 0, 4)
     assert last is not None and [p.start for p in last] == [0, 1]
     assert all(len(p.lanes) == 4 for p in last) and len(last) <= MOST_PARTS
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "lanes"),
+    [
+        (uint8, 1024, 64),
+        (uint8, 1000, 32),
+        (uint8, 130, 70),
+        (uint8, 16, 5),
+        (uint16, 512, 32),
+        (uint16, 77, 100),
+        (float32, 128, 16),
+        (float32, 33, 7),
+        (float32, 40, 48),
+        (uint8, 1025, 64),
+        (float32, 200, 16),
+    ],
+    ids=str,
+)
+def test_small_tables(dtype: DType, count: int, lanes: int) -> None:
+    """Every entry, from a table at a protected page; its first entries are skipped once."""
+    repeats = -(-count // lanes)
+    index = Buffer("index", (repeats * lanes,), uint16)
+    b = Buffer("b", (repeats * lanes,), dtype)
+    rng = np.random.default_rng(0)
+    places = rng.permutation(np.resize(np.arange(count), repeats * lanes))
+
+    def test() -> None:
+        for skipped in (0, 3):
+            a = Buffer("a", (2, count + skipped), dtype)
+            at = O * lanes + V
+            entry = Min(index[at].astype("int64"), const(count - 1)) + skipped
+            entry = Max(entry, const(skipped))
+            body = Store(b, (at,), a[O % 2, entry])
+            nest = loop(O, repeats, loop(V, lanes, body, "vector"))
+            compiled = prepare(Kernel("k", (index, a, b), (b,), nest))
+            values = rng.integers(0, 200, a.shape).astype(dtype.numpy)
+            for given in at_both_ends(values):
+                got = np.zeros(b.shape, dtype.numpy)
+                assert compiled(places.astype(np.uint16), given, got) == 0
+                rows = np.arange(repeats * lanes) // lanes % 2
+                np.testing.assert_array_equal(got, given[rows, places + skipped])
+
+    in_a_child(test)
+
+
+def test_tables_are_permuted_where_it_pays() -> None:
+    index, out = Buffer("index", (64,), uint16), Buffer("out", (64,), uint8)
+    cpu = target("cpu")
+    if not host().has("avx512vbmi"):
+        pytest.skip("this processor permutes no bytes")
+    for count, permutes in ((1024, 8), (100, 1), (1025, 0)):
+        table = Buffer("table", (count,), uint8)
+        entry = Min(index[V].astype("int64"), const(count - 1))
+        body = loop(V, 64, Store(out, (V,), table[entry]), "vector")
+        text = cpu.text(Kernel("k", (index, table, out), (out,), body), "k", "llvm")
+        assert text.count("= call <64 x i8> @llvm.x86.avx512.vpermi2var") == permutes
+
+
+def test_no_more_of_a_table_is_read_than_the_buffer_has() -> None:
+    """Bounds say less than what the lanes do: V * V - 15 * V is between -56 and 0."""
+    a, b = Buffer("a", (57,), uint8), Buffer("b", (16,), uint8)
+    read = a[V * V - V * 15 + 56]
+    body = loop(V, 16, Store(b, (V,), read), "vector")
+
+    def test() -> None:
+        compiled = prepare(Kernel("k", (a, b), (b,), body))
+        for given in at_both_ends(np.arange(57, dtype=np.uint8)):
+            got = np.zeros(16, np.uint8)
+            assert compiled(given, got) == 0
+            np.testing.assert_array_equal(got, [n * n - 15 * n + 56 for n in range(16)])
+
+    in_a_child(test)

@@ -28,6 +28,7 @@ from tilewright.targets.cpu.emit_near import (
     MOST_PARTS,
     Part,
     aligned,
+    at_element,
     load_near,
     masked_load,
     masked_store,
@@ -39,6 +40,7 @@ from tilewright.targets.cpu.emit_near import (
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_places import Access, Places, address
 from tilewright.targets.cpu.emit_stream import STREAMING, on_boundaries
+from tilewright.targets.cpu.emit_table import fits, look_up
 from tilewright.targets.cpu.emit_text import (
     Value,
     int_vector,
@@ -140,6 +142,10 @@ class Memory(Places):
             found = self._load_near(place, buffer, mask, outside)
             if found is not None:
                 return found
+        if mask is None and place.offsets is not None:
+            entry = self._load_entry(place, buffer, place.offsets)
+            if entry is not None:
+                return entry
         pointers = self._lane_pointers(place, size)
         chosen = self.splat(mask if mask is not None else integer(1, "i1"), lanes)
         name = f"llvm.masked.gather.{mangle(type, lanes)}.{mangle('ptr', lanes)}"
@@ -187,6 +193,32 @@ class Memory(Places):
             return None
         loaded = [self._part(place, buffer, part) for part in covered]
         return pick(self, loaded, [part.picked(lanes) for part in covered])
+
+    def _load_entry(
+        self, place: Access, buffer: Buffer, offsets: Value
+    ) -> Value | None:
+        """Lanes of a small table that is all inside of the buffer; None where it is no such."""
+        size = buffer.dtype.itemsize
+        low, high = bounds(to_expr(place.form), self.ranges)
+        if place.reach is None or low is None or high is None:
+            return None
+        first, last = place.reach
+        count = last - first + 1
+        is_inside = low + first >= 0 and high + last < buffer.size
+        in_private = buffer in self.private
+        if in_private or not (
+            is_inside and fits(self.machine, count, place.lanes, size)
+        ):
+            return None
+        start = integer(-first * size, offsets.type)
+        index = self.binary("add", offsets, start)
+        if size > 1:
+            index = self.binary(
+                "lshr", index, integer(size.bit_length() - 1, index.type)
+            )
+        short = self.convert("trunc", index, "i16")
+        pointer = at_element(self, place.pointer, first, size)
+        return look_up(self, pointer, count, short, memory_type(buffer.dtype), size)
 
     def _room(self, place: Access, buffer: Buffer) -> tuple[int, int]:
         """The elements around the lanes' that may be read: whole strides, so that accesses beside

@@ -20,13 +20,15 @@ class Access:
     """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
 
     form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
-    not known beforehand. steps: one for all lanes where every lane means the same element.
+    not known beforehand. steps: one for all lanes where every lane means the same element. reach:
+    the first and the last element after `pointer` that steps and offsets mean, where known.
     """
 
     pointer: Value
     form: Affine
     steps: tuple[int, ...]
     offsets: Value | None
+    reach: tuple[int, int] | None = None
 
     @property
     def lanes(self) -> int:
@@ -91,10 +93,20 @@ class Places(Scopes):
             steps = [0] * len(steps) if varying else [0]
         size = buffer.dtype.itemsize
         pointer = self.pointer(buffer, uniform, form.const * size)
-        offsets = self._offsets(varying, steps, size) if varying else None
-        return Access(
-            pointer, Affine(tuple(uniform), form.const), tuple(steps), offsets
-        )
+        rest = Affine(tuple(uniform), form.const)
+        if not varying:
+            return Access(pointer, rest, tuple(steps), None)
+        reach = self._reach(varying, steps)
+        offsets = self._offsets(varying, steps, size, reach)
+        return Access(pointer, rest, tuple(steps), offsets, reach)
+
+    def _reach(
+        self, terms: list[tuple[Expr, int]], steps: list[int]
+    ) -> tuple[int, int] | None:
+        low, high = bounds(to_expr(Affine(tuple(terms), 0)), self.ranges)
+        if low is None or high is None:
+            return None
+        return low + min(steps), high + max(steps)
 
     def _by_lane(self, form: Affine) -> tuple[Affine, list[int]]:
         """A form without what is known of it per lane, and that."""
@@ -125,22 +137,19 @@ class Places(Scopes):
         return lanes_of(self._simple.get(e, e), lane, count)
 
     def _offsets(
-        self, terms: list[tuple[Expr, int]], steps: list[int], size: int
+        self,
+        terms: list[tuple[Expr, int]],
+        steps: list[int],
+        size: int,
+        reach: tuple[int, int] | None,
     ) -> Value:
         """Bytes per lane, in 32 bits where they fit: gathers take twice as many of them."""
-        form = Affine(tuple(terms), 0)
-        low, high = bounds(to_expr(form), self.ranges)
         most = (1 << 31) // size
-        is_short = (
-            low is not None
-            and high is not None
-            and -most < low + min(steps)
-            and high + max(steps) < most
-        )
+        is_short = reach is not None and -most < reach[0] and reach[1] < most
         is_short = is_short and all(abs(c) < most for _, c in terms)
-        type = "i32" if is_short else "i64"
         # Parts of a short sum may wrap: it fits, and they do not have to.
         times = "mul" if is_short else "mul nsw"
+        type = "i32" if is_short else "i64"
         offsets = int_vector([n * size for n in steps], type)
         for atom, c in terms:
             held = self.value(atom)
