@@ -118,7 +118,7 @@ def _model(nodes: list[Any], x: np.ndarray, constants: list[Any]) -> onnx.ModelP
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("include", [0, 1])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -130,7 +130,7 @@ def test_mean(
     agree("AveragePool", [data(SIZES[0])], **options)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)

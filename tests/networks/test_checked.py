@@ -14,7 +14,7 @@ from tilewright.testing.networks.judge import Judge
 
 EFFORT = 50_000
 # Of four kinds; the rest are slow tests.
-FIRST = ("resnet_basic vit lstm qdq_resnet").split()
+FIRST = ("maxout_chain vit lstm qdq_resnet").split()
 FORMS = [
     pytest.param(name, id=name, marks=() if name in FIRST else pytest.mark.slow)
     for name in NETWORKS

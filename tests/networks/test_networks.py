@@ -25,8 +25,8 @@ SAMPLE = (
     "qdq_resnet"
 ).split()
 REST = [name for name in NETWORKS if name not in SAMPLE]
-# Every sixteenth of the rest by itself is a fast test: two dozen architectures.
-FAST = {*SAMPLE, *REST[::16]}
+# Every thirtieth of the rest by itself is a fast test: twenty architectures and one.
+FAST = {*SAMPLE, *REST[::30]}
 WHOLE = [
     pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow)
     for name in NETWORKS
