@@ -42,3 +42,28 @@ def register_block() -> Strategy:
         at((1, 1), fission),
         at((1, 1), exchange),
     )
+
+
+def reuse(size: int) -> Strategy:
+    """`xs | Map(lambda x: ys | Map(f x))` with pieces of ys outside of xs (introduce reuse).
+
+        ys | Split(size) | Map(lambda Y: xs | Map(lambda x: Y | Map(f x))) | Transpose
+        | Map(Join)
+
+    A piece that is small enough for a cache, local memory or registers then serves all of xs.
+    Where `ys` does not depend on x, and `size` divides its length.
+    """
+    pieces = at((0, 0, 1), rule("split-join", m=size))
+    return then(pieces, rule("map-fission"), at((1,), rule("interchange")))
+
+
+def finish_tiling(size: int) -> Strategy:
+    """`register_block`, with the reduction in steps of `size` elements (finish tiling).
+
+        elements | Split(size) | Map(Reduce(f, z)) | Join | Reduce(f, z)
+
+    for its reduction of blocks, so that what a step reads is a tile in all three dimensions. Where
+    `f` is associative, `z` neutral, and `size` divides the length of the reduction.
+    """
+    steps = at((1, 1, 1), rule("reduce-split", m=size))
+    return then(register_block(), steps)

@@ -81,6 +81,29 @@ def test_a_generic_function_has_sizes_and_types_of_its_own() -> None:
         np.testing.assert_allclose(c, (a @ b)[:, :N], rtol=1e-5)
 
 
+def test_sizes_that_a_call_gives() -> None:
+    @mdh.generic
+    def MatVec(T, M, L):
+        @mdh.mdh(
+            out(w=Buffer[T, M]),
+            inp(A=Buffer[T, [M, L]], v=Buffer[T, L]),
+            combine_ops(cc, pw(add)),
+        )
+        def directive(w, A, v):
+            for i in range(M):
+                for k in range(L):
+                    w[i] = A[i, k] * v[k]
+
+        return directive
+
+    f = mdh.build(MatVec[float32])
+    for shape in ((3, 5), (17, 2)):
+        a, v = RNG.random(shape, np.float32), RNG.random(shape[1], np.float32)
+        w = np.empty(shape[0], np.float32)
+        f(a, v, w)
+        np.testing.assert_allclose(w, a @ v, rtol=1e-5)
+
+
 def test_stencils_scans_several_results_and_statements() -> None:
     @mdh.mdh(out(y=Buffer[float32]), inp(x=Buffer[float32]), combine_ops(cc))
     def blur(y, x):

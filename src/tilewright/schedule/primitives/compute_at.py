@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, const
+from tilewright.expr.nodes import Buffer, const, fixed
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import Region, region, uncovered
@@ -192,17 +192,21 @@ def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> R
 
     A step reads another element than it writes, so that elements outside of the box may count.
     """
-    shape = group[0].extents
+    extents = group[0].extents
     whole = set()
     for s in made:
         found = [a for a in accesses(s) if a.buffer in group]
         for a in (a for a in found if not a.writes):
             written = [b for b in found if b.writes and b.place.stmt is a.place.stmt]
-            for d in range(len(shape)):
+            for d in range(len(extents)):
                 if any(b.index[d] is not a.index[d] for b in written):
                     whole.add(d)
     base = tuple(const(0) if d in whole else b for d, b in enumerate(box.base))
-    sizes = tuple(shape[d] if d in whole else n for d, n in enumerate(box.shape))
+    whole_extent = f"compute_at: {group[0].name}, which takes steps"
+    sizes = tuple(
+        fixed(extents[d], whole_extent) if d in whole else n
+        for d, n in enumerate(box.shape)
+    )
     return Region(base, sizes)
 
 
