@@ -69,6 +69,12 @@ def least(X):
     return t.compute((2,), lambda i: t.min(X[i, k, m] * 3.0, axis=[k, m]), name="L")
 
 
+def a_part(X):
+    """Only some elements are read, by an axis that begins later and ends earlier."""
+    k = t.reduce_axis((1, 4), name="k")
+    return t.compute((2,), lambda i: t.sum(X[i, k] * X[i, k], axis=k), name="P")
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "matmul": (matmul, ((3, 4), (4, 5))),
     "convolution": (padded_convolution, ((6,), (3,))),
@@ -76,6 +82,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "functions": (functions, ((7,),)),
     "two reads": (transposed_twice, ((4, 4),)),
     "shared": (shared, ((5,),)),
+    "a part": (a_part, ((3, 6),)),
     "least": (least, ((2, 5, 2),)),
 }
 

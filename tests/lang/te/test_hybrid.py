@@ -58,6 +58,8 @@ def windows(a, b):
                 s += -1.0
         out[i] = s
     for i in range(1, a.shape[0], 3):
+        if (i > 5 and a[i - 6] > 0.0) or i == 0:
+            out[i] += 1.0
         row[i % WIDTH] = exp(b[i]) if b[i] < 0.0 else sqrt(b[i])
         out[i] += row[i % WIDTH] * float32(i)
     return out
@@ -159,6 +161,12 @@ def test_a_script_is_scheduled_with_what_is_around_it():
     out = np.empty((16, 8), np.float32)
     t.build(s, [A, B, D])(a, b, out)
     np.testing.assert_array_equal(out, np.outer(a + 1, b) * 2)
+
+
+def test_a_step_that_reads_its_variable_is_none_of_a_reduction():
+    A, B = t.placeholder((12,), name="A"), t.placeholder((12,), name="B")
+    shown = str(t.create_schedule(in_order(A, B).op))
+    assert "mul=" not in shown and "add=" in str(t.create_schedule(windows(A, B).op))
 
 
 def test_a_schedule_that_would_change_it_is_refused():

@@ -135,6 +135,7 @@ from tilewright.lang.halide.syntax.intrinsics import (
 )
 from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.random import random_float, random_int, random_uint
+from tilewright.lang.halide.syntax.tracing import print, print_when
 from tilewright.lang.halide.syntax.types import (
     BFloat,
     Bool,
@@ -364,6 +365,8 @@ __all__ = [
     "mux",
     "popcount",
     "pow",
+    "print",
+    "print_when",
     "product",
     "random_float",
     "random_int",

@@ -27,6 +27,7 @@ from tilewright.lang.halide.syntax.image import ImageParam as Given
 from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
 from tilewright.lang.halide.syntax.pipeline import open_size, ordered, pipeline
+from tilewright.lang.halide.syntax.tracing import tells
 from tilewright.lang.halide.syntax.wrap import cloned, wrapped
 from tilewright.lang.halide.target import compile_for
 from tilewright.lang.halide.texts import Texts
@@ -128,7 +129,8 @@ class Runs(Texts):
         key = (directives, boxes, target, threads)
         if key not in self._compiled:
             made = replay(found, self.name()).schedule.kernel
-            self._compiled[key] = Function(made, target, threads), found
+            runs_on = "interp" if tells(made.body) else target
+            self._compiled[key] = Function(made, runs_on, threads), found
         return self._compiled[key]
 
     def realize(

@@ -165,7 +165,7 @@ class Scheduled(Verbs, Storage, notation.Func):
             tuple(self.definitions),
             tuple(plans),
             (self.compute, self.store, self.memory, self.layout),
-            (self.remembers, self.is_async),
+            (self.remembers, self.is_async, *sorted(self.traced)),
             tuple(self.folds.items()),
             self.storage_key(),
         )
@@ -216,6 +216,16 @@ class Scheduled(Verbs, Storage, notation.Func):
     def async_(self) -> Self:
         """Compute it on a thread of its own, at root, while other such Funcs are computed."""
         self.is_async = True
+        return self
+
+    def trace_stores(self) -> Self:
+        """Print each value that is stored, unless it is inlined; interpreted, as `print` is."""
+        self.traced.add("Store")
+        return self
+
+    def trace_loads(self) -> Self:
+        """Print each value that is read of it; the pipeline runs in the interpreter."""
+        self.traced.add("Load")
         return self
 
     def hoist_storage(self, func: Scheduled | LoopLevel, var: Any = None) -> Self:

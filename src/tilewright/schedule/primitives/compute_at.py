@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, const, fixed
+from tilewright.expr.nodes import Buffer, const
 from tilewright.loops.analysis.access import Access, Env, accesses, environment
 from tilewright.loops.analysis.effects import allocated, reads, writes
 from tilewright.loops.analysis.region import Region, region, uncovered
@@ -202,11 +202,7 @@ def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> R
                 if any(b.index[d] is not a.index[d] for b in written):
                     whole.add(d)
     base = tuple(const(0) if d in whole else b for d, b in enumerate(box.base))
-    whole_extent = f"compute_at: {group[0].name}, which takes steps"
-    sizes = tuple(
-        fixed(extents[d], whole_extent) if d in whole else n
-        for d, n in enumerate(box.shape)
-    )
+    sizes = tuple(extents[d] if d in whole else n for d, n in enumerate(box.shape))
     return Region(base, sizes)
 
 

@@ -13,10 +13,8 @@ from tilewright.base.refused import refusing
 _GPU: Final = "use parallel and vectorize for a CPU; there is no GPU target"
 _BUILD: Final = "tilewright.compile(f.kernel(sizes)).save(path) writes an artifact"
 _TUNE: Final = "the sketches choose a schedule: cpu.default_schedule of f.kernel(sizes)"
-_WATCH: Final = "realize the Func of that value, or trace_stores() on it"
-_TRACE: Final = (
-    "print_loop_nest(sizes) shows the loops, print(f.kernel(sizes)) the program"
-)
+_WATCH: Final = "trace_stores() prints, and realize of that Func gives, its values"
+_TRACE: Final = "trace_stores, trace_loads; print_loop_nest(sizes) shows the loops"
 _MEMORY: Final = "a Buffer's memory is the host's; drop the line"
 _ARGUMENTS: Final = "a compiled function takes NumPy arrays: images first, outputs last"
 _KEEP: Final = "memoize() without a key, or keep the realized Buffer"
@@ -74,7 +72,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
             "deserialize_parameters install_dir main",
             _BUILD,
         ),
-        **_each("print print_when", _WATCH),
         **_each("target_arch_is target_bits target_has_feature target_os_is", _HOST),
         **_each("target_feature_for_device_api", _GPU),
         "target_natural_vector_size": "get_host_target().natural_vector_size(type)",
@@ -94,7 +91,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
     "Func": {
         **_RUNS,
         **_VERBS,
-        **_each("add_trace_tag trace_loads trace_realizations trace_stores", _TRACE),
+        **_each("add_trace_tag trace_realizations", _TRACE),
         "debug_to_file": _WATCH,
         **_each("define_extern extern_function_name", _EXTERN),
         "ring_buffer": "fold_storage(var, extent) keeps a ring of rows",
@@ -117,7 +114,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
     "ImageParam": {
         "parameter": _PARAM,
         "store_in": _MEMORY,
-        "trace_loads": "trace_loads() on in_(), the Func of its elements",
         "set_host_alignment": "give an aligned array: any alignment is right here",
         "host_alignment": "any alignment is right here",
     },

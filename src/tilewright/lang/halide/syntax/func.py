@@ -127,6 +127,7 @@ class Func(Told):
         self.promised: dict[str, tuple[int | None, int]] = {}
         self.estimates: dict[str, tuple[int, int]] = {}
         self.output_promises: dict[int, tuple[int | None, int | None]] = {}
+        self.traced: set[str] = set()
         self.aligned: dict[str, tuple[int, int | None]] = {}
         self.instead: dict[Symbol, Symbol] = {}
         if len(declared) == 1 and isinstance(declared[0], Expr):

@@ -144,6 +144,7 @@ class Image:
         self.bounds: list[tuple[int, int] | None] = [None] * rank
         self._lasts: dict[int, nodes.Var] = {}
         self.data: np.ndarray[Any, Any] | None = None
+        self.traced: set[str] = set()
 
     def name(self) -> str:
         """The name."""
@@ -392,6 +393,11 @@ class ImageParam(Image):
         """Forget the data and its bounds."""
         self.data = None
         self.bounds = [None] * self.dimensions()
+
+    def trace_loads(self) -> ImageParam:
+        """Print each element that is read of it; the pipeline runs in the interpreter."""
+        self.traced.add("Load")
+        return self
 
     def set_estimates(self, estimates: Sequence[Any]) -> ImageParam:
         """What its bounds are likely to be; nothing is chosen by that here."""

@@ -25,6 +25,7 @@ from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.pipeline import Pipeline
+from tilewright.lang.halide.syntax.tracing import traced
 from tilewright.loops.nodes import (
     Alloc,
     If,
@@ -75,6 +76,7 @@ class _Scope:
 
     pipeline: Pipeline
     buffers: dict[Any, tuple[Buffer, ...]] = field(default_factory=dict)
+    inlined: Collection[Func] = ()
 
     def __post_init__(self) -> None:
         for owner, box in self.pipeline.boxes.items():
@@ -114,7 +116,10 @@ class _Scope:
                 return node if found is None else found
             if isinstance(node, Load) and isinstance(node.buffer, Symbol):
                 symbol = node.buffer
-                return Load(self.real(symbol), self.place(symbol.owner, node.index))
+                load = Load(self.real(symbol), self.place(symbol.owner, node.index))
+                if "Load" in symbol.owner.traced and symbol.owner not in self.inlined:
+                    return traced("Load", _label(symbol), load, node.index[::-1])
+                return load
             return node
 
         result: Expr = transform(root, step)
@@ -181,7 +186,11 @@ def _stage(
         values = (values[only],)
         buffers = (buffers[only],)
     body: Stmt
-    if definition.reducer is not None:
+    if "Store" in f.traced and f not in scope.inlined:
+        point = [scope.rewritten(a, env) for a in reversed(definition.args)]
+        values = _traced(f, definition, (buffers, place, values), point)
+        body = _stored(buffers, place, values, prefix)
+    elif definition.reducer is not None:
         body = Update(buffers, (place,) * len(buffers), values, definition.reducer)
     else:
         _check_place(f, n, place, buffers)
@@ -192,6 +201,28 @@ def _stage(
     for c in reversed(coordinates):
         body = loop(c.var, c.extent, body)
     return Stage(f, definition, {c.name: c.var.name for c in coordinates}, body)
+
+
+def _label(symbol: Symbol) -> str:
+    """A value as Halide's traces call it: f.0, and so on for the values of a Tuple."""
+    owner = symbol.owner
+    at = owner.symbols.index(symbol) if isinstance(owner, Func) else 0
+    return f"{owner.name()}.{at}"
+
+
+def _traced(
+    f: Func,
+    definition: Definition,
+    stored: tuple[Sequence[Buffer], tuple[Expr, ...], tuple[Expr, ...]],
+    point: Sequence[Expr],
+) -> tuple[Expr, ...]:
+    """The values that are stored, each printed; those of a reduction with what was there."""
+    buffers, place, values = stored
+    if definition.reducer is not None:
+        old = tuple(Load(b, place) for b in buffers)
+        values = definition.reducer.combine(old, values)
+    pairs = zip(f.symbols, values, strict=True)
+    return tuple(traced("Store", _label(s), v, point) for s, v in pairs)
 
 
 def _shifted(c: _Coordinate) -> Expr:
@@ -246,9 +277,9 @@ def kernel(pipeline: Pipeline, name: str, separate: Collection[Func] = ()) -> Lo
     """Each definition as a nest, producers first; parameters: the images, then the outputs.
 
     Every Func but the outputs is allocated around all that follows its first nest. Of the Funcs
-    `separate`, which have one definition, each value has a nest of its own.
+    `separate`, which have one definition and will be inlined, each value has a nest of its own.
     """
-    scope = _Scope(pipeline)
+    scope = _Scope(pipeline, inlined=separate)
     stages = {f: _stages(f, scope, f in separate) for f in pipeline.funcs}
     body = block()
     for f in reversed(pipeline.funcs):

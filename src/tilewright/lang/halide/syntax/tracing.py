@@ -1,0 +1,109 @@
+"""print, print_when and traces: expressions that tell their values while a program runs.
+
+A value that is told is a call of a function of its own, which the interpreter runs: a program with
+such values runs there, since native code calls nothing. Vectors are told one element at a time.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final
+
+from tilewright.base.dtypes import DType, bool_
+from tilewright.base.errors import InputError
+from tilewright.expr import nodes
+from tilewright.expr.functions import FUNCTIONS, Function
+from tilewright.ir.node import Node, postorder
+from tilewright.lang.halide.syntax.expr import Expr, as_expr, as_value
+
+_PREFIX: Final = "halide.told."
+_numbers = count()
+
+
+def told(
+    value: nodes.Expr, others: Sequence[nodes.Expr], tell: Callable[..., None]
+) -> nodes.Expr:
+    """`value`, of which `tell(value, *others)` is called wherever it is computed.
+
+    The others are taken one by one before, as conditions that hold, so that each keeps its dtype.
+    """
+    held: list[Any] = [None] * len(others)
+
+    def last(found: Any) -> Any:
+        tell(found, *held)
+        return found
+
+    def holding(n: int) -> Callable[[Any], bool]:
+        def hold(found: Any) -> bool:
+            held[n] = found
+            return True
+
+        return hold
+
+    result: nodes.Expr = _called(last, value, None)
+    for n, other in reversed(list(enumerate(others))):
+        result = nodes.Select(_called(holding(n), other, bool_), result, value)
+    return result
+
+
+def _called(
+    function: Callable[[Any], Any], value: nodes.Expr, result: DType | None
+) -> nodes.Call:
+    name = f"{_PREFIX}{next(_numbers)}"
+    FUNCTIONS[name] = Function(name, 1, result, function)
+    return nodes.Call(name, (value,))
+
+
+def tells(root: Node) -> bool:
+    """Whether some value in it is told."""
+    calls = (n for n in postorder(root) if isinstance(n, nodes.Call))
+    return any(c.function.startswith(_PREFIX) for c in calls)
+
+
+def print(*args: Any) -> Expr:
+    """The first argument, which is printed with all others when it is computed."""
+    if not args or not isinstance(args[0], Expr):
+        raise InputError(
+            "print without a value",
+            where="print",
+            hint="print(value, ...) is a value to be used in a definition",
+        )
+    value = args[0]
+    parts = [a if isinstance(a, str) else as_expr(a) for a in args]
+    rest = [as_value(p) for p in parts[1:] if isinstance(p, Expr)]
+
+    def tell(*found: Any) -> None:
+        numbers = iter(found)
+        words = (p if isinstance(p, str) else shown(next(numbers)) for p in parts)
+        builtins.print(*words)
+
+    return Expr(told(as_value(value), rest, tell), value.dtype)
+
+
+def print_when(condition: Any, *args: Any) -> Expr:
+    """The second argument, which is printed with those behind it where the condition holds."""
+    value = print(*args)
+    plain = as_value(args[0])
+    return Expr(nodes.Select(as_expr(condition).node, value.node, plain), value.dtype)
+
+
+def traced(
+    event: str, name: str, value: nodes.Expr, point: Sequence[nodes.Expr]
+) -> nodes.Expr:
+    """A value whose Store or Load at a point, x first, is printed as Halide prints it."""
+
+    def tell(found: Any, *at: Any) -> None:
+        place = ", ".join(str(int(a)) for a in at)
+        builtins.print(f"{event} {name}({place}) = {shown(found)}")
+
+    return told(value, tuple(point), tell)
+
+
+def shown(number: Any) -> str:
+    """A number as C prints it."""
+    kind = getattr(number, "dtype", None)
+    if isinstance(number, float) or (kind is not None and kind.kind == "f"):
+        return f"{float(number):f}"
+    return str(int(number))
