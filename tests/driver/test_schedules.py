@@ -71,9 +71,8 @@ def test_one_kernel_changes_and_the_others_do_not() -> None:
     changed = records(schedules=chosen)
     assert changed["matmul_2"].trace == usual["matmul_2"].trace
     assert changed["matmul_2"].estimate == usual["matmul_2"].estimate is not None
-    assert (
-        changed["matmul+relu"].estimate is None
-    )  # the model's time is of its own choice
+    # The model's time is that of its own choice.
+    assert changed["matmul+relu"].estimate is None
     assert changed["matmul+relu"].trace != usual["matmul+relu"].trace
     assert "matmul.tile = (2, 1) (default" in str(changed["matmul+relu"])
     assert "s.pack('w1'" not in str(changed["matmul+relu"])

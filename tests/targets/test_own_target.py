@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 
 import tilewright as tw
+from tilewright.base.errors import ScheduleError
 from tilewright.loops.intrinsic import INTRINSICS
 from tilewright.runtime import devices
 from tilewright.runtime.device import Duration, HostDevice
@@ -52,6 +53,15 @@ class Filler(Target):
 
     def emit(self, kernel, symbol, permitted=None):
         return Artifact(symbol, bytes([self.number]))
+
+
+class Hasty(Filler):
+    """Its schedule vectorizes a loop that the program does not have."""
+
+    def default_schedule(self, kernel, computations, constants):
+        made = Schedule(kernel)
+        made.vectorize("lanes")
+        return made
 
 
 def load(code):
@@ -100,3 +110,11 @@ def test_its_intrinsics_are_declared_with_it(
     finally:
         INTRINSICS.pop("filler.twice", None)
         sys.modules.pop("filler_intrinsics", None)
+
+
+def test_an_illegal_schedule_of_a_target_is_an_error_and_not_a_refusal() -> None:
+    """Refused, the group would run on the host, and nobody would see the fault."""
+    registry.register("filler", registry.Row(lambda settings: Hasty(1)))
+    said = r"group \w+: default schedule of target filler: .*lanes"
+    with pytest.raises(ScheduleError, match=said):
+        tw.compile(MODEL, target="filler")

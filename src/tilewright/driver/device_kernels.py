@@ -96,7 +96,7 @@ class DeviceCompiler:
             return why
         try:
             self.program(DeviceGroup.of(group, live))
-        except (CompileError, ScheduleError) as error:
+        except CompileError as error:
             return str(error)
         return ""
 
@@ -110,7 +110,7 @@ class DeviceCompiler:
     def program(self, group: DeviceGroup) -> bytes:
         """The program of a group.
 
-        Raises CompileError and ScheduleError for what the target cannot do.
+        Raises CompileError for what the target cannot do, and as `schedule`.
         """
         text = canonical(group.computations, group.params)
         parts = (compiler(), self.target.key, str(len(group.outputs)), text)
@@ -131,8 +131,16 @@ class DeviceCompiler:
         return found
 
     def schedule(self, group: DeviceGroup) -> Schedule:
-        """The schedule of a group, with its kernel and its trace."""
-        return self.target.default_schedule(group.plain, group.computations, ())
+        """The schedule of a group, with its kernel and its trace.
+
+        Raises CompileError for what the target cannot do, ScheduleError where its own schedule is
+        illegal, which is a fault of the target and no refusal.
+        """
+        try:
+            return self.target.default_schedule(group.plain, group.computations, ())
+        except ScheduleError as error:
+            place = f"default schedule of target {self.target.name}"
+            raise error.at(place) from error.__cause__
 
     def _made(self, group: DeviceGroup) -> bytes:
         limits.check()

@@ -103,30 +103,34 @@ class Recipe:
 
 def recipe(made: Evaluated) -> Recipe:
     """How the tasks of a program are made again on other values."""
-    read = chain(made.outputs, (x.addresses for t in made.tasks for x in t.operands))
-    used = {number for addresses in read for number in values_in(addresses)}
+    used = {number for task in made.tasks for number in task.reads}
+    used.update(number for out in made.outputs for number in values_in(out))
     constants = [v for v in made.values if v.constant is not None and v.number in used]
     order = [*made.inputs, *constants, *(task.result for task in made.tasks)]
     number = np.zeros(len(made.values), np.int64)
     number[[v.number for v in order]] = np.arange(len(order))
     sizes = [v.size for v in order]
 
-    def source(addresses: Addresses) -> Source:
-        pieces = sorted({int(number[n]) for n in values_in(addresses)})
+    def source(addresses: Addresses, reads: Sequence[int]) -> Source:
+        pieces = tuple(sorted({int(number[n]) for n in reads}))
+        if len(pieces) == 1:
+            found = addresses & OFFSET
+            return Source(pieces, found, _strides(found))
         starts = np.zeros(len(order), np.int64)
-        starts[pieces] = np.cumsum([0, *(sizes[n] for n in pieces[:-1])])
+        starts[list(pieces)] = np.cumsum([0, *(sizes[n] for n in pieces[:-1])])
         found = starts[number[addresses >> SHIFT]] + (addresses & OFFSET)
-        return Source(
-            tuple(pieces), found, _strides(found) if len(pieces) == 1 else None
-        )
+        return Source(pieces, found, None)
 
     return Recipe(
         tuple(v.constant for v in constants if v.constant is not None),
         tuple(
-            ((t.operator, t.sizes), tuple(source(x.addresses) for x in t.operands))
+            (
+                (t.operator, t.sizes),
+                tuple(source(x.addresses, x.reads) for x in t.operands),
+            )
             for t in made.tasks
         ),
-        tuple(map(source, made.outputs)),
+        tuple(source(out, values_in(out)) for out in made.outputs),
     )
 
 
