@@ -38,6 +38,7 @@ from tilewright.loops.sizes import at, solve, with_sizes
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule
 from tilewright.schedule.full_tiles import full_tiles
+from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.registry import target
 
 N, M, K = Var("n", INDEX), Var("m", INDEX), Var("k", INDEX)
@@ -244,7 +245,12 @@ WRONG = [
         kernel(loop(ROW, M, Store(Y, (ROW, const(0)), const(0.0, float32)))),
         "leaves 0..n - 1",
     ),
-    (kernel(loop(ROW, 4, loop(N, 8, block(), SIZE)), sizes=(M,)), "is not a size"),
+    (
+        kernel(
+            loop(ROW, 4, loop(N, 8, block(), SIZE)), (Buffer("Z", (M,), float32),), (M,)
+        ),
+        "the size n is not around all else",
+    ),
     (kernel(block(), sizes=(M,)), "n is not a size"),
     (_data_extent(), r"C\[0\] is not a size"),
     (
@@ -346,19 +352,20 @@ def test_full_tiles_have_no_guards() -> None:
 
 def test_guards_of_two_extents_hold_where_both_do() -> None:
     """Tiles of n rows in which something is done for the first m - 1 of them only."""
+    out = Buffer("Z", (N, 2), float32)
     tile = Var("i.o", INDEX)
     i = tile * 4 + ROW
-    first = Store(Y, (i, const(0)), const(0.0, float32))
-
-    second = Store(Y, (i, const(1)), const(1.0, float32))
+    first = Store(out, (i, const(0)), const(0.0, float32))
+    second = Store(out, (i, const(1)), const(1.0, float32))
     body = If(i < N, block(first, If(i < M - 1, second, None)), None)
-    k = kernel(loop(tile, (N + 3) // 4, loop(ROW, 4, body)))
-    assert "min(" in _text(k)
-    for n, m in [(1, 2), (9, 2), (9, 5), (9, 20), (2, 2)]:
-        made = [np.full((n, m), 7.0, np.float32) for _ in range(4)]
-        run(k, {X: made[0], Y: made[1]})
-        run(full_tiles(k), {X: made[2], Y: made[3]})
-        np.testing.assert_array_equal(made[1], made[3])
+    k = kernel(loop(tile, (N + 3) // 4, loop(ROW, 4, body)), (X, out))
+    assert "max(min(" in _text(k)
+    for n, m in [(1, 2), (9, 2), (9, 5), (9, 20), (2, 2), (9, 0)]:
+        x = np.zeros((n, m), np.float32)
+        made = [np.full((n, 2), 7.0, np.float32) for _ in range(2)]
+        for one, z in zip((k, full_tiles(k)), made, strict=True):
+            run(one, {X: x, out: z})
+        np.testing.assert_array_equal(made[0], made[1])
 
 
 def test_what_is_no_guard_of_a_tile_stays() -> None:
@@ -367,6 +374,7 @@ def test_what_is_no_guard_of_a_tile_stays() -> None:
     for condition in (
         N - ROW < 3,
         flags[ROW] < N,
+        flags[const(0)] + ROW < N,
         Cast(X[ROW, const(0)], INDEX) + ROW < N,
     ):
         body = loop(
@@ -374,3 +382,73 @@ def test_what_is_no_guard_of_a_tile_stays() -> None:
         )
         k = kernel(body, (flags, X, Y))
         assert _text(k) == repr(k)
+
+
+# -- copies for some sizes
+
+
+def test_a_copy_for_a_size_has_its_number() -> None:
+    s = Schedule(scaled())
+    tiles(s)
+    made = s.specialize("m == 64 and n < 100")
+    assert "j.o.s" in made
+    copy, other = repr(s.kernel).split("\n      else:")
+    assert "for j.o.s in 4:" in copy and "< m" not in copy
+    assert "for j.o in (m + 15) // 16:" in other
+    verify(s.kernel)
+    f = SizedExecutable(s.kernel, target("cpu"), threads=1)
+    for n, m in [(5, 64), (101, 64), (5, 63), (0, 64)]:
+        x, y = arrays(s.kernel, n, m)
+        f(x, out=y)
+        np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
+
+
+def test_a_copy_for_less_than_a_size_keeps_it() -> None:
+    s = Schedule(scaled())
+    s.specialize("m < 8")
+    assert "for j.s in m:" in repr(s.kernel)
+    verify(s.kernel)
+
+
+# -- what the seeded faults of a check would let pass
+
+
+def test_a_loop_that_data_count_is_not_split() -> None:
+    count = Buffer("C", (1,), int64)
+    k = kernel(loop(ROW, count[0], block()), (count, X, Y))
+    with pytest.raises(ScheduleError, match=r"the extent C\[0\] depends on data"):
+        Schedule(k).split("i", 4, "guard")
+
+
+def test_what_a_nest_leaves_out_of_an_open_dimension_is_read_in() -> None:
+    """All but the last column: what is staged is not all of the buffer."""
+    body = loop(ROW, N, loop(COL, M - 1, Store(Y, (ROW, COL), X[ROW, COL])))
+    s = Schedule(kernel(body))
+    s.cache_write("Y")
+    verify(s.kernel)
+    x, y = arrays(s.kernel, 3, 4)
+    expected = y.copy()
+    expected[:, :-1] = x[:, :-1]
+    run(s.kernel, {X: x, Y: y})
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_a_part_from_the_first_row_on_may_be_longer_than_the_whole() -> None:
+    """The first four of n sums, in each iteration; there may be two of them."""
+    vector, out, total = (Buffer(name, (N,), float32) for name in "VZT")
+    i, j = Var("i2", INDEX), Var("j2", INDEX)
+    made = loop(ROW, N, Store(total, (ROW,), vector[ROW]))
+    read = loop(i, N, loop(j, 4, If(j < N, Store(out, (i,), total[j]), None)))
+    s = Schedule(kernel(Alloc(total, block(made, read)), (vector, out), (N,)))
+    s.compute_at("T", "i2")
+    verify(s.kernel)
+    for n in (2, 6):
+        x, y = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+        run(s.kernel, {vector: x, out: y})
+        np.testing.assert_array_equal(y, min(n, 4) - 1)
+
+
+def test_the_workspace_grows_with_the_sizes() -> None:
+    plan = plan_memory(scheduled(staged, staged_threads))
+    assert at(plan.shared, {N: 1000, M: 7}) == 4032
+    assert at(plan.thread, {N: 7, M: 1000}) == 4032

@@ -375,3 +375,30 @@ def test_axes_held_before_cache_write_are_the_copys() -> None:
     s[CC].reorder(ko, yc, ki, xc)
     s[CC].vectorize(xc)
     check(s, c)
+
+
+def test_specialized_on_request() -> None:
+    n = t.var("n")
+    X = t.placeholder((n,))
+    Y = t.compute((n,), lambda i: X[i] * 2.0)
+    s = t.create_schedule(Y.op)
+    each = t.build(s, [X, Y], specialize=True)
+    one = t.build(s, [X, Y], sizes={n: 5})
+    assert "X: float32[5]" in repr(one.kernel)
+    for size in (5, 3, 5):
+        x, y = np.arange(size, dtype=np.float32), np.zeros(size, np.float32)
+        each(x, y)
+        np.testing.assert_array_equal(y, x * 2)
+    with pytest.raises(InputError, match=r"X.*float32\[5\]"):
+        one(x[:3].copy(), y[:3].copy())
+    # What holds for some sizes only is refused for all of them, and right where it holds.
+    m = t.var("m")
+    Z = t.compute((m,), lambda i: X[i])
+    part = t.create_schedule(Z.op)
+    with pytest.raises(
+        InputError, match=r"index i of dimension 0 of X leaves 0\.\.n - 1"
+    ):
+        t.build(part, [X, Z])
+    z = np.zeros(2, np.float32)
+    t.build(part, [X, Z], specialize=True)(x, z)
+    np.testing.assert_array_equal(z, x[:2])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.base.errors import InputError
+from tilewright.compute.guards import conjuncts
+from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.bounds import lasting, proves, refine
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Const, Eq, Expr, Load, Var
+from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.terms import loads, variables
-from tilewright.loops.nodes import Alloc, If, Kernel
+from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt
 from tilewright.loops.walk import Place, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
@@ -33,7 +38,8 @@ def specialize(
         that are not serial may still run together (overlapping tiles store equal values by one
         Store, not by two; no iteration writes what the condition of another one reads).
     Both arms compute the same, each without the guards that bounds decide under the condition or
-    its opposite. The names in the copy carry the suffix `.s`, and it can be scheduled differently.
+    its opposite; in the copy, sizes that the condition sets equal to numbers are these. The names
+    in the copy carry the suffix `.s`, and it can be scheduled differently.
     before: for i: B(i)                                                specialize('i < 8')
     after:  for i: if i < 8: B'(i) else: B(i)
     """
@@ -61,6 +67,7 @@ def specialize(
         )
     body = place.stmt
     copy, table = edit.renamed(body, tree.names(kernel), ".s")
+    copy = _with_numbers(copy, test, kernel)
     env |= environment(copy)
     tested = {x.buffer for x in loads(test)}
     changed = tested & writes(body)
@@ -80,6 +87,25 @@ def specialize(
     )
     made = {f.var.name for f in loops_of(new.then)}
     return result, tuple(n for n in table.values() if n in made)
+
+
+def _with_numbers(copy: Stmt, test: Expr, kernel: Kernel) -> Stmt:
+    """The copy with numbers for the sizes that `test` sets equal to some."""
+    numbers: dict[Any, Any] = {}
+    for part in conjuncts(test):
+        if isinstance(part, Eq) and part.lhs in kernel.sizes:
+            if isinstance(part.rhs, Const):
+                numbers[part.lhs] = part.rhs
+    if not numbers:
+        return copy
+
+    def counted(f: For) -> Stmt:
+        extent = to_expr(affine(simplify(f.extent, {})))
+        return For(f.var, extent, f.kind, f.body)
+
+    loops = {f.var: counted for f in loops_of(copy)}
+    changed: Stmt = edit.rewrite(copy, {}, numbers, fors=loops)
+    return changed
 
 
 def _names(kernel: Kernel) -> dict[str, Var | Buffer]:
