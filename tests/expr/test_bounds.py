@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base import dtypes
-from tilewright.expr.bounds import Interval, bounds, is_empty, lasting, proves, refine
+from tilewright.expr.bounds import bounds, is_empty, lasting, proves, refine
 from tilewright.expr.interp import evaluate
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     Add,
     And,

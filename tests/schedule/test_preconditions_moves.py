@@ -35,11 +35,7 @@ from tests.schedule.preconditions import (
     used,
     v,
 )
-from tilewright.base import dtypes
 from tilewright.expr.nodes import (
-    INDEX,
-    Call,
-    Cast,
     Expr,
     Lt,
     Min,
@@ -266,138 +262,82 @@ SLIDES: Rows = [
 ]
 
 
-def resized(v: Expr) -> Expr:
-    """Where a row twice as long samples one, by floats that may be rounded otherwise elsewhere."""
-    source = (Cast(v, dtypes.float32) + 0.5) * 0.4 - 0.1
-    return Cast(Cast(Call("floor", (source,)), i32), INDEX)
-
-
-# Elements that move with v without being a constant apart, and leave a guard where they stick out.
-NEAR: list[Callable[[Var], Expr]] = [
-    lambda v: T[v // 2] + T[(v + 1) // 2],
-    lambda v: T[(v + 1) // 2] + T[v // 2],
-    lambda v: T[(v // 2 + 1) // 2] + T[7 - v // 3],
-    lambda v: T[resized(v)] + T[resized(v) + 1],
-    lambda v: T[v] + T[Min(v, const(4)) + 3],
-]
 AT_V: list[tuple[object, ...]] = [
     ("compute_at", "T", "v"),
     ("store_at", "T", None, "v"),
 ]
-HALVES: list[Callable[[Var], Expr]] = [
-    lambda v: T[v // 2] + T[(v + 1) // 2],
-    lambda v: T[(v + 1) // 2] + T[v // 2],
-    lambda v: T[v // 3 + 2] + T[(v + 1) // 3 + 1] + T[v // 3],
-    lambda v: T[((v + 1) // 2 + 3) // 2] + T[(v // 2 + 1) // 2],
-    lambda v: T[(v * 3 + 1) // 4] + T[v * 3 // 4],
-]
-SLIDES += [
-    (own(T, made(), v(lambda v, e=e: put(Y, v, e(v)))), SLIDE, None)  # type: ignore[misc]
-    for e in HALVES
-]
-SLIDES += [
-    # Rows are read after the loop, or before it, that no iteration of it reaches so soon.
+MOVES: Rows = [
+    (own(T, through(needed), used()), step, message)
+    for step in AT_V
+    for needed, message in (
+        (lambda j: S[j], None),
+        (lambda j: S[7 - j], "needs all of it"),
+    )
+] + [
     (
-        own(T, made(), v(lambda v: put(Y, v, T[v // 2])), put(Z, ZERO, T[7])),
-        SLIDE,
+        own(D, rows_and_columns(), v(lambda v: put(Y, v, D[v, v] + D[v, v + 2]), 6)),
+        ("compute_at", "D", "v"),
+        "needs all of it",
+    ),
+    (
+        own(
+            D,
+            rows_and_columns(),
+            v(lambda v: over("w", 4, lambda w: put2(W, v, w, D[v, w]))),
+        ),
+        ("compute_at", "D", "w"),
+        "needs all of it",
+    ),
+    (
+        own(
+            T,
+            over("k", 2, lambda k: i(lambda i: put(T, i * 2 + k, X[i]), 4)),
+            used(),
+        ),
+        ("store_at", "T", None, "v"),
+        "is not one loop",
+    ),
+    # A loop that is the index of two dimensions, of which one stays whole, or none.
+    (
+        own(
+            D,
+            diagonal(),
+            v(lambda v: over("w", 8, lambda w: put2(W, v, w, D[v, w]))),
+        ),
+        ("compute_at", "D", "v"),
         None,
     ),
     (
-        own(T, made(), put(Z, ZERO, T[2]), v(lambda v: put(Y, v, T[v // 2]))),
-        SLIDE,
+        own(D, diagonal(), v(lambda v: put(Y, v, D[v, v]))),
+        ("compute_at", "D", "v"),
+        "is not one loop",
+    ),
+    (
+        own(T, total(), used()),
+        ("compute_at", "T", "v"),
+        "rest of the nest needs all of it",
+    ),
+    (own(T, shifted_rows(0), used()), ("compute_at", "T", "v"), None),
+    (
+        own(T, shifted_rows(2), v(lambda v: put(Y, v, T[v]))),
+        ("compute_at", "T", "v"),
         None,
     ),
-    (own(T, made(), v(lambda v: put(Y, v, T[(v + 7) // 8]))), SLIDE, None),
     (
-        own(T, made(), v(lambda v: put(Y, v, T[v // 2 * 2]))),
-        SLIDE,
-        "leave rows of it out",
+        own(
+            T,
+            i(lambda i: put(T, i, X[i])),
+            own(
+                S,
+                j(lambda j: put(S, j, T[j])),
+                over("a", 8, lambda a: put(T, a, S[a] * 2)),
+            ),
+            used(),
+        ),
+        ("compute_at", "T", "v"),
+        None,
     ),
-    (own(T, made(), v(lambda v: put(Y, v, T[(7 - v) // 2]))), SLIDE, "not a window"),
-    (own(T, made(), v(lambda v: put(Y, v, T[v % 4]))), SLIDE, "not a window"),
 ]
-MOVES: Rows = (
-    [
-        (own(T, made(), v(lambda v, e=e: put(Y, v, e(v)))), step, None)  # type: ignore[misc]
-        for step in AT_V
-        for e in NEAR
-    ]
-    + [
-        (own(T, through(needed), used()), step, message)
-        for step in AT_V
-        for needed, message in (
-            (lambda j: S[j], None),
-            (lambda j: S[7 - j], "needs all of it"),
-        )
-    ]
-    + [
-        (
-            own(
-                D, rows_and_columns(), v(lambda v: put(Y, v, D[v, v] + D[v, v + 2]), 6)
-            ),
-            ("compute_at", "D", "v"),
-            "needs all of it",
-        ),
-        (
-            own(
-                D,
-                rows_and_columns(),
-                v(lambda v: over("w", 4, lambda w: put2(W, v, w, D[v, w]))),
-            ),
-            ("compute_at", "D", "w"),
-            "needs all of it",
-        ),
-        (
-            own(
-                T,
-                over("k", 2, lambda k: i(lambda i: put(T, i * 2 + k, X[i]), 4)),
-                used(),
-            ),
-            ("store_at", "T", None, "v"),
-            "is not one loop",
-        ),
-        # A loop that is the index of two dimensions, of which one stays whole, or none.
-        (
-            own(
-                D,
-                diagonal(),
-                v(lambda v: over("w", 8, lambda w: put2(W, v, w, D[v, w]))),
-            ),
-            ("compute_at", "D", "v"),
-            None,
-        ),
-        (
-            own(D, diagonal(), v(lambda v: put(Y, v, D[v, v]))),
-            ("compute_at", "D", "v"),
-            "is not one loop",
-        ),
-        (
-            own(T, total(), used()),
-            ("compute_at", "T", "v"),
-            "rest of the nest needs all of it",
-        ),
-        (own(T, shifted_rows(0), used()), ("compute_at", "T", "v"), None),
-        (
-            own(T, shifted_rows(2), v(lambda v: put(Y, v, T[v]))),
-            ("compute_at", "T", "v"),
-            None,
-        ),
-        (
-            own(
-                T,
-                i(lambda i: put(T, i, X[i])),
-                own(
-                    S,
-                    j(lambda j: put(S, j, T[j])),
-                    over("a", 8, lambda a: put(T, a, S[a] * 2)),
-                ),
-                used(),
-            ),
-            ("compute_at", "T", "v"),
-            None,
-        ),
-    ]
-)
 
 
 START = put(T, ZERO, X[7])

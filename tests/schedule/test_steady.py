@@ -63,6 +63,14 @@ def test_a_row_has_a_prologue_a_steady_state_and_an_epilogue(by):
     assert sum(f.trips for f in loops_of(made.body) if f.kind == "serial") == 7
 
 
+@pytest.mark.parametrize("by", ["+ 3", "- 3"])
+@pytest.mark.parametrize("d", [2, 3])
+def test_quotients_are_clamped_in_the_epilogue_only(d, by):
+    value = CLAMPED.replace("i {by}", f"i) // {d} {by}").replace("overlap", "(overlap")
+    _, made = checked(ROW.format(value=value.replace("49", str(49 // d))))
+    assert guards(loop(made, "o")) == 0 and loop(made, "o").trips >= 4
+
+
 def test_several_clamps_have_the_shortest_steady_state():
     value = " + ".join(CLAMPED.format(by=by) for by in ("- 3", "+ 0", "+ 3"))
     _, made = checked(ROW.format(value=value))

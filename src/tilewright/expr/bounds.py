@@ -12,6 +12,19 @@ from typing import Any
 
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.difference import apart
+from tilewright.expr.intervals import (
+    ANY,
+    Interval,
+    hull,
+    intersection,
+    is_above,
+    is_below,
+    maximum,
+    minimum,
+    plus,
+    product,
+    scaled,
+)
 from tilewright.expr.nodes import (
     INDEX,
     Add,
@@ -45,11 +58,8 @@ from tilewright.expr.nodes import (
 from tilewright.expr.real_bounds import real_bounds, truncated
 from tilewright.ir.node import postorder
 
-Interval = tuple[int | None, int | None]
 # Keys: a Var, another atom, or the frozenset of a linear form's terms.
 Env = Mapping[Any, tuple[int | None, int | None]]
-
-ANY: Interval = (None, None)
 
 # Cases that one question tells apart: the arms of a select, the operands of a min or max in a sum.
 # Each looks anew at what is below it, which doubles the work at each level of a deep term.
@@ -113,7 +123,7 @@ def _bounds(e: Expr, env: Env) -> Interval:
     else:
         found = _natural(e)
     if e in env:
-        return _intersection(found, env[e])
+        return intersection(found, env[e])
     return found
 
 
@@ -160,10 +170,7 @@ def within(index: Expr, extent: Extent, env: Env) -> bool:
         return False
     if isinstance(extent, int):
         return hi is not None and hi < extent
-    return _is_below(bounds(Sub(index, extent), env)[1], 0)
-
-
-# -- intervals
+    return is_below(bounds(Sub(index, extent), env)[1], 0)
 
 
 def _is_real(e: Expr) -> bool:
@@ -187,45 +194,7 @@ def _known(e: Expr, env: Env) -> Interval:
 def _within(found: Interval, e: Expr) -> Interval:
     """`found`, unless it leaves the dtype, whose integers then may have wrapped around."""
     natural = _natural(e)
-    return found if _intersection(found, natural) == found else natural
-
-
-def _intersection(a: Interval, b: Interval) -> Interval:
-    lo = _pick(max, a[0], b[0])
-    hi = _pick(min, a[1], b[1])
-    return (lo, hi)
-
-
-def _join(a: Interval, b: Interval) -> Interval:
-    if a[0] is None or b[0] is None:
-        lo = None
-    else:
-        lo = min(a[0], b[0])
-    if a[1] is None or b[1] is None:
-        hi = None
-    else:
-        hi = max(a[1], b[1])
-    return (lo, hi)
-
-
-def _pick(
-    better: Callable[[int, int], int],
-    a: int | None,
-    b: int | None,
-) -> int | None:
-    """The better of two ends, either of which may be unknown."""
-    if a is None or b is None:
-        return b if a is None else a
-    return better(a, b)
-
-
-def _scale(interval: Interval, c: int) -> Interval:
-    lo, hi = interval
-    if c <= 0:
-        lo, hi = hi, lo
-    least = None if lo is None else lo * c
-    most = None if hi is None else hi * c
-    return (least, most)
+    return found if intersection(found, natural) == found else natural
 
 
 def _sum(
@@ -235,7 +204,7 @@ def _sum(
 ) -> Interval:
     found: Interval = (const, const)
     for atom, c in terms:
-        found = _plus(found, _scale(bounds(atom, env), c))
+        found = plus(found, scaled(bounds(atom, env), c))
         if found == ANY:
             break
     return found
@@ -250,15 +219,15 @@ def _linear(form: Affine, env: Env) -> Interval:
     if known is None:
         negated = frozenset((a, -c) for a, c in form.terms)
         flipped = env.get(negated)
-        known = None if flipped is None else _scale(flipped, -1)
+        known = None if flipped is None else scaled(flipped, -1)
     if known is not None:
-        whole = _plus(known, (form.const, form.const))
-        found = _intersection(found, whole)
+        whole = plus(known, (form.const, form.const))
+        found = intersection(found, whole)
     for atom, c in form.terms:
         if isinstance(atom, Min | Max) and _tells_apart(env):
-            found = _intersection(found, _through(form, atom, c, env))
+            found = intersection(found, _through(form, atom, c, env))
         if c > 0 and not isinstance(atom, Var | Load):
-            found = _intersection(found, _beside(form, atom, c, env))
+            found = intersection(found, _beside(form, atom, c, env))
     return found
 
 
@@ -268,10 +237,10 @@ def _beside(form: Affine, atom: Expr, c: int, env: Env) -> Interval:
     for other, d in form.terms:
         if c + d or isinstance(other, Var | Load):
             continue
-        between = _scale(apart(atom, other, lambda x: bounds(x, env)), c)
+        between = scaled(apart(atom, other, lambda x: bounds(x, env)), c)
         rest = form - Affine(((atom, c), (other, d)), 0)
         if between != ANY:
-            found = _intersection(found, _plus(between, _linear(rest, env)))
+            found = intersection(found, plus(between, _linear(rest, env)))
     return found
 
 
@@ -286,8 +255,8 @@ def _through(
     a = _linear(rest + affine(atom.lhs).scaled(c), env)
     b = _linear(rest + affine(atom.rhs).scaled(c), env)
     if isinstance(atom, Min) == (c > 0):
-        return _min(a, b)
-    return _max(a, b)
+        return minimum(a, b)
+    return maximum(a, b)
 
 
 # -- one rule per node that is not linear
@@ -297,29 +266,6 @@ def _arith(
     combine: Callable[[Interval, Interval], Interval],
 ) -> Callable[[Any, Env], Interval]:
     return lambda e, env: combine(bounds(e.lhs, env), bounds(e.rhs, env))
-
-
-def _product(a: Interval, b: Interval) -> Interval:
-    least, most = a
-    low, high = b
-    if least is None or most is None or low is None or high is None:
-        if least is None or low is None or least < 0 or low < 0:
-            return ANY
-        return (0, None)
-    corners = [x * y for x in (least, most) for y in (low, high)]
-    return (min(corners), max(corners))
-
-
-def _plus(a: Interval, b: Interval) -> Interval:
-    if a[0] is None or b[0] is None:
-        lo = None
-    else:
-        lo = a[0] + b[0]
-    if a[1] is None or b[1] is None:
-        hi = None
-    else:
-        hi = a[1] + b[1]
-    return (lo, hi)
 
 
 def _divisor(e: FloorDiv | Mod) -> int | None:
@@ -350,24 +296,12 @@ def _mod(e: Mod, env: Env) -> Interval:
     return (0, c - 1)
 
 
-def _min(a: Interval, b: Interval) -> Interval:
-    lo, _ = _join(a, b)
-    hi = _pick(min, a[1], b[1])
-    return (lo, hi)
-
-
-def _max(a: Interval, b: Interval) -> Interval:
-    lo = _pick(max, a[0], b[0])
-    _, hi = _join(a, b)
-    return (lo, hi)
-
-
 def _select(e: Select, env: Env) -> Interval:
     decided = proves(e.condition, env)
     if decided is not None:
         return bounds(e.then if decided else e.otherwise, env)
     if not _tells_apart(env):
-        return _join(bounds(e.then, env), bounds(e.otherwise, env))
+        return hull(bounds(e.then, env), bounds(e.otherwise, env))
     yes = _narrowed(env, e.condition, True)
     no = _narrowed(env, e.condition, False)
     if is_empty(yes):
@@ -376,7 +310,7 @@ def _select(e: Select, env: Env) -> Interval:
         return bounds(e.then, yes)
     then = bounds(e.then, yes)
     otherwise = bounds(e.otherwise, no)
-    return _join(then, otherwise)
+    return hull(then, otherwise)
 
 
 def _narrowed(env: Env, condition: Expr, holds: bool) -> Env:
@@ -393,40 +327,30 @@ def _difference(e: Compare, env: Env) -> Interval:
     """Bounds of `lhs - rhs`, exact about what cancels; unknown for floats."""
     if e.lhs.dtype is INDEX:
         return _linear(affine(e.lhs) - affine(e.rhs), env)
-    return _plus(
+    return plus(
         bounds(e.lhs, env),
-        _scale(bounds(e.rhs, env), -1),
+        scaled(bounds(e.rhs, env), -1),
     )
-
-
-def _is_above(lo: int | None, limit: int) -> bool:
-    """Whether a least value is known and larger than `limit`."""
-    return lo is not None and lo > limit
-
-
-def _is_below(hi: int | None, limit: int) -> bool:
-    """Whether a largest value is known and smaller than `limit`."""
-    return hi is not None and hi < limit
 
 
 def _lt(e: Lt, env: Env) -> Interval:
     lo, hi = _difference(e, env)
-    always = _is_below(hi, 0)
-    never = _is_above(lo, -1)
+    always = is_below(hi, 0)
+    never = is_above(lo, -1)
     return (int(always), int(not never))
 
 
 def _le(e: Le, env: Env) -> Interval:
     lo, hi = _difference(e, env)
-    always = _is_below(hi, 1)
-    never = _is_above(lo, 0)
+    always = is_below(hi, 1)
+    never = is_above(lo, 0)
     return (int(always), int(not never))
 
 
 def _eq(e: Compare, env: Env) -> Interval:
     lo, hi = _difference(e, env)
     always = lo == hi == 0
-    never = _is_above(lo, 0) or _is_below(hi, 0)
+    never = is_above(lo, 0) or is_below(hi, 0)
     return (int(always), int(not never))
 
 
@@ -439,7 +363,7 @@ def _and(e: And, env: Env) -> Interval:
     a = bounds(e.lhs, env)
     b = bounds(e.rhs, env)
     if e.dtype.is_bool:
-        return _min(a, b)
+        return minimum(a, b)
     tops = [hi for lo, hi in (a, b) if lo is not None and lo >= 0]
     if not tops:
         return _natural(e)
@@ -450,14 +374,14 @@ def _and(e: And, env: Env) -> Interval:
 def _or(e: Or, env: Env) -> Interval:
     if not e.dtype.is_bool:
         return _natural(e)
-    return _max(bounds(e.lhs, env), bounds(e.rhs, env))
+    return maximum(bounds(e.lhs, env), bounds(e.rhs, env))
 
 
 def _shl(e: Shl, env: Env) -> Interval:
     amount = _amount(e)
     if amount is None:
         return _natural(e)
-    return _scale(bounds(e.lhs, env), 1 << amount)
+    return scaled(bounds(e.lhs, env), 1 << amount)
 
 
 def _shr(e: Shr, env: Env) -> Interval:
@@ -497,9 +421,9 @@ def _cast(e: Cast, env: Env) -> Interval:
     if e.dtype.is_bool:
         if lo == hi == 0:
             return (0, 0)
-        never_zero = _is_above(lo, 0) or _is_below(hi, 0)
+        never_zero = is_above(lo, 0) or is_below(hi, 0)
         return (int(never_zero), 1)
-    wraps = _is_above(hi, int(INDEX.max))  # a uint64
+    wraps = is_above(hi, int(INDEX.max))  # a uint64
     if e.dtype is INDEX and wraps:
         return ANY
     return (lo, hi)
@@ -515,15 +439,15 @@ def _call(e: Call, env: Env) -> Interval:
 
 
 _RULES: Mapping[type[Expr], Callable[[Any, Env], Interval]] = {
-    Add: _arith(_plus),
-    Sub: _arith(lambda a, b: _plus(a, _scale(b, -1))),
-    Mul: _arith(_product),
-    Neg: lambda e, env: _scale(bounds(e.value, env), -1),
+    Add: _arith(plus),
+    Sub: _arith(lambda a, b: plus(a, scaled(b, -1))),
+    Mul: _arith(product),
+    Neg: lambda e, env: scaled(bounds(e.value, env), -1),
     FloorDiv: _floordiv,
     Mod: _mod,
-    Min: _arith(_min),
-    Overlap: _arith(_min),
-    Max: _arith(_max),
+    Min: _arith(minimum),
+    Overlap: _arith(minimum),
+    Max: _arith(maximum),
     Select: _select,
     Lt: _lt,
     Le: _le,
@@ -597,7 +521,7 @@ def _at_most(
         limit: Interval = (None, room // c)
         if c < 0:
             limit = (-(room // -c), None)
-        env[atom] = _intersection(bounds(atom, env), limit)
+        env[atom] = intersection(bounds(atom, env), limit)
 
 
 def _sum_at_most(
@@ -607,8 +531,8 @@ def _sum_at_most(
 ) -> None:
     """Assume that the terms of `form` together are at most `top`."""
     key = frozenset(form.terms)
-    found = _intersection(env.get(key, ANY), (None, top))
+    found = intersection(env.get(key, ANY), (None, top))
     flipped = frozenset((a, -c) for a, c in form.terms)
     if flipped in env:
-        found = _intersection(found, _scale(env.pop(flipped), -1))
+        found = intersection(found, scaled(env.pop(flipped), -1))
     env[key] = found

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     INDEX,
     Add,
@@ -29,12 +30,15 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.real_bounds import Whole, real_bounds, rounding_error
 
-Interval = tuple[int | None, int | None]
 # The values `lo .. hi` of a difference of floats; None: unknown.
 Span = tuple[float, float] | None
 
 
-def difference(a: Expr, b: Expr, whole: Whole) -> Interval:
+def difference(
+    a: Expr,
+    b: Expr,
+    whole: Whole,
+) -> Interval:
     """The least and greatest value of `a - b`, two integers, None where unknown.
 
     whole: bounds of an integer expression; those of a sum use `apart` for its atoms.
@@ -44,7 +48,11 @@ def difference(a: Expr, b: Expr, whole: Whole) -> Interval:
     return _narrow(a, b, whole)
 
 
-def _narrow(a: Expr, b: Expr, whole: Whole) -> Interval:
+def _narrow(
+    a: Expr,
+    b: Expr,
+    whole: Whole,
+) -> Interval:
     """Of integers other than indices, which may wrap around unless bounds say that they do not."""
     if a is b:
         return (0, 0)
@@ -57,7 +65,11 @@ def _narrow(a: Expr, b: Expr, whole: Whole) -> Interval:
     return low, high
 
 
-def apart(a: Expr, b: Expr, whole: Whole) -> Interval:
+def apart(
+    a: Expr,
+    b: Expr,
+    whole: Whole,
+) -> Interval:
     """Bounds of `a - b` by what both are made of; (None, None) where they are not built alike."""
     rule = _RULES.get(type(a))
     kind = type(b)
@@ -71,7 +83,11 @@ def apart(a: Expr, b: Expr, whole: Whole) -> Interval:
     return (None, None)
 
 
-def _one_sided(a: Min | Max, b: Expr, whole: Whole) -> Interval:
+def _one_sided(
+    a: Min | Max,
+    b: Expr,
+    whole: Whole,
+) -> Interval:
     """`min(x, y) - b`: the lesser of x - b and y - b; a max likewise."""
     sides = [difference(x, b, whole) for x in (a.lhs, a.rhs)]
     lows = [lo for lo, _ in sides if lo is not None]
@@ -81,7 +97,11 @@ def _one_sided(a: Min | Max, b: Expr, whole: Whole) -> Interval:
     return max(lows, default=None), max(highs) if len(highs) == 2 else None
 
 
-def _quotient(a: FloorDiv, b: FloorDiv, whole: Whole) -> Interval:
+def _quotient(
+    a: FloorDiv,
+    b: FloorDiv,
+    whole: Whole,
+) -> Interval:
     if a.rhs is not b.rhs or not isinstance(a.rhs, Const):
         return (None, None)
     d = int(a.rhs.value.real)
@@ -91,7 +111,11 @@ def _quotient(a: FloorDiv, b: FloorDiv, whole: Whole) -> Interval:
     return None if lo is None else lo // d, None if hi is None else -(-hi // d)
 
 
-def _extreme(a: Any, b: Any, whole: Whole) -> Interval:
+def _extreme(
+    a: Any,
+    b: Any,
+    whole: Whole,
+) -> Interval:
     sides = [difference(x, y, whole) for x, y in ((a.lhs, b.lhs), (a.rhs, b.rhs))]
     lows = [lo for lo, _ in sides if lo is not None]
     highs = [hi for _, hi in sides if hi is not None]
@@ -101,7 +125,11 @@ def _extreme(a: Any, b: Any, whole: Whole) -> Interval:
     )
 
 
-def _cast(a: Cast, b: Cast, whole: Whole) -> Interval:
+def _cast(
+    a: Cast,
+    b: Cast,
+    whole: Whole,
+) -> Interval:
     x, y = a.value, b.value
     if a.type is not b.type or x.dtype is not y.dtype:
         return (None, None)
@@ -134,7 +162,11 @@ _RULES: Mapping[type[Expr], Callable[[Any, Any, Whole], Interval]] = {
 # -- floats
 
 
-def _reals(a: Expr, b: Expr, whole: Whole) -> Span:
+def _reals(
+    a: Expr,
+    b: Expr,
+    whole: Whole,
+) -> Span:
     rule = _REALS.get(type(a))
     kind = type(b)
     if rule is None or type(a) is not kind or a.dtype is not b.dtype:
@@ -147,19 +179,31 @@ def _reals(a: Expr, b: Expr, whole: Whole) -> Span:
     return (lo, hi) if math.isfinite(lo) and math.isfinite(hi) else None
 
 
-def _number(a: Const, b: Const, whole: Whole) -> Span:
+def _number(
+    a: Const,
+    b: Const,
+    whole: Whole,
+) -> Span:
     away = float(a.value.real) - float(b.value.real)
     return (away, away)
 
 
-def _from_whole(a: Cast, b: Cast, whole: Whole) -> Span:
+def _from_whole(
+    a: Cast,
+    b: Cast,
+    whole: Whole,
+) -> Span:
     if not (a.value.dtype.is_int and a.value.dtype is b.value.dtype):
         return None
     lo, hi = difference(a.value, b.value, whole)
     return None if lo is None or hi is None else (float(lo), float(hi))
 
 
-def _total(a: Any, b: Any, whole: Whole) -> Span:
+def _total(
+    a: Any,
+    b: Any,
+    whole: Whole,
+) -> Span:
     x, y = _reals(a.lhs, b.lhs, whole), _reals(a.rhs, b.rhs, whole)
     if x is None or y is None:
         return None
@@ -168,7 +212,11 @@ def _total(a: Any, b: Any, whole: Whole) -> Span:
     return (x[0] + y[0], x[1] + y[1])
 
 
-def _scaled(a: Any, b: Any, whole: Whole) -> Span:
+def _scaled(
+    a: Any,
+    b: Any,
+    whole: Whole,
+) -> Span:
     """A product or quotient with a constant."""
     for x, y, factor, other in (
         (a.lhs, b.lhs, a.rhs, b.rhs),
@@ -184,14 +232,22 @@ def _scaled(a: Any, b: Any, whole: Whole) -> Span:
     return None
 
 
-def _real_extreme(a: Any, b: Any, whole: Whole) -> Span:
+def _real_extreme(
+    a: Any,
+    b: Any,
+    whole: Whole,
+) -> Span:
     x, y = _reals(a.lhs, b.lhs, whole), _reals(a.rhs, b.rhs, whole)
     if x is None or y is None:
         return None
     return (min(x[0], y[0]), max(x[1], y[1]))
 
 
-def _rounded(a: Call, b: Call, whole: Whole) -> Span:
+def _rounded(
+    a: Call,
+    b: Call,
+    whole: Whole,
+) -> Span:
     if a.function != b.function or a.function not in ("floor", "ceil"):
         return None
     found = _reals(a.args[0], b.args[0], whole)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.expr.bounds import Env, Interval, refine, within
+from tilewright.expr.bounds import Env, refine, within
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Select, Var
 from tilewright.ir.node import Node, postorder
 

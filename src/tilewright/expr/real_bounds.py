@@ -89,7 +89,11 @@ def truncated(found: Reals, dtype: DType) -> tuple[int, int]:
 Found = Mapping[Any, Reals]
 
 
-def _const(e: Const, found: Found, whole: Whole) -> Reals:
+def _const(
+    e: Const,
+    found: Found,
+    whole: Whole,
+) -> Reals:
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -97,7 +101,11 @@ def _const(e: Const, found: Found, whole: Whole) -> Reals:
     return ANY if math.isnan(value) else Reals(value, value, False)
 
 
-def _cast(e: Cast, found: Found, whole: Whole) -> Reals:
+def _cast(
+    e: Cast,
+    found: Found,
+    whole: Whole,
+) -> Reals:
     if e.value in found:
         source = found[e.value]
         return _rounded([source.lo, source.hi], e.dtype, source.nan)
@@ -114,7 +122,11 @@ def _corners(
 ) -> Callable[[Any, Found, Whole], Reals]:
     """A rule for an operation that is monotone in each operand."""
 
-    def rule(e: Any, found: Found, whole: Whole) -> Reals:
+    def rule(
+        e: Any,
+        found: Found,
+        whole: Whole,
+    ) -> Reals:
         a, b = found[e.lhs], found[e.rhs]
         ends = [operation(x, y) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
         if any(map(math.isnan, ends)):
@@ -124,7 +136,11 @@ def _corners(
     return rule
 
 
-def _product(e: Mul, found: Found, whole: Whole) -> Reals:
+def _product(
+    e: Mul,
+    found: Found,
+    whole: Whole,
+) -> Reals:
     a, b = found[e.lhs], found[e.rhs]
     for one, other in ((a, b), (b, a)):
         if one.lo <= 0 <= one.hi and math.inf in (-other.lo, other.hi):
@@ -132,7 +148,11 @@ def _product(e: Mul, found: Found, whole: Whole) -> Reals:
     return _corners(lambda x, y: x * y)(e, found, whole)
 
 
-def _quotient(e: Div, found: Found, whole: Whole) -> Reals:
+def _quotient(
+    e: Div,
+    found: Found,
+    whole: Whole,
+) -> Reals:
     divisor = found[e.rhs]
     if divisor.lo <= 0 <= divisor.hi:
         return ANY
@@ -140,24 +160,40 @@ def _quotient(e: Div, found: Found, whole: Whole) -> Reals:
 
 
 def _chosen(better: Callable[[float, float], float]) -> Callable[..., Reals]:
-    def rule(e: Any, found: Found, whole: Whole) -> Reals:
+    def rule(
+        e: Any,
+        found: Found,
+        whole: Whole,
+    ) -> Reals:
         a, b = found[e.lhs], found[e.rhs]
         return Reals(better(a.lo, b.lo), better(a.hi, b.hi), a.nan or b.nan)
 
     return rule
 
 
-def _negated(e: Neg, found: Found, whole: Whole) -> Reals:
+def _negated(
+    e: Neg,
+    found: Found,
+    whole: Whole,
+) -> Reals:
     a = found[e.value]
     return Reals(-a.hi, -a.lo, a.nan)
 
 
-def _select(e: Select, found: Found, whole: Whole) -> Reals:
+def _select(
+    e: Select,
+    found: Found,
+    whole: Whole,
+) -> Reals:
     a, b = found[e.then], found[e.otherwise]
     return Reals(min(a.lo, b.lo), max(a.hi, b.hi), a.nan or b.nan)
 
 
-def _call(e: Call, found: Found, whole: Whole) -> Reals:
+def _call(
+    e: Call,
+    found: Found,
+    whole: Whole,
+) -> Reals:
     a = found.get(e.args[0], ANY)
     if e.function == "abs":
         least = max(a.lo, -a.hi, 0.0)

@@ -14,8 +14,9 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.expr import nodes as n
-from tilewright.expr.bounds import Interval, bounds, lasting, refine, within
+from tilewright.expr.bounds import bounds, lasting, refine, within
 from tilewright.expr.interp import operation
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     INDEX,
     MAX_SIZE,

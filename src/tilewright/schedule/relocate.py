@@ -32,7 +32,11 @@ class Home(NamedTuple):
     child: Stmt
 
 
-def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
+def own_buffer(
+    kernel: Kernel,
+    name: str,
+    verb: str,
+) -> tuple[Buffer, Place]:
     """The buffer and its Alloc. Raises ScheduleError for a parameter."""
     buffer, alloc = tree.find_buffer(kernel, name, verb)
     if alloc is None:
@@ -81,7 +85,11 @@ def home_of(
     )
 
 
-def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
+def _check_movable(
+    buffer: Buffer,
+    home: Home,
+    verb: str,
+) -> None:
     """The nests may run later: what they use is not written until the consumer's loop has ended."""
     private: set[Buffer] = {buffer}
     for s in home.made:
@@ -165,7 +173,11 @@ def row_loop(
     return found.pop()
 
 
-def _loop_of_row(a: Access, dim: int, verb: str) -> For:
+def _loop_of_row(
+    a: Access,
+    dim: int,
+    verb: str,
+) -> For:
     """The loop whose iterations index a dimension; ScheduleError where it is not exactly one."""
     f = indexing_loop(a, dim)
     if f is None:
@@ -189,7 +201,11 @@ def restrict_to_rows(
     return slice_nest(nest, {f.var: rows for f in own}, env, verb)
 
 
-def reads_in(buffer: Buffer, f: For, verb: str) -> list[Access]:
+def reads_in(
+    buffer: Buffer,
+    f: For,
+    verb: str,
+) -> list[Access]:
     """The reads of the buffer in a loop. Raises ScheduleError if it has none, or writes there."""
     found = [a for a in accesses(f.body) if a.buffer is buffer]
     if not found or any(a.writes for a in found):

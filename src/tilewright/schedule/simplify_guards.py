@@ -15,6 +15,7 @@ from tilewright.expr.nodes import (
     Const,
     Eq,
     Expr,
+    FloorDiv,
     Le,
     Lt,
     Max,
@@ -210,7 +211,7 @@ def changes(found: Iterable[Expr], var: Var, env: Env) -> set[int]:
 
     A condition that is linear in `var` is certain beyond one value and impossible beyond another,
     whatever the other variables in it are within `env`. One on a minimum or maximum is, where it is
-    so for either operand.
+    so for either operand, and one on a quotient about where its dividend is.
     """
     edges: set[int] = set()
     for condition in chain.from_iterable(map(conditions, found)):
@@ -223,7 +224,10 @@ def changes(found: Iterable[Expr], var: Var, env: Env) -> set[int]:
 
 
 def _readings(form: Affine, var: Var) -> list[Affine]:
-    """The form with one operand or the other for each minimum or maximum that `var` is in."""
+    """The form with one operand or the other for each minimum or maximum that `var` is in.
+
+    A quotient `x // d` lies between `(x - d + 1) / d` and `x / d`: the form times d, with either.
+    """
     done: list[Affine] = []
     waiting = [form]
     while waiting and len(done) + len(waiting) <= _READINGS:
@@ -234,12 +238,24 @@ def _readings(form: Affine, var: Var) -> list[Affine]:
                 operands = (atom.lhs, atom.rhs)
                 waiting += [rest + affine(x).scaled(c) for x in operands]
                 break
+            if isinstance(atom, FloorDiv) and var in variables(atom):
+                d = affine(atom.rhs)
+                if not d.is_const or d.const <= 0:
+                    continue
+                rest = (form - Affine(((atom, c),), 0)).scaled(d.const)
+                most = rest + affine(atom.lhs).scaled(c)
+                waiting += [most, most + Affine((), c * (1 - d.const))]
+                break
         else:
             done.append(form)
     return done
 
 
-def _edges(form: Affine, var: Var, env: Env) -> set[int]:
+def _edges(
+    form: Affine,
+    var: Var,
+    env: Env,
+) -> set[int]:
     """Where along `var` the condition `form < 0` begins or ceases to be decided."""
     c = form.coefficient(var)
     lo: int | None = form.const

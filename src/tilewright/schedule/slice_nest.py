@@ -139,7 +139,12 @@ def _part_loop(
     )
 
 
-def _stays_whole(a: Access, d: int, f: For, box: Region) -> bool:
+def _stays_whole(
+    a: Access,
+    d: int,
+    f: For,
+    box: Region,
+) -> bool:
     """Whether the other dimensions that have the loop are wholly in the box, wherever it runs."""
     others = (e for e in _partial(a.buffer, box) if e != d)
     return not any(f.var in variables(a.index[e]) for e in others)

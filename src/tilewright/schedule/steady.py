@@ -31,7 +31,8 @@ from math import gcd
 from typing import Any
 
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.bounds import Interval, bounds
+from tilewright.expr.bounds import bounds
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     And,
     Expr,

@@ -37,7 +37,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.bounds import Env, Interval, bounds
+from tilewright.expr.bounds import Env, bounds
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.loops.analysis.access import Access
 from tilewright.loops.analysis.overlap import clamps, ideal

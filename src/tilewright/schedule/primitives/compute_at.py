@@ -20,13 +20,19 @@ from tilewright.schedule.staging import intermediate
 
 
 def _error(
-    buffer: str, message: str, hint: str, verb: str = "compute_at"
+    buffer: str,
+    message: str,
+    hint: str,
+    verb: str = "compute_at",
 ) -> ScheduleError:
     return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
 
 
 def producers(
-    buffer: Buffer, alloc: Place, consumer: Place, verb: str = "compute_at"
+    buffer: Buffer,
+    alloc: Place,
+    consumer: Place,
+    verb: str = "compute_at",
 ) -> tuple[Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
     """The sequence that holds both sides, and in it the statements that write `buffer`.
 
@@ -55,7 +61,10 @@ def producers(
 
 
 def _made_together(
-    buffer: Buffer, stmts: Sequence[Stmt], consumer: Place, verb: str
+    buffer: Buffer,
+    stmts: Sequence[Stmt],
+    consumer: Place,
+    verb: str,
 ) -> tuple[tuple[Buffer, ...], tuple[Stmt, ...]]:
     """The buffer with those that its statements write too (a reducer's outputs), and these."""
     exist = {s.buffer for s in consumer.above if isinstance(s, Alloc)}
@@ -86,7 +95,9 @@ def _made_together(
 
 
 def _check_movable(
-    group: Sequence[Buffer], made: Sequence[Stmt], run: Sequence[Stmt]
+    group: Sequence[Buffer],
+    made: Sequence[Stmt],
+    run: Sequence[Stmt],
 ) -> None:
     """The producers may run at the end of `run`: nothing they read is changed in it."""
     private = set(group) | {b for s in made for b in allocated(s)}
@@ -102,7 +113,11 @@ def _check_movable(
 
 
 def _check_not_kept(
-    alloc: Place, home: Place, group: Sequence[Buffer], part: Stmt, env: Env
+    alloc: Place,
+    home: Place,
+    group: Sequence[Buffer],
+    part: Stmt,
+    env: Env,
 ) -> None:
     """Nothing of the buffers is kept from one iteration of a loop around `home` to the next.
 
@@ -125,7 +140,10 @@ def _check_not_kept(
 
 @primitive_with(options=["scope"])
 def compute_at(
-    kernel: Kernel, buffer: str, loop: str, scope: Scope | None = None
+    kernel: Kernel,
+    buffer: str,
+    loop: str,
+    scope: Scope | None = None,
 ) -> tuple[Kernel, None]:
     """Compute an intermediate buffer inside a consumer's loop, only the part needed there.
 
@@ -215,7 +233,10 @@ def _below(place: Place, home: Place) -> Place:
 
 
 def _needed(
-    kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
+    kernel: Kernel,
+    group: Sequence[Buffer],
+    made: Sequence[Stmt],
+    f: For,
 ) -> list[Access]:
     """What the loop reads of the buffers; nothing else may use them besides their own nests."""
     needed = [a for a in accesses(f.body) if a.buffer in group]

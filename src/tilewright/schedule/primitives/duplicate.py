@@ -18,7 +18,11 @@ from tilewright.schedule.staging import intermediate
 
 
 @primitive
-def duplicate(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
+def duplicate(
+    kernel: Kernel,
+    buffer: str,
+    loop: str,
+) -> tuple[Kernel, tuple[str, ...]]:
     """Let a consumer's loop read a copy of an intermediate, computed by nests of its own.
 
     args: the buffer; the loop that shall read the copy.

@@ -90,7 +90,11 @@ def fold_storage(
     return result, None
 
 
-def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
+def live_window(
+    kernel: Kernel,
+    name: str,
+    dim: int,
+) -> tuple[int, Stmt]:
     """The least factor that `fold_storage` accepts, and the statement that needs it."""
     buffer, alloc = own_buffer(kernel, name, "fold_storage")
     env = environment(kernel.body)

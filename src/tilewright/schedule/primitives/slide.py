@@ -46,14 +46,22 @@ class _Window(NamedTuple):
     offset: Affine
     rows: int
 
-    def done(self, v: Var, count: Expr) -> Affine:
+    def done(
+        self,
+        v: Var,
+        count: Expr,
+    ) -> Affine:
         """How many rows iteration `count` has read some of, all before it included."""
         end = substitute(to_expr(self.last), {v: count})
         return affine(simplify(end)) + Affine((), 1)
 
 
 @primitive
-def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
+def slide(
+    kernel: Kernel,
+    buffer: str,
+    loop: str,
+) -> tuple[Kernel, tuple[str, ...]]:
     """Sliding window: an iteration of a consumer's loop computes only what earlier ones have not.
 
     args: the buffer, computed by nests before the loop and allocated around both; the serial loop
@@ -133,7 +141,12 @@ def _check_direct(
             )
 
 
-def _new_rows(window: _Window, v: Var, ahead: int, env: Env) -> Slice:
+def _new_rows(
+    window: _Window,
+    v: Var,
+    ahead: int,
+    env: Env,
+) -> Slice:
     """What iteration v computes: rows from P(v - 1) up to P(v), where there are that many."""
     shift = Affine((), ahead)
     start = window.done(v, v - 1) + shift

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from tilewright.expr.bounds import Interval
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.expr.reads import Anywhere, is_inside
 from tilewright.ir.node import Node

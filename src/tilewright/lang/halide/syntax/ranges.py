@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.expr import nodes
-from tilewright.expr.bounds import Interval, bounds
+from tilewright.expr.bounds import bounds
+from tilewright.expr.intervals import Interval
 from tilewright.ir.node import postorder
 from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.image import Symbol
