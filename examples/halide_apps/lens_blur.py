@@ -120,7 +120,7 @@ def depth_of(hl: Any, variables: Any, left: Any, right: Any, size: Any) -> Any:
 
     push[0].compute_root().reorder(c, z, x, y).bound(c, 0, 2).unroll(c)
     push[0].vectorize(x, 16).parallel(y, 4)
-    cost.compute_at(push[0], x).vectorize(x)
+    cost.compute_at(push[0], x).hoist_storage(push[0], y).vectorize(x)
     confidence.compute_at(push[0], x).vectorize(x)
     xi, yi, t = hl.Var("xi"), hl.Var("yi"), hl.Var("t")
     for n in range(1, LEVELS):

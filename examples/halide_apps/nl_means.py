@@ -44,8 +44,9 @@ def build(hl: Any, image: Any) -> Any:
 
     output.compute_root().reorder(c, x, y).tile(x, y, tx, ty, x, y, 16, 8)
     output.parallel(ty).vectorize(x, F32)
-    blur_d_y.compute_at(output, tx).reorder(y, x).vectorize(x, F32)
-    d.compute_at(output, tx).vectorize(x, F32)
+    blur_d_y.compute_at(output, tx).hoist_storage(output, ty)
+    blur_d_y.reorder(y, x).vectorize(x, F32)
+    d.compute_at(output, tx).hoist_storage(output, ty).vectorize(x, F32)
     total.compute_at(output, x).reorder(c, x, y).bound(c, 0, 4).unroll(c)
     total.vectorize(x, F32)
     total.update(0).reorder(c, x, y, s.x, s.y).unroll(c).vectorize(x, F32)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Overlap
+from tilewright.expr.nodes import Buffer, Expr, Overlap
 from tilewright.ir.node import postorder
-from tilewright.loops.analysis.access import Access, environment, shared
+from tilewright.loops.analysis.access import Access, environment, expressions, shared
 from tilewright.loops.analysis.dependence import can_parallelize, covered_in
 from tilewright.loops.analysis.effects import together, writes
 from tilewright.loops.analysis.region import uncovered
@@ -23,7 +24,7 @@ from tilewright.loops.nodes import (
     Stmt,
     Update,
 )
-from tilewright.loops.walk import loops_of, walk
+from tilewright.loops.walk import below, loops_of, walk
 from tilewright.schedule.tree import find_loop
 
 
@@ -115,9 +116,20 @@ def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
 
 
 def _tiled(f: For) -> bool:
-    return any(
-        isinstance(n, Overlap) and f.var in variables(n) for n in postorder(f.body)
-    )
+    waiting: list[Stmt] = [f.body]
+    while waiting:
+        s = waiting.pop()
+        starts = (o for e in expressions(s) for o in _starts(e))
+        if any(f.var in variables(o) for o in starts):
+            return True
+        waiting += below(s)
+    return False
+
+
+@lru_cache(maxsize=1 << 14)
+def _starts(e: Expr) -> tuple[Overlap, ...]:
+    """The starts of overlapping tiles in an expression; remembered: it is asked after each step."""
+    return tuple(n for n in postorder(e) if isinstance(n, Overlap))
 
 
 def check_steady(
