@@ -155,6 +155,37 @@ def test_what_the_verbs_did():
     assert "vector" not in repr(g.kernel([12, 12]))
 
 
+def test_a_level_is_where_it_says_at_last():
+    nests = []
+    for late in (True, False):
+        _, y, f, g = chain(hl, hl.Buffer(IMAGE, name="image"))
+        level = hl.LoopLevel()
+        f.compute_at(level)
+        with pytest.raises(ScheduleError, match="a LoopLevel is used that is not set"):
+            g.kernel([20, 12])
+        if late:
+            level.set(hl.LoopLevel(g, y))
+        else:
+            f.compute_at(g, y)
+        nests.append(g.loop_nest([20, 12]))
+    assert nests[0] == nests[1] and "  store f" in nests[0]
+
+
+def test_a_level_of_one_definition():
+    x, y, f, g = chain(hl, hl.Buffer(IMAGE))
+    h = hl.Func("h")
+    h[x, y] = x
+    h[x, y] += f[x, y] + g[x, y]
+    f.compute_at(hl.LoopLevel(h, y, 1))
+    g.compute_root()
+    assert hl.LoopLevel(h, y, 1).stage_index() == 1
+    f.compute_at(hl.LoopLevel(h, y, 0))
+    with pytest.raises(
+        ScheduleError, match=r"compute_at\(h, y\): does not use it|no such"
+    ):
+        h.kernel([8, 8])
+
+
 def test_loops_that_do_not_meet_at_the_start():
     _, y, f, g = chain(hl, hl.Buffer(IMAGE))
     f.compute_root()
