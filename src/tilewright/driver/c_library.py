@@ -60,13 +60,8 @@ def export_c(
     for a target without C functions.
     """
     name = path.name if name is None else name
-    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in _KEYWORDS:
-        raise InputError(
-            f"{name!r} is not a name in C", where=kernel.name, hint="give name=..."
-        )
-    verify(kernel)
     text = header(kernel, target, name)
-    code = target.c_function(kernel, name)
+    code = object_file(kernel, target, name)
     files = path.with_name(f"{path.name}.h"), path.with_name(f"{path.name}.o")
     for file, data in zip(files, (text.encode(), code), strict=True):
         write_whole(file, partial(_put, data))
@@ -77,8 +72,23 @@ def _put(data: bytes, out: BinaryIO) -> None:
     out.write(data)
 
 
+def object_file(kernel: Kernel, target: Target, name: str) -> bytes:
+    """Code of the functions `name` and `name_parallel`; errors as of `export_c`."""
+    _check_name(kernel, name)
+    verify(kernel)
+    return target.c_function(kernel, name)
+
+
+def _check_name(kernel: Kernel, name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in _KEYWORDS:
+        raise InputError(
+            f"{name!r} is not a name in C", where=kernel.name, hint="give name=..."
+        )
+
+
 def header(kernel: Kernel, target: Target, name: str) -> str:
     """The header of the functions `name` and `name_parallel`; errors as of `export_c`."""
+    _check_name(kernel, name)
     needs = target.requirements
     arguments = ",\n    ".join(_declared(kernel))
     return _HEADER.format(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
 from tilewright import halide as hl
 from tilewright.base.errors import ExecutionError, InputError, UnsupportedError
+from tilewright.runtime.loader import link
 
 x, y = hl.vars("x y")
 IMAGE = np.arange(12, dtype=np.uint8).reshape(3, 4)
@@ -148,6 +151,23 @@ def test_texts(tmp_path):
         path = tmp_path / verb
         getattr(f, verb)(str(path), [])
         assert text in path.read_text()
+
+
+def test_c_functions(tmp_path):
+    f = hl.Func("f")
+    f[x] = x * 2
+    f.set_estimate(x, 0, 8)
+    f.compile_to_file(str(tmp_path / "doubled"), [], "twice")
+    f.compile_to_header(str(tmp_path / "own.h"), [], "twice")
+    f.compile_to_object(str(tmp_path / "twice.o"), [])
+    for name, other in (("doubled.h", "own.h"), ("doubled.o", "twice.o")):
+        assert (tmp_path / name).read_bytes() == (tmp_path / other).read_bytes()
+    out = np.zeros(8, np.int32)
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    image = link([(tmp_path / "twice.o").read_bytes()])
+    assert call(image.address("twice"))(out.ctypes.data) == 0
+    assert out.tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert "int twice(" in (tmp_path / "own.h").read_text()
 
 
 def test_params_with_a_range():

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.driver.c_library import header, object_file
 from tilewright.lang.function import Function
+from tilewright.targets.base import Target
+from tilewright.targets.registry import target as find_target
 
 
 class StmtOutputFormat(Enum):
@@ -73,9 +76,49 @@ class Texts:
         """Write the machine code as text."""
         self._write(filename, "asm")
 
+    def compile_to_header(
+        self,
+        filename: str,
+        arguments: Sequence[Any] = (),
+        fn_name: str = "",
+        target: Any = None,
+    ) -> None:
+        """Write the header of `compile_to_object`, which has plain arrays as parameters."""
+        function = self.compile_jit(self.expected_sizes())
+        path = Path(filename)
+        path.write_text(header(function.kernel, _processor(), fn_name or path.stem))
+
+    def compile_to_object(
+        self,
+        filename: str,
+        arguments: Sequence[Any] = (),
+        fn_name: str = "",
+        target: Any = None,
+    ) -> None:
+        """Write an object file with a C function, named `fn_name` or as the file is."""
+        function = self.compile_jit(self.expected_sizes())
+        path = Path(filename)
+        code = object_file(function.kernel, _processor(), fn_name or path.stem)
+        path.write_bytes(code)
+
+    def compile_to_file(
+        self,
+        filename_prefix: str,
+        arguments: Sequence[Any] = (),
+        fn_name: str = "",
+        target: Any = None,
+    ) -> None:
+        """Write both: the prefix and .h, and the prefix and .o."""
+        function = self.compile_jit(self.expected_sizes())
+        function.export_c(filename_prefix, fn_name or None)
+
     def _write(self, filename: str, kind: str) -> None:
         function = self.compile_jit(self.expected_sizes())
         Path(filename).write_text(function.source(kind) + "\n")
+
+
+def _processor() -> Target:
+    return find_target("cpu")
 
 
 def _check_format(fmt: StmtOutputFormat) -> None:

@@ -11,7 +11,10 @@ from typing import Any, Final
 from tilewright.base.refused import refusing
 
 _GPU: Final = "use parallel and vectorize for a CPU; there is no GPU target"
-_BUILD: Final = "tilewright.compile(f.kernel(sizes)).save(path) writes an artifact"
+_BUILD: Final = (
+    "compile_to_file writes a C header and object, "
+    "tilewright.compile(f.kernel(sizes)).save(path) an artifact"
+)
 _TUNE: Final = "the sketches choose a schedule: cpu.default_schedule of f.kernel(sizes)"
 _WATCH: Final = "trace_stores() prints, and realize of that Func gives, its values"
 _TRACE: Final = "trace_stores, trace_loads; print_loop_nest(sizes) shows the loops"
@@ -33,9 +36,9 @@ def _each(names: str, hint: str) -> dict[str, str]:
 _RUNS: Final = {
     **_each("apply_autoscheduler", _TUNE),
     **_each(
-        "compile_to compile_to_bitcode compile_to_c compile_to_file compile_to_header "
-        "compile_to_module compile_to_multitarget_object_files "
-        "compile_to_multitarget_static_library compile_to_object compile_to_static_library",
+        "compile_to compile_to_bitcode compile_to_c compile_to_module "
+        "compile_to_multitarget_object_files compile_to_multitarget_static_library "
+        "compile_to_static_library",
         _BUILD,
     ),
     "compile_to_callable": "compile_jit(sizes) is a function on arrays",
