@@ -71,6 +71,7 @@ def operands(kind, steps, batch, width, units, directions, lengths):
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize(
     "direction, batch, units, ragged, layout",

@@ -99,6 +99,7 @@ def test_integers_divided_by_zero_end_in_a_number():
     assert run("Div", {"a": a}, {"b": b}).shape == (2,)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1e30], ids=str)
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])

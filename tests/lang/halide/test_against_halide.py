@@ -107,6 +107,7 @@ EXPRESSIONS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_expressions(name):
     both(pointwise(EXPRESSIONS[name]), rtol=1e-6 if "float" in name else 0.0)
