@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.expr.nodes import MAX_SIZE
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
@@ -104,11 +105,10 @@ def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
     if not inside or not columns or stores[-1:] != [f"{kept}.w{len(out.index) - 1}"]:
         raise ScheduleError("it has no tile of results", where=f"computation {c.name}")
     lanes = at.machine.lanes(out.tensor.dtype)
-    # In place of what is not known: many tiles of any size.
-    large = lanes * at.machine.registers
-    rows = [large] if len(stores) > 1 else []
-    tiles = {t.value: t for t in candidates(rows, large, lanes, at.costs)}
-    good = best(rows, large, lanes, at.costs)
+    # Of an extent that is not known the tiles at the end do not count.
+    rows = [MAX_SIZE] if len(stores) > 1 else []
+    tiles = {t.value: t for t in candidates(rows, MAX_SIZE, lanes, at.costs)}
+    good = best(rows, MAX_SIZE, lanes, at.costs)
     tile = tiles[choose(f"{c.name}.tile", list(tiles), good.value)]
     outer, vector = _split(s, stores[-1], tile.width)
     around = [*stores[:-2], outer]
