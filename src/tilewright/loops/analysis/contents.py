@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.expr.bounds import Interval, bounds
+from tilewright.expr.bounds import bounds
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.access import accesses, environment
 from tilewright.loops.analysis.region import uncovered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.expr.bounds import Interval
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import MAX_SIZE, Buffer, Extent, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.analysis.contents import contents

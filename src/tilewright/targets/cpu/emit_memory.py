@@ -7,7 +7,8 @@ from math import gcd
 
 from tilewright.base import dtypes
 from tilewright.expr.affine import Affine, to_expr
-from tilewright.expr.bounds import Interval, bounds, within
+from tilewright.expr.bounds import bounds, within
+from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import (
     INDEX,
     And,
@@ -200,7 +201,7 @@ class Memory(Places):
         """Lanes of a small table that is all inside of the buffer; None where it is no such."""
         size = buffer.dtype.itemsize
         low, high = bounds(to_expr(place.form), self.ranges)
-        if place.reach is None or low is None or high is None:
+        if place.reach is None or low is None or high is None or not buffer.static:
             return None
         first, last = place.reach
         count = last - first + 1
