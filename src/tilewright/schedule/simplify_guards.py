@@ -167,7 +167,9 @@ def guards(root: Node) -> list[Expr]:
 def conditions(e: Expr) -> tuple[Compare, ...]:
     """The comparisons by which a guard is decided, if one of them always holds; none of others."""
     if isinstance(e, Min | Max | Overlap) and e.dtype is INDEX:
-        return (Le(e.lhs, e.rhs), Le(e.rhs, e.lhs))
+        less = Le(e.lhs, e.rhs)
+        more = Le(e.rhs, e.lhs)
+        return (less, more)
     if isinstance(e, Compare) and e.lhs.dtype is INDEX and not reads_memory(e):
         return (e,)
     return ()
@@ -185,22 +187,26 @@ def stretch(found: Sequence[Expr], var: Var, n: int, env: Env) -> tuple[int, int
 
     env: bounds of the other variables.
     """
-    inside = {p for p in changes(found, var, env) if 0 < p < n}
-    edges = sorted({0, n} | inside)
-    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0], default=(0, n))
-    within = {**env, var: (start, stop - 1)}
-    decided = [g for g in found if is_decided(g, within)]
+    edges = [0, n]
+    for point in changes(found, var, env):
+        if 0 < point < n:
+            edges.append(point)
+    edges.sort()
 
-    def still(start: int, stop: int) -> bool:
+    def decided(guards: Sequence[Expr], start: int, stop: int) -> list[Expr]:
         within = {**env, var: (start, stop - 1)}
-        return all(is_decided(g, within) for g in decided)
+        return [g for g in guards if is_decided(g, within)]
 
-    for edge in reversed(edges[: edges.index(start)]):
-        if not still(edge, stop):
+    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0])
+    same = decided(found, start, stop)
+    first = edges.index(start)
+    last = edges.index(stop)
+    for edge in reversed(edges[:first]):
+        if decided(same, edge, stop) != same:
             break
         start = edge
-    for edge in edges[edges.index(stop) + 1 :]:
-        if not still(start, edge):
+    for edge in edges[last + 1 :]:
+        if decided(same, start, edge) != same:
             break
         stop = edge
     return start, stop

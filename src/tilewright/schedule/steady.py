@@ -25,7 +25,7 @@ computed outside of the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import gcd
 from typing import Any
@@ -78,6 +78,7 @@ SHARE = 0.75
 STATEMENT, GROWTH = 4_000, 20_000
 # Comparisons in one test: more cost as much as the guards that they replace.
 TESTS = 8
+_ONE = Affine((), 1)
 
 
 def steady(kernel: Kernel) -> Kernel:
@@ -124,8 +125,10 @@ class _Copies:
         made: list[Stmt] = []
         points = [p for p in found if 0 < p < n]
         for part in parts(s, points, n, env, self.taken):
-            inside = {**env, part.var: (0, (part.trips or 1) - 1)}
-            made.append(_with(part, body=self.tested(part.body, inside)))
+            trips = part.trips or 1
+            inside = {**env, part.var: (0, trips - 1)}
+            body = self.tested(part.body, inside)
+            made.append(_with(part, body=body))
         return block(*made)
 
     def tested(self, s: Stmt, env: Env) -> Stmt:
@@ -135,9 +138,12 @@ class _Copies:
         if not tests or len(tests) > TESTS or not self.fits(_size(s)):
             return s
         inside = {**env, **environment(s)}
-        quick = simplify_guards(edit.rewrite(s, inside, decided.values), inside)
-        slow, _ = edit.renamed(simplify_guards(s, inside), self.taken, ".edge")
-        return If(reduce(And, tests), quick, slow)
+        quick = edit.rewrite(s, inside, decided.values)
+        quick = simplify_guards(quick, inside)
+        slow = simplify_guards(s, inside)
+        slow, _ = edit.renamed(slow, self.taken, ".edge")
+        condition = reduce(And, tests)
+        return If(condition, quick, slow)
 
     def fits(self, size: int) -> bool:
         """Whether so many nodes may be copied; they then count."""
@@ -204,8 +210,9 @@ def _size(s: Stmt) -> int:
         for around in place.loops:
             if around.kind == "unroll":
                 times *= around.trips or 1
-        inner = (c for c in place.stmt.children() if isinstance(c, Expr))
-        total += times * sum(1 for e in inner for _ in postorder(e))
+        for part in place.stmt.children():
+            if isinstance(part, Expr):
+                total += times * len(list(postorder(part)))
     return total
 
 
@@ -222,19 +229,23 @@ def _stretch(f: For, n: int, env: Env) -> tuple[int, int] | None:
     depend on no other loop around it."""
     own = environment(f.body)
     inner = _varying(f.body) or {f.var}
-    found = [
-        g
-        for g in guards(f.body)
-        if (used := variables(g)) <= {f.var, *own} and not used.isdisjoint(inner)
-    ]
+    known = {f.var, *own}
+    every = guards(f.body)
+    found = []
+    for g in every:
+        used = variables(g)
+        if used <= known and not used.isdisjoint(inner):
+            found.append(g)
     if not found:
         return None
-    starts = [g for g in guards(f.body) if isinstance(g, Overlap)]
-    others = {v: interval for v, interval in env.items() if v is not f.var} | own
+    starts = [g for g in every if isinstance(g, Overlap)]
+    others = {**env, **own}
+    others.pop(f.var, None)
     start, stop = stretch((*found, *starts), f.var, n, others)
     narrowed = {**others, f.var: (start, stop - 1)}
     gained = any(is_decided(g, narrowed) for g in found)
-    return (start, stop) if gained and n > stop - start > n / 2 else None
+    is_most = n > stop - start > n / 2
+    return (start, stop) if gained and is_most else None
 
 
 # -- by a test
@@ -277,30 +288,38 @@ class _Decided:
         found = conditions(e)
         if not found or variables(e).isdisjoint(self.inner):
             return None
-        form = affine(found[0].lhs) - affine(found[0].rhs)
+        condition = found[0]
+        form = affine(condition.lhs) - affine(condition.rhs)
+        choices: tuple[tuple[Affine, Expr], ...] = ()
         if isinstance(e, Min | Max):
-            less, more = (e.lhs, e.rhs) if isinstance(e, Min) else (e.rhs, e.lhs)
+            less, more = e.lhs, e.rhs
+            if isinstance(e, Max):
+                less, more = more, less
             choices = ((form, less), (form.scaled(-1), more))
         elif isinstance(e, Le | Lt):
-            strict = Affine((), int(isinstance(e, Lt)))
-            never = Affine((), 1) - form - strict
-            choices = (
-                (form + strict, const(True, e.dtype)),
-                (never, const(False, e.dtype)),
-            )
-        else:
-            return None
-        return next((value for least, value in choices if self._test(least)), None)
+            if isinstance(e, Lt):
+                form = form + _ONE
+            always = const(True, e.dtype)
+            never = const(False, e.dtype)
+            choices = ((form, always), (_ONE - form, never))
+        for least, value in choices:
+            if self._test(least):
+                return value
+        return None
 
     def _test(self, form: Affine) -> bool:
         """Note the test for `form <= 0` in all of the statement, if it mostly holds."""
-        if any(not isinstance(v, Var) for a, _ in form.terms for v in variables(a)):
-            return False
-        within = tuple(
-            t for t in form.terms if not variables(t[0]).isdisjoint(self.own)
-        )
-        around = tuple(t for t in form.terms if t not in within)
-        top = _sum(within, self.env)[1]
+        within: list[tuple[Expr, int]] = []
+        around: list[tuple[Expr, int]] = []
+        for term in form.terms:
+            used = variables(term[0])
+            if not all(isinstance(v, Var) for v in used):
+                return False
+            if used.isdisjoint(self.own):
+                around.append(term)
+            else:
+                within.append(term)
+        _, top = _sum(within, self.env)
         low, high = _sum(around, self.env)
         if top is None or low is None or high is None:
             return False
@@ -308,20 +327,26 @@ class _Decided:
         if high <= most or not around:
             return high <= most
         step = gcd(*(c for _, c in around))
-        if (most - low) // step + 1 < SHARE * ((high - low) // step + 1):
+        holds = (most - low) // step + 1
+        every = (high - low) // step + 1
+        if holds < SHARE * every:
             return False
         key = frozenset(around)
-        known, least = self.sums.get(key, (Affine(around, 0), most))
-        self.sums[key] = known, min(least, most)
+        first = (Affine(tuple(around), 0), most)
+        total, least = self.sums.get(key, first)
+        self.sums[key] = total, min(least, most)
         return True
 
 
 def _at_most(form: Affine, most: int) -> Expr:
     """`form <= most`, written without a negative first term."""
-    if form.terms[0][1] < 0:
-        return Le(const(-most), to_expr(form.scaled(-1)))
-    return Le(to_expr(form), const(most))
+    _, first = form.terms[0]
+    if first > 0:
+        return Le(to_expr(form), const(most))
+    flipped = to_expr(form.scaled(-1))
+    return Le(const(-most), flipped)
 
 
-def _sum(terms: tuple[tuple[Expr, int], ...], env: Env) -> Interval:
-    return bounds(to_expr(Affine(terms, 0)), env)
+def _sum(terms: Sequence[tuple[Expr, int]], env: Env) -> Interval:
+    total = to_expr(Affine(tuple(terms), 0))
+    return bounds(total, env)

@@ -19,28 +19,42 @@ def contents(kernel: Kernel) -> dict[Buffer, Interval]:
     (`uncovered`) and have bounds at every Store.
     """
     body = kernel.body
-    indices = [i for a in accesses(body) for i in a.index]
-    used = {x.buffer for i in indices for x in loads(i)}
+    used: set[Buffer] = set()
+    for access in accesses(body):
+        for index in access.index:
+            used |= {x.buffer for x in loads(index)}
+    if not used:
+        return {}
     found: dict[Buffer, Interval] = {}
-    for place in walk(body) if used else ():
+    for place in walk(body):
         s = place.stmt
-        if isinstance(s, Alloc) and s.buffer in used and s.buffer.dtype.is_int:
-            known = _stored(s.body, s.buffer, body)
-            if known is not None:
-                found[s.buffer] = known
+        if not isinstance(s, Alloc):
+            continue
+        buffer = s.buffer
+        if buffer not in used or not buffer.dtype.is_int:
+            continue
+        known = _stored(s.body, buffer, body)
+        if known is not None:
+            found[buffer] = known
     return found
 
 
 def _stored(s: Stmt, buffer: Buffer, body: Stmt) -> Interval | None:
     """The bounds of all that `s` stores in a buffer; None if it may read what it has not stored."""
     env = environment(body)
-    written = [a for a in accesses(s) if a.writes and a.buffer is buffer]
-    if any(a.kind != "store" for a in written) or uncovered(s, buffer, env) is not None:
-        return None
-    stores = [a.place.stmt for a in written]
-    values = [bounds(x.value, env) for x in stores if isinstance(x, Store)]
-    lows = [low for low, _ in values if low is not None]
-    highs = [high for _, high in values if high is not None]
-    if len(lows) + len(highs) < 2 * len(values):
+    lows: list[int] = []
+    highs: list[int] = []
+    for access in accesses(s):
+        if not access.writes or access.buffer is not buffer:
+            continue
+        store = access.place.stmt
+        if not isinstance(store, Store):
+            return None
+        low, high = bounds(store.value, env)
+        if low is None or high is None:
+            return None
+        lows.append(low)
+        highs.append(high)
+    if uncovered(s, buffer, env) is not None:
         return None
     return min(lows), max(highs)

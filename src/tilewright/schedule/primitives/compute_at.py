@@ -210,18 +210,25 @@ def _with_steps(box: Region, group: Sequence[Buffer], made: Sequence[Stmt]) -> R
 
     A step reads another element than it writes, so that elements outside of the box may count.
     """
-    extents = group[0].extents
-    whole = set()
+    whole: set[int] = set()
     for s in made:
         found = [a for a in accesses(s) if a.buffer in group]
-        for a in (a for a in found if not a.writes):
-            written = [b for b in found if b.writes and b.place.stmt is a.place.stmt]
-            for d in range(len(extents)):
-                if any(b.index[d] is not a.index[d] for b in written):
-                    whole.add(d)
-    base = tuple(const(0) if d in whole else b for d, b in enumerate(box.base))
-    sizes = tuple(extents[d] if d in whole else n for d, n in enumerate(box.shape))
-    return Region(base, sizes)
+        for a in found:
+            for b in found:
+                if b.writes and not a.writes and a.place.stmt is b.place.stmt:
+                    whole |= _steps(a, b)
+    base = list(box.base)
+    shape = list(box.shape)
+    for d in whole:
+        base[d] = const(0)
+        shape[d] = group[0].extents[d]
+    return Region(tuple(base), tuple(shape))
+
+
+def _steps(a: Access, b: Access) -> set[int]:
+    """The dimensions in which two accesses are not of one index."""
+    places = enumerate(zip(a.index, b.index, strict=True))
+    return {d for d, (i, j) in places if i is not j}
 
 
 def _into(box: Region, part: Buffer) -> edit.Move:
