@@ -76,10 +76,17 @@ def test_two_stores_of_an_element_are_not_one(check_same):
     s = maps(Store(Y, (V,), const(0, i32)), COPY)
     with pytest.raises(ScheduleError, match="parallel: this parallel loop"):
         s.parallel("v.o")
-    s = maps(COPY)
+    s = maps(COPY, Store(Z, (V,), Y[V] * 2))
     s.parallel("v.o")
     with pytest.raises(ScheduleError, match="specialize: this parallel loop"):
         s.specialize("v.i < 1")
+    check_same(s.original, s, exact=True)
+
+
+def test_two_stores_of_values_that_are_proved_equal(check_same):
+    s = maps(COPY)
+    s.parallel("v.o")
+    s.specialize("v.i < 1")
     check_same(s.original, s, exact=True)
 
 

@@ -135,7 +135,7 @@ def rejoined(form: Affine) -> Affine:
         if times and times * affine(whole.rhs).const == factor:
             separated = ((whole, factor), (part, times))
             form = form - Affine(separated, 0)
-            form = form + affine(whole.lhs).scaled(times)
+            return rejoined(form + affine(whole.lhs).scaled(times))
     return form
 
 

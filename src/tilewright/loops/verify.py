@@ -307,7 +307,7 @@ def outside(access: Access, axis: int) -> str | None:
 
 def _together(scope: _Scope, at: Place) -> Iterator[str]:
     if isinstance(at.stmt, For) and at.stmt.together:
-        verdict = can_parallelize(scope.kernel, at.stmt)
+        verdict = can_parallelize(scope.kernel, at.stmt, halos=True)
         if not verdict:
             name = f"{at.stmt.kind} loop {at.stmt.var.name}"
             yield f"the iterations of {name} depend on one another: {verdict.reason}"

@@ -77,7 +77,10 @@ def check_kinds(
         if not f.together:
             continue
         covered = covered_in(f.body, env, once=True)
-        verdict = can_parallelize(kernel, place, covered, updates=f.kind in MAY_REDUCE)
+        may_reduce = f.kind in MAY_REDUCE
+        verdict = can_parallelize(
+            kernel, place, covered, updates=may_reduce, halos=True
+        )
         if not verdict:
             has = "has" if isinstance(verdict, Illegal) else "may have"
             what = f"this {f.kind} loop {has} a loop-carried dependence: {because(verdict)}"

@@ -34,6 +34,8 @@ from tilewright.loops.analysis.access import (
     environment,
     in_loops,
 )
+from tilewright.loops.analysis.effects import writes
+from tilewright.loops.analysis.equal_values import stores_one_value
 from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.question import Choice, Question
 from tilewright.loops.analysis.region import uncovered
@@ -54,12 +56,14 @@ def can_parallelize(
     covered: Covered | None = _granted,
     *,
     updates: bool = True,
+    halos: bool = False,
 ) -> Verdict:
     """Whether the iterations of one loop, or of that at a place, may run together, in any order.
 
     covered: whether an iteration stores whatever it reads of a buffer, first and by one Store; so
     that overlapping tiles which store it again make no difference. Taken for granted where nobody
     says; None: they do make one, even where one Store stores again what it has stored.
+    halos: whether elements may be stored again with values that are proved equal (`equal_values`).
     updates: whether steps of one commutative reduction may update the same element.
     """
 
@@ -71,11 +75,26 @@ def can_parallelize(
         return covered(a.buffer)
 
     at = _find(kernel, loop)
+    (f,) = _band(at)
+    outside = {g.var for g in at.loops}
+    stored_first = covered_in(f.body, environment(kernel.body))
+
+    def equal(a: Access, b: Access) -> bool:
+        if not halos or not _plain(a, b):
+            return False
+        stored = [x for x in (a, b) if x.writes]
+        if len(stored) == 2 and a.place.stmt is not b.place.stmt:
+            return False
+        if not stores_one_value(stored[0], outside, writes(f)):
+            return False
+        return len(stored) == 2 or stored_first(a.buffer)
+
     question = Question(
         _band(at),
         _around(at),
         _differ,
         ideal=ideal,
+        equal=equal,
         updates=updates,
     )
     return question.decide(kernel)

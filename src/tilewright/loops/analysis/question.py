@@ -36,6 +36,7 @@ class Question:
     above: the loops around the body of the band, and what is allocated in them.
     settled: whether the relation is ruled out where the given variables agree (default: where all
     of the band do). ideal: pairs whose overlapping tiles may be read as if they did not overlap.
+    equal: pairs that do not conflict, since whatever is stored again is equal.
     wanted: the pairs of an access in p and one in q that are asked about (default: all).
     symmetric: whether the relation, of all pairs, does not tell p from q. updates: whether steps of
     one commutative reduction may touch one element.
@@ -46,6 +47,7 @@ class Question:
     relation: Relation
     settled: Callable[[Collection[Var]], bool] | None = None
     ideal: Choice = _never
+    equal: Choice = _never
     wanted: Choice | None = None
     symmetric: bool = True
     updates: bool = True
@@ -90,7 +92,8 @@ class Question:
 
     def _is_open(self, a: Access, b: Access) -> bool:
         """Whether the lemmas do not rule out that the two touch one element."""
-        return any(self._touch(*pair) for pair in self._orders(a, b))
+        touch = any(self._touch(*pair) for pair in self._orders(a, b))
+        return touch and not self.equal(a, b)
 
     def _touch(self, a: Access, b: Access) -> bool:
         vary = [f.var for f in self.band]

@@ -48,7 +48,8 @@ def parallel(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Run the iterations of a loop on several threads.
 
     requires: no loop-carried dependence, steps of a reduction included;
-        stores of overlapping tiles may conflict, since they store equal values.
+        stores of overlapping tiles may conflict, since they store equal values, and so may stores
+        of halos that iterations compute again, where their values are proved equal.
     before: for i in n: B(i)
     after:  parallel i in n: B(i)
     """

@@ -40,7 +40,8 @@ def store_at(
         loop, inside of that one, to compute it in.
     requires: as compute_at, of the outer loop; then: all reads besides its own computation are in
         the inner loop, and one run of the nests initializes all that they update. Iterations may
-        compute elements again, so that loops in between which run at once are refused.
+        compute elements again, so that loops in between may run at once only where each element is
+        proved to get one value (loops/analysis/equal_values.py).
     before: for i in n + 2: T[i] = f(i)
             for o: for v: D[o*8 + v] = g(T[o*8 + v])
     after:  for o: alloc T: for v: { T[v] = f(o*8 + v); D[o*8 + v] = g(T[v]) }

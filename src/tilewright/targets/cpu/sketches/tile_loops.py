@@ -53,7 +53,7 @@ def split_tiles(
     r = pattern.reduction
     assert r is not None
     if _is_written_in_order(p, pattern, at.costs):
-        outer = _by_memory(p, pattern, names, [*rows.outer, *columns.outer])
+        outer = _by_memory(p, pattern, names, rows, columns)
         return _ordered(s, [*outer, *(names[d] for d in p.close)], rows, columns)
     within = _within_rows(p, pattern, at.machine) if p.rows else []
     first = rows.outer[:1]
@@ -96,17 +96,20 @@ def _is_written_in_order(p: TilePlan, pattern: KernelPattern, costs: CostModel) 
 
 
 def _by_memory(
-    p: TilePlan, pattern: KernelPattern, names: dict[Dim, str], tiles: Sequence[str]
+    p: TilePlan,
+    pattern: KernelPattern,
+    names: dict[Dim, str],
+    rows: _Loops,
+    columns: _Loops,
 ) -> list[str]:
     """The loops over the batch and over tiles, those of longer strides in the result outermost."""
     out, of = result_of(pattern)
-    steps: dict[str, int] = {}
-    for d in (*p.batch, *p.rows, p.vector):
-        step = abs(stride(address(out), of[d].var) or 0)
-        for name in (names[d], f"{names[d]}.o"):
-            steps[name] = step
-    batch = [names[d] for d in p.batch]
-    return sorted([*batch, *tiles], key=lambda name: -steps[name])
+    cut = [d for d, f in zip(p.rows, p.tile.rows, strict=True) if f < d.extent]
+    found = [(d, names[d]) for d in p.batch]
+    found += zip(cut, rows.outer, strict=True)
+    found += ((p.vector, name) for name in columns.outer)
+    found.sort(key=lambda pair: -abs(stride(address(out), of[pair[0]].var) or 0))
+    return [name for _, name in found]
 
 
 def _rows(s: Schedule, p: TilePlan, names: dict[Dim, str]) -> _Loops:
