@@ -452,3 +452,24 @@ def test_the_workspace_grows_with_the_sizes() -> None:
     plan = plan_memory(scheduled(staged, staged_threads))
     assert at(plan.shared, {N: 1000, M: 7}) == 4032
     assert at(plan.thread, {N: 7, M: 1000}) == 4032
+
+
+def test_what_holds_in_a_loop_is_not_known_behind_it() -> None:
+    """A loop over n runs where n is positive only; the last element is read where it is, too."""
+    vector, out = Buffer("V", (N,), float32), Buffer("Z", (M,), float32)
+    again = Var("again", INDEX)
+    copy = loop(ROW, N, Store(out, (const(0),), vector[ROW]))
+    last = loop(again, 4, If(0 < N, Store(out, (const(0),), vector[N - 1]), None))
+    body = If(0 < M, block(copy, last), None)
+    k = kernel(body, (vector, out))
+    verify(k)
+    f = SizedExecutable(k, target("cpu"), threads=1)
+
+    def work() -> None:
+        for n in (0, 3):
+            v = guarded(np.arange(n, dtype=np.float32), at_end=False)
+            z = np.full(1, 7, np.float32)
+            f(v, out=z)
+            assert z[0] == (n - 1 if n else 7)
+
+    in_a_child(work)

@@ -151,6 +151,16 @@ def _reads(key: Any) -> bool:
     return any(isinstance(n, Load) for atom in atoms for n in postorder(atom))
 
 
+def less_than(v: Var, extent: Expr) -> dict[Any, Interval]:
+    """That a variable is below an extent without loads, as an entry about their difference.
+
+    It says nothing of the extent by itself, unlike `refine`, so that it may stay where the variable
+    is no more.
+    """
+    form = affine(v) - affine(extent)
+    return {frozenset(form.terms): (None, -1 - form.const)}
+
+
 def is_empty(env: Env) -> bool:
     """Whether some interval holds no value: the place it describes is never reached."""
     known = ((lo, hi) for lo, hi in env.values() if lo is not None and hi is not None)

@@ -80,9 +80,8 @@ def _environment(root: Stmt) -> Mapping[Any, Interval]:
             continue
         # No number: what is between bounds of it need not all be reached.
         found[f.var] = (0, None)
-        below = affine(f.var) - affine(f.extent)
         if not loads(f.extent):
-            found[frozenset(below.terms)] = (None, -1 - below.const)
+            found |= intervals.less_than(f.var, f.extent)
     return found
 
 

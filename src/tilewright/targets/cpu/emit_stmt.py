@@ -8,19 +8,19 @@ from typing import Any
 
 from tilewright.base import dtypes
 from tilewright.base.errors import LimitError, UnsupportedError
-from tilewright.expr.bounds import bounds, lasting, refine
+from tilewright.expr.bounds import bounds, less_than
 from tilewright.expr.nodes import (
     Add,
     And,
     Buffer,
     Expr,
     Load,
-    Lt,
     Mul,
     Select,
     Var,
     const,
 )
+from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import Node, substitute
 from tilewright.loops.nodes import (
     GPU_AXES,
@@ -137,8 +137,9 @@ class Statements(Expressions):
         self.line(f"{i} = phi i64 [ {start.text}, {before} ], [ {following}, {latch} ]")
         self.scopes.append(Scope(pre, writes=changed, certain=certain))
         self.bind(s.var, Value(i, "i64"), (0, None if high is None else high - 1))
-        if s.trips is None:
-            self.ranges |= lasting(refine(self.ranges, Lt(s.var, s.extent)))
+        if s.trips is None and not reads_memory(s.extent):
+            # What it says of the extent holds in the loop only, and is left out.
+            self.ranges |= less_than(s.var, s.extent)
         self.emit(s.body)
         self.scopes.pop()
         self.line(f"br label {latch}")
