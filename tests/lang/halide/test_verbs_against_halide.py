@@ -112,7 +112,24 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+# One of each kind always; the others with the slow tests.
+OFTEN = [
+    "align bounds",
+    "align storage",
+    "hoist",
+    "level",
+    "GuardWithIf",
+    "size that is",
+]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *OFTEN,
+        *(pytest.param(v, marks=pytest.mark.slow) for v in VERBS if v not in OFTEN),
+    ],
+)
 def test_verbs(verb):
     def make(m, image):
         x, y, f, g = chain(m, image)
@@ -271,7 +288,7 @@ def test_atomic_needs_an_operator():
 
 
 @pytest.mark.parametrize(
-    "wide", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 7))]
+    "wide", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2, 7))]
 )
 def test_an_inner_func_and_the_output_are_specialized(wide):
     def make(m, image):
@@ -312,7 +329,10 @@ def random(m, which, seed):
     return np.asarray(f.realize([64, 64]))
 
 
-@pytest.mark.parametrize("which", ["random_float", "random_int", "random_uint"])
+@pytest.mark.parametrize(
+    "which",
+    ["random_float", pytest.param("random_int", marks=pytest.mark.slow), "random_uint"],
+)
 def test_random(which):
     """Other numbers than theirs, of the same type and spread; the same for the same seed."""
     ours, want = random(hl, which, ()), random(theirs, which, ())

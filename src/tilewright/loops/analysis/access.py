@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from tilewright.compute.reducer import Reducer
 from tilewright.expr import bounds as intervals
-from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds, lasting, refine
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Buffer, Expr, Lt, Var
