@@ -199,6 +199,8 @@ class Memory(Places):
         self, place: Access, buffer: Buffer, offsets: Value
     ) -> Value | None:
         """Lanes of a small table that is all inside of the buffer; None where it is no such."""
+        if not buffer.static:
+            return None
         size = buffer.dtype.itemsize
         low, high = bounds(to_expr(place.form), self.ranges)
         if place.reach is None or low is None or high is None or not buffer.static:
@@ -253,9 +255,7 @@ class Memory(Places):
         )
 
         def load() -> Value:
-            at = place.pointer
-            if part.start:
-                at = self.pointer(buffer, list(form.terms), form.const * size)
+            at = self.pointer(buffer, list(form.terms), form.const * size)
             full = vector_type(type, width)
             return self.ins(f"load {full}, {at.typed}, align {size}", type, width)
 

@@ -37,6 +37,7 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
+from tilewright.loops.walk import loops_of
 from tilewright.targets.cpu.emit_expr import Expressions
 from tilewright.targets.cpu.emit_intrinsic import emit_intrinsic
 from tilewright.targets.cpu.emit_memory import MAX_LANES
@@ -48,6 +49,9 @@ from tilewright.targets.cpu.frame_layout import (
     written,
 )
 from tilewright.targets.cpu.value_numbering import Scope
+
+# An innermost loop may hold one in so many registers with vectors that are loaded before it.
+HELD = 4
 
 
 class Statements(Expressions):
@@ -135,7 +139,10 @@ class Statements(Expressions):
         i = self.fresh("i")
         following = self.fresh("i")
         self.line(f"{i} = phi i64 [ {start.text}, {before} ], [ {following}, {latch} ]")
-        self.scopes.append(Scope(pre, writes=changed, certain=certain))
+        scope = Scope(pre, writes=changed, certain=certain)
+        if all(f.kind in ("unroll", "vector") for f in loops_of(s.body)):
+            scope.room = self.machine.registers // HELD
+        self.scopes.append(scope)
         self.bind(s.var, Value(i, "i64"), (0, None if high is None else high - 1))
         if s.trips is None and not reads_memory(s.extent):
             # What it says of the extent holds in the loop only, and is left out.

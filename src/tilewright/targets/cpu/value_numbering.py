@@ -52,13 +52,15 @@ class Scope:
     """One loop (`pre` is the place before it) or branch (`pre` is None).
 
     bound: variables given a value here. writes: buffers that change while the scope runs.
-    certain: a loop whose body runs at least once.
+    certain: a loop whose body runs at least once. room: of a loop without loops in it, how many
+    vectors may yet be loaded before it; 0 of any other.
     """
 
     pre: Chunk | None = None
     bound: set[object] = field(default_factory=set)
     writes: frozenset[object] = _NOTHING
     certain: bool = True
+    room: int = 0
     values: dict[Hashable, Value] = field(default_factory=dict)
 
 
@@ -121,7 +123,12 @@ class Scopes(Writer):
         found = self.lookup(key)
         if found is not None:
             return found
-        depth = self._placement(info)
+        return self._made(self._placement(info), key, info, make)
+
+    def _made(
+        self, depth: int, key: Hashable, info: Info, make: Callable[[], Value]
+    ) -> Value:
+        """`make()`, emitted with `depth` of the scopes around it, and kept."""
         if depth == len(self.scopes):
             made = make()
             self._keep(self.scopes[-1], key, made, info)
@@ -139,15 +146,22 @@ class Scopes(Writer):
         return made
 
     def shared(self, key: Hashable, info: Info, make: Callable[[], Value]) -> Value:
-        """The value kept under `key`; else `make()` emitted here, and not outside of a loop.
+        """The value kept under `key`; else `make()` emitted here, or before the innermost loop.
 
-        So a vector that is cheap to load does not take a register while a loop runs.
+        Further outside a vector that is cheap to load would take a register while loops run that do
+        not use it. Before the innermost loop it is where that has room.
         """
         found = self.lookup(key)
-        if found is None:
-            found = make()
-            self._keep(self.scopes[-1], key, found, info)
-        return found
+        if found is not None:
+            return found
+        depth = len(self.scopes)
+        outermost = self._placement(info)
+        for n in range(outermost, depth):
+            if self.scopes[n].room:
+                self.scopes[n].room -= 1
+                depth = n
+                break
+        return self._made(depth, key, info, make)
 
     def _placement(self, info: Info) -> int:
         """How many scopes stay around the value: all of them, or those outside some loop."""
