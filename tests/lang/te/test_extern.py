@@ -193,3 +193,12 @@ def test_calls_are_not_scheduled_automatically() -> None:
         t.build(t.create_schedule(P.op), [A, B, P], auto=True)
     with pytest.raises(UnsupportedError, match="SpecializedCondition"):
         t.SpecializedCondition()
+
+
+def test_arrays_that_do_not_fit() -> None:
+    P = product(A, B)
+    f = t.build(t.create_schedule(P.op), [A, B, P])
+    with pytest.raises(InputError, match="2 arrays given, 3 expected"):
+        f(a, b)
+    with pytest.raises(InputError, match=r"B.*was given an array float64"):
+        f(a, b.astype(np.float64), np.empty((6, 6), np.float32))

@@ -203,7 +203,7 @@ class Memory(Places):
             return None
         size = buffer.dtype.itemsize
         low, high = bounds(to_expr(place.form), self.ranges)
-        if place.reach is None or low is None or high is None or not buffer.static:
+        if place.reach is None or low is None or high is None:
             return None
         first, last = place.reach
         count = last - first + 1
