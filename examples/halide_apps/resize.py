@@ -38,23 +38,20 @@ def resized(hl: Any, image: Any, scale: float) -> Any:
         raw, total = hl.Func(f"unnormalized_{name}"), hl.Func(f"{name}_sum")
         weights = hl.Func(name)
         raw[v, k] = cubic(hl, (hl.f32(k + begin) - source) * hl.f32(narrow))
-        total[v] = hl.f32(0.0)
-        total[v] += raw[v, r]
+        total[v] = hl.sum(raw[v, r])
         weights[v, k] = raw[v, k] / total[v]
         return begin, raw, total, weights
 
     beginx, rawx, sumx, kx = kernel(x, "kernel_x", image.dim(0).extent())
     beginy, rawy, sumy, ky = kernel(y, "kernel_y", image.dim(1).extent())
     across, down, output = hl.Func("resized_x"), hl.Func("resized_y"), hl.Func("output")
-    across[x, y, c] = hl.f32(0.0)
-    down[x, y, c] = hl.f32(0.0)
     if scale > 1:
-        across[x, y, c] += kx[x, r] * image[r + beginx, y, c]
-        down[x, y, c] += ky[y, r] * across[x, r + beginy, c]
+        across[x, y, c] = hl.sum(kx[x, r] * image[r + beginx, y, c])
+        down[x, y, c] = hl.sum(ky[y, r] * across[x, r + beginy, c])
         last = down
     else:
-        down[x, y, c] += ky[y, r] * image[x, r + beginy, c]
-        across[x, y, c] += kx[x, r] * down[r + beginx, y, c]
+        down[x, y, c] = hl.sum(ky[y, r] * image[x, r + beginy, c])
+        across[x, y, c] = hl.sum(kx[x, r] * down[r + beginx, y, c])
         last = across
     output[x, y, c] = hl.clamp(last[x, y, c], hl.f32(0.0), hl.f32(1.0))
 
