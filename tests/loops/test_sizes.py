@@ -403,6 +403,14 @@ def test_a_copy_for_a_size_has_its_number() -> None:
         np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
 
 
+def test_a_copy_is_inside_of_all_sizes() -> None:
+    """Whichever of them the condition names."""
+    s = Schedule(scaled())
+    s.specialize("n < 8")
+    assert s.kernel.sizes == (N, M)
+    verify(s.kernel)
+
+
 def test_a_copy_for_less_than_a_size_keeps_it() -> None:
     s = Schedule(scaled())
     s.specialize("m < 8")

@@ -88,7 +88,7 @@ def after_writes(
     kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str
 ) -> Part:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
-    s, above = _in_sizes(kernel)
+    s, above = in_sizes(kernel)
     exists = alloc is None
     while True:
         if exists and buffer not in writes(s):
@@ -118,7 +118,7 @@ def after_writes(
         s, above = inner, (*above, s)
 
 
-def _in_sizes(kernel: Kernel) -> tuple[Stmt, tuple[Stmt, ...]]:
+def in_sizes(kernel: Kernel) -> tuple[Stmt, tuple[Stmt, ...]]:
     """What runs for a choice of the sizes, and the loops of the sizes around it."""
     s: Stmt = kernel.body
     above: tuple[Stmt, ...] = ()
@@ -133,7 +133,7 @@ def _holds(s: Stmt, alloc: Place) -> bool:
 
 def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> Part:
     """The smallest run of statements in its scope, outside loops, with every write of `buffer`."""
-    s, above = _in_sizes(kernel)
+    s, above = in_sizes(kernel)
     if alloc is not None:
         s = below(alloc.stmt)[0]
         above = (*alloc.above, alloc.stmt)

@@ -14,14 +14,14 @@ from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.effects import writes
 from tilewright.loops.analysis.terms import loads, variables
-from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt
+from tilewright.loops.nodes import SIZE, Alloc, For, If, Kernel, Stmt
 from tilewright.loops.walk import Place, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
 from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.simplify_guards import simplify_guards
-from tilewright.schedule.staging import within
+from tilewright.schedule.staging import in_sizes, within
 
 
 @primitive
@@ -121,7 +121,7 @@ def _names(kernel: Kernel) -> dict[str, Var | Buffer]:
 def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
     """The body to copy: that of the loop, or of the innermost one that the condition names."""
     if not named and loop is None:
-        return Place(kernel.body, ())
+        return Place(*in_sizes(kernel))
     found = [
         tree.find_loop(kernel, n, "specialize", sizes=True)
         for n in (named if loop is None else [loop])
@@ -135,6 +135,8 @@ def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
             f"{', '.join(sorted(named - around))} of the condition is not around its body",
             "name a loop inside all of those in the condition",
         )
+    if f.kind == SIZE:  # a call has all of its sizes before anything runs
+        return Place(*in_sizes(kernel))
     return Place(f.body, (*place.above, f))
 
 

@@ -109,7 +109,7 @@ def _box(both: _Both, nest: Stmt, env: Env) -> Region:
             "fission the nest first",
         )
     box = region(home, found, env, _VERB)
-    if [n for n in box.shape if n > 1] != [n for n in part.shape if n > 1]:
+    if [n for n in box.shape if n != 1] != [n for n in part.shape if n != 1]:
         raise both.refused(
             f"has {list(box.shape)} elements stored there, it has {list(part.shape)}",
             "compute_at the loop around those that are stored",
@@ -130,11 +130,11 @@ def _box(both: _Both, nest: Stmt, env: Env) -> Region:
 
 def _into(both: _Both, box: Region) -> edit.Move:
     """Where in the other buffer an element of the part lies."""
-    wide = [d for d, n in enumerate(both.part.shape) if n > 1]
+    wide = [d for d, n in enumerate(both.part.shape) if n != 1]
 
     def move(index: Index) -> tuple[Buffer, Index]:
         own = (index[d] for d in wide)
-        local = [next(own) if n > 1 else const(0) for n in box.shape]
+        local = [next(own) if n != 1 else const(0) for n in box.shape]
         return both.home, box.point(local)
 
     return move
