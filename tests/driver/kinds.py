@@ -96,6 +96,9 @@ SMALL: dict[str, Small] = {
     "argmax": Small(
         "(float[5,67] x) => (int64[5] y) { y = ArgMax<axis=1, keepdims=0>(x) }"
     ),
+    "argmax of columns": Small(
+        "(float[5,67] x) => (int64[67] y) { y = ArgMax<axis=0, keepdims=0>(x) }"
+    ),
     "bytes": Small(
         "(uint8[17,24] x, int8[24,33] w) => (int32[17,33] y) { y = MatMulInteger(x, w) }"
     ),

@@ -263,13 +263,14 @@ class KernelCompiler:
                 if self.sanitize
                 else None,
             )
-            position = {p: n for n, p in enumerate(signature.params)}
+            # By name: a schedule may see a tensor under another shape and back.
+            position = {p.name: n for n, p in enumerate(signature.params)}
             preparations: list[Preparation] = []
             codes: list[bytes] = []
             for n, kernel in enumerate(work.prepare):
                 part = self._prepare(kernel)
                 result = kernel.outputs[0]
-                inputs = tuple(position[b] for b in kernel.inputs)
+                inputs = tuple(position[b.name] for b in kernel.inputs)
                 preparations.append(
                     Preparation(
                         part.symbol,
@@ -280,8 +281,9 @@ class KernelCompiler:
                     )
                 )
                 codes.append(part.code)
-                position[result] = -1 - n
-            arguments = tuple(position[b] for b in work.kernel.params)
+                position[result.name] = -1 - n
+            arguments = tuple(position[b.name] for b in work.kernel.params)
+            written = [position[b.name] for b in overwritable(work.kernel)]
         except TilewrightError as error:
             name = signature.group or signature.name
             raise error.at(f"kernel {name}") from error.__cause__
@@ -297,5 +299,5 @@ class KernelCompiler:
             tuple(preparations),
             made.code,
             tuple(codes),
-            tuple(position[b] for b in overwritable(work.kernel) if position[b] >= 0),
+            tuple(n for n in written if n >= 0),
         )

@@ -170,5 +170,5 @@ def test_what_has_no_gradient():
         t.gradient(called, X)
     with pytest.raises(InputError, match="does not end with the shape"):
         t.gradient(gamma, X, t.placeholder((3,), "float64"))
-    with pytest.raises(InputError, match="no tensor of floats"):
+    with pytest.raises(InputError, match="not a tensor of floats"):
         t.gradient(t.compute((4,), lambda i: i, name="I"), X)

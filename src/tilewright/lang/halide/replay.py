@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr, Var, fixed
 from tilewright.ir.node import postorder
 from tilewright.lang.halide.conditions import condition_text, decided
 from tilewright.lang.halide.levels import MemoryType, Scheduled
@@ -295,8 +295,11 @@ def _store(f: Scheduled, state: Replay) -> None:
 
 def _check_limits(f: Scheduled, buffer: str, s: Schedule) -> None:
     found, _ = tree.find_buffer(s.kernel, buffer, "bound_storage")
-    for v, extent in zip(reversed(f.args), found.shape, strict=True):
-        limit, said_at = f.limited.get(v.name(), (extent, ""))
+    for v, stored in zip(reversed(f.args), found.extents, strict=True):
+        if v.name() not in f.limited:
+            continue
+        limit, said_at = f.limited[v.name()]
+        extent = fixed(stored, f"{f.name()}, {said_at}")
         if extent > limit:
             raise ScheduleError(
                 f"bound_storage: {extent} coordinates of {v.name()} are stored, not {limit}",

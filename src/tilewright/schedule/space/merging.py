@@ -17,6 +17,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.nest import fuse_all
+from tilewright.schedule.space.patterns import classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,15 @@ class Merged:
 
 
 def merged(kernel: Kernel, computations: Sequence[Computation]) -> Merged:
-    """The plain nest of `computations` with merged dimensions; as it is where there are none, or
-    where a primitive refuses."""
+    """The plain nest of a contraction, and what follows it, with merged dimensions; as it is where
+    there are none, or where a primitive refuses.
+
+    Other Computations gain nothing: maps fuse their loops, and a plan has merged those of a model.
+    """
     source = tuple(computations)
     found, views = merge_dims(source)
-    if _loops(found) == _loops(source):
+    is_product = classify(found).name == "tiled"
+    if not is_product or _loops(found) == _loops(source):
         return Merged(kernel, source, source)
     made = Merged(kernel, source, found, views)
     try:
