@@ -224,6 +224,41 @@ def test_what_stays(text: str) -> None:
     assert made is kernel
 
 
+def test_a_sum_without_steps_touches_nothing() -> None:
+    """C[x] for x of 10 and more is beyond its end, and nothing is added there."""
+    _, made = checked("""
+kernel k(X: float32[16]) -> C: float32[10]:
+  for x in 16:
+    for k in 10 - x:
+      C[x] add= X[k]
+""")
+    assert "if 0 < 10 - x:" in repr(made)
+    assert copies(made) == ["C.sum[]"]
+
+
+def test_threads_whose_sums_have_no_steps_do_not_meet() -> None:
+    checked("""
+kernel k(A: float32[8]) -> C: float32[2]:
+  for p in 2 parallel:
+    for k in p * 5:
+      C[p] add= A[k]
+    for m in p * 5:
+      C[1 - p] add= A[m]
+""")
+
+
+def test_a_buffer_that_is_a_target_twice_stays() -> None:
+    text = """
+kernel k(A: int64[8]) -> C: int64[4]:
+  for k in 8:
+    C[0], C[1] argmax= A[k], k
+"""
+    pairs = {"argmax": arg_reducer("argmax", int64, int64)}
+    kernel = parse(text.strip().split("\n"), operators=pairs)
+    verify(kernel)
+    assert keep_sums(kernel, MOST) is kernel
+
+
 def test_what_threads_have_for_themselves_is_kept() -> None:
     """A row of each thread's own: allocated in the parallel loop, not indexed by it."""
     _, made = checked("""

@@ -18,7 +18,16 @@ from tilewright.base.errors import (
 )
 from tilewright.compute.reducer import reducer
 from tilewright.driver.sized import SizedExecutable
-from tilewright.expr.nodes import INDEX, MAX_SIZE, Buffer, Cast, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    MAX_SIZE,
+    Buffer,
+    Cast,
+    Max,
+    Min,
+    Var,
+    const,
+)
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import (
     SIZE,
@@ -481,3 +490,50 @@ def test_what_holds_in_a_loop_is_not_known_behind_it() -> None:
             assert z[0] == (n - 1 if n else 7)
 
     in_a_child(work)
+
+
+def test_an_extent_may_be_negative_and_has_no_elements() -> None:
+    """T[n - 200] for n = 10: what is allocated after it lies where it would without T."""
+    vector, out = Buffer("V", (N,), float32), Buffer("Z", (N,), float32)
+    few, all_of = Buffer("T", (N - 200,), float32), Buffer("U", (N,), float32)
+    first = loop(ROW, N - 200, Store(few, (ROW,), vector[ROW]))
+    second = loop(COL, N, Store(all_of, (COL,), vector[COL] * 2.0))
+    third = loop(RED, N, Store(out, (RED,), all_of[RED] + 1.0))
+    k = kernel(
+        Alloc(few, Alloc(all_of, block(first, second, third))), (vector, out), (N,)
+    )
+    f = SizedExecutable(k, target("cpu"), threads=1)
+    assert at(plan_memory(k).shared, {N: 10}) == 64
+    for n in (10, 3, 225):
+        v = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(f(v), v * 2 + 1)
+
+
+def test_what_is_read_of_an_open_dimension_is_no_larger_than_it() -> None:
+    vector, out = Buffer("V", (N,), float32), Buffer("Z", (N,), float32)
+    clamped = Max(Min(ROW + 1, N - 1), const(0))
+    k = kernel(loop(ROW, N, Store(out, (ROW,), vector[clamped])), (vector, out), (N,))
+    s = Schedule(k)
+    s.cache_read("V", None)
+    assert "V.local: float32[n]" in repr(s.kernel)
+    x, z = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    run(s.kernel, {vector: x, out: z})
+    np.testing.assert_array_equal(z, [1, 2, 3, 3])
+
+
+def test_an_extent_that_the_loop_changes_is_read_once() -> None:
+    """Full tiles would read it again behind their part."""
+    given, out = Buffer("P", (1,), int64), Buffer("Z", (64,), int64)
+    count = Buffer("T", (1,), int64)
+    first, other = Store(out, (ROW,), ROW + 1), Store(out, (ROW,), ROW + 100)
+    shorter = Store(count, (const(0),), const(2))
+    extent = Min(count[const(0)], const(60))
+    steps = loop(ROW, extent, block(If(ROW < N, first, other), shorter))
+    start = Store(count, (const(0),), given[const(0)])
+    vector = Buffer("V", (N,), float32)
+    k = kernel(Alloc(count, block(start, steps)), (vector, given, out), (N,))
+    verify(k)
+    z = np.zeros(64, np.int64)
+    SizedExecutable(k, target("cpu"))(np.zeros(4, np.float32), np.array([20]), out=z)
+    want = [*range(1, 5), *range(104, 120)]
+    np.testing.assert_array_equal(z, want + [0] * 44)

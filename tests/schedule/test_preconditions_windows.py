@@ -58,6 +58,14 @@ ROWS: Rows = [
     *((read_by(e), ("compute_at", "T", "v"), None) for e in NEAR),
     *((read_by(e), ("store_at", "T", None, "v"), None) for e in NEAR),
     *((read_by(e), SLIDE, None) for e in HALVES),
+    # The first step, from where the loop would have been before, is larger than all others.
+    (
+        own(
+            T, made(), v(lambda v: put(Y, v, T[v * 2] + T[Min(v * 3 + 5, const(7))]), 2)
+        ),
+        SLIDE,
+        None,
+    ),
     # Rows are read after the loop, or before it, that no iteration of it reaches so soon.
     (
         own(T, made(), v(lambda v: put(Y, v, T[v // 2])), put(Z, ZERO, T[7])),

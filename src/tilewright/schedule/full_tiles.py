@@ -23,6 +23,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
+from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.analysis.terms import variables
@@ -57,7 +58,8 @@ def _parted(kernel: Kernel, name: str) -> Kernel | None:
     f, place = tree.find_loop(kernel, name, "full_tiles")
     env = environment(kernel.body)
     found = dict(_guards(f, env))
-    if not found:
+    # An extent that is read from memory may be another one behind the first part.
+    if not found or reads_memory(f.extent):
         return None
     ends = list(dict.fromkeys(to_expr(form) for form in found.values()))
     full = ends[0]

@@ -28,7 +28,10 @@ from tilewright.expr.nodes import (
     const,
     var,
 )
+from tilewright.loops import interp
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, block, loop
+from tilewright.loops.parser import parse
+from tilewright.schedule import Schedule
 from tilewright.targets.cpu.emit_near import MOST_PARTS, parts
 from tilewright.targets.cpu.lanes import lanes_of, residue
 from tilewright.targets.cpu.machine import host, machine
@@ -360,3 +363,52 @@ def test_no_more_of_a_table_is_read_than_the_buffer_has() -> None:
             np.testing.assert_array_equal(got, [n * n - 15 * n + 56 for n in range(16)])
 
     in_a_child(test)
+
+
+@pytest.mark.parametrize(
+    "index", ["min(x, 16)", "x % 17", "max(x, 3) - 3", "x // 20 * 3 + 4"]
+)
+def test_a_loop_that_is_written_out_has_other_bounds_each_time(index: str) -> None:
+    """What is true of x below 8 is not of x below 32; the end of X lies before a guarded page."""
+    text = f"""
+kernel k(X: float32[29]) -> Y: float32[4, 32]:
+  for y in 4:
+    for x in y * 8 + 8:
+      Y[y, x] = X[{index}]
+"""
+    k = parse(text.strip().split("\n"))
+    s = Schedule(k)
+    s.split("x", 8)
+    s.vectorize("x.i")
+    s.unroll("y")
+    x = np.arange(29, dtype=np.float32) + 1
+    want = np.zeros((4, 32), np.float32)
+    interp.run(k, dict(zip(k.params, (x, want), strict=True)))
+
+    def work() -> None:
+        found = np.zeros_like(want)
+        prepare(s.kernel)(guarded(x), found)
+        np.testing.assert_array_equal(found, want)
+
+    in_a_child(work)
+
+
+def test_a_load_that_is_safe_in_the_first_copy_is_guarded_in_the_next() -> None:
+    text = """
+kernel k(X: float32[80]) -> Y: float32[2, 16, 8]:
+  for u in 2 unroll:
+    for i in u * 8 + 8:
+      for v in 8 vector:
+        if i * 8 + v < 80:
+          Y[u, i, v] = X[i * 8 + v]
+"""
+    k = parse(text.strip().split("\n"))
+    x = np.arange(80, dtype=np.float32)
+
+    def work() -> None:
+        found = np.zeros((2, 16, 8), np.float32)
+        prepare(k)(guarded(x), found)
+        np.testing.assert_array_equal(found[1].reshape(-1)[:80], x)
+        assert not found[1, 10:].any()
+
+    in_a_child(work)

@@ -176,7 +176,7 @@ def region(
         size: Extent = extent
         first = Affine((), 0)
         if hull is not None:
-            first, size = _clipped(*hull, extent) if clip else hull
+            first, size = _clipped(*hull, extent, env) if clip else hull
         base.append(to_expr(first))
         shape.append(size)
     return Region(tuple(base), tuple(shape))
@@ -200,7 +200,11 @@ def _hull(spans: Sequence[Span], env: Env, wide: bool) -> tuple[Affine, int] | N
     return Affine(origin.terms, origin.const + lo), hi - lo + 1
 
 
-def _clipped(first: Affine, size: int, extent: Extent) -> tuple[Affine, int]:
+def _clipped(
+    first: Affine, size: int, extent: Extent, env: Ranges
+) -> tuple[Affine, Extent]:
+    if not isinstance(extent, int) and proves(as_expr(extent, INDEX) <= size, env):
+        return Affine((), 0), extent
     if first.is_const:
         lo = max(first.const, 0)
         hi = first.const + size

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.ir.node import substitute
 from tilewright.loops.analysis.access import accesses, expressions
 from tilewright.loops.analysis.dependence import stored_once
@@ -24,6 +24,7 @@ from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
     Alloc,
     For,
+    If,
     Kernel,
     Stmt,
     Store,
@@ -46,7 +47,9 @@ def keep_sums(kernel: Kernel, most: int) -> Kernel:
         the other loops are written out or vectors, of constant extent
         two iterations of these, and of the loops around that may run together (all but serial ones,
         within the target's allocation), update two elements (`stored_once`)
-        there is more than one step
+        there is more than one step, and at least one: where only a call knows, that is tested; the
+            extents of sums do not depend on the nest
+        no buffer is a target twice
 
     Formally: let r be iterations of the sums, u those of the other loops, and t those around that
     may run together. Target i(t, u) is one element for all r; as i is injective, each element has
@@ -76,11 +79,15 @@ def _kept(s: Stmt, above: tuple[Stmt, ...], most: int, names: set[str]) -> Stmt:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Nest:
-    """Loops around an Update, the outermost of them a sum; `others`: those that are no sums."""
+    """Loops around an Update, the outermost of them a sum.
+
+    others: those that are no sums. tests: that sums whose extents are no numbers have steps.
+    """
 
     root: For
     update: Update
     others: tuple[For, ...]
+    tests: tuple[Expr, ...]
 
     def kept(self, names: set[str]) -> Stmt:
         """The nest on copies of its targets; names: those of the kernel's loops, and the new."""
@@ -105,6 +112,8 @@ class _Nest:
             behind.append(self.renamed(write, "store", names))
         steps: Stmt = substitute(self.root, {self.update: update})
         body = block(*before, steps, *behind)
+        for some in self.tests:
+            body = If(some, body, None)
         for copy in copies.values():
             body = Alloc(copy, body)
         return body
@@ -137,7 +146,10 @@ def _nest(root: For, above: Sequence[Stmt], most: int) -> _Nest | None:
         return None
     if any(isinstance(v, Load) for v in indexed) or _are_read(s, loops):
         return None
-    found = _Nest(root, s, others)
+    if len(set(s.buffers)) < len(s.buffers) or _is_ragged(sums, loops):
+        return None
+    tests = tuple(const(0) < f.extent for f in sums if f.trips is None)
+    found = _Nest(root, s, others, tests)
     return found if _fits(found, most) and _is_injective(found, above) else None
 
 
@@ -146,6 +158,12 @@ def _are_sums(sums: Sequence[For]) -> bool:
     inner = [f for f in sums if f.kind != "vector"]
     steps = prod(2 if f.trips is None else f.trips for f in inner)
     return steps > 1 and all(f.kind in ("serial", "unroll") for f in inner)
+
+
+def _is_ragged(sums: Sequence[For], loops: Sequence[For]) -> bool:
+    """Whether an extent of a sum depends on a loop of the nest."""
+    own = {f.var for f in loops}
+    return any(not own.isdisjoint(variables(f.extent)) for f in sums)
 
 
 def _are_written_out(others: Sequence[For]) -> bool:

@@ -187,8 +187,9 @@ def _window(
     last = _greatest(tops, env)
     if None in ends or last is None:
         raise _no_window(buffer.name, found, f)
-    following = substitute(to_expr(last), {f.var: f.var + 1})
-    least, most = bounds(to_expr(affine(following) - last), env)
+    # The first step is from what iteration -1 would have read.
+    previous = affine(substitute(to_expr(last), {f.var: f.var - 1}))
+    least, most = bounds(to_expr(last - previous), env)
     if least is None or most is None or least < 0 or most < 1:
         raise _no_window(buffer.name, found, f)
     read = [bounds(to_expr(last - e[0]), env)[0] for e in ends if e is not None]

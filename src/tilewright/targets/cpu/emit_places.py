@@ -126,6 +126,11 @@ class Places(Scopes):
                 ]
         return rest, steps
 
+    def forget(self, var: Var) -> None:
+        """As `Scopes.forget`: indices were simplified by ranges, too."""
+        super().forget(var)
+        self._simple.clear()
+
     def lanes_of(self, e: Expr, lane: Var, count: int) -> Lanes | None:
         """An index by lane, as the loops' ranges have it; None where it is uniform or another."""
         info = self.info(e)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import CompileError
-from tilewright.expr.nodes import INDEX, Buffer, Extent, Load, Max, as_expr
+from tilewright.expr.nodes import INDEX, Buffer, Extent, Load, Max, as_expr, const
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, While
 from tilewright.runtime.abi import ALIGNMENT, REPORT_SIZE
@@ -72,7 +72,8 @@ def _allocate(
         )
     count: Extent = buffer.dtype.itemsize * lanes
     for extent in buffer.extents:
-        count = count * extent
+        # A size may make an extent negative: then there are no elements.
+        count = count * (extent if isinstance(extent, int) else Max(extent, const(0)))
     size: Extent = (count + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
     if buffer.scope != "global" and isinstance(size, int):
         if plan.stack + size <= STACK_LIMIT:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.expr.reads import Anywhere, is_inside
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, postorder
 from tilewright.targets.cpu.emit_text import Chunk, Value, Writer
 from tilewright.targets.cpu.machine import Machine
 
@@ -79,7 +79,7 @@ class Scopes(Writer):
     # -- what expressions depend on
 
     def info(self, e: Expr) -> Info:
-        """Dependences of an expression; remembered, because variables are bound only once."""
+        """Dependences of an expression; remembered while the ranges of variables stay."""
         found = self._infos.get(e)
         if found is not None:
             return found
@@ -193,4 +193,16 @@ class Scopes(Writer):
         scope.bound.add(var)
         scope.values[var] = value
         if interval is not None:
+            if self.ranges.get(var, interval) != interval:
+                self.forget(var)
             self.ranges[var] = interval
+
+    def forget(self, var: Var) -> None:
+        """Forget what was found by the range of a variable: a loop that is written out several
+        times may have another one each time."""
+        self._infos.clear()
+        self.anywhere.known.clear()
+        facts = [key for key in self.ranges if isinstance(key, frozenset)]
+        for fact in facts:
+            if any(var in postorder(atom) for atom, _ in fact):
+                del self.ranges[fact]
