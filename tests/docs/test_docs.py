@@ -209,6 +209,8 @@ def test_commands_of_the_status_page_exist() -> None:
         if program == "tilewright":
             assert words[0] in VERBS or words[0] == "--help", line
         else:
+            if words[0] == "-m":
+                words[1] = words[1].replace(".", "/") + ".py"
             paths = [word for word in words if not word.startswith("-")]
             assert all((ROOT / path).exists() for path in paths), line
 

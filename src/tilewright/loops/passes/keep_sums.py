@@ -142,15 +142,23 @@ def _nest(root: For, above: Sequence[Stmt], most: int) -> _Nest | None:
     indexed = {v for _, index in s.targets for e in index for v in variables(e)}
     others = tuple(f for f in loops if f.var in indexed)
     sums = [f for f in loops if f not in others]
-    if root in others or not _are_sums(sums) or not _are_written_out(others):
+    refused = (
+        root in others
+        or not _are_sums(sums)
+        or not _are_written_out(others)
+        or any(isinstance(v, Load) for v in indexed)
+        or _are_read(s, loops)
+        or len(set(s.buffers)) < len(s.buffers)
+        or _is_ragged(sums, loops)
+    )
+    if refused:
         return None
-    if any(isinstance(v, Load) for v in indexed) or _are_read(s, loops):
-        return None
-    if len(set(s.buffers)) < len(s.buffers) or _is_ragged(sums, loops):
-        return None
-    tests = tuple(const(0) < f.extent for f in sums if f.trips is None)
+    unknown = [f.extent for f in sums if f.trips is None]
+    tests = tuple(const(0) < extent for extent in unknown)
     found = _Nest(root, s, others, tests)
-    return found if _fits(found, most) and _is_injective(found, above) else None
+    if not _fits(found, most) or not _is_injective(found, above):
+        return None
+    return found
 
 
 def _are_sums(sums: Sequence[For]) -> bool:
