@@ -166,7 +166,9 @@ def main(
         options = ["--threads", str(n), "--rounds", str(rounds), "--engines", engines]
         options += ["--here", *["--small"] * small]
         command = [sys.executable, "-m", "benchmarks.contractions", *names, *options]
-        environment = child_environment(dict.fromkeys(LIBRARIES, str(n)))
+        # Threads of an engine that is not at work must not spin on the others' CPUs.
+        waiting = {"OMP_WAIT_POLICY": "passive"}
+        environment = child_environment(dict.fromkeys(LIBRARIES, str(n)) | waiting)
         done = subprocess.run(
             command,
             env=environment,
