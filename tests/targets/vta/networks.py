@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import onnx.parser
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 import tilewright as tw
 from tilewright.driver.options import Options
 from tilewright.driver.steps import build
+from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph
@@ -71,3 +74,13 @@ class Network:
 
 def _listed(found: Any) -> Sequence[NDArray]:
     return found if isinstance(found, tuple) else (found,)
+
+
+def bound_to(graph_text: str, **weights: NDArray) -> Graph:
+    """A graph of ONNX text, with values for the names that it leaves open."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> {graph_text}"""
+    )
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return load(model)

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 import tilewright as tw
 from tests.targets.loaded import compiler_rooms
 from tests.targets.vta.configurations import CONFIGURATIONS
-from tests.targets.vta.networks import Network
+from tests.targets.vta.networks import Network, bound_to
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.cli import resnet
 from tilewright.frontends.onnx import load
@@ -260,9 +260,6 @@ def test_what_cannot_be_quantized(graph: Graph) -> None:
         tw.compile(graph, target="vta", scales=scales, samples=images(1))
     with pytest.raises(InputError, match=r"scales: KeyError"):
         tw.compile(graph, target="vta", scales={"image": 1.0})
-    for name in ("1x16 w4", "1x16 i4w4"):
-        with pytest.raises(InputError, match="networks are of 8 bits"):
-            Network(graph, images(1), config=CONFIGURATIONS[name])
 
 
 @pytest.mark.sampled(2)
@@ -336,15 +333,6 @@ def test_bytes_come_back_from_any_unit(largest: float) -> None:
         np.testing.assert_array_equal(
             quantize(dequantize(all_of_them, unit), unit), all_of_them
         )
-
-
-def bound_to(graph_text: str, **weights: NDArray) -> Graph:
-    model = onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["" : 21]> {graph_text}"""
-    )
-    for name, array in weights.items():
-        model.graph.initializer.append(numpy_helper.from_array(array, name))
-    return load(model)
 
 
 def near(graph: Graph, inputs: dict[str, NDArray], by: str = "shift") -> Network:

@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 STEP_LIMIT = 10_000_000
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """An instruction at work. operator: of the machine, that it uses. shape: of the chain's value
     after it."""
 
@@ -50,7 +50,7 @@ def where(index: int, instruction: Instruction) -> str:
 
 def steps(
     program: Program, machine: Machine, limit: int = STEP_LIMIT
-) -> Iterator[Step]:
+) -> Iterator[ChainStep]:
     """Every instruction with the shape of its chain's value.
 
     Raises NPUError naming the instruction: for an operator or size that the machine does not have,
@@ -70,7 +70,7 @@ def steps(
         except _Fault as fault:
             at = where(index, instruction)
             raise NPUError(fault.message, where=at, hint=fault.hint) from None
-        yield Step(index, instruction, operator, shape)
+        yield ChainStep(index, instruction, operator, shape)
     if phase != "start":
         last = len(program.instructions) - 1
         raise NPUError(

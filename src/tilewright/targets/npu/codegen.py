@@ -22,7 +22,7 @@ from tilewright.targets.npu.isa import OPCODES, Instruction, Program, Region
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.memory import Allocator, Registers
 from tilewright.targets.npu.order import Link, by_level, is_matrix, linked, ordered
-from tilewright.targets.npu.segments import Place, rows, runs
+from tilewright.targets.npu.segments import Address, rows, runs
 from tilewright.targets.npu.tasks import (
     OFFSET,
     SHIFT,
@@ -199,7 +199,7 @@ class _Generator:
         for part in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1):
             if part.size:
                 self._move(
-                    out[part], Place("dram", int(to[part[0]])), "copy to the output"
+                    out[part], Address("dram", int(to[part[0]])), "copy to the output"
                 )
 
     # -- chains
@@ -225,7 +225,7 @@ class _Generator:
         self.vectors.pinned.clear()
         self.matrices.pinned.clear()
 
-    def _operation(self, task: Task, side: Place | None) -> Instruction:
+    def _operation(self, task: Task, side: Address | None) -> Instruction:
         op = OPCODES[task.operator]
         if side is None:
             return Instruction(op)
@@ -250,15 +250,15 @@ class _Generator:
             else value.size
         )
 
-    def _place(self, value: Value, where: str) -> Place:
+    def _place(self, value: Value, where: str) -> Address:
         """Where a result goes."""
         if value.space == "chip":
             address = self.vectors.take(self._stored(value), f"{where} -> {value.name}")
             self._put(value, _VRF + address)
-            return Place("vrf", address)
+            return Address("vrf", address)
         if value.number not in self.base:
             self._in_dram(value)
-        return Place("dram", self.base[value.number])
+        return Address("dram", self.base[value.number])
 
     def _release(self, numbers: list[int]) -> None:
         """Registers of values that have been read for the last time."""
@@ -280,7 +280,7 @@ class _Generator:
             self.bases = np.pad(self.bases, (0, value.number + 1))
         self.bases[value.number] = address
 
-    def _side(self, link: Link) -> Place | None:
+    def _side(self, link: Link) -> Address | None:
         """The operand beside the chain's value, in registers where its operator reads it."""
         task = link.task
         if len(task.operands) == 1:
@@ -290,19 +290,19 @@ class _Generator:
             return self._matrix(operand, task)
         (run, *more) = runs(self._physical(operand.addresses))
         if not more and run.start >= _VRF:
-            return Place("vrf", run.start - _VRF, run.step)
+            return Address("vrf", run.start - _VRF, run.step)
         return self._staged(operand, task.title)
 
-    def _staged(self, operand: Operand, where: str) -> Place:
+    def _staged(self, operand: Operand, where: str) -> Address:
         """A vector in the registers, brought there if it is not."""
         size = operand.addresses.size
         place, known = self.vectors.copy(operand.key, size, where)
         if not known:
-            to = Place("vrf", place)
+            to = Address("vrf", place)
             self._move(operand.addresses, to, f"operand of {where}")
-        return Place("vrf", place)
+        return Address("vrf", place)
 
-    def _matrix(self, operand: Operand, task: Task) -> Place:
+    def _matrix(self, operand: Operand, task: Task) -> Address:
         """A tile in the matrix registers."""
         size = operand.addresses.size
         place, known = self.matrices.copy(operand.key, size, task.title)
@@ -312,7 +312,7 @@ class _Generator:
             r, c = operand.addresses.shape
             write = Instruction("m_wr", "mrf", place, rows=r, columns=c)
             self.code += [*loads, write, Instruction("end_chain")]
-        return Place("mrf", place)
+        return Address("mrf", place)
 
     def _loads(self, operand: Operand) -> Sequence[Instruction]:
         """The reads of a tile. Zeros to the right and below are not read.
@@ -374,10 +374,10 @@ class _Generator:
         """A row that lies in several places, copied to one: a value of its own in DRAM."""
         value = self.made.new("row", (row.size,), "dram")
         self._in_dram(value)
-        self._move(row, Place("dram", self.base[value.number]), "row of a matrix")
+        self._move(row, Address("dram", self.base[value.number]), "row of a matrix")
         return value.addresses
 
-    def _move(self, operand: Addresses, to: Place, note: str) -> None:
+    def _move(self, operand: Addresses, to: Address, note: str) -> None:
         reads = [
             _read(r.start, n=r.count, step=r.step)
             for r in runs(self._physical(operand))

@@ -14,7 +14,7 @@ _FAR = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """An address in a memory, and how far elements are apart."""
 
     memory: str

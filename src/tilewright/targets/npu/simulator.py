@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
 from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, Rounded
-from tilewright.targets.npu.chains import STEP_LIMIT, Addresses, Step, steps
+from tilewright.targets.npu.chains import STEP_LIMIT, Addresses, ChainStep, steps
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.isa import MEMORIES, Program, Region
 from tilewright.targets.npu.machine import Machine
@@ -99,7 +99,7 @@ class _State:
     memories: dict[str, _Memory]
     value: Values | None = None
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ChainStep) -> None:
         """One instruction."""
         op = step.instruction.op
         at = step.addresses
@@ -122,7 +122,7 @@ class _State:
             operand = None if at is None else self._read(step, at)
             self.value = self.arithmetic.apply(op, self.value, operand)
 
-    def _read(self, step: Step, at: Addresses | None) -> Values:
+    def _read(self, step: ChainStep, at: Addresses | None) -> Values:
         assert at is not None
         return self.memories[step.instruction.memory].read(at, step.where)
 

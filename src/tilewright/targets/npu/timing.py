@@ -17,7 +17,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from tilewright.targets.npu.access_times import AccessTimes
-from tilewright.targets.npu.chains import STEP_LIMIT, Step, steps
+from tilewright.targets.npu.chains import STEP_LIMIT, ChainStep, steps
 from tilewright.targets.npu.footprint import footprint
 from tilewright.targets.npu.isa import Instruction, Program
 from tilewright.targets.npu.machine import Machine, Operator
@@ -78,8 +78,10 @@ def time(
     )
 
 
-def _chains(program: Program, machine: Machine, limit: int) -> Iterator[list[Step]]:
-    chain: list[Step] = []
+def _chains(
+    program: Program, machine: Machine, limit: int
+) -> Iterator[list[ChainStep]]:
+    chain: list[ChainStep] = []
     for step in steps(program, machine, limit):
         chain.append(step)
         if step.instruction.op == "end_chain":
@@ -87,7 +89,7 @@ def _chains(program: Program, machine: Machine, limit: int) -> Iterator[list[Ste
             chain = []
 
 
-def _pinned(program: Program, chains: list[list[Step]]) -> set[int]:
+def _pinned(program: Program, chains: list[list[ChainStep]]) -> set[int]:
     """The chains that bring a matrix of the inputs to a place of its own."""
     last = max((r.address + prod(r.shape) for r in program.inputs), default=0)
     writers: Counter[int] = Counter()
@@ -106,7 +108,7 @@ def _pinned(program: Program, chains: list[list[Step]]) -> set[int]:
     }
 
 
-def _reads_input(step: Step, last: int) -> bool:
+def _reads_input(step: ChainStep, last: int) -> bool:
     at = step.addresses
     own = step.instruction.op == "m_rd" and step.instruction.memory == "dram"
     return own and at is not None and int(at.max()) < last
@@ -127,7 +129,7 @@ class _Clock:
     free: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
     busy: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
 
-    def run(self, chain: list[Step]) -> None:
+    def run(self, chain: list[ChainStep]) -> None:
         """One chain."""
         takes = dict.fromkeys(UNITS, 0)
         latency = 0

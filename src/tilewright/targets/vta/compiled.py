@@ -12,7 +12,7 @@ from tilewright.loops.interp import check_array
 from tilewright.loops.nodes import Kernel
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
-from tilewright.targets.vta.device import Code
+from tilewright.targets.vta.device import Code, Parameter
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.functional import (
@@ -91,9 +91,9 @@ class Program:
         """The program as its device takes it: micro-ops lie behind the parameters in DRAM."""
         kernel = self.kernel
         places = self._places
-        written = [b in kernel.outputs for b in kernel.params]
         params = tuple(
-            (p.address, p.nbytes, out) for p, out in zip(places, written, strict=True)
+            Parameter(p.address, b.size, b.dtype.bits, b in kernel.outputs)
+            for p, b in zip(places, kernel.params, strict=True)
         )
         behind = max(p.address + p.pages for p in places)
         image = bytes(self._dram.image)

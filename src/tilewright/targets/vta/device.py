@@ -18,6 +18,7 @@ from tilewright.runtime.device import Bytes, Duration, HostDevice
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.dram import LIMIT
 from tilewright.targets.vta.functional import FunctionalSimulator, Result, Simulator
+from tilewright.targets.vta.packing import filled, pack, unpack
 from tilewright.targets.vta.timing import TimingSimulator
 
 NAME: Final = "vta"
@@ -25,28 +26,44 @@ CLOCK: Final = (
     100e6  # Hz: of the PYNQ board's bitstream, as its published configuration has it
 )
 _SPAN: Final = (schema.Count, schema.Count)
-# The line of JSON that begins a program. params: address, bytes, whether it is written. data:
-# address and bytes of what DRAM holds besides.
+# The line of JSON that begins a program. params: address, numbers, bits of each, whether it is
+# written. data: address and bytes of what DRAM holds besides.
 _SHAPE: Final = {
     "config": schema.Named(schema.Count),
     "dram": schema.Count,
-    "params": [(schema.Count, schema.Count, schema.Count)],
+    "params": [(schema.Count, schema.Count, schema.Count, schema.Count)],
     "data": [_SPAN],
     "stream": schema.Count,
 }
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """An operand in DRAM: where it begins, its numbers with the bits of each, and whether the
+    program writes it."""
+
+    address: int
+    count: int
+    bits: int
+    written: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of DRAM."""
+        return -(-self.count * self.bits // 8)
+
+
+@dataclass(frozen=True, slots=True)
 class Code:
     """A program of the machine.
 
-    dram: bytes of DRAM. params: address and bytes there of each, and whether it is a result. data:
-    what else is in DRAM, by address. stream: the instructions.
+    dram: bytes of DRAM. data: what is there besides the parameters, by address. stream: the
+    instructions.
     """
 
     config: VTAConfig
     dram: int
-    params: tuple[tuple[int, int, bool], ...]
+    params: tuple[Parameter, ...]
     data: tuple[tuple[int, bytes], ...]
     stream: bytes
 
@@ -55,7 +72,9 @@ class Code:
         head = {
             "config": asdict(self.config),
             "dram": self.dram,
-            "params": [(at, size, int(written)) for at, size, written in self.params],
+            "params": [
+                (p.address, p.count, p.bits, int(p.written)) for p in self.params
+            ],
             "data": [(at, len(part)) for at, part in self.data],
             "stream": len(self.stream),
         }
@@ -79,7 +98,10 @@ class Code:
         for address, size in head["data"]:
             data.append((address, rest[at : at + size]))
             at += size
-        params = tuple((a, n, bool(written)) for a, n, written in head["params"])
+        params = tuple(
+            Parameter(at, count, bits, bool(written))
+            for at, count, bits, written in head["params"]
+        )
         made = Code(config, head["dram"], params, tuple(data), rest[at:])
         made.check()
         return made
@@ -89,19 +111,19 @@ class Code:
         dram = bytearray(self.dram)
         for at, part in self.data:
             dram[at : at + len(part)] = part
-        for (at, size, _), array in zip(self.params, arrays, strict=True):
-            given = array[:size].tobytes()
-            dram[at : at + len(given)] = given
+        for p, array in zip(self.params, arrays, strict=True):
+            given = array[: p.nbytes].tobytes()
+            dram[p.address : p.address + len(given)] = given
         return dram
 
     def run(self, simulator: Simulator[Result], arrays: Sequence[Bytes]) -> Result:
         """Run in place on the bytes of the parameters. Raises VTAError as the simulator does."""
         dram = self.image(arrays)
         result = simulator.run(self.stream, dram)
-        for (at, size, written), array in zip(self.params, arrays, strict=True):
-            if written:
-                part = array[:size]
-                part[:] = memoryview(dram)[at : at + len(part)]
+        for p, array in zip(self.params, arrays, strict=True):
+            if p.written:
+                part = array[: p.nbytes]
+                part[:] = memoryview(dram)[p.address : p.address + len(part)]
         return result
 
     def check(self) -> None:
@@ -110,9 +132,11 @@ class Code:
             raise ArtifactError(
                 f"the program is for {self.dram} bytes of DRAM, of {LIMIT}"
             )
-        spans = [(a, n) for a, n, _ in self.params] + [
+        spans = [(p.address, p.nbytes) for p in self.params] + [
             (a, len(d)) for a, d in self.data
         ]
+        if any(p.bits not in (2, 4, 8, 16, 32, 64) for p in self.params):
+            raise ArtifactError("the program has numbers of an unknown width")
         if any(at + size > self.dram for at, size in spans):
             raise ArtifactError(
                 "the program has parameters or data outside of its DRAM"
@@ -134,15 +158,31 @@ class _Program:
         """Run in place. Raises VTAError for a stream that the machine cannot execute."""
         config = self.code.config
         if not timed:
-            self.code.run(FunctionalSimulator(config), arrays)
+            self._run(FunctionalSimulator(config), arrays)
             return None
-        cycles = self.code.run(TimingSimulator(config), arrays).cycles
+        cycles = self._run(TimingSimulator(config), arrays).cycles
         return Duration(
             seconds=cycles / CLOCK,
             cycles=cycles,
             clock=CLOCK,
             simulated=True,
         )
+
+    def _run(self, simulator: Simulator[Result], arrays: Sequence[Bytes]) -> Result:
+        params = self.code.params
+        given = [_packed(p, a) for p, a in zip(params, arrays, strict=True)]
+        result = self.code.run(simulator, given)
+        for p, array, data in zip(params, arrays, given, strict=True):
+            if p.written and p.bits < 8:
+                array[: p.count] = unpack(data, p.bits)[: p.count].view(array.dtype)
+        return result
+
+
+def _packed(p: Parameter, array: Bytes) -> Bytes:
+    """A parameter as DRAM holds it: the runtime has a byte for each number of fewer bits."""
+    if p.bits >= 8:
+        return array
+    return pack(filled(array[: p.count], p.bits), p.bits)
 
 
 def make() -> HostDevice:

@@ -34,7 +34,7 @@ _NEGATED: Mapping[type[Expr], AluOp] = {n.Sub: AluOp.ADD, n.Shl: AluOp.SHR}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaneStep:
     """One instruction: an operation on the lanes of `target`, with those of `source`."""
 
     operation: Operation
@@ -47,14 +47,14 @@ def loads(e: Expr) -> list[Load]:
     return [x for x in postorder(e) if isinstance(x, Load)]
 
 
-def update(op: type[Expr], target: Load, value: Expr, where: str) -> list[Step]:
+def update(op: type[Expr], target: Load, value: Expr, where: str) -> list[LaneStep]:
     """`target = op(target, value)`: a step of a reduction. Raises CompileError as `chain`."""
     chain = _Chain(where)
     chain.apply(op, target, value)
     return chain.steps
 
 
-def chain(value: Expr, target: Load | None, where: str) -> tuple[list[Step], Load]:
+def chain(value: Expr, target: Load | None, where: str) -> tuple[list[LaneStep], Load]:
     """The instructions that compute a value, in `target` if it is given, and where it is then.
 
     Raises CompileError for what the ALU does not do.
@@ -77,14 +77,14 @@ def chain(value: Expr, target: Load | None, where: str) -> tuple[list[Step], Loa
 class _Chain:
     def __init__(self, where: str) -> None:
         self.where = where
-        self.steps: list[Step] = []
+        self.steps: list[LaneStep] = []
         self.changed: set[Load] = set()
         # Where the first operand is copied to, so that it is not spent.
         self.target: Load | None = None
 
     def copy(self, target: Load, source: Load) -> None:
-        self.steps.append(Step(RESET, target))
-        self.steps.append(Step(Operation(alu=AluOp.ADD), target, source))
+        self.steps.append(LaneStep(RESET, target))
+        self.steps.append(LaneStep(Operation(alu=AluOp.ADD), target, source))
 
     def refused(self, e: Expr) -> CompileError:
         return CompileError(
@@ -101,7 +101,7 @@ class _Chain:
         shift = 0
         while number not in IMMEDIATES and number % 2 == 0:
             number, shift = number // 2, shift + 1
-        self.steps.append(Step(RESET, target))
+        self.steps.append(LaneStep(RESET, target))
         if number:
             self.immediate(AluOp.ADD, target, number, value)
         if shift:
@@ -152,14 +152,14 @@ class _Chain:
         same = source.buffer is home.buffer and source is not home
         if op not in _OPERATIONS or op is n.Shr or same:
             raise self.refused(operand)
-        self.do(Step(Operation(alu=_OPERATIONS[op]), home, source))
+        self.do(LaneStep(Operation(alu=_OPERATIONS[op]), home, source))
 
     def immediate(self, op: AluOp, home: Load, value: int, e: Expr) -> None:
         if value not in IMMEDIATES:
             raise self.refused(e)
-        self.do(Step(Operation(alu=op, imm=value), home))
+        self.do(LaneStep(Operation(alu=op, imm=value), home))
 
-    def do(self, step: Step) -> None:
+    def do(self, step: LaneStep) -> None:
         self.steps.append(step)
         self.changed.add(step.target)
 

@@ -37,14 +37,18 @@ def _places(bits: int) -> Bytes:
     return np.arange(0, 8, bits, dtype=np.uint8)
 
 
+def filled(numbers: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Numbers [n] of fewer than 8 bits with zeros behind, up to whole bytes."""
+    return np.pad(numbers, (0, -len(numbers) % (8 // bits)))
+
+
 def to_bytes(array: NDArray[Any]) -> bytes:
     """An array as the machine's DRAM holds it, row by row; the last byte is filled with zeros."""
     flat = np.ascontiguousarray(array).reshape(-1)
     bits = dtype_of(flat.dtype).bits
     if bits >= 8:
         return flat.tobytes()
-    filled = np.pad(flat.astype(np.int8), (0, -len(flat) % (8 // bits)))
-    return pack(filled, bits).tobytes()
+    return pack(filled(flat.astype(np.int8), bits), bits).tobytes()
 
 
 def byte_count(count: int, dtype: DTypeLike) -> int:

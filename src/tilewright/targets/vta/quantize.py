@@ -27,12 +27,12 @@ from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.ir.passes import Pass
 from tilewright.targets.base import Calibration, Placement
 from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.intrinsics import INP, elements
 from tilewright.targets.vta.operator import DOMAIN, OPERATOR
 from tilewright.targets.vta.partition import MATRIX, Part, partition
 from tilewright.targets.vta.quantized import Product, product
 from tilewright.targets.vta.scales import calibrate, known, unit_by
 
-_BITS = (8, 8)
 _PREFIX = "vta"
 
 
@@ -52,12 +52,6 @@ class Quantize(Pass[Graph]):
 
     def run(self, program: Graph) -> Graph:
         """Raises InputError without samples, and for scales of another model."""
-        if self.config.operand_bits != _BITS:
-            raise InputError(
-                f"networks are of 8 bits, the machine's operands have {self.config.operand_bits}",
-                where="VTAConfig",
-                hint="build kernels for it by hand, with te",
-            )
         graph = remove_unused(rewrite(rewrite(program, NO_OPS), [BATCHNORM]))
         units = self._units(graph)
         writer = _Writer(graph, units, self.config)
@@ -87,7 +81,7 @@ class Quantize(Pass[Graph]):
 
     def _units(self, graph: Graph) -> dict[Value, float]:
         given = self.calibration
-        unit = unit_by(given.by)
+        unit = unit_by(given.by, self.config.operand_bits[0])
         if given.scales is not None:
             return known(graph, given.scales, given.by)
         if not given.samples:
@@ -137,6 +131,7 @@ class _Writer:
         self.units = units
         self.config = config
         self.out = Fragment(_PREFIX, graph.constants)
+        self._data = elements(config)[INP].dtype.numpy
         self._tiles: dict[Value, _Tiles] = {}
         self._channels: dict[Value, int] = {}  # of what the machine makes
         self._bytes: dict[Value, Value] = {}
@@ -201,7 +196,7 @@ class _Writer:
                 self._bytes[v] = self._untiled(v)
             else:
                 unit = self.out.constant(np.float32(self.units[v]))
-                zero = self.out.constant(np.int8(0))
+                zero = self.out.constant(np.zeros((), self._data))
                 self._bytes[v] = self.out.op("QuantizeLinear", v, unit, zero)
         return self._bytes[v]
 

@@ -13,14 +13,15 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
 from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.intrinsics import WGT, elements
 from tilewright.targets.vta.layers import Convolution, Requantize
 from tilewright.targets.vta.operator import attributes
 from tilewright.targets.vta.partition import MATRIX, POOLING, Part
 from tilewright.targets.vta.requantize import STEPS
-from tilewright.targets.vta.scales import quantize, units_of_weights
+from tilewright.targets.vta.scales import most, quantize, units_of_weights
 
 Array = NDArray[Any]
-_BYTE, _MOST = 128, 127
+_BYTE = 128
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,19 +100,21 @@ def _sums(
     bias = _bias_of(graph, part)
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
-    unit = units_of_weights(w, by)
-    whole = quantize(w, unit[:, None, None, None])
+    data_bits, weight_bits = config.operand_bits
+    unit = units_of_weights(w, by, weight_bits)
+    whole = quantize(w, unit[:, None, None, None], weight_bits)
     sums = data * unit
     out = max(units[part.result], float(sums.max()))
     rounded = np.floor(bias / sums + 0.5)
-    reach = _BYTE * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(rounded)
+    magnitudes = np.abs(whole.astype(np.int64)).sum((1, 2, 3))
+    reach = (most(data_bits) + 1) * magnitudes + np.abs(rounded)
     more = None if part.residual is None else units[part.residual] / out
     steps = STEPS[by](sums / out, more, reach)
     if steps is None:
         return f"no {by} is safe for its sums, which can reach {int(reach.max())}"
     units[part.result] = out
     window = _window(op, w.shape[2:], (len(w), *shape), config.BLOCK)
-    high = int(min(_MOST, max(0.0, part.most / out + 0.5)))
+    high = int(min(most(data_bits), max(0.0, part.most / out + 0.5)))
     one = steps[0]
     factor = None if by == "channel" else one.factor
     to_bytes = Requantize(
@@ -123,7 +126,7 @@ def _sums(
     depth = op.attributes.get("group", 1) > 1
     lay, kind = (_channels, "depthwise") if depth else (_weights, "convolution")
     given = attributes(kind, window=window, requantize=to_bytes, config=config)
-    laid = lay(whole, window, config)
+    laid = lay(whole, window, config).astype(elements(config)[WGT].dtype.numpy)
     return Product(given, window, (laid, *constants), len(w), to_bytes)
 
 

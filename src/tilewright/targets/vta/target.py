@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 from tilewright.base.dtypes import int32
-from tilewright.base.errors import CompileError, InputError, TilewrightError
+from tilewright.base.errors import InputError, TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import Fallback
@@ -25,7 +25,7 @@ from tilewright.targets.permitted import Permissions
 from tilewright.targets.vta.compiled import Program
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.fields import DEFAULT
-from tilewright.targets.vta.intrinsics import INP, elements
+from tilewright.targets.vta.intrinsics import INP, WGT, elements
 from tilewright.targets.vta.quantize import Quantize
 from tilewright.targets.vta.schedules import PUBLISHED, scheduled
 
@@ -70,7 +70,9 @@ class Vta(Target):
 
     def refuses(self, computations: Sequence[Computation]) -> str:
         """Why a group is not a layer of the machine, by its reducers and dtypes."""
-        data = elements(self.config)[INP].dtype
+        of = elements(self.config)
+        data = of[INP].dtype
+        taken = (data, of[WGT].dtype, int32)
         result = computations[-1].outputs[0].tensor
         if all(c.reducer is None for c in computations):
             return "it has no reduction whose result is made bytes of"
@@ -80,7 +82,7 @@ class Vta(Target):
             return f"{result.name} is {result.dtype}, and the machine makes {data}"
         own = {o.tensor for c in computations for o in c.outputs}
         for b in (b for c in computations for b in c.inputs if b not in own):
-            if b.dtype not in (data, int32):
+            if b.dtype not in taken:
                 return f"{b.name} is {b.dtype}, and the machine takes {data}"
         return ""
 
@@ -102,15 +104,8 @@ class Vta(Target):
         """A stream of instructions with the DRAM that it is for.
 
         permitted is of no use here: the simulators check every access by themselves. Raises
-        CompileError for what the machine cannot do, and for operands of less than a byte.
+        CompileError for what the machine cannot do.
         """
-        for b in kernel.params:
-            if b.dtype.bits < 8:
-                raise CompileError(
-                    f"{b!r} has numbers of {b.dtype.bits} bits, expected whole bytes",
-                    where=f"kernel {kernel.name}",
-                    hint="build it with te, which packs them",
-                )
         return Artifact(symbol, Program(kernel, self.config).code.to_bytes())
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:

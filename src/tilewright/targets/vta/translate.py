@@ -34,7 +34,7 @@ from tilewright.targets.vta.config import Memory
 from tilewright.targets.vta.dram import Buffer
 from tilewright.targets.vta.guards import box_of
 from tilewright.targets.vta.intrinsics import ACC, INP, MEMORIES, WGT, gemm
-from tilewright.targets.vta.lanes import Step, chain, loads, update
+from tilewright.targets.vta.lanes import LaneStep, chain, loads, update
 from tilewright.targets.vta.memory import Chip
 from tilewright.targets.vta.micro import Micro
 from tilewright.targets.vta.pieces import access, peeled, tiles
@@ -270,7 +270,7 @@ class _Walk:
         return s.buffer.dtype is stored and bool(read) and on_chip
 
     def lanes(
-        self, p: _Piece, steps: Sequence[Step], target: Load, once: bool = True
+        self, p: _Piece, steps: Sequence[LaneStep], target: Load, once: bool = True
     ) -> list[Touch]:
         """Record lane operations; the accumulators they changed that are not `target`."""
         spent = []

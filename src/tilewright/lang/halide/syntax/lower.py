@@ -40,7 +40,7 @@ from tilewright.loops.nodes import (
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Stage:
+class LoweredStage:
     """One definition as a nest. loops: from the user's name of a coordinate to its loop's name."""
 
     func: Func
@@ -54,7 +54,7 @@ class Lowered:
     """A pipeline as a kernel. stages: of each Func, the pure one first; buffers: of each Func."""
 
     kernel: Kernel
-    stages: dict[Func, tuple[Stage, ...]]
+    stages: dict[Func, tuple[LoweredStage, ...]]
     buffers: dict[Any, tuple[Buffer, ...]]
 
 
@@ -155,7 +155,7 @@ def _coordinates(
     return found
 
 
-def _stages(f: Func, scope: _Scope, separate: bool) -> tuple[Stage, ...]:
+def _stages(f: Func, scope: _Scope, separate: bool) -> tuple[LoweredStage, ...]:
     if separate and len(f.symbols) > 1:
         return tuple(_stage(f, 0, scope, only) for only in range(len(f.symbols)))
     return tuple(_stage(f, n, scope) for n in range(len(f.definitions)))
@@ -166,7 +166,7 @@ def _stage(
     n: int,
     scope: _Scope,
     only: int | None = None,
-) -> Stage:
+) -> LoweredStage:
     """Definition n of `f` as a nest; loops `<f>.x`, of updates `<f>.update.x`, `<f>.update1.x`."""
     definition = f.definitions[n]
     name = scope.pipeline.names[f]
@@ -200,7 +200,7 @@ def _stage(
             body = If(scope.rewritten(condition.node, env), body, None)
     for c in reversed(coordinates):
         body = loop(c.var, c.extent, body)
-    return Stage(f, definition, {c.name: c.var.name for c in coordinates}, body)
+    return LoweredStage(f, definition, {c.name: c.var.name for c in coordinates}, body)
 
 
 def _label(symbol: Symbol) -> str:
