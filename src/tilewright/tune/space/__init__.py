@@ -1,0 +1,35 @@
+"""Spaces: what there is to choose from, of sketches and of parameters that users state.
+
+`ParameterSpace` is counted, indexed and sampled exactly; `SketchSpace` finds its parameters by
+running sketches. `docs/tuning-spaces.md` is for users.
+"""
+
+from __future__ import annotations
+
+from tilewright.tune.space.constraints import (
+    AtLeast,
+    AtMost,
+    Divides,
+    MultipleOf,
+    Predicate,
+)
+from tilewright.tune.space.parameter import Parameter
+from tilewright.tune.space.parameter_space import ParameterSpace
+from tilewright.tune.space.ranges import Divisors, Interval, Multiples, Powers, Set
+from tilewright.tune.space.sketch_space import SketchSpace
+
+__all__ = [
+    "AtLeast",
+    "AtMost",
+    "Divides",
+    "Divisors",
+    "Interval",
+    "MultipleOf",
+    "Multiples",
+    "Parameter",
+    "ParameterSpace",
+    "Powers",
+    "Predicate",
+    "Set",
+    "SketchSpace",
+]

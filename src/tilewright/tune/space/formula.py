@@ -1,0 +1,76 @@
+"""Numbers that depend on earlier parameters: a constant, a parameter's name, or a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.errors import InputError
+
+Given = Mapping[str, Any]
+Formula = int | float | str | Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A formula with the names of the parameters that it reads, in order."""
+
+    formula: Formula
+    names: tuple[str, ...]
+
+    def __call__(self, given: Given) -> Any:
+        """Its value, where the parameters have these values."""
+        if isinstance(self.formula, str):
+            return given[self.formula]
+        if callable(self.formula):
+            return self.formula(*[given[name] for name in self.names])
+        return self.formula
+
+    def __str__(self) -> str:
+        return described(self.formula)
+
+
+def bind(formula: Formula) -> Bound:
+    """The formula with the names that it reads: those of a function's arguments.
+
+    An argument with a default is no parameter. Raises InputError for a function whose arguments
+    cannot be given by name.
+    """
+    if isinstance(formula, str):
+        return Bound(formula, (formula,))
+    if callable(formula):
+        return Bound(formula, _arguments(formula))
+    if isinstance(formula, bool) or not isinstance(formula, int | float):
+        raise InputError(
+            f"{formula!r} is not a formula",
+            where="parameter",
+            hint="give a number, a parameter's name, or a function of parameters",
+        )
+    return Bound(formula, ())
+
+
+def described(formula: Any) -> str:
+    """A formula for people."""
+    if callable(formula):
+        return getattr(formula, "__name__", "function")
+    return str(formula)
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        found = ()  # type: ignore[assignment]
+    needed = [p for p in found if p.default is p.empty]
+    if not found or any(p.kind not in _PLAIN for p in needed):
+        raise InputError(
+            f"the arguments of {described(function)} do not name parameters",
+            where="parameter",
+            hint="as in lambda WPT, LS: WPT % LS == 0",
+        )
+    return tuple(p.name for p in needed)
+
+
+_PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD,)

@@ -1,0 +1,243 @@
+"""A space of interdependent parameters: counted, indexed and sampled exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from random import Random
+from typing import Any
+
+from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
+from tilewright.base.text import listing
+from tilewright.tune.base import Candidate
+from tilewright.tune.space.closeness import nearest, place_of
+from tilewright.tune.space.parameter import Level, Parameter, levels
+from tilewright.tune.space.tree import Forest, Growing, Node, size
+
+Choose = Callable[[Node], int]  # the place of a value among those of a node
+
+
+class ParameterSpace:
+    """All values of some parameters that satisfy all constraints.
+
+        Space(Parameter("WPT", Divisors(1024)), Parameter("LS", Divisors(lambda WPT: 1024 // WPT)))
+
+    A candidate has a value for every parameter, and its place in the order of all candidates. The
+    order of the parameters does not matter: each is decided after those that it reads. Raises
+    InputError for unknown names, for circles, and where nothing satisfies the constraints.
+    """
+
+    def __init__(self, *parameters: Parameter) -> None:
+        self.parameters = parameters
+        self.levels: tuple[Level, ...] = levels(parameters)
+
+    @cached_property
+    def _forest(self) -> Forest:
+        growing = Growing()
+        forest = tuple(growing.node(level) for level in self.levels)
+        if not size(forest):
+            empty = next(n.parameter.name for n in forest if not n.count)
+            raise InputError(
+                "nothing satisfies the constraints",
+                where=f"the space of {listing([p.name for p in self.parameters])}",
+                hint=f"look at those of {empty} and of the parameters that depend on it",
+            )
+        self._contexts = len(growing.nodes)
+        return forest
+
+    @property
+    def size(self) -> int:
+        """How many candidates there are."""
+        return size(self._forest)
+
+    @property
+    def unconstrained_size(self) -> int | None:
+        """How many there were without constraints; None where a range depends on parameters."""
+        total = 1
+        for p in self.parameters:
+            if p.range.names:
+                return None
+            total *= len(p.range.values({}))
+        return total
+
+    @property
+    def contexts(self) -> int:
+        """How many trees were grown: what the space costs in time and memory."""
+        assert self._forest is not None
+        return self._contexts
+
+    def __len__(self) -> int:
+        return self.size
+
+    # ------------------------------------------------------------------------------ indices
+
+    def __getitem__(self, index: int) -> Candidate:
+        """The candidate at a place in the order. Raises IndexError behind the last."""
+        number = whole(index)
+        if number is None:
+            raise TypeError(f"{index!r} is not an index")
+        if number < 0:
+            number += self.size
+        if not 0 <= number < self.size:
+            raise IndexError(f"{index} of {self.size} candidates")
+        values: dict[str, Any] = {}
+        _at(self._forest, number, values)
+        return self._candidate(values)
+
+    def index(self, candidate: Candidate) -> int:
+        """The place of a candidate. Raises InputError for one that is not in the space."""
+        self._check_names(candidate)
+        return _index(self._forest, candidate.values)
+
+    def __contains__(self, candidate: object) -> bool:
+        if not isinstance(candidate, Candidate):
+            return False
+        try:
+            self.index(candidate)
+        except InputError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return (self[n] for n in range(self.size))
+
+    # ------------------------------------------------------------------------------ choices
+
+    def default(self) -> Candidate:
+        """The parameters' defaults, as far as they are possible together."""
+        wanted = {p.name: p.default for p in self.parameters if p.default is not None}
+        return self._walk(_towards(wanted))
+
+    def sample(self, random: Random) -> Candidate:
+        """One of all candidates, each as likely as any other."""
+        return self[random.randrange(self.size)]
+
+    def nearest(self, candidate: Candidate) -> Candidate:
+        """A candidate of this space that is like one of another: parameter by parameter.
+
+        Each takes the value, or the nearest that is possible behind what was taken before it; those
+        that the other does not have take their defaults.
+        """
+        defaults = {p.name: p.default for p in self.parameters if p.default is not None}
+        return self._walk(_towards({**defaults, **candidate.values}))
+
+    def neighbor(self, candidate: Candidate, random: Random) -> Candidate:
+        """The candidate with one parameter changed, drawn evenly, to any other of its values.
+
+        Those that depend on it keep their values, or take the nearest. The candidate itself where
+        nothing can be changed.
+        """
+        free = [node for node, _ in self._path(candidate) if len(node.values) > 1]
+        if not free:
+            return candidate
+        node = random.choice(free)
+        old = place_of(node.values, candidate.values[node.parameter.name])
+        place = random.randrange(len(node.values) - 1)
+        place += old is not None and place >= old
+        return self._changed(candidate, node, place)
+
+    def neighbors(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Every candidate that comes of changing one parameter to one other value."""
+        for node, old in self._path(candidate):
+            for place in range(len(node.values)):
+                if place != old:
+                    yield self._changed(candidate, node, place)
+
+    def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
+        """Each parameter from one of them, drawn evenly, or the other where it is not possible."""
+
+        def choose(node: Node) -> int:
+            first, second = (a, b) if random.random() < 0.5 else (b, a)
+            name = node.parameter.name
+            for parent in (first, second):
+                place = place_of(node.values, parent.values.get(name))
+                if place is not None:
+                    return place
+            return nearest(node.values, first.values.get(name)) or 0
+
+        return self._walk(choose)
+
+    # ------------------------------------------------------------------------------ walks
+
+    def _changed(self, candidate: Candidate, node: Node, place: int) -> Candidate:
+        keep = _towards(candidate.values)
+        return self._walk(lambda n: place if n is node else keep(n))
+
+    def _path(self, candidate: Candidate) -> list[tuple[Node, int]]:
+        """The nodes of a candidate with the places of its values."""
+        self._check_names(candidate)
+        path: list[tuple[Node, int]] = []
+        keep = _towards(candidate.values)
+
+        def choose(node: Node) -> int:
+            path.append((node, keep(node)))
+            return path[-1][1]
+
+        self._walk(choose)
+        return path
+
+    def _walk(self, choose: Choose) -> Candidate:
+        values: dict[str, Any] = {}
+        pending = list(reversed(self._forest))
+        while pending:
+            node = pending.pop()
+            place = choose(node)
+            values[node.parameter.name] = node.values[place]
+            pending += reversed(node.forest(place))
+        return self._candidate(values)
+
+    def _candidate(self, values: Mapping[str, Any]) -> Candidate:
+        return Candidate("", {p.name: values[p.name] for p in self.parameters})
+
+    def _check_names(self, candidate: Candidate) -> None:
+        names = {p.name for p in self.parameters}
+        wrong = sorted(names ^ candidate.values.keys())
+        if candidate.sketch or wrong:
+            raise InputError(
+                f"a candidate with {listing(sorted(candidate.values)) or 'no parameters'}",
+                where=f"the space of {listing(sorted(names))}",
+                hint="`nearest` finds one like it",
+            )
+
+    def __repr__(self) -> str:
+        return f"Space({', '.join(p.name for p in self.parameters)})"
+
+
+def _towards(wanted: Mapping[str, Any]) -> Choose:
+    """Each parameter's wanted value or the nearest; the first where nothing is near."""
+
+    def choose(node: Node) -> int:
+        name = node.parameter.name
+        if name not in wanted:
+            return 0
+        return nearest(node.values, wanted[name]) or 0
+
+    return choose
+
+
+def _at(forest: Forest, index: int, values: dict[str, Any]) -> None:
+    """Fill in the values of one candidate; the last tree of a forest changes fastest."""
+    for node in reversed(forest):
+        index, within = divmod(index, node.count)
+        place = node.find(within)
+        values[node.parameter.name] = node.values[place]
+        if node.below:
+            _at(node.below[place], within - node.start(place), values)
+
+
+def _index(forest: Forest, values: Mapping[str, Any]) -> int:
+    index = 0
+    for node in forest:
+        name = node.parameter.name
+        place = place_of(node.values, values[name])
+        if place is None:
+            shown = listing([repr(v) for v in node.values[:12]])
+            raise InputError(
+                f"{values[name]!r} is not possible here",
+                where=f"parameter {name}",
+                hint=f"take one of {shown}",
+            )
+        within = node.start(place) + _index(node.forest(place), values)
+        index = index * node.count + within
+    return index

@@ -1,0 +1,186 @@
+"""The values that a parameter may take before constraints: intervals, sets, divisors, powers.
+
+Bounds may be formulas of earlier parameters, so that a chain of tiles is enumerated as it is: the
+divisors of what the tiles before have left. (Ranges of ATF, Rasch et al., TACO 2021, which
+enumerates them whole and filters.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import floor
+from typing import Any, Protocol
+
+from tilewright.base.errors import InputError
+from tilewright.base.numbers import divisors, whole
+from tilewright.tune.space.formula import Bound, Formula, Given, bind
+
+SLACK = 1e-9  # of a step: an interval of floats has its end where rounding misses it
+
+
+class Range(Protocol):
+    """Values of one parameter; `names` are the earlier parameters that they depend on."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def values(self, given: Given) -> Sequence[Any]:
+        """The values, in order, where earlier parameters have these values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from `start` to `end`, both included, `step` apart; or a function of each.
+
+    Raises InputError for a step of 0.
+    """
+
+    start: Formula
+    end: Formula
+    step: int | float = 1
+    generator: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.step:
+            raise InputError("the step is 0", where="Interval", hint="give another")
+
+    @cached_property
+    def _bounds(self) -> tuple[Bound, Bound]:
+        return bind(self.start), bind(self.end)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that the bounds depend on."""
+        start, end = self._bounds
+        return *start.names, *end.names
+
+    def values(self, given: Given) -> Sequence[Any]:
+        """A `range` of whole numbers, else a tuple."""
+        start, end = (bound(given) for bound in self._bounds)
+        numbers = _numbers(start, end, self.step)
+        if self.generator is None:
+            return numbers
+        return tuple(map(self.generator, numbers))
+
+
+def _numbers(start: Any, end: Any, step: Any) -> Sequence[Any]:
+    if all(isinstance(n, int) for n in (start, end, step)):
+        return range(start, end + (1 if step > 0 else -1), step)
+    count = floor((end - start) / step + SLACK) + 1
+    return tuple(start + n * step for n in range(count))
+
+
+@dataclass(frozen=True, init=False)
+class Set:
+    """These values: numbers, texts, truth values, or tuples of them.
+
+    Raises InputError for a value that is there twice, or cannot be looked up (a list, say).
+    """
+
+    given: tuple[Any, ...]
+    names: tuple[str, ...] = ()
+
+    def __init__(self, *values: Any) -> None:
+        object.__setattr__(self, "given", values)
+        object.__setattr__(self, "names", ())
+        try:
+            distinct = len(set(values)) == len(values)
+        except TypeError as error:
+            raise InputError(
+                str(error), where="Set", hint="give tuples in place of lists"
+            ) from None
+        if not distinct:
+            raise InputError(
+                "a value is there twice", where=f"Set{values}", hint="give each once"
+            )
+
+    def values(self, given: Given) -> Sequence[Any]:
+        """The values."""
+        return self.given
+
+
+@dataclass(frozen=True)
+class Divisors:
+    """The divisors of a number, least first; not above `at_most`."""
+
+    of: Formula
+    at_most: Formula | None = None
+
+    @cached_property
+    def _bounds(self) -> tuple[Bound, Bound]:
+        return _with_limit(self.of, self.at_most)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that the number and the limit depend on."""
+        of, limit = self._bounds
+        return *of.names, *limit.names
+
+    def values(self, given: Given) -> Sequence[int]:
+        """The divisors."""
+        of, limit = (bound(given) for bound in self._bounds)
+        return tuple(d for d in divisors(of) if d <= limit)
+
+
+@dataclass(frozen=True)
+class Multiples:
+    """The multiples of a number from itself up to `at_most`."""
+
+    of: Formula
+    at_most: Formula
+
+    @cached_property
+    def _bounds(self) -> tuple[Bound, Bound]:
+        return _with_limit(self.of, self.at_most)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that the number and the limit depend on."""
+        of, limit = self._bounds
+        return *of.names, *limit.names
+
+    def values(self, given: Given) -> Sequence[int]:
+        """The multiples."""
+        of, limit = (bound(given) for bound in self._bounds)
+        return range(of, limit + 1, of)
+
+
+@dataclass(frozen=True)
+class Powers:
+    """The powers of `base` from 1 up to `at_most`. Raises InputError for a base below 2."""
+
+    at_most: Formula
+    base: int = 2
+
+    def __post_init__(self) -> None:
+        if whole(self.base, 2) is None:
+            raise InputError(
+                f"powers of {self.base!r}", where="Powers", hint="give a base from 2"
+            )
+
+    @cached_property
+    def _limit(self) -> Bound:
+        return bind(self.at_most)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that the limit depends on."""
+        return self._limit.names
+
+    def values(self, given: Given) -> Sequence[int]:
+        """The powers."""
+        limit = self._limit(given)
+        found: list[int] = []
+        power = 1
+        while power <= limit:
+            found.append(power)
+            power *= self.base
+        return tuple(found)
+
+
+def _with_limit(of: Formula, limit: Formula | None) -> tuple[Bound, Bound]:
+    first = bind(of)
+    return first, first if limit is None else bind(limit)

@@ -1,0 +1,105 @@
+"""The trees of a space: for every decision what is possible, and how many candidates are behind.
+
+A tree is grown once for each context, which is the part of the earlier decisions that matters to
+it, and shared by all that have that context in common. So what a space costs is the number of its
+contexts, and not that of its candidates. (ATF's chain of trees, Rasch et al., TACO 2021, has a node
+for each prefix of a candidate.)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tilewright.tune.space.parameter import Level, Parameter
+
+Forest = tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """What is possible for one parameter; only values with candidates behind them.
+
+    below: the trees behind each value, independent of one another; empty where there are none.
+    ends: candidates behind the values up to this one, that included. count: behind all of them.
+    """
+
+    parameter: Parameter
+    values: Sequence[Any]
+    below: Sequence[Forest] = ()
+    ends: Sequence[int] = ()
+
+    @property
+    def count(self) -> int:
+        """How many candidates there are, of this parameter and those below."""
+        return self.ends[-1] if self.below else len(self.values)
+
+    def forest(self, place: int) -> Forest:
+        """The trees behind the value at this place."""
+        return self.below[place] if self.below else ()
+
+    def start(self, place: int) -> int:
+        """How many candidates are before the first with the value at this place."""
+        if not self.below:
+            return place
+        return self.ends[place - 1] if place else 0
+
+    def find(self, index: int) -> int:
+        """The place of the value that the candidate of this index has."""
+        return bisect_right(self.ends, index) if self.below else index
+
+
+def size(forest: Forest) -> int:
+    """How many candidates a forest has: one of each tree makes one."""
+    return prod([node.count for node in forest])
+
+
+class Growing:
+    """Makes the trees of levels, each once per context."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+        self.values: dict[tuple[Any, ...], Sequence[Any]] = {}
+        self.nodes: dict[tuple[Any, ...], Node] = {}
+
+    def node(self, level: Level) -> Node:
+        """The tree of a level where `given` are the decisions so far."""
+        given = self.given
+        key = (level.parameter.name, *[given[name] for name in level.context])
+        found = self.nodes.get(key)
+        if found is None:
+            found = self.nodes[key] = self._grown(level)
+        return found
+
+    def _grown(self, level: Level) -> Node:
+        values = self._possible(level)
+        if not level.below:
+            return Node(level.parameter, values)
+        kept: list[Any] = []
+        below: list[Forest] = []
+        ends: list[int] = []
+        total = 0
+        name = level.parameter.name
+        for value in values:
+            self.given[name] = value
+            forest = [self.node(part) for part in level.below]
+            count = size(tuple(forest))
+            if count:
+                total += count
+                kept.append(value)
+                below.append(tuple(forest))
+                ends.append(total)
+        self.given.pop(name, None)
+        return Node(level.parameter, kept, below, ends)
+
+    def _possible(self, level: Level) -> Sequence[Any]:
+        read = [self.given[name] for name in level.reads]
+        key = (level.parameter.name, *read)
+        found = self.values.get(key)
+        if found is None:
+            given = dict(zip(level.reads, read, strict=True))
+            found = self.values[key] = level.parameter.values(given)
+        return found
