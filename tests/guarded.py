@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewright.driver.guard.guarded import Guarded
+from tilewright.base.guarded import Guarded
 from tilewright.driver.guard.process import apart
 
 _held = []  # regions live as long as the process: nothing else is put where an array was

@@ -61,3 +61,18 @@ def test_every_order_of_names(exe: Any, args: Any, named: Any) -> None:
 def test_odd_names_are_for_the_general_way(exe: Any, args: Any, named: Any) -> None:
     with pytest.raises(AssertionError, match="the general way"):
         exe(*args, **named)
+
+
+def test_a_bound_call_computes_into_its_arrays_again_and_again(exe: Any) -> None:
+    a, y = A.copy(), np.zeros(3, np.float32)
+    call = exe.bound([a, B, y])
+    call()
+    assert y.tolist() == [5, 4, 3]
+    a += 1
+    call()
+    assert y.tolist() == [6, 5, 4]
+
+
+def test_a_model_that_is_not_one_native_call_cannot_be_bound() -> None:
+    empty: Any = tw.compile(onnx.parser.parse_model(MODEL.replace("[3]", "[0]")))
+    assert empty.bound([np.zeros(0, np.float32)] * 3) is None

@@ -447,7 +447,7 @@ def test_an_interrupt_ends_the_process_of_the_kernel(monkeypatch):
 
 
 def test_guarded_memory_that_the_system_refuses():
-    from tilewright.driver.guard.guarded import Guarded
+    from tilewright.base.guarded import Guarded
 
     with pytest.raises(
         MemoryLimitError, match="bytes for x, to run a kernel in"

@@ -20,38 +20,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import events
-from tilewright.base.errors import InputError
+from tilewright.runtime.threads import choose_cpus
 
 Array = np.ndarray[Any, Any]
 
 
 class EngineFailed(RuntimeError):
     """An engine could not load or run a model; the text is the engine's own first line."""
-
-
-def choose_cpus(count: int) -> list[int]:
-    """`count` of the processors this process may use, different physical cores first.
-
-    Raises InputError where there are not as many.
-    """
-    allowed = sorted(os.sched_getaffinity(0))
-    if count > len(allowed):
-        raise InputError(
-            f"{count} threads asked for, but only CPUs {allowed} may be used",
-            code="TW-THREADS",
-            hint=f"Ask for {len(allowed)} at most",
-        )
-    seen: set[str] = set()
-    first: list[int] = []
-    for cpu in allowed:
-        siblings = Path(
-            f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-        )
-        core = siblings.read_text(encoding="ascii") if siblings.exists() else str(cpu)
-        if core not in seen:
-            seen.add(core)
-            first.append(cpu)
-    return (first + [cpu for cpu in allowed if cpu not in first])[:count]
 
 
 def disturbance() -> str | None:

@@ -53,7 +53,7 @@ def executable(
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
         _check_free(source, options)
-        machine = _target(options)
+        machine = target_of(options)
         if source.sizes:
             return SizedExecutable(source, machine, options.threads, options.sanitize)
         return Executable(
@@ -140,7 +140,7 @@ def build(
     graph: Graph, options: Options, target: Target | None = None
 ) -> CompiledModel:
     """The compiled model of a graph with static inputs; `target`: another than options tell."""
-    target = target or _target(options)
+    target = target or target_of(options)
     known: dict[str, Any] = {
         "files": list(graph.files),
         "origin": graph.origin,
@@ -252,7 +252,7 @@ def text(
         raise InputError(
             f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}"
         )
-    compiling = Compilation.of(_target(options), options)
+    compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
     graph = optimize(graph, options, compiling.host)
     if kind == "graph":
@@ -267,10 +267,24 @@ def schedules(
     options: Options,
 ) -> list[ScheduleRecord]:
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
-    compiling = Compilation.of(_target(options), options)
+    plan, host = planned(source, example_inputs, dims, options)
+    return records(plan, host, options.schedules)
+
+
+def planned(
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Mapping[str, int] | None,
+    options: Options,
+) -> tuple[Plan, Target]:
+    """A model as groups, and the target of those on the host.
+
+    Raises InputError for a symbolic dimension without a value.
+    """
+    compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
     graph = optimize(graph, options, compiling.host)
-    return records(_static_plan(graph, compiling), compiling.host, options.schedules)
+    return _static_plan(graph, compiling), compiling.host
 
 
 def _sized(
@@ -294,7 +308,8 @@ def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
     return compiling.planned(graph)
 
 
-def _target(options: Options) -> Target:
+def target_of(options: Options) -> Target:
+    """The machine that is compiled for. Raises InputError for one that does not exist."""
     exact = options.math == "exact"
     threads = thread_count(options.threads)
     try:

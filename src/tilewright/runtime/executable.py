@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import CFUNCTYPE, c_void_p
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.runtime import abi, inputs, machine, outputs
 from tilewright.runtime.call import Frame, Plan, run
-from tilewright.runtime.fast_call import InPlace, in_place, shortest
+from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
 from tilewright.runtime.loader import Image, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
 from tilewright.runtime.overrides import Overrides
@@ -101,6 +101,10 @@ class Executable:
     def in_place(self) -> InPlace | None:
         """The quickest call on (inputs..., outputs...); see `runtime.direct.in_place`."""
         return in_place(self._plan, self._frames)
+
+    def bound(self, arrays: Sequence[Any]) -> Callable[[], object] | None:
+        """A call on these arrays without any checks; see `runtime.fast_call.bound`."""
+        return bound(self._plan, arrays)
 
     @property
     def peak_bytes(self) -> int:

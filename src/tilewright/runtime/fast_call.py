@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import addressof
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tilewright.runtime import abi
 from tilewright.runtime.array_view import PLAIN, views
-from tilewright.runtime.buffer import fresh, from_buffer
+from tilewright.runtime.buffer import address, fresh, from_buffer
 from tilewright.runtime.call import Frame, Plan, ValueSpec
 
 Direct = Callable[[tuple[Any, ...], Any], Any]
@@ -137,6 +138,27 @@ def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
     exec(compile(source, f"<in place, {total} arrays>", "exec"), scope)
     made: InPlace = scope["call"]
     return made
+
+
+def bound(plan: Plan, arrays: Sequence[Any]) -> Callable[[], object] | None:
+    """A call on these arrays (inputs..., outputs...), with nothing around it: for timing.
+
+    requires: plain arrays of the expected types, which the caller keeps. None if the model is not
+    one plain native call.
+    """
+    single = _single(plan)
+    if single is None:
+        return None
+    frame = Frame(plan)
+    table = frame.tables[single.number]
+    for (position, *_), array in zip((*single.inputs, *single.outputs), arrays):
+        table[position] = address(array)
+    plan.prepare()
+    place = frame.table_addresses[single.number]
+    call: Any = partial(single.invoke, frame.context_address, place)
+    call.frame = frame  # which owns the memory that the addresses are of
+    found: Callable[[], object] = call
+    return found
 
 
 def _apart(sizes: list[int], first: int) -> list[str]:

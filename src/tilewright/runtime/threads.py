@@ -58,6 +58,31 @@ def affinity() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
+def choose_cpus(count: int) -> list[int]:
+    """`count` of the processors this process may use, different physical cores first.
+
+    Raises InputError where there are not as many.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if count > len(allowed):
+        raise InputError(
+            f"{count} threads asked for, but only CPUs {allowed} may be used",
+            code="TW-THREADS",
+            hint=f"Ask for {len(allowed)} at most",
+        )
+    seen: set[str] = set()
+    first: list[int] = []
+    for cpu in allowed:
+        siblings = Path(
+            f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        )
+        core = siblings.read_text(encoding="ascii") if siblings.exists() else str(cpu)
+        if core not in seen:
+            seen.add(core)
+            first.append(cpu)
+    return (first + [cpu for cpu in allowed if cpu not in first])[:count]
+
+
 def cgroup_quota() -> float | None:
     """Processors' worth of time that the control group grants (version 1 or 2), or None."""
     quotas = [quota for folder in _groups() if (quota := _quota(folder)) is not None]

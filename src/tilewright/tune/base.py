@@ -162,6 +162,7 @@ class Task:
     raises ScheduleError for one that a primitive refuses. build: an artifact's bytes of a point,
     which a Runner loads (its inputs are the kernel's parameters that are no constants). calls: how
     often the model runs it. operations: multiply-adds count two; bytes_moved: of parameters.
+    reference: inputs and right results, for `Job.expected`; it takes seconds, so make it once.
     """
 
     key: str
@@ -173,6 +174,7 @@ class Task:
     operations: int = 0
     bytes_moved: int = 0
     sources: tuple[str, ...] = ()
+    reference: Callable[[], bytes] = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +249,7 @@ class Job:
 
     number: int
     artifact: bytes
-    expected: bytes = (
-        b""  # of `reference`: results to compare with; empty: not compared
-    )
+    expected: bytes = b""  # of `Task.reference`; empty: results are not compared
     build_seconds: float = 0.0
 
 

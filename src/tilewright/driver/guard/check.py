@@ -13,9 +13,9 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import TilewrightError, UnsupportedError
+from tilewright.base.guarded import Guarded, poison
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard.feeds import Feeds, index_limit
-from tilewright.driver.guard.guarded import Guarded, poison
 from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,

@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from tilewright.base.errors import ExecutionError
+from tilewright.base.guarded import poison
 from tilewright.compute.nodes import Computation
 from tilewright.compute.truth import Truth
-from tilewright.driver.guard.guarded import poison
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.rounding import format_of
 from tilewright.loops import interp
@@ -126,8 +126,7 @@ class KernelJudge:
         self._first = self._run(kernel, arrays, outputs, False)
         self._second = self._run(kernel, arrays, outputs, True)
         self._before = {b: _initial(b, arrays) for b in outputs}
-        longest = max((max(b.shape, default=1) for b in kernel.params), default=1)
-        self._growth = _ROUNDINGS * math.sqrt(longest)
+        self._longest = longest(kernel.params)
 
     def _run(
         self,
@@ -158,9 +157,20 @@ class KernelJudge:
         error = np.zeros(len(places))
         if b.dtype.is_float:
             found = found.astype(np.float64)
-            peak = np.abs(found[np.isfinite(found)]).max(initial=0.0)
-            error += format_of(b.dtype).unit * self._growth * peak
+            error += rounding(b, found, self._longest)
         return Expected(places, found, error)
+
+
+def longest(buffers: Sequence[Buffer]) -> int:
+    """The greatest extent: no reduction along one dimension is longer."""
+    return max((max(b.shape, default=1) for b in buffers), default=1)
+
+
+def rounding(b: Buffer, values: Array, terms: int) -> float:
+    """How far values of a float tensor may be off after sums of so many terms."""
+    wide = values.astype(np.float64)
+    peak = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+    return format_of(b.dtype).unit * _ROUNDINGS * math.sqrt(terms) * peak
 
 
 def _initial(b: Buffer, arrays: Mapping[Buffer, Array], again: bool = False) -> Array:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.guarded import Guarded, poison
 from tilewright.driver.compiled import CompiledGroup
-from tilewright.driver.guard.guarded import Guarded, poison
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime import abi

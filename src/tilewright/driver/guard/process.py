@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from tilewright.base import events, signals
-from tilewright.driver.guard.guarded import Guarded, report_faults
+from tilewright.base.guarded import Guarded, report_faults
 
 T = TypeVar("T")
 # Of processor time, after which code counts as such that does not end: others may be at work.

@@ -1,0 +1,156 @@
+"""The right results of one kernel, which programs that are tuned are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import ExecutionError
+from tilewright.driver.guard.feeds import KINDS, Feeds, index_limit
+from tilewright.driver.guard.judges import (
+    STEPS,
+    ComputationJudge,
+    Expected,
+    Judge,
+    KernelJudge,
+    longest,
+    rounding,
+    steps,
+)
+from tilewright.expr.nodes import Buffer
+from tilewright.plan.normalize import KernelSignature
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import CompiledModel
+from tilewright.tune.measure.reference import Case, Result, pack
+
+Array = np.ndarray[Any, Any]
+EFFORT: Final = 1_000_000  # expression nodes evaluated for a case: a tenth of a second
+_BLOCK: Final = 65_521  # elements that random data repeat
+
+
+def reference(
+    signature: KernelSignature,
+    known: Mapping[Buffer, Array],
+    model: CompiledModel,
+    effort: int = EFFORT,
+    seed: int = 0,
+) -> bytes:
+    """Inputs and results of a kernel, in the form of `tune.measure.reference`.
+
+    known: contents of its constants. model: it alone, with a schedule that is trusted; its results
+    are the expected ones, after they were compared with what the Computations mean, or (for a
+    kernel without any) with what the loop interpreter makes of it. effort: as for
+    `guard.validate`: of a large kernel some results are judged; the others may be off by as much as
+    the judged ones. A kernel without Computations that would take too long is not judged. Data that
+    have an index out of range are left out.
+    Raises ExecutionError (TW-CHECK) where the model's own results are wrong.
+    """
+    kinds = KINDS if any(b.dtype.is_float for b in _inputs(signature)) else KINDS[:1]
+    judge: Judge | None = None
+    cases = []
+    for kind in kinds:
+        arrays = _arrays(signature, known, kind, seed)
+        judge = _judge(signature, arrays, effort, seed, judge)
+        if judge is None or not judge.refused:
+            cases.append(_case(signature, known, model, arrays, judge))
+    return pack(cases)
+
+
+def _inputs(signature: KernelSignature) -> tuple[Buffer, ...]:
+    return signature.values[: len(signature.values) - len(signature.outputs)]
+
+
+def _outputs(signature: KernelSignature) -> tuple[Buffer, ...]:
+    return signature.values[len(signature.values) - len(signature.outputs) :]
+
+
+def _arrays(
+    signature: KernelSignature, known: Mapping[Buffer, Array], kind: str, seed: int
+) -> dict[Buffer, Array]:
+    """Contents of all tensors before a call, constants and outputs included."""
+    inputs = _inputs(signature)
+    if signature.source:
+        limit = index_limit(signature.source)
+    else:
+        limit = min((n for b in inputs for n in b.shape if n > 1), default=1)
+    feeds = Feeds(seed, limit, {})
+    return {
+        b: known[b].reshape(b.shape) if b in known else feeds.array(n, b, kind)
+        for n, b in enumerate(signature.values)
+    }
+
+
+def _judge(
+    signature: KernelSignature,
+    arrays: Mapping[Buffer, Array],
+    effort: int,
+    seed: int,
+    before: Judge | None,
+) -> Judge | None:
+    outputs = _outputs(signature)
+    if signature.source:
+        other = before if isinstance(before, ComputationJudge) else None
+        return ComputationJudge(signature.source, arrays, outputs, effort, seed, other)
+    assert signature.kernel is not None
+    if steps(signature.kernel.body) > STEPS:
+        return None
+    return KernelJudge(signature.kernel, arrays, outputs)
+
+
+def _case(
+    signature: KernelSignature,
+    known: Mapping[Buffer, Array],
+    model: CompiledModel,
+    arrays: Mapping[Buffer, Array],
+    judge: Judge | None,
+) -> Case:
+    free = [b for b in _inputs(signature) if b not in known]
+    outputs = _outputs(signature)
+    run = Executable(model, threads=1)
+    made = [np.array(arrays[b]) for b in outputs]
+    run(*(arrays[b] for b in free), out=made)
+    results = []
+    for b, array in zip(outputs, made, strict=True):
+        result = _result(signature, b, arrays[b], array.reshape(-1), judge)
+        if (n := result.misjudged(result.whole)) is not None:
+            place = [int(i) for i in np.unravel_index(n, b.shape)]
+            raise ExecutionError(
+                f"the kernel is wrong before it is tuned: {b.name}{place} is {result.whole[n]}",
+                where=f"kernel {signature.group or signature.name}",
+                code="TW-CHECK",
+                hint="tilewright verify --kernels tells more; please report it",
+            )
+        results.append(result)
+    return Case(tuple(_block(arrays[b]) for b in free), tuple(results))
+
+
+def _result(
+    signature: KernelSignature,
+    b: Buffer,
+    before: Array,
+    whole: Array,
+    judge: Judge | None,
+) -> Result:
+    """What to expect of one output."""
+    floating = b.dtype.is_float
+    want = _NOTHING if judge is None else judge.expected(b)
+    value = np.asarray(want.value).astype(np.float64 if floating else whole.dtype)
+    finite = want.error[np.isfinite(want.error)]
+    bound = float(finite.max(initial=0.0)) if floating else 0.0
+    if floating and not len(want.places):
+        bound = rounding(b, whole, longest(signature.params))
+    return Result(_block(before), whole, bound, want.places, value, want.error)
+
+
+_NOTHING: Final = Expected(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+
+def _block(array: Array) -> Array:
+    """What an array repeats, if it is one of random data; else all of it."""
+    flat = array.reshape(-1)
+    block = flat[:_BLOCK]
+    if np.array_equal(np.resize(block, flat.size).view(np.uint8), flat.view(np.uint8)):
+        return block
+    return flat

@@ -1,0 +1,166 @@
+"""The kernels of a model as tasks of the tuner: each distinct one once, with the weights."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.build_kernel import flops
+from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.options import Options
+from tilewright.driver.planning import place_buffers
+from tilewright.driver.reference import reference
+from tilewright.driver.sketch_space import SketchSpace
+from tilewright.driver.steps import planned, target_of
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Graph, Value
+from tilewright.loops.nodes import Kernel
+from tilewright.plan.nodes import HOST, FusionGroup, Plan
+from tilewright.plan.normalize import KernelSignature, kernel_signature
+from tilewright.runtime import bundle
+from tilewright.runtime.model import CompiledModel
+from tilewright.schedule.space import Point, Sketch
+from tilewright.schedule.space.selection import Selection, selected_point
+from tilewright.targets.base import Target
+from tilewright.tune.base import Candidate, Space, Task
+
+Array = np.ndarray[Any, Any]
+
+
+def tasks(
+    source: Any,
+    example_inputs: Sequence[Any] = (),
+    *,
+    dims: Mapping[str, int] | None = None,
+    **options: Any,
+) -> list[Task]:
+    """A task for every distinct kernel of the host, in the order in which they first run.
+
+    source, example_inputs, dims, options: as for `tilewright.compile`. Kernels are distinct if
+    their code is: `calls` counts how often the model runs it, `sources` are the nodes of all of
+    them, and the weights are those of the first. Raises what `compile` raises.
+    """
+    with exclusive():
+        chosen = Options.of(options)
+        plan, target = planned(source, example_inputs, dims, chosen)
+        found: dict[str, _Program] = {}
+        calls: Counter[str] = Counter()
+        sources: dict[str, dict[str, None]] = {}
+        compiler = KernelCompiler(target, target, None)
+        for group in plan.groups_on(HOST):
+            signature = kernel_signature(group, plan.live[group])
+            key = compiler.key(signature, plan.data)
+            if key not in found:
+                data = {b: plan.data[b] for b in signature.values if b in plan.data}
+                found[key] = _Program(target, group, signature, data)
+            calls[key] += 1
+            sources.setdefault(key, {}).update(dict.fromkeys(group.sources))
+        return [p.task(k, calls[k], tuple(sources[k])) for k, p in found.items()]
+
+
+def task_of_kernel(
+    kernel: Kernel,
+    *,
+    space: Space | None = None,
+    schedule: Callable[[Candidate], Point] | None = None,
+    **options: Any,
+) -> Task:
+    """A task for one Kernel, such as a notation lowers a program to; its parameters are no
+    constants.
+
+    space, schedule: of the author's own; without them the target's sketches of it. options: as for
+    `tilewright.compile`. Raises what `compile` raises.
+    """
+    chosen = Options.of(options)
+    target = target_of(chosen)
+    group = FusionGroup(kernel.name, (), (kernel.name,), flops(kernel.body), kernel)
+    signature = kernel_signature(group, kernel.outputs)
+    program = _Program(target, group, signature, {}, space, schedule)
+    key = KernelCompiler(target, target, None).key(signature, ())
+    return program.task(key, 1, (kernel.name,))
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """A kernel with the contents of its constants, and what a task asks of it."""
+
+    target: Target
+    group: FusionGroup
+    signature: KernelSignature
+    data: Mapping[Buffer, Array]
+    space: Space | None = None
+    own_schedule: Callable[[Candidate], Point] | None = None
+
+    def task(self, key: str, calls: int, sources: tuple[str, ...]) -> Task:
+        """The task of it."""
+        moved = sum(b.size * b.dtype.itemsize for b in self.signature.values)
+        return Task(
+            key,
+            self.group.name,
+            self.space or SketchSpace(self.sketches),
+            self.own_schedule or self.schedule,
+            self.build,
+            calls,
+            self.group.flops,
+            moved,
+            sources,
+            self.reference,
+        )
+
+    @cached_property
+    def sketches(self) -> Sequence[Sketch]:
+        """The families of its schedules, best first."""
+        signature = self.signature
+        pairs = zip(signature.params, signature.values, strict=True)
+        constants = {p for p, v in pairs if v in self.data}
+        plain = signature.plain()
+        return self.target.sketches(plain, signature.computations, constants)
+
+    def schedule(self, candidate: Candidate) -> Point:
+        """The point of a candidate. Raises ScheduleError."""
+        return selected_point(self.group.name, self.sketches, candidate.selection)
+
+    def build(self, point: Point) -> bytes:
+        """An artifact of a point."""
+        return _bytes(self._model(Selection(point.sketch, point.values)))
+
+    def reference(self) -> bytes:
+        """Inputs, and the results of the default schedule, which are verified."""
+        return reference(self.signature, self.data, self._model(None))
+
+    def _model(self, selection: Selection | None) -> CompiledModel:
+        compiler = KernelCompiler(
+            self.target, self.target, None, choose=lambda _: selection
+        )
+        code = compiler.compile(self.signature, self.data)
+        return _alone(Built(self.group, self.signature, code), self.data, self.target)
+
+
+def _alone(built: Built, data: Mapping[Buffer, Array], target: Target) -> CompiledModel:
+    """The model that calls one kernel once; its inputs are those that are no constants."""
+    signature = built.signature
+    values = {b: Value(b.name, b.dtype, b.shape) for b in signature.values}
+    count = len(signature.values) - len(signature.outputs)
+    inputs = tuple(values[b] for b in signature.values[:count] if b not in data)
+    outputs = tuple(values[b] for b in signature.values[count:])
+    graph = Graph(signature.name, inputs, outputs, ())
+    buffers = {v: b for b, v in values.items()}
+    plan = Plan(graph, (built.stage,), buffers, data)
+    assembler = Assembler(place_buffers(plan, [built]), [built], target, None)
+    return assembler.model({"target": target.name})
+
+
+def _bytes(model: CompiledModel) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.tw"
+        bundle.write(model, path)
+        return path.read_bytes()

@@ -1,0 +1,148 @@
+"""What the programs of a task are run on, and what must come out: as data that is sent about.
+
+Its form is a line of JSON, then the arrays. An array that repeats its first elements (random inputs
+do) is sent as these.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import InputError
+from tilewright.runtime import schema
+from tilewright.runtime.model import Tensor
+
+Array = np.ndarray[Any, Any]
+_ALIGNMENT: Final = 64
+_ARRAY: Final = {"dtype": schema.Text, "at": schema.Count, "count": schema.Count}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """An output. All arrays have one dimension.
+
+    before: elements that its memory holds before a call, repeated. whole: the right contents, as a
+    verified program makes them. bound: how far any element may be off. places: elements that were
+    computed otherwise, their `value`, and how far each may be off that (`error`).
+    """
+
+    before: Array
+    whole: Array
+    bound: float
+    places: Array
+    value: Array
+    error: Array
+
+    def wrong(self, got: Array) -> int | None:
+        """The first element of contents in one dimension that is not right; None if all are."""
+        if np.array_equal(got.view(np.uint8), self.whole.view(np.uint8)):
+            return None
+        off = _off(got, self.whole, self.bound)
+        found = np.flatnonzero(off)
+        return int(found[0]) if len(found) else self.misjudged(got)
+
+    def misjudged(self, got: Array) -> int | None:
+        """The first element that is off what was computed otherwise; None if none is."""
+        off = _off(got[self.places], self.value, self.error)
+        found = self.places[off]
+        return int(found[0]) if len(found) else None
+
+
+def _off(got: Array, right: Array, bound: float | Array) -> Array:
+    """Where values differ by more than a bound; NaN and infinities have to be the same."""
+    wide, value = got.astype(np.float64), right.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(wide - value) <= bound
+    found: Array = ~(near | (wide == value) | (np.isnan(wide) & np.isnan(value)))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One set of inputs, each as elements that are repeated, and the results."""
+
+    inputs: tuple[Array, ...]
+    results: tuple[Result, ...]
+
+
+def pack(cases: Sequence[Case]) -> bytes:
+    """The cases as bytes."""
+    parts: list[bytes] = []
+    at = 0
+
+    def kept(a: Array) -> dict[str, Any]:
+        nonlocal at
+        data = np.ascontiguousarray(a).tobytes()
+        start = at
+        at += len(data) + -len(data) % _ALIGNMENT
+        parts.append(data + bytes(-len(data) % _ALIGNMENT))
+        return {"dtype": dtype_of(a.dtype).name, "at": start, "count": a.size}
+
+    head = [
+        {
+            "inputs": [kept(a) for a in case.inputs],
+            "results": [
+                {f: kept(getattr(r, f)) for f in _FIELDS} | {"bound": r.bound}
+                for r in case.results
+            ],
+        }
+        for case in cases
+    ]
+    text = json.dumps(head).encode()
+    padding = b" " * (-(len(text) + 1) % _ALIGNMENT)
+    return b"".join([text, padding, b"\n", *parts])
+
+
+_FIELDS: Final = ("before", "whole", "places", "value", "error")
+_FORM: Final = [
+    {
+        "inputs": [_ARRAY],
+        "results": [{**dict.fromkeys(_FIELDS, _ARRAY), "bound": schema.Number}],
+    }
+]
+
+
+def unpack(data: bytes | memoryview) -> list[Case]:
+    """The inverse of `pack`; arrays are views of the data. Raises InputError for other data."""
+    whole = memoryview(data)
+    line = bytes(whole[: 1 << 20]).partition(b"\n")[0]
+    try:
+        head = json.loads(line)
+        schema.check(head, _FORM)
+        return list(_cases(head, whole[len(line) + 1 :]))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"these are no results to compare with: {error}") from error
+
+
+def _cases(head: Any, data: memoryview) -> Iterator[Case]:
+    def array(told: dict[str, Any]) -> Array:
+        dtype = dtype_of(told["dtype"]).numpy
+        found: Array = np.frombuffer(data, dtype, told["count"], told["at"])
+        return found
+
+    for case in head:
+        results = (
+            Result(bound=r["bound"], **{f: array(r[f]) for f in _FIELDS})
+            for r in case["results"]
+        )
+        yield Case(tuple(map(array, case["inputs"])), tuple(results))
+
+
+def filler(tensors: Sequence[Tensor]) -> Case:
+    """Inputs for a program that nobody gave a reference of: small numbers; there are no results."""
+    return Case(tuple(map(_some, tensors)), ())
+
+
+def _some(t: Tensor) -> Array:
+    dtype = dtype_of(t.dtype)
+    count = min(math.prod(t.extents), 1 << 16)
+    if not dtype.is_float:
+        return np.zeros(count, dtype.numpy)
+    return np.random.default_rng(0).standard_normal(count).astype(dtype.numpy)

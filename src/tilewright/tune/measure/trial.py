@@ -1,0 +1,200 @@
+"""One trial, in a process of its own: load the program, check its results, time it."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import MemoryLimitError, TilewrightError
+from tilewright.base.guarded import Guarded
+from tilewright.runtime import bundle
+from tilewright.runtime.buffer import arena
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import Tensor
+from tilewright.tune.measure.options import Timing
+from tilewright.tune.measure.racing import Clock, race
+from tilewright.tune.measure.reference import Case, filler
+
+Array = np.ndarray[Any, Any]
+_WARM: Final = 2  # calls at least, before any is timed
+_MOST_CALLS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What to run. path: of the artifact. best: seconds of the best program so far.
+
+    anchor: gives its seconds, `floor` the least so far. flood: memory that fills the caches.
+    """
+
+    path: str
+    cases: Sequence[Case]
+    threads: int
+    timing: Timing
+    best: float
+    anchor: Callable[[], float]
+    floor: float
+    flood: Array
+
+
+def outcome(trial: Trial, places: list[Guarded]) -> dict[str, Any]:
+    """The fields of a Measurement. places: takes the memory that faults are told by."""
+    try:
+        program = Executable(bundle.load(trial.path), threads=trial.threads)
+    except (MemoryLimitError, MemoryError) as error:
+        return _failed("memory", error)
+    except TilewrightError as error:
+        return _failed("build", error)
+    try:
+        found = _checked(program, trial, places)
+        return _timed(program, trial) if found is None else found
+    except (MemoryLimitError, MemoryError) as error:
+        return _failed("memory", error)
+    except TilewrightError as error:
+        return _failed("wrong", error)
+
+
+def _failed(status: str, error: Exception) -> dict[str, Any]:
+    reason = f"{type(error).__name__}: {error}"
+    return {"status": status, "reason": " ".join(reason.split())[:500]}
+
+
+def _wrong(text: str) -> dict[str, Any]:
+    return {"status": "wrong", "reason": text}
+
+
+def _checked(
+    program: Executable, trial: Trial, places: list[Guarded]
+) -> dict[str, Any] | None:
+    """What is wrong with its results on every case, in guarded memory; None if nothing is.
+
+    The memory ends at protected pages in one case and begins there in the next.
+    """
+    for number, case in enumerate(trial.cases):
+        if not _fits(program, case):
+            return _wrong("its inputs and outputs are not those of the task")
+        right = number % 2 == 0
+        places.clear()
+        for t in (*program.inputs, *program.outputs):
+            places.append(Guarded(t.name, t.nbytes, right))
+        arrays = [_view(g.bytes, t) for g, t in zip(places, _ends(program))]
+        _fill(program, case, arrays)
+        count = len(program.inputs)
+        for g in places[:count]:
+            g.close_for_writing()
+        program(*arrays[:count], out=arrays[count:])
+        for g in places:
+            if (spilled := g.spilled()) is not None:
+                return _wrong(f"written {spilled}")
+        if (found := _compared(program, case, arrays[count:])) is not None:
+            return found
+    places.clear()
+    return None
+
+
+def _ends(program: Executable) -> tuple[Tensor, ...]:
+    return (*program.inputs, *program.outputs)
+
+
+def _fits(program: Executable, case: Case) -> bool:
+    """Whether the case is for such a program: of its numbers and dtypes, and its outputs' sizes."""
+    taken = [dtype_of(a.dtype).name for a in case.inputs]
+    given = [(dtype_of(r.whole.dtype).name, r.whole.nbytes) for r in case.results]
+    return taken == [t.dtype for t in program.inputs] and given == [
+        (t.dtype, t.nbytes) for t in program.outputs
+    ]
+
+
+def _view(memory: Array, t: Tensor) -> Array:
+    return memory.view(dtype_of(t.dtype).numpy).reshape(t.extents)
+
+
+def _fill(program: Executable, case: Case, arrays: Sequence[Array]) -> None:
+    before = [*case.inputs, *(r.before for r in case.results)]
+    for array, block in zip(arrays, before):
+        array.reshape(-1)[...] = np.resize(block, array.size)
+
+
+def _compared(
+    program: Executable, case: Case, outputs: Sequence[Array]
+) -> dict[str, Any] | None:
+    for t, result, array in zip(program.outputs, case.results, outputs):
+        got = array.reshape(-1)
+        if (n := result.wrong(got)) is not None:
+            place = [int(i) for i in np.unravel_index(n, t.extents)]
+            bound = f" within {result.bound:.3g}" if result.bound else ""
+            expected = f"expected {result.whole[n]}{bound}"
+            return _wrong(f"{t.name}{place} is {got[n]}, {expected}")
+    return None
+
+
+def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
+    case = trial.cases[0] if trial.cases else filler(program.inputs)
+    ends, count = _ends(program), len(program.inputs)
+    arrays = [_view(arena(t.nbytes), t) for t in ends]
+    _fill(program, case, arrays)
+    call = program.bound(arrays)
+    if call is None:  # not one native call
+        call = lambda: program(*arrays[:count], out=arrays[count:])  # noqa: E731
+    first = _seconds(call, 1)
+    if (found := _compared(program, case, arrays[count:])) is not None:
+        return found  # code for aligned memory may be other code
+    timing, calls = trial.timing, 1
+    if timing.caches == "network":
+        sources = [a.copy() for a in arrays[:count]]
+        batch = _in_network(call, list(zip(arrays, sources)), trial.flood)
+    else:
+        calls, batch = _warm(call, first, timing.round_seconds), _batch(call)
+    clock = Clock(batch, trial.anchor, trial.floor, _switches, time.perf_counter)
+    rounds = race(clock, calls, timing, trial.best)
+    seconds = rounds.seconds(timing.fewest)
+    return {"status": "ok", "rounds": seconds, "noise": rounds.noise}
+
+
+def _warm(call: Callable[[], object], first: float, least: float) -> int:
+    """Call until it is as fast as it gets; how many calls make a round of `least` seconds."""
+    spent, fastest, made = first, first, 1
+    while made <= _WARM or (spent < least and made < _MOST_CALLS):
+        seconds = _seconds(call, 1)
+        spent, fastest, made = spent + seconds, min(fastest, seconds), made + 1
+    return max(1, min(_MOST_CALLS, round(least / fastest + 0.5)))
+
+
+def _seconds(call: Callable[[], object], count: int) -> float:
+    clock = time.perf_counter
+    start = clock()
+    for _ in range(count):
+        call()
+    return clock() - start
+
+
+def _batch(call: Callable[[], object]) -> Callable[[int], float]:
+    return lambda count: _seconds(call, count)
+
+
+def _in_network(
+    call: Callable[[], object], inputs: Sequence[tuple[Array, Array]], flood: Array
+) -> Callable[[int], float]:
+    """Calls as in a network: before each, the caches hold other data and then fresh inputs."""
+
+    def batch(count: int) -> float:
+        total = 0.0
+        for _ in range(count):
+            flood.max()
+            for array, source in inputs:
+                np.copyto(array, source)
+            total += _seconds(call, 1)
+        return total
+
+    return batch
+
+
+def _switches() -> int:
+    """How often threads of this process had to leave a processor to another process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

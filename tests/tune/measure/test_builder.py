@@ -1,0 +1,153 @@
+"""Builds in processes of their own: what they give, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.tune.measure.test_local import _runs
+from tests.waiting import PATIENCE, until
+from tilewright.base.errors import CompileError
+from tilewright.runtime.threads import affinity
+from tilewright.tune.measure.builder import Builder, Made
+from tilewright.tune.measure.options import Limits
+
+LIMITS = Limits(seconds=PATIENCE, memory=256 << 20)
+
+
+def built(*jobs: Callable[[], bytes], limits: Limits = LIMITS) -> list[Made]:
+    found = dict(Builder(limits=limits).build(enumerate(jobs)))
+    assert sorted(found) == list(range(len(jobs)))
+    return [found[n] for n in range(len(jobs))]
+
+
+def test_every_job_gives_its_data() -> None:
+    large = bytes(range(256)) * 4096  # more than a pipe holds
+    found = built(*(lambda n=n: b"%d" % n for n in range(5)), lambda: large)
+    assert [m.data for m in found] == [b"0", b"1", b"2", b"3", b"4", large]
+    assert all(m.failure == "" and m.seconds > 0 for m in found)
+
+
+def test_builds_are_in_other_processes() -> None:
+    pids = {m.data for m in built(*[lambda: b"%d" % os.getpid()] * 3)}
+    assert len(pids) == 3 and b"%d" % os.getpid() not in pids
+
+
+def refuses() -> NoReturn:
+    raise CompileError("too\nlarge")
+
+
+def crashes() -> bytes:
+    faulthandler.disable()
+    return ctypes.string_at(8)
+
+
+def takes() -> bytes:
+    held = []
+    while True:
+        held.append(mmap.mmap(-1, 16 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+BAD = {
+    refuses: "CompileError: too large",
+    crashes: "the compiler's process ended with SIGSEGV",
+    takes: "Cannot allocate memory",
+    lambda: os._exit(4): "the compiler's process ended with code 4",
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_build_that_fails_costs_nothing_else(bad: Callable[[], bytes]) -> None:
+    failed, good = built(bad, lambda: b"good")
+    assert BAD[bad] in failed.failure and failed.data == b""
+    assert good.data == b"good"
+
+
+def test_a_build_that_does_not_end_is_ended() -> None:
+    limits = Limits(seconds=0.3)
+    failed, good = built(lambda: bytes(_sleep()), lambda: b"good", limits=limits)
+    assert failed.failure == "no end within 0.3 s" and good.data == b"good"
+
+
+def _sleep() -> int:
+    time.sleep(PATIENCE)
+    return 0
+
+
+def test_nothing_is_built_while_the_caller_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without processors of its own, no build runs when a result is given."""
+    builder, forks = Builder(), []
+    real = os.fork
+    monkeypatch.setattr(os, "fork", lambda: forks.append(pid := real()) or pid)
+    jobs = ((n, lambda: b"") for n in range(5))
+    for _ in builder.build(jobs):
+        assert not any(_runs(pid) for pid in forks)
+    assert len(forks) == 5
+
+
+def test_builds_go_on_beside_the_caller_on_processors_of_their_own() -> None:
+    cpu = min(affinity())
+    builder = Builder([cpu], LIMITS, ahead=2)
+
+    def job() -> bytes:
+        return b"%d %d" % (len(os.sched_getaffinity(0)), min(os.sched_getaffinity(0)))
+
+    found = builder.build((n, job) for n in range(3))
+    _, first = next(found)
+    assert first.data == b"1 %d" % cpu
+    assert builder.running == 1  # the second was started beside the first
+    assert [m.data for _, m in found] == [first.data] * 2
+
+
+def test_builds_that_nobody_waits_for_are_ended() -> None:
+    builder = Builder([min(affinity())], LIMITS, ahead=2)
+    read, write = os.pipe()
+
+    def tells() -> bytes:
+        os.write(write, b"%d " % os.getpid())
+        return bytes(_sleep())
+
+    found = builder.build([(0, lambda: b""), (1, tells)])
+    assert next(found)[0] == 0
+    pid = int(os.read(read, 20))
+    found.close()
+    assert not _runs(pid)
+
+
+_PARENT = """
+import os, sys, time
+from tilewright.tune.measure.builder import Builder
+
+def hangs():
+    print(os.getpid(), flush=True)
+    time.sleep(3600)
+
+list(Builder().build([(0, hangs)]))
+"""
+
+
+def test_no_build_is_left_when_the_tuner_is_killed() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        parent.send_signal(signal.SIGKILL)
+        until(lambda: not _runs(pid))

@@ -1,0 +1,228 @@
+"""Programs that crash, hang, take memory or are wrong cost one trial each, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tune.measure.programs import artifact, reference
+from tests.waiting import until
+from tilewright.base.errors import ExecutionError, InputError
+from tilewright.tune.base import Job, Measurement, Status
+from tilewright.tune.measure import slot as slots
+from tilewright.tune.measure.local import LocalRunner
+from tilewright.tune.measure.options import Limits, Timing
+
+# Machines that test are disturbed: nothing here depends on how long anything takes.
+TIMING = Timing(round_seconds=1e-4, seconds=0.01)
+LIMITS = Limits(seconds=60.0, memory=256 << 20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("artifacts")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[LocalRunner]:
+    made = LocalRunner(timing=TIMING, limits=LIMITS)
+    yield made
+    made.close()
+
+
+def measured(runner: LocalRunner, folder: Path, *kinds: str) -> list[Measurement]:
+    jobs = [Job(n, artifact(k, folder), reference()) for n, k in enumerate(kinds)]
+    found = dict(runner.measure(jobs))
+    assert sorted(found) == list(range(len(kinds)))
+    return [found[n] for n in range(len(kinds))]
+
+
+# What becomes of each, and a part of the reason.
+BAD = {
+    "null": (Status.CRASH, "write at an address far from every tensor"),
+    "illegal": (Status.CRASH, "SIGILL"),
+    "exits": (Status.CRASH, "code 3"),
+    "aborts": (Status.CRASH, "SIGABRT"),
+    "wrong": (Status.WRONG, "y[998] is 7.0, expected"),
+    "beyond": (Status.CRASH, "write at 1 bytes past the end of y"),
+    "before": (Status.WRONG, "written 1 bytes before y"),
+    "input": (Status.CRASH, "write at byte 0 of x"),
+    "allocates": (Status.MEMORY, "no memory was left"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_program_costs_one_trial(
+    runner: LocalRunner, folder: Path, kind: str
+) -> None:
+    bad, good = measured(runner, folder, kind, "good")
+    status, reason = BAD[kind]
+    assert (bad.status, bad.seconds) == (status, float("inf"))
+    assert reason in bad.reason and "\n" not in bad.reason
+    assert good.status is Status.OK and 0 < good.seconds < 1
+    assert runner.started == 1
+
+
+@pytest.mark.parametrize("kind", ["hangs", "stops"])
+def test_a_program_that_does_not_end_is_ended(folder: Path, kind: str) -> None:
+    runner = LocalRunner(timing=TIMING, limits=replace(LIMITS, seconds=0.5))
+    try:
+        jobs = [Job(0, artifact(kind, folder), reference())]
+        [(_, found)] = runner.measure(jobs)
+        assert found.status is Status.TIMEOUT
+        assert found.reason == "no end within 0.5 s"
+        assert found.run_seconds >= 0.5
+        assert runner.started == 1
+    finally:
+        runner.close()
+
+
+def test_what_a_program_prints_disturbs_nothing(
+    runner: LocalRunner, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for found in measured(runner, folder, "prints", "good"):
+        assert found.status is Status.OK
+    assert capfd.readouterr() == ("", "")
+
+
+def test_more_memory_than_permitted_is_refused(
+    runner: LocalRunner, folder: Path, tmp_path: Path
+) -> None:
+    greedy = Job(0, artifact("good", tmp_path, 1 << 40), reference())
+    [(_, found)] = runner.measure([greedy])
+    assert found.status is Status.MEMORY
+    [good] = measured(runner, folder, "good")
+    assert good.status is Status.OK
+
+
+def test_what_is_no_artifact_could_not_be_built(runner: LocalRunner) -> None:
+    [(number, found)] = runner.measure([Job(7, b"PK and so on", reference())])
+    assert (number, found.status) == (7, Status.BUILD)
+    assert "is not an artifact" in found.reason
+
+
+def test_a_program_of_another_task_is_wrong(runner: LocalRunner, folder: Path) -> None:
+    other = reference().replace(b'"float32"', b'"int32"  ')
+    [(_, found)] = runner.measure([Job(0, artifact("good", folder), other)])
+    assert found.status is Status.WRONG
+    assert "not those of the task" in found.reason
+
+
+def test_without_a_reference_results_are_not_compared(
+    runner: LocalRunner, folder: Path
+) -> None:
+    kinds = ["wrong", "good"]
+    jobs = [Job(n, artifact(k, folder)) for n, k in enumerate(kinds)]
+    assert {m.status for _, m in runner.measure(jobs)} == {Status.OK}
+    [wrong] = measured(runner, folder, "wrong")
+    assert wrong.status is Status.WRONG
+
+
+def test_a_worker_that_is_killed_is_replaced(folder: Path) -> None:
+    runner = LocalRunner(timing=TIMING, limits=LIMITS)
+    try:
+        lost, good = measured(runner, folder, "kills", "good")
+        assert (lost.status, good.status) == (Status.LOST, Status.OK)
+        assert runner.started == 2
+    finally:
+        runner.close()
+
+
+def test_jobs_that_nobody_waits_for_are_ended(folder: Path) -> None:
+    runner = LocalRunner(timing=TIMING, limits=LIMITS)
+    try:
+        found = runner.measure(Job(n, artifact("good", folder)) for n in range(9))
+        next(found)
+        found.close()
+        [good] = measured(runner, folder, "good")
+        assert good.status is Status.OK
+    finally:
+        runner.close()
+
+
+def test_the_network_s_caches_are_timed_call_by_call(folder: Path) -> None:
+    timing = replace(TIMING, caches="network", fewest=3)
+    runner = LocalRunner(timing=timing, limits=LIMITS)
+    try:
+        [found] = measured(runner, folder, "good")
+        assert found.status is Status.OK and len(found.rounds) >= 3
+    finally:
+        runner.close()
+
+
+def test_a_worker_imports_no_compiler(tmp_path: Path) -> None:
+    text = (
+        "import sys, tilewright.tune.measure.worker\n"
+        "print([m for m in sys.modules if m.startswith(('tilewright.', 'llvmlite'))])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True
+    )
+    rooms = {name.split(".")[1] for name in eval(run.stdout)}
+    assert rooms == {"base", "runtime", "tune"}
+
+
+def test_a_worker_that_does_not_start_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slots, "_MODULE", "tilewright.tune.nothing")
+    with pytest.raises(
+        ExecutionError, match=r"No module named tilewright\.tune\.nothing"
+    ):
+        LocalRunner()
+
+
+def test_more_slots_than_processors_are_refused() -> None:
+    with pytest.raises(InputError, match="100000 threads asked for"):
+        LocalRunner(threads=100, slots=1000)
+
+
+_PARENT = """
+import sys
+from pathlib import Path
+from tests.tune.measure.programs import artifact
+from tilewright.tune.base import Job
+from tilewright.tune.measure.local import LocalRunner
+from tilewright.tune.measure.options import Limits
+
+runner = LocalRunner(limits=Limits(seconds=3600))
+print(*runner.processes, flush=True)
+list(runner.measure([Job(0, artifact("hangs", Path(sys.argv[1])))]))
+"""
+
+
+def test_nothing_is_left_when_the_tuner_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    with parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        until(lambda: _children(worker))
+        [trial] = _children(worker)
+        parent.send_signal(signal.SIGKILL)
+        until(lambda: not _runs(worker) and not _runs(trial))
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return list(map(int, text.split()))
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there, and is not only waited for."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state.rpartition(")")[2].split()[0] != "Z"
