@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from random import Random
 from typing import Any, Protocol
 
 from tests.search.spaces import Grid, Point
 from tilewright.search import (
+    MOVING,
     Breeding,
     Limits,
     Result,
     anneal,
+    anneal_chains,
     beam,
     best_first,
+    by_bandit,
     descend,
     each,
     evolve,
@@ -39,6 +43,18 @@ def _moves(grid: Grid) -> list[Callable[[Point], Point]]:
         return lambda point: (*point[:axis], value, *point[axis + 1 :])
 
     return [move(axis, v) for axis, side in enumerate(grid.sides) for v in range(side)]
+
+
+class GridMoves:
+    """A grid as techniques see it."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.neighbor = grid.change
+        self.cross = grid.cross
+        self._sides = grid.sides
+
+    def sample(self, random: Random) -> Point:
+        return tuple(random.randrange(side) for side in self._sides)
 
 
 METHODS: dict[str, Method] = {
@@ -73,5 +89,29 @@ METHODS: dict[str, Method] = {
         limits=limits,
         lower=lower,
     ),
+    "anneal_chains": lambda grid, starts, cost, limits, lower=-inf: anneal_chains(
+        starts,
+        grid.change,
+        each(cost),
+        hot=9.0,
+        steps=20,
+        limits=limits,
+        lower=lower,
+    ),
+    "bandit": lambda grid, starts, cost, limits, lower=-inf: by_bandit(
+        starts,
+        [technique(GridMoves(grid)) for technique in MOVING],
+        cost,
+        steps=40,
+        limits=limits,
+        lower=lower,
+    ),
 }
-SEVERAL_STARTS = ("exhaustive", "best_first", "descend", "evolve")
+SEVERAL_STARTS = (
+    "exhaustive",
+    "best_first",
+    "descend",
+    "evolve",
+    "anneal_chains",
+    "bandit",
+)

@@ -1,33 +1,52 @@
 """Search over anything with a cost: the caller hands in how to expand, cost, bound and name states.
 
 `exhaustive` and `branch_and_bound` prove what they find; `beam` and `best_first` expand the
-cheapest states; `descend` and `anneal` change one; `evolve` breeds a population. All take `Limits`
-and return a `Result`: the best state, what is proved about it, and why the search stopped.
+cheapest states, `coarse_to_fine` in several passes; `tree_search` draws outcomes of decisions;
+`descend` and `anneal` change one state, `anneal_chains` many; `evolve` breeds a population;
+`by_bandit` lets those techniques ask that find something. All take `Limits` and return a `Result`:
+the best state, what is proved about it, and why the search stopped.
 """
 
 from __future__ import annotations
 
+from tilewright.search.bandit import Bandit, by_bandit
+from tilewright.search.chains import anneal_chains
+from tilewright.search.coarse import coarse_to_fine
 from tilewright.search.evolve import Breeding, evolve
 from tilewright.search.exact import Order, branch_and_bound, exhaustive
 from tilewright.search.frontier import beam, best_first
 from tilewright.search.local import anneal, descend
 from tilewright.search.result import Checkpoint, Limits, Result, Stop, relative_gap
 from tilewright.search.run import each
+from tilewright.search.techniques import MOVING, Moves, Technique, named
+from tilewright.search.uct import tree_search
+from tilewright.search.vectors import BOXED, Box
 
 __all__ = [
+    "BOXED",
+    "MOVING",
+    "Bandit",
+    "Box",
     "Breeding",
     "Checkpoint",
     "Limits",
+    "Moves",
     "Order",
     "Result",
     "Stop",
+    "Technique",
     "anneal",
+    "anneal_chains",
     "beam",
     "best_first",
     "branch_and_bound",
+    "by_bandit",
+    "coarse_to_fine",
     "descend",
     "each",
     "evolve",
     "exhaustive",
+    "named",
     "relative_gap",
+    "tree_search",
 ]

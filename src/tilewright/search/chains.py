@@ -1,0 +1,87 @@
+"""Annealing of many walks at once, all of whose steps are costed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import exp, inf
+from random import Random
+from typing import Final
+
+from tilewright.base.errors import InputError
+from tilewright.search.result import Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.run import Run
+
+CHAINS: Final = 128  # walks, where a caller has no other wish (AutoTVM's number)
+
+
+def anneal_chains(
+    starts: Iterable[S],
+    neighbor: Callable[[S, Random], S],
+    costs: Callable[[Sequence[S]], Sequence[float]],
+    *,
+    hot: float = 1.0,
+    cold: float = 0.0,
+    steps: int = 500,
+    patience: int | None = None,
+    key: Callable[[S], Hashable] | None = None,
+    seed: int = 0,
+    limits: Limits | None = None,
+    lower: float = -inf,
+    resume: Checkpoint[S, float] | None = None,
+) -> Result[S, float]:
+    """The cheapest state on walks from each start, which accept worse neighbors ever more rarely.
+
+    costs: of several states at once, as a cost model predicts them. hot, cold: temperatures at the
+    first step and at the last, in units of the cost, falling evenly between; at 0 nothing worse is
+    accepted. patience: steps in a row that find nothing better, after which the search ends. key,
+    lower: as for `anneal`. (The annealing of AutoTVM: Chen et al., NeurIPS 2018, section 5.3.)
+
+    Equal arguments give equal results. The states of the result's checkpoint are where the walks
+    stand: starts of a next search, whose costs may have changed. Given back whole, it resumes a
+    search that a limit ended, as for `evolve`. Raises InputError for no starts, steps or a patience
+    below 1, temperatures that do not fall to 0 or more, and as `Run.evaluate_all`.
+    """
+    at_least_one(steps=steps, patience=patience)
+    if not 0 <= cold <= hot < inf:
+        raise InputError(
+            f"temperatures from {hot!r} to {cold!r}",
+            where="anneal_chains",
+            hint="give 0 <= cold <= hot",
+        )
+    name = key or itself
+    run: Run[S, float] = Run("anneal_chains", costs, limits, lower)
+    done, walks, known = run.resume(resume)
+
+    def costed(states: Sequence[S]) -> list[tuple[S, float]]:
+        fresh = {at: s for s in states if (at := name(s)) not in known}
+        found = run.evaluate_all(list(fresh.values())) if fresh else []
+        known.update(zip(fresh, found, strict=True))
+        return [(s, known[name(s)]) for s in states]
+
+    with run:
+        if not walks:
+            walks = costed(list(starts))
+        vain = 0
+        while walks and done < steps:
+            run.check()
+            if patience is not None and vain >= patience:
+                run.give_up()
+            random = Random(f"{seed}:{done}")
+            before = run.best
+            near = costed([neighbor(state, random) for state, _ in walks])
+            temperature = hot + (cold - hot) * done / max(1, steps - 1)
+            walks = [
+                there if _accepts(here[1], there[1], temperature, random) else here
+                for here, there in zip(walks, near, strict=True)
+            ]
+            vain = vain + 1 if run.best is before else 0
+            done += 1
+    return run.resumable(done, walks, known)
+
+
+def _accepts(now: float, then: float, temperature: float, random: Random) -> bool:
+    """Whether a walk goes on to what costs `then`; one number is drawn in every case."""
+    drawn = random.random()
+    if then <= now:
+        return True
+    return temperature > 0 and drawn < exp((now - then) / temperature)

@@ -1,0 +1,202 @@
+"""Simple techniques that are asked for a state and told what it costs, one at a time or several.
+
+Each is weak alone; `Bandit` lets those propose that find something. All draw from the generator
+that they are given, and from nothing else, so equal answers lead to equal questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import exp, inf
+from random import Random
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
+
+from tilewright.base.errors import InputError
+from tilewright.search.result import S
+
+T = TypeVar("T")
+HOT: Final = 30.0
+COOLING: Final = 100  # steps from HOT to 0, after which it is hot again
+STEEP: Final = (
+    50.0  # what a cost that is once more the best counts, in units of temperature
+)
+POPULATION: Final = 30
+
+
+class Moves(Protocol[T]):
+    """Ways to make states."""
+
+    def sample(self, random: Random, /) -> T: ...
+
+    def neighbor(self, state: T, random: Random, /) -> T: ...
+
+    def cross(self, a: T, b: T, random: Random, /) -> T: ...
+
+
+class Technique(Protocol[T]):
+    """Asks for states; each is answered by `tell`, soon or late."""
+
+    name: ClassVar[str]
+
+    def ask(self, random: Random) -> T | None:
+        """A state to evaluate, perhaps one that is known; None: answers are needed first."""
+        ...
+
+    def tell(self, state: T, cost: float, own: bool, random: Random) -> None:
+        """What a state costs. own: it was asked for here."""
+        ...
+
+
+class _Moving(Generic[S]):
+    def __init__(self, moves: Moves[S]) -> None:
+        self._moves: Final = moves
+        self._start()
+
+    def _start(self) -> None:
+        """Set what the technique remembers."""
+
+
+class Uniform(_Moving[S]):
+    """Draws without any memory."""
+
+    name: ClassVar[str] = "uniform"
+
+    def ask(self, random: Random) -> S | None:
+        """One of all states."""
+        return self._moves.sample(random)
+
+    def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
+        """Nothing is remembered."""
+
+
+class Sweep(Generic[S]):
+    """All states in their order; then it has no more questions."""
+
+    name: ClassVar[str] = "sweep"
+
+    def __init__(self, states: Iterable[S]) -> None:
+        self._states: Final = iter(states)
+
+    def ask(self, random: Random) -> S | None:
+        """The next state."""
+        return next(self._states, None)
+
+    def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
+        """Nothing is remembered."""
+
+
+class Climb(_Moving[S]):
+    """Neighbors of the best state; after 32 in vain from a new state."""
+
+    name: ClassVar[str] = "climb"
+    patience: ClassVar[int] = 32
+
+    def _start(self) -> None:
+        self._best: S | None = None
+        self._cost = inf
+        self._vain = 0
+
+    def ask(self, random: Random) -> S | None:
+        """A neighbor of the best."""
+        if self._best is None:
+            return self._moves.sample(random)
+        return self._moves.neighbor(self._best, random)
+
+    def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
+        """Climbs from the state if it is better."""
+        if cost < self._cost:
+            self._best, self._cost, self._vain = state, cost, 0
+        elif own:
+            self._vain += 1
+        if self._vain >= self.patience:
+            self._start()
+
+
+class Cooling(_Moving[S]):
+    """Annealing whose temperature falls from 30 to 0 in 100 steps, again and again.
+
+    A worse state is accepted with probability exp(50 (e - e') / temperature), of costs in parts of
+    the best. (Those of the Auto-Tuning Framework.)
+    """
+
+    name: ClassVar[str] = "cooling"
+
+    def _start(self) -> None:
+        self._here: S | None = None
+        self._cost = self._best = inf
+        self._steps = 0
+
+    def ask(self, random: Random) -> S | None:
+        """A neighbor of where the walk stands."""
+        if self._here is None:
+            return self._moves.sample(random)
+        return self._moves.neighbor(self._here, random)
+
+    def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
+        """Goes there, if the temperature permits."""
+        self._best = min(self._best, cost)
+        if not own:
+            return
+        temperature = HOT * (1 - self._steps % COOLING / COOLING)
+        self._steps += 1
+        drawn = random.random()
+        if cost <= self._cost or drawn < self._chance(cost, temperature):
+            self._here, self._cost = state, cost
+
+    def _chance(self, cost: float, temperature: float) -> float:
+        if cost == inf:
+            return 0.0
+        scale = abs(self._best) or 1.0
+        return exp(-STEEP * (cost - self._cost) / scale / temperature)
+
+
+class Breed(_Moving[S]):
+    """Crossings of two of the thirty best states, of which every second is changed as well."""
+
+    name: ClassVar[str] = "breed"
+
+    def _start(self) -> None:
+        self._living: list[tuple[float, int, S]] = []
+        self._told = 0
+
+    def ask(self, random: Random) -> S | None:
+        """A child; of the first states, one by chance."""
+        if self._told < POPULATION:
+            return self._moves.sample(random)
+        child = self._moves.cross(self._parent(random), self._parent(random), random)
+        if random.random() < 0.5:
+            child = self._moves.neighbor(child, random)
+        return child
+
+    def tell(self, state: S, cost: float, own: bool, random: Random) -> None:
+        """The state lives on if it is one of the best."""
+        self._told += 1
+        self._living.append((cost, self._told, state))
+        self._living.sort(key=lambda one: one[:2])
+        del self._living[POPULATION:]
+
+    def _parent(self, random: Random) -> S:
+        count = len(self._living)
+        return self._living[min(random.randrange(count), random.randrange(count))][-1]
+
+
+MOVING: Final[tuple[Callable[[Moves[S]], Technique[S]], ...]] = (
+    Cooling,
+    Climb,
+    Breed,
+    Uniform,
+)
+
+
+def named(
+    techniques: Iterable[Callable[..., Technique[T]]], name: str
+) -> Callable[..., Technique[T]]:
+    """The technique of a name. Raises InputError for one that there is not."""
+    known = {getattr(t, "name", ""): t for t in techniques}
+    if name not in known:
+        raise InputError(
+            f"there is no technique {name!r}",
+            where="search",
+            hint=f"take one of {', '.join(sorted(known))}",
+        )
+    return known[name]

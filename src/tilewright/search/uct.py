@@ -1,0 +1,161 @@
+"""Monte Carlo tree search: the tree of decisions grows where its outcomes are good or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, log, sqrt
+from random import Random
+from typing import Final, Generic
+
+from tilewright.search.result import Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.run import Run
+
+
+@dataclass(eq=False, slots=True)
+class _Node(Generic[S]):
+    """A state of the tree, and what the outcomes below it cost.
+
+    children: None until it is expanded. best, total, finite: of the costs, without infinite ones.
+    closed: every outcome below is known.
+    """
+
+    state: S
+    children: list[_Node[S]] | None = None
+    visits: int = 0
+    finite: int = 0
+    total: float = 0.0
+    best: float = inf
+    closed: bool = False
+
+    def add(self, cost: float) -> None:
+        self.visits += 1
+        if cost < inf:
+            self.finite += 1
+            self.total += cost
+            self.best = min(self.best, cost)
+
+
+def tree_search(
+    root: S,
+    expand: Callable[[S], Iterable[S] | None],
+    rollout: Callable[[S, Random], S],
+    costs: Callable[[Sequence[S]], Sequence[float]],
+    *,
+    iterations: int = 1000,
+    rollouts: int = 4,
+    exploration: float = 0.7,
+    key: Callable[[S], Hashable] | None = None,
+    seed: int = 0,
+    limits: Limits | None = None,
+    lower: float = -inf,
+    resume: Checkpoint[S, float] | None = None,
+) -> Result[S, float]:
+    """The cheapest complete state below `root`, by upper confidence bounds applied to trees.
+
+    expand: as for `branch_and_bound`. rollout: a complete state below one, drawn with the given
+    generator and nothing else. An iteration goes down to a state that was not visited, and costs
+    `rollouts` complete states below it at once. The way down prefers children with a high value
+    plus `exploration * sqrt(log(visits of the parent) / visits)`; the value is the mean of how the
+    best and the average outcome lie between the worst and the best outcome of all (0 to 1). A state
+    all of whose outcomes are known is not entered again; where that is the root, the result is
+    exact. (Kocsis and Szepesvari, ECML 2006; that the best outcome counts as well: Haj-Ali et al.,
+    ProTuner, 2020.)
+
+    key: of complete states; those of equal keys are evaluated once. Equal arguments give equal
+    results. The checkpoint resumes a search that a limit ended, with all other arguments unchanged:
+    it goes the same ways again, with the costs that are known. Raises InputError for iterations or
+    rollouts below 1, if no complete state was reached, and as `Run.evaluate_all`.
+    """
+    at_least_one(iterations=iterations, rollouts=rollouts)
+    run: Run[S, float] = Run("tree_search", costs, limits, lower)
+    _, _, known = run.resume(resume)
+    tree = _Tree(run, root, key or itself, known, exploration)
+    done = 0
+    with run:
+        while done < iterations and not tree.root.closed:
+            run.check()
+            random = Random(f"{seed}:{done}")
+            path = tree.descend(expand, random)
+            leaf = path[-1]
+            if leaf.closed:
+                states = [] if leaf.children == [] else [leaf.state]
+            else:
+                states = [rollout(leaf.state, random) for _ in range(rollouts)]
+            tree.learn(path, states)
+            done += 1
+    if run.best is None:
+        return run.result()
+    bound = run.incumbent if tree.root.closed else -inf
+    return run.result(bound, Checkpoint(done, (), run.best, known))
+
+
+class _Tree(Generic[S]):
+    """The states visited, and the costs that all of them are compared with."""
+
+    def __init__(
+        self,
+        run: Run[S, float],
+        root: S,
+        key: Callable[[S], Hashable],
+        known: dict[Hashable, float],
+        exploration: float,
+    ) -> None:
+        self.root: Final[_Node[S]] = _Node(root)
+        self._run: Final = run
+        self._key: Final = key
+        self._known: Final = known
+        self._exploration: Final = exploration
+        self._worst = -inf
+
+    def descend(
+        self, expand: Callable[[S], Iterable[S] | None], random: Random
+    ) -> list[_Node[S]]:
+        """The nodes from the root to one that was not visited, or that is complete or a dead end:
+        that one is closed."""
+        path = [self.root]
+        while True:
+            node = path[-1]
+            if node.children is None:
+                below = expand(node.state)
+                node.children = None if below is None else [_Node(s) for s in below]
+                node.closed = not node.children
+                if node.closed or (node.visits == 0 and node is not self.root):
+                    return path
+            assert node.children is not None
+            path.append(self._choice(node, node.children, random))
+
+    def learn(self, path: Sequence[_Node[S]], states: Sequence[S]) -> None:
+        """Add what the states cost to all nodes of the path, and close those that are known."""
+        fresh = {at: s for s in states if (at := self._key(s)) not in self._known}
+        if fresh:
+            found = self._run.evaluate_all(list(fresh.values()))
+            self._known.update(zip(fresh, found, strict=True))
+        outcomes = [self._known[self._key(s)] for s in states] or [inf]
+        self._worst = max([self._worst, *(c for c in outcomes if c < inf)])
+        for node in path:
+            for cost in outcomes:
+                node.add(cost)
+        for node in reversed(path[:-1]):
+            node.closed = all(c.closed for c in node.children or ())
+
+    def _choice(
+        self, parent: _Node[S], children: Sequence[_Node[S]], random: Random
+    ) -> _Node[S]:
+        opened = [c for c in children if not c.closed]
+        unvisited = [c for c in opened if c.visits == 0]
+        if unvisited:
+            return random.choice(unvisited)
+        return max(opened, key=lambda c: self._promise(c, parent.visits))
+
+    def _promise(self, node: _Node[S], visits: int) -> float:
+        unknown = self._exploration * sqrt(log(visits) / node.visits)
+        if not node.finite:
+            return unknown
+        best = self.root.best
+        width = self._worst - best
+        mean = node.total / node.finite
+        if width <= 0:
+            return unknown + node.finite / node.visits
+        average = (self._worst - mean) / width * node.finite / node.visits
+        return unknown + (average + (self._worst - node.best) / width) / 2
