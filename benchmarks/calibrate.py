@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.native_loops import Loops, best, clock, loops, read_rate
 from tilewright.base.dtypes import float32
-from tilewright.cli.doctor import processor_name
+from tilewright.runtime.machine import processor_name
 
 HIDDEN = 3  # of three cycles of columns that come late, arithmetic hides two
 FAR = 3  # second caches: data of so many comes from behind one

@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.contraction_cases import CASES, Case
 from benchmarks.harness import child_environment
-from tilewright.cli.doctor import processor_name
 from tilewright.lang import mdh
+from tilewright.runtime.machine import processor_name
 
 ENGINES = ("numpy", "torch", "numba")
 WARMUP = (

@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.harness import child_environment
 from examples.halide_apps import app as apps
-from tilewright.cli.doctor import processor_name
 from tilewright.cli.rounds import choose_cpus, disturbance
+from tilewright.runtime.machine import processor_name
 
 ROUND = 0.05  # seconds that one round of one module takes at least
 

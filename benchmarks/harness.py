@@ -19,8 +19,8 @@ import click
 import numpy as np
 
 from benchmarks import models
-from tilewright.cli.doctor import processor_name
 from tilewright.cli.rounds import Row
+from tilewright.runtime.machine import processor_name
 
 ROOT = Path(__file__).resolve().parent.parent
 

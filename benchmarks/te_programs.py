@@ -29,8 +29,8 @@ import click
 import numpy as np
 
 from benchmarks import te_gemm, te_winograd
-from tilewright.cli.doctor import processor_name
 from tilewright.cli.rounds import choose_cpus, disturbance
+from tilewright.runtime.machine import processor_name
 
 ROUND = 0.05  # seconds that one round of one package takes at least
 TOLERANCE = 1e-4  # of the largest value: sums of float32 in another order

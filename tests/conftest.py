@@ -100,6 +100,7 @@ def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             if flag is not flags.MCPU:
                 patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
+        patch.setenv("TILEWRIGHT_RECORDS", "off")
         patch.setenv("TILEWRIGHT_NUM_THREADS", str(min(2, available())))
         yield
 

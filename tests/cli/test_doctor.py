@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.base import flags
 from tilewright.base.store import default_store
-from tilewright.cli import doctor
+from tilewright.runtime import machine
 
 
 def test_doctor_knows_the_machine_and_every_flag(command):
@@ -31,8 +31,8 @@ def test_processors_of_one_name_are_told_apart(tmp_path, monkeypatch):
     ):
         path = tmp_path / str(len(names))
         path.write_text(text)
-        monkeypatch.setattr(doctor, "_CPUINFO", path)
-        names.append(doctor.processor_name())
+        monkeypatch.setattr(machine, "_CPUINFO", path)
+        names.append(machine.processor_name())
     assert names == [
         "AMD EPYC, family 25 model 1",
         "AMD EPYC, family 25 model 17",

@@ -109,6 +109,11 @@ def _parse_path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def _parse_path_or_off(text: str) -> Path | bool:
+    off = text.lower() in _SWITCH and not _SWITCH[text.lower()]
+    return False if off else _parse_path(text)
+
+
 DEBUG: Final = Flag(
     "TILEWRIGHT_DEBUG",
     parse_switch,
@@ -150,6 +155,13 @@ CACHE_SIZE: Final = Flag(
     2 * 1024**3,
     _SIZE_EXPECTED,
     "Size limit of the cache; the least recently used entries are evicted first.",
+)
+RECORDS: Final = Flag[Path | bool | None](
+    "TILEWRIGHT_RECORDS",
+    _parse_path_or_off,
+    None,
+    "a path, or off",
+    "File of the tuning records that compile uses; defaults to one in the user's data folder.",
 )
 CHECK: Final = Flag(
     "TILEWRIGHT_CHECK",

@@ -19,9 +19,9 @@ from tilewright.base.store import default_store
 from tilewright.base.text import human_bytes
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
+from tilewright.runtime.machine import processor_name
 
 _SYSTEM: Final = Path("/sys/devices/system/cpu")
-_CPUINFO: Final = Path("/proc/cpuinfo")
 # Features worth a line; the whole list is in the JSON.
 _NOTABLE: Final = (
     "sse4.2 avx avx2 fma f16c avx512f avx512bw avx512vl avx512vnni avx512bf16 avx512fp16 "
@@ -76,20 +76,6 @@ def _processor(problems: list[str]) -> dict[str, Any]:
     facts["targets"] = list(registry.names())
     facts["load"] = os.getloadavg()[0]
     return facts
-
-
-def processor_name() -> str:
-    """The processor's name, family and model: virtual machines give unlike ones one name."""
-    text = _text(_CPUINFO)
-    facts = dict(
-        re.findall(
-            r"^(model name|cpu family|model)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE
-        )
-    )
-    name = facts.get("model name") or platform.processor() or "unknown"
-    if "cpu family" not in facts or "model" not in facts:
-        return name
-    return f"{name}, family {facts['cpu family']} model {facts['model']}"
 
 
 def caches() -> dict[str, int]:

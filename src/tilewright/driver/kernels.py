@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import CompileError, TilewrightError, VerifyError
 from tilewright.base.store import Store
-from tilewright.compute.canonical import canonical, canonical_tree
+from tilewright.compute.canonical import canonical_tree
 from tilewright.driver.compiled import CompiledGroup, Preparation
 from tilewright.driver.processes import share, workers
 from tilewright.driver.reach import reach
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer, fixed
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import For, Kernel, Update
+from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
-from tilewright.loops.printer import show_kernel, show_units
 from tilewright.loops.verify import verify
+from tilewright.plan.identity import structure
 from tilewright.plan.normalize import KernelSignature
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point
@@ -49,16 +49,6 @@ class CompileRequest:
         """How long it takes, roughly: what there is to write down."""
         values = (o.value for c in self.signature.computations for o in c.outputs)
         return sum(1 for value in values for _ in postorder(value))
-
-
-def _operators(kernel: Kernel) -> str:
-    """What the reducers do that a kernel's text has by name only."""
-    used = dict.fromkeys(
-        n.reducer for n in postorder(kernel.body) if isinstance(n, Update)
-    )
-    return "\n".join(
-        f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used
-    )
 
 
 def _verified(after: str, *kernels: Kernel) -> None:
@@ -207,27 +197,16 @@ class KernelCompiler:
         return work
 
     def _key(self, signature: KernelSignature, fixed: Sequence[bool]) -> str:
-        if signature.kernel is not None:
-            kernel = signature.kernel
-            program = (
-                f"{show_kernel(kernel)}\n{show_units(kernel)}\n{_operators(kernel)}"
-            )
-        else:
-            program = canonical(signature.computations, signature.params)
-        names = " ".join(c.name for c in signature.computations)
+        selection = self.choose(signature)
         text = "\n".join(
             [
                 compiler(),
                 self.target.key,
                 self.host.key,
-                names,
                 str(fixed),
                 f"sanitize={self.sanitize}",
-                str([signature.params.index(o) for o in signature.outputs]),
-                program,
-                ""
-                if (selection := self.choose(signature)) is None
-                else repr(selection),
+                structure(signature),
+                "" if selection is None else selection.source or repr(selection),
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()

@@ -1,9 +1,10 @@
-"""The features of this machine, for artifacts that require certain processor features."""
+"""This machine: its processor's name, and its features, for artifacts that require some."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -50,6 +51,23 @@ def architecture() -> str:
     """This processor's architecture as LLVM names it."""
     name = platform.machine()
     return {"AMD64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def processor_name() -> str:
+    """The processor's name, family and model: virtual machines give unlike ones one name."""
+    try:
+        text = _CPUINFO.read_text()
+    except OSError:
+        text = ""
+    facts = dict(
+        re.findall(
+            r"^(model name|cpu family|model)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE
+        )
+    )
+    name = facts.get("model name") or platform.processor() or "unknown"
+    if "cpu family" not in facts or "model" not in facts:
+        return name
+    return f"{name}, family {facts['cpu family']} model {facts['model']}"
 
 
 @cache

@@ -160,6 +160,11 @@ class Target:
         """Everything the generated code depends on, for the kernel cache."""
         return self.name
 
+    @property
+    def fingerprint(self) -> str:
+        """The machine as it decides which schedule is fastest: `key` without threads and modes."""
+        return self.key
+
     # ------------------------------------------------------------------------------ models
 
     def expect_models(self) -> None:

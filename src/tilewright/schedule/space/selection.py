@@ -14,10 +14,15 @@ from tilewright.schedule.space.choices import IMPOSSIBLE, Point, Sketch, Values
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A schedule that is asked for: a sketch by name (None: the one that the default takes), and
-    values of its parameters; the others keep their defaults."""
+    values of its parameters; the others keep their defaults.
+
+    source: what the values were translated from, where they name tensors of one kernel only. Equal
+    sources are equal schedules of equal kernels.
+    """
 
     sketch: str | None = None
     values: Values = field(default_factory=dict)
+    source: str = ""
 
 
 def default_point(kernel: str, sketches: Sequence[Sketch]) -> Point:

@@ -50,6 +50,11 @@ class CpuTarget(Target):
         return f"cpu {self.machine} exact={self.exact} level={self.level}"
 
     @property
+    def fingerprint(self) -> str:
+        """The machine, and how far LLVM optimizes for it."""
+        return f"cpu {replace(self.machine, cores=0)} level={self.level}"
+
+    @property
     def requirements(self) -> dict[str, Any]:
         """Architecture and features."""
         return {"arch": self.machine.arch, "features": list(self.machine.features)}

@@ -1,0 +1,124 @@
+"""What a kernel computes, apart from names: as a text, and with names that say nothing.
+
+Sketches name their parameters after the kernel's tensors, and these are called as the model calls
+them. A choice made for one layer fits the next one, and another model, only if tensors have names
+of their places: `anonymous` gives them, and `with_names` turns a choice back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import Computation, Output
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.ir.node import Node, postorder
+from tilewright.loops.nodes import Kernel, Update
+from tilewright.loops.printer import show_kernel, show_units
+from tilewright.plan.normalize import KernelSignature
+
+_PLACE: Final = re.compile(r"(?<![A-Za-z0-9])tensor(0|[1-9]\d*)(?!\d)")
+
+
+def structure(signature: KernelSignature) -> str:
+    """All that a kernel says about its results; equal for equal programs.
+
+    The names of Computations take part, those of tensors do not, but for a Kernel that was given.
+    """
+    if signature.kernel is not None:
+        kernel = signature.kernel
+        program = f"{show_kernel(kernel)}\n{show_units(kernel)}\n{_operators(kernel)}"
+    else:
+        program = canonical(signature.computations, signature.params)
+    names = " ".join(c.name for c in signature.computations)
+    outputs = [signature.params.index(o) for o in signature.outputs]
+    return f"{names}\n{outputs}\n{program}"
+
+
+def _operators(kernel: Kernel) -> str:
+    """What the reducers do that a kernel's text has by name only."""
+    used = dict.fromkeys(
+        n.reducer for n in postorder(kernel.body) if isinstance(n, Update)
+    )
+    return "\n".join(
+        f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used
+    )
+
+
+def anonymous(signature: KernelSignature) -> KernelSignature:
+    """The same kernel on tensors called tensor0, tensor1, ...: parameters first, then its own.
+
+    What a search finds for it, `with_names` translates for every kernel of the same structure. A
+    Kernel that was given keeps its names, which are part of what it is.
+    """
+    if signature.kernel is not None:
+        return signature
+    places = _Places(tensors(signature))
+    return replace(
+        signature,
+        computations=tuple(map(places.computation, signature.computations)),
+        params=tuple(places.of[b] for b in signature.params),
+        outputs=tuple(places.of[b] for b in signature.outputs),
+    )
+
+
+def tensors(signature: KernelSignature) -> tuple[Buffer, ...]:
+    """The tensors of a kernel: its parameters, then its own in order of first use."""
+    found = dict.fromkeys(signature.params)
+    for c in signature.computations:
+        found |= dict.fromkeys(c.inputs)
+        found |= dict.fromkeys(o.tensor for o in c.outputs)
+    return tuple(found)
+
+
+def with_names(values: Mapping[str, Any], signature: KernelSignature) -> dict[str, Any]:
+    """Values of parameters, found for the anonymous kernel, by the names of this one's tensors."""
+    if signature.kernel is not None:
+        return dict(values)
+    names = [b.name for b in tensors(signature)]
+
+    def name(found: re.Match[str]) -> str:
+        place = int(found[1])
+        return names[place] if place < len(names) else found[0]
+
+    def named(value: Any) -> Any:
+        if isinstance(value, str):
+            return _PLACE.sub(name, value)
+        if isinstance(value, list | tuple):
+            return type(value)(map(named, value))
+        return value
+
+    return {named(parameter): named(value) for parameter, value in values.items()}
+
+
+@dataclass(eq=False)
+class _Places:
+    """Tensors by their places, and expressions over them."""
+
+    tensors: Sequence[Buffer]
+    of: dict[Buffer, Buffer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.of = {
+            b: Buffer(f"tensor{n}", b.extents, b.dtype, b.scope)
+            for n, b in enumerate(self.tensors)
+        }
+
+    def computation(self, c: Computation) -> Computation:
+        outputs = []
+        for o in c.outputs:
+            index = tuple(map(self.expr, o.index))
+            outputs.append(Output(self.of[o.tensor], index, self.expr(o.value)))
+        return replace(c, outputs=tuple(outputs))
+
+    def expr(self, root: Any) -> Any:
+        done: dict[Node, Any] = {}
+        for node in postorder(root):
+            made = node.map(done.__getitem__)
+            if isinstance(made, Load):
+                made = made.replace(buffer=self.of[made.buffer])
+            done[node] = made
+        return done[root]

@@ -1,0 +1,192 @@
+"""Rows of the tables: the statements, and what is in their columns, both ways.
+
+A row of trials or choices ends with a sum over the others. One that does not agree with it was
+damaged on the disk, where SQLite itself checks nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from tilewright.base.errors import InputError
+from tilewright.tune.base import Candidate, Measurement, Status, Trial
+from tilewright.tune.records.key import Key, digest
+from tilewright.tune.records.rows import Choice, Features, Record, Run
+
+T = TypeVar("T")
+RowOf = Callable[[Sequence[Any]], T | None]  # None for a damaged row
+
+ADD_RUN: Final = "insert or ignore into runs values (?, ?, ?, ?, ?, ?, ?)"
+TAKE_RUN: Final = "update runs set process = ? where id = ?"
+END_RUN: Final = "update runs set ended = ? where id = ?"
+UNFINISHED: Final = """
+select id, model, started, compiler, settings, process from runs
+where ended is null and model = ? and settings = ? order by started desc"""
+
+ADD_TASK: Final = (
+    "insert or ignore into tasks values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+ADD_TRIAL: Final = f"insert or ignore into trials values (null, {', '.join('?' * 14)})"
+ADD_FEATURES: Final = "insert into features values (?, ?, ?, ?)"
+ADD_CHOICE: Final = "insert or ignore into choices values (null, ?, ?, ?, ?, ?, ?, ?)"
+
+DELETE: Final = "delete from trials where digest = ? and run = ? and candidate = ?"
+DELETE_FEATURES: Final = (
+    "delete from features where trial not in (select id from trials)"
+)
+DELETE_TASKS: Final = """
+delete from tasks where digest not in (select digest from trials)
+and digest not in (select digest from choices)"""
+DELETE_RUNS: Final = """
+delete from runs where ended is not null and id not in (select run from trials)
+and id not in (select run from choices)"""
+
+_ABOUT: Final = """
+left join tasks t on t.digest = r.digest left join runs u on u.id = r.run"""
+_OF_RUN: Final = "t.key, t.name, u.id, u.model, u.started, u.compiler, u.settings"
+RECORDS: Final = f"""
+select {_OF_RUN}, f.name, f.version, f.data, r.digest, r.run, r.candidate, r.status, r.rounds,
+r.seconds, r.reason, r.noise, r.build_seconds, r.run_seconds, r.predicted, r.strategy, r.time, r.sum
+from trials r {_ABOUT} left join features f on f.trial = r.id"""
+CHOICES: Final = f"""
+select {_OF_RUN}, r.digest, r.run, r.candidate, r.seconds, r.default_seconds, r.time, r.sum
+from choices r {_ABOUT}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows are asked for: all that agree with everything that is given.
+
+    model, operator, machine: a part of the text, in any case; the operator's is the name of a
+    kernel, its Computations, or the beginning of its digest. digest: of a key. before: only rows
+    that are older, in seconds of the epoch.
+    """
+
+    model: str = ""
+    operator: str = ""
+    machine: str = ""
+    digest: str = ""
+    before: float | None = None
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        """The condition in SQL over trials or choices r, tasks t and runs u; its values."""
+        tests: list[str] = ["1"]
+        values: list[Any] = []
+        for text, names in (
+            (self.model, ("u.model",)),
+            (self.operator, ("t.name", "t.family", "t.operator")),
+            (self.machine, ("t.processor", "t.machine")),
+        ):
+            if text:
+                either = " or ".join(f"instr(lower({n}), lower(?))" for n in names)
+                tests.append(f"({either})")
+                values += [text] * len(names)
+        if self.digest:
+            tests.append("r.digest = ?")
+            values.append(self.digest)
+        if self.before is not None:
+            tests.append("r.time < ?")
+            values.append(self.before)
+        return " and ".join(tests), values
+
+
+def of_run(run: Run) -> tuple[Any, ...]:
+    """The first columns of a run."""
+    return (run.id, run.model, run.started, run.compiler, run.settings)
+
+
+def run(row: Sequence[Any]) -> Run:
+    """The run of its columns; what is lost of it is empty."""
+    number, model, started, compiler, settings = row
+    since = started if isinstance(started, float) else 0.0
+    return Run(number, model or "", since, compiler or "", settings or "")
+
+
+def of_task(key: Key, name: str) -> tuple[Any, ...]:
+    """The columns of a task."""
+    parts = [getattr(key, part) for part in Key.__dataclass_fields__]
+    return (key.digest, key.text, name, *parts)
+
+
+def of_record(r: Record) -> list[Any]:
+    """The columns of a trial, but for its number."""
+    m = r.trial.measurement
+    values: list[Any] = [
+        *identity(r),
+        m.status.value,
+        json.dumps(m.rounds),
+        m.seconds if m.status is Status.OK and m.rounds else None,
+        m.reason,
+        m.noise,
+        m.build_seconds,
+        m.run_seconds,
+        r.trial.predicted,
+        r.trial.strategy,
+        r.time,
+    ]
+    return [*values, _sum(values)]
+
+
+def identity(r: Record) -> tuple[str, str, str]:
+    """What one trial differs from all others by."""
+    return r.key.digest, r.run.id, r.trial.candidate.key
+
+
+def record(row: Sequence[Any]) -> Record | None:
+    """The trial of a row of RECORDS."""
+    about, seen, values = row[:7], row[7:10], list(row[10:])
+    key = _checked(about[0], values)
+    if key is None:
+        return None
+    _, run_id, candidate, status, rounds, _, reason = values[:7]
+    noise, build, ran, predicted, strategy, when, _ = values[7:]
+    m = Measurement(
+        Status(status), tuple(json.loads(rounds)), reason, noise, build, ran
+    )
+    trial = Trial(Candidate.parse(candidate), m, predicted, strategy)
+    features = None if seen[0] is None else Features(*seen)
+    return Record(key, about[1], _run_of(about, run_id), when, trial, features)
+
+
+def of_choice(c: Choice) -> list[Any]:
+    """The columns of a choice, but for its number."""
+    candidate = None if c.candidate is None else c.candidate.key
+    values = [c.key.digest, c.run.id, candidate, c.seconds, c.default_seconds, c.time]
+    return [*values, _sum(values)]
+
+
+def choice(row: Sequence[Any]) -> Choice | None:
+    """The choice of a row of CHOICES."""
+    about, values = row[:7], list(row[7:])
+    key = _checked(about[0], values)
+    if key is None:
+        return None
+    _, run_id, text, seconds, default, when, _ = values
+    candidate = None if text is None else Candidate.parse(text)
+    made = _run_of(about, run_id)
+    return Choice(key, about[1], made, when, candidate, seconds, default)
+
+
+def _checked(text: str | None, values: Sequence[Any]) -> Key | None:
+    """The key of a row of these columns, if both are whole."""
+    if text is None or digest(text) != values[0] or _sum(values[:-1]) != values[-1]:
+        return None
+    try:
+        return Key.parse(text)
+    except InputError:
+        return None
+
+
+def _run_of(about: Sequence[Any], run_id: str) -> Run:
+    return run((run_id, *about[3:7]))
+
+
+def _sum(values: Sequence[Any]) -> str:
+    """A sum over the columns of a row."""
+    text = json.dumps(list(values), default=repr)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

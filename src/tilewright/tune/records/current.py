@@ -1,0 +1,37 @@
+"""What `compile` uses of a database at this moment."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from tilewright.base.errors import InputError, TilewrightError, TilewrightWarning
+from tilewright.tune.records import published
+from tilewright.tune.records.published import NOTHING, Published
+
+
+def current(path: Path) -> Published:
+    """The choices; from the database itself only where the file beside it is missing or damaged.
+
+    Trouble is a TilewrightWarning and no choices: no compilation fails for it.
+    """
+    try:
+        found = published.read(path)
+        return _renewed(path) if found is None else found
+    except (TilewrightError, OSError) as error:
+        text = f"{path}: the tuning records are not used: {error}"
+        warnings.warn(TilewrightWarning(text), stacklevel=3)
+        return NOTHING
+
+
+def _renewed(path: Path) -> Published:
+    """Opening the database writes the file anew, where that is possible."""
+    from tilewright.tune.records.best import chosen
+    from tilewright.tune.records.database import Records
+
+    try:
+        records = Records(path)
+    except InputError:
+        records = Records(path, write=False)
+    with records:
+        return published.of(published.text_of(chosen(records.choices())))

@@ -1,0 +1,274 @@
+"""The database of records: every trial on the disk as soon as it is acknowledged.
+
+SQLite with a journal that is written ahead: what `add` returned from survives a SIGKILL of the
+process and a loss of power. Several processes may tune at once; each trial is a short transaction,
+and one waits for another up to a minute. Trials are only ever appended. In one run a candidate of a
+task has one trial: the first that comes counts, a second one is passed over. In another run it is
+another trial.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from tilewright.base.errors import TilewrightWarning
+from tilewright.base.files import write_whole
+from tilewright.base.text import plural
+from tilewright.tune.base import Candidate, Trial
+from tilewright.tune.records import columns, jsonl, opening, published
+from tilewright.tune.records.best import best, chosen
+from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.key import Key
+from tilewright.tune.records.owner import alive, myself
+from tilewright.tune.records.rows import Choice, Features, Record, Run
+
+Row = Record | Choice
+_EVERYTHING = Filter()
+
+
+class Records:
+    """The records in one file. As a context manager it closes itself.
+
+    A disk that is full or fails while it is open loses no trial: those that cannot be written wait
+    in memory, one TilewrightWarning says so, and `close` puts them where there is room.
+    """
+
+    def __init__(self, path: Path, write: bool = True) -> None:
+        """Open a file, which is made if it is to be written. Raises InputError; see `opening`."""
+        self.path = path
+        self._db = opening.for_writing(path) if write else opening.for_reading(path)
+        # Damaged text must reach the sum that finds it, and not stop the reading before.
+        self._db.text_factory = lambda data: data.decode(errors="replace")
+        self._writes = write
+        self._using = threading.RLock()
+        self._waiting: list[Row] = []
+        self._warned: set[str] = set()
+        if write:
+            self._publish()
+
+    # ----------------------------------------------------------------------------------- runs
+
+    def begin(self, model: str, settings: str = "", compiler: str = "") -> Run:
+        """A new run of a tuner on a model, by this process."""
+        run = Run(secrets.token_hex(16), model, time.time(), compiler, settings)
+        with self._transaction():
+            self._db.execute(columns.ADD_RUN, (*columns.of_run(run), myself(), None))
+        return run
+
+    def resume(self, model: str, settings: str = "") -> Run | None:
+        """The latest run of this model and these settings that was killed; it is this process's
+        from now on. None where there is none, or where another process is at it."""
+        with self._transaction():
+            found = self._db.execute(columns.UNFINISHED, (model, settings)).fetchall()
+            for *parts, process in found:
+                if not alive(process):
+                    run = columns.run(parts)
+                    self._db.execute(columns.TAKE_RUN, (myself(), run.id))
+                    return run
+        return None
+
+    def end(self, run: Run) -> None:
+        """The run is through: `resume` does not find it any more."""
+        with self._transaction():
+            self._db.execute(columns.END_RUN, (time.time(), run.id))
+
+    # ------------------------------------------------------------------------------- writing
+
+    def add(
+        self,
+        run: Run,
+        key: Key | str,
+        task: str,
+        trial: Trial,
+        features: Features | None = None,
+    ) -> None:
+        """Record a trial of a task; it is on the disk on return, but see the class.
+
+        key: as `Task.key`. Raises InputError for what is no key.
+        """
+        key = Key.parse(key) if isinstance(key, str) else key
+        self._append(Record(key, task, run, time.time(), trial, features))
+
+    def choose(
+        self,
+        run: Run,
+        key: Key | str,
+        task: str,
+        candidate: Candidate,
+        seconds: float,
+        default_seconds: float,
+    ) -> bool:
+        """Have `compile` use a candidate, if it beats the default by MARGIN and earlier choices.
+
+        Both times are of this run. Whether it is used; it is recorded in any case.
+        """
+        key = Key.parse(key) if isinstance(key, str) else key
+        made = Choice(key, task, run, time.time(), candidate, seconds, default_seconds)
+        self._append(made)
+        self._publish()
+        same = self.choices(Filter(digest=key.digest))
+        return best(same).get(key.digest) == made
+
+    def withdraw(self, run: Run, key: Key | str, task: str) -> None:
+        """Have `compile` use the default schedule again, until something else is chosen."""
+        key = Key.parse(key) if isinstance(key, str) else key
+        self._append(Choice(key, task, run, time.time(), None))
+        self._publish()
+
+    def merge(self, rows: Iterable[Row]) -> int:
+        """Add what was recorded elsewhere, but for what is here already; how many rows were new."""
+        with self._transaction():
+            count = sum(self._insert(row) for row in rows)
+        self._publish()
+        return count
+
+    def prune(self, found: Sequence[Record]) -> int:
+        """Delete trials; how many there were. What was chosen stays chosen."""
+        with self._transaction():
+            for r in found:
+                self._db.execute(columns.DELETE, columns.identity(r))
+            self._db.execute(columns.DELETE_FEATURES)
+            self._db.execute(columns.DELETE_TASKS)
+            self._db.execute(columns.DELETE_RUNS)
+        with self._using:
+            self._db.execute("vacuum")
+        return len(found)
+
+    def _append(self, row: Row) -> None:
+        with self._using:
+            self._waiting.append(row)
+            try:
+                with self._transaction():
+                    for waiting in self._waiting:
+                        self._insert(waiting)
+            except (sqlite3.DatabaseError, OSError) as error:
+                self._warn(
+                    f"{self.path}: a trial could not be written ({error}). Tuning goes on; what "
+                    "was measured is kept in memory and written when that is possible"
+                )
+                return
+            self._waiting.clear()
+
+    def _insert(self, row: Row) -> bool:
+        """Whether it is new."""
+        run = (*columns.of_run(row.run), "", row.run.started)
+        self._db.execute(columns.ADD_RUN, run)
+        self._db.execute(columns.ADD_TASK, columns.of_task(row.key, row.task))
+        if isinstance(row, Choice):
+            return (
+                self._db.execute(columns.ADD_CHOICE, columns.of_choice(row)).rowcount
+                > 0
+            )
+        added = self._db.execute(columns.ADD_TRIAL, columns.of_record(row))
+        if added.rowcount > 0 and row.features is not None:
+            f = row.features
+            values = (added.lastrowid, f.set, f.version, f.data)
+            self._db.execute(columns.ADD_FEATURES, values)
+        return added.rowcount > 0
+
+    # ------------------------------------------------------------------------------- reading
+
+    def records(self, wanted: Filter = _EVERYTHING) -> list[Record]:
+        """The trials that a filter lets through, in the order in which they came."""
+        return self._read(columns.RECORDS, wanted, columns.record)
+
+    def choices(self, wanted: Filter = _EVERYTHING) -> list[Choice]:
+        """What was chosen and withdrawn, in order."""
+        return self._read(columns.CHOICES, wanted, columns.choice)
+
+    def trials(self, key: Key | str) -> list[Trial]:
+        """Every trial of a task, of all runs: what a search starts from when it is resumed."""
+        digest = Key.parse(key).digest if isinstance(key, str) else key.digest
+        return [r.trial for r in self.records(Filter(digest=digest))]
+
+    def _read(
+        self, query: str, wanted: Filter, row_of: columns.RowOf[columns.T]
+    ) -> list[columns.T]:
+        condition, values = wanted.condition
+        with self._using:
+            rows = self._db.execute(f"{query} where {condition} order by r.id", values)
+            read = [row_of(row) for row in rows]
+        found = [row for row in read if row is not None]
+        if len(found) < len(read):
+            lost = plural(len(read) - len(found), "row")
+            self._warn(
+                f"{self.path}: {lost} of the tuning records are damaged and left out"
+            )
+        return found
+
+    # ------------------------------------------------------------------------------- the file
+
+    def close(self) -> None:
+        """Write what waits, here or in a file of JSON lines elsewhere, and close the file."""
+        with self._using:
+            if self._waiting:
+                self._rescue()
+            self._db.close()
+
+    def _rescue(self) -> None:
+        rows, self._waiting = self._waiting, []
+        try:
+            with self._transaction():
+                for row in rows:
+                    self._insert(row)
+            return
+        except (sqlite3.DatabaseError, OSError):
+            pass
+        place = Path(tempfile.gettempdir(), f"tilewright-{secrets.token_hex(8)}.jsonl")
+        text = "".join(jsonl.line(row) for row in rows)
+        try:
+            write_whole(place, lambda file: file.write(text.encode()), private=True)
+        except OSError as error:
+            self._warn(
+                f"{plural(len(rows), 'trial')} could not be written anywhere: {error}"
+            )
+            return
+        self._warn(
+            f"{plural(len(rows), 'trial')} that {self.path} could not take are in {place}: "
+            "tilewright records import"
+        )
+
+    def _publish(self) -> None:
+        """Bring what `compile` reads up to date. Trouble with it is a warning: nothing is lost."""
+        try:
+            with opening.alone(self.path):
+                published.write(self.path, chosen(self.choices()))
+        except (sqlite3.DatabaseError, OSError) as error:
+            self._warn(f"{self.path}: compile cannot use what was chosen: {error}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._using:
+            self._db.execute("begin immediate")
+            try:
+                yield
+                self._db.execute("commit")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("rollback")
+                raise
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(TilewrightWarning(text), stacklevel=4)
+
+    def __enter__(self) -> Records:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,240 @@
+"""Opening a database of records: in a private place, sound, of the present version.
+
+A file that others could have written is not opened: what a query does with a prepared file is
+SQLite's business and not ours. A damaged one is moved aside and read as far as it can be.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from tilewright.base import private
+from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.tune.records import published, salvage, schema
+
+BUSY_SECONDS: Final = 60.0  # that one process waits while others write
+_MAGIC: Final = b"SQLite format 3\0"
+_WAL_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+
+
+def for_writing(path: Path) -> sqlite3.Connection:
+    """A connection that writes; the file is made, mended or upgraded where that is needed.
+
+    Raises InputError for a place that cannot be written, that others could have written to, and
+    for a file that holds something else or is of a newer version.
+    """
+    try:
+        private.make_folder(path.parent)
+        check_place(path)
+        with alone(path):
+            _mend(path)
+            db = _connected(path, "rwc")
+            _set_up(db, path)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise InputError(
+            f"tuning records cannot be kept there: {error}",
+            where=str(path),
+            hint="give a file in a folder that you can write to",
+        ) from None
+    except InputError as error:
+        raise error.at(str(path)) from None
+    return db
+
+
+def for_reading(path: Path) -> sqlite3.Connection:
+    """A connection that only reads, for a folder that may be read-only.
+
+    Raises InputError where there is no such file, and as `for_writing`.
+    """
+    try:
+        if not path.exists():
+            raise InputError("there are no tuning records", hint="check the path")
+        check_place(path)
+        db = _reading(path)
+        if schema.version(db) < schema.VERSION:
+            db = _upgraded_copy(db, path)
+        return db
+    except (OSError, sqlite3.DatabaseError) as error:
+        raise InputError(
+            f"the tuning records cannot be read: {error}",
+            where=str(path),
+            hint="a damaged file is mended where its folder can be written",
+        ) from None
+    except InputError as error:
+        raise error.at(str(path)) from None
+
+
+def check_place(path: Path) -> None:
+    """Raise InputError for a file that somebody else could have written. Raises OSError."""
+    why = private.objection(path.parent)
+    if not why and path.exists():
+        found = private.objection_to(path.stat(), "file")
+        why = f"it {found}" if found else ""
+    if why:
+        raise InputError(
+            f"others could have written these records: {why}",
+            hint="import what they export: tilewright records import",
+        )
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While it runs, no other process makes, mends or publishes these records. Raises OSError."""
+    import filelock
+
+    lock = filelock.FileLock(f"{path}.lock", timeout=BUSY_SECONDS, mode=0o600)
+    try:
+        with lock:
+            yield
+    except filelock.Timeout:
+        raise OSError(f"another process holds {path}.lock") from None
+
+
+def _connected(path: Path, mode: str, more: str = "") -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}{more}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _set_up(db: sqlite3.Connection, path: Path) -> None:
+    if schema.version(db) < schema.VERSION:
+        schema.upgrade(db, path)
+    # A file system without shared memory keeps SQLite's older journal, which is safe as well.
+    db.execute("pragma journal_mode = wal")
+    # Each trial is on the disk when it is acknowledged: a loss of power takes nothing either.
+    db.execute("pragma synchronous = full")
+    path.chmod(0o600)
+
+
+def _reading(path: Path) -> sqlite3.Connection:
+    try:
+        db = _connected(path, "ro")
+        db.execute("select count(*) from sqlite_master").fetchone()
+        return db
+    except sqlite3.OperationalError:
+        # A read-only folder has no place for SQLite's shared memory; nobody writes there either.
+        journal = Path(f"{path}-wal")
+        if journal.exists() and journal.stat().st_size:
+            raise
+    return _connected(path, "ro", "&immutable=1")
+
+
+def _upgraded_copy(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    db.backup(copy)
+    db.close()
+    schema.upgrade(copy, path)
+    return copy
+
+
+def _mend(path: Path) -> None:
+    """Move a damaged database aside and put what can be read of it into a new one."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    lost = _lost_writes(path)
+    if lost:
+        _warn(
+            f"{path}: its journal was damaged, and the last {lost} writes in it are lost"
+        )
+    why = _damage(path)
+    if not why:
+        return
+    aside = _aside(path)
+    count = salvage.salvaged(aside, path)
+    found = f"{count} trials were read from it" if count else "nothing could be read"
+    _warn(
+        f"{path}: the tuning records were damaged ({why}): {found}. It is now {aside}"
+    )
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with a database; empty for a sound one.
+
+    Raises InputError for a file that never was one: it is somebody's, and stays where it is.
+    """
+    with path.open("rb") as file:
+        is_database = file.read(len(_MAGIC)) == _MAGIC
+    if not is_database and not published.place(path).exists():
+        raise InputError(
+            "it is no database of tuning records", hint="give another file"
+        )
+    if not is_database:
+        return "it does not begin as a database does"
+    try:
+        db = _connected(path, "rw")
+        try:
+            schema.version(db)
+            (found,) = db.execute("pragma quick_check(1)").fetchone()
+            return "" if found == "ok" else " ".join(str(found).split())
+        finally:
+            db.close()
+    except sqlite3.OperationalError:
+        raise  # locked, or not to be written: nothing is known of its contents
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+def _aside(path: Path) -> Path:
+    """The database under another name, with its journal."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}-{os.getpid()}")
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+    return aside
+
+
+def _lost_writes(path: Path) -> int:
+    """Commits in the journal behind damage, which SQLite passes over without a word."""
+    journal = Path(f"{path}-wal")
+    before = _commits(journal)
+    if not before:
+        return 0
+    db = _connected(path, "rw")
+    try:
+        (_, frames, _) = db.execute("pragma wal_checkpoint(passive)").fetchone()
+    except sqlite3.DatabaseError:
+        return 0  # the database itself is damaged, which is said elsewhere
+    finally:
+        db.close()
+    return sum(number > frames for number in before)
+
+
+def _commits(journal: Path) -> list[int]:
+    """The numbers of the frames that end a commit, as their headers say."""
+    try:
+        data = journal.read_bytes()
+    except OSError:
+        return []
+    if len(data) < _WAL_HEADER:
+        return []
+    (size,) = struct.unpack_from(">I", data, 8)
+    step = _FRAME_HEADER + (size if size else 1)
+    salts = data[16:24]
+    found = []
+    for number, at in enumerate(range(_WAL_HEADER, len(data) - step + 1, step), 1):
+        (pages,) = struct.unpack_from(">I", data, at + 4)
+        if data[at + 8 : at + 16] != salts:
+            break
+        if pages:
+            found.append(number)
+    return found
+
+
+def _warn(text: str) -> None:
+    warnings.warn(TilewrightWarning(text), stacklevel=5)

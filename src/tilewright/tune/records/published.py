@@ -1,0 +1,118 @@
+"""What `compile` reads of the records: the best choice of each kernel, in one small file.
+
+The file lies beside the database and is made from it. Reading it takes no database and no compiler,
+so a compilation that has no records, or finds its model in the cache, loses no time with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from tilewright.base import flags, private
+from tilewright.base.files import write_whole
+
+_MAGIC: Final = "tilewright choices 1"
+_LARGEST: Final = 1 << 26  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A schedule that beat the default one of its kernel. candidate: its key.
+
+    seconds, default_seconds: of one call in the run that measured both. time: of the epoch.
+    """
+
+    candidate: str
+    seconds: float
+    default_seconds: float
+    time: float
+
+    @property
+    def gain(self) -> float:
+        """How many times faster it is than the default."""
+        return self.default_seconds / self.seconds
+
+
+@dataclass(frozen=True)
+class Published:
+    """Choices by the digests of keys. digest: of all of them; empty where there are none."""
+
+    digest: str = ""
+    text: str = field(default="{}", repr=False)
+
+    @cached_property
+    def choices(self) -> Mapping[str, Chosen]:
+        """The choices, by the digests of their kernels' keys."""
+        return {key: Chosen(**given) for key, given in json.loads(self.text).items()}
+
+
+NOTHING: Final = Published()
+
+
+def default_path() -> Path | None:
+    """The user's records as the flag says; None where it is off. Raises FlagError."""
+    chosen = flags.RECORDS.get()
+    if chosen is False:
+        return None
+    if isinstance(chosen, Path):
+        return chosen
+    import platformdirs
+
+    folder = platformdirs.user_data_dir("tilewright", appauthor=False)
+    return Path(folder, "records.sqlite")
+
+
+def place(path: Path) -> Path:
+    """The file beside a database."""
+    return path.with_name(f"{path.name}.best")
+
+
+def write(path: Path, choices: Mapping[str, Chosen]) -> None:
+    """Bring the file beside a database up to date. Raises OSError."""
+    text = text_of(choices)
+    whole = f"{_MAGIC} {_digest(text)}\n{text}\n".encode()
+    there = place(path)
+    if not there.is_file() or there.read_bytes() != whole:
+        write_whole(there, lambda file: file.write(whole), durable=True, private=True)
+
+
+def read(path: Path) -> Published | None:
+    """What is chosen in a database; nothing where there is none.
+
+    None where the file is damaged, or missing beside a database. Raises OSError where it cannot be
+    read, and where others could have written it.
+    """
+    there = place(path)
+    try:
+        with there.open("rb") as file:
+            whole = file.read(_LARGEST)
+        why = private.objection(path.parent)
+        why = why or private.objection_to(there.stat(), "file")
+    except FileNotFoundError:
+        return None if path.is_file() else NOTHING
+    if why:
+        raise PermissionError(f"others could have written the tuning records: {why}")
+    head, _, text = whole.decode(errors="replace").partition("\n")
+    text = text.removesuffix("\n")
+    return of(text) if head == f"{_MAGIC} {_digest(text)}" else None
+
+
+def of(text: str) -> Published:
+    """The choices of a text."""
+    return NOTHING if text == "{}" else Published(_digest(text), text)
+
+
+def text_of(choices: Mapping[str, Chosen]) -> str:
+    """Choices by the digests of their kernels' keys as a text; equal for equal ones."""
+    table = {key: asdict(choices[key]) for key in sorted(choices)}
+    return json.dumps(table, separators=(",", ":"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,83 @@
+"""The tables of a database of records, and how an older one becomes the present one.
+
+Version n of the schema is what the first n of STEPS make. A new database takes all of them, an
+older one those that it lacks, and one of a newer version is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from tilewright.base.errors import InputError
+
+APPLICATION: Final = (
+    0x54574C52  # in the file's header: it holds records, and nothing else
+)
+
+# A trial carries its key and a sum over what it says, so that it is worth something without the
+# other tables, and damage inside of it is found.
+_FIRST: Final = """
+create table runs (
+  id text primary key, model text not null, started real not null, compiler text not null,
+  settings text not null, process text not null, ended real);
+create table tasks (
+  digest text primary key, key text not null, name text not null, operator text not null,
+  family text not null, shapes text not null, dtypes text not null, layouts text not null,
+  constants text not null, target text not null, machine text not null, processor text not null,
+  threads integer not null, math text not null, schedules integer not null);
+create index tasks_operator on tasks (operator);
+create table trials (
+  id integer primary key, digest text not null, run text not null, candidate text not null,
+  status text not null, rounds text not null, seconds real, reason text not null,
+  noise real not null, build_seconds real not null, run_seconds real not null, predicted real,
+  strategy text not null, time real not null, sum text not null,
+  unique (digest, run, candidate));
+create table choices (
+  id integer primary key, digest text not null, run text not null, candidate text,
+  seconds real not null, default_seconds real not null, time real not null, sum text not null,
+  unique (digest, run, time));
+"""
+_FEATURES: Final = """
+create table features (
+  trial integer primary key, name text not null, version integer not null, data blob not null);
+"""
+STEPS: Final = (_FIRST, _FEATURES)
+VERSION: Final = len(STEPS)
+
+
+def version(db: sqlite3.Connection) -> int:
+    """The version of the schema that a database has; 0 for one without tables.
+
+    Raises InputError for a database of something else, and for one of a newer version.
+    """
+    (found,) = db.execute("pragma user_version").fetchone()
+    (application,) = db.execute("pragma application_id").fetchone()
+    (tables,) = db.execute("select count(*) from sqlite_master").fetchone()
+    if application != APPLICATION and (application or found or tables):
+        raise InputError(
+            "it is a database of something else, not of tuning records",
+            hint="give another file",
+        )
+    if found > VERSION:
+        raise InputError(
+            f"its records have version {found}, and this is the compiler of version {VERSION}",
+            hint="use the newer tilewright, or `tilewright records export` of that one",
+        )
+    return int(found)
+
+
+def upgrade(db: sqlite3.Connection, path: Path) -> None:
+    """Bring a database to the present version, in one transaction. Raises as `version` does."""
+    db.execute("begin immediate")
+    try:
+        for step in STEPS[version(db) :]:
+            for statement in step.split(";"):
+                db.execute(statement)
+        db.execute(f"pragma application_id = {APPLICATION}")
+        db.execute(f"pragma user_version = {VERSION}")
+        db.execute("commit")
+    except BaseException:
+        db.execute("rollback")
+        raise
