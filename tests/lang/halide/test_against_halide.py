@@ -187,7 +187,9 @@ def test_tuples():
         x, y, g, h = m.Var("x"), m.Var("y"), m.Func("g"), m.Func("h")
         g[x, y] = (b[x, y], w[x, y] + x)
         h[x, y] = (m.i32(g[x, y][0]) * 2, g[x, y][1] - 1)
-        return h
+        both_values = m.Func("both_values")
+        both_values[x, y] = h[x, y]
+        return both_values
 
     both(make)
 

@@ -7,7 +7,9 @@ import llvmlite.binding as llvm
 from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.nodes import Kernel, Store, loop
+from tilewright.loops.parser import parse
 from tilewright.targets.cpu import compile as backend
+from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import host
 from tilewright.targets.registry import target
 
@@ -56,3 +58,21 @@ def test_what_llvm_makes_of_the_code_hangs_on_the_level_which_keys_name():
     kernel = Kernel("k", (x, y), (y,), loop(i, 64, Store(y, (i,), x[i] * x[i] + 1.0)))
     codes = {t.key: t.emit(kernel, "k").code for t in (plain, least, plain)}
     assert len(set(codes.values())) == 2
+
+
+def test_small_buffers_go_to_the_stack_first() -> None:
+    # The large one comes first; LLVM keeps the small one in registers, but only on the stack.
+    text = """
+kernel k(x: float32[16384]) -> y: float32[16384]:
+  alloc large: float32[15360] in stack:
+    for i in 15360:
+      large[i] = x[i]
+    for j in 15360:
+      alloc small: float32[4096] in stack:
+        small[0] = large[j]
+        y[j] = small[0]
+"""
+    plan = plan_memory(parse(text.strip().split("\n")))
+    assert [b.name for b in plan.on_stack] == ["small"]
+    assert [b.name for b in plan.offsets] == ["large"]
+    assert plan.shared == 4 * 15360

@@ -1,7 +1,8 @@
 """Where each allocation of a kernel lives: the function's stack, or an offset in the workspace.
 
 The workspace holds what all threads share first, then one part per thread. Allocations that are
-never alive together share their place.
+never alive together share their place. Small ones go to the stack first: those that LLVM can keep
+in registers, which it does with nothing in the workspace.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Plan:
     of_thread: set[Buffer] = field(default_factory=set)
     shared: Extent = 0
     thread: Extent = 0
-    stack: int = 0
+    on_stack: set[Buffer] = field(default_factory=set)
     report: Extent | None = None
 
 
@@ -40,6 +41,16 @@ def plan_memory(kernel: Kernel, reports: bool = False) -> Plan:
     Raises CompileError for a memory scope this target does not have.
     """
     plan = Plan()
+    sizes: dict[Buffer, int] = {}
+    for b, lanes in _wanted(kernel.body, 1):
+        size = _bytes(b, lanes)
+        if isinstance(size, int):
+            sizes[b] = sizes.get(b, 0) + size
+    left = STACK_LIMIT
+    for b in sorted(sizes, key=lambda b: sizes[b]):
+        left -= sizes[b]
+        if left >= 0:
+            plan.on_stack.add(b)
     _place(kernel.body, plan, 0, False, 1)
     if reports:
         plan.report = plan.shared
@@ -47,10 +58,26 @@ def plan_memory(kernel: Kernel, reports: bool = False) -> Plan:
     return plan
 
 
+def _wanted(node: Node, lanes: int) -> Iterator[tuple[Buffer, int]]:
+    """The buffers that may be on the stack, and the lanes that have one each."""
+    if isinstance(node, For):
+        lanes = _lanes(node, lanes)
+    elif isinstance(node, Alloc) and node.buffer.scope in ("stack", "register"):
+        yield node.buffer, lanes
+    for child in node.children():
+        if isinstance(child, Stmt):
+            yield from _wanted(child, lanes)
+
+
+def _lanes(loop: For, around: int) -> int:
+    if loop.kind == "vector" and not has_vector_loop(loop.body):
+        return loop.trips or 1
+    return around
+
+
 def _place(node: Node, plan: Plan, offset: Extent, parallel: bool, lanes: int) -> None:
     if isinstance(node, For):
-        if node.kind == "vector" and not has_vector_loop(node.body):
-            lanes = node.trips or 1
+        lanes = _lanes(node, lanes)
         if node.kind == "parallel" and not parallel:
             offset, parallel = 0, True
     elif isinstance(node, Alloc):
@@ -70,15 +97,9 @@ def _allocate(
             where=f"buffer {buffer.name}",
             hint="use global, stack or register",
         )
-    count: Extent = buffer.dtype.itemsize * lanes
-    for extent in buffer.extents:
-        # A size may make an extent negative: then there are no elements.
-        count = count * (extent if isinstance(extent, int) else Max(extent, const(0)))
-    size: Extent = (count + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
-    if buffer.scope != "global" and isinstance(size, int):
-        if plan.stack + size <= STACK_LIMIT:
-            plan.stack += size
-            return offset
+    if buffer in plan.on_stack:
+        return offset
+    size = _bytes(buffer, lanes)
     plan.offsets[buffer] = offset
     if parallel:
         plan.of_thread.add(buffer)
@@ -86,6 +107,15 @@ def _allocate(
     else:
         plan.shared = _larger(plan.shared, offset + size)
     return offset + size
+
+
+def _bytes(buffer: Buffer, lanes: int) -> Extent:
+    """What a buffer takes, one for each lane."""
+    count: Extent = buffer.dtype.itemsize * lanes
+    for extent in buffer.extents:
+        # A size may make an extent negative: then there are no elements.
+        count = count * (extent if isinstance(extent, int) else Max(extent, const(0)))
+    return (count + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
 def _larger(a: Extent, b: Extent) -> Extent:

@@ -193,6 +193,8 @@ class Func(Told):
         several = value if isinstance(value, Tuple) else None
         if isinstance(value, list | tuple):
             several = Tuple(*value)
+        if isinstance(value, FuncRef) and len(value) > 1:
+            several = Tuple(*(value[n] for n in range(len(value))))
         values = several.values if several is not None else (as_expr(value),)
         if not self.defined():
             args = spread(args, len(args) - 1 + _implicit(values), Var.implicit)

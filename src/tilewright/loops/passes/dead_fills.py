@@ -1,0 +1,138 @@
+"""Constants that nobody reads are not stored: what comes behind writes over them first.
+
+A Func that Halide's `undef` defines starts as zeros, since no buffer is read before it has
+contents. Where updates write whatever is read, these zeros go:
+
+    for x in 64: P[x] = 0                           for y in 8: for x in 8: P[y + x*8] = A[y, x]
+    for y in 8: for x in 8: P[y + x*8] = A[y, x]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Buffer, Const, Expr
+from tilewright.loops.analysis.access import Access, accesses, environment
+from tilewright.loops.analysis.dependence import stored_once
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
+from tilewright.loops.walk import below, walk
+
+SMALL = 4096  # elements that are gone through one by one
+
+Values = np.ndarray[Any, np.dtype[np.int64]]
+Places = tuple[Values, ...]
+
+
+def dead_fills(kernel: Kernel) -> Kernel:
+    """The kernel without the nests that fill a buffer with constants which nobody reads.
+
+    Formally: all that a nest of loops does is to store constants; and for each of its buffers,
+    either the next statement of the same sequence stores every element and reads none, or the
+    buffer is allocated around the sequence, small, and each element that a later statement reads is
+    stored by a statement before that one, without a condition.
+    """
+    body = _without(kernel.body, ())
+    return kernel if body is kernel.body else kernel.with_body(body)
+
+
+def _without(s: Stmt, own: tuple[Buffer, ...]) -> Stmt:
+    """own: the buffers that are allocated directly around the statement."""
+    inner = (*own, s.buffer) if isinstance(s, Alloc) else ()
+    changed = {child: _without(child, inner) for child in below(s)}
+    if any(new is not old for old, new in changed.items()):
+        s = s.map(lambda c: changed.get(c, c))
+    if not isinstance(s, Block):
+        return s
+    kept = [x for n, x in enumerate(s.stmts) if not _is_dead(x, s.stmts[n + 1 :], own)]
+    return s if len(kept) == len(s.stmts) else block(*kept)
+
+
+def _is_dead(nest: Stmt, behind: Sequence[Stmt], own: Sequence[Buffer]) -> bool:
+    filled = _filled(nest)
+    return bool(filled and behind) and all(
+        _writes_all(behind[0], b) or (b in own and _reads_written(behind, b))
+        for b in filled
+    )
+
+
+def _filled(nest: Stmt) -> set[Buffer]:
+    """The buffers of a nest that stores nothing but constants; none of another."""
+    found = set()
+    for at in walk(nest):
+        if isinstance(at.stmt, Store) and isinstance(at.stmt.value, Const):
+            found.add(at.stmt.buffer)
+        elif not isinstance(at.stmt, For | Block):
+            return set()
+    return found
+
+
+def _writes_all(s: Stmt, buffer: Buffer) -> bool:
+    """Whether the only access is a Store of as many different elements as there are."""
+    found = [a for a in accesses(s, environment(s)) if a.buffer is buffer]
+    if len(found) != 1 or found[0].kind != "store" or not buffer.static:
+        return False
+    [store] = found
+    return _runs(store) == buffer.size and stored_once(store)
+
+
+def _runs(a: Access) -> int | None:
+    """How often an access happens; None where that is not the same each time."""
+    if not all(isinstance(s, For | Alloc | Block) for s in a.place.above):
+        return None
+    counts = [f.trips for f in a.loops]
+    return None if None in counts else prod(n for n in counts if n is not None)
+
+
+def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
+    """Whether what each statement reads is stored by those before it, element by element."""
+    if not buffer.static or buffer.size > SMALL:
+        return False
+    known = np.zeros(buffer.shape, bool)
+    for s in stmts:
+        found = [a for a in accesses(s) if a.buffer is buffer]
+        if not all(known[_most(a)].all() for a in found if a.kind != "store"):
+            return False
+        for a in found:
+            if a.kind == "store" and (least := _least(a)) is not None:
+                known[least] = True
+    return True
+
+
+def _most(a: Access) -> Places:
+    """What an access reaches: on each axis all that the index can be."""
+    extents: dict[Expr, int | None] = {f.var: f.trips for f in a.loops}
+    axes = []
+    for e, n in zip(a.index, a.buffer.shape, strict=True):
+        values = _values(e, extents)
+        axes.append(np.arange(n) if values is None else values)
+    return np.ix_(*axes)
+
+
+def _least(a: Access) -> Places | None:
+    """The elements that are stored whenever the statement runs; None where that is not plain."""
+    if _runs(a) is None:
+        return None
+    extents: dict[Expr, int | None] = {f.var: f.trips for f in a.loops}
+    axes = [_values(e, extents) for e in a.index]
+    used = [atom for e in a.index for atom, _ in affine(e).terms]
+    if len(used) != len(set(used)):
+        return None
+    found = [v for v in axes if v is not None]
+    return np.ix_(*found) if len(found) == len(axes) else None
+
+
+def _values(e: Expr, extents: Mapping[Expr, int | None]) -> Values | None:
+    """What an index is in the iterations of loops; None where it depends on something else."""
+    form = affine(e)
+    values = np.array([form.const])
+    for atom, factor in form.terms:
+        trips = extents.get(atom)
+        if trips is None or len(values) * trips > SMALL:
+            return None
+        values = np.unique(values[:, None] + factor * np.arange(trips))
+    return values

@@ -1,0 +1,84 @@
+"""Copies across the order of memory, written out by the schedule, go through the registers.
+
+    for y in 16 unroll: for x in 16 vector: T[y, x] = A[x, y]
+
+gathers each vector element by element. Where the machine has an intrinsic that transposes tiles,
+the nest becomes a call of it. Several such copies in one nest become nests of their own before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.base.dtypes import DType
+from tilewright.loops.intrinsic import intrinsic
+from tilewright.loops.match import match
+from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit, block, loop
+from tilewright.loops.operands import Mismatch
+from tilewright.loops.walk import below
+from tilewright.schedule import edit, tree
+
+TILE = 1024  # elements of a tile at most, which is written out as a whole
+
+
+def transposed(kernel: Kernel, named: Callable[[DType], str | None]) -> Kernel:
+    """The kernel with the machine's transposition for the nests that are one.
+
+    named: the intrinsic that transposes tiles of a dtype, if there is one. A nest is a vector loop
+    and one that is written out, in either order, around Stores of what is loaded from buffers that
+    none of them writes.
+    """
+    taken = tree.names(kernel)
+    body = _changed(kernel.body, named, taken)
+    return kernel if body is kernel.body else kernel.with_body(body)
+
+
+def _changed(s: Stmt, named: Callable[[DType], str | None], taken: set[str]) -> Stmt:
+    if isinstance(s, Unit):
+        return s
+    made = _tiles(s, named, taken) if isinstance(s, For) else None
+    if made is not None:
+        return made
+    changed = {child: _changed(child, named, taken) for child in below(s)}
+    if all(new is old for old, new in changed.items()):
+        return s
+    new: Stmt = s.map(lambda c: changed.get(c, c))
+    return new
+
+
+def _tiles(
+    outer: For, named: Callable[[DType], str | None], taken: set[str]
+) -> Stmt | None:
+    """A nest as calls of the intrinsic, one for each Store; None for one that is no copy across."""
+    inner = outer.body
+    if not isinstance(inner, For) or {outer.kind, inner.kind} != {"vector", "unroll"}:
+        return None
+    if not 1 < (outer.trips or 0) * (inner.trips or 0) <= TILE:
+        return None
+    stores = inner.body.stmts if isinstance(inner.body, Block) else (inner.body,)
+    calls = [_call(s, (outer, inner), named, taken) for s in stores]
+    found = [c for c in calls if c is not None]
+    written = {c.operands[-1].buffer for c in found}
+    read = {c.operands[0].buffer for c in found}
+    apart = len(written) == len(found) and written.isdisjoint(read)
+    return block(*found) if len(found) == len(stores) and apart else None
+
+
+def _call(
+    s: Stmt,
+    loops: tuple[For, For],
+    named: Callable[[DType], str | None],
+    taken: set[str],
+) -> Unit | None:
+    name = named(s.buffer.dtype) if isinstance(s, Store) else None
+    if name is None:
+        return None
+    nest = s
+    for f in reversed(loops):
+        nest = loop(f.var, f.extent, nest)
+    nest, _ = edit.renamed(nest, taken, ".t")
+    try:
+        use, operands = match(intrinsic(name), nest)
+    except Mismatch:
+        return None
+    return Unit(use.call.name, use, operands, nest)

@@ -1,0 +1,73 @@
+"""Copies across the order of memory become the machine's transposition, where they are one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.loops import interp
+from tilewright.loops.nodes import Kernel, Unit
+from tilewright.loops.parser import parse
+from tilewright.loops.verify import verify
+from tilewright.loops.walk import walk
+from tilewright.schedule.transposed import transposed
+from tilewright.targets.registry import target
+
+NEST = """
+kernel k(a: float32[32, 16], b: float32[32, 16]) -> x: float32[16, 32], y: float32[16, 32]:
+  for i in 16 {}:
+    for j in 32 {}:
+      {}
+      {}
+"""
+BOTH = "x[i, j] = a[j, i]", "y[i, j] = b[j, i]"
+
+
+def results(kernel: Kernel) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    arrays = {b: rng.random(b.shape, np.float32) for b in kernel.params}
+    interp.run(kernel, arrays)
+    return [arrays[b] for b in kernel.outputs]
+
+
+def calls(text: str) -> int:
+    """How many transpositions a kernel has; it computes the same."""
+    kernel = parse(text.strip().split("\n"))
+    verify(kernel)
+    machine = target("cpu").machine  # type: ignore[attr-defined]
+    made = transposed(kernel, machine.transpose)
+    verify(made)
+    for found, want in zip(results(made), results(kernel), strict=True):
+        np.testing.assert_array_equal(found, want)
+    units = [at.stmt for at in walk(made.body) if isinstance(at.stmt, Unit)]
+    assert bool(units) == (made is not kernel)
+    return len(units)
+
+
+@pytest.mark.parametrize("kinds", [("unroll", "vector"), ("vector", "unroll")])
+def test_each_copy_is_a_call(kinds: tuple[str, str]) -> None:
+    assert calls(NEST.format(*kinds, *BOTH)) == 2
+
+
+@pytest.mark.parametrize(
+    "stores",
+    [
+        ("x[i, j] = a[j, i]", "y[i, j] = x[i, j]"),
+        ("x[i, j] = a[j, i]", "y[i, j] = b[j, i] + 1.0"),
+        ("x[i, j] = a[j, i]", "x[i, j] = b[j, i]"),
+        ("x[i, j] = a[j, i]", "y[i, j] = b[i, j // 2]"),
+    ],
+    ids=["reads-what-is-written", "computes", "twice", "along"],
+)
+def test_other_nests_stay(stores: tuple[str, str]) -> None:
+    assert not calls(NEST.format("unroll", "vector", *stores))
+
+
+def test_the_schedule_decides() -> None:
+    for kinds in (("", "vector"), ("unroll", "unroll"), ("parallel", "vector")):
+        assert not calls(NEST.format(*kinds, *BOTH).replace(" :", ":"))
+
+
+def test_large_tiles_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.schedule.transposed.TILE", 511)
+    assert not calls(NEST.format("unroll", "vector", *BOTH))
