@@ -14,13 +14,14 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tilewright.loops.nodes import Kernel
-from tilewright.schedule.space import Point
-from tilewright.schedule.space.selection import Selection
+if TYPE_CHECKING:  # what only measures needs no compiler
+    from tilewright.loops.nodes import Kernel
+    from tilewright.schedule.space import Point
+    from tilewright.schedule.space.selection import Selection
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -58,6 +59,8 @@ class Candidate:
     @property
     def selection(self) -> Selection:
         """What the compiler takes to make its schedule."""
+        from tilewright.schedule.space.selection import Selection
+
         return Selection(self.sketch, self.values)
 
     def __eq__(self, other: object) -> bool:

@@ -1,0 +1,132 @@
+"""A worker's part: a program comes in, is measured in a process of its own, numbers go back.
+
+What comes and goes is bytes, texts and numbers. A process of the engine has one bench, and a thread
+for each place of it.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any, Final
+
+from tilewright.base.errors import ExecutionError, InputError
+from tilewright.runtime.threads import choose_cpus
+from tilewright.tune.base import Job, Measurement, Status
+from tilewright.tune.measure.local import LocalRunner
+from tilewright.tune.measure.options import Limits, Timing
+
+
+@dataclass
+class _Place:
+    """Processors of its own, and what measures on them as it was asked for last."""
+
+    cpus: Sequence[int]
+    settings: Mapping[str, Any] | None = None
+    runner: LocalRunner | None = None
+
+    def prepared(self, settings: Mapping[str, Any]) -> LocalRunner:
+        """What measures with these settings."""
+        if self.runner is None or self.settings != settings:
+            self.close()
+            self.runner = LocalRunner(
+                settings["threads"],
+                timing=Timing(**settings["timing"]),
+                limits=Limits(**settings["limits"]),
+                cpus=self.cpus[: settings["threads"]],
+            )
+            self.settings = settings
+        return self.runner
+
+    def close(self) -> None:
+        """End its processes."""
+        if self.runner is not None:
+            self.runner.close()
+        self.runner = None
+
+
+@dataclass
+class Bench:
+    """The places of this machine. count: places. threads: physical cores of each.
+
+    Raises InputError where there are not as many cores.
+    """
+
+    count: int
+    threads: int
+    places: queue.SimpleQueue[_Place] = field(default_factory=queue.SimpleQueue)
+
+    def __post_init__(self) -> None:
+        cpus = choose_cpus(self.count * self.threads)
+        for n in range(self.count):
+            own = cpus[n * self.threads : (n + 1) * self.threads]
+            self.places.put(_Place(own))
+
+    def measure(
+        self, settings: Mapping[str, Any], artifact: bytes, expected: bytes
+    ) -> Measurement:
+        """Measure one program on a place that is free."""
+        place = self.places.get()
+        try:
+            runner = place.prepared(settings)
+            ((_, found),) = runner.measure([Job(0, artifact, expected)])
+        finally:
+            self.places.put(place)
+        return found
+
+    def close(self) -> None:
+        """End all processes, those of places in use when they are free."""
+        for _ in range(self.count):
+            self.places.get().close()
+
+
+_BENCH: Final[list[Bench]] = []  # of this process: one, or none
+
+
+def set_up(bench: Bench) -> None:
+    """Make it the bench of this process."""
+    _BENCH[:] = [bench]
+
+
+def settings(threads: int, timing: Timing, limits: Limits) -> dict[str, Any]:
+    """How to measure, as it is sent."""
+    given = {"timing": asdict(timing), "limits": asdict(limits)}
+    return {"threads": threads, **given}
+
+
+def measure(
+    how: Mapping[str, Any], artifact: bytes, expected: bytes
+) -> tuple[Any, ...]:
+    """What the engine calls on a worker: the fields of the Measurement.
+
+    Raises ExecutionError in a process that is no worker of a fleet.
+    """
+    if not _BENCH:
+        raise ExecutionError("this process measures nothing", where="fleet")
+    return astuple(_BENCH[0].measure(how, artifact, expected))
+
+
+def reference(data: bytes) -> bytes:
+    """A task's reference as a result of the engine, which then keeps it near its workers."""
+    return data
+
+
+def received(fields: Any, build_seconds: float) -> Measurement:
+    """The Measurement that a worker sent. Raises InputError for anything else."""
+    try:
+        status, rounds, reason, noise, _, run_seconds = fields
+        numbers = [*rounds, noise, run_seconds]
+        if not all(type(n) is float and math.isfinite(n) and n >= 0 for n in numbers):
+            raise ValueError(f"times {numbers!r:.80}")
+        if not isinstance(reason, str):
+            raise ValueError(f"a reason {reason!r:.80}")
+        status = Status(status)
+        if (status is Status.OK) != bool(rounds):
+            raise ValueError(f"{len(rounds)} rounds of a program that is {status}")
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"a worker sent what is no measurement: {error}", where="fleet"
+        ) from None
+    return Measurement(status, tuple(rounds), reason, noise, build_seconds, run_seconds)

@@ -1,0 +1,90 @@
+"""Devices that workers offer, as resources of the engine.
+
+The name of a resource says all that a program must be made for, so that the engine itself never
+sends one where it does not belong, whoever joins later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright import __version__
+from tilewright.base.errors import InputError
+from tilewright.runtime.machine import processor_name
+
+_SEPARATOR: Final = "|"
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A kind of device. threads: of a program on it, at most. version: of this package there."""
+
+    name: str
+    threads: int
+    processor: str
+    version: str
+
+    @staticmethod
+    def here(name: str, threads: int) -> Device:
+        """A device of this machine. Raises InputError for a name with other signs."""
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"{name!r} is no name of a device",
+                where="fleet",
+                hint="take 1 to 40 letters, digits and _.-",
+            )
+        processor = processor_name().replace(_SEPARATOR, " ")
+        return Device(name, threads, processor, __version__)
+
+    @property
+    def resource(self) -> str:
+        """Its name for the engine."""
+        parts = (self.name, str(self.threads), self.processor, self.version)
+        return _SEPARATOR.join(parts)
+
+    @staticmethod
+    def parse(resource: str) -> Device | None:
+        """The device of a resource; None for one that is none."""
+        parts = resource.split(_SEPARATOR)
+        if len(parts) != 4 or not parts[1].isdecimal():
+            return None
+        name, threads, processor, version = parts
+        return Device(name, int(threads), processor, version)
+
+    def __str__(self) -> str:
+        what = f"{self.name}: {self.processor}, {self.threads} threads"
+        return what if self.version == __version__ else f"{what}, {self.version}"
+
+
+Offered = Mapping[Device, int]
+
+
+def chosen(offered: Offered, name: str, threads: int) -> Device | None:
+    """The device of that name for programs of so many threads; None where nobody offers it yet.
+
+    Of several kinds that fit, the one that most workers have. Raises InputError where all that have
+    the name are of another version, or have fewer threads.
+    """
+    named = {d: count for d, count in offered.items() if d.name == name}
+    ours = {d: count for d, count in named.items() if d.version == __version__}
+    if named and not ours:
+        versions = ", ".join(sorted({d.version for d in named}))
+        raise InputError(
+            f"the workers that offer {name!r} have version {versions}, this is {__version__}",
+            where="fleet",
+            hint="install the same version everywhere",
+        )
+    fit = {d: count for d, count in ours.items() if d.threads >= threads}
+    if ours and not fit:
+        most = max(d.threads for d in ours)
+        raise InputError(
+            f"programs of {threads} threads do not fit {name!r}, which has {most}",
+            where="fleet",
+            hint="start its worker with --threads, or tune with fewer",
+        )
+    order = sorted(fit, key=lambda d: (-fit[d], d.threads, d.processor))
+    return order[0] if order else None

@@ -1,0 +1,169 @@
+"""A scheduler and a worker of a fleet, each the whole work of a process, until it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.base.errors import ExecutionError, InputError
+from tilewright.tune.fleet import engine
+from tilewright.tune.fleet.bench import Bench, set_up
+from tilewright.tune.fleet.device import Device
+
+Ready = Callable[[str], object]  # is told the address
+PORT: Final = 8786  # of schedulers of this engine by custom
+# So many workers that die with a job make the job lost, and not only those workers.
+_LIVES: Final = 3
+_CONNECT: Final = 30  # seconds that a worker tries to reach its scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What a worker offers: so many programs at a time on its device, each of so many threads."""
+
+    name: str
+    count: int = 1
+    threads: int = 1
+
+
+def run_scheduler(
+    ready: Ready,
+    host: str = engine.LOOPBACK,
+    port: int = PORT,
+    keys: Path | None = None,
+    dashboard: int | None = None,
+    tied: bool = False,
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    host, port: to listen on; port 0: a free one. dashboard: the port of a web page of the engine
+    on this machine alone. tied: end with the standard input, too. Raises
+    InputError for a host beyond this machine without keys, for a port that is taken, and for a
+    dashboard without the package that draws it.
+    """
+    engine.expect_safe(host, keys)
+    if dashboard is not None:
+        _expect_dashboard()
+    with _configured():
+        made = _scheduler(host, port, keys, dashboard)
+        asyncio.run(_served(made, ready, tied))
+
+
+def run_worker(
+    ready: Ready,
+    address: str,
+    places: Places,
+    keys: Path | None = None,
+    tied: bool = False,
+) -> None:
+    """Measure for a scheduler until SIGINT or SIGTERM, or until the scheduler is gone.
+
+    tied: end with the standard input, too. Raises InputError for a bad address, as `run_scheduler`
+    without keys, for a name that is none, and for more cores than there are; ExecutionError where
+    nobody answers at the address.
+    """
+    address = engine.checked(address, keys)
+    device = Device.here(places.name, places.threads)
+    bench = Bench(places.count, places.threads)
+    set_up(bench)
+    try:
+        with _configured():
+            made = _worker(address, {device.resource: places.count}, keys)
+            asyncio.run(_served(made, ready, tied))
+    finally:
+        bench.close()
+
+
+def _configured() -> Any:
+    import dask
+
+    return dask.config.set(
+        {
+            "distributed.scheduler.allowed-failures": _LIVES,
+            # A program that takes long in C is no reason to say that the worker hangs.
+            "distributed.admin.tick.limit": "1h",
+        }
+    )
+
+
+async def _scheduler(
+    host: str, port: int, keys: Path | None, dashboard: int | None
+) -> Any:
+    shown = f"{engine.LOOPBACK}:{dashboard}"
+    made = engine.distributed().Scheduler(
+        host=host,
+        port=port,
+        protocol=engine.PLAIN if keys is None else engine.ENCRYPTED,
+        security=engine.security(keys),
+        dashboard=dashboard is not None,
+        dashboard_address=shown if dashboard is not None else None,
+    )
+    try:
+        await made
+    except OSError as error:
+        raise InputError(
+            f"the scheduler cannot listen on {host}:{port}: {error.strerror or error}",
+            where="fleet",
+            hint="take another --port, or 0 for a free one",
+        ) from None
+    return made
+
+
+async def _worker(address: str, resources: Mapping[str, int], keys: Path | None) -> Any:
+    made = engine.distributed().Worker(
+        address,
+        nthreads=sum(resources.values()),
+        resources=resources,
+        security=engine.security(keys),
+        host=engine.LOOPBACK if keys is None else None,
+        memory_limit=0,
+        dashboard=False,
+        death_timeout=_CONNECT,
+    )
+    try:
+        await made
+    except (OSError, TimeoutError, RuntimeError) as error:
+        raise ExecutionError(
+            f"no scheduler answers at {address}: {_first_line(error)}",
+            where="fleet",
+            hint="start it by `tilewright fleet scheduler`; all need the same keys",
+        ) from None
+    return made
+
+
+async def _served(made: Awaitable[Any], ready: Ready, tied: bool) -> None:
+    """Make a node, say that it is there, and let it run until it or the process is to end."""
+    node = await made
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    if tied:
+        loop.add_reader(sys.stdin.fileno(), told.set)
+    ready(node.address)
+    ended = [asyncio.ensure_future(f) for f in (node.finished(), told.wait())]
+    await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+    for waiting in ended:
+        waiting.cancel()
+    await node.close()
+
+
+def _expect_dashboard() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("bokeh") is None:
+        raise InputError(
+            "the dashboard needs the package bokeh",
+            where="--dashboard",
+            hint="pip install bokeh",
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
