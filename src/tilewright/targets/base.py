@@ -265,6 +265,13 @@ class Target:
         """An object file with a scheduled kernel as a C function `name`; see `driver.c_library`."""
         self._lacks("C functions")
 
+    def simulated(self, kernel: Kernel) -> float | None:
+        """Cycles that a scheduled kernel takes on the machine; None where nothing simulates it.
+
+        Raises CompileError for what the machine cannot do.
+        """
+        return None
+
     def load(self, program: Any) -> Program:
         """A Kernel, or a Lift program, as a function of one array per parameter.
 

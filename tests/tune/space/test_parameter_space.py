@@ -141,6 +141,21 @@ def test_parameters_that_are_cut_apart_below_share_no_tree():
     assert sum(asked.values()) == 2 * 30 * 30
 
 
+def test_what_is_soon_forgotten_is_decided_first():
+    n = 20
+    space = ParameterSpace(
+        Parameter("A", Interval(1, n)),
+        Parameter("M", Interval(1, "A")),
+        Parameter("N", Interval(1, "A")),
+        Parameter("V", Set(1, 2), lambda V, M: M % V == 0),
+        Parameter("W", Set(1, 2), lambda W, N, A: N * A % W == 0),
+        Parameter("end", Set(0, 1), lambda end, V, W: V * W + end < 5),
+    )
+    # In the order of the statement, V would be decided for every A, M and N: 2870 times.
+    assert sum(a * a for a in range(1, n + 1)) == 2870
+    assert space.contexts < 1000
+
+
 def test_functions_are_asked_once_for_the_same_values():
     asked = Counter()
 

@@ -194,7 +194,7 @@ def test_refusals():
         space.neighbor(Candidate("tiles", {"outer": 5}), Random(0))
     assert Candidate("tiles", {"outer": 5}) not in space
     assert Candidate("rows", {}) not in space
-    with pytest.raises(InputError, match="the kernel has no sketches"):
+    with pytest.raises(InputError, match="there are no sketches"):
         SketchSpace([])
 
 

@@ -19,6 +19,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
 from tilewright.expr.nodes import Buffer as Tensor
 from tilewright.lang.function import Function
+from tilewright.lang.mdh.parameters import parameter_space
 from tilewright.lang.mdh.syntax import (
     SCOPE,
     Buffer,
@@ -191,6 +192,7 @@ __all__ = [
     "mdh",
     "out",
     "out_view",
+    "parameter_space",
     "parse",
     "ps",
     "pw",
@@ -207,7 +209,7 @@ ABSENT: Final = {
     ),
     **dict.fromkeys(
         ("pyATF", "evaluations", "CUDARuntimeProfiler", "OpenCLRuntimeProfiler"),
-        "build schedules by the target's sketches; schedule(...) starts one of your own",
+        "build schedules by the target's sketches; parameter_space(expression) is a space",
     ),
     "OpenMP": 'build(..., target="cpu", threads=n)',
     "compile": "build(...)",

@@ -76,6 +76,7 @@ from tilewright.lang.te.syntax.reduce import (
     scan_op,
     sum,
 )
+from tilewright.lang.te.template import Template, get_config, template
 from tilewright.loops.nodes import Kernel
 
 size_var = var
@@ -119,6 +120,7 @@ __all__ = [
     "Reduce",
     "ScanOp",
     "Schedule",
+    "Template",
     "Tensor",
     "TensorSlice",
     "ThreadAxis",
@@ -141,6 +143,7 @@ __all__ = [
     "decl_tensor_intrinsic",
     "extern",
     "extern_primfunc",
+    "get_config",
     "gradient",
     "hardware_intrin",
     "hardware_intrinsic",
@@ -162,6 +165,7 @@ __all__ = [
     "size_var",
     "sum",
     "tag_scope",
+    "template",
     "thread_axis",
     "var",
 ]

@@ -17,6 +17,7 @@ from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.fuse import fuse
+from tilewright.schedule import Schedule as Primitives
 from tilewright.targets import registry
 from tilewright.targets.base import Target
 
@@ -41,7 +42,18 @@ def lower(
         raise InputError(
             f"the sizes are {sizes!r}", where="lower", hint="as in sizes={n: 64}"
         )
-    return s.replay(_inputs_first(_arguments(s, args)), sizes, name).schedule.kernel
+    return primitives(s, args, name, sizes=sizes).kernel
+
+
+def primitives(
+    s: Schedule,
+    args: Sequence[Tensor],
+    name: str | None = None,
+    *,
+    sizes: Mapping[Var, int] | None = None,
+) -> Primitives:
+    """The primitives that a schedule is, applied to the plain program; as `lower` otherwise."""
+    return s.replay(_inputs_first(_arguments(s, args)), sizes, name).schedule
 
 
 def build(

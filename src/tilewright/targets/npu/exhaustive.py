@@ -72,16 +72,31 @@ def combinations(machine: Machine, keys: tuple[Key, ...]) -> Iterator[Choices]:
             yield made
             return
         key = left[0]
-        for choice in options(key, machine):
+        for choice in possible(key, machine, made):
             now = {**made, key: choice}
-            leaves = [] if choice is None else [leaf for leaf, _ in choice.leaves]
-            if choice is not None and choice.pads:
-                if now.setdefault(leaves[0], None) is None:
-                    yield from extend(tuple(left[1:]), now)
-            elif not _returns(key, now):
+            if choice is None:
+                yield from extend(tuple(left[1:]), now)
+            elif choice.pads:
+                now.setdefault(choice.leaves[0][0], None)
+                yield from extend(tuple(left[1:]), now)
+            else:
+                leaves = [leaf for leaf, _ in choice.leaves]
                 yield from extend((*left[1:], *leaves), now)
 
     return extend(keys, {})
+
+
+def possible(key: Key, machine: Machine, made: Choices) -> Iterator[Choice | None]:
+    """What can be done with an operator where this was chosen for others.
+
+    What others were padded to is used as it is; nothing leads from an operator back to it.
+    """
+    for choice in options(key, machine):
+        if choice is not None and choice.pads:
+            if made.get(choice.leaves[0][0]) is None:
+                yield choice
+        elif choice is None or not _returns(key, {**made, key: choice}):
+            yield choice
 
 
 def _returns(start: Key, made: Choices) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright.base.errors import CompileError
@@ -12,13 +13,14 @@ from tilewright.expr.nodes import Load, Var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
+from tilewright.schedule.space import Choices, Sketch
 from tilewright.targets.vta.blocks import blocked, load_parameters
 from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import ACC, INP, WGT, elements, gemm
 from tilewright.targets.vta.lane_schedules import lanes_scheduled
 from tilewright.targets.vta.layers import Layer
-from tilewright.targets.vta.tiling import Choice, Operand, Problem, choose
+from tilewright.targets.vta.tiling import Choice, Operand, Problem, asked, choose
 from tilewright.targets.vta.timing import TimingParameters
 
 PUBLISHED = TimingParameters()
@@ -54,6 +56,55 @@ def scheduled(
     config: VTAConfig = DEFAULT,
 ) -> Schedule:
     """The same for a plain kernel of these Computations, in the layout of a machine."""
+    product = _product(kernel, computations, config)
+    if product is None:
+        return lanes_scheduled(kernel, computations, threads, config)
+    with _of(kernel):
+        best = choose(product.problem(), threads, timing)
+    return product.schedule(Schedule(kernel), best, threads)
+
+
+def sketches(
+    kernel: Kernel,
+    computations: Sequence[Computation],
+    threads: int,
+    timing: TimingParameters,
+    config: VTAConfig = DEFAULT,
+) -> list[Sketch]:
+    """The same as a sketch, whose default it is; `blocks` of a product has parameters.
+
+    Raises CompileError as `scheduled` does, when it runs.
+    """
+    product = _product(kernel, computations, config)
+    if product is None:
+        return [
+            Sketch(
+                "lanes",
+                lambda ask: lanes_scheduled(kernel, computations, threads, config),
+            )
+        ]
+
+    def blocks(ask: Choices) -> Schedule:
+        with _of(kernel):
+            taken = asked(product.problem(), threads, timing, ask)
+        return product.schedule(Schedule(kernel), taken, threads)
+
+    return [Sketch("blocks", blocks)]
+
+
+@contextmanager
+def _of(kernel: Kernel) -> Iterator[None]:
+    """Errors say which kernel they are about."""
+    try:
+        yield
+    except CompileError as error:
+        raise error.at(f"kernel {kernel.name}") from None
+
+
+def _product(
+    kernel: Kernel, computations: Sequence[Computation], config: VTAConfig
+) -> _Product | None:
+    """The sum of products in Computations; None where there is no sum."""
     first, *others = computations
     data = elements(config)[INP].dtype
     copies = first.reducer is None and first.outputs[0].tensor.dtype is data
@@ -61,19 +112,14 @@ def scheduled(
         (first, others) if copies and others else (None, computations)
     )
     if sums.reducer is None:
-        return lanes_scheduled(kernel, computations, threads, config)
+        return None
     if last.reducer is not None or last.outputs[0].tensor.dtype is not data:
         raise CompileError(
             f"{sums.name} to {last.name}: expected a sum of products and maps to {data}",
             code="TW-VTA-LAYER",
             where=f"kernel {kernel.name}",
         )
-    product = _Product(rows, sums, between, last, config)
-    try:
-        best = choose(product.problem(), threads, timing)
-    except CompileError as error:
-        raise error.at(f"kernel {kernel.name}") from None
-    return product.schedule(Schedule(kernel), best, threads)
+    return _Product(rows, sums, between, last, config)
 
 
 @dataclass(frozen=True, slots=True)

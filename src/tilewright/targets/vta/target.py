@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tilewright.base.dtypes import int32
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.compute.nodes import Computation
@@ -13,6 +15,7 @@ from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
+from tilewright.schedule.space import Sketch
 from tilewright.targets.base import (
     Adapted,
     Artifact,
@@ -27,7 +30,7 @@ from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import INP, WGT, elements
 from tilewright.targets.vta.quantize import Quantize
-from tilewright.targets.vta.schedules import PUBLISHED, scheduled
+from tilewright.targets.vta.schedules import PUBLISHED, scheduled, sketches
 
 _THREADS = 2  # virtual threads of a default schedule
 
@@ -98,6 +101,15 @@ class Vta(Target):
         """
         return scheduled(kernel, computations, self.threads, PUBLISHED, self.config)
 
+    def sketches(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Sequence[Sketch]:
+        """The blocks as parameters: those that fit the memories, of as many threads."""
+        return sketches(kernel, computations, self.threads, PUBLISHED, self.config)
+
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
     ) -> Artifact:
@@ -113,6 +125,11 @@ class Vta(Target):
         if kind != "asm":
             return super().text(kernel, symbol, kind)
         return Program(kernel, self.config).text
+
+    def simulated(self, kernel: Kernel) -> float:
+        """Cycles by the published timing; they do not depend on data."""
+        zeros = [np.zeros(b.shape, b.dtype.numpy) for b in kernel.params]
+        return Program(kernel, self.config).time(zeros, PUBLISHED).cycles
 
     def load(self, program: Any) -> Program:
         """A kernel as a stream of instructions, to be run on arrays.

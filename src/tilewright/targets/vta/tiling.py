@@ -13,9 +13,11 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from tilewright.base.errors import CompileError
+from tilewright.base.errors import CompileError, ScheduleError
+from tilewright.base.numbers import divisors
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.schedule.space import Choices
 from tilewright.search import exhaustive
 from tilewright.targets.vta.timing import TimingParameters
 
@@ -95,6 +97,41 @@ class _Blocks:
     thread: Var | None
 
 
+def asked(p: Problem, threads: int, timing: TimingParameters, ask: Choices) -> Choice:
+    """The same as a question for each part: the number of threads, each tile, the threads' loop.
+
+    Offered is what fits the chip with what was taken before, and the smallest of what comes after.
+    The defaults are what `choose` takes. Raises ScheduleError where no loop has blocks for threads.
+    """
+    best = choose(p, threads, timing)
+    usual = 1 if best.thread is None else threads
+    count = ask("threads", tuple(dict.fromkeys((1, threads))), usual)
+    sizes = tile_sizes(p)
+    tile = {v: options[0] for v, options in sizes.items()}
+    for v, options in sizes.items():
+        fit = [n for n in options if room(p, {**tile, v: n}) >= count]
+        if not fit:
+            raise ScheduleError(
+                f"not even the smallest tiles fit {count} times",
+                where=f"tile.{v.name}",
+                hint="fewer threads",
+            )
+        tile[v] = ask(f"tile.{v.name}", fit, min(best.tile[v], fit[-1]))
+    thread = None
+    if count > 1:
+        loops = {v.name: v for v in around(p, tile, count)}
+        if not loops:
+            raise ScheduleError(
+                f"no loop has a multiple of {count} blocks",
+                where="threads",
+                hint="other tiles, or one thread",
+            )
+        own = "" if best.thread is None else best.thread.name
+        good = own if own in loops else next(iter(loops))
+        thread = loops[ask("thread", tuple(loops), good)]
+    return Choice(tile, thread, _cycles(p, tile, count, timing))
+
+
 def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
     """The fastest by the model: tiles, and `threads` virtual threads or one.
 
@@ -129,16 +166,21 @@ def too_large(
     )
 
 
-def _tiles(p: Problem) -> Iterator[Tile]:
-    """Tiles of every loop, the smallest first: equal ones of the sum, a window's loops whole."""
+def tile_sizes(p: Problem) -> Mapping[Var, tuple[int, ...]]:
+    """The tiles of every loop, smallest first: equal ones of the sum, a window's loops whole."""
     windows = {v for v in p.reduced if any(_in_window(v, o) for o in p.operands)}
     loops = {**p.parallel, **p.reduced}
-    options = [
-        (n,) if v in windows else divisors(n) if v in p.reduced else shares(n)
+    return {
+        v: (n,) if v in windows else divisors(n) if v in p.reduced else shares(n)
         for v, n in loops.items()
-    ]
-    for sizes in product(*options):
-        yield dict(zip(loops, sizes, strict=True))
+    }
+
+
+def _tiles(p: Problem) -> Iterator[Tile]:
+    """Every choice of `tile_sizes`, the smallest first."""
+    options = tile_sizes(p)
+    for sizes in product(*options.values()):
+        yield dict(zip(options, sizes, strict=True))
 
 
 def _in_window(v: Var, o: Operand) -> bool:
@@ -152,20 +194,24 @@ def shares(n: int) -> tuple[int, ...]:
     return tuple(sorted({-(-n // count) for count in range(1, n + 1)}))
 
 
-def divisors(n: int) -> tuple[int, ...]:
-    """The divisors of a number, from 1 up."""
-    return tuple(d for d in range(1, n + 1) if n % d == 0)
-
-
 def _fitting(p: Problem, tile: Tile, counts: Iterable[int]) -> Iterator[_Blocks]:
     """A tile with each of these numbers of virtual threads, as far as they fit the chip."""
-    used = _used(p, tile)
-    room = min(o.depth // used[o.scope] for o in p.tensors)
+    most = room(p, tile)
     for threads in counts:
-        around = (v for v, n in p.parallel.items() if -(-n // tile[v]) % threads == 0)
-        thread = next(around, None) if threads > 1 else None
-        if threads <= room and (threads == 1 or thread is not None):
+        thread = next(iter(around(p, tile, threads)), None) if threads > 1 else None
+        if threads <= most and (threads == 1 or thread is not None):
             yield _Blocks(tile, threads, thread)
+
+
+def room(p: Problem, tile: Tile) -> int:
+    """How many threads have room for a tile each, at once."""
+    used = _used(p, tile)
+    return min(o.depth // used[o.scope] for o in p.tensors)
+
+
+def around(p: Problem, tile: Tile, threads: int) -> list[Var]:
+    """The loops whose blocks threads can share: each has as many."""
+    return [v for v, n in p.parallel.items() if -(-n // tile[v]) % threads == 0]
 
 
 def _used(p: Problem, tile: Tile) -> Mapping[str, int]:

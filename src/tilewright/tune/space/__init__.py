@@ -15,6 +15,7 @@ from tilewright.tune.space.constraints import (
 )
 from tilewright.tune.space.parameter import Parameter
 from tilewright.tune.space.parameter_space import ParameterSpace
+from tilewright.tune.space.program_space import ProgramSpace
 from tilewright.tune.space.ranges import Divisors, Interval, Multiples, Powers, Set
 from tilewright.tune.space.sketch_space import SketchSpace
 
@@ -30,6 +31,7 @@ __all__ = [
     "ParameterSpace",
     "Powers",
     "Predicate",
+    "ProgramSpace",
     "Set",
     "SketchSpace",
 ]

@@ -1,8 +1,8 @@
-"""The choices that a sketch was seen to ask for: runs of it are remembered, not repeated.
+"""The choices that a program was seen to ask for: runs of it are remembered, not repeated.
 
-What a sketch asks depends on what it was answered, so its parameters are a tree that only running
-finds. A run really makes the schedule, which takes milliseconds; where all answers of a path were
-given before, its end is known.
+A sketch makes a schedule and asks on the way; what it asks depends on what it was answered, so its
+parameters are a tree that only running finds. A run really makes the schedule, which takes
+milliseconds; where all answers of a path were given before, its end is known.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tilewright.base.errors import ScheduleError
-from tilewright.schedule.space import Choices, Point, Sketch
-from tilewright.tune.space.closeness import nearest
+from tilewright.base.text import listing
+from tilewright.schedule.space import Choices, Parameter
+from tilewright.schedule.space.choices import IMPOSSIBLE
+from tilewright.tune.space.closeness import nearest, plain
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
 class Met:
-    """A question of a sketch where the earlier ones were answered in one way.
+    """A question where the earlier ones were answered in one way.
 
     behind: by the place of the answer, what follows; None where that is not known.
     """
@@ -35,7 +39,7 @@ class Met:
 
 @dataclass(slots=True, eq=False)
 class End:
-    """Where a sketch is through. refused: why a primitive refused; None for a schedule."""
+    """Where a run is through. refused: why a primitive refused; None where something was made."""
 
     refused: str | None = None
 
@@ -44,12 +48,20 @@ Choose = Callable[[Met], int]  # the place of an answer
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """A way through the tree. point: the schedule, where a run made it just now."""
+class Made(Generic[T]):
+    """What a run made, and the questions that it asked."""
+
+    result: T
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk(Generic[T]):
+    """A way through the tree. made: what a run made, if it ran just now."""
 
     path: tuple[tuple[Met, int], ...]
     end: End
-    point: Point | None = None
+    made: Made[T] | None = None
 
     @property
     def values(self) -> dict[str, Any]:
@@ -63,15 +75,19 @@ class Walk:
         return prod([len(met.candidates) for met, _ in self.path])
 
 
-class ChoiceTree:
-    """What is known of one sketch's choices. runs: how often it was run."""
+class ChoiceTree(Generic[T]):
+    """What is known of one program's choices.
 
-    def __init__(self, sketch: Sketch) -> None:
-        self.sketch = sketch
+    run: the program; it raises ScheduleError where its answers are refused. runs: how often it ran.
+    """
+
+    def __init__(self, name: str, run: Callable[[Choices], T]) -> None:
+        self.name = name
+        self.run = run
         self.runs = 0
         self._root: Met | End | None = None
 
-    def walk(self, choose: Choose) -> Walk:
+    def walk(self, choose: Choose) -> Walk[T]:
         """The way that these answers take."""
         path: list[tuple[Met, int]] = []
         node = self._root
@@ -83,7 +99,7 @@ class ChoiceTree:
             return Walk(tuple(path), node)
         return self._run(path, choose)
 
-    def _run(self, path: list[tuple[Met, int]], choose: Choose) -> Walk:
+    def _run(self, path: list[tuple[Met, int]], choose: Choose) -> Walk[T]:
         known = iter([met.candidates[place] for met, place in path])
 
         def pick(name: str, candidates: Sequence[Any], default: Any) -> Any:
@@ -98,16 +114,44 @@ class ChoiceTree:
 
         self.runs += 1
         choices = Choices(pick=pick)
-        point = None
+        made = None
         try:
-            schedule = self.sketch.run(choices)
+            result = self.run(choices)
         except ScheduleError as error:
             end = End(str(error))
         else:
             end = End()
-            point = Point(schedule, tuple(choices.met), self.sketch.name)
+            made = Made(result, tuple(choices.met))
         self._put(path, end)
-        return Walk(tuple(path), end, point)
+        return Walk(tuple(path), end, made)
+
+    def at(self, values: Mapping[str, Any]) -> Made[T]:
+        """What these answers make; they must be all that are asked for.
+
+        Raises ScheduleError for one that is missing, not possible or never asked, and where the
+        program refuses.
+        """
+        choices = Choices({name: plain(v) for name, v in values.items()}, self._missing)
+        self.runs += 1
+        result = self.run(choices)
+        unknown = sorted(set(values) - {p.name for p in choices.met})
+        if unknown:
+            known = listing([p.name for p in choices.met]) or "none"
+            raise ScheduleError(
+                f"there is no parameter {listing(unknown)}",
+                code=IMPOSSIBLE,
+                where=f"sketch {self.name}",
+                hint=f"the parameters are {known}",
+            )
+        return Made(result, tuple(choices.met))
+
+    def _missing(self, name: str, candidates: Sequence[Any], default: Any) -> Any:
+        raise ScheduleError(
+            "a candidate without a value for it",
+            code=IMPOSSIBLE,
+            where=f"sketch {self.name}, parameter {name}",
+            hint="`nearest` finds a candidate like it",
+        )
 
     def _put(self, path: Sequence[tuple[Met, int]], node: Met | End) -> None:
         """Note what follows the answers of a path."""
@@ -117,7 +161,7 @@ class ChoiceTree:
         else:
             self._root = node
 
-    def walks(self) -> Iterator[Walk]:
+    def walks(self) -> Iterator[Walk[T]]:
         """Every way, the first answers first; each costs a run where it is not known."""
         places: list[int] = []
         while True:
@@ -133,7 +177,7 @@ class ChoiceTree:
                 return
 
     def count(self) -> int | None:
-        """How many schedules there are; None where not all ways are known."""
+        """How many ways are not refused; None where not all ways are known."""
         total = 0
         pending = [self._root]
         while pending:

@@ -33,7 +33,7 @@ class Constraint(Protocol):
 class Predicate:
     """Values for which a function is true; its arguments are called as the parameters are."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | Bound
 
     @cached_property
     def _bound(self) -> Bound:
@@ -45,13 +45,13 @@ class Predicate:
 
     def narrow(self, own: str, values: Sequence[Any], given: Given) -> Sequence[Any]:
         """Each value is asked about."""
-        names = self._bound.names
+        names, function = self._bound.names, self._bound.formula
+        assert callable(function)
         arguments = [given.get(name) for name in names]
         if own not in names:
-            return values if self.function(*arguments) else ()
+            return values if function(*arguments) else ()
         place = names.index(own)
         before, after = arguments[:place], arguments[place + 1 :]
-        function = self.function
         return [v for v in values if function(*before, v, *after)]
 
 

@@ -10,14 +10,16 @@ from typing import Any
 from tilewright.base.errors import InputError
 
 Given = Mapping[str, Any]
-Formula = int | float | str | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A formula with the names of the parameters that it reads, in order."""
+    """A formula with the names of the parameters that it reads, in order.
 
-    formula: Formula
+    Made by hand where names of parameters are none that an argument can have.
+    """
+
+    formula: int | float | str | Callable[..., Any]
     names: tuple[str, ...]
 
     def __call__(self, given: Given) -> Any:
@@ -32,12 +34,17 @@ class Bound:
         return described(self.formula)
 
 
+Formula = int | float | str | Callable[..., Any] | Bound
+
+
 def bind(formula: Formula) -> Bound:
     """The formula with the names that it reads: those of a function's arguments.
 
     An argument with a default is no parameter. Raises InputError for a function whose arguments
     cannot be given by name.
     """
+    if isinstance(formula, Bound):
+        return formula
     if isinstance(formula, str):
         return Bound(formula, (formula,))
     if callable(formula):

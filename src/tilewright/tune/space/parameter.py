@@ -43,7 +43,7 @@ class Parameter:
                 where="Parameter",
                 hint=f'any text but "" and {RESERVED!r}',
             )
-        made = [Predicate(c) if callable(c) else c for c in constraints]
+        made = [c if hasattr(c, "narrow") else Predicate(c) for c in constraints]
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "range", range)
         object.__setattr__(self, "constraints", tuple(made))

@@ -128,7 +128,7 @@ class ParameterSpace:
         Those that depend on it keep their values, or take the nearest. The candidate itself where
         nothing can be changed.
         """
-        free = [node for node, _ in self._path(candidate) if len(node.values) > 1]
+        free = [node for node, _ in self.path(candidate) if len(node.values) > 1]
         if not free:
             return candidate
         node = random.choice(free)
@@ -139,7 +139,7 @@ class ParameterSpace:
 
     def neighbors(self, candidate: Candidate) -> Iterator[Candidate]:
         """Every candidate that comes of changing one parameter to one other value."""
-        for node, old in self._path(candidate):
+        for node, old in self.path(candidate):
             for place in range(len(node.values)):
                 if place != old:
                     yield self._changed(candidate, node, place)
@@ -164,7 +164,7 @@ class ParameterSpace:
         keep = _towards(candidate.values)
         return self._walk(lambda n: place if n is node else keep(n))
 
-    def _path(self, candidate: Candidate) -> list[tuple[Node, int]]:
+    def path(self, candidate: Candidate) -> list[tuple[Node, int]]:
         """The nodes of a candidate with the places of its values."""
         self._check_names(candidate)
         path: list[tuple[Node, int]] = []

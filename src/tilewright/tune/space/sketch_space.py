@@ -1,232 +1,28 @@
-"""The space of a kernel's sketches: every answer to every question that they ask while they run."""
+"""The space of a kernel's sketches."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from random import Random
+from collections.abc import Sequence
 
-from tilewright.base.errors import InputError, ScheduleError
-from tilewright.base.text import listing
+from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point, Sketch
-from tilewright.schedule.space.choices import IMPOSSIBLE
 from tilewright.tune.base import Candidate
-from tilewright.tune.space.choice_tree import (
-    ChoiceTree,
-    Choose,
-    Met,
-    Walk,
-    by_default,
-    towards,
-)
-from tilewright.tune.space.closeness import nearest, place_of
-
-POINTS = 128  # schedules kept: what was just drawn is soon asked for
-DRAWS = 16  # of a candidate, where primitives refuse those that were drawn
+from tilewright.tune.space.choice_space import ChoiceSpace
 
 
-class SketchSpace:
-    """The schedules of a kernel that its sketches make; those that primitives refuse are not in it.
+class SketchSpace(ChoiceSpace[Schedule]):
+    """The schedules that the sketches of a kernel make, but for those that primitives refuse.
 
-    A sketch is drawn by how many schedules its default's choices would make if they were
-    independent, each parameter of it evenly. So schedules behind few choices are drawn more often
-    than others: no count of all is needed, which would take a run of each. What is drawn depends on
-    the generator alone, and not on what is known by then.
+    How likely each is drawn: see `ChoiceSpace`. Raises InputError for no sketches.
     """
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
-        if not sketches:
-            raise InputError(
-                "the kernel has no sketches",
-                where="SketchSpace",
-                hint="take a target that has some, or state a ParameterSpace",
-            )
-        self.trees = {sketch.name: ChoiceTree(sketch) for sketch in sketches}
-        self._points: OrderedDict[str, Point] = OrderedDict()
-
-    @property
-    def runs(self) -> int:
-        """How often sketches were run: what the space has cost so far."""
-        return sum(tree.runs for tree in self.trees.values())
-
-    @property
-    def size(self) -> int | None:
-        """How many schedules there are; None where not all were met (see `count`)."""
-        counts = [tree.count() for tree in self.trees.values()]
-        if None in counts:
-            return None
-        return sum(n for n in counts if n is not None)
-
-    def count(self, limit: int) -> int | None:
-        """How many schedules there are; None if finding out takes more than `limit` runs."""
-        last = self.runs + limit
-        for _ in self._walks():
-            if self.runs > last:
-                return None
-        return self.size
-
-    # ------------------------------------------------------------------------------ choices
-
-    def default(self) -> Candidate:
-        """The default of the first sketch that no primitive refuses; the last applies always."""
-        for name in self.trees:
-            made = self._made(name, by_default)
-            if made is not None:
-                return made
-        last = list(self.trees.values())[-1].walk(by_default)
-        raise ScheduleError(
-            f"every sketch is refused, the last because: {last.end.refused}",
-            where=repr(self),
-            hint="a kernel's last sketch should apply always",
-        )
-
-    def sample(self, random: Random) -> Candidate:
-        """One of them; see above for how likely."""
-        names = list(self._weights)
-        for _ in range(DRAWS):
-            [name] = random.choices(names, list(self._weights.values()))
-            made = self._made(name, lambda met: random.randrange(len(met.candidates)))
-            if made is not None:
-                return made
-        return self.default()
-
-    def neighbor(self, candidate: Candidate, random: Random) -> Candidate:
-        """The candidate with one parameter changed, drawn evenly, to any other of its values.
-
-        The sketch is one of the parameters. Later ones keep their values where they are possible,
-        or take the nearest; new ones take their defaults. The candidate itself, where nothing can
-        be changed.
-        """
-        path = self._walk(candidate).path
-        free: list[Met | None] = [met for met, _ in path if len(met.candidates) > 1]
-        others = [name for name in self._usable if name != candidate.sketch]
-        if others:
-            free.append(None)
-        for _ in range(DRAWS if free else 0):
-            met = random.choice(free)
-            if met is None:
-                name = random.choice(others)
-                made = self._made(name, towards(candidate.values))
-            else:
-                old = place_of(met.candidates, candidate.values[met.name])
-                place = random.randrange(len(met.candidates) - 1)
-                place += old is not None and place >= old
-                made = self._changed(candidate, met, place)
-            if made is not None:
-                return made
-        return candidate
-
-    def neighbors(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Every candidate that comes of changing one parameter, or the sketch, to one other."""
-        for met, old in self._walk(candidate).path:
-            for place in range(len(met.candidates)):
-                made = self._changed(candidate, met, place) if place != old else None
-                if made is not None:
-                    yield made
-        for name in self._usable:
-            if name != candidate.sketch:
-                made = self._made(name, towards(candidate.values))
-                if made is not None:
-                    yield made
-
-    def cross(self, a: Candidate, b: Candidate, random: Random) -> Candidate:
-        """Each parameter from one of them, drawn evenly, or the other where it is not possible."""
-
-        def choose(met: Met) -> int:
-            parents = (a, b) if random.random() < 0.5 else (b, a)
-            for parent in parents:
-                if met.name in parent.values:
-                    place = place_of(met.candidates, parent.values[met.name])
-                    if place is not None:
-                        return place
-            place = nearest(met.candidates, parents[0].values.get(met.name))
-            return met.default if place is None else place
-
-        first, second = (a, b) if random.random() < 0.5 else (b, a)
-        self._tree(second.sketch)
-        return self._made(first.sketch, choose) or first
-
-    def nearest(self, candidate: Candidate) -> Candidate:
-        """A candidate of this space that is like one of another: the same sketch, if there is one,
-        with the values nearest to its. The default where primitives refuse that."""
-        if candidate.sketch not in self.trees:
-            return self.default()
-        made = self._made(candidate.sketch, towards(candidate.values))
-        return made or self.default()
-
-    def __iter__(self) -> Iterator[Candidate]:
-        for name, walk in self._walks():
-            if walk.end.refused is None:
-                yield Candidate(name, walk.values)
-
-    def __contains__(self, candidate: object) -> bool:
-        if not isinstance(candidate, Candidate) or candidate.sketch not in self.trees:
-            return False
-        return self._made(candidate.sketch, towards(candidate.values)) == candidate
-
-    # ------------------------------------------------------------------------------ schedules
+        super().__init__({sketch.name: sketch.run for sketch in sketches})
 
     def schedule(self, candidate: Candidate) -> Point:
-        """The schedule of a candidate. Raises ScheduleError for one that is not in the space."""
-        point = self._points.get(candidate.key)
-        if point is None:
-            point = self._tree(candidate.sketch).sketch.at(candidate.values)
-            self._keep(candidate, point)
-        return point
+        """The schedule of a candidate, as `Task.schedule` has it.
 
-    def _keep(self, candidate: Candidate, point: Point) -> None:
-        self._points[candidate.key] = point
-        if len(self._points) > POINTS:
-            self._points.popitem(last=False)
-
-    # ------------------------------------------------------------------------------ walks
-
-    @cached_property
-    def _weights(self) -> Mapping[str, int]:
-        """The sketches whose default is not refused, with how likely each is drawn."""
-        walks = {name: tree.walk(by_default) for name, tree in self.trees.items()}
-        return {n: w.branching for n, w in walks.items() if w.end.refused is None}
-
-    @property
-    def _usable(self) -> list[str]:
-        return list(self._weights)
-
-    def _changed(self, candidate: Candidate, met: Met, place: int) -> Candidate | None:
-        keep = towards(candidate.values)
-        return self._made(candidate.sketch, lambda m: place if m is met else keep(m))
-
-    def _made(self, name: str, choose: Choose) -> Candidate | None:
-        """The candidate that these answers make; None where a primitive refuses."""
-        walk = self._tree(name).walk(choose)
-        if walk.end.refused is not None:
-            return None
-        candidate = Candidate(name, walk.values)
-        if walk.point is not None:
-            self._keep(candidate, walk.point)
-        return candidate
-
-    def _walk(self, candidate: Candidate) -> Walk:
-        """The way of a candidate. Raises ScheduleError for one that is not in the space."""
-        walk = self._tree(candidate.sketch).walk(towards(candidate.values))
-        if Candidate(candidate.sketch, walk.values) != candidate:
-            self.schedule(candidate)  # says what is wrong with it
-        return walk
-
-    def _walks(self) -> Iterator[tuple[str, Walk]]:
-        for name, tree in self.trees.items():
-            for walk in tree.walks():
-                yield name, walk
-
-    def _tree(self, name: str) -> ChoiceTree:
-        tree = self.trees.get(name)
-        if tree is None:
-            raise ScheduleError(
-                f"there is no sketch {name!r}",
-                code=IMPOSSIBLE,
-                hint=f"its sketches are {listing(list(self.trees))}",
-            )
-        return tree
-
-    def __repr__(self) -> str:
-        return f"SketchSpace({', '.join(self.trees)})"
+        Raises ScheduleError for one that is not in the space, or that a primitive refuses.
+        """
+        made = self.made(candidate)
+        return Point(made.result, made.parameters, candidate.sketch)

@@ -1,0 +1,77 @@
+"""A mapping whose choices are asked for one by one, so that what is offered is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from tilewright.base.errors import ScheduleError
+from tilewright.lift.derive import derive
+from tilewright.lift.nodes import Lambda
+from tilewright.schedule.space import Choices as Ask
+from tilewright.targets.npu.candidate import Candidate
+from tilewright.targets.npu.exhaustive import possible
+from tilewright.targets.npu.expansion import Form
+from tilewright.targets.npu.levels import to_operators
+from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.mapping_rules import rules
+from tilewright.targets.npu.operator import Key
+from tilewright.targets.npu.sizes import Choice, Choices, Sizes
+
+OWN = "own"  # what is done with an operator of the machine
+
+
+def forms_of(program: Lambda) -> tuple[Form, ...]:
+    """A program in operators of any size, in all ways. Raises as `to_operators`."""
+    made = to_operators(derive(program, rules(0)))
+    return tuple(Form(derivation.program) for derivation in made)
+
+
+def asked(forms: Sequence[Form], machine: Machine, ask: Ask) -> Candidate:
+    """One mapping of a program: its form, and what is done with each operator.
+
+    The defaults are cheapest as a sum over operators. Raises ScheduleError for an operator that
+    the machine has no way for.
+    """
+    number = 0
+    if len(forms) > 1:
+        number = ask("form", tuple(range(len(forms))), 0)
+    return Candidate(forms[number], _choices(forms[number], machine, ask))
+
+
+def _choices(form: Form, machine: Machine, ask: Ask) -> Choices:
+    sizes = Sizes(machine)
+    made: dict[Key, Choice | None] = {}
+    pending = list(form.operators)
+    while pending:
+        key = pending.pop(0)
+        if key in made:
+            continue
+        found = {
+            label(choice): choice
+            for choice in possible(key, machine, made)
+            if choice is None or sizes.cost(choice) < inf
+        }
+        name = f"{key[0]}{list(key[1])}"
+        if not found:
+            raise ScheduleError(
+                f"{machine.name} has no way for it",
+                where=f"operator {name}",
+                hint="describe one, or write the program with others",
+            )
+        best = label(sizes.best(*key).choice)
+        usual = best if best in found else next(iter(found))
+        choice = made[key] = found[ask(name, tuple(found), usual)]
+        if choice is not None and choice.pads:
+            made.setdefault(choice.leaves[0][0], None)
+        elif choice is not None:
+            pending += [leaf for leaf, _ in choice.leaves]
+    return made
+
+
+def label(choice: Choice | None) -> str:
+    """A choice as the value of a parameter: `cut-MVMul-rows p=64`."""
+    if choice is None:
+        return OWN
+    sizes = [f"{name}={size}" for name, size in choice.sizes]
+    return " ".join([choice.rule, *sizes])

@@ -1,0 +1,112 @@
+"""Spaces of simulated machines, with simulated time as cost: kernels, mappings, expansions.
+
+What the machines' own rules choose is in these spaces: a search finds at least as much, if it looks
+at that too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Generic, TypeVar
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.compute.nodes import Computation
+from tilewright.dataflow.evaluate import Evaluator, Method, applicable, makespan
+from tilewright.dataflow.explore import groups_of
+from tilewright.dataflow.graph import Volume
+from tilewright.dataflow.lower import Network
+from tilewright.dataflow.results import Store
+from tilewright.lift.nodes import Lambda
+from tilewright.loops.nodes import Kernel
+from tilewright.targets.base import Target
+from tilewright.targets.npu import candidate as npu
+from tilewright.targets.npu.asked import asked, forms_of
+from tilewright.targets.npu.machine import Machine
+from tilewright.tune.base import Candidate, Space
+from tilewright.tune.space.choice_space import ChoiceSpace
+from tilewright.tune.space.parameter import Parameter
+from tilewright.tune.space.parameter_space import ParameterSpace
+from tilewright.tune.space.ranges import Set
+from tilewright.tune.space.sketch_space import SketchSpace
+
+S = TypeVar("S", bound=Space)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated(Generic[S]):
+    """A space, and the cycles of each candidate; infinite for one that does not fit."""
+
+    space: S
+    cost: Callable[[Candidate], float]
+
+
+def kernels(
+    target: Target, kernel: Kernel, computations: Sequence[Computation]
+) -> Simulated[SketchSpace]:
+    """The schedules of a kernel for a target that simulates its machine: VTA.
+
+    Raises UnsupportedError for a target that does not.
+    """
+    if type(target).simulated is Target.simulated:
+        raise UnsupportedError(
+            f"target {target.name!r} has no simulator",
+            code="TW-TARGET",
+            hint="measure its kernels",
+        )
+    space = SketchSpace(target.sketches(kernel, computations, ()))
+
+    def cost(candidate: Candidate) -> float:
+        cycles = target.simulated(space.schedule(candidate).schedule.kernel)
+        return inf if cycles is None else cycles
+
+    return Simulated(space, cost)
+
+
+def mappings(
+    program: Lambda, machine: Machine
+) -> Simulated[ChoiceSpace[npu.Candidate]]:
+    """The mappings of a Lift program onto a neural processor.
+
+    Raises NPUError for what no rule brings to its operators, InputError for ill-typed programs.
+    """
+    forms = forms_of(program)
+    space = ChoiceSpace({"mapping": lambda ask: asked(forms, machine, ask)})
+
+    def cost(candidate: Candidate) -> float:
+        return space.made(candidate).result.cycles(machine)
+
+    return Simulated(space, cost)
+
+
+def expansions(
+    net: Network,
+    pes: int,
+    wanted: Mapping[str, Sequence[str]] | None = None,
+    *,
+    volume: Volume = Volume.PART,
+    methods: Sequence[Method] = tuple(Method),
+) -> Simulated[ParameterSpace]:
+    """The expansions of a network's operators, and the ways to schedule them on `pes` elements.
+
+    wanted: expansions to try for a family or an operator. A parameter is called as the first of
+    the operators that share it. Raises InputError for names that the network does not have.
+    """
+    groups = groups_of(net, wanted or {})
+    parameters = [Parameter(g.stages[0], Set(*g.options)) for g in groups]
+    schedules = Parameter("schedule by", Set(*map(str, methods)))
+    space = ParameterSpace(*parameters, schedules)
+    stages = [g.stages for g in groups]
+    size = prod(len(g.options) for g in groups)
+    evaluator = Evaluator(net, stages, volume, methods, Store(), size)
+
+    def cost(candidate: Candidate) -> float:
+        values = candidate.values
+        graph = evaluator.graph(tuple(values[p.name] for p in parameters))
+        method = Method(values[schedules.name])
+        if method not in applicable(graph.tasks, methods):
+            return inf
+        return makespan(graph, pes, method)
+
+    return Simulated(space, cost)
