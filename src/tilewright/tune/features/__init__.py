@@ -1,0 +1,48 @@
+"""Features of a Kernel, read before code is generated: what a cost model learns from.
+
+    Fast(facts).extract_all(kernels)      # our own, some 5,000 kernels a second
+    PerStore().extract(kernel)            # Ansor's: a row for each tensor that is stored to
+    LoopContext(), Relation()             # AutoTVM's
+    Halide(facts)                         # of the schedule and of the pipeline
+    Flattened.fit(candidates)             # the values of the parameters alone
+
+docs/tuning-features.md has every column with its unit.
+"""
+
+from tilewright.tune.features.autotvm import LoopContext, Relation
+from tilewright.tune.features.base import Column, FeatureSet, Matrix, names
+from tilewright.tune.features.configuration import Flattened, WithoutLoops
+from tilewright.tune.features.facts import USUAL, Facts
+from tilewright.tune.features.fast import Fast, Term
+from tilewright.tune.features.halide import Halide
+from tilewright.tune.features.per_store import PerStore
+
+
+def feature_sets(facts: Facts = USUAL) -> tuple[FeatureSet, ...]:
+    """One of each set that reads a Kernel, for a machine."""
+    return (
+        Fast(facts),
+        PerStore(),
+        LoopContext(),
+        Relation(),
+        Halide(facts),
+        WithoutLoops(),
+    )
+
+
+__all__ = [
+    "Column",
+    "Facts",
+    "Fast",
+    "FeatureSet",
+    "Flattened",
+    "Halide",
+    "LoopContext",
+    "Matrix",
+    "PerStore",
+    "Relation",
+    "Term",
+    "WithoutLoops",
+    "feature_sets",
+    "names",
+]

@@ -1,0 +1,120 @@
+"""The columns of the set `fast`: sums over all statements, and the tile of the heaviest one.
+
+The fields of two classes, in the order of the columns, each with its unit and what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tilewright.tune.features.base import LOG, Column
+
+LEVELS = 6  # loops around the tile that have columns of their own
+SHARE = "ratio"
+
+
+def _log(doc: str) -> Any:
+    return field(default=0.0, metadata={"unit": LOG, "doc": doc})
+
+
+def _ratio(doc: str) -> Any:
+    return field(default=0.0, metadata={"unit": SHARE, "doc": doc})
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the statements of a nest, or of a kernel."""
+
+    executions: float = _log("executions of all statements")
+    multiply_adds: float = _log("products that are added, all executions")
+    simple: float = _log("other additions, products, comparisons, selections, bits")
+    divisions: float = _log("divisions and remainders")
+    functions: float = _log("calls of functions, as exp")
+    conversions: float = _log("casts from one dtype to another")
+    instructions: float = _log("arithmetic as vector instructions, a scalar one is one")
+    scalar: float = _log("executions outside of any vector loop")
+    vector_loads: float = _log("loads of neighbors into a register")
+    broadcasts: float = _log("loads of one element into all lanes, and scalar loads")
+    gathers: float = _log("elements that are loaded into a vector one by one")
+    stores: float = _log("vectors stored; where lanes are apart, elements")
+    copies: float = _log("statements in the code, unrolled loops written out")
+    control: float = _log("iterations of loops that are neither unrolled nor vectors")
+    conditions: float = _log("conditions around executions")
+    regions: float = _log("loops that are begun on all threads")
+    parallel: float = _log("executions inside of such loops")
+    from_l2: float = _log("bytes into the first cache")
+    from_l3: float = _log("bytes into the second cache")
+    from_memory: float = _log("bytes into the last cache")
+    issue_cycles: float = _log("cycles of one core until all arithmetic has issued")
+    load_cycles: float = _log("cycles of one core until all loads have issued")
+    memory_cycles: float = _log("cycles of one core until all bytes have moved")
+    least_cycles: float = _log(
+        "cycles on all cores: of what takes longest, tasks shared"
+    )
+    register_bytes: float = _log("bytes of buffers in registers")
+    stack_bytes: float = _log("bytes of buffers on the stack")
+    other_bytes: float = _log("bytes of buffers allocated elsewhere")
+
+
+@dataclass(slots=True)
+class Tile:
+    """The heaviest statement and the loops inside of its innermost serial one.
+
+    weight: what makes it the heaviest, its arithmetic and loads in all executions. sizes: columns
+    `trips_1` and so on, of the loops around the tile, innermost first, then `bytes_0` and so on.
+    """
+
+    weight: float
+    width: float = _log("trips of its vector loops")
+    unrolled: float = _log("trips of the unrolled loops in the tile")
+    accumulators: float = _log("registers that hold what the tile stores to")
+    steps: float = _log("trips of loops that add to the same elements")
+    tasks: float = _log("trips of parallel loops around it")
+    task_work: float = _log("executions of one of these")
+    lanes_used: float = _ratio("lanes that do useful work, of those of its registers")
+    vector_loads_per: float = _ratio("loads of neighbors per arithmetic instruction")
+    broadcasts_per: float = _ratio("loads of one element per arithmetic instruction")
+    gathers_per: float = _ratio("elements loaded alone per arithmetic instruction")
+    pressure: float = _ratio("registers that the tile needs, of those there are")
+    overlap: float = _ratio("accumulators, of those that hide the latency; at most 1")
+    balance: float = _ratio("work per thread on average, of that of the busiest")
+    in_l1: float = _ratio("of the loops around the tile, those whose data l1 holds")
+    in_l2: float = _ratio("the same for the second cache")
+    in_l3: float = _ratio("the same for the last cache")
+    share: float = _ratio("of the weight of all statements, its own")
+    sizes: tuple[float, ...] = ()
+
+
+def _columns(of: type, unit: str, prefix: str = "") -> list[Column]:
+    found = []
+    for f in fields(of):
+        if f.metadata.get("unit") == unit:
+            found.append(Column(prefix + f.name, unit, f.metadata["doc"]))
+    return found
+
+
+_AROUND = [
+    Column(f"trips_{n}", LOG, f"trips of loop {n} around the tile, outwards")
+    for n in range(1, LEVELS + 1)
+]
+_HELD = [
+    Column(f"bytes_{n}", LOG, f"bytes touched inside of loop {n}; of the tile for 0")
+    for n in range(LEVELS + 1)
+]
+_WHOLE = [
+    Column("parameter_bytes", LOG, "bytes of what comes in and goes out"),
+    Column("loops", LOG, "loops"),
+    Column("statements", LOG, "statements"),
+    Column("prefetches", LOG, "loops that prefetch"),
+    Column("streams", LOG, "loops that store past the caches"),
+]
+# Those whose numbers are logarithms come first.
+LOGS = (
+    *_columns(Totals, LOG),
+    *_columns(Tile, LOG, "tile_"),
+    *_AROUND,
+    *_HELD,
+    *_WHOLE,
+)
+COLUMNS = (*LOGS, *_columns(Tile, SHARE, "tile_"))

@@ -1,0 +1,223 @@
+"""Index expressions as sums over the loops around them.
+
+A loop is known by its depth, the number of loops around it. What is no sum of multiples is taken
+for the nearest one: `i // c` for a fraction of `i`, `i % c` for `i` that adds less than `c`, a
+minimum for the operand with more loops in it. What depends on loops in another way (an index that
+is loaded) is `erratic` in them. A size that only a call knows counts as STAND_IN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.expr.nodes import (
+    Add,
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Neg,
+    Overlap,
+    Sub,
+    Var,
+)
+from tilewright.ir.node import postorder
+
+STAND_IN = 64
+
+
+_NO_LIMITS: dict[int, float] = {}
+_NOWHERE: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class Index:
+    """A sum over loops.
+
+    terms: the coefficient of each loop, by depth. limits: what a loop adds at most, where that is
+    less than its coefficient times its trips. erratic: loops that it depends on in another way.
+    loads: what is read to find it.
+    """
+
+    const: float
+    terms: dict[int, float]
+    limits: dict[int, float]
+    erratic: frozenset[int]
+    loads: tuple[Load, ...]
+
+    def span(self, depth: int, trips: int) -> float:
+        """By how much the value changes over the trips of a loop of `terms`."""
+        whole = abs(self.terms[depth]) * (trips - 1)
+        return min(whole, self.limits.get(depth, math.inf))
+
+    @property
+    def additions(self) -> int:
+        """Additions that computing it takes."""
+        return max(0, len(self.terms) - 1 + bool(self.const))
+
+    @property
+    def products(self) -> int:
+        """Multiplications that computing it takes."""
+        return sum(1 for c in self.terms.values() if abs(c) != 1)
+
+
+@dataclass(slots=True)
+class Indices:
+    """Reads indices; each distinct expression once.
+
+    depths: of the loops by their variables. known: values of other variables.
+    """
+
+    depths: dict[Var, int]
+    known: dict[Var, float]
+    read: dict[Expr, Index]
+
+    def __call__(self, e: Expr) -> Index:
+        """The sum that an expression of dtype int64 is."""
+        found = self.read.get(e)
+        if found is None:
+            found = Index(0.0, {}, _NO_LIMITS, _NOWHERE, ())
+            self.add(e, 1.0, found)
+            self.read[e] = found
+        return found
+
+    def add(self, e: Expr, scale: float, to: Index) -> None:
+        """Add `scale * e` to a sum that is being made."""
+        part: Any = e
+        while True:  # what indices are made of, without a call for each part
+            kind = type(part)
+            if kind is Var:
+                return self._variable(part, scale, to)
+            if kind is Add:
+                self.add(part.rhs, scale, to)
+                part = part.lhs
+            elif kind is Mul and type(part.rhs) is Const:
+                scale *= part.rhs.value.real
+                part = part.lhs
+            elif kind is Const:
+                to.const += scale * part.value.real
+                return None
+            else:
+                return _RULES.get(kind, _erratic)(self, part, scale, to)
+
+    def _variable(self, e: Var, scale: float, to: Index) -> None:
+        depth = self.depths.get(e)
+        if depth is None:
+            to.const += scale * self.known.get(e, STAND_IN)
+        elif depth in to.terms:
+            to.terms[depth] += scale
+        else:
+            to.terms[depth] = scale
+
+    def highest(self, e: Expr, trips: Sequence[int]) -> float:
+        """The largest value of an expression, over all trips of the loops, by depth."""
+        if isinstance(e, Min):
+            return min(self.highest(e.lhs, trips), self.highest(e.rhs, trips))
+        found = self(e)
+        if found.erratic:
+            return STAND_IN
+        spans = (found.span(d, trips[d]) for d, c in found.terms.items() if c > 0)
+        return found.const + sum(spans)
+
+
+def _difference(read: Indices, e: Sub, scale: float, to: Index) -> None:
+    read.add(e.lhs, scale, to)
+    read.add(e.rhs, -scale, to)
+
+
+def _negative(read: Indices, e: Neg, scale: float, to: Index) -> None:
+    read.add(e.value, -scale, to)
+
+
+def _cast(read: Indices, e: Cast, scale: float, to: Index) -> None:
+    read.add(e.value, scale, to)
+
+
+def _product(read: Indices, e: Mul, scale: float, to: Index) -> None:
+    for factor, rest in ((e.rhs, e.lhs), (e.lhs, e.rhs)):
+        value = read(factor)
+        if not value.terms and not value.erratic:
+            return read.add(rest, scale * value.const, to)
+    return _erratic(read, e, scale, to)
+
+
+def _quotient(read: Indices, e: FloorDiv, scale: float, to: Index) -> None:
+    divisor, value = read(e.rhs), read(e.lhs)
+    if divisor.terms or divisor.erratic or divisor.const <= 0:
+        return _erratic(read, e, scale, to)
+    if not value.terms and not value.erratic:
+        to.const += scale * (value.const // divisor.const)
+        return None
+    return _scaled(value, scale / divisor.const, to)
+
+
+def _remainder(read: Indices, e: Mod, scale: float, to: Index) -> None:
+    divisor, value = read(e.rhs), read(e.lhs)
+    if divisor.terms or divisor.erratic or divisor.const <= 0:
+        return _erratic(read, e, scale, to)
+    if not value.terms and not value.erratic:
+        to.const += scale * (value.const % divisor.const)
+        return None
+    _scaled(value, scale, to)
+    most = abs(scale) * (divisor.const - 1)
+    for depth in value.terms:
+        _limit(to, depth, most)
+    return None
+
+
+def _extreme(read: Indices, e: Min | Max, scale: float, to: Index) -> None:
+    a, b = read(e.lhs), read(e.rhs)
+    if not (a.terms or b.terms or a.erratic or b.erratic):
+        pick = max if isinstance(e, Max) else min
+        to.const += scale * pick(a.const, b.const)
+        return
+    _scaled(max(a, b, key=_weight), scale, to)
+
+
+def _weight(value: Index) -> tuple[int, float]:
+    loops = len(value.terms) + len(value.erratic)
+    return loops, sum(map(abs, value.terms.values()))
+
+
+def _scaled(value: Index, scale: float, to: Index) -> None:
+    to.const += scale * value.const
+    to.erratic |= value.erratic
+    to.loads += value.loads
+    for depth, c in value.terms.items():
+        to.terms[depth] = to.terms.get(depth, 0.0) + scale * c
+    for depth, limit in value.limits.items():
+        _limit(to, depth, abs(scale) * limit)
+
+
+def _limit(to: Index, depth: int, most: float) -> None:
+    known = to.limits.get(depth, math.inf)
+    to.limits = {**to.limits, depth: min(known, most)}
+
+
+def _erratic(read: Indices, e: Expr, scale: float, to: Index) -> None:
+    for node in postorder(e):
+        if isinstance(node, Var) and node in read.depths:
+            to.erratic |= {read.depths[node]}
+        elif isinstance(node, Load):
+            to.loads += (node,)
+
+
+_RULES: Mapping[type[Expr], Callable[[Indices, Any, float, Index], None]] = {
+    Sub: _difference,
+    Neg: _negative,
+    Cast: _cast,
+    Mul: _product,
+    FloorDiv: _quotient,
+    Mod: _remainder,
+    Min: _extreme,
+    Overlap: _extreme,
+    Max: _extreme,
+}

@@ -1,0 +1,256 @@
+"""Ansor's per-store features: a row for each tensor that is stored to.
+
+After Zheng et al., Ansor, OSDI 2020, and TVM's `auto_scheduler/feature.cc`: arithmetic and loops,
+five tensors with what is touched and when it is used again, the curve of arithmetic intensity,
+allocation, and what is around. As there, arithmetic is summed over the stores to a tensor. All
+else is of one store, there of the last, here of the one that runs most often. Index arithmetic
+counts as the sum of multiples that an index is. Positions of loops, which TVM leaves at `mixed`,
+are told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.base.dtypes import DType
+from tilewright.expr.nodes import (
+    Add,
+    And,
+    Bitcast,
+    Call,
+    Compare,
+    Div,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Neg,
+    Not,
+    Or,
+    Rem,
+    Select,
+    Shl,
+    Shr,
+    Sub,
+    Xor,
+)
+from tilewright.loops.nodes import GPU_AXES, Kernel
+from tilewright.tune.features.base import Column, Matrix, Per, log2p, matrix
+from tilewright.tune.features.per_store_columns import (
+    ARITHMETIC,
+    BUFFERS,
+    COLUMNS,
+    POSITIONS,
+    SAMPLES,
+)
+from tilewright.tune.features.program import UNIT, Line, Loop, Program, program
+from tilewright.tune.features.regions import LINE, Touch
+from tilewright.tune.features.reuse import Reuse, Touched, reuse
+
+
+@dataclass(frozen=True, slots=True)
+class PerStore:
+    """See the module's docstring: 164 columns."""
+
+    name: ClassVar[str] = "per-store"
+    version: ClassVar[int] = 1
+    per: ClassVar[Per] = "store"
+    source: ClassVar[str] = "Zheng et al. 2020; TVM's auto_scheduler/feature.cc"
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """See `per_store_columns`."""
+        return COLUMNS
+
+    def extract(self, kernel: Kernel) -> Matrix:
+        """float32 [tensors stored to, 164], in the order of their first stores."""
+        found = program(kernel)
+        touched = Touched(found.lines)
+        stores: dict[object, list[Line]] = {}
+        for line in found.lines:
+            stores.setdefault(line.target.buffer, []).append(line)
+        rows = [_row(found, lines, touched) for lines in stores.values()]
+        return matrix(rows, len(COLUMNS))
+
+
+def _row(found: Program, lines: list[Line], touched: Touched) -> list[float]:
+    main = lines[0]
+    for line in lines:
+        if line.executions >= main.executions:
+            main = line
+    row = [log2p(n) for n in _arithmetic(lines)]
+    for kinds in (("vector", UNIT), ("unroll",), ("parallel",)):
+        row += _annotation(main, kinds)
+    row += _spread(main)
+    row += _buffers(main, touched)
+    row += [log2p(v) for v in _intensity(main)]
+    row += [log2p(v) for v in _allocated(found, main)]
+    row += [log2p(main.executions), log2p(len(main.loops)), 0.0]
+    return row
+
+
+_GROUPS: dict[type[Expr], str] = {
+    **dict.fromkeys((Add, Sub, Neg), "addsub"),
+    Mul: "mul",
+    **dict.fromkeys((Div, FloorDiv, Mod, Rem), "divmod"),
+    **dict.fromkeys((Min, Max, *Compare.__subclasses__()), "cmp"),
+    **dict.fromkeys((Call, Bitcast, Shl, Shr, And, Or, Xor, Not), "mathfunc"),
+}
+
+
+def operation_group(kind: type[Expr], dtype: DType) -> str | None:
+    """The column that an operation counts in; None for a cast, which counts nowhere."""
+    if kind is Select:
+        return "select_op"
+    if dtype.is_bool and kind in (And, Or, Xor, Not):
+        return "bool_op"
+    group = _GROUPS.get(kind)
+    if group is None:
+        return None
+    return ("float_" if dtype.is_float else "int_") + group
+
+
+def _arithmetic(lines: list[Line]) -> list[float]:
+    found = dict.fromkeys(ARITHMETIC, 0.0)
+    for line in lines:
+        times = line.executions
+        for (kind, dtype), n in line.operations.items():
+            group = operation_group(kind, dtype)
+            if group is not None:
+                found[group] += n * times
+        for a in line.accesses:
+            if not a.writes:
+                found["int_addsub"] += times * sum(i.additions for i in a.index)
+                found["int_mul"] += times * sum(i.products for i in a.index)
+    return list(found.values())
+
+
+def _annotation(line: Line, kinds: tuple[str, ...]) -> list[float]:
+    loops = [f for f in line.loops if f.kind in kinds]
+    position = _position(line, loops[-1]) if loops else "none"
+    # As in TVM, a product of no loops is no product.
+    all_trips = math.prod(f.trips for f in loops) if loops else 0
+    sizes = (len(loops), all_trips, loops[-1].trips if loops else 0)
+    return [*map(log2p, sizes), *(float(position == p) for p in POSITIONS)]
+
+
+def _position(line: Line, loop: Loop) -> str:
+    target = line.target
+    axes = [n for n, at in enumerate(target.index) if loop.depth in at.terms]
+    if len(axes) > 1:
+        return "mixed"
+    if axes:
+        if axes[0] == len(target.index) - 1:
+            return "inner_spatial"
+        return "outer_spatial" if axes[0] == 0 else "middle_spatial"
+    if not any(a.moves(loop.depth) for a in line.accesses):
+        return "outer_spatial"  # of a tensor that is computed in the loop of another
+    sums = [f for f in line.loops if not target.moves(f.depth)]
+    if loop is sums[-1]:
+        return "inner_reduce"
+    return "outer_reduce" if loop is sums[0] else "middle_reduce"
+
+
+def _spread(line: Line) -> list[float]:
+    trips = dict.fromkeys((*GPU_AXES, "vthread"), 1)
+    for f in line.loops:
+        if f.kind in trips:
+            trips[f.kind] *= f.trips
+    is_gpu = any(f.kind in trips for f in line.loops)
+    return [float(is_gpu), *map(log2p, trips.values())]
+
+
+def _buffers(line: Line, touched: Touched) -> list[float]:
+    found = [_buffer(line, t, touched) for t in line.touches]
+    # By lines, then bytes, of all executions; then by all else, as names mean nothing.
+    found.sort(key=lambda b: (-b[5], -b[3], [-v for v in b]))
+    row = [v for values in found[:BUFFERS] for v in values]
+    return row + [0.0] * (18 * BUFFERS - len(row))
+
+
+def _buffer(line: Line, t: Touch, touched: Touched) -> list[float]:
+    size, executions = t.shape.itemsize, line.executions
+    unique = t.elements[0] * size
+    lines = stride = 1.0
+    unique_lines = 1.0
+    if line.loops:
+        lines, stride = _lines(line, t)
+        whole = [
+            n for n, most in zip(t.box(0), t.shape.extents, strict=True) if n == most
+        ]
+        piece = size * (whole[-1] if whole else 1)
+        unique_lines = max(1.0, unique / max(1.0, min(piece, LINE)))
+    found = reuse(line, t, touched)
+    counts = [executions * size, unique, lines, unique_lines]
+    divided = [n / found.count if found.count else 2 * n for n in counts]
+    kind = "read_write" if t.reads and t.writes else "write" if t.writes else "read"
+    row = [float(kind == k) for k in ("read", "write", "read_write")]
+    row += map(log2p, counts)
+    row += _reuse(found)
+    row += map(log2p, divided)
+    row.append(log2p(stride))
+    return row
+
+
+def _reuse(found: Reuse) -> list[float]:
+    flags = [float(found.kind == n) for n in range(3)]
+    return [*flags, *map(log2p, (found.iterations, found.bytes, found.count))]
+
+
+def _lines(line: Line, t: Touch) -> tuple[float, float]:
+    """Cache lines of all executions, and the stride of the innermost loop in elements."""
+    still = 1
+    for f in reversed(line.loops):
+        strides = [abs(a.strides.get(f.depth, 0.0)) for a in t.accesses]
+        erratic = any(f.depth in a.erratic for a in t.accesses)
+        stride = min((s for s in strides if s), default=float(LINE) if erratic else 0.0)
+        if stride:
+            share = min(1.0, stride * t.shape.itemsize / LINE)
+            innermost = stride if f is line.loops[-1] else 0.0
+            return max(1.0, line.executions / still * share), innermost
+        still *= f.trips
+    return 1.0, 0.0
+
+
+def _intensity(line: Line) -> list[float]:
+    """Operations per byte under more and more of the loops, at even steps of the operations."""
+    operations = sum(
+        n
+        for (kind, dtype), n in line.operations.items()
+        if (operation_group(kind, dtype) or "").startswith("float")
+    )
+    if not operations or not line.loops:
+        return [0.0] * SAMPLES
+    done: list[float] = []
+    curve: list[float] = []
+    for level in range(len(line.loops) - 1, -1, -1):
+        operations *= line.loops[level].trips
+        moved = sum(t.elements[level] * t.shape.itemsize for t in line.touches)
+        done.append(operations)
+        curve.append(operations / max(moved, 1.0))
+    found, at = [], 0
+    for n in range(SAMPLES):
+        wanted = done[-1] * (n + 1) / SAMPLES
+        while done[at] < wanted - 1e-4:
+            at += 1
+        value = curve[at]
+        if at:
+            slope = (curve[at] - curve[at - 1]) / (done[at] - done[at - 1])
+            value = curve[at - 1] + slope * (wanted - done[at - 1])
+        found.append(value)
+    return found
+
+
+def _allocated(found: Program, line: Line) -> list[float]:
+    for a in found.all_allocations:
+        if a.buffer is line.target.buffer:
+            outer = math.prod(f.trips for f in a.loops)
+            size = a.shape.size
+            elements = size / a.shape.itemsize
+            return [size, elements * outer, outer, line.executions / outer]
+    return [0.0] * 4

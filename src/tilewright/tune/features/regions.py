@@ -1,0 +1,204 @@
+"""What a statement touches of one tensor, under each of the loops around it.
+
+At level n of a statement the loops from depth n on run and those outside of them stand still; its
+innermost level, the number of its loops, is a single execution. Regions are boxes: along each axis
+from the lowest to the highest index, at most the extent of the tensor. Several accesses of one
+tensor have one box around all of them, as in Ansor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Buffer
+from tilewright.tune.features.indices import Index
+
+NOWHERE: frozenset[int] = frozenset()
+LINE = 64  # bytes that caches fetch at once
+# Of an axis over the trips of a loop: the loop's depth, the axis, how far it rises (or falls).
+Span = tuple[int, int, float]
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """Of a tensor: extents and row-major strides in elements, bytes of an element."""
+
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of it."""
+        bytes_ = self.itemsize
+        for n in self.extents:
+            bytes_ *= n
+        return bytes_
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """A read or a write of one element; an update is both.
+
+    strides: of its address in elements, by the depth of the loop; a loop that is in no index has
+    none. erratic: loops on which the address depends in another way. spans: those of its axes,
+    innermost loop first.
+    """
+
+    buffer: Buffer
+    shape: Shape
+    index: tuple[Index, ...]
+    reads: bool
+    writes: bool
+    strides: dict[int, float]
+    erratic: frozenset[int]
+    spans: list[Span]
+
+    def moves(self, depth: int) -> bool:
+        """Whether a loop decides which element it is."""
+        return depth in self.strides or depth in self.erratic
+
+
+def access(
+    buffer: Buffer,
+    shape: Shape,
+    index: tuple[Index, ...],
+    trips: Sequence[int],
+    reads: bool,
+    writes: bool,
+) -> Access:
+    """An access in loops of so many trips, outermost first."""
+    strides: dict[int, float] = {}
+    erratic = NOWHERE
+    spans: list[Span] = []
+    steps = shape.strides
+    for axis, at in enumerate(index):
+        step = steps[axis]
+        for depth, c in at.terms.items():
+            strides[depth] = strides.get(depth, 0.0) + c * step
+            span = c * (trips[depth] - 1)
+            if depth in at.limits:
+                span = math.copysign(at.span(depth, trips[depth]), c)
+            spans.append((depth, axis, span))
+        if at.erratic:
+            erratic |= at.erratic
+            for depth in at.erratic:
+                spans.append((depth, axis, float(trips[depth] - 1)))
+    spans.sort(reverse=True)
+    return Access(buffer, shape, index, reads, writes, strides, erratic, spans)
+
+
+@dataclass(slots=True, eq=False)
+class Touch:
+    """All that a statement does with one tensor.
+
+    elements: distinct ones under the loops from each level on.
+    """
+
+    buffer: Buffer
+    shape: Shape
+    accesses: list[Access]
+    reads: bool
+    writes: bool
+    elements: list[float]
+
+    @property
+    def bytes(self) -> list[float]:
+        """Bytes of the distinct elements at each level."""
+        size = self.shape.itemsize
+        return [n * size for n in self.elements]
+
+    def box(self, level: int) -> list[float]:
+        """The extents of what is touched at a level, none above that of the tensor."""
+        size = _apart(self.accesses)
+        if _alike(self.accesses):
+            for depth, axis, span in self.accesses[0].spans:
+                if depth >= level:
+                    size[axis] += abs(span)
+        else:
+            size = _union(self.accesses, level)
+        extents = self.shape.extents
+        return [min(n, most) for n, most in zip(size, extents, strict=True)]
+
+    def lines(self, level: int) -> float:
+        """Cache lines (of LINE bytes) at a level; neighboring whole rows are one piece."""
+        elements, run, whole = 1.0, float(self.shape.itemsize), True
+        box = self.box(level)
+        for n, extent in zip(reversed(box), reversed(self.shape.extents), strict=True):
+            elements *= n
+            if whole:
+                run *= n
+                whole = n == extent
+        pieces = elements * self.shape.itemsize / run if run else 0.0
+        return pieces * max(1.0, run / LINE)
+
+
+def touch(accesses: list[Access], levels: int) -> Touch:
+    """What accesses of one tensor touch at the levels 0 to `levels`."""
+    first = accesses[0]
+    if len(accesses) == 1:
+        elements = _elements(first, [1.0] * len(first.index), levels)
+        reads, writes = first.reads, first.writes
+    else:
+        reads = any(a.reads for a in accesses)
+        writes = any(a.writes for a in accesses)
+        if _alike(accesses):
+            elements = _elements(first, _apart(accesses), levels)
+        else:
+            boxes = [_union(accesses, level) for level in range(levels + 1)]
+            extents = first.shape.extents
+            elements = [math.prod(map(min, size, extents)) for size in boxes]
+    return Touch(first.buffer, first.shape, accesses, reads, writes, elements)
+
+
+def _alike(accesses: list[Access]) -> bool:
+    """Whether all move together, as the points of a stencil do."""
+    spans = accesses[0].spans
+    return len(accesses) == 1 or all(a.spans == spans for a in accesses)
+
+
+def _apart(accesses: list[Access]) -> list[float]:
+    """The box around accesses that move together, while all loops stand still."""
+    if len(accesses) == 1:
+        return [1.0] * len(accesses[0].index)
+    size = []
+    for axis in range(len(accesses[0].index)):
+        at = [a.index[axis].const for a in accesses]
+        size.append(max(at) - min(at) + 1)
+    return size
+
+
+def _elements(first: Access, size: list[float], levels: int) -> list[float]:
+    """Elements of a box of this size that grows as the access moves, at each level."""
+    extents = first.shape.extents
+    count = 1.0
+    for axis, n in enumerate(size):
+        count *= min(n, extents[axis])
+    found = [count] * (levels + 1)
+    last = levels  # the innermost level whose count is not known
+    for depth, axis, span in first.spans:
+        if depth < last:
+            found[depth + 1 : last + 1] = [count] * (last - depth)
+            last = depth
+        extent = extents[axis]
+        before = size[axis]
+        size[axis] = after = before + abs(span)
+        if before < extent:
+            count *= (after if after < extent else extent) / before
+    found[: last + 1] = [count] * (last + 1)
+    return found
+
+
+def _union(accesses: list[Access], level: int) -> list[float]:
+    """The box around accesses that move in different ways, at a level."""
+    lows = [[at.const for at in a.index] for a in accesses]
+    highs = [low.copy() for low in lows]
+    for a, low, high in zip(accesses, lows, highs, strict=True):
+        for depth, axis, span in a.spans:
+            if depth >= level:
+                end = high if span > 0 else low
+                end[axis] += span
+    lowest = map(min, *lows)
+    return [h - n + 1 for h, n in zip(map(max, *highs), lowest, strict=True)]

@@ -1,0 +1,82 @@
+"""The stages of a Kernel, as Halide has them: what stores to a tensor in one way.
+
+The stores to a tensor are one stage and the updates of it another, as pure and update definitions
+are. A stage may stand in a kernel several times (the tail of a loop beside it); `main` is where it
+runs most often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Buffer
+from tilewright.tune.features.program import Allocation, Line, Loop, Program
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """realized, produced, task: how many loops of `main` are around the life of its buffer, around
+    what computes it for a consumer, and around a trip of the parallel loops. allocation: None for
+    a parameter."""
+
+    lines: list[Line]
+    main: Line
+    allocation: Allocation | None
+    realized: int
+    produced: int
+    task: int
+
+    @property
+    def executions(self) -> int:
+        """Of all its statements."""
+        return sum(line.executions for line in self.lines)
+
+    def outside(self, depth: int) -> int:
+        """Trips of the outermost loops."""
+        return math.prod(f.trips for f in self.main.loops[:depth])
+
+    @property
+    def sums(self) -> list[Loop]:
+        """The loops of its reduction: in a production, and not in the index of its result."""
+        target = self.main.target
+        own = self.main.loops[self.produced :]
+        return [f for f in own if not target.moves(f.depth)]
+
+
+def stages(found: Program) -> list[Stage]:
+    """In the order in which they stand first."""
+    lines = found.lines
+    by_key: dict[tuple[Buffer, bool], list[Line]] = {}
+    for line in lines:
+        by_key.setdefault((line.target.buffer, line.reduces), []).append(line)
+    allocations = {a.buffer: a for a in found.all_allocations}
+    return [_stage(own, lines, allocations) for own in by_key.values()]
+
+
+def _stage(
+    own: list[Line], lines: Sequence[Line], allocations: dict[Buffer, Allocation]
+) -> Stage:
+    main = max(own, key=lambda line: line.executions)
+    buffer = main.target.buffer
+    allocation = allocations.get(buffer)
+    realized = 0 if allocation is None else len(allocation.loops)
+    produced = realized
+    for line in lines:
+        reads = any(a.buffer is buffer and not a.writes for a in line.accesses)
+        if reads and line.target.buffer is not buffer:
+            produced = max(produced, common(main, line))
+    kinds = [f.kind for f in main.loops]
+    task = len(kinds) - kinds[::-1].index("parallel") if "parallel" in kinds else 0
+    return Stage(own, main, allocation, realized, produced, task)
+
+
+def common(a: Line, b: Line) -> int:
+    """How many loops are around both statements."""
+    n = 0
+    for f, g in zip(a.loops, b.loops, strict=False):
+        if f is not g:
+            break
+        n += 1
+    return n

@@ -1,0 +1,129 @@
+"""AutoTVM's touches: for each loop and each access below it, how often and how far it moves.
+
+After Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, and TVM's
+`touch_extractor.cc`. For an access and a loop around it: `count` is the product of the trips of the
+loops from this one inwards that move the access, `reuse` that of those which do not. The thread
+counts of a parallel loop (of a GPU: of a block's or a thread's axis) are those of the loop divided
+by those of the first loop inside of it that is no longer spread so.
+
+Where TVM takes the factor that it meets last for a stride, this is the stride of the address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Add, Div, Expr, FloorDiv, Mod, Mul, Rem, Sub
+from tilewright.tune.features.program import Line, Loop, Program
+from tilewright.tune.features.regions import Access
+
+_LEVELS = {"parallel": 1, **{f"threadIdx.{axis}": 1 for axis in "xyz"}}
+_LEVELS |= {f"blockIdx.{axis}": 2 for axis in "xyz"}
+
+
+def spread(kind: str) -> int:
+    """How far a kind of loop is spread: 2 over blocks, 1 over threads, 0 not at all."""
+    return _LEVELS.get(kind, 0)
+
+
+@dataclass(slots=True)
+class Pattern:
+    """An access seen from a loop.
+
+    stride: elements per trip. mod: what its index wraps at; -1 for none.
+    """
+
+    stride: float
+    mod: float = -1.0
+    count: float = 1.0
+    reuse: float = 1.0
+    thread_count: float = 0.0
+    thread_reuse: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Around:
+    """A loop with the accesses below it, and what the statements directly in it compute.
+
+    level: loops around it and itself. outside: trips of these. inside: of the loops from this one
+    inwards, where most are. patterns: one per access of each statement below, in a fixed order.
+    """
+
+    loop: Loop
+    level: int
+    outside: float
+    inside: float
+    additions: int
+    products: int
+    divisions: int
+    patterns: list[Pattern]
+
+
+_ADDED: tuple[type[Expr], ...] = (Add, Sub)
+_DIVIDED: tuple[type[Expr], ...] = (Div, FloorDiv, Mod, Rem)
+
+
+def around(found: Program) -> list[Around]:
+    """Every loop in program order."""
+    loops: dict[int, Around] = {}
+    for f in found.loops:
+        outer = 1.0 if f.outer is None else loops[id(f.outer)].outside
+        made = Around(f, f.depth + 1, outer * f.trips, -1.0, 0, 0, 0, [])
+        loops[id(f)] = made
+    for line in found.lines:
+        own = [loops[id(f)] for f in line.loops]
+        for access in touches(line):
+            _add(access, own)
+        if own:
+            _count(line, own[-1])
+    for made in loops.values():
+        products = [p.count * p.reuse for p in made.patterns]
+        made.inside = max(products, default=-1.0)
+    return list(loops.values())
+
+
+def touches(line: Line) -> list[Access]:
+    """The accesses of a statement: what is written first; an update writes and reads."""
+    again = [a for a in line.accesses if a.writes and a.reads]
+    return [*(a for a in line.accesses if a.writes), *again] + [
+        a for a in line.accesses if not a.writes
+    ]
+
+
+def _add(access: Access, loops: list[Around]) -> None:
+    count = reuse = 1.0
+    level, base = 0, (1.0, 1.0)
+    for at in reversed(loops):
+        f = at.loop
+        stride = access.strides.get(f.depth, 0.0)
+        moves = access.moves(f.depth)
+        spread_ = spread(f.kind)
+        if spread_ > level:
+            base = (count, reuse)
+        level = spread_
+        if moves:
+            count *= f.trips
+        else:
+            reuse *= f.trips
+        pattern = Pattern(stride, _wraps(access, f.depth), count, reuse)
+        if spread_:
+            pattern.thread_count = count / base[0]
+            pattern.thread_reuse = reuse / base[1]
+        at.patterns.append(pattern)
+
+
+def _wraps(access: Access, depth: int) -> float:
+    limits = [at.limits[depth] for at in access.index if depth in at.limits]
+    return min(limits) + 1 if limits else -1.0
+
+
+def _count(line: Line, at: Around) -> None:
+    for (kind, dtype), n in line.operations.items():
+        if not dtype.is_float:
+            continue
+        if kind in _ADDED:
+            at.additions += n
+        elif kind is Mul:
+            at.products += n
+        elif kind in _DIVIDED:
+            at.divisions += n
