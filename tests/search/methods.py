@@ -100,7 +100,7 @@ METHODS: dict[str, Method] = {
     ),
     "bandit": lambda grid, starts, cost, limits, lower=-inf: by_bandit(
         starts,
-        [technique(GridMoves(grid)) for technique in MOVING],
+        [technique(GridMoves(grid)) for technique in MOVING.values()],
         cost,
         steps=40,
         limits=limits,

@@ -88,7 +88,7 @@ def test_all_are_told_and_only_one_owns() -> None:
 
 def test_states_are_not_asked_for_twice_and_end() -> None:
     grid = Grid((3, 3))
-    bandit = Bandit([t(GridMoves(grid)) for t in MOVING], seed=2)
+    bandit = Bandit([t(GridMoves(grid)) for t in MOVING.values()], seed=2)
     asked: list[Point] = []
     while (state := bandit.ask()) is not None:
         asked.append(state)
@@ -98,7 +98,7 @@ def test_states_are_not_asked_for_twice_and_end() -> None:
 
 def test_several_can_be_asked_for_before_any_is_answered() -> None:
     grid = Grid((20, 20))
-    bandit = Bandit([t(GridMoves(grid)) for t in MOVING])
+    bandit = Bandit([t(GridMoves(grid)) for t in MOVING.values()])
     batch = [bandit.ask() for _ in range(16)]
     assert len(set(batch)) == 16 and None not in batch
     assert sum(bandit.uses) == 16 and min(bandit.uses) >= 1
@@ -119,7 +119,7 @@ def test_an_interrupted_search_ends_as_one_that_was_not(stop: int) -> None:
     grid = Grid((9, 9, 9), seed=4)
 
     def search(**more: Any) -> Any:
-        techniques = [t(GridMoves(grid)) for t in MOVING]
+        techniques = [t(GridMoves(grid)) for t in MOVING.values()]
         return by_bandit([(0, 0, 0)], techniques, grid.cost, steps=60, **more)
 
     whole = search()

@@ -11,8 +11,7 @@ import pytest
 
 from tests.search.methods import GridMoves
 from tests.search.spaces import Grid, Point
-from tilewright.base.errors import InputError
-from tilewright.search import BOXED, MOVING, Bandit, Box, Limits, by_bandit, named
+from tilewright.search import BOXED, Bandit, Box, Limits, by_bandit
 from tilewright.search.techniques import Breed, Climb, Cooling, Sweep
 from tilewright.search.vectors import Pattern, Torczon, Vector
 
@@ -46,7 +45,7 @@ def chance(seed: int) -> float:
         lambda: Cooling(GridMoves(Grid(SIDES))),
         lambda: Climb(GridMoves(Grid(SIDES))),
         lambda: Breed(GridMoves(Grid(SIDES))),
-        *(lambda of=of: of(Box(5, cell)) for of in BOXED),
+        *(lambda of=of: of(Box(5, cell)) for of in BOXED.values()),
     ],
     ids=["cooling", "climb", "breed", "pattern", "differential", "torczon"],
 )
@@ -116,7 +115,7 @@ def test_a_simplex_moves_towards_what_is_better() -> None:
     assert min(seen) < 0.05 < min(seen[:6])
 
 
-@pytest.mark.parametrize("of", BOXED)
+@pytest.mark.parametrize("of", BOXED.values(), ids=BOXED)
 def test_a_box_of_few_states_does_not_hang(of: Any) -> None:
     bandit = Bandit([of(Box(2, lambda v: (v[0] > 0.5, v[1] > 0.5)))])
     asked = []
@@ -133,9 +132,3 @@ def test_a_sweep_takes_all_in_order_and_ends() -> None:
         asked.append(state)
         bandit.tell(state, 1.0)
     assert asked == ["a", "b", "c"]
-
-
-def test_techniques_are_found_by_name() -> None:
-    assert named(MOVING, "climb") is Climb
-    with pytest.raises(InputError, match="no technique 'ants'; take one of breed, "):
-        named(MOVING, "ants")

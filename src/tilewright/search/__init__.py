@@ -18,7 +18,7 @@ from tilewright.search.frontier import beam, best_first
 from tilewright.search.local import anneal, descend
 from tilewright.search.result import Checkpoint, Limits, Result, Stop, relative_gap
 from tilewright.search.run import each
-from tilewright.search.techniques import MOVING, Moves, Technique, named
+from tilewright.search.techniques import MOVING, Moves, Technique
 from tilewright.search.uct import tree_search
 from tilewright.search.vectors import BOXED, Box
 
@@ -46,7 +46,6 @@ __all__ = [
     "each",
     "evolve",
     "exhaustive",
-    "named",
     "relative_gap",
     "tree_search",
 ]

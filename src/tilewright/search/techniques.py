@@ -6,12 +6,11 @@ that they are given, and from nothing else, so equal answers lead to equal quest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import exp, inf
 from random import Random
-from typing import ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
-from tilewright.base.errors import InputError
 from tilewright.search.result import S
 
 T = TypeVar("T")
@@ -180,23 +179,7 @@ class Breed(_Moving[S]):
         return self._living[min(random.randrange(count), random.randrange(count))][-1]
 
 
-MOVING: Final[tuple[Callable[[Moves[S]], Technique[S]], ...]] = (
-    Cooling,
-    Climb,
-    Breed,
-    Uniform,
-)
-
-
-def named(
-    techniques: Iterable[Callable[..., Technique[T]]], name: str
-) -> Callable[..., Technique[T]]:
-    """The technique of a name. Raises InputError for one that there is not."""
-    known = {getattr(t, "name", ""): t for t in techniques}
-    if name not in known:
-        raise InputError(
-            f"there is no technique {name!r}",
-            where="search",
-            hint=f"take one of {', '.join(sorted(known))}",
-        )
-    return known[name]
+_ALL: Final = (Cooling, Climb, Breed, Uniform)
+MOVING: Final[Mapping[str, Callable[[Moves[Any]], Technique[Any]]]] = {
+    made.name: made for made in _ALL
+}

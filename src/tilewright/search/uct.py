@@ -44,7 +44,7 @@ def tree_search(
     *,
     iterations: int = 1000,
     rollouts: int = 4,
-    exploration: float = 0.7,
+    exploration: float = 0.3,
     key: Callable[[S], Hashable] | None = None,
     seed: int = 0,
     limits: Limits | None = None,

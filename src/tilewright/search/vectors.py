@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import ClassVar, Final, Generic
+from typing import Any, ClassVar, Final, Generic
 
 from tilewright.search.result import S
-from tilewright.search.techniques import POPULATION
+from tilewright.search.techniques import POPULATION, Technique
 
 Vector = tuple[float, ...]
 
@@ -231,4 +231,7 @@ def _clipped(number: float) -> float:
     return min(1.0, max(0.0, number))
 
 
-BOXED: Final = (Pattern, Differential, Torczon)
+_ALL: Final = (Pattern, Differential, Torczon)
+BOXED: Final[Mapping[str, Callable[[Box[Any]], Technique[Any]]]] = {
+    made.name: made for made in _ALL
+}

@@ -1,0 +1,224 @@
+"""Tuning of several tasks at once: each round goes where the network is expected to gain most.
+
+The gradient of the network's time, as in Ansor (Zheng et al., OSDI 2020, section 6) and
+MetaSchedule: the last rounds of a task tell how fast it falls, and two guesses how far it may.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from math import inf
+from typing import Any, Final
+
+from tilewright.base import events
+from tilewright.base.errors import InputError
+from tilewright.search.result import at_least_one
+from tilewright.tune.accounts import Clock
+from tilewright.tune.base import Budget
+from tilewright.tune.tuner import BATCH, Outcome, Tuning
+
+BACKWARD: Final = (
+    0.2  # the weight of what the last rounds gained; the rest is for the guess
+)
+SIMILAR: Final = (
+    2.0  # times what similar tasks need per operation, that a task may come down to
+)
+WINDOW: Final = 3  # rounds
+
+
+class Ending(StrEnum):
+    """Why tuning ended.
+
+    trials, seconds: the budget is used up. gain: less is expected to be gained than was asked for.
+    through: no task has a candidate left. until: the caller said so.
+    """
+
+    TRIALS = "trials"
+    SECONDS = "seconds"
+    GAIN = "gain"
+    THROUGH = "through"
+    UNTIL = "until"
+
+
+def gradient(tuning: Tuning, fastest: float = 0.0) -> float:
+    """Seconds that the network is expected to save by one more round of a task.
+
+    fastest: operations a second of the fastest similar task; 0: there is none. Infinite for a task
+    without a round, 0 for one of which nothing succeeded yet.
+    """
+    bests = [b for b in tuning.bests if b < inf]
+    if not bests:
+        return 0.0 if tuning.bests else inf
+    now, rounds = bests[-1], len(tuning.bests)
+    before = bests[max(0, len(bests) - 1 - WINDOW)]
+    backward = (before - now) / WINDOW
+    possible = now / rounds
+    if fastest > 0 and tuning.task.operations:
+        possible = max(possible, now - SIMILAR * tuning.task.operations / fastest)
+    gained = BACKWARD * backward + (1 - BACKWARD) * possible
+    return tuning.task.calls * gained
+
+
+class Scheduler:
+    """Tasks that share a budget.
+
+    similar: tasks of equal names are alike (default: those whose default has the same sketch). A
+    task rests when the share of the network's time that it is expected to save is below the
+    budget's `expected_gain` divided by the number of tasks; when all rest, tuning ends. until:
+    asked before each round; true ends tuning.
+    """
+
+    def __init__(
+        self,
+        tunings: Sequence[Tuning],
+        budget: Budget,
+        *,
+        batch: int = BATCH,
+        similar: Callable[[Tuning], str] | None = None,
+        until: Callable[[], bool] | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        at_least_one(tasks=len(tunings), batch=batch, trials=budget.trials)
+        self.tunings: Final = tuple(tunings)
+        self.budget: Final = budget
+        self._batch: Final = batch
+        self._until: Final = until
+        self._clock: Final = clock
+        self._start: Final = clock()
+        name = similar or _by_sketch
+        self._kinds: Final = {t: name(t) for t in tunings}
+
+    def run(self) -> Ending:
+        """Rounds until the budget is used up, or nothing more is expected."""
+        while (ending := self.ending) is None:
+            self.step()
+        return ending
+
+    def step(self) -> Tuning:
+        """One round of the task that promises most. Raises InputError where no task is open."""
+        tuning = self._most_promising()
+        before = tuning.used
+        count = self._batch
+        if self.budget.trials is not None:
+            count = min(count, self.budget.trials - self.budget.used)
+        tuning.step(count)
+        self.budget.used += tuning.used - before
+        self._announce(tuning)
+        return tuning
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why there is no further round; None where there is one."""
+        budget = self.budget
+        reasons: tuple[tuple[Ending, bool], ...] = (
+            (Ending.UNTIL, self._until is not None and self._until()),
+            (Ending.TRIALS, budget.trials is not None and budget.used >= budget.trials),
+            (
+                Ending.SECONDS,
+                budget.seconds is not None and self.elapsed >= budget.seconds,
+            ),
+            (Ending.THROUGH, all(t.through for t in self.tunings)),
+            (Ending.GAIN, not any(self._open())),
+        )
+        return next((ending for ending, reached in reasons if reached), None)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._start
+
+    @property
+    def seconds(self) -> float:
+        """What the network's tasks take with the best of each, all calls together."""
+        return sum(t.task.calls * t.seconds for t in self.tunings)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the network's tasks are as with their defaults.
+
+        A task whose default failed, or that was not measured yet, counts for nothing.
+        """
+        before = after = 0.0
+        for tuning in self.tunings:
+            default = _default_seconds(tuning)
+            if default < inf:
+                before += tuning.task.calls * default
+                after += tuning.task.calls * tuning.seconds
+        return before / after if after else 1.0
+
+    @property
+    def expected_gain(self) -> float:
+        """The share of the network's time (0 to 1) that the next trials are expected to save."""
+        return sum(map(self._expected_share, self.tunings))
+
+    def outcomes(self) -> list[Outcome]:
+        """What each task has come to, in their order."""
+        return [t.outcome() for t in self.tunings]
+
+    # ------------------------------------------------------------------------- choosing
+
+    def _most_promising(self) -> Tuning:
+        """The first of the highest promise. One of which nothing succeeded yet is given as much as
+        the highest, divided by its rounds: it is tried again, ever more rarely."""
+        promises = {t: self._promise(t) for t in self._open()}
+        if not promises:
+            raise InputError("no task has a candidate left", where="tune")
+        known = (p for p in promises.values() if 0 < p < inf)
+        highest = max(known, default=1.0)
+        for tuning, promise in promises.items():
+            if promise == 0 and tuning.seconds == inf:
+                promises[tuning] = highest / len(tuning.bests)
+        return max(promises, key=lambda t: promises[t])
+
+    def _open(self) -> Iterator[Tuning]:
+        least = self.budget.expected_gain / len(self.tunings)
+        for tuning in self.tunings:
+            rests = bool(least) and self._expected_share(tuning) < least
+            if not tuning.through and not (tuning.bests and rests):
+                yield tuning
+
+    def _expected_share(self, tuning: Tuning) -> float:
+        """Of the network's time, what a task is expected to save."""
+        total = self.seconds
+        if tuning.through:
+            return 0.0
+        if not 0 < total < inf:
+            return tuning.expected_gain / len(self.tunings)
+        share = tuning.task.calls * tuning.seconds / total
+        return share * tuning.expected_gain
+
+    def _promise(self, tuning: Tuning) -> float:
+        alike = (t for t in self.tunings if self._kinds[t] == self._kinds[tuning])
+        others = (t for t in alike if t is not tuning and 0 < t.seconds < inf)
+        rates = (t.task.operations / t.seconds for t in others)
+        return gradient(tuning, max(rates, default=0.0))
+
+    def _announce(self, tuning: Tuning) -> None:
+        progress: Mapping[str, Any] = {
+            "task": tuning.task.name,
+            "trials": tuning.used,
+            "seconds": tuning.seconds,
+            "gain": _gain(tuning),
+            "expected_gain": tuning.expected_gain,
+            "overhead": tuning.accounts.overhead,
+            "network_trials": self.budget.used,
+            "network_gain": self.gain,
+            "network_expected_gain": self.expected_gain,
+            "elapsed": self.elapsed,
+        }
+        events.emit("tune-progress", **progress)
+
+
+def _by_sketch(tuning: Tuning) -> str:
+    return tuning.task.space.default().sketch
+
+
+def _default_seconds(tuning: Tuning) -> float:
+    return tuning.trials[0].measurement.seconds if tuning.trials else inf
+
+
+def _gain(tuning: Tuning) -> float:
+    default = _default_seconds(tuning)
+    return default / tuning.seconds if default < inf else 1.0

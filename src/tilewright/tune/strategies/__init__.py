@@ -1,0 +1,60 @@
+"""Strategies by name: what to measure next.
+
+`evolutionary`, `annealing`, `tree` and `mcts` search where a cost model expects something and
+propose the best of it. `bandit` and its techniques need no model; `random` and `exhaustive` are
+baselines. All propose the default first, then the seeds, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tilewright.base.errors import InputError
+from tilewright.tune.strategies.annealing import Annealing
+from tilewright.tune.strategies.bandit import TECHNIQUES, ByBandit, only
+from tilewright.tune.strategies.evolutionary import Evolutionary
+from tilewright.tune.strategies.foresight import Foresight
+from tilewright.tune.strategies.plain import Chance, Exhaustive
+from tilewright.tune.strategies.programs import Programs
+from tilewright.tune.strategies.proposer import Proposer, Setup
+from tilewright.tune.strategies.trees import MonteCarlo, Tree
+
+__all__ = [
+    "STRATEGIES",
+    "TECHNIQUES",
+    "Foresight",
+    "Programs",
+    "Proposer",
+    "Setup",
+    "strategy",
+]
+
+STRATEGIES: Final[Mapping[str, type[Proposer]]] = {
+    made.name: made
+    for made in (
+        Evolutionary,
+        Annealing,
+        Tree,
+        MonteCarlo,
+        ByBandit,
+        Chance,
+        Exhaustive,
+    )
+}
+
+
+def strategy(name: str, setup: Setup) -> Proposer:
+    """The strategy, or the technique, of a name.
+
+    Raises InputError for a name that there is not, and for a strategy that is guided where the
+    setup has no foresight.
+    """
+    if name in STRATEGIES:
+        return STRATEGIES[name](setup)
+    if name in TECHNIQUES:
+        return only(name)(setup)
+    known = ", ".join([*STRATEGIES, *TECHNIQUES])
+    raise InputError(
+        f"there is no strategy {name!r}", where="tune", hint=f"take one of {known}"
+    )

@@ -1,0 +1,84 @@
+"""What a cost model says of candidates, as one number that a search can make small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, inf, isfinite, isnan
+from typing import Final
+
+from tilewright.tune.base import Candidate, CostModel
+from tilewright.tune.strategies.programs import Program, Programs
+
+# Of the spread, what is taken off the cost: where a model is unsure, it is worth a look.
+CURIOSITY: Final = 0.5
+KEPT: Final = 256  # candidates that are costed again when the model has learned
+
+
+class Foresight:
+    """Lower confidence bounds of candidates' costs; infinite for those that a primitive refuses.
+
+    Without a model all that are possible cost the same. Costs are remembered until `learned`.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        model: CostModel | None,
+        curiosity: float = CURIOSITY,
+    ) -> None:
+        self.programs: Final = programs
+        self.model: Final = model
+        self._curiosity: Final = curiosity
+        self._costs: dict[str, float] = {}
+        self._expected: dict[str, float] = {}
+        self._costed: dict[str, Candidate] = {}
+
+    def costs(self, candidates: Sequence[Candidate]) -> list[float]:
+        """Of each candidate; all that are new are predicted at once."""
+        fresh = {c.key: c for c in candidates if c.key not in self._costs}
+        possible: dict[str, Program] = {}
+        for key, candidate in fresh.items():
+            self._costs[key] = inf
+            program = self.programs.find(candidate)
+            if program is not None:
+                possible[key] = program
+                self._costed[key] = candidate
+        self._predict(possible)
+        return [self._costs[c.key] for c in candidates]
+
+    def _predict(self, programs: dict[str, Program]) -> None:
+        if self.model is None:
+            self._costs.update(dict.fromkeys(programs, 0.0))
+            return
+        if not programs:
+            return
+        kernels = [p.kernel for p in programs.values()]
+        found = self.model.predict(self.programs.task.key, kernels)
+        rows = zip(programs, found.cost.tolist(), found.spread.tolist(), strict=True)
+        for key, cost, spread in rows:
+            self._expected[key] = cost
+            doubt = spread if isfinite(spread) else 0.0
+            self._costs[key] = inf if isnan(cost) else cost - self._curiosity * doubt
+
+    def learned(self) -> None:
+        """Forget all costs: the model is not what it was. Those that were best are costed again."""
+        again = [c for c, _ in zip(self.ranked(), range(KEPT), strict=False)]
+        self._costs.clear()
+        self._expected.clear()
+        self._costed.clear()
+        self.costs(again)
+
+    def ranked(self) -> Iterator[Candidate]:
+        """All possible ones that were costed, cheapest first; of equal costs the first."""
+        order = sorted(self._costed, key=lambda key: self._costs[key])
+        return iter([self._costed[key] for key in order])
+
+    def predicted(self, candidate: Candidate) -> float | None:
+        """Seconds that the model expects of a candidate; None where it has only an order."""
+        if self.model is None or not self.model.absolute:
+            return None
+        self.costs([candidate])
+        expected = self._expected.get(candidate.key)
+        if expected is None or not isfinite(expected):
+            return None
+        return exp(min(expected, 700.0))

@@ -1,0 +1,135 @@
+"""A task's candidates as a tree of decisions, one parameter after another.
+
+A prefix is the first decisions of a candidate; the program that it stands for has the defaults for
+all that follow. Its schedule tells which values the next parameter may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, Protocol, runtime_checkable
+
+from tilewright.search import Box
+from tilewright.tune.base import Candidate, Space
+from tilewright.tune.strategies.programs import Program, Programs
+
+SKETCHES: Final = 16  # draws in which the sketches of a space are met
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A sketch, None at the root, and the first of its decisions."""
+
+    sketch: str | None = None
+    decided: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def candidate(self) -> Candidate:
+        """With these values, and no others."""
+        return Candidate(self.sketch or "", dict(self.decided))
+
+    @property
+    def key(self) -> str:
+        """Equal for equal prefixes."""
+        return "" if self.sketch is None else f"{len(self.decided)}{self.candidate.key}"
+
+
+@runtime_checkable
+class Completing(Protocol):
+    """A space that gives the missing values of a candidate their defaults."""
+
+    def nearest(self, candidate: Candidate) -> Candidate:
+        """The candidate with the same values, as far as they are possible."""
+        ...
+
+
+class Prefixes:
+    """The tree below the sketches that the given candidates and a few drawn ones have.
+
+    A task whose space is not Completing makes schedules of candidates with missing values.
+    """
+
+    def __init__(
+        self, programs: Programs, space: Space, seeds: Iterable[Candidate], seed: int
+    ) -> None:
+        self._programs: Final = programs
+        self._space: Final = space
+        self._default: Final = space.default()
+        self._whole: dict[str, Candidate | None] = {}
+        random = Random(f"{seed}:sketches")
+        drawn = (space.sample(random) for _ in range(SKETCHES))
+        met = [self._default, *seeds, *drawn]
+        self._sketches: Final = list(dict.fromkeys(c.sketch for c in met))
+
+    def expand(self, prefix: Prefix) -> list[Prefix] | None:
+        """The prefixes with one decision more; None for a candidate; none for what is refused."""
+        if prefix.sketch is None:
+            return [Prefix(name) for name in self._sketches]
+        program = self.program(prefix)
+        if program is None:
+            return []
+        if len(program.parameters) == len(prefix.decided):
+            return None
+        met = program.parameters[len(prefix.decided)]
+        return [
+            Prefix(prefix.sketch, (*prefix.decided, (met.name, value)))
+            for value in met.candidates
+        ]
+
+    def children(self, prefix: Prefix) -> list[Prefix]:
+        """As `expand`, but none for a candidate."""
+        return self.expand(prefix) or []
+
+    def program(self, prefix: Prefix) -> Program | None:
+        """What a prefix stands for; None where it is refused. The root stands for the default."""
+        if prefix.key not in self._whole:
+            found = self._found(prefix)
+            self._whole[prefix.key] = None if found is None else found.candidate
+        whole = self._whole[prefix.key]
+        return None if whole is None else self._programs.find(whole)
+
+    def candidates(self, prefixes: Sequence[Prefix]) -> list[Candidate]:
+        """The candidates that prefixes stand for; what is refused stands for itself."""
+        programs = ((p, self.program(p)) for p in prefixes)
+        return [q.candidate if q is not None else p.candidate for p, q in programs]
+
+    def completed(self, prefix: Prefix, random: Random) -> Prefix:
+        """A prefix of which no decision is open, each drawn; it may be one that is refused."""
+        while below := self.expand(prefix):
+            prefix = random.choice(below)
+        return prefix
+
+    def box(self) -> Box[Candidate]:
+        """Candidates by a number for each decision: which part of its values."""
+        found = [self.program(Prefix(name)) for name in self._sketches]
+        decisions = max((len(p.parameters) for p in found if p is not None), default=0)
+        return Box(1 + decisions, self._at, _key)
+
+    def _at(self, numbers: Sequence[float]) -> Candidate:
+        prefix = Prefix()
+        for number in numbers:
+            below = self.expand(prefix)
+            if not below:
+                break
+            prefix = below[min(len(below) - 1, int(number * len(below)))]
+        program = self.program(prefix)
+        return self._default if program is None else program.candidate
+
+    def _found(self, prefix: Prefix) -> Program | None:
+        if prefix.sketch is None:
+            return self._programs.find(self._default)
+        wanted = prefix.candidate
+        if isinstance(self._space, Completing):
+            wanted = self._space.nearest(wanted)
+        program = self._programs.find(wanted)
+        if program is None or program.candidate.sketch != prefix.sketch:
+            return None
+        values = program.candidate.values
+        kept = all(values.get(name) == value for name, value in prefix.decided)
+        return program if kept else None
+
+
+def _key(candidate: Candidate) -> str:
+    return candidate.key

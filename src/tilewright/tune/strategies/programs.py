@@ -1,0 +1,96 @@
+"""The programs of a task's candidates: each schedule is made once, and refusals are remembered."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.canonical import canonical_tree
+from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.walk import walk
+from tilewright.schedule.space import Parameter, Point
+from tilewright.tune.base import Candidate, Task
+
+T = TypeVar("T")
+PROGRAMS: Final = 4096  # kept; a Kernel takes some ten kilobytes
+POINTS: Final = 256  # kept whole, with the history of their schedules
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Program:
+    """What a candidate leads to.
+
+    candidate: with a value for every parameter that was met. identity: equal for equal programs,
+    whatever their loops are called.
+    """
+
+    candidate: Candidate
+    parameters: tuple[Parameter, ...]
+    kernel: Kernel
+    identity: str
+
+
+class Programs:
+    """Makes schedules as they are asked for. made: how many so far, refused ones included."""
+
+    def __init__(self, task: Task) -> None:
+        self.task: Final = task
+        self.made = 0
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._points: OrderedDict[str, Point] = OrderedDict()
+        self._refused: dict[str, ScheduleError] = {}
+
+    def find(self, candidate: Candidate) -> Program | None:
+        """The program of a candidate; None for one that a primitive refuses."""
+        found = self._programs.get(candidate.key)
+        if found is None and candidate.key not in self._refused:
+            try:
+                found = self._made(candidate)
+            except ScheduleError as error:
+                self._refused[candidate.key] = error
+        return found
+
+    def point(self, candidate: Candidate) -> Point:
+        """The schedule of a candidate. Raises ScheduleError for one that a primitive refuses."""
+        if candidate.key in self._refused:
+            raise self._refused[candidate.key]
+        if candidate.key not in self._points:
+            self._made(candidate)
+        return self._points[candidate.key]
+
+    def _made(self, candidate: Candidate) -> Program:
+        self.made += 1
+        point = self.task.schedule(candidate)
+        kernel = point.schedule.kernel
+        whole = Candidate(point.sketch, point.values)
+        found = Program(whole, point.parameters, kernel, identity(kernel))
+        _keep(self._programs, candidate.key, found, PROGRAMS)
+        if whole.key != candidate.key:
+            _keep(self._programs, whole.key, found, PROGRAMS)
+        _keep(self._points, candidate.key, point, POINTS)
+        return found
+
+
+def _keep(kept: OrderedDict[str, T], key: str, value: T, most: int) -> None:
+    kept[key] = value
+    while len(kept) > most:
+        kept.popitem(last=False)
+
+
+def identity(kernel: Kernel) -> str:
+    """A text that is the same for programs that differ in nothing but names."""
+    loops = [p.stmt.var.name for p in walk(kernel.body) if isinstance(p.stmt, For)]
+    notes = [sorted(kernel.notes.get(name, {}).items()) for name in loops]
+    return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
+
+
+def outline(kernel: Kernel, depth: int) -> str:
+    """The loops of a kernel down to a depth, with kinds and extents: how it looks from afar."""
+    shown = []
+    for place in walk(kernel.body):
+        level = len(place.loops)
+        if isinstance(place.stmt, For) and level < depth:
+            shown.append(f"{level}{place.stmt.kind}{place.stmt.extent}")
+    return " ".join(shown)

@@ -1,0 +1,94 @@
+"""Search in the tree of decisions: beams from coarse to fine, and by drawn outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, inf, isqrt
+from typing import ClassVar, Final
+
+from tilewright.base.errors import InputError
+from tilewright.search import Limits, coarse_to_fine, tree_search
+from tilewright.tune.strategies.prefixes import Prefix, Prefixes
+from tilewright.tune.strategies.programs import outline
+from tilewright.tune.strategies.proposer import Guided, Setup
+
+WIDTH: Final = 32  # at most, as in Halide; with little effort the beam is narrower
+PASSES: Final = 5
+ITERATIONS: Final = (
+    1024  # of a tree that is grown anew, for the most part from what is known
+)
+DEEPEST: Final = 700.0  # exponent: what is dearer costs as much
+
+
+class _Deciding(Guided):
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        programs = self.foresight.programs
+        self._tree: Final = Prefixes(programs, self.space, setup.seeds, setup.seed)
+
+    def _costs(self, prefixes: Sequence[Prefix]) -> list[float]:
+        return self.foresight.costs(self._tree.candidates(prefixes))
+
+    def _within(self, effort: int) -> Limits:
+        """Until so many more schedules are made: what is known already costs nothing."""
+        programs = self.foresight.programs
+        most = programs.made + effort
+        return Limits(until=lambda: programs.made >= most)
+
+
+class Tree(_Deciding):
+    """Beam search in five passes; prefixes whose programs have the same outer loops look alike.
+
+    (The search of Adams et al., SIGGRAPH 2019, over a kernel's parameters instead of stages.)
+    """
+
+    name: ClassVar[str] = "tree"
+
+    def explore(self, effort: int) -> None:
+        """One search; every program on its way may be proposed."""
+        coarse_to_fine(
+            Prefix(),
+            self._tree.children,
+            self._positive,
+            shape=self._shape,
+            width=max(2, min(WIDTH, isqrt(effort) // 4)),
+            passes=PASSES,
+            key=_key,
+            limits=self._within(effort),
+        )
+
+    def _positive(self, prefixes: Sequence[Prefix]) -> list[float]:
+        """Costs are logarithms, of which a multiple has no meaning."""
+        costs = self._costs(prefixes)
+        return [c if c == inf else exp(max(-DEEPEST, min(c, DEEPEST))) for c in costs]
+
+    def _shape(self, prefix: Prefix, depth: int) -> str:
+        program = self._tree.program(prefix)
+        return "" if program is None else outline(program.kernel, depth)
+
+
+class MonteCarlo(_Deciding):
+    """Tree search by drawn outcomes: in each round a new tree, as costs have changed."""
+
+    name: ClassVar[str] = "mcts"
+
+    def explore(self, effort: int) -> None:
+        """One tree, or all of it."""
+        try:
+            tree_search(
+                Prefix(),
+                self._tree.expand,
+                self._tree.completed,
+                self._costs,
+                iterations=ITERATIONS,
+                rollouts=1,
+                key=_key,
+                seed=self.setup.seed,
+                limits=self._within(effort),
+            )
+        except InputError:
+            return  # every way is refused: there is no outcome
+
+
+def _key(prefix: Prefix) -> str:
+    return prefix.key

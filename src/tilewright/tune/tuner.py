@@ -1,0 +1,401 @@
+"""Tuning of one task: propose, schedule, build, measure, record, learn; round by round.
+
+A `Tuning` does one round at a time, so that a scheduler may choose between several. What is asked
+of the machine and of the compiler above comes in as `Tools`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from tilewright.base import events
+from tilewright.base.errors import InputError, ScheduleError
+from tilewright.tune.accounts import MEASURE, Accounts
+from tilewright.tune.base import (
+    Candidate,
+    CostModel,
+    Job,
+    Measurement,
+    Runner,
+    Sample,
+    Status,
+    Task,
+    Trial,
+)
+from tilewright.tune.building import Build, Numbered, build_here
+from tilewright.tune.gain import confidence, expected_gain, running_best
+from tilewright.tune.strategies import Foresight, Programs, Proposer, Setup, strategy
+from tilewright.tune.strategies.proposer import EFFORT
+
+BATCH: Final = 16  # trials of a round
+REFUSALS: Final = 256  # in a row, after which a task is through
+SHARE: Final = 0.08  # of the time of building and measuring, for search
+MOST_EFFORT: Final = 64  # schedules per trial
+KNOWN: Final = 3  # of other runs, that are measured again
+FINAL: Final = (
+    "final"  # the strategy of trials that compare the best with the default again
+)
+
+
+def _keep_nothing(task: Task, trial: Trial) -> None:
+    return None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tools:
+    """What tuning works with.
+
+    record: called with each trial as soon as it is finished. model: of all tasks. machine: the name
+    under which the model learns.
+    """
+
+    runner: Runner
+    build: Build = build_here
+    record: Callable[[Task, Trial], None] = _keep_nothing
+    model: CostModel | None = None
+    machine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What tuning a task has come to, at its end or before.
+
+    best: the fastest trial; the default's where nothing was faster. default: the first trial; None
+    before it. confidence: how sure it is that the best is faster, see `gain.confidence`. curve: the
+    number of a trial and its seconds, for each that was the best so far. failed: how many trials
+    failed, by status. expected_gain: see `gain.expected_gain`. spent: seconds, by what they were
+    spent on. overhead: the share of them that was neither building nor measuring.
+    """
+
+    task: Task
+    best: Trial | None
+    default: Trial | None
+    confidence: float
+    trials: int
+    curve: tuple[tuple[int, float], ...]
+    failed: Mapping[Status, int]
+    expected_gain: float
+    spent: Mapping[str, float]
+    overhead: float
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the default the best is; 1 where that is not known."""
+        if self.best is None or self.default is None:
+            return 1.0
+        best, default = self.best.measurement, self.default.measurement
+        return 1.0 if default.seconds == inf else default.seconds / best.seconds
+
+
+class Tuning:
+    """A task that is being tuned.
+
+    earlier: trials of this run, which was broken off. They are not measured again, and with an
+    equal seed and batch the run goes on as if it had not been; trials that it would not make now
+    are learned from as well. known: trials of other runs, of which the fastest are measured again
+    and the others only learned from. seeds: candidates to measure after the default and those.
+    effort: schedules that a strategy may make per trial; None: as many as take 8% of the time that
+    building and measuring take, so that a run that goes on may differ from one that was not broken
+    off.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        tools: Tools,
+        *,
+        by: str = "evolutionary",
+        seeds: Sequence[Candidate] = (),
+        earlier: Sequence[Trial] = (),
+        known: Sequence[Trial] = (),
+        seed: int = 0,
+        effort: int | None = None,
+        accounts: Accounts | None = None,
+    ) -> None:
+        self.task: Final = task
+        self.trials: list[Trial] = []
+        self.bests: list[float] = []  # after each round
+        self.through = False
+        self.accounts: Final = accounts or Accounts()
+        self._tools: Final = tools
+        self._programs: Final = Programs(task)
+        again = _fastest(known)
+        foresight = Foresight(self._programs, tools.model)
+        self._adapts: Final = effort is None
+        first = EFFORT if effort is None else effort
+        setup = Setup(task.space, foresight, [*again, *seeds], seed, first)
+        self._strategy: Final[Proposer] = strategy(by, setup)
+        self._earlier: Final = {
+            t.candidate.key: t for t in earlier if t.strategy != FINAL
+        }
+        self._settled: dict[str, Trial] = {}
+        self._refused = 0
+        self._least = inf
+        measured = {task.space.default(), *again}
+        self._learn([t for t in known if t.candidate not in measured])
+
+    # ------------------------------------------------------------------------- a round
+
+    def step(self, count: int = BATCH) -> list[Trial]:
+        """One round of at most `count` trials, in the order in which they were proposed.
+
+        There are none when the strategy has no more candidates, or too many were refused in a row;
+        then `through` is true. A trial that is finished when the round is interrupted was recorded.
+        """
+        if self._adapts:
+            self._strategy.effort = self._affordable()
+        with self.accounts.spending("search"):
+            batch = self._strategy.propose(count)
+        if not batch or self._refused >= REFUSALS:
+            self.through = True
+            return []
+        made: dict[int, Trial] = {}
+        points = list(self._scheduled(batch, made))
+        if points and self._earlier:
+            self._forget_the_way()
+        for number, measurement in self._measured(points):
+            made[number] = self._finished(batch[number], measurement)
+        trials = [made[n] for n in sorted(made)]
+        self.trials += trials
+        self._count_refusals(trials)
+        self._learn(trials)
+        self.bests.append(self.seconds)
+        return trials
+
+    def _affordable(self) -> int:
+        """Schedules per trial that take SHARE of the time that building and measuring take."""
+        measuring = self.accounts.seconds.get(MEASURE, 0.0)
+        searching = self.accounts.seconds.get("search", 0.0)
+        if not measuring or not searching or not self._programs.made:
+            return self._strategy.effort
+        trial = measuring / max(1, self.used)
+        schedule = searching / self._programs.made
+        return max(1, min(MOST_EFFORT, round(SHARE * trial / schedule)))
+
+    def _scheduled(
+        self, batch: Sequence[Candidate], made: dict[int, Trial]
+    ) -> Iterator[Numbered]:
+        """Points to measure; what is known without, as before or as refused, goes to `made`."""
+        for number, candidate in enumerate(batch):
+            before = self._earlier.pop(candidate.key, None)
+            if before is not None:
+                made[number] = before
+                continue
+            try:
+                with self.accounts.spending("schedule"):
+                    point = self._programs.point(candidate)
+            except ScheduleError as error:
+                refused = Measurement(Status.REFUSED, reason=str(error))
+                made[number] = self._finished(candidate, refused)
+            else:
+                yield number, point
+
+    def _forget_the_way(self) -> None:
+        """The run leaves the way that it went before: what is left of it is only learned from."""
+        rest = list(self._earlier.values())
+        self._earlier.clear()
+        self.trials += rest
+        self._learn(rest)
+
+    def _measured(
+        self, points: Sequence[Numbered]
+    ) -> Iterator[tuple[int, Measurement]]:
+        """The measurements as they come in, with those of programs that could not be built."""
+        unbuilt: deque[tuple[int, Measurement]] = deque()
+
+        def jobs() -> Iterator[Job]:
+            for number, made in self._tools.build(self.task, points):
+                if isinstance(made, Measurement):
+                    unbuilt.append((number, made))
+                else:
+                    yield made
+
+        missing = {number for number, _ in points}
+        results = self._tools.runner.measure(jobs()) if points else iter(())
+        while missing:
+            with self.accounts.spending(MEASURE):
+                found = next(results, None)
+            arrived = list(unbuilt) + ([] if found is None else [found])
+            unbuilt.clear()
+            if not arrived:
+                reason = "there was no answer from what measures"
+                arrived = [
+                    (n, Measurement(Status.LOST, reason=reason)) for n in missing
+                ]
+            missing.difference_update(number for number, _ in arrived)
+            yield from arrived
+
+    def _finished(self, candidate: Candidate, measurement: Measurement) -> Trial:
+        predicted = self._strategy.setup.foresight
+        expected = None
+        if predicted is not None and measurement.status is not Status.REFUSED:
+            with self.accounts.spending("search"):
+                expected = predicted.predicted(candidate)
+        trial = Trial(candidate, measurement, expected, self._strategy.name)
+        with self.accounts.spending("record"):
+            self._tools.record(self.task, trial)
+        self._announce(trial)
+        return trial
+
+    def _announce(self, trial: Trial) -> None:
+        measurement = trial.measurement
+        if measurement.seconds < self._least:
+            before, self._least = self._least, measurement.seconds
+            events.emit(
+                "task-improved",
+                task=self.task.name,
+                seconds=self._least,
+                before=before,
+            )
+        events.emit(
+            "trial",
+            task=self.task.name,
+            candidate=trial.candidate.key,
+            status=str(measurement.status),
+            seconds=measurement.seconds,
+            reason=measurement.reason,
+            predicted=trial.predicted,
+            strategy=trial.strategy,
+        )
+
+    def _learn(self, trials: Sequence[Trial]) -> None:
+        with self.accounts.spending("learn"):
+            if self._tools.model is not None:
+                samples = list(self._samples(trials))
+                if samples:
+                    self._tools.model.update(samples)
+            self._strategy.tell(trials)
+
+    def _samples(self, trials: Iterable[Trial]) -> Iterator[Sample]:
+        """What a model learns from; a candidate that never was a program teaches nothing."""
+        for trial in trials:
+            program = self._programs.find(trial.candidate)
+            if program is not None and trial.measurement.status is not Status.BUILD:
+                taken = trial.measurement.seconds
+                machine = self._tools.machine
+                yield Sample(self.task.key, program.kernel, taken, machine)
+
+    def _count_refusals(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            refused = trial.measurement.status is Status.REFUSED
+            self._refused = self._refused + 1 if refused else 0
+
+    # ------------------------------------------------------------------------- what it came to
+
+    @property
+    def used(self) -> int:
+        """Trials that count for a budget: all but those that were refused."""
+        return sum(t.measurement.status is not Status.REFUSED for t in self.trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest trial; of equal ones the first. None where all failed."""
+        ok = [t for t in self.trials if t.measurement.seconds < inf]
+        return min(ok, key=_seconds, default=None)
+
+    @property
+    def seconds(self) -> float:
+        """Of one call of the best; infinite where all failed."""
+        return min(map(_seconds, self.trials), default=inf)
+
+    @property
+    def expected_gain(self) -> float:
+        """The share of its time that the next trials are expected to save; 0 when it is through."""
+        if self.through:
+            return 0.0
+        return expected_gain(running_best([_seconds(t) for t in self.trials]))
+
+    def settle(self, finalists: int = 3, passes: int = 2) -> None:
+        """Measure the default and the fastest few again, in turns, and let that decide.
+
+        What was the fastest of many trials owes something to luck, so only the new rounds count.
+        Nothing is done with less than two to compare. Raises InputError before the first step.
+        """
+        if not self.trials:
+            raise InputError(
+                "nothing was measured yet", where="tune", hint="step first"
+            )
+        ranked = sorted(self.trials, key=_seconds)[:finalists]
+        chosen = {t.candidate.key: t for t in [self.trials[0], *ranked]}
+        compared = [t.candidate for t in chosen.values() if _seconds(t) < inf]
+        if len(compared) < 2:
+            return
+        found: dict[str, list[Measurement]] = {c.key: [] for c in compared}
+        for _ in range(passes):
+            points = [(n, self._programs.point(c)) for n, c in enumerate(compared)]
+            for number, measurement in self._measured(points):
+                found[compared[number].key].append(measurement)
+        for candidate in compared:
+            trial = Trial(candidate, _merged(found[candidate.key]), strategy=FINAL)
+            self._settled[candidate.key] = trial
+            with self.accounts.spending("record"):
+                self._tools.record(self.task, trial)
+
+    def outcome(self) -> Outcome:
+        """What it came to so far."""
+        best, default = self._compared()
+        sure = 0.0
+        if best is not None and default is not None and best is not default:
+            sure = confidence(best.measurement.rounds, default.measurement.rounds)
+        failed = Counter(t.measurement.status for t in self.trials)
+        del failed[Status.OK]
+        return Outcome(
+            self.task,
+            best,
+            default,
+            sure,
+            len(self.trials),
+            tuple(self._curve()),
+            dict(failed),
+            self.expected_gain,
+            dict(self.accounts.seconds),
+            self.accounts.overhead,
+        )
+
+    def _compared(self) -> tuple[Trial | None, Trial | None]:
+        """The best and the default: from the final comparison, if there was one."""
+        if not self.trials:
+            return None, None
+        default = self.trials[0]
+        if not self._settled:
+            return self.best, default
+        default = self._settled.get(default.candidate.key, default)
+        ranked = sorted(self._settled.values(), key=_seconds)
+        best = ranked[0]
+        return (default if _seconds(default) <= _seconds(best) else best), default
+
+    def _curve(self) -> Iterator[tuple[int, float]]:
+        least = inf
+        for number, trial in enumerate(self.trials, 1):
+            if _seconds(trial) < least:
+                least = _seconds(trial)
+                yield number, least
+
+
+def _fastest(known: Sequence[Trial]) -> list[Candidate]:
+    ok = [t for t in known if t.measurement.seconds < inf]
+    ranked = sorted(ok, key=_seconds)[:KNOWN]
+    return list(dict.fromkeys(t.candidate for t in ranked))
+
+
+def _seconds(trial: Trial) -> float:
+    return trial.measurement.seconds
+
+
+def _merged(found: Sequence[Measurement]) -> Measurement:
+    """All rounds of several measurements; the first that failed, if one did."""
+    for measurement in found:
+        if measurement.status is not Status.OK:
+            return measurement
+    first = found[0]
+    return replace(
+        first,
+        rounds=tuple(r for m in found for r in m.rounds),
+        noise=max(m.noise for m in found),
+        build_seconds=sum(m.build_seconds for m in found),
+        run_seconds=sum(m.run_seconds for m in found),
+    )
