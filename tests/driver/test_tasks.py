@@ -19,8 +19,11 @@ from tilewright.driver import reference as references
 from tilewright.driver.guard.judges import ComputationJudge
 from tilewright.driver.tasks import task_of_kernel, tasks
 from tilewright.runtime.executable import Executable, load
+from tilewright.schedule import Schedule
+from tilewright.schedule.space import Point
 from tilewright.tune.base import Candidate, Task
 from tilewright.tune.measure.reference import Case, unpack
+from tilewright.tune.space import Parameter, ParameterSpace, Set
 
 V3: Any = {"mcpu": "x86-64-v3", "threads": 1}
 
@@ -145,14 +148,41 @@ def test_integers_and_gathered_rows_are_compared_too(tmp_path: Path) -> None:
         expect_right(task, task.build(task.schedule(task.space.default())), tmp_path)
 
 
-def test_a_kernel_of_a_notation_is_a_task(tmp_path: Path) -> None:
-    x = te.placeholder((20, 30), name="x")
+def sums(extent: Any = 20) -> Any:
+    """Sums of rows, as te lowers them."""
+    x = te.placeholder((extent, 30), name="x")
     k = te.reduce_axis((0, 30), name="k")
-    y = te.compute((20,), lambda i: te.sum(x[i, k], axis=k), name="y")
-    kernel = te.lower(te.create_schedule(y.op), [x, y])
+    y = te.compute((extent,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    return te.lower(te.create_schedule(y.op), [x, y])
+
+
+def test_a_kernel_of_a_notation_is_a_task(tmp_path: Path) -> None:
+    kernel = sums()
     task = task_of_kernel(kernel, **V3)
     assert (task.name, task.calls, task.operations) == (kernel.name, 1, 20 * 30)
     expect_right(task, task.build(task.schedule(task.space.default())), tmp_path)
+
+
+def test_a_kernel_has_schedules_of_its_author_s_own(tmp_path: Path) -> None:
+    kernel = sums()
+    kernels = []
+
+    def schedule(candidate: Candidate) -> Point:
+        made = Schedule(kernel)
+        made.split("y.i", candidate.values["rows"])
+        kernels.append(made.kernel)
+        return Point(made, (), "")
+
+    space: Any = ParameterSpace(Parameter("rows", Set(1, 2, 4, 5)))
+    task = task_of_kernel(kernel, space=space, schedule=schedule, **V3)
+    for candidate in task.space:
+        expect_right(task, task.build(task.schedule(candidate)), tmp_path)
+    assert len(set(map(str, kernels))) == 4
+
+
+def test_a_kernel_of_open_sizes_is_refused() -> None:
+    with pytest.raises(InputError, match="programs of one size are timed"):
+        task_of_kernel(sums(te.var("n")), **V3)
 
 
 def test_a_model_of_symbolic_shapes_needs_their_values() -> None:

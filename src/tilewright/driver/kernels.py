@@ -122,10 +122,6 @@ class KernelCompiler:
         self._make_ahead(requests, processors)
         yield from map(self._compiled, requests)
 
-    def key(self, signature: KernelSignature, constants: Collection[Buffer]) -> str:
-        """What is equal for groups whose code is; constants as for `compile`."""
-        return self._request(signature, constants).key
-
     def _request(
         self, signature: KernelSignature, constants: Collection[Buffer]
     ) -> CompileRequest:

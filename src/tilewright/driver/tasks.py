@@ -6,32 +6,35 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.errors import InputError
 from tilewright.driver.assemble import Assembler, Built
-from tilewright.driver.build_kernel import flops
+from tilewright.driver.build_kernel import build_kernel, flops
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
 from tilewright.driver.reference import reference
-from tilewright.driver.sketch_space import SketchSpace
 from tilewright.driver.steps import planned, target_of
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel
+from tilewright.plan.identity import anonymous
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime import bundle
 from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space import Point, Sketch
-from tilewright.schedule.space.selection import Selection, selected_point
+from tilewright.schedule.space.selection import Selection
 from tilewright.targets.base import Target
 from tilewright.tune.base import Candidate, Space, Task
+from tilewright.tune.records.key import key_of
+from tilewright.tune.space.sketch_space import SketchSpace
 
 Array = np.ndarray[Any, Any]
 
@@ -46,8 +49,9 @@ def tasks(
     """A task for every distinct kernel of the host, in the order in which they first run.
 
     source, example_inputs, dims, options: as for `tilewright.compile`. Kernels are distinct if
-    their code is: `calls` counts how often the model runs it, `sources` are the nodes of all of
-    them, and the weights are those of the first. Raises what `compile` raises.
+    their keys are, by which records are found: `calls` counts how often the model runs it,
+    `sources` are the nodes of all of them, and the weights are those of the first. Raises what
+    `compile` raises.
     """
     with exclusive():
         chosen = Options.of(options)
@@ -55,13 +59,12 @@ def tasks(
         found: dict[str, _Program] = {}
         calls: Counter[str] = Counter()
         sources: dict[str, dict[str, None]] = {}
-        compiler = KernelCompiler(target, target, None)
         for group in plan.groups_on(HOST):
             signature = kernel_signature(group, plan.live[group])
-            key = compiler.key(signature, plan.data)
-            if key not in found:
-                data = {b: plan.data[b] for b in signature.values if b in plan.data}
-                found[key] = _Program(target, group, signature, data)
+            data = {b: plan.data[b] for b in signature.values if b in plan.data}
+            program = _Program(target, group, anonymous(signature), data)
+            key = program.key(chosen)
+            found.setdefault(key, program)
             calls[key] += 1
             sources.setdefault(key, {}).update(dict.fromkeys(group.sources))
         return [p.task(k, calls[k], tuple(sources[k])) for k, p in found.items()]
@@ -77,16 +80,22 @@ def task_of_kernel(
     """A task for one Kernel, such as a notation lowers a program to; its parameters are no
     constants.
 
-    space, schedule: of the author's own; without them the target's sketches of it. options: as for
-    `tilewright.compile`. Raises what `compile` raises.
+    space, schedule: of the author's own, for points whose kernels are compiled as scheduled;
+    without them the target's sketches of it. options: as for `tilewright.compile`. Raises
+    InputError for a kernel with sizes that only a call knows, and what `compile` raises.
     """
+    if kernel.sizes:
+        raise InputError(
+            "programs of one size are timed, and this kernel is for all",
+            where=kernel.name,
+            hint="lower it with numbers for its sizes",
+        )
     chosen = Options.of(options)
     target = target_of(chosen)
     group = FusionGroup(kernel.name, (), (kernel.name,), flops(kernel.body), kernel)
     signature = kernel_signature(group, kernel.outputs)
     program = _Program(target, group, signature, {}, space, schedule)
-    key = KernelCompiler(target, target, None).key(signature, ())
-    return program.task(key, 1, (kernel.name,))
+    return program.task(program.key(chosen), 1, (kernel.name,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +109,24 @@ class _Program:
     space: Space | None = None
     own_schedule: Callable[[Candidate], Point] | None = None
 
+    def key(self, options: Options) -> str:
+        """What a record of it is found by."""
+        fixed = [v in self.data for v in self.signature.values]
+        threads = thread_count(options.threads)
+        return key_of(self.signature, fixed, self.target, threads, options.math).text
+
     def task(self, key: str, calls: int, sources: tuple[str, ...]) -> Task:
         """The task of it."""
         moved = sum(b.size * b.dtype.itemsize for b in self.signature.values)
+        space, schedule = self.space, self.own_schedule
+        if space is None or schedule is None:
+            sketched = SketchSpace(self.sketches())
+            space, schedule = space or sketched, schedule or sketched.schedule
         return Task(
             key,
             self.group.name,
-            self.space or SketchSpace(self.sketches),
-            self.own_schedule or self.schedule,
+            space,
+            schedule,
             self.build,
             calls,
             self.group.flops,
@@ -116,7 +135,6 @@ class _Program:
             self.reference,
         )
 
-    @cached_property
     def sketches(self) -> Sequence[Sketch]:
         """The families of its schedules, best first."""
         signature = self.signature
@@ -125,12 +143,10 @@ class _Program:
         plain = signature.plain()
         return self.target.sketches(plain, signature.computations, constants)
 
-    def schedule(self, candidate: Candidate) -> Point:
-        """The point of a candidate. Raises ScheduleError."""
-        return selected_point(self.group.name, self.sketches, candidate.selection)
-
     def build(self, point: Point) -> bytes:
         """An artifact of a point."""
+        if self.own_schedule is not None:
+            return _bytes(build_kernel(point.schedule.kernel, self.target))
         return _bytes(self._model(Selection(point.sketch, point.values)))
 
     def reference(self) -> bytes:

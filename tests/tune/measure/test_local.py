@@ -226,3 +226,13 @@ def _runs(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_program_that_is_hopeless_has_one_round(folder: Path) -> None:
+    """Of two equal programs the second is slower than nothing times the first."""
+    runner = LocalRunner(timing=replace(TIMING, hopeless=1e-9), limits=LIMITS)
+    try:
+        first, second = measured(runner, folder, "good", "good")
+        assert len(first.rounds) > 1 and len(second.rounds) == 1
+    finally:
+        runner.close()

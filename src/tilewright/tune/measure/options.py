@@ -26,11 +26,13 @@ class Timing:
     caches: "hot": the same call again and again; "network": before each call the caches are filled
     with other data and the inputs are written, as the rest of a network does it.
     round_seconds: a round's calls take at least so long together. fewest, most: rounds.
-    seconds: no round begins later, unless there are too few. tight: timing ends where the 95%
-    interval of the median is at most so far from it to both sides, in parts of it. worse: it ends
-    after three rounds where the fastest takes so many times the best program's time. quiet: an
-    anchor that takes so many times its best says that the machine is disturbed; such rounds are
-    repeated.
+    seconds: no round begins later, unless there are too few.
+    tight: timing ends where the 95% interval of the median is at most so far from it to both
+    sides, in parts of it.
+    worse: it ends after three rounds where the fastest takes so many times the best program's time.
+    hopeless: no round is timed where the first call takes so many times that time.
+    quiet: an anchor that takes so many times its best says that the machine is disturbed; such
+    rounds are repeated.
     """
 
     caches: Caches = "hot"
@@ -40,4 +42,5 @@ class Timing:
     seconds: float = 0.25
     tight: float = 0.01
     worse: float = 1.3
+    hopeless: float = 10.0
     quiet: float = 1.05
