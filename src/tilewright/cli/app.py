@@ -30,6 +30,7 @@ VERBS: Final[dict[str, str]] = {
     "doctor": "doctor",
     "cache": "cache",
     "fleet": "fleet",
+    "records": "records",
 }
 
 

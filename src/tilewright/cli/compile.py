@@ -11,7 +11,7 @@ import click
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import certificate, inputs, quantized
+from tilewright.cli import certificate, inputs, quantized, records
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
 from tilewright.cli.options import (
     COMPILE,
@@ -109,6 +109,7 @@ def command(
         "memory": made.memory(thread_count(options.threads)) + len(made.constants),
         "requirements": dict(made.requirements),
         **({} if said is None else {"certificate": said}),
+        "tuned": made.meta.get("tuned", []),
     }
     if as_json:
         dump(facts)
@@ -118,6 +119,8 @@ def command(
         f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} "
         "beside its inputs and outputs"
     )
+    if line := records.used_line(made.meta):
+        say(line)
 
 
 def _emit(

@@ -89,6 +89,9 @@ FOLDER: Final = click.Path(path_type=Path, exists=True, file_okay=False)
 OUT: Final = _out
 
 
+_NO_RECORDS: Final = ""  # what --no-records stands for
+
+
 @dataclass(frozen=True)
 class CompileOptions:
     """The compile options of the command line; None leaves an option to the environment."""
@@ -108,6 +111,7 @@ class CompileOptions:
     scales: Path | None = None
     description: str | None = None
     schedules: Path | None = None
+    records: str | None = None
 
     @property
     def dims(self) -> dict[str, int]:
@@ -130,6 +134,7 @@ class CompileOptions:
             "mcpu": self.mcpu,
             "machine": self.description,
             "schedules": {} if self.schedules is None else _schedules(self.schedules),
+            "records": False if self.records == _NO_RECORDS else self.records,
             "threads": self.threads,
             "fallback": self.fallback,
             "math": self.math,
@@ -166,6 +171,21 @@ def _fallback_option(verb: Verb) -> Verb:
         help="Operators without native code: warn (default) or error.",
     )
     return short(long(verb))
+
+
+def _records_option(verb: Verb) -> Verb:
+    off = click.option(
+        "--no-records",
+        "records",
+        flag_value=_NO_RECORDS,
+        help="Use no tuning records.",
+    )
+    file = click.option(
+        "--records",
+        metavar="FILE",
+        help="Tuning records to use; default: the user's own.",
+    )
+    return file(off(verb))
 
 
 def _schedules(file: Path) -> Any:
@@ -252,6 +272,7 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         type=PATH,
         help="Parameters by kernel, as JSON: see run --profile --why.",
     ),
+    _records_option,
 )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import quantized
+from tilewright.cli import quantized, records
 from tilewright.cli.model import Prepared, is_artifact, prepare, specialized
 from tilewright.cli.options import (
     COMPILE,
@@ -213,6 +213,7 @@ def _report(
         },
         "threads": exe.threads,
         "peak_bytes": exe.peak_bytes,
+        "tuned": exe.model.meta.get("tuned", []),
     }
 
 
@@ -238,3 +239,5 @@ def _show(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> No
         f"{human_time(statistics.median(times))} (median of {len(times)}, minimum "
         f"{human_time(min(times))}) on {threads}, {human_bytes(exe.peak_bytes)} of memory"
     )
+    if line := records.used_line(exe.model.meta):
+        say(line)

@@ -51,6 +51,8 @@ def compile(
       from files with several hard links
     - schedules: values of schedule parameters by kernel, in the form that `schedules` returns, for
       kernels whose default schedule is not the best
+    - records: the file of tuning records whose best schedules are used, if not the user's own;
+      False uses none
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """

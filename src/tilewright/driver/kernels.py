@@ -11,7 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.base import events, flags, limits
-from tilewright.base.errors import CompileError, TilewrightError, VerifyError
+from tilewright.base.errors import (
+    CompileError,
+    ScheduleError,
+    TilewrightError,
+    VerifyError,
+)
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical_tree
 from tilewright.driver.compiled import CompiledGroup, Preparation
@@ -37,11 +42,13 @@ from tilewright.targets.permitted import Permissions
 class CompileRequest:
     """A fusion group to compile.
 
-    fixed: which values are constants. key: all that its code depends on.
+    fixed: which values are constants. choice: the schedule asked for. key: all that its code
+    depends on.
     """
 
     signature: KernelSignature
     fixed: tuple[bool, ...]
+    choice: Selection | None
     key: str
 
     @property
@@ -75,6 +82,8 @@ def _nameless(kernel: Kernel) -> str:
 
 
 Choose = Callable[[KernelSignature], Selection | None]  # None: the default schedule
+# Whether a choice that is not possible was none of the caller's, and is taken back.
+Withdraw = Callable[[KernelSignature, ScheduleError], bool]
 
 
 def no_choice(signature: KernelSignature) -> Selection | None:
@@ -82,11 +91,17 @@ def no_choice(signature: KernelSignature) -> Selection | None:
     return None
 
 
+def no_withdrawal(signature: KernelSignature, error: ScheduleError) -> bool:
+    """Every choice is the caller's."""
+    return False
+
+
 class KernelCompiler:
     """Compiles Stages for a target, each distinct one once.
 
     store: the cache on disk, or None. host: the target that runs on this machine. sanitize: check
-    every access while the code runs. choose: which schedule a kernel gets.
+    every access while the code runs. choose: which schedule a kernel gets. withdraw: asked
+    where that schedule is not possible.
     """
 
     def __init__(
@@ -96,12 +111,14 @@ class KernelCompiler:
         store: Store | None,
         sanitize: bool = False,
         choose: Choose = no_choice,
+        withdraw: Withdraw = no_withdrawal,
     ) -> None:
         self.target = target
         self.host = host
         self.store = store
         self.sanitize = sanitize
         self.choose = choose
+        self.withdraw = withdraw
         self.known: dict[str, CompiledGroup] = {}
         self._prepared: dict[str, Artifact] = {}
 
@@ -126,13 +143,28 @@ class KernelCompiler:
         self, signature: KernelSignature, constants: Collection[Buffer]
     ) -> CompileRequest:
         fixed = tuple(b in constants for b in signature.values)
-        return CompileRequest(signature, fixed, self._key(signature, fixed))
+        return self._asked(signature, fixed)
+
+    def _asked(
+        self, signature: KernelSignature, fixed: tuple[bool, ...]
+    ) -> CompileRequest:
+        key = self._key(signature, fixed)
+        return CompileRequest(signature, fixed, self.choose(signature), key)
 
     def _compiled(self, request: CompileRequest) -> CompiledGroup:
+        if self.choose(request.signature) != request.choice:
+            # It was withdrawn since, for another kernel of the same key.
+            request = self._asked(request.signature, request.fixed)
         found = self._found(request.key)
-        if found is None:
+        if found is not None:
+            return found
+        try:
             found = self.known[request.key] = self._made(request)
-            self._keep(request.key, found.to_bytes())
+        except ScheduleError as error:
+            if not self.withdraw(request.signature, error):
+                raise
+            return self._compiled(request)
+        self._keep(request.key, found.to_bytes())
         return found
 
     def _make_ahead(self, requests: Sequence[CompileRequest], processors: int) -> None:
@@ -184,6 +216,19 @@ class KernelCompiler:
         )
         selection = self.choose(signature) or Selection()
         return selected_point(signature.group or signature.name, sketches, selection)
+
+    def settle(self, signature: KernelSignature, fixed: Sequence[bool]) -> None:
+        """Find out whether the chosen schedule is possible, before it is shown.
+
+        Raises ScheduleError where it is not, and the choice is the caller's.
+        """
+        if self.choose(signature) is None:
+            return
+        try:
+            self.point(signature, fixed)
+        except ScheduleError as error:
+            if not self.withdraw(signature, error):
+                raise
 
     def hoisted(self, signature: KernelSignature, fixed: Sequence[bool]) -> Hoisted:
         """The scheduled kernel, its work on constants apart; verified under TILEWRIGHT_DEBUG."""

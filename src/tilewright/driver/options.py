@@ -16,6 +16,8 @@ from tilewright.base.memory import memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import Store, default_store
 from tilewright.runtime.threads import thread_count
+from tilewright.tune.records.current import current
+from tilewright.tune.records.published import NOTHING, Published, default_path
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Calibration
@@ -41,6 +43,8 @@ class Options:
     samples: Sequence[Mapping[str, Any]] = ()
     scales: Mapping[str, Any] | str | Path | None = None
     by: str | None = None
+    records: bool | str | Path | None = None
+    published: Published = field(init=False, default=NOTHING)
     description: Mapping[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -78,6 +82,7 @@ class Options:
             object.__setattr__(self, "scales", read_scales(Path(self.scales)))
         elif self.scales is not None:
             object.__setattr__(self, "scales", checked_scales(self.scales))
+        object.__setattr__(self, "published", _published(self.records))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
 
     @property
@@ -130,6 +135,8 @@ class Options:
             given["samples"] = f"{self.by} {_digest(self.samples)}"
         if self.schedules:
             given["schedules"] = json.dumps(self.schedules, sort_keys=True)
+        if self.published.digest:
+            given["records"] = self.published.digest
         return chosen | given | {name: "on" for name, on in switches.items() if on}
 
     def expect_calibration(self, target: str, quantizes: bool) -> None:
@@ -168,6 +175,27 @@ class Options:
     def store(self) -> Store | None:
         """The cache on disk, where it is to be used."""
         return None if self.cache is False else default_store()
+
+
+def _published(records: Any) -> Published:
+    """The best choices of the records that are meant.
+
+    Raises InputError for a file that is not there.
+    """
+    if records is False:
+        return NOTHING
+    if records is None:
+        path = default_path()
+        return NOTHING if path is None else current(path)
+    if not isinstance(records, str | Path):
+        raise InputError(
+            f"records={records!r}", hint="give a file of tuning records, or False"
+        )
+    if not Path(records).is_file():
+        raise InputError(
+            "there are no tuning records", where=str(records), hint="check the path"
+        )
+    return current(Path(records))
 
 
 def _check_mode(name: str, value: Any, known: Sequence[str]) -> None:

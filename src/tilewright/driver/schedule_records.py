@@ -1,21 +1,20 @@
-"""Schedules by the names of kernels: those that a caller asks for, and why each is as it is."""
+"""How the kernels of a model are scheduled, and why each is as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tilewright.base import events
-from tilewright.base.errors import InputError
-from tilewright.base.text import listing
-from tilewright.driver.kernels import Choose, KernelCompiler
+from tilewright.driver.chosen_schedules import ChosenSchedules, day
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule.space import Parameter
-from tilewright.schedule.space.selection import Selection
 from tilewright.schedule.trace import Trace
 from tilewright.targets.base import Target
+from tilewright.tune.records.published import Chosen
 
 _REFUSALS: Final = (
     "sketch-refused",
@@ -35,6 +34,7 @@ class ScheduleRecord:
     sketch: whose point the schedule is. sketches: those that apply, best first. refused: what was
     tried in vain, each with the reason that a primitive gave. estimate: expected nanoseconds of all
     cores together of the target's own choice, None for another and where the target has none.
+    tuned: the record that the schedule comes from.
     """
 
     kernel: str
@@ -45,6 +45,7 @@ class ScheduleRecord:
     trace: Trace
     refused: tuple[str, ...]
     estimate: float | None
+    tuned: Chosen | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; `values` under the kernel's name are what `schedules=` takes."""
@@ -58,6 +59,7 @@ class ScheduleRecord:
             "trace": [str(step) for step in self.trace.steps],
             "refused": list(self.refused),
             "estimated_ns": self.estimate,
+            "tuned": None if self.tuned is None else asdict(self.tuned),
         }
 
     @property
@@ -68,6 +70,8 @@ class ScheduleRecord:
             "" if self.estimate is None else f", expected {self.estimate / 1000:.1f} us"
         )
         lines = [f"chosen: {self.sketch}{expected}"]
+        if (t := self.tuned) is not None:
+            lines.append(f"tuned: record of {day(t)}, {t.gain:.2f}x of default")
         lines += [f"also possible: {', '.join(others)}"] if others else []
         lines += [f"refused: {reason}" for reason in self.refused]
         return lines + [_shown(p) for p in self.parameters]
@@ -87,41 +91,20 @@ def _shown(p: Parameter) -> str:
     return f"{p.name} = {p.value}{changed}, one of {len(p.candidates)}: {some}"
 
 
-def by_name(
-    schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]
-) -> Choose:
-    """What decides about the kernels that are named; the others keep their default schedules.
-
-    schedules: by the name of a kernel, values by the names of parameters; `sketch` names a sketch.
-    Raises InputError for a name that no kernel has.
-    """
-    known = list(dict.fromkeys(kernels))
-    for name in schedules:
-        if name not in known:
-            raise InputError(
-                f"schedules: there is no kernel {name!r}",
-                hint=f"the kernels are {listing(known)}",
-            )
-    wanted = {
-        name: Selection(
-            given.get("sketch"), {k: v for k, v in given.items() if k != "sketch"}
-        )
-        for name, given in schedules.items()
-    }
-    return lambda signature: wanted.get(signature.group)
-
-
 def records(
-    plan: Plan, target: Target, schedules: Mapping[str, Mapping[str, Any]]
+    plan: Plan, target: Target, choose: ChosenSchedules
 ) -> list[ScheduleRecord]:
     """How each kernel of the host is scheduled, in order."""
-    choose = by_name(schedules, (s.name for s in plan.groups_on(HOST)))
-    compiler = KernelCompiler(target, target, None, choose=choose)
+    compiler = KernelCompiler(
+        target, target, None, choose=choose, withdraw=choose.withdraw
+    )
     found = []
     for group in plan.groups_on(HOST):
         signature = kernel_signature(group, plan.live[group])
         fixed = [b in plan.data for b in signature.values]
-        found.append(_record(compiler, group, signature, fixed))
+        compiler.settle(signature, fixed)
+        made = _record(compiler, group, signature, fixed)
+        found.append(replace(made, tuned=choose.record(signature)))
     return found
 
 

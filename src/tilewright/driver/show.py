@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tilewright.base.errors import FlagError
+from tilewright.driver.chosen_schedules import chosen_schedules
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
 from tilewright.driver.kernels import KernelCompiler
-from tilewright.driver.schedule_records import by_name, records
+from tilewright.driver.schedule_records import records
 from tilewright.plan.nodes import (
     HOST,
     DeviceCall,
@@ -24,10 +24,9 @@ from tilewright.plan.nodes import (
 from tilewright.plan.normalize import kernel_signature
 
 KINDS: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "asm")
-Schedules = Mapping[str, Mapping[str, Any]]  # values of parameters by kernel
 
 
-def show(plan: Plan, compiling: Compilation, kind: str, schedules: Schedules) -> str:
+def show(plan: Plan, compiling: Compilation, kind: str) -> str:
     """All kernels of a model at one stage, one of KINDS.
 
     The groups of a device have no `llvm`.
@@ -37,13 +36,15 @@ def show(plan: Plan, compiling: Compilation, kind: str, schedules: Schedules) ->
         return str(plan.graph)
     if kind == "plan":
         return str(plan)
+    choose = chosen_schedules(plan, target, compiling.options)
     if kind == "schedule":
         there = [g for g in plan.groups if g.device != HOST]
-        found = [*map(str, records(plan, target, schedules))]
+        found = [*map(str, records(plan, target, choose))]
         found += [_elsewhere(g, plan, compiling.device, kind) for g in there]
         return "\n\n".join(found)
-    choose = by_name(schedules, (s.name for s in plan.groups_on(HOST)))
-    compiler = KernelCompiler(target, target, None, choose=choose)
+    compiler = KernelCompiler(
+        target, target, None, choose=choose, withdraw=choose.withdraw
+    )
     parts: list[str] = []
     for step in plan.steps:
         if isinstance(step, HostFallback):
@@ -60,9 +61,9 @@ def show(plan: Plan, compiling: Compilation, kind: str, schedules: Schedules) ->
         if kind == "computation":
             parts.extend(str(c) for c in signature.computations)
             continue
-        kernel = compiler.hoisted(
-            signature, [b in plan.data for b in signature.values]
-        ).kernel
+        fixed = [b in plan.data for b in signature.values]
+        compiler.settle(signature, fixed)
+        kernel = compiler.hoisted(signature, fixed).kernel
         text = (
             str(kernel)
             if kind == "kernel"
@@ -102,15 +103,13 @@ def _elsewhere(
 _LONGEST = 60  # letters of a file's name that are the model's
 
 
-def dump(
-    folder: Path, plan: Plan, compiling: Compilation, schedules: Schedules
-) -> None:
+def dump(folder: Path, plan: Plan, compiling: Compilation) -> None:
     """Write `<model>.<kind>.txt` for every stage; the last compilation of a model stays.
 
     Raises FlagError (TILEWRIGHT_DUMP) if the folder cannot be written.
     """
     for kind in KINDS:
-        text = show(plan, compiling, kind, schedules)
+        text = show(plan, compiling, kind)
         write(folder, f"{_file(plan)}.{kind}.txt", text)
 
 

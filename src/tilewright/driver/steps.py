@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tilewright.base.store import Store
 from tilewright.base.text import listing
 from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
 from tilewright.driver.build_kernel import build_kernel
+from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compilation import Compilation, final, onnx_fallback, store_for
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
@@ -26,7 +26,7 @@ from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
-from tilewright.driver.schedule_records import ScheduleRecord, by_name, records
+from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
@@ -154,12 +154,13 @@ def build(
     plan = compiling.planned(graph, observe)
     _report_reference_kernels(plan, options)
     if folder is not None:
-        dump(folder, plan, compiling, options.schedules)
+        dump(folder, plan, compiling)
     store = store_for(compiling.host, options)
+    choose = chosen_schedules(plan, compiling.host, options)
     steps = kernels(
-        plan, compiling.host, store, options.sanitize, options.schedules,
-        compiling.device,
-    )  # fmt: skip
+        plan, compiling.host, store, options.sanitize, choose, compiling.device
+    )
+    known["tuned"] = choose.used
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
         assembler = Assembler(
@@ -182,18 +183,17 @@ def kernels(
     plan: Plan,
     target: Target,
     store: Store | None,
-    sanitize: bool = False,
-    schedules: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    sanitize: bool,
+    choose: ChosenSchedules,
     device: DeviceCompiler | None = None,
 ) -> list[BuiltStep]:
-    """Every fusion group with its code; schedules: parameters by the names of kernels.
+    """Every fusion group with its code; choose: which schedules the kernels get.
 
     device: compiles the groups that are not on the host.
     """
     host = target if target.runs_here else find_target("cpu")
     mine = plan.groups_on(HOST)
-    choose = by_name(schedules, (s.name for s in mine))
-    compiler = KernelCompiler(target, host, store, sanitize, choose)
+    compiler = KernelCompiler(target, host, store, sanitize, choose, choose.withdraw)
     signatures = [kernel_signature(s, plan.live[s]) for s in mine]
     if flags.DEBUG.get():
         for s, signature in zip(mine, signatures, strict=True):
@@ -257,7 +257,7 @@ def text(
     graph = optimize(graph, options, compiling.host)
     if kind == "graph":
         return str(graph)
-    return show(_static_plan(graph, compiling), compiling, kind, options.schedules)
+    return show(_static_plan(graph, compiling), compiling, kind)
 
 
 def schedules(
@@ -268,7 +268,7 @@ def schedules(
 ) -> list[ScheduleRecord]:
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
     plan, host = planned(source, example_inputs, dims, options)
-    return records(plan, host, options.schedules)
+    return records(plan, host, chosen_schedules(plan, host, options))
 
 
 def planned(

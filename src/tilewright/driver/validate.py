@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.base import events
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
+from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler
@@ -73,6 +74,7 @@ def validate_model(
             )
         plan = make_plan(optimize(graph, chosen, machine), machine, chosen.math)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
+        given["choose"] = chosen_schedules(plan, machine, chosen)
         return list(validate_groups(plan, machine, sanitize=chosen.sanitize, **given))
 
 
@@ -84,9 +86,15 @@ def validate_groups(
     shares: Sequence[int] = (3,),
     seed: int = 0,
     sanitize: bool = False,
+    choose: ChosenSchedules | None = None,
 ) -> Iterator[Verdict]:
-    """The verdict on each distinct kernel of a model that was cut into groups."""
+    """The verdict on each distinct kernel of a model that was cut into groups.
+
+    choose: which schedules they have; None: the default ones.
+    """
     compiler = KernelCompiler(target, target, None, sanitize)
+    if choose is not None:
+        compiler.choose, compiler.withdraw = choose, choose.withdraw
     seen: set[str] = set()
     for stage in plan.groups:
         signature = kernel_signature(stage, plan.live[stage])

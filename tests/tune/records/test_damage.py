@@ -201,6 +201,71 @@ def test_trials_outlive_what_they_belong_to(path: Path) -> None:
         assert {r.run for r in records.records()} == {RUN}
 
 
+# ------------------------------------------------------------------- while it is being used
+
+
+def test_a_file_that_is_taken_away_while_it_is_used(path: Path) -> None:
+    with Records(path) as records:
+        run = records.begin("m")
+        records.add(run, KEY, "k", trial(1000))
+        path.rename(path.with_name("elsewhere"))
+        Path(f"{path}-wal").unlink()
+        Path(f"{path}-shm").unlink()
+        records.add(run, KEY, "k", trial(1001))
+        records.add(run, KEY, "k", trial(1002))
+        assert records.trials(KEY) == [trial(1001), trial(1002)]
+    with Records(path) as records:
+        assert records.trials(KEY) == [trial(1001), trial(1002)]
+
+
+def test_a_folder_that_is_gone_for_a_while_loses_no_trial(path: Path) -> None:
+    with Records(path) as records:
+        run = records.begin("m")
+        away = path.parent.with_name("away")
+        path.parent.rename(away)
+        path.parent.write_text("no folder")
+        with pytest.warns(TilewrightWarning, match="kept in memory"):
+            records.add(run, KEY, "k", trial(1001))
+        records.add(run, KEY, "k", trial(1002))  # nothing new is said
+        path.parent.unlink()
+        away.rename(path.parent)
+        records.add(run, KEY, "k", trial(1003))
+        assert records.trials(KEY)[COUNT:] == [trial(n) for n in (1001, 1002, 1003)]
+
+
+def test_damage_while_it_is_used_is_mended_by_whoever_meets_it(path: Path) -> None:
+    """One process writes on after another has moved the damaged file aside."""
+    with Records(path) as tuner:
+        run = tuner.begin("m")
+        tuner.add(run, KEY, "k", trial(1000))
+        for page in pages_of(path, "trials")[2:4]:
+            overwrite(path, page * PAGE, b"\xa5" * PAGE)
+        with pytest.warns(TilewrightWarning, match="were damaged"):
+            other = Records(path)
+        tuner.add(run, KEY, "k", trial(1001))
+        found = other.trials(KEY)
+        other.close()
+        assert found[-2:] == [trial(1000), trial(1001)]
+        assert len(found) > COUNT // 2
+
+
+def test_damage_that_a_writer_meets_is_mended_and_nothing_new_is_lost(
+    path: Path,
+) -> None:
+    records = Records(path)
+    run = records.begin("m")
+    with Records(path) as other:
+        other.add(run, KEY, "k", trial(999))
+    size = path.stat().st_size
+    overwrite(path, PAGE, b"\xa5" * (size - PAGE))
+    with pytest.warns(TilewrightWarning, match="were damaged"):
+        for n in range(1000, 1010):
+            records.add(run, KEY, "k", trial(n))
+    found = records.trials(KEY)
+    records.close()
+    assert found[-10:] == [trial(n) for n in range(1000, 1010)]
+
+
 # --------------------------------------------------------------------------------- versions
 
 

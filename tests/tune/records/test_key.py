@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from tilewright.base.dtypes import DType, float32, float64
+from tilewright.base.dtypes import DType, float32, float64, int64
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import Buffer, Load
-from tilewright.operators import reduce_
+from tilewright.operators import map_, reduce_
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.runtime.machine import architecture
@@ -88,6 +88,18 @@ def test_every_part_is_in_the_text() -> None:
 
 def test_the_names_of_tensors_are_no_part() -> None:
     assert key(product(tensors="xyz")) == HERE
+
+
+def test_nor_are_those_of_tensors_that_indices_are_read_from() -> None:
+    def take(names: str) -> KernelSignature:
+        a, rows = Buffer(names[0], (9, 4), float32), Buffer(names[1], (5,), int64)
+        y = Buffer(names[2], (5, 4), float32)
+        made = map_("take", y, lambda i, j: a[rows[i], j])
+        return kernel_signature(FusionGroup("take", [made], []), {y})
+
+    one, other = key(take("ary")), key(take("xyz"))
+    assert one == other
+    assert "*" in one.layouts
 
 
 def test_threads_of_the_target_are_no_part_of_the_machine() -> None:

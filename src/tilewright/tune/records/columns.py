@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from tilewright.base.errors import InputError
@@ -174,10 +175,17 @@ def choice(row: Sequence[Any]) -> Choice | None:
 
 def _checked(text: str | None, values: Sequence[Any]) -> Key | None:
     """The key of a row of these columns, if both are whole."""
-    if text is None or digest(text) != values[0] or _sum(values[:-1]) != values[-1]:
+    found = None if text is None else _key(text)
+    if found is None or found[0] != values[0] or _sum(values[:-1]) != values[-1]:
         return None
+    return found[1]
+
+
+@lru_cache(maxsize=256)
+def _key(text: str) -> tuple[str, Key] | None:
+    """The digest and the key of a text; None for what is none."""
     try:
-        return Key.parse(text)
+        return digest(text), Key.parse(text)
     except InputError:
         return None
 

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
-from tilewright.base.errors import TilewrightWarning
+from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.base.files import write_whole
 from tilewright.base.text import plural
 from tilewright.tune.base import Candidate, Trial
@@ -32,7 +33,13 @@ from tilewright.tune.records.owner import alive, myself
 from tilewright.tune.records.rows import Choice, Features, Record, Run
 
 Row = Record | Choice
-_EVERYTHING = Filter()
+_EVERYTHING: Final = Filter()
+_BROKEN: Final = (
+    "SQLITE_CORRUPT",
+    "SQLITE_NOTADB",
+    "SQLITE_IOERR_SHORT_READ",
+    "SQLITE_READONLY_DBMOVED",
+)
 
 
 class Records:
@@ -45,15 +52,21 @@ class Records:
     def __init__(self, path: Path, write: bool = True) -> None:
         """Open a file, which is made if it is to be written. Raises InputError; see `opening`."""
         self.path = path
-        self._db = opening.for_writing(path) if write else opening.for_reading(path)
-        # Damaged text must reach the sum that finds it, and not stop the reading before.
-        self._db.text_factory = lambda data: data.decode(errors="replace")
         self._writes = write
+        self._open()
         self._using = threading.RLock()
         self._waiting: list[Row] = []
         self._warned: set[str] = set()
         if write:
             self._publish()
+
+    def _open(self) -> None:
+        of = opening.for_writing if self._writes else opening.for_reading
+        self._db = of(self.path)
+        # Damaged text must reach the sum that finds it, and not stop the reading before.
+        self._db.text_factory = lambda data: data.decode(errors="replace")
+        found = self.path.stat()
+        self._file = found.st_dev, found.st_ino
 
     # ----------------------------------------------------------------------------------- runs
 
@@ -147,16 +160,40 @@ class Records:
         with self._using:
             self._waiting.append(row)
             try:
-                with self._transaction():
-                    for waiting in self._waiting:
-                        self._insert(waiting)
-            except (sqlite3.DatabaseError, OSError) as error:
+                self._write_waiting()
+            except (sqlite3.DatabaseError, OSError, InputError) as error:
                 self._warn(
                     f"{self.path}: a trial could not be written ({error}). Tuning goes on; what "
                     "was measured is kept in memory and written when that is possible"
                 )
-                return
-            self._waiting.clear()
+
+    def _write_waiting(self) -> None:
+        """Write what waits; into a new file where this one was found damaged, or was taken away.
+
+        Raises sqlite3.DatabaseError, OSError and InputError.
+        """
+        for again in (True, False):
+            try:
+                with self._transaction():
+                    for row in self._waiting:
+                        self._insert(row)
+                # Another process that found it damaged has moved it aside, with what we wrote.
+                if self._is_there():
+                    break
+            except sqlite3.DatabaseError as error:
+                if not again or not _is_broken(error):
+                    raise
+            self._db.close()
+            self._open()
+        self._waiting.clear()
+
+    def _is_there(self) -> bool:
+        """Whether the path still names the file that is open."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino) == self._file
 
     def _insert(self, row: Row) -> bool:
         """Whether it is new."""
@@ -195,8 +232,15 @@ class Records:
     ) -> list[columns.T]:
         condition, values = wanted.condition
         with self._using:
-            rows = self._db.execute(f"{query} where {condition} order by r.id", values)
-            read = [row_of(row) for row in rows]
+            statement = f"{query} where {condition} order by r.id"
+            try:
+                read = [row_of(row) for row in self._db.execute(statement, values)]
+            except sqlite3.DatabaseError as error:
+                raise InputError(
+                    f"the tuning records cannot be read: {error}",
+                    where=str(self.path),
+                    hint="open them once in a folder that can be written, which mends them",
+                ) from None
         found = [row for row in read if row is not None]
         if len(found) < len(read):
             lost = plural(len(read) - len(found), "row")
@@ -210,19 +254,19 @@ class Records:
     def close(self) -> None:
         """Write what waits, here or in a file of JSON lines elsewhere, and close the file."""
         with self._using:
-            if self._waiting:
-                self._rescue()
-            self._db.close()
+            try:
+                if self._waiting:
+                    self._rescue()
+            finally:
+                self._db.close()
 
     def _rescue(self) -> None:
-        rows, self._waiting = self._waiting, []
+        rows = list(self._waiting)
         try:
-            with self._transaction():
-                for row in rows:
-                    self._insert(row)
+            self._write_waiting()
             return
-        except (sqlite3.DatabaseError, OSError):
-            pass
+        except (sqlite3.DatabaseError, OSError, InputError):
+            self._waiting.clear()
         place = Path(tempfile.gettempdir(), f"tilewright-{secrets.token_hex(8)}.jsonl")
         text = "".join(jsonl.line(row) for row in rows)
         try:
@@ -242,7 +286,7 @@ class Records:
         try:
             with opening.alone(self.path):
                 published.write(self.path, chosen(self.choices()))
-        except (sqlite3.DatabaseError, OSError) as error:
+        except (InputError, OSError) as error:
             self._warn(f"{self.path}: compile cannot use what was chosen: {error}")
 
     @contextmanager
@@ -272,3 +316,11 @@ class Records:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _is_broken(error: sqlite3.DatabaseError) -> bool:
+    """Whether opening the file again may help: it is damaged, or was not to be had last time."""
+    name = getattr(
+        error, "sqlite_errorname", None
+    )  # none where the connection is closed
+    return name is None or name.startswith(_BROKEN)

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.printer import show
-from tilewright.plan.identity import anonymous, structure, tensors
+from tilewright.ir.node import postorder
+from tilewright.plan.identity import structure
 from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime.machine import processor_name
 from tilewright.targets.base import Target
@@ -116,13 +117,12 @@ def key_of(
     """
     if processor is None:
         processor = _here() if target.runs_here else ""
-    same = anonymous(signature)
     return Key(
         hashlib.sha256(structure(signature).encode()).hexdigest()[:_DIGEST],
-        _short(" ".join(map(_family, same.computations)) or signature.name),
-        _short(_sides(same, [str(list(b.extents)) for b in same.params])),
-        _short(_sides(same, [str(b.dtype) for b in same.params])),
-        _short(_layouts(same)),
+        _short(" ".join(map(_family, signature.computations)) or signature.name),
+        _short(_sides(signature, [str(list(b.extents)) for b in signature.params])),
+        _short(_sides(signature, [str(b.dtype) for b in signature.params])),
+        _short(_layouts(signature)),
         "".join("c" if known else "-" for known in fixed),
         target.name,
         target.fingerprint,
@@ -148,17 +148,27 @@ def _sides(signature: KernelSignature, parts: Sequence[str]) -> str:
 
 
 def _layouts(signature: KernelSignature) -> str:
-    """The index by which each parameter is met first: `[i, k] [k, j] -> [i, j]`."""
+    """The index by which each parameter is met first: `[i, k] [k, j] -> [i, j]`.
+
+    An index that is read from a tensor is `*`.
+    """
     if signature.kernel is not None:
         return ""
-    found: dict[Buffer, str] = {}
+    found: dict[Buffer, tuple[Expr, ...]] = {}
     for c in signature.computations:
-        places = [(a.buffer, a.index) for a in c.accesses]
-        places += [(o.tensor, o.index) for o in c.outputs]
-        for buffer, index in places:
-            found.setdefault(buffer, f"[{', '.join(map(show, index))}]")
-    known = [b for b in tensors(signature) if b in signature.params]
-    return _sides(signature, [f"{found.get(b, '-')}" for b in known])
+        for access in c.accesses:
+            found.setdefault(access.buffer, access.index)
+        for output in c.outputs:
+            found.setdefault(output.tensor, output.index)
+    shown = [", ".join(map(_index, found.get(b, ()))) for b in signature.params]
+    return _sides(signature, [f"[{text}]" for text in shown])
+
+
+def _index(e: Expr) -> str:
+    if isinstance(e, Var):
+        return e.name
+    reads = any(isinstance(n, Load) for n in postorder(e))
+    return "*" if reads else show(e)
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,134 @@
+"""Which schedule a kernel gets: the one that the caller asks for, that of a record, the default.
+
+A record is used for a kernel of the same key only: the same operator on the same machine. Where its
+schedule is not possible any more, one warning says so, and the kernel has its default one.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.base import events
+from tilewright.base.errors import InputError, ScheduleError, TilewrightWarning
+from tilewright.base.text import listing
+from tilewright.driver.kernels import Choose
+from tilewright.driver.options import Options
+from tilewright.plan.identity import with_names
+from tilewright.plan.nodes import HOST, Plan
+from tilewright.plan.normalize import KernelSignature
+from tilewright.runtime.threads import thread_count
+from tilewright.schedule.space.selection import Selection
+from tilewright.targets.base import Target
+from tilewright.tune.base import Candidate
+from tilewright.tune.records.key import key_of
+from tilewright.tune.records.published import Chosen
+
+
+def by_name(
+    schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]
+) -> Choose:
+    """What decides about the kernels that are named; the others keep their default schedules.
+
+    schedules: by the name of a kernel, values by the names of parameters; `sketch` names a sketch.
+    Raises InputError for a name that no kernel has.
+    """
+    known = list(dict.fromkeys(kernels))
+    for name in schedules:
+        if name not in known:
+            raise InputError(
+                f"schedules: there is no kernel {name!r}",
+                hint=f"the kernels are {listing(known)}",
+            )
+    wanted = {
+        name: Selection(
+            given.get("sketch"), {k: v for k, v in given.items() if k != "sketch"}
+        )
+        for name, given in schedules.items()
+    }
+    return lambda signature: wanted.get(signature.group)
+
+
+def chosen_schedules(plan: Plan, target: Target, options: Options) -> ChosenSchedules:
+    """What decides about the kernels of a plan that are on the host.
+
+    Raises InputError for a name in `schedules` that no kernel has.
+    """
+    names = (s.name for s in plan.groups_on(HOST))
+    return ChosenSchedules(plan, target, options, by_name(options.schedules, names))
+
+
+class ChosenSchedules:
+    """A choice for each kernel of a plan, as a KernelCompiler's `choose` and `withdraw`."""
+
+    def __init__(
+        self, plan: Plan, target: Target, options: Options, asked: Choose
+    ) -> None:
+        self._data = plan.data
+        self._target = target
+        self._threads = thread_count(options.threads)
+        self._math = options.math
+        self._records = dict(options.published.choices)
+        self._asked = asked
+        self._keys: dict[KernelSignature, str] = {}
+
+    def __call__(self, signature: KernelSignature) -> Selection | None:
+        """What the kernel is to have; None for its default schedule."""
+        found = self.record(signature)
+        if found is None:
+            return self._asked(signature)
+        candidate = Candidate.parse(found.candidate)
+        values = with_names(candidate.values, signature)
+        return Selection(candidate.sketch, values, found.candidate)
+
+    def record(self, signature: KernelSignature) -> Chosen | None:
+        """The record that the kernel's schedule comes from."""
+        if not self._records or self._asked(signature) is not None:
+            return None
+        if signature not in self._keys:
+            self._keys[signature] = self._key(signature)
+            found = self._records.get(self._keys[signature])
+            if found is not None:
+                name = signature.group or signature.name
+                events.emit(
+                    "record-used", kernel=name, gain=found.gain, time=found.time
+                )
+        return self._records.get(self._keys[signature])
+
+    def withdraw(self, signature: KernelSignature, error: ScheduleError) -> bool:
+        """Give the kernel its default schedule, and say so; False where no record chose it."""
+        found = self.record(signature)
+        if found is None:
+            return False
+        del self._records[self._keys[signature]]
+        name = signature.group or signature.name
+        events.emit("record-refused", kernel=name, reason=str(error))
+        warnings.warn(
+            f"kernel {name}: the tuning record of {day(found)} is not used, because its schedule "
+            f"is not possible any more: {error}. Tune the model again",
+            TilewrightWarning,
+            stacklevel=2,
+        )
+        return True
+
+    @property
+    def used(self) -> list[dict[str, Any]]:
+        """The kernels whose schedules come from records: their names, with gain and time."""
+        found = ((s, self._records.get(key)) for s, key in self._keys.items())
+        return [
+            {"kernel": s.group or s.name, "gain": c.gain, "time": c.time}
+            for s, c in found
+            if c is not None
+        ]
+
+    def _key(self, signature: KernelSignature) -> str:
+        fixed = [b in self._data for b in signature.values]
+        key = key_of(signature, fixed, self._target, self._threads, self._math)
+        return key.digest
+
+
+def day(chosen: Chosen) -> str:
+    """When it was measured."""
+    return time.strftime("%Y-%m-%d", time.localtime(chosen.time))
