@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.compute.nodes import Computation
 from tilewright.driver.chosen_schedules import ChosenSchedules, day
 from tilewright.driver.kernels import KernelCompiler
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
-from tilewright.schedule.space import Parameter
+from tilewright.schedule.space import Parameter, Point
+from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.schedule.trace import Trace
 from tilewright.targets.base import Target
 from tilewright.tune.records.published import Chosen
@@ -114,26 +118,62 @@ def _record(
     signature: KernelSignature,
     fixed: Sequence[bool],
 ) -> ScheduleRecord:
-    with events.record() as log:
-        point = compiler.point(signature, fixed)
     constants = {p for p, known in zip(signature.params, fixed, strict=True) if known}
-    sketches = compiler.target.sketches(
-        signature.plain(), signature.computations, constants
+    return _recorded(
+        (group.name, tuple(group.sources)),
+        lambda: compiler.point(signature, fixed),
+        (signature.plain(), signature.computations, constants),
+        compiler.target,
     )
-    refused = [_reason(e) for e in log if e.kind in _REFUSALS]
-    names = tuple(s.name for s in sketches)
-    changed = any(p.value != p.default for p in point.parameters)
-    own = point.sketch == names[0] and not changed
-    return ScheduleRecord(
-        group.name,
-        tuple(group.sources),
-        point.sketch,
+
+
+def by_sketches(
+    kernel: Kernel, computations: Sequence[Computation], target: Target
+) -> ScheduleRecord:
+    """How the target schedules a kernel that nothing else is said about."""
+    program = kernel, computations, ()
+    found = target.sketches(*program)
+    if not found:
+        return by_hand(
+            kernel.name, target.default_schedule(*program).trace, target.name
+        )
+    names = kernel.name, tuple(c.name for c in computations)
+    return _recorded(
         names,
+        lambda: selected_point(kernel.name, found, Selection()),
+        program,
+        target,
+    )
+
+
+def by_hand(kernel: str, trace: Trace, sketch: str = "by hand") -> ScheduleRecord:
+    """A schedule that was written, not chosen."""
+    return ScheduleRecord(kernel, (kernel,), sketch, (), (), trace, (), None)
+
+
+def _recorded(
+    names: tuple[str, tuple[str, ...]],
+    choose: Callable[[], Point],
+    program: tuple[Kernel, Sequence[Computation], Collection[Buffer]],
+    target: Target,
+) -> ScheduleRecord:
+    """names: of the kernel and its sources. program: the plain kernel, what it is, constants."""
+    _, computations, constants = program
+    with events.record() as log:
+        point = choose()
+    sketches = tuple(s.name for s in target.sketches(*program))
+    refused = [_reason(e) for e in log if e.kind in _REFUSALS]
+    changed = any(p.value != p.default for p in point.parameters)
+    own = point.sketch == sketches[0] and not changed
+    return ScheduleRecord(
+        *names,
+        point.sketch,
+        sketches,
         point.parameters,
         point.schedule.trace,
         tuple(dict.fromkeys(refused)),
-        compiler.target.estimated_cost(signature.computations, constants)
-        if signature.computations and own
+        target.estimated_cost(computations, constants)
+        if computations and own
         else None,
     )
 

@@ -19,14 +19,16 @@ itself: its patterns become the loops they name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr
 from tilewright.ir.node import postorder
-from tilewright.lang.function import Function
+from tilewright.lang.function import Function, by_default, scheduled
+from tilewright.lang.function.kept import Kept
+from tilewright.lang.function.program import Program
 from tilewright.lift import codegen, device, express, macros, strategies
 from tilewright.lift import nodes as n
 from tilewright.lift.accelerate import accelerate
@@ -54,6 +56,9 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:
+    from tilewright.runtime.profile import Profile
 
 Sizes = Mapping[Any, int]
 
@@ -137,7 +142,7 @@ def build(
     where some are missing, they are found from the arrays, and each combination is built once.
     """
     if isinstance(program, Schedule):
-        return Function(program.kernel, target, threads)
+        return scheduled(program, target, threads)
     if isinstance(program, Kernel):
         return Function(program, target, threads)
     expect_program(program)
@@ -148,10 +153,11 @@ def build(
         return Mapped(specialized(program, given)[0], target)
     if is_low_level(program) or target == "interp":
         return Function(lower(program, given, target=target), target, threads)
-    return Function(schedule(program, given, target=target).kernel, target, threads)
+    normal = normalize(program, given)
+    return by_default(_plain(normal), list(normal.computations), target, threads)
 
 
-class Mapped:
+class Mapped(Program):
     """A program on a machine that it is brought to by rewriting, as a function on arrays."""
 
     def __init__(self, program: n.Lambda, target: str) -> None:
@@ -163,6 +169,19 @@ class Mapped:
         """Run; what the machine did. Raises InputError for a wrong number or shape."""
         return self._loaded(arrays)
 
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """None: the machine runs no kernels."""
+        return ()
+
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """Raises InputError: a call itself returns the cycles."""
+        raise InputError(
+            f"a program for {self.target} has no native code to time",
+            where="profile",
+            hint="what a call returns has the machine's cycles",
+        )
+
     def source(self, kind: str = "asm") -> str:
         """The machine's instructions, as `asm`: the only text there is of it."""
         if kind != "asm":
@@ -173,8 +192,12 @@ class Mapped:
             )
         return self._loaded.text
 
+    def why(self) -> str:
+        """The program that was brought to the machine."""
+        return show_lines(self.program)
 
-class Symbolic:
+
+class Symbolic(Program):
     """A program as a function on arrays of any fitting sizes; built on first use of each."""
 
     def __init__(
@@ -186,21 +209,30 @@ class Symbolic:
         self.program: Final = program
         self._types: Final = infer(program).params
         self._count: Final = sum(len(leaves(t)) for t in self._types)
-
-        @lru_cache(maxsize=64)
-        def at(sizes: tuple[tuple[Var, int], ...]) -> Function | Symbolic | Mapped:
-            return build(program, target, dict(sizes), threads)
-
-        self._at: Final = at
+        self._kept: Final = Kept()
+        self._build: Final = partial(build, program, target, threads=threads)
 
     def __call__(self, *arrays: Any) -> object:
         """Run; what the function of these sizes returns (see `Mapped`; None of a `Function`).
 
         Raises InputError for shapes that do not fit the types.
         """
+        return self._fitting(arrays)(*arrays)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """Those of the sizes of the last calls."""
+        return self._kept.functions
+
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """See `Program`: of the function for the sizes of these arrays."""
+        return self._fitting(arrays).profile(*arrays, repeat=repeat, **peaks)
+
+    def _fitting(self, arrays: tuple[Any, ...]) -> Program:
         shapes = [getattr(a, "shape", ()) for a in arrays[: self._count]]
         sizes = sizes_of(self._types, shapes)
-        function = self._at(tuple(sizes.items()))
+        key = tuple(sizes.items())
+        function = self._kept.get(key, lambda: self._build(sizes=sizes))
         if isinstance(function, Symbolic):
             missing = ", ".join(
                 v.name for v in length_variables(self.program) if v not in sizes
@@ -210,7 +242,7 @@ class Symbolic:
                 hint="give build its sizes=",
                 where="build",
             )
-        return function(*arrays)
+        return function
 
 
 def array(item: Any, *lengths: int | str | Expr) -> Type:

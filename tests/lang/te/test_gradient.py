@@ -75,6 +75,29 @@ def a_part(X):
     return t.compute((2,), lambda i: t.sum(X[i, k] * X[i, k], axis=k), name="P")
 
 
+def product(X):
+    k = t.reduce_axis((0, 4), name="k")
+    return t.compute((3,), lambda i: t.prod(X[i, k] * 2.0, axis=k), name="P")
+
+
+def product_of_squares(X, W):
+    k, j = t.reduce_axis((0, 3), name="k"), t.reduce_axis((0, 2), name="j")
+    factor = lambda i: X[i + k] * X[i + k] - W[j]  # noqa: E731
+    return t.compute((2,), lambda i: t.prod(factor(i), axis=[k, j]), name="P")
+
+
+def greatest_of_a_tuple(X):
+    k = t.reduce_axis((0, 5), name="k")
+    V, _ = t.compute((3,), lambda i: t.argmax(t.sin(X[i, k]) * 2.0, axis=k), name="V")
+    return t.compute((3,), lambda i: V[i] * V[i], name="Y")
+
+
+def least_of_a_tuple(X):
+    k = t.reduce_axis((0, 6), name="k")
+    V, _ = t.compute((1,), lambda i: t.argmin(X[k] + X[0], axis=k), name="V")
+    return t.compute((1,), lambda i: V[i] * 2.0, name="Y")
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "matmul": (matmul, ((3, 4), (4, 5))),
     "convolution": (padded_convolution, ((6,), (3,))),
@@ -84,6 +107,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "shared": (shared, ((5,),)),
     "a part": (a_part, ((3, 6),)),
     "least": (least, ((2, 5, 2),)),
+    "product": (product, ((3, 4),)),
+    "products": (product_of_squares, ((4,), (2,))),
+    "argmax": (greatest_of_a_tuple, ((3, 5),)),
+    "argmin": (least_of_a_tuple, ((6,),)),
 }
 
 
@@ -117,6 +144,26 @@ def test_jacobians_and_products(name):
     for found, want in zip(run(made, known | {head: weights}), wanted, strict=True):
         sums = np.tensordot(weights, want, weights.ndim)
         np.testing.assert_allclose(found, sums, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("zeros", [(), (1,), (1, 3)])
+def test_factors_of_a_product_that_are_0(zeros):
+    [X] = tensors((4,))
+    k = t.reduce_axis((0, 4), name="k")
+    P = t.compute((1,), lambda i: t.prod(X[k], axis=k), name="P")
+    x = np.array([2.0, -3.0, 5.0, 0.5])
+    x[list(zeros)] = 0.0
+    [found] = run(t.gradient(P, X), {X: x})
+    want = [np.prod(np.delete(x, n)) for n in range(4)]
+    np.testing.assert_allclose(found, [want], rtol=1e-12)
+
+
+def test_one_of_equal_elements_is_the_greatest():
+    [X] = tensors((4,))
+    k = t.reduce_axis((0, 4), name="k")
+    V, _ = t.compute((1,), lambda i: t.argmax(X[k], axis=k), name="V")
+    [found] = run(t.gradient(V, X), {X: np.array([1.0, 3.0, 3.0, 2.0])})
+    np.testing.assert_array_equal(found, [[0.0, 1.0, 0.0, 0.0]])
 
 
 def test_a_matrix_products_gradient_is_matrix_products():
@@ -159,9 +206,12 @@ def test_what_an_output_does_not_depend_on():
 def test_what_has_no_gradient():
     [X] = tensors((4,))
     k = t.reduce_axis((0, 4), name="k")
-    product = t.compute((1,), lambda i: t.prod(X[k], axis=k), name="P")
-    with pytest.raises(UnsupportedError, match="P reduces by mul"):
-        t.gradient(product, X)
+    both = t.comm_reducer(
+        lambda a, b: a + b + a * b, lambda d: t.const(0, d), name="max"
+    )
+    ends = t.compute((1,), lambda i: both(X[k], axis=k), name="P")
+    with pytest.raises(UnsupportedError, match="P reduces by max"):
+        t.gradient(ends, X)
     gamma = t.compute((4,), lambda i: t.tgamma(X[i]), name="G")
     with pytest.raises(UnsupportedError, match="gamma has no derivative"):
         t.gradient(gamma, X)

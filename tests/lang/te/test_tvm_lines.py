@@ -135,8 +135,8 @@ def test_what_an_operation_tells() -> None:
 
 
 def test_what_a_stage_does_not_have_is_refused() -> None:
-    s, (A, _, C, D) = chain()
-    with pytest.raises(UnsupportedError, match=r"prefetch.*annotate\(x, \"prefetch\""):
-        s[D].prefetch(A, s[D].op.axis[0], 1)
+    s, (_, _, C, D) = chain()
+    with pytest.raises(UnsupportedError, match=r"env_threads.*bind the loops"):
+        s[D].env_threads([])
     with pytest.raises(AttributeError, match="no attribute 'tilt'"):
         s[C].tilt()

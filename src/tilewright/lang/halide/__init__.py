@@ -35,7 +35,12 @@ from tilewright.lang.halide.generator import (
     generator,
 )
 from tilewright.lang.halide.levels import LoopLevel, MemoryType
-from tilewright.lang.halide.plan import LoopAlignStrategy, Partition, TailStrategy
+from tilewright.lang.halide.plan import (
+    LoopAlignStrategy,
+    Partition,
+    PrefetchBoundStrategy,
+    TailStrategy,
+)
 from tilewright.lang.halide.syntax import boundary
 from tilewright.lang.halide.syntax.absent import ABSENT
 from tilewright.lang.halide.syntax.arithmetic import (
@@ -274,6 +279,7 @@ __all__ = [
     "OutputScalar",
     "Param",
     "Partition",
+    "PrefetchBoundStrategy",
     "Pipeline",
     "RDom",
     "RVar",

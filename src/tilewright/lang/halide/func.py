@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.base.errors import ExecutionError, InputError, ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import fixed
-from tilewright.lang.function import Function
+from tilewright.lang.function import Function, scheduled
 from tilewright.lang.halide.apart import contents, remembered, separated, values
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
@@ -128,9 +128,9 @@ class Runs(Texts):
         boxes = None if sizes is None else tuple(found.boxes.items())
         key = (directives, boxes, target, threads)
         if key not in self._compiled:
-            made = replay(found, self.name()).schedule.kernel
-            runs_on = "interp" if tells(made.body) else target
-            self._compiled[key] = Function(made, runs_on, threads), found
+            made = replay(found, self.name()).schedule
+            runs_on = "interp" if tells(made.kernel.body) else target
+            self._compiled[key] = scheduled(made, runs_on, threads), found
         return self._compiled[key]
 
     def realize(

@@ -96,6 +96,24 @@ class Rename:
     new: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Memory of a Func or image that is fetched some iterations of a loop ahead."""
+
+    owner: Any
+    var: str
+    iterations: int
+    line: str
+
+
+class PrefetchBoundStrategy(Enum):
+    """What Halide does about places outside of a buffer; here they are fetched, and do no harm."""
+
+    Clamp = 0
+    GuardWithIf = 1
+    NonFaulting = 2
+
+
 Directive = Split | Fuse | Reorder | Kind | Rename
 
 
@@ -106,6 +124,7 @@ class Plan:
     special: the directives for when a condition holds, with how many hold for both.
     together: with which other definition it shares loops. atomic: whether iterations that update
     the same elements may run together. parted: the loops to be parted, with the user's lines.
+    ahead: what is fetched ahead.
     """
 
     func: Func
@@ -116,6 +135,7 @@ class Plan:
     together: Together | None = None
     atomic: bool = False
     parted: dict[str, str] = field(default_factory=dict)
+    ahead: list[Ahead] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -168,7 +188,9 @@ class Plan:
     def schedule_key(self) -> tuple[Any, ...]:
         """All directives, as a key: equal while there is no new one."""
         special = ((s, s.plan.schedule_key()) for s in self.special)
-        said = filter(None, [self.together, self.atomic, tuple(self.parted)])
+        said = filter(
+            None, [self.together, self.atomic, tuple(self.parted), tuple(self.ahead)]
+        )
         return (*self.directives, *said, *special)
 
 

@@ -7,7 +7,8 @@
    because a Func is placed into loops that must be there.
 3. Loops that are shared (`merge`), consumers first.
 4. How loops run (`vectorize`, `unroll`, `parallel`), consumers first.
-5. The memory of each Func (`transform_layout`, `set_scope`).
+5. The memory of each Func (`transform_layout`, `set_scope`), loops that are parted, and notes about
+   what is fetched ahead.
 
 A specialization copies the program (`specialize`) between 2 and 3, with the directives before it;
 later ones follow on either copy.
@@ -16,7 +17,7 @@ later ones follow on either copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Var, fixed
@@ -41,6 +42,7 @@ from tilewright.lang.halide.together import share_loops
 from tilewright.loops.nodes import SIZE, For, Update
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule, edit, tree
+from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.primitives.split import Tail
 
 # What fits here, inside a loop, goes to the stack.
@@ -76,6 +78,7 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
     for f in placed:
         _store(f, state)
     _on_each(placed, state, _part)
+    _on_each(placed, state, _fetch)
     return state
 
 
@@ -267,6 +270,35 @@ def _part(nest: Nest, state: Replay) -> None:
         if plan is not None and var in plan.parted and var in nest.loops:
             with at_line(plan.title, plan.parted[var]):
                 state.schedule.partition_loop(nest.loops[var])
+
+
+def _fetch(nest: Nest, state: Replay) -> None:
+    """What is fetched ahead, as notes at the loops that there are in the end."""
+    plan = nest.plan
+    if plan is None:
+        return
+    for ahead in plan.ahead:
+        if ahead.var not in nest.loops:
+            continue
+        with at_line(plan.title, ahead.line):
+            for name in _names_of(ahead.owner, state):
+                loop = nest.loops[ahead.var]
+                prefetch_ahead(state.schedule, name, loop, ahead.iterations)
+
+
+def _names_of(owner: Any, state: Replay) -> list[str]:
+    """The buffers of a Func or image that a pipeline has."""
+    if owner in state.pipeline.names and not isinstance(owner, Func):
+        return [state.pipeline.names[owner]]
+    copies = state.buffers.get(owner, [])
+    found = [name for copy in copies for name in copy]
+    inlined = isinstance(owner, Func) and _is_inline(owner, state.pipeline)
+    if not found or inlined:
+        raise ScheduleError(
+            f"prefetch: {owner!r} is not in memory here",
+            hint="name an image that is read, or a Func that is not computed inline",
+        )
+    return found
 
 
 # -- memory

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.numbers import whole
 from tilewright.lang.halide.plan import (
+    Ahead,
     Fuse,
     Kind,
     LoopAlignStrategy,
     Partition,
     Plan,
+    PrefetchBoundStrategy,
     Rename,
     Reorder,
     Special,
@@ -230,6 +233,33 @@ class Verbs:
         """`always_partition` of all loops."""
         plan = self._plan()
         plan.parted.update(dict.fromkeys(plan.vars, line()))
+        return self
+
+    def prefetch(
+        self,
+        source: Any,
+        at: Any,
+        from_: Any = None,
+        offset: int = 1,
+        strategy: PrefetchBoundStrategy = PrefetchBoundStrategy.GuardWithIf,
+    ) -> Self:
+        """Fetch what a Func or image holds for `offset` iterations of `from_` later into the cache.
+
+        at: the loop where Halide fetches it; here that is each vector that is loaded. strategy:
+        changes nothing. Where no vector of the source is loaded, building raises ScheduleError.
+        """
+        plan = self._plan()
+        for v in (at, at if from_ is None else from_):
+            plan.at(var_name(v), "prefetch")
+        iterations = whole(offset, 1)
+        if iterations is None:
+            raise ScheduleError(
+                f"prefetch: the offset {offset!r}",
+                where=f"{plan.title}, {line()}",
+                hint="a number of iterations, 1 or more",
+            )
+        var = var_name(at if from_ is None else from_)
+        plan.ahead.append(Ahead(source, var, iterations, line()))
         return self
 
     def allow_race_conditions(self) -> Self:

@@ -18,7 +18,7 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
 from tilewright.expr.nodes import Buffer as Tensor
-from tilewright.lang.function import Function
+from tilewright.lang.function import Function, by_default, scheduled
 from tilewright.lang.mdh.parameters import parameter_space
 from tilewright.lang.mdh.syntax import (
     SCOPE,
@@ -122,14 +122,15 @@ def build(
                 where="build",
                 hint="build each by itself",
             )
-        return Function(
-            first.kernel if isinstance(first, Schedule) else first, target, threads
-        )
+        if isinstance(first, Schedule):
+            return scheduled(first, target, threads)
+        return Function(first, target, threads)
     _expect_computations(expressions)
     computations = [c for c in expressions if isinstance(c, Computation)]
-    plain = target == "interp" or programs(target) == "kernel"
-    made = schedule(*computations, target=None if plain else target)
-    return Function(made.kernel, target, threads)
+    plain = lower(*computations)
+    if target == "interp" or programs(target) == "kernel":
+        return Function(plain, target, threads)
+    return by_default(plain, _named(tuple(computations)), target, threads)
 
 
 def _expect_computations(expressions: tuple[object, ...]) -> None:

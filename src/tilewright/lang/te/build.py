@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base.errors import InputError, ScheduleError
+from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Var
-from tilewright.lang.function import Function
+from tilewright.lang.function import Function, by_default, scheduled
+from tilewright.lang.function.kept import Kept
+from tilewright.lang.function.program import Program
+from tilewright.lang.te.arrays import values_of
 from tilewright.lang.te.parts import Calling, has_calls
 from tilewright.lang.te.schedule import Schedule
 from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
-from tilewright.lang.te.syntax.program import Scope
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import FusionGroup
@@ -21,9 +23,8 @@ from tilewright.schedule import Schedule as Primitives
 from tilewright.targets import registry
 from tilewright.targets.base import Target
 
-SPECIALIZED: Final = (
-    64  # functions kept for values of symbolic sizes, least recently used out
-)
+if TYPE_CHECKING:
+    from tilewright.runtime.profile import Profile
 
 
 def lower(
@@ -67,7 +68,7 @@ def build(
     description: Mapping[str, Any] | None = None,
     sizes: Mapping[Var, int] | None = None,
     specialize: bool = False,
-) -> Function | Specializing | Calling | Arranged:
+) -> Program:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may
@@ -87,23 +88,25 @@ def build(
 
     fixed = dict(sizes or {})
 
-    def make(known: Mapping[Var, int]) -> Function:
-        if auto:
-            machine = registry.target(target, description=description)
-            kernel = _by_sketches(s, params, machine, name, fixed | dict(known))
-        else:
-            kernel = lower(s, params, name, sizes=fixed | dict(known))
-        return Function(kernel, target, threads, description)
+    def compiled(made: Primitives) -> Function:
+        return scheduled(made, target, threads, description)
 
-    if has_calls(s.stages):
-        if auto:
-            raise ScheduleError(
-                "auto=True schedules one kernel, but this program calls functions",
-                hint="schedule the stages",
-                where="build",
-            )
-        return Calling(
-            s.parts(), given, lambda k: Function(k, target, threads, description)
+    def make(known: Mapping[Var, int]) -> Program:
+        values = fixed | dict(known)
+        if calls:
+            return Calling(s.parts(), params, compiled, values)
+        if not auto:
+            return compiled(s.replay(params, values, name).schedule)
+        machine = registry.target(target, description=description)
+        plain, computations = _plain(s, params, machine, name, values)
+        return by_default(plain, computations, target, threads, description)
+
+    calls = has_calls(s.stages)
+    if calls and auto:
+        raise ScheduleError(
+            "auto=True schedules one kernel, but this program calls functions",
+            hint="schedule the stages",
+            where="build",
         )
     left = [v for v in s.sizes if v not in fixed]
     found = Specializing(left, params, make) if specialize and left else make({})
@@ -112,21 +115,21 @@ def build(
     return found
 
 
-def _by_sketches(
+def _plain(
     s: Schedule,
     params: Sequence[Tensor],
     machine: Target,
     name: str | None,
     sizes: Mapping[Var, int],
-) -> Kernel:
-    """The target's default schedule; of fewer Computations where it has none for all as written.
+) -> tuple[Kernel, Sequence[Computation]]:
+    """What the target is to schedule; of fewer Computations where it has none for all as written.
 
     Maps that only move data then go into what reads them, and maps that follow a reduction take
     its dimensions, as in a model's operators; not where sizes are open.
     """
     program = s.program(params, sizes, name)
     plain = program.kernel
-    computations = program.computations
+    computations: Sequence[Computation] = program.computations
     recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)
     if not recurs and not plain.sizes:
         stages = [FusionGroup(c.name, (c,)) for c in computations]
@@ -135,7 +138,7 @@ def _by_sketches(
             c for x in steps if isinstance(x, FusionGroup) for c in x.computations
         )
         plain = plain_nests(plain.name, computations, plain.params, plain.outputs)
-    return machine.default_schedule(plain, computations, ()).kernel
+    return plain, computations
 
 
 def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -174,31 +177,43 @@ def _inputs_first(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(sorted(given, key=lambda t: not isinstance(t.op, Placeholder)))
 
 
-class Arranged:
+class Arranged(Program):
     """A function whose arrays come in another order than its kernel's: outputs before inputs.
 
     order: where each of the kernel's parameters is among the arrays.
     """
 
-    def __init__(self, function: Function | Specializing, order: Sequence[int]) -> None:
+    def __init__(self, function: Program, order: Sequence[int]) -> None:
         self.function: Final = function
         self._order: Final = tuple(order)
 
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """Those of the function, whose arrays are inputs first."""
+        return self.function.functions
+
     def __call__(self, *arrays: Any) -> None:
         """Run on one array per argument of `build`. Raises InputError as the function does."""
+        self.function(*self._arranged(arrays))
+
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """See `Program`."""
+        return self.function.profile(*self._arranged(arrays), repeat=repeat, **peaks)
+
+    def _arranged(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(arrays) != len(self._order):
             raise InputError(
                 f"{len(arrays)} arrays given, {len(self._order)} expected",
                 where="call",
                 hint="one for each argument of build, in its order",
             )
-        self.function(*(arrays[n] for n in self._order))
+        return tuple(arrays[n] for n in self._order)
 
     def __repr__(self) -> str:
         return f"Arranged({self.function!r})"
 
 
-class Specializing:
+class Specializing(Program):
     """A function that compiles itself for each value of its symbolic sizes, on first use."""
 
     def __init__(
@@ -209,7 +224,7 @@ class Specializing:
     ) -> None:
         self.params: Final = tuple(params)
         self._make: Final = make
-        self._made: Final[OrderedDict[tuple[int, ...], Function]] = OrderedDict()
+        self._kept: Final = Kept()
         self._sizes: Final = tuple(sizes)
         found = {e for t in params for e in t.shape if isinstance(e, Var)}
         for v in self._sizes:
@@ -220,51 +235,25 @@ class Specializing:
                     hint="give some placeholder this extent, or lower with sizes={n: 64}",
                 )
 
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """Those compiled so far."""
+        return self._kept.functions
+
     def __call__(self, *arrays: Any) -> None:
         """Run on one array per parameter. Raises InputError for shapes that do not fit."""
-        if len(arrays) != len(self.params):
-            names = ", ".join(t.name for t in self.params)
-            raise InputError(
-                f"{len(arrays)} arrays given, {len(self.params)} expected: {names}",
-                where="call",
-                hint="inputs come first, outputs last",
-            )
-        self.at(self._values(arrays))(*arrays)
+        self.at(values_of(self.params, arrays, {}))(*arrays)
 
-    def at(self, sizes: Mapping[Var, int]) -> Function:
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """See `Program`: of the function for the sizes of these arrays."""
+        return self.at(values_of(self.params, arrays, {})).profile(
+            *arrays, repeat=repeat, **peaks
+        )
+
+    def at(self, sizes: Mapping[Var, int]) -> Program:
         """The function for these sizes."""
         key = tuple(sizes[v] for v in self._sizes)
-        if key not in self._made:
-            self._made[key] = self._make(sizes)
-            if len(self._made) > SPECIALIZED:
-                self._made.popitem(last=False)
-        self._made.move_to_end(key)
-        return self._made[key]
-
-    def _values(self, arrays: Sequence[Any]) -> dict[Var, int]:
-        sizes: dict[Var, int] = {}
-        for t, a in zip(self.params, arrays, strict=True):
-            shape = getattr(a, "shape", ())
-            if len(shape) != t.ndim:
-                raise InputError(
-                    f"{t!r} was given an array of shape {tuple(shape)}",
-                    where=t.name,
-                    hint=f"it has {t.ndim} dimension(s)",
-                )
-            for e, n in zip(t.shape, shape, strict=True):
-                if isinstance(e, Var):
-                    sizes.setdefault(e, int(n))
-        scope = Scope(sizes)
-        for t, a in zip(self.params, arrays, strict=True):
-            expected = tuple(scope.extent(e) for e in t.shape)
-            if tuple(a.shape) != expected:
-                values = ", ".join(f"{v.name} = {n}" for v, n in sizes.items())
-                raise InputError(
-                    f"expected shape {expected} where {values}, got {tuple(a.shape)}",
-                    where=t.name,
-                    hint="one size has one value in all arguments",
-                )
-        return sizes
+        return self._kept.get(key, lambda: self._make(sizes))
 
     def __repr__(self) -> str:
         return f"Specializing({', '.join(map(repr, self.params))})"

@@ -8,16 +8,17 @@ to the element it belongs to (a Script).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.nodes import CC, PW
-from tilewright.compute.reducer import reducer
+from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import (
     INDEX,
     Add,
     Cast,
+    Eq,
     Expr,
     Load,
     Select,
@@ -34,9 +35,11 @@ from tilewright.lang.te.syntax.nodes import (
     Script,
     Tensor,
 )
-from tilewright.lang.te.syntax.partial import Cases, partials, where_equal
+from tilewright.lang.te.syntax.partial import Cases, partials, times, where_equal
 from tilewright.lang.te.syntax.program import order
 from tilewright.loops.nodes import For, If, Stmt, Store, Update, block
+
+Slope = Callable[[Cases], Cases]
 
 
 def gradient(
@@ -46,7 +49,8 @@ def gradient(
 
     head: of the shape `(*prefix, *output.shape)`; None: the identity, so that the result is the
     Jacobian, of the shape `(*output.shape, *input.shape)`. Each result has the shape
-    `(*prefix, *input.shape)`. Of several greatest elements of a max each one counts. Raises
+    `(*prefix, *input.shape)`. Of several greatest elements of a max each one counts,
+    of an argmax the one that it names. Raises
     InputError for shapes that do not fit, UnsupportedError for what has no derivative here.
     """
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -99,14 +103,37 @@ def _axes(shape: Sequence[Extent], prefix: str, combine: str = CC) -> tuple[Axis
 
 
 def _made(
-    name: str, axis: tuple[Axis, ...], reduced: tuple[Axis, ...], value: Expr
+    name: str,
+    axis: tuple[Axis, ...],
+    reduced: tuple[Axis, ...],
+    value: Expr,
+    by: str = "add",
 ) -> Tensor:
-    """A tensor of a value, or of its sum over the reduced axes."""
+    """A tensor of a value, or of its sum (or another reduction) over the reduced axes."""
     shape = tuple(a.extent for a in axis)
     tensor = Tensor(name, shape, value.dtype)  # type: ignore[arg-type]
-    op = reducer("add", value.dtype) if reduced else None
+    op = reducer(by, value.dtype) if reduced else None
     tensor.op = Compute(name, axis, reduced, (value,), op, (), (tensor,))
     return tensor
+
+
+def _again(op: Compute, name: str, value: Expr, by: str) -> Tensor:
+    """Another value of the axes of an operation, reduced as it is."""
+    old = (*op.axis, *op.reduce_axis)
+    new = tuple(Axis(a.name, INDEX, a.low, a.extent, a.combine) for a in old)
+    env: dict[Node, Node] = dict(zip(old, new, strict=True))
+    rank = len(op.axis)
+    return _made(name, new[:rank], new[rank:], substitute(value, env), by)
+
+
+def _is(found: Reducer, name: str) -> bool:
+    one = len(found.dtypes) == 1
+    return one and found.does_as(reducer(name, found.dtypes[0]))
+
+
+def _is_arg(found: Reducer, name: str) -> bool:
+    two = len(found.dtypes) == 2
+    return two and found.does_as(arg_reducer(name, found.dtypes[0], found.dtypes[1]))
 
 
 @dataclass(slots=True)
@@ -137,30 +164,52 @@ class _Walk:
                 where="gradient",
                 hint="a compute of values, or of their sum, max or min, has one",
             )
-        kind = "add" if op.reducer is None else op.reducer.name
-        if kind not in ("add", "max", "min") or (op.reducer and len(op.values) > 1):
-            raise UnsupportedError(
-                f"{op.name} reduces by {op.reducer}, which has no derivative here",
-                where="gradient",
-                hint="sum, max and min have one",
-            )
+        slope = self.slope(op)
         for value, made in zip(op.values, op.outputs, strict=True):
             if made not in self.parts:
                 continue
             for tensor in (t for t in op.inputs if t in needed):
-                self.through(op, (value, made), tensor, kind)
+                self.through(op, (value, made), tensor, slope)
+
+    def slope(self, op: Compute) -> Slope:
+        """What a reduction makes of the derivative of the value that it reduces."""
+        known = op.reducer
+        if known is None or _is(known, "add"):
+            return lambda cases: cases
+        if _is(known, "mul"):
+            factor = self.others(op)
+            return lambda cases: times(cases, factor)
+        decides = 0 if _is(known, "max") or _is(known, "min") else 1
+        if decides and not (_is_arg(known, "argmax") or _is_arg(known, "argmin")):
+            raise UnsupportedError(
+                f"{op.name} reduces by {known}, which has no derivative here",
+                where="gradient",
+                hint="sum, prod, max, min, argmax and argmin have one",
+            )
+        found = op.outputs[decides].at(op.axis)
+        return lambda cases: where_equal(cases, op.values[decides], found)
+
+    def others(self, op: Compute) -> Expr:
+        """The product of all factors of an element but this one, which may be 0 as others may."""
+        [value] = op.values
+        is_zero = Eq(value, const(0.0, value.dtype))
+        rest = Select(is_zero, const(1.0, value.dtype), value)
+        one, none = const(1), const(0)
+        product = _again(op, f"{op.name}.rest", rest, "mul")
+        zeros = _again(op, f"{op.name}.zeros", Select(is_zero, one, none), "add")
+        left = zeros.at(op.axis) - Select(is_zero, one, none)
+        nothing = const(0.0, value.dtype)
+        return Select(Eq(left, none), product.at(op.axis) / rest, nothing)
 
     def through(
-        self, op: Compute, of: tuple[Expr, Tensor], tensor: Tensor, kind: str
+        self, op: Compute, of: tuple[Expr, Tensor], tensor: Tensor, slope: Slope
     ) -> None:
         """What flows from one result of an operation to one tensor that it reads."""
         value, made = of
         scattered: list[tuple[Load, Cases]] = []
         reads = dict.fromkeys(n for n in postorder(value) if isinstance(n, Load))
         for load in (x for x in reads if x.buffer is tensor.buffer):
-            cases = partials(value, load)
-            if kind != "add":
-                cases = where_equal(cases, value, made.at(op.axis))
+            cases = slope(partials(value, load))
             if not cases:
                 continue
             if _is_selection(op, load, tensor):

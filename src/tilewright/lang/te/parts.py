@@ -9,21 +9,24 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.names import identifier
+from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function
+from tilewright.lang.function.program import Program, host_profile, joined
+from tilewright.lang.te.arrays import values_of
 from tilewright.lang.te.replay import replay
 from tilewright.lang.te.stage import Stage
-from tilewright.lang.te.syntax.nodes import HostCall, Packed, Tensor
-from tilewright.lang.te.syntax.program import lower
-from tilewright.loops.nodes import Kernel
+from tilewright.lang.te.syntax.nodes import HostCall, Packed, Placeholder, Tensor
+from tilewright.lang.te.syntax.program import Scope, Sizes, lower
 from tilewright.schedule import Schedule as Primitives
 
-Step = Callable[[Mapping[Tensor, Any]], None]
+if TYPE_CHECKING:
+    from tilewright.runtime.profile import Profile
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -34,12 +37,12 @@ class Part:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
-    def kernel(self) -> Kernel:
-        """The kernel, with all that is recorded about its stages."""
+    def schedule(self, sizes: Sizes | None = None) -> Primitives:
+        """The kernel at some sizes, with all that is recorded about its stages."""
         ops = [s.op for s in self.stages if s.within is None]
         label = identifier("_".join(t.name for t in self.outputs), "main_")
-        program = lower(label, ops, (*self.inputs, *self.outputs), self.outputs)
-        return replay(self.stages, program, Primitives(program.kernel)).schedule.kernel
+        program = lower(label, ops, (*self.inputs, *self.outputs), self.outputs, sizes)
+        return replay(self.stages, program, Primitives(program.kernel)).schedule
 
 
 def has_calls(stages: Sequence[Stage]) -> bool:
@@ -89,84 +92,116 @@ def _part(
     )
 
 
-class Calling:
+class Calling(Program):
     """A program with calls as a function on arrays, one for each tensor of `params`."""
 
     def __init__(
         self,
         found: Sequence[Part | HostCall],
         params: Sequence[Tensor],
-        make: Callable[[Kernel], Function],
+        make: Callable[[Primitives], Function],
+        sizes: Sizes,
     ) -> None:
-        self.params = tuple(params)
-        self.functions: list[Function] = []
-        self._steps: list[Step] = []
-        self._between: list[Tensor] = []
+        self.params: Final = tuple(params)
+        self._sizes: Final = sizes
+        self._steps: Final[list[_Run | _Call]] = []
+        self._between: Final[list[Tensor]] = []
         for step in found:
-            outputs = step.outputs
-            self._between += [t for t in outputs if t not in self.params]
+            self._between.extend(t for t in step.outputs if t not in self.params)
             if isinstance(step, HostCall):
-                self._steps += [_call(c, step.outputs) for c in step.calls]
+                self._steps.extend(_Call(c, step.outputs) for c in step.calls)
             else:
-                self.functions.append(make(step.kernel()))
-                self._steps.append(_run(self.functions[-1], step))
-        for t in (*self.params, *self._between):
-            if not t.static:
-                raise InputError(
-                    f"{t!r} has a size that only a call knows",
-                    where="build",
-                    hint="a program that calls functions has fixed sizes",
-                )
+                tensors = *step.inputs, *step.outputs
+                self._steps.append(_Run(make(step.schedule(sizes)), tensors))
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The kernels between the calls."""
+        return tuple(s.function for s in self._steps if isinstance(s, _Run))
 
     def __call__(self, *arrays: Any) -> None:
         """Run on one array per parameter. Raises InputError for those that do not fit."""
-        if len(arrays) != len(self.params):
-            expected = ", ".join(map(repr, self.params))
-            raise InputError(
-                f"{len(arrays)} arrays given, {len(self.params)} expected: {expected}",
-                where="call",
-                hint="one for each argument of build, in its order",
-            )
+        known = self._known(arrays)
+        for step in self._steps:
+            step(known)
+
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """See `Program`; the calls are rows of the kind "host"."""
+        copies = [
+            a if isinstance(t.op, Placeholder) else np.copy(a)
+            for t, a in zip(self.params, arrays)
+        ]
+        known = self._known((*copies, *arrays[len(copies) :]))
+        for step in self._steps:
+            step(known)  # what a step reads is made before it is timed
+        return joined([s.profile(known, repeat, peaks) for s in self._steps])
+
+    def _known(self, arrays: Sequence[Any]) -> dict[Tensor, Any]:
+        """The arrays by tensor, with room for those between the steps."""
+        values = values_of(self.params, arrays, self._sizes)
         known = dict(zip(self.params, arrays, strict=True))
         for t, a in known.items():
-            if a.shape != t.shape or a.dtype != t.dtype.numpy:
+            if a.dtype != t.dtype.numpy:
                 raise InputError(
                     f"{t!r} was given an array {a.dtype}{list(a.shape)}",
                     where=t.name,
-                    hint=f"give one of {t.dtype.numpy}{list(t.shape)}",
+                    hint=f"give one of {t.dtype.numpy}",
                 )
+        scope = Scope(values)
         for t in self._between:
-            known[t] = np.empty(t.shape, t.dtype.numpy)
-        for step in self._steps:
-            step(known)
+            shape = tuple(fixed(scope.extent(e), t.name) for e in t.shape)
+            known[t] = np.empty(shape, t.dtype.numpy)
+        return known
 
     def __repr__(self) -> str:
         return f"Calling({', '.join(map(repr, self.params))})"
 
 
-def _run(function: Function, part: Part) -> Step:
-    tensors = (*part.inputs, *part.outputs)
-    return lambda known: function(*(known[t] for t in tensors))
+@dataclass(frozen=True, eq=False, slots=True)
+class _Run:
+    """A kernel on the arrays of its tensors."""
+
+    function: Function
+    tensors: tuple[Tensor, ...]
+
+    def __call__(self, known: Mapping[Tensor, Any]) -> None:
+        self.function(*(known[t] for t in self.tensors))
+
+    def profile(
+        self, known: Mapping[Tensor, Any], repeat: int, peaks: Mapping[str, float]
+    ) -> Profile:
+        arrays = (known[t] for t in self.tensors)
+        return self.function.profile(*arrays, repeat=repeat, **peaks)
 
 
-def _call(call: Packed, outputs: Sequence[Tensor]) -> Step:
-    """A step that calls a function; a Python function gets what it reads as read-only arrays."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Call:
+    """A call of a function; one in Python gets what it reads as read-only arrays."""
 
-    def value(a: Any, known: Mapping[Tensor, Any]) -> Any:
+    call: Packed
+    outputs: tuple[Tensor, ...]
+
+    def __call__(self, known: Mapping[Tensor, Any]) -> None:
+        self.call.function(*(self._value(a, known) for a in self.call.args))
+
+    def profile(
+        self, known: Mapping[Tensor, Any], repeat: int, peaks: Mapping[str, float]
+    ) -> Profile:
+        arrays = [known[a] for a in self.call.args if isinstance(a, Tensor)]
+        moved = sum(a.nbytes for a in arrays)
+        return host_profile(self.call.name, lambda: self(known), repeat, moved)
+
+    def _value(self, a: Any, known: Mapping[Tensor, Any]) -> Any:
+        pointers = self.call.pointers
         if not isinstance(a, Tensor):
-            return _number(a) if call.pointers else a
+            return _number(a) if pointers else a
         array = known[a]
-        if call.pointers:
+        if pointers:
             return ctypes.c_void_p(array.ctypes.data)
-        if a not in outputs:
+        if a not in self.outputs:
             array = array.view()
             array.flags.writeable = False
         return array
-
-    def step(known: Mapping[Tensor, Any]) -> None:
-        call.function(*(value(a, known) for a in call.args))
-
-    return step
 
 
 def _number(value: Any) -> Any:
@@ -184,5 +219,5 @@ def show(found: Sequence[Part | HostCall]) -> str:
                 shown = (a.name if isinstance(a, Tensor) else repr(a) for a in c.args)
                 lines.append(f"call {c.name}({', '.join(shown)})")
         else:
-            lines.append(repr(step.kernel()))
+            lines.append(repr(step.schedule().kernel))
     return "\n".join(lines)

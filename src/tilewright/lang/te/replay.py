@@ -9,7 +9,7 @@ The stages' plain nests stand one after the other (`staging.py`: with a step for
    the start of a reduction becoming a nest of its own where reduction loops go outside of others;
 3. memories: set_scope, storage_align, double_buffer; 4. vthread; 5. loop kinds and notes:
    parallel, unroll, vectorize, bind, annotate; 6. tensorize; each from the first stage to the last,
-   as written.
+   as written; 7. prefetch, a note at the vector loops that there are in the end.
 
 A loop of one iteration does not exist in a program, and what is recorded about it holds by itself;
 so do the loops of a stage that is computed inline.
@@ -24,10 +24,11 @@ from typing import Any, Final
 
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
-from tilewright.lang.te.records import Handle, Line, Split
+from tilewright.lang.te.records import Handle, Line, Mark, Split
 from tilewright.lang.te.stage import Attach, Stage
 from tilewright.lang.te.syntax.program import Program
 from tilewright.schedule import Schedule
+from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.tree import find_loop, trips
 
 _MEMORY: Final = ("set_scope", "storage_align", "double_buffer")
@@ -75,6 +76,10 @@ def replay(stages: Sequence[Stage], program: Program, s: Schedule) -> Replayed:
                 if mark.verb in verbs:
                     what = (mark.verb, mark.loop, mark.args)
                     _apply(s, nests[stage], mark.line, what)
+    for stage in stages:
+        for mark in stage.marks:
+            if mark.verb == "prefetch":
+                _prefetch(s, nests[stage], program, mark)
     return Replayed(s, {stage: nest.names for stage, nest in nests.items()})
 
 
@@ -220,6 +225,19 @@ def _order(s: Schedule, nest: _Nest, wanted: list[Handle]) -> None:
         for x, name in zip(inside, made, strict=True):
             nest.starts.setdefault(x, []).append(name)
     s.reorder(*(nest.names[x] for x in existing[first:]))
+
+
+def _prefetch(s: Schedule, nest: _Nest, program: Program, mark: Mark) -> None:
+    tensor, iterations = mark.args
+    with _naming(mark.line):
+        if tensor not in program.buffers:
+            raise ScheduleError(
+                f"prefetch: {tensor.name} is no tensor of this program",
+                hint="name one that the stage reads",
+            )
+        if mark.loop in nest.names:
+            name = program.buffers[tensor].name
+            prefetch_ahead(s, name, nest.names[mark.loop], iterations)
 
 
 def _apply(

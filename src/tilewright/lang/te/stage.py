@@ -44,7 +44,6 @@ class Attach:
 
 
 _ABSENT: Final = {
-    "prefetch": 'annotate(x, "prefetch", bytes) of a vectorized loop',
     "env_threads": "bind the loops of each stage",
     "set_store_predicate": "if_then_else in the compute, or bind all loops that differ",
     "rolling_buffer": "s.schedule.slide(buffer, loop), then fold_storage",
@@ -247,6 +246,18 @@ class Stage:
     ) -> None:
         """A note with the key `pragma_<key>`, as TVM has it."""
         self.annotate(loop, f"pragma_{key}", 1 if value is None else value)
+
+    def prefetch(self, tensor: Tensor, loop: Handle, offset: int = 1) -> None:
+        """Fetch what is read of a tensor `offset` iterations of a loop later into the cache.
+
+        A note at the vectors of the tensor that are loaded there, where there have to be some.
+        """
+        line = self._line("prefetch", tensor, loop, offset)
+        if not isinstance(tensor, Tensor) or whole(offset, 1) is None:
+            hint = "as in prefetch(A, y, 4)"
+            raise _error(line, "give a tensor, a loop and how many iterations", hint)
+        self._leaf(loop, line)
+        self.marks.append(Mark(line, "prefetch", loop, (tensor, offset)))
 
     def tensorize(self, loop: Handle, intrinsic: TensorIntrinsic | str) -> None:
         """The nest at a loop by a declared intrinsic."""

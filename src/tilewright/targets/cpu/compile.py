@@ -12,12 +12,12 @@ from typing import Any
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.expr.nodes import Extent
 from tilewright.loops.nodes import Kernel
-from tilewright.loops.passes.dead_fills import dead_fills
 from tilewright.loops.passes.keep_sums import keep_sums
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.schedule.align_rows import align_rows
 from tilewright.schedule.steady import steady
-from tilewright.schedule.transposed import transposed
+from tilewright.targets.cpu.copies_across import copies_across
+from tilewright.targets.cpu.dead_fills import dead_fills
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import Machine
@@ -87,7 +87,7 @@ def finished(kernel: Kernel, machine: Machine) -> Kernel:
     """A scheduled kernel as code is generated for it: what no schedule has to ask for."""
     most = machine.registers * machine.vector_bits // 8
     kernel = keep_sums(dead_fills(kernel), most)
-    return align_rows(steady(transposed(kernel, machine.transpose)))
+    return align_rows(steady(copies_across(kernel, machine.transpose)))
 
 
 def written(

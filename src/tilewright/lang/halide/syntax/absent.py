@@ -51,7 +51,6 @@ _VERBS: Final = {
         "copy_to_device copy_to_host",
         _GPU,
     ),
-    "prefetch": "the processor fetches ahead by itself; drop the line",
     **_each(
         "never_partition never_partition_all",
         "drop the line: loops are parted only where it removes work",
@@ -82,7 +81,6 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         "FuncTupleElementRef": "f[x][n] is an Expr",
         "Handle": "a value is a number; pass arrays as ImageParams",
         "Parameter": _PARAM,
-        "PrefetchBoundStrategy": _VERBS["prefetch"],
         "VarOrRVar": _NAMES,
         "gather": "one update for each place; what all of them read goes into a Func before",
         "halide_": "the names of the module itself",

@@ -157,6 +157,11 @@ def _sum(a: Cases, b: Cases) -> Cases:
     return found
 
 
+def times(cases: Cases, factor: Expr) -> Cases:
+    """The cases, each times a factor."""
+    return _times(cases, lambda p: _product(p, factor))
+
+
 def where_equal(cases: Cases, value: Expr, extreme: Expr) -> Cases:
     """The cases where a value is the extreme one."""
     return _when(Eq(value, extreme), cases)

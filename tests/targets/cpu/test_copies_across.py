@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright import te
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import walk
-from tilewright.schedule.transposed import transposed
+from tilewright.targets.cpu.copies_across import copies_across
 from tilewright.targets.registry import target
 
 NEST = """
@@ -35,7 +36,7 @@ def calls(text: str) -> int:
     kernel = parse(text.strip().split("\n"))
     verify(kernel)
     machine = target("cpu").machine  # type: ignore[attr-defined]
-    made = transposed(kernel, machine.transpose)
+    made = copies_across(kernel, machine.transpose)
     verify(made)
     for found, want in zip(results(made), results(kernel), strict=True):
         np.testing.assert_array_equal(found, want)
@@ -69,5 +70,21 @@ def test_the_schedule_decides() -> None:
 
 
 def test_large_tiles_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.schedule.transposed.TILE", 511)
+    monkeypatch.setattr("tilewright.targets.cpu.copies_across.TILE", 511)
     assert not calls(NEST.format("unroll", "vector", *BOTH))
+
+
+def test_rows_of_open_sizes_stay() -> None:
+    n = te.var("n")
+    a = te.placeholder((n, 16), name="a")
+    x = te.compute((16, n), lambda i, j: a[j, i], name="x")
+    s = te.create_schedule(x.op)
+    i, j = s[x].op.axis
+    outer, inner = s[x].split(j, 16)
+    s[x].reorder(outer, i, inner)
+    s[x].unroll(i)
+    s[x].vectorize(inner)
+    given = np.random.default_rng(0).random((37, 16), np.float32)
+    found = np.zeros((16, 37), np.float32)
+    te.build(s, [a, x])(given, found)
+    np.testing.assert_array_equal(found, given.T)

@@ -8,9 +8,9 @@ import pytest
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import parse
-from tilewright.loops.passes import dead_fills as module
-from tilewright.loops.passes.dead_fills import dead_fills
 from tilewright.loops.verify import verify
+from tilewright.targets.cpu import dead_fills as module
+from tilewright.targets.cpu.dead_fills import dead_fills
 
 AROUND = """
 kernel k(x: float32[64]) -> y: float32[64]:

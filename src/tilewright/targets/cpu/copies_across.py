@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.base.dtypes import DType
+from tilewright.expr.nodes import Load
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit, block, loop
@@ -21,12 +22,12 @@ from tilewright.schedule import edit, tree
 TILE = 1024  # elements of a tile at most, which is written out as a whole
 
 
-def transposed(kernel: Kernel, named: Callable[[DType], str | None]) -> Kernel:
+def copies_across(kernel: Kernel, named: Callable[[DType], str | None]) -> Kernel:
     """The kernel with the machine's transposition for the nests that are one.
 
     named: the intrinsic that transposes tiles of a dtype, if there is one. A nest is a vector loop
     and one that is written out, in either order, around Stores of what is loaded from buffers that
-    none of them writes.
+    none of them writes, all of constant extents.
     """
     taken = tree.names(kernel)
     body = _changed(kernel.body, named, taken)
@@ -70,10 +71,13 @@ def _call(
     named: Callable[[DType], str | None],
     taken: set[str],
 ) -> Unit | None:
-    name = named(s.buffer.dtype) if isinstance(s, Store) else None
-    if name is None:
+    if not isinstance(s, Store) or not isinstance(s.value, Load):
         return None
-    nest = s
+    name = named(s.buffer.dtype)
+    static = s.buffer.static and s.value.buffer.static
+    if name is None or not static:
+        return None
+    nest: Stmt = s
     for f in reversed(loops):
         nest = loop(f.var, f.extent, nest)
     nest, _ = edit.renamed(nest, taken, ".t")

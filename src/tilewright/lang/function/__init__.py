@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,16 +13,22 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError
+from tilewright.compute.nodes import Computation
 from tilewright.driver import c_library
 from tilewright.driver.advice import Measured, advice
 from tilewright.driver.compile import compile
+from tilewright.driver.schedule_records import ScheduleRecord, by_hand, by_sketches
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
+from tilewright.lang.function.program import Program
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.printer import show_buffer
+from tilewright.loops.sizes import solve, with_sizes
 from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
+from tilewright.schedule import Schedule
+from tilewright.schedule.trace import Trace
 from tilewright.targets import registry
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
 Run = Callable[[tuple[Any, ...]], object]
 
 
-class Function:
+class Function(Program):
     """`kernel` as a function on NumPy arrays: inputs first, outputs last, written in place.
 
     Arrays are in C order. Any other is copied at each call, which a `copy` event records; with
@@ -39,7 +46,8 @@ class Function:
     target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
     defines the meaning).
     threads: as for `tilewright.compile`. description: what is otherwise than usual about a
-    simulated machine, in its own fields. Raises VerifyError for a kernel that breaks an invariant
+    simulated machine, in its own fields. account: how the kernel was scheduled, for `why`; asked
+    once. Raises VerifyError for a kernel that breaks an invariant
     (an access outside of its buffer, parallel iterations that depend on one another), and
     UnsupportedError for an unknown target or a program that the target has no code for.
     """
@@ -50,7 +58,9 @@ class Function:
         target: str = "cpu",
         threads: int | None = None,
         description: Mapping[str, Any] | None = None,
+        account: Callable[[], ScheduleRecord] | None = None,
     ) -> None:
+        self._account = account
         self.kernel: Final = kernel
         self.target: Final = target
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
@@ -96,31 +106,37 @@ class Function:
             )
         return self._executable
 
-    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
-        """Time `repeat` runs on one array per parameter, which stay as they are.
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The function itself."""
+        return (self,)
 
-        peaks: as for `Executable.profile`. The profile also says what to try where the schedule is
-        slow. Raises InputError as a call does, and for a function without native code.
-        """
+    @cached_property
+    def record(self) -> ScheduleRecord:
+        """How the kernel is scheduled, and why."""
+        name = self.kernel.name
+        return self._account() if self._account else by_hand(name, Trace())
+
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """See `Program`."""
         executable = self.executable
         self._expect_all(arrays)
         inputs = arrays[: len(self.kernel.inputs)]
         found = executable.profile(*inputs, repeat=repeat, **peaks)
         [row] = found.rows
         run = Measured(found.threads, row.seconds, row.mix)
-        return replace(found, advice=advice(self.kernel, run))
+        shapes = [np.shape(a) for a in arrays]
+        kernel = with_sizes(self.kernel, solve(self.kernel, shapes))
+        return replace(found, advice=advice(kernel, run))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an artifact: `tilewright.load(path)` is the `executable`, without the compiler."""
+        """See `Program`."""
         self.executable.save(path)
 
     def export_c(
         self, path: str | os.PathLike[str], name: str | None = None
     ) -> tuple[Path, Path]:
-        """Write `path`.h and `path`.o for C programs; their paths. See `driver.c_library`.
-
-        name: of the C function; that of the file where it is not given.
-        """
+        """See `Program`."""
         machine = registry.target(self.target)
         return c_library.export_c(self.kernel, machine, Path(path), name)
 
@@ -144,6 +160,31 @@ class Function:
 
     def __repr__(self) -> str:
         return f"Function({self.kernel.name}, {self.target})"
+
+
+def scheduled(
+    made: Schedule,
+    target: str = "cpu",
+    threads: int | None = None,
+    description: Mapping[str, Any] | None = None,
+) -> Function:
+    """The function of a schedule, which tells of its primitives; arguments as of `Function`."""
+    account = partial(by_hand, made.kernel.name, made.trace)
+    return Function(made.kernel, target, threads, description, account)
+
+
+def by_default(
+    plain: Kernel,
+    computations: Sequence[Computation],
+    target: str,
+    threads: int | None = None,
+    description: Mapping[str, Any] | None = None,
+) -> Function:
+    """The function of a kernel as the target schedules it; computations: what the kernel is."""
+    machine = registry.target(target, description=description)
+    kernel = machine.default_schedule(plain, computations, ()).kernel
+    account = partial(by_sketches, plain, computations, machine)
+    return Function(kernel, target, threads, description, account)
 
 
 def _general(kernel: Kernel, executable: Executable | SizedExecutable) -> Run:

@@ -1,0 +1,134 @@
+"""What every built program has, be it one kernel, several with calls between, or one per size."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base.errors import InputError
+
+if TYPE_CHECKING:
+    from tilewright.driver.sized import SizedExecutable
+    from tilewright.lang.function import Function
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.profile import KernelTime, Profile
+
+
+class Program(ABC):
+    """A program as a function on arrays. `functions` are its kernels, each a function by itself.
+
+    What needs one kernel (`executable`, `save`, `export_c`) raises InputError where there are
+    several, or where none has been compiled yet, since it is compiled for the sizes of a call.
+    """
+
+    @abstractmethod
+    def __call__(self, *arrays: Any) -> object:
+        """Run on one array per argument. Raises InputError for those that do not fit."""
+
+    @property
+    @abstractmethod
+    def functions(self) -> tuple[Function, ...]:
+        """The kernels in the order in which they run, or were compiled."""
+
+    @abstractmethod
+    def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
+        """Time `repeat` runs on one array per argument, which stay as they are.
+
+        peaks: as for `Executable.profile`. The profile also says what to try where the schedule is
+        slow. Raises InputError as a call does, and for a program without native code.
+        """
+
+    @property
+    def executable(self) -> Executable | SizedExecutable:
+        """The function as a compiled model, whose calls return new outputs.
+
+        Raises InputError for one that is interpreted or simulated.
+        """
+        return self._only.executable
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an artifact: `tilewright.load(path)` is the `executable`, without the compiler."""
+        self._only.save(path)
+
+    def export_c(
+        self, path: str | os.PathLike[str], name: str | None = None
+    ) -> tuple[Path, Path]:
+        """Write `path`.h and `path`.o for C programs; their paths. See `driver.c_library`.
+
+        name: of the C function; that of the file where it is not given.
+        """
+        return self._only.export_c(path, name)
+
+    def source(self, kind: str = "kernel") -> str:
+        """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
+        return "\n\n".join(f.source(kind) for f in self.functions)
+
+    def why(self) -> str:
+        """How each kernel is scheduled, and why: the lines of `tilewright run --profile --why`.
+
+        The sketch that was chosen and what it refused, its parameters, and the primitives; or "by
+        hand" and the primitives.
+        """
+        return "\n\n".join(str(f.record) for f in self.functions)
+
+    def explain(self, *arrays: Any, repeat: int = 20, **peaks: float) -> str:
+        """The kernels, why they are as they are, and with arrays their `profile`, as one text."""
+        parts = {}
+        if arrays:
+            found = self.profile(*arrays, repeat=repeat, **peaks)
+            parts[f"Profile, the median of {repeat} runs"] = str(found)
+        parts = {"Program": self.source(), "Schedule": self.why(), **parts}
+        return "\n\n".join(f"== {title} ==\n{text}" for title, text in parts.items())
+
+    @property
+    def _only(self) -> Function:
+        found = self.functions
+        if len(found) == 1:
+            return found[0]
+        raise InputError(
+            f"{len(found)} kernels, where one is needed"
+            if found
+            else "no kernel yet: it is compiled for the sizes of each call",
+            where=repr(self),
+            hint="take one of its `functions`; call it first where it compiles for sizes",
+        )
+
+
+def joined(profiles: Sequence[Profile]) -> Profile:
+    """The profile of programs that run one after the other; shares are of the time of all."""
+    rows: list[KernelTime] = []
+    start = 0.0
+    for p in profiles:
+        rows += [replace(row, start=start + row.start) for row in p.rows]
+        start += p.total
+    seconds = sum(row.seconds for row in rows) or 1.0
+    advice = dict.fromkeys(a for p in profiles for a in p.advice or ())
+    return replace(
+        profiles[0],
+        rows=tuple(replace(row, share=row.seconds / seconds) for row in rows),
+        total=start,
+        threads=max(p.threads for p in profiles),
+        advice=tuple(advice),
+    )
+
+
+def host_profile(
+    name: str, call: Callable[[], object], repeat: int, moved: int
+) -> Profile:
+    """The profile of a call of a function; moved: bytes of the arrays that it is given."""
+    from tilewright.runtime.profile import KernelTime, Profile
+
+    seconds = []
+    for _ in range(max(repeat, 1)):
+        start = perf_counter()
+        call()
+        seconds.append(perf_counter() - start)
+    median = statistics.median(seconds)
+    row = KernelTime(name, "host", (name,), 1, median, 0.0, 0, moved, 1.0, None)
+    return Profile((row,), median, repeat, 1, ())
