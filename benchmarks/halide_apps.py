@@ -13,19 +13,17 @@ import json
 import math
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 import numpy as np
 
-from benchmarks.harness import child_environment
+from benchmarks.harness import beside, served
 from examples.halide_apps import app as apps
-from tilewright.cli.rounds import choose_cpus, disturbance
+from tilewright.cli.rounds import disturbance
 from tilewright.runtime.machine import processor_name
 
 ROUND = 0.05  # seconds that one round of one module takes at least
@@ -83,40 +81,10 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
 
 def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
     """One app in a process of its own; `error` is what went wrong there."""
-    command = [sys.executable, "-m", "benchmarks.halide_apps", name, "--serve"]
-    cpus = ",".join(map(str, choose_cpus(threads)))
-    with tempfile.TemporaryDirectory() as cache:
-        extra = {
-            "HL_NUM_THREADS": str(threads),
-            "TILEWRIGHT_NUM_THREADS": str(threads),
-            "TILEWRIGHT_CACHE_DIR": cache,
-        }
-        found = subprocess.run(
-            ["taskset", "-c", cpus, *command, "--rounds", str(rounds)],
-            env=child_environment(extra),
-            capture_output=True,
-            text=True,
-        )
-    if found.returncode:
-        lines = found.stderr.strip().splitlines() or [f"status {found.returncode}"]
-        return {"error": lines[-1]}
-    result: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
-    return result
-
-
-def row(name: str, result: dict[str, Any]) -> str:
-    """One line of the table."""
-    if "error" in result:
-        return f"{name:26} {result['error']}"
-    mine, other = result["ms"]
-    compile_mine, compile_other = result["compile"]
-    line = (
-        f"{name:26} {mine:8.2f} {other:8.2f} {result['ratio']:6.2f} "
-        f"{compile_mine:7.2f} {compile_other:7.2f}"
-    )
-    if result["difference"] > result["tolerance"]:
-        return f"{line}  WRONG: differs by {result['difference']:.1e}"
-    return line
+    count = str(threads)
+    extra = {"HL_NUM_THREADS": count, "TILEWRIGHT_NUM_THREADS": count}
+    arguments = [name, "--rounds", str(rounds)]
+    return served("benchmarks.halide_apps", arguments, threads, extra)
 
 
 @click.command()
@@ -135,20 +103,11 @@ def main(names: tuple[str, ...], threads: str, rounds: int, serve: bool) -> None
         print(said)
     for count in map(int, threads.split(",")):
         print(f"\n{count} thread{'s' if count > 1 else ''}")
-        print(
-            f"{'':26} {'ms':>8} {'halide':>8} {'ratio':>6} {'compile':>7} {'halide':>7} s"
+        beside(
+            "halide",
+            names or apps.names(),
+            partial(measured, threads=count, rounds=rounds),
         )
-        ratios = []
-        for name in names or apps.names():
-            result = measured(name, count, rounds)
-            print(row(name, result), flush=True)
-            if "ratio" in result and result["difference"] <= result["tolerance"]:
-                ratios.append(result["ratio"])
-        if ratios:
-            mean = statistics.geometric_mean(ratios)
-            print(
-                f"geometric mean of {len(ratios)}: {mean:.2f}, least {min(ratios):.2f}"
-            )
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ import importlib.metadata
 import json
 import os
 import platform
+import statistics
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ import click
 import numpy as np
 
 from benchmarks import models
-from tilewright.cli.rounds import Row
+from tilewright.cli.rounds import Row, choose_cpus
 from tilewright.runtime.machine import processor_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,6 +112,58 @@ def _commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return name.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def served(
+    module: str, arguments: Sequence[str], threads: int, extra: Mapping[str, str]
+) -> dict[str, Any]:
+    """What `python -m module arguments --serve` prints in a process of its own, on as many
+    processors as threads and with an empty cache; `error` is what went wrong there.
+
+    extra: variables of its environment.
+    """
+    command = [sys.executable, "-m", module, *arguments, "--serve"]
+    cpus = ",".join(map(str, choose_cpus(threads)))
+    with tempfile.TemporaryDirectory() as cache:
+        found = subprocess.run(
+            ["taskset", "-c", cpus, *command],
+            env=child_environment({**extra, "TILEWRIGHT_CACHE_DIR": cache}),
+            capture_output=True,
+            text=True,
+        )
+    if found.returncode:
+        lines = found.stderr.strip().splitlines() or [f"status {found.returncode}"]
+        return {"error": lines[-1]}
+    result: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
+    return result
+
+
+def beside(other: str, names: Iterable[str], run: Callable[[str], Any]) -> None:
+    """Prints a table of programs that two packages run: milliseconds, ratio, compile time.
+
+    other: the other package. run: of one program, `ms` and `compile` as pairs (ours first), the
+    `ratio` of its times, and the `difference` of results, which is to be below its `tolerance`; or
+    `error`.
+    """
+    print(f"{'':26} {'ms':>9} {other:>9} {'ratio':>6} {'compile':>7} {other:>7} s")
+    ratios = []
+    for name in names:
+        result = run(name)
+        if "error" in result:
+            print(f"{name:26} {result['error']}", flush=True)
+            continue
+        mine, theirs = result["ms"]
+        first, second = result["compile"]
+        line = f"{name:26} {mine:9.3f} {theirs:9.3f} {result['ratio']:6.2f}"
+        line += f" {first:7.2f} {second:7.2f}"
+        if result["difference"] <= result["tolerance"]:
+            ratios.append(result["ratio"])
+        else:
+            line += f"  WRONG: differs by {result['difference']:.1e}"
+        print(line, flush=True)
+    if ratios:
+        mean = statistics.geometric_mean(ratios)
+        print(f"geometric mean of {len(ratios)}: {mean:.2f}, least {min(ratios):.2f}")
 
 
 PACKAGES = ("onnxruntime", "openvino", "torch", "onnx", "numpy", "llvmlite", "jax", "apache-tvm",

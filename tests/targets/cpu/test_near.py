@@ -52,6 +52,7 @@ PATTERNS: dict[str, Pattern] = {
     "swapped": lambda v: v // 2 * 2 + (v + 1) % 2,
     "upsampled": lambda v: (v // 2 + v % 2) * 2 + 1,
     "far": lambda v: v * 9,
+    "columns": lambda v: v % 4 * 40 + v // 4,
     "clamped": lambda v: Max(Min(v * 2 - 3, const(20)), const(0)),
 }
 
@@ -290,6 +291,12 @@ def test_covers_have_few_parts() -> None:
     last = parts([0, 2, 4], 0, 4)
     assert last is not None and [p.start for p in last] == [0, 1]
     assert all(len(p.lanes) == 4 for p in last) and len(last) <= MOST_PARTS
+    columns = [v % 4 * 40 + v // 4 for v in range(16)]
+    runs = parts(columns, 0, 123)
+    assert runs is not None and [p.start for p in runs] == [0, 40, 80, 120]
+    assert [len(p.lanes) for p in runs] == [4] * 4
+    assert parts([*columns[:-1], 200], 0, 200) is None  # of 4, 4, 4, 3 and 1
+    assert parts([0, 40, 80, 120], 0, 120) is None  # no neighbors
 
 
 @pytest.mark.parametrize(

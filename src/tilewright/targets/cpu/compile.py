@@ -13,6 +13,7 @@ from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.expr.nodes import Extent
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
+from tilewright.loops.passes.write_out import write_out
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.schedule.align_rows import align_rows
 from tilewright.schedule.steady import steady
@@ -21,6 +22,7 @@ from tilewright.targets.cpu.dead_fills import dead_fills
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.row_vectors import row_vectors
 from tilewright.targets.permitted import Permissions
 
 # Expressions are walked by recursion; a long chain of operations is a deep one.
@@ -86,7 +88,8 @@ def llvm_ir(
 def finished(kernel: Kernel, machine: Machine) -> Kernel:
     """A scheduled kernel as code is generated for it: what no schedule has to ask for."""
     most = machine.registers * machine.vector_bits // 8
-    kernel = keep_sums(dead_fills(kernel), most)
+    kernel = row_vectors(dead_fills(kernel), machine)
+    kernel = write_out(keep_sums(kernel, most))
     return align_rows(steady(copies_across(kernel, machine.transpose)))
 
 

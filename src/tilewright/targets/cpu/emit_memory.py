@@ -262,7 +262,8 @@ class Memory(Places):
         if not is_proven or buffer in self.private:
             return load()
         info = self.info(to_expr(form)) | Info(reads=frozenset((buffer,)))
-        return self.shared(("part", buffer, form, width), info, load)
+        registers = -(-width * size * 8 // self.machine.vector_bits)
+        return self.shared(("part", buffer, form, width), info, load, registers)
 
     def _lane_pointers(self, place: Access, size: int) -> Value:
         offsets = place.offsets

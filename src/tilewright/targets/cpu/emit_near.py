@@ -46,22 +46,32 @@ def parts(steps: Sequence[int], first: int, last: int) -> tuple[Part, ...] | Non
     those. None where these are too far apart for so few vectors.
     """
     width = 1 << (len(steps) - 1).bit_length()
-    room = last - first + 1
-    if room > MOST_PARTS * width:
-        return None
-    width = min(width, 1 << room.bit_length() - 1)
     users: dict[int, list[int]] = {}
     for lane, element in enumerate(steps):
         users.setdefault(element, []).append(lane)
+    width = min(width, 1 << (last - first + 1).bit_length() - 1)
+    if last - first < MOST_PARTS * width:
+        starts = list(range(first, last + 1, width))
+    else:
+        starts, width = _runs(sorted(users), width)
     found = []
-    for begin in range(first, last + 1, width):
-        own = [
-            tuple(users.get(e, ())) for e in range(begin, min(begin + width, last + 1))
-        ]
+    for begin in starts:
+        end = min(begin + width, last + 1)
+        own = [tuple(users.get(e, ())) for e in range(begin, end)]
         missing = width - len(own)
         if any(own):
             found.append(Part(begin - missing, ((),) * missing + tuple(own)))
-    return tuple(found)
+    return tuple(found) if 0 < len(found) <= MOST_PARTS else None
+
+
+def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
+    """Where runs of neighbors begin, and the length that all of them have: a power of two from 2 to
+    `most`. None begins anywhere where they differ."""
+    starts = [e for e in elements if e - 1 not in elements]
+    length = len(elements) // len(starts)
+    whole = all(start + length - 1 in elements for start in starts)
+    is_power = 2 <= length <= most and not length & (length - 1)
+    return (starts, length) if whole and is_power else ([], 0)
 
 
 def pick(w: Writer, loaded: Sequence[Value], chosen: Sequence[list[int]]) -> Value:

@@ -53,7 +53,7 @@ class Scope:
 
     bound: variables given a value here. writes: buffers that change while the scope runs.
     certain: a loop whose body runs at least once. room: of a loop without loops in it, how many
-    vectors may yet be loaded before it; 0 of any other.
+    registers may yet be loaded before it; 0 of any other.
     """
 
     pre: Chunk | None = None
@@ -145,11 +145,13 @@ class Scopes(Writer):
             self.scopes, self.out = inner, out
         return made
 
-    def shared(self, key: Hashable, info: Info, make: Callable[[], Value]) -> Value:
+    def shared(
+        self, key: Hashable, info: Info, make: Callable[[], Value], registers: int = 1
+    ) -> Value:
         """The value kept under `key`; else `make()` emitted here, or before the innermost loop.
 
-        Further outside a vector that is cheap to load would take a register while loops run that do
-        not use it. Before the innermost loop it is where that has room.
+        registers: how many it fills. Further outside a vector that is cheap to load would take them
+        while loops run that do not use it. Before the innermost loop it is where that has room.
         """
         found = self.lookup(key)
         if found is not None:
@@ -157,8 +159,8 @@ class Scopes(Writer):
         depth = len(self.scopes)
         outermost = self._placement(info)
         for n in range(outermost, depth):
-            if self.scopes[n].room:
-                self.scopes[n].room -= 1
+            if self.scopes[n].room >= registers:
+                self.scopes[n].room -= registers
                 depth = n
                 break
         return self._made(depth, key, info, make)
