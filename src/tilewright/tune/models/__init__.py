@@ -1,0 +1,93 @@
+"""Cost models: what a program will take, learned from programs that were measured.
+
+`MODELS` lists them; `make` makes one for a machine. Each is a `base.CostModel`: features read from
+a kernel, a learner fitted to them, and perhaps a model known before as its prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from tilewright.base.errors import InputError
+from tilewright.base.text import listing
+from tilewright.tune.base import CostModel
+from tilewright.tune.features.base import names
+from tilewright.tune.features.facts import Facts
+from tilewright.tune.features.fast import Fast
+from tilewright.tune.features.halide import Halide
+from tilewright.tune.features.per_store import PerStore
+from tilewright.tune.models.analytic import Analytic
+from tilewright.tune.models.baselines import BlackBox, Guess
+from tilewright.tune.models.halide_net import HalideNet
+from tilewright.tune.models.learned import LearnedModel
+from tilewright.tune.models.learner import Ensemble, Learner
+from tilewright.tune.models.loop_tree import LoopTree
+from tilewright.tune.models.objectives import OBJECTIVES
+from tilewright.tune.models.recursive import Recursive
+from tilewright.tune.models.trees import Trees
+
+
+def trees(objective: str, members: int = 4, seed: int = 0) -> Ensemble:
+    """Boosted trees by an objective of OBJECTIVES."""
+
+    def member(n: int) -> Learner:
+        return Trees(OBJECTIVES[objective], n)
+
+    return Ensemble(member, members, seed)
+
+
+def _fast(objective: str, facts: Facts, seed: int) -> CostModel:
+    return LearnedModel(Fast(facts), trees(objective, seed=seed))
+
+
+def _residual(facts: Facts, seed: int) -> CostModel:
+    features = Fast(facts)
+    prior = Analytic(features)
+    return LearnedModel(features, trees("rank", seed=seed), prior)
+
+
+def _ansor(facts: Facts, seed: int) -> CostModel:
+    return LearnedModel(PerStore(), trees("throughput", seed=seed))
+
+
+def _halide(facts: Facts, seed: int) -> CostModel:
+    features = Halide(facts)
+    columns = names(features)
+
+    def member(n: int) -> Learner:
+        return HalideNet(columns, facts.cores, n)
+
+    return LearnedModel(features, Ensemble(member, 3, seed))
+
+
+def _recursive(facts: Facts, seed: int) -> CostModel:
+    def member(n: int) -> Learner:
+        return Recursive(OBJECTIVES["rank"], n)
+
+    return LearnedModel(LoopTree(), Ensemble(member, 3, seed))
+
+
+# By name: what makes it for a machine's facts, with a seed.
+MODELS: Final[Mapping[str, Callable[[Facts, int], CostModel]]] = {
+    "trees": partial(_fast, "rank"),
+    "trees-seconds": partial(_fast, "regression"),
+    "trees-residual": _residual,
+    "ansor": _ansor,
+    "halide": _halide,
+    "recursive": _recursive,
+    "analytic": lambda facts, seed: Analytic(Fast(facts)),
+    "black-box": lambda facts, seed: BlackBox(),
+    "random": lambda facts, seed: Guess(seed),
+}
+
+
+def make(name: str, facts: Facts, seed: int = 0) -> CostModel:
+    """The model of a name of MODELS for a machine. Raises InputError for another name."""
+    if name not in MODELS:
+        raise InputError(
+            f"there is no cost model {name!r}",
+            hint=f"take one of {listing(list(MODELS))}",
+        )
+    return MODELS[name](facts, seed)

@@ -1,0 +1,44 @@
+"""Features of the values alone: what was chosen for a kernel, and nothing of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tilewright.loops.nodes import Kernel
+from tilewright.tune.base import Candidate
+from tilewright.tune.models.programs import Rows
+
+
+class Values(Protocol):
+    """What makes numbers of candidates, as `features.Flattened`."""
+
+    @property
+    def version(self) -> int: ...
+    def extract(self, candidates: Sequence[Candidate]) -> Rows:
+        """float32 [candidates, columns]."""
+        ...
+
+
+class Configuration:
+    """A FeatureSet for a baseline: the flattened values of the candidate that a kernel is of.
+
+    candidate: which one that is, asked of whoever made the kernel.
+    """
+
+    name = "configuration"
+
+    def __init__(
+        self, values: Values, candidate: Callable[[Kernel], Candidate]
+    ) -> None:
+        self._values = values
+        self._candidate = candidate
+
+    @property
+    def version(self) -> int:
+        """That of the values' columns."""
+        return self._values.version
+
+    def extract(self, kernel: Kernel) -> Rows:
+        """float32 [1, columns]."""
+        return self._values.extract([self._candidate(kernel)])

@@ -1,0 +1,189 @@
+"""Halide's network with physical cost terms (Adams et al., 2019), in NumPy.
+
+A stage's features become coefficients that are not below 0; the terms of `halide_costs` make
+seconds of them, and a program's are those of its stages together.
+
+    h1 = sigmoid(W1) pipeline + b1      [8]        h2 = relu(W2 log(1 + schedule) + b2)    [24]
+    c = relu(W [h1, h2] + b)            [32]       seconds = unit * sum of c * factors
+
+The loss is theirs: of a task's throughputs, relative to the fastest. The unit is a nanosecond
+there, and here what makes the first guess right in the median, since our features count a little
+otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.tune.base import Vector
+from tilewright.tune.models.adam import Array, Arrays, train
+from tilewright.tune.models.halide_costs import COEFFICIENTS, SCHEDULE, columns, factors
+from tilewright.tune.models.objectives import LOG_SECONDS
+from tilewright.tune.models.programs import Examples, Numbers, Programs
+from tilewright.tune.models.stored import State
+
+FIRST, SECOND = 8, 24  # what the two heads make of the features
+PENALTY = 1e-5  # of a coefficient that would be below 0
+LEAST = 1e-10  # seconds by the fastest ones, below which nothing is divided
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stages:
+    """Stages of programs, ready for the network.
+
+    pipeline: [stages, features]; schedule: [stages, 39], log(1 + x); factors: [stages, 32].
+    """
+
+    programs: Programs
+    pipeline: Array
+    schedule: Array
+    factors: Array
+
+    def take(self, chosen: Numbers) -> Stages:
+        """The stages of some programs, in the order given."""
+        rows = self.programs.rows_of(chosen)
+        programs = self.programs.take(chosen)
+        parts = (self.pipeline, self.schedule, self.factors)
+        return Stages(programs, *(part[rows] for part in parts))
+
+
+def initial(pipeline: int, random: np.random.Generator) -> Arrays:
+    """Random weights; coefficients begin around 1, so that none is stuck at 0."""
+    joined = FIRST + SECOND
+    return {
+        # The sigmoid of these is small: counts of operations add up.
+        "W1": random.standard_normal((pipeline, FIRST)) - 4,
+        "b1": np.zeros(FIRST),
+        "W2": random.standard_normal((len(SCHEDULE), SECOND)) / len(SCHEDULE),
+        "b2": np.zeros(SECOND),
+        "W": random.standard_normal((joined, COEFFICIENTS)) / (4 * joined),
+        "b": np.ones(COEFFICIENTS),
+    }
+
+
+def forward(
+    values: Mapping[str, Array], stages: Stages
+) -> tuple[Vector, Mapping[str, Array]]:
+    """What programs take, in units: [programs]. And what the way back needs."""
+    weights = 1 / (1 + np.exp(-values["W1"]))
+    h1 = stages.pipeline @ weights + values["b1"]
+    a2 = stages.schedule @ values["W2"] + values["b2"]
+    joined = np.concatenate([h1, np.maximum(a2, 0)], axis=1)
+    a = joined @ values["W"] + values["b"]
+    taken = stages.programs.sums(np.sum(np.maximum(a, 0) * stages.factors, axis=1))
+    return taken, {"weights": weights, "a2": a2, "joined": joined, "a": a}
+
+
+def backward(
+    values: Mapping[str, Array],
+    stages: Stages,
+    kept: Mapping[str, Array],
+    by_taken: Vector,
+) -> Arrays:
+    """The gradient by the weights: of a loss by what programs take, and of the penalty."""
+    a, joined, weights = kept["a"], kept["joined"], kept["weights"]
+    by_stage = by_taken[stages.programs.owner][:, None]
+    da = np.where(a > 0, by_stage * stages.factors, -PENALTY * (a < 0))
+    dj = da @ values["W"].T
+    d1 = dj[:, :FIRST]
+    d2 = dj[:, FIRST:] * (kept["a2"] > 0)
+    return {
+        "W1": (stages.pipeline.T @ d1) * weights * (1 - weights),
+        "b1": d1.sum(axis=0),
+        "W2": stages.schedule.T @ d2,
+        "b2": d2.sum(axis=0),
+        "W": joined.T @ da,
+        "b": da.sum(axis=0),
+    }
+
+
+def loss(taken: Vector, fastest: Vector, seconds: Vector) -> tuple[float, Vector]:
+    """Squared differences of throughputs relative to the task's fastest, and their gradient.
+
+    taken, seconds: predicted and measured; what failed has a throughput of 0.
+    """
+    relative = taken / fastest
+    bounded = np.maximum(relative, LEAST)
+    error = 1 / bounded - fastest / seconds
+    slope = np.where(relative > LEAST, -1 / (bounded * bounded) / fastest, 0.0)
+    return float(np.sum(error * error)), 2 * error * slope
+
+
+def penalty(kept: Mapping[str, Array]) -> float:
+    """What coefficients below 0 cost, before they are made 0."""
+    return PENALTY * float(np.sum(np.maximum(-kept["a"], 0)))
+
+
+class HalideNet:
+    """A Learner over rows of stages, the output's last. names: of the columns; cores: that
+    programs run on; steps: of training, each on a batch of so many programs."""
+
+    name = "Halide's network"
+    unit = LOG_SECONDS
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        cores: int = 1,
+        seed: int = 0,
+        steps: int = 300,
+        batch: int = 128,
+    ) -> None:
+        self._schedule, self._others = columns(names)
+        self._cores = cores
+        self._seed = seed
+        self._steps = steps
+        self._batch = batch
+        self._unit = 1e-9
+        self._values: Arrays = {}
+
+    def fit(self, examples: Examples) -> None:
+        """Train from random weights. A prior's factor is multiplied in."""
+        random = np.random.default_rng(self._seed)
+        self._values = initial(len(self._others), random)
+        fastest, seconds = examples.fastest(), examples.seconds
+        known = np.exp(examples.prior)
+        every = self._stages(examples.programs)
+        first = forward(self._values, every)[0] * known
+        off = examples.costs() - np.log(np.maximum(first, LEAST))
+        self._unit = float(np.exp(np.median(off)))
+
+        def gradient(step: int) -> Arrays:
+            size = min(self._batch, len(examples))
+            chosen = random.permutation(len(examples))[:size]
+            stages = every.take(chosen)
+            units, kept = forward(self._values, stages)
+            factor = self._unit * known[chosen]
+            _, by_taken = loss(units * factor, fastest[chosen], seconds[chosen])
+            return backward(self._values, stages, kept, by_taken * factor / size)
+
+        train(self._values, gradient, self._steps, rate=1e-2)
+
+    def costs(self, programs: Programs) -> Vector:
+        """Logarithms of seconds."""
+        units = forward(self._values, self._stages(programs))[0]
+        return np.log(np.maximum(units * self._unit, LEAST))
+
+    def state(self) -> State:
+        """The weights."""
+        return {"unit": self._unit, "values": self._values}
+
+    def restore(self, state: State) -> None:
+        """Take what `state` gave."""
+        self._unit = float(state["unit"])
+        self._values = dict(state["values"])
+
+    def _stages(self, programs: Programs) -> Stages:
+        rows: Array = programs.rows.astype(np.float64)
+        schedule = rows[:, self._schedule]
+        last = np.zeros(len(rows), bool)
+        last[programs.ends[programs.counts > 0] - 1] = True
+        return Stages(
+            programs,
+            rows[:, self._others],
+            np.log1p(schedule),
+            factors(schedule, last, self._cores),
+        )

@@ -1,0 +1,102 @@
+"""Learners: what is fitted to rows of features, and the ensemble that tells how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.tune.base import Prediction, Vector
+from tilewright.tune.models.programs import Examples, Numbers, Programs
+from tilewright.tune.models.stored import State
+
+SHARE = 0.8  # of the programs of each task, that a member of an ensemble learns from
+
+
+class Learner(Protocol):
+    """Fitted to examples; `unit` says what its costs are (see `objectives`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    def fit(self, examples: Examples) -> None:
+        """Learn from these alone; there is at least one."""
+        ...
+
+    def costs(self, programs: Programs) -> Vector:
+        """What the programs cost beyond their prior: [programs]."""
+        ...
+
+    def state(self) -> State:
+        """What was learned."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Take what `state` gave. Raises InputError for what another one gave."""
+        ...
+
+
+class Ensemble:
+    """Several of one kind, each fitted to a part of the programs drawn for it.
+
+    Their mean is the cost, and their standard deviation the spread. make: the learner of a seed.
+    """
+
+    def __init__(
+        self, make: Callable[[int], Learner], members: int = 4, seed: int = 0
+    ) -> None:
+        self._seeds = range(seed, seed + members)
+        self._members = [make(s) for s in self._seeds]
+
+    @property
+    def name(self) -> str:
+        """That of its members, and how many there are."""
+        return f"{len(self._members)} x {self._members[0].name}"
+
+    @property
+    def unit(self) -> str:
+        """What its costs are."""
+        return self._members[0].unit
+
+    def fit(self, examples: Examples) -> None:
+        """Fit each member to its part."""
+        for seed, member in zip(self._seeds, self._members, strict=True):
+            chosen = _part(examples.group, np.random.default_rng(seed))
+            whole = len(self._members) == 1
+            member.fit(examples if whole else examples.take(chosen))
+
+    def predict(self, programs: Programs) -> Prediction:
+        """Mean and spread of the members."""
+        if not len(programs):
+            return Prediction(np.zeros(0), np.zeros(0))
+        found = np.stack([m.costs(programs) for m in self._members])
+        return Prediction(found.mean(axis=0), found.std(axis=0))
+
+    def state(self) -> State:
+        """Those of the members."""
+        return {"members": [m.state() for m in self._members]}
+
+    def restore(self, state: State) -> None:
+        """Take what `state` gave."""
+        states = state["members"]
+        if len(states) != len(self._members):
+            raise InputError(
+                f"the cost model has {len(states)} members, not {len(self._members)}",
+                hint="load it into an ensemble of as many",
+            )
+        for member, kept in zip(self._members, states, strict=True):
+            member.restore(kept)
+
+
+def _part(group: Numbers, random: np.random.Generator) -> Numbers:
+    """SHARE of the programs of each task, at least one of each, in their order."""
+    drawn = random.random(len(group))
+    order = np.lexsort((drawn, group))
+    first = np.searchsorted(group[order], group[order], side="left")
+    rank = np.arange(len(group)) - first
+    size = np.bincount(group)[group[order]]
+    chosen = order[rank < np.ceil(SHARE * size)]
+    return np.sort(chosen)
