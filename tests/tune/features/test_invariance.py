@@ -8,12 +8,11 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.rewritten import renamed, with_trivial_loops
 from tests.tune.features import kernels
 from tests.tune.features.kernels import FACTS
-from tilewright.expr.nodes import Buffer, Load, Var, var
-from tilewright.ir.node import substitute, transform
-from tilewright.loops.nodes import Alloc, Block, For, Kernel, Store, Update, block, loop
-from tilewright.loops.walk import loops_of
+from tilewright.expr.nodes import Buffer, var
+from tilewright.loops.nodes import Block, Kernel, Store, block, loop
 from tilewright.testing.random_kernels import random_kernel
 from tilewright.testing.random_schedules import random_schedule
 from tilewright.tune.features import FeatureSet, feature_sets, names
@@ -28,48 +27,6 @@ def differing(features: FeatureSet, a: Kernel, b: Kernel) -> set[str]:
     if x.shape != y.shape:
         return set(columns)
     return {columns[n] for n in np.nonzero((x != y).any(axis=0))[0]}
-
-
-def renamed(kernel: Kernel) -> Kernel:
-    """The kernel with new variables and buffers, whose names sort the other way round."""
-    buffers: dict[Buffer, Buffer] = {}
-    variables: dict[Var, Var] = {}
-    for n, f in enumerate(loops_of(kernel.body)):
-        variables[f.var] = var(f"loop{1000 - n}")
-
-    def buffer(b: Buffer) -> Buffer:
-        if b not in buffers:
-            name = f"tensor{1000 - len(buffers)}"
-            buffers[b] = Buffer(name, b.extents, b.dtype, b.scope)
-        return buffers[b]
-
-    def new(node):
-        if isinstance(node, Load):
-            return Load(buffer(node.buffer), node.index)
-        if isinstance(node, Store):
-            return Store(buffer(node.buffer), node.index, node.value)
-        if isinstance(node, Update):
-            made = tuple(buffer(b) for b in node.buffers)
-            return Update(made, node.indices, node.values, node.reducer)
-        if isinstance(node, Alloc):
-            return Alloc(buffer(node.buffer), node.body)
-        return node
-
-    body = transform(substitute(kernel.body, variables), new)
-    params = tuple(buffer(b) for b in kernel.params)
-    outputs = tuple(buffer(b) for b in kernel.outputs)
-    return Kernel("other", params, outputs, body)
-
-
-def with_trivial_loops(kernel: Kernel) -> Kernel:
-    """The kernel with a loop of one trip around each of its own, and one at every store."""
-
-    def new(node):
-        if isinstance(node, For | Store | Update):
-            return loop(var("once"), 1, node)
-        return node
-
-    return kernel.with_body(transform(kernel.body, new))
 
 
 @pytest.mark.parametrize("name", SETS)

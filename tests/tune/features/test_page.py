@@ -45,11 +45,8 @@ def table() -> str:
         lines += [f"Source: {features.source}.", ""]
         lines += ["| column | of these | unit | what it is |", "|---|---|---|---|"]
         for c, n in found.items():
-            lines.append(
-                f"| `{c.name}` | {n} | {c.unit} | {c.doc} |".replace(
-                    "log2(1+|x|)", "log2(1+abs(x))"
-                )
-            )
+            unit = c.unit.replace("|x|", "abs(x)")  # a bar would end the cell
+            lines.append(f"| `{c.name}` | {n} | {unit} | {c.doc} |")
         lines.append("")
     return "\n".join(lines)
 

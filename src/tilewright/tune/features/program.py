@@ -317,7 +317,8 @@ class _Walk:
     def access(
         self, buffer: Buffer, index: tuple[Expr, ...], reads: bool, writes: bool
     ) -> Access:
-        at = tuple([self.indices(i) for i in index])
+        met = self.indices.read
+        at = tuple([met.get(i) or self.indices(i) for i in index])
         return access(buffer, self.shape(buffer), at, self.trips, reads, writes)
 
     def shape(self, buffer: Buffer) -> Shape:
