@@ -29,6 +29,7 @@ VERBS: Final[dict[str, str]] = {
     "explore": "explore",
     "doctor": "doctor",
     "cache": "cache",
+    "tune": "tune",
     "fleet": "fleet",
     "records": "records",
 }

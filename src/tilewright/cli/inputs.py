@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tilewright.base.dtypes import ALL, DType
-from tilewright.base.errors import InputError, MemoryLimitError
-from tilewright.base.text import did_you_mean, human_bytes
+from tilewright.base.errors import InputError
+from tilewright.base.text import did_you_mean
 from tilewright.cli.output import note
+from tilewright.driver.random_inputs import random_array
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -200,33 +201,3 @@ def _extent(name: str, axis: int, dim: int | str | None, known: dict[str, int]) 
         note(f"dimension {key!r} is not given: assumed 1{how}")
         known[key] = 1
     return known[key]
-
-
-def random_array(name: str, dtype: DType, shape: Sequence[int], seed: int) -> Array:
-    """Seeded values of one tensor: normal floats, integers 0 or 1, truth values.
-
-    The values depend on the name and the seed only, never on the order of drawing. Raises
-    MemoryLimitError where the machine cannot hold them.
-    """
-    rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
-    try:
-        if dtype.is_float:
-            values = rng.standard_normal(shape, dtype=np.float32)
-            return (
-                np.abs(values).astype(dtype.numpy)
-                if not dtype.is_signed
-                else _cast(values, dtype)
-            )
-        if dtype.is_complex:
-            both = rng.standard_normal((2, *shape))
-            return np.asarray(both[0] + 1j * both[1]).astype(dtype.numpy)
-        return rng.integers(0, 2, shape).astype(dtype.numpy)
-    except (MemoryError, ValueError) as error:
-        size = dtype.itemsize * int(np.prod(np.array(shape, dtype=object)))
-        raise MemoryLimitError(
-            f"{human_bytes(size)} cannot be allocated: {error}", where=f"input {name!r}"
-        ) from None
-
-
-def _cast(values: Array, dtype: DType) -> Array:
-    return values.astype(dtype.numpy, copy=False)

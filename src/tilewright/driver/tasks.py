@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,17 +56,15 @@ def tasks(
         chosen = Options.of(options)
         plan, target = planned(source, example_inputs, dims, chosen)
         found: dict[str, _Program] = {}
-        calls: Counter[str] = Counter()
-        sources: dict[str, dict[str, None]] = {}
+        groups: dict[str, list[FusionGroup]] = {}
         for group in plan.groups_on(HOST):
             signature = kernel_signature(group, plan.live[group])
             data = {b: plan.data[b] for b in signature.values if b in plan.data}
             program = _Program(target, group, anonymous(signature), data)
             key = program.key(chosen)
             found.setdefault(key, program)
-            calls[key] += 1
-            sources.setdefault(key, {}).update(dict.fromkeys(group.sources))
-        return [p.task(k, calls[k], tuple(sources[k])) for k, p in found.items()]
+            groups.setdefault(key, []).append(group)
+        return [p.task(k, groups[k]) for k, p in found.items()]
 
 
 def task_of_kernel(
@@ -95,7 +92,7 @@ def task_of_kernel(
     group = FusionGroup(kernel.name, (), (kernel.name,), flops(kernel.body), kernel)
     signature = kernel_signature(group, kernel.outputs)
     program = _Program(target, group, signature, {}, space, schedule)
-    return program.task(program.key(chosen), 1, (kernel.name,))
+    return program.task(program.key(chosen), [group])
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +112,9 @@ class _Program:
         threads = thread_count(options.threads)
         return key_of(self.signature, fixed, self.target, threads, options.math).text
 
-    def task(self, key: str, calls: int, sources: tuple[str, ...]) -> Task:
-        """The task of it."""
+    def task(self, key: str, groups: Sequence[FusionGroup]) -> Task:
+        """The task of it; groups: all of the model that it is the kernel of."""
+        sources = dict.fromkeys(s for g in groups for s in g.sources)
         moved = sum(b.size * b.dtype.itemsize for b in self.signature.values)
         space, schedule = self.space, self.own_schedule
         if space is None or schedule is None:
@@ -128,10 +126,11 @@ class _Program:
             space,
             schedule,
             self.build,
-            calls,
+            len(groups),
             self.group.flops,
             moved,
-            sources,
+            tuple(sources),
+            tuple(g.name for g in groups),
             self.reference,
         )
 

@@ -164,8 +164,9 @@ class Task:
     layouts, machine, threads, versions. name: for people. schedule: the point of a candidate; it
     raises ScheduleError for one that a primitive refuses. build: an artifact's bytes of a point,
     which a Runner loads (its inputs are the kernel's parameters that are no constants). calls: how
-    often the model runs it. operations: multiply-adds count two; bytes_moved: of parameters.
-    reference: inputs and right results, for `Job.expected`; it takes seconds, so make it once.
+    often the model runs it; kernels: under which names. operations: multiply-adds count two;
+    bytes_moved: of parameters. reference: inputs and right results, for `Job.expected`; it
+    takes seconds, so make it once.
     """
 
     key: str
@@ -177,6 +178,7 @@ class Task:
     operations: int = 0
     bytes_moved: int = 0
     sources: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
     reference: Callable[[], bytes] = bytes
 
 
@@ -259,7 +261,10 @@ class Job:
 class Runner(Protocol):
     """Measures programs: on this machine, or on those of a fleet."""
 
-    slots: int  # how many jobs it takes at a time
+    @property
+    def slots(self) -> int:
+        """How many jobs it takes at a time."""
+        ...
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
         """The number of each job with its measurement, as they come in."""

@@ -100,7 +100,8 @@ class Scheduler:
         """One round of the task that promises most. Raises InputError where no task is open."""
         tuning = self._most_promising()
         before = tuning.used
-        count = self._batch
+        # First the default alone: what a task takes says whether it is worth more.
+        count = self._batch if tuning.bests else 1
         if self.budget.trials is not None:
             count = min(count, self.budget.trials - self.budget.used)
         tuning.step(count)

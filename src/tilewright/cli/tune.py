@@ -1,0 +1,177 @@
+"""`tilewright tune`: search for faster schedules of a model's kernels."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from tilewright.base.files import write_whole
+from tilewright.cli.inputs import gather, of_graph
+from tilewright.cli.model import extents, load_given
+from tilewright.cli.options import (
+    AMOUNT,
+    COMPILE,
+    OUT,
+    PATH,
+    CompileOptions,
+    compile_options,
+    input_options,
+    json_option,
+    model_argument,
+)
+from tilewright.cli.output import dump, note, say
+from tilewright.cli.tune_progress import shown
+
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `10m` or `1.5h`."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS:
+        number, unit = text, "s"
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise click.BadParameter(f"{text!r}: expected a time, such as 90s, 10m or 1.5h")
+    return seconds
+
+
+_duration.__name__ = "time"
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--trials", type=click.IntRange(1), help="End after so many measured programs."
+)
+@click.option(
+    "--time", "seconds", type=_duration, help="End after 90s, 10m, 1.5h; default: 10m."
+)
+@click.option(
+    "--expected-gain",
+    type=AMOUNT,
+    default=0.0,
+    help="End when less than this share of the time is expected to be gained.",
+)
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    help="Tune only this kernel, by its name in profiles; may be repeated.",
+)
+@click.option(
+    "--method",
+    default="evolutionary",
+    show_default=True,
+    help="How to search: evolutionary, annealing, tree, mcts, bandit, random, exhaustive.",
+)
+@click.option(
+    "--cost-model",
+    help="What foresees times; default: trees-residual, or analytic without lightgbm.",
+)
+@click.option(
+    "--fleet", metavar="ADDRESS", help="Measure on a fleet; local:N: N workers here."
+)
+@click.option(
+    "--device", default="cpu", show_default=True, help="The fleet's device to use."
+)
+@click.option("--keys", type=PATH, help="Folder of the fleet's keys.")
+@click.option("--report", type=OUT, help="Write an HTML report.")
+@input_options
+@compile_options(*(name for name in COMPILE if name not in ("schedules", "sanitize")))
+@json_option
+def command(
+    model: Path,
+    trials: int | None,
+    seconds: float | None,
+    expected_gain: float,
+    kernels: tuple[str, ...],
+    method: str,
+    cost_model: str | None,
+    fleet: str | None,
+    device: str,
+    keys: Path | None,
+    report: Path | None,
+    files: tuple[tuple[str, Path], ...],
+    archive: Path | None,
+    seed: int,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Search for faster schedules of MODEL's kernels; compilations use them from then on.
+
+    Every measurement is recorded at once. Ctrl-C ends the search and keeps the best, a second one
+    ends at once; the next call goes on.
+
+    \b
+    Example:
+      tilewright tune model.onnx --time 10m
+      tilewright tune model.onnx --trials 500 --threads 1 --report tuned.html
+      tilewright tune model.onnx --fleet local:2
+    """
+    from dataclasses import replace
+
+    from tilewright.driver.tuning import How, tune
+
+    how = How(method, cost_model, fleet, device, keys, seed)
+    graph, options = load_given(model, options, files, archive)
+    feeds = gather(of_graph(graph), files, archive, seed, options.dims)
+    options = replace(options, dim=tuple(extents(graph, feeds).items()))
+    given = options.keywords()
+    records = given.pop("records")
+    if records is False:
+        raise click.UsageError(
+            "--no-records: tuning is of no use without its records", None
+        )
+    with stopping() as asked, shown(as_json, seconds) as progress:
+        found = tune(
+            graph,
+            trials=trials,
+            seconds=seconds,
+            expected_gain=expected_gain,
+            kernels=kernels,
+            feeds=feeds,
+            name=model.name,
+            records=records,
+            until=asked,
+            how=how,
+            **given,
+        )
+    if report is not None:
+        from tilewright.report.tuning import page
+
+        text = page(found.to_dict(), progress.log)
+        write_whole(report, lambda file: file.write(text.encode()))
+    if as_json:
+        dump(found.to_dict())
+        return
+    say(str(found))
+    say(f"records: {found.records}")
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed: the first one asks to end, the second one ends."""
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+        note("ends after this round, and keeps the best; Ctrl-C again ends at once")
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)

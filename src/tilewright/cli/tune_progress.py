@@ -1,0 +1,147 @@
+"""What a tuning run shows while it goes on: a live table, plain lines, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tilewright.base import events
+from tilewright.base.text import human_time, visible
+from tilewright.cli.output import note
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+KINDS: Final = ("trial", "task-improved", "tune-progress", "tune-resumed", "final")
+_ROWS: Final = 24  # kernels that the live table has room for
+_EVERY: Final = 10.0  # seconds between plain lines
+
+
+class Progress:
+    """Listens to a run. log: its events, for the report: kind, seconds since the start, fields."""
+
+    def __init__(self, budget: float | None) -> None:
+        self.log: list[tuple[str, float, dict[str, Any]]] = []
+        self.kernels: dict[str, dict[str, Any]] = {}
+        self.network: dict[str, Any] = {}
+        self.budget = budget
+        self._start = time.monotonic()
+
+    def __call__(self, event: events.Event) -> None:
+        if event.kind not in KINDS:
+            return
+        fields = dict(event.fields)
+        self.log.append((event.kind, time.monotonic() - self._start, fields))
+        if event.kind == "tune-progress":
+            self.kernels[fields["task"]] = fields
+            self.network = fields
+        self.show(event.kind, fields)
+
+    def show(self, kind: str, fields: dict[str, Any]) -> None:
+        """What is seen of an event."""
+
+    @property
+    def line(self) -> str:
+        """Where the run stands."""
+        if not self.network:
+            return "measuring the default schedules"
+        f = self.network
+        parts = [
+            f"{f['network_trials']} trials",
+            f"{f['network_gain']:.3f} times as fast",
+            f"{f['network_expected_gain']:.1%} more expected",
+            f"{human_time(f['elapsed'])}",
+        ]
+        if self.budget is not None:
+            left = max(0.0, self.budget - f["elapsed"])
+            parts[-1] += f", {human_time(left)} left"
+        return ", ".join(parts)
+
+
+class _Lines(Progress):
+    """A line every few seconds, on stderr."""
+
+    _last = -math.inf
+
+    def show(self, kind: str, fields: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if kind == "tune-progress" and now - self._last > _EVERY:
+            self._last = now
+            note(self.line)
+
+
+class _Json(Progress):
+    """An object for each event, on stderr: stdout has the result."""
+
+    def show(self, kind: str, fields: dict[str, Any]) -> None:
+        plain = {k: v if _is_plain(v) else str(v) for k, v in fields.items()}
+        click.echo(json.dumps({"event": kind, **plain}), err=True)
+
+
+class _Live(Progress):
+    """A table that is drawn anew."""
+
+    live: Any = None
+
+    def show(self, kind: str, fields: dict[str, Any]) -> None:
+        if kind == "tune-progress" and self.live is not None:
+            self.live.update(self.table())
+
+    def table(self) -> Table:
+        """The kernels that take most of the time now, and the whole."""
+        from rich.table import Table
+
+        made = Table(title=self.line, title_justify="left")
+        for name in ("kernel", "best", "gain", "trials", "expected"):
+            made.add_column(name, justify="left" if name == "kernel" else "right")
+        order = sorted(self.kernels.values(), key=lambda f: -_finite(f["seconds"]))
+        for f in order[:_ROWS]:
+            seconds = f["seconds"]
+            best = human_time(seconds) if math.isfinite(seconds) else "-"
+            cells = (best, f"{f['gain']:.2f}", str(f["trials"]))
+            expected = f"{f['expected_gain']:.1%}"
+            made.add_row(visible(f["task"])[:48], *cells, expected)
+        return made
+
+
+@contextmanager
+def shown(as_json: bool, seconds: float | None) -> Iterator[Progress]:
+    """Show the run inside of the block. seconds: that it may take."""
+    made: Progress
+    if as_json:
+        made = _Json(seconds)
+    elif sys.stderr.isatty():
+        made = _Live(seconds)
+    else:
+        made = _Lines(seconds)
+    events.subscribe(made)
+    try:
+        if not isinstance(made, _Live):
+            yield made
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(
+            made.table(), console=Console(stderr=True), transient=True
+        ) as made.live:
+            yield made
+    finally:
+        events.unsubscribe(made)
+
+
+def _finite(seconds: float) -> float:
+    return seconds if math.isfinite(seconds) else 0.0
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int | str)

@@ -1,0 +1,51 @@
+"""`tilewright.tune`: called, it tunes a model; its names make spaces and searches of one's own."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from tilewright.driver.tuned import KernelTuned, Tuned
+from tilewright.driver.tuning import How, tune
+from tilewright.tune.minimize import CostError, minimize
+from tilewright.tune.space import (
+    AtLeast,
+    AtMost,
+    Divides,
+    Divisors,
+    Interval,
+    MultipleOf,
+    Multiples,
+    Parameter,
+    Powers,
+    Predicate,
+    Set,
+)
+from tilewright.tune.space import ParameterSpace as Space
+
+__all__ = [
+    "AtLeast",
+    "AtMost",
+    "CostError",
+    "Divides",
+    "Divisors",
+    "How",
+    "Interval",
+    "KernelTuned",
+    "MultipleOf",
+    "Multiples",
+    "Parameter",
+    "Powers",
+    "Predicate",
+    "Set",
+    "Space",
+    "Tuned",
+    "minimize",
+]
+
+
+class _Tune(ModuleType):
+    __call__ = staticmethod(tune)
+
+
+sys.modules[__name__].__class__ = _Tune

@@ -1,0 +1,147 @@
+"""What tuning a model came to, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import Any
+
+from tilewright.base.text import columns, human_time
+from tilewright.tune.scheduler import Ending
+from tilewright.tune.tuner import Outcome
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTuned:
+    """One kernel. default, best: seconds of a call alone. calls: of the kernel in a run.
+
+    used: why compilations use the best schedule, or why they do not. confidence: that it is faster.
+    in_network: seconds of all its calls in the model before and with it; None where not compared.
+    """
+
+    name: str
+    calls: int
+    default: float
+    best: float
+    trials: int
+    confidence: float
+    expected_gain: float
+    candidate: Mapping[str, Any]
+    used: str
+    in_network: tuple[float, float] | None = None
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast alone; 1 where that is not known."""
+        return self.default / self.best if isfinite(self.default / self.best) else 1.0
+
+    @staticmethod
+    def of(
+        outcome: Outcome, used: str, in_network: tuple[float, float] | None = None
+    ) -> KernelTuned:
+        """The kernel of an outcome."""
+        best, default = outcome.best, outcome.default
+        values: dict[str, Any] = {}
+        if best is not None:
+            values = {"sketch": best.candidate.sketch, **best.candidate.values}
+        return KernelTuned(
+            outcome.task.name,
+            outcome.task.calls,
+            inf if default is None else default.measurement.seconds,
+            inf if best is None else best.measurement.seconds,
+            outcome.trials,
+            outcome.confidence,
+            outcome.expected_gain,
+            values,
+            used,
+            in_network,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "kernel": self.name,
+            "calls": self.calls,
+            "default_seconds": self.default,
+            "best_seconds": self.best,
+            "gain": self.gain,
+            "trials": self.trials,
+            "confidence": self.confidence,
+            "expected_gain": self.expected_gain,
+            "values": dict(self.candidate),
+            "used": self.used,
+            "in_network": self.in_network,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A model. before, after: seconds of a run, compared in turns; None where nothing was chosen.
+
+    failed: how many trials failed, by status. spent: seconds, by what they went to. records: the
+    file. ending: why it ended, one of scheduler.Ending or `interrupted`.
+    """
+
+    model: str
+    kernels: Sequence[KernelTuned]
+    ending: Ending | str
+    trials: int
+    failed: Mapping[str, int]
+    seconds: float
+    spent: Mapping[str, float]
+    overhead: float
+    records: str
+    before: float | None = None
+    after: float | None = None
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the model is; 1 where nothing better was found."""
+        if self.before is None or self.after is None:
+            return 1.0
+        return self.before / self.after
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "model": self.model,
+            "gain": self.gain,
+            "before_seconds": self.before,
+            "after_seconds": self.after,
+            "ending": str(self.ending),
+            "trials": self.trials,
+            "failed": dict(self.failed),
+            "seconds": self.seconds,
+            "spent": dict(self.spent),
+            "overhead": self.overhead,
+            "records": self.records,
+            "notes": list(self.notes),
+            "kernels": [k.to_dict() for k in self.kernels],
+        }
+
+    def __str__(self) -> str:
+        heading = ["kernel", "calls", "default", "best", "gain", "trials", "used"]
+        rows = [_row(k) for k in self.kernels]
+        failed = ", ".join(f"{count} {name}" for name, count in self.failed.items())
+        lines = [columns([heading, *rows], "<>>>>><")]
+        lines.append(
+            f"{self.trials} trials in {human_time(self.seconds)}"
+            + (f" ({failed})" if failed else "")
+            + f", {self.overhead:.0%} of it neither building nor measuring"
+        )
+        if self.before is not None and self.after is not None:
+            times = f"{human_time(self.before)} -> {human_time(self.after)}"
+            lines.append(f"the model: {times}, {self.gain:.2f} times as fast")
+        else:
+            lines.append("the model: no schedule that makes it faster was found")
+        return "\n".join([*lines, *self.notes])
+
+
+def _row(k: KernelTuned) -> list[str]:
+    times = [human_time(t) if isfinite(t) else "-" for t in (k.default, k.best)]
+    gain = f"{k.gain:.2f}"
+    return [k.name[:48], str(k.calls), *times, gain, str(k.trials), k.used]

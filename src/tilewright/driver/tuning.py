@@ -1,0 +1,377 @@
+"""`tune()`: searches for faster schedules of a model's kernels, and records what it measures.
+
+The order: the model's kernels become tasks; rounds of trials go where the model gains most; the
+best of each kernel is measured again beside its default; those that are faster in the model as well
+are chosen, and `compile` uses them from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.base import events
+from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.base.text import listing
+from tilewright.driver.in_network import Array, Compared, kept
+from tilewright.driver.options import Options
+from tilewright.driver.random_inputs import random_array
+from tilewright.driver.steps import target_of
+from tilewright.driver.tasks import tasks
+from tilewright.driver.tuned import INTERRUPTED, KernelTuned, Tuned
+from tilewright.driver.version import compiler
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.threads import thread_count
+from tilewright.tune.accounts import Accounts
+from tilewright.tune.base import Budget, CostModel, Runner, Task, Trial
+from tilewright.tune.building import BuildAhead
+from tilewright.tune.features.facts import Facts
+from tilewright.tune.fleet.local import LocalFleet
+from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.local import LocalRunner
+from tilewright.tune.measure.options import Limits, Timing
+from tilewright.tune.models import MODELS
+from tilewright.tune.models import make as make_model
+from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.database import Records
+from tilewright.tune.records.key import Key
+from tilewright.tune.records.published import default_path
+from tilewright.tune.records.rows import MARGIN, Run
+from tilewright.tune.scheduler import Ending, Scheduler
+from tilewright.tune.strategies import STRATEGIES
+from tilewright.tune.tuner import Outcome, Tools, Tuning
+
+SECONDS: Final = 600.0  # of a run without any limit
+SURE: Final = 0.95  # that a schedule is faster, before it is chosen
+_LOCAL: Final = "local:"  # before the number of workers of a fleet of this machine
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How to search and where to measure; the fields are keyword arguments of `tune`.
+
+    method: a name of tune.strategies.STRATEGIES. cost_model: of tune.models.MODELS; None: the best
+    that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
+    FleetRunner. Raises InputError for names that there are not.
+    """
+
+    method: str = "evolutionary"
+    cost_model: str | None = None
+    fleet: str | None = None
+    device: str = "cpu"
+    keys: Path | None = None
+    seed: int = 0
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("method", self.method, list(STRATEGIES)),
+            ("cost_model", self.cost_model, list(MODELS)),
+        ):
+            if given is not None and given not in known:
+                raise InputError(
+                    f"{what}={given!r}", hint=f"take one of {listing(known)}"
+                )
+        if self.fleet is not None and self.fleet.startswith(_LOCAL):
+            if not self.fleet.removeprefix(_LOCAL).isdecimal():
+                raise InputError(
+                    f"fleet={self.fleet!r}", hint="give a number, such as local:2"
+                )
+
+
+def tune(
+    source: Any,
+    example_inputs: Sequence[Any] = (),
+    *,
+    dims: Mapping[str, int] | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    expected_gain: float = 0.0,
+    kernels: Sequence[str] = (),
+    feeds: Mapping[str, Array] | None = None,
+    name: str = "",
+    records: str | Path | None = None,
+    until: Callable[[], bool] | None = None,
+    how: How | None = None,
+    **options: Any,
+) -> Tuned:
+    """Search for faster schedules of a model's kernels; `compile` uses those that are chosen.
+
+    source, example_inputs, dims, options: as for `compile`. trials, seconds, expected_gain: when to
+    end (see tune.base.Budget); ten minutes where none is given. kernels: only these, by the names
+    that profiles have. feeds: inputs for comparing the whole model; default: example_inputs, or
+    random ones. name: of the model in the records. records: the file; default: the user's own.
+    until: asked before each round; true ends tuning. A run of the same model and settings that was
+    killed goes on. All that is measured is recorded at once, also before an error.
+
+    Raises InputError for a budget below 1, for names that there are not, and where records are off,
+    VerifyError where tuned schedules change the model's results, and what `compile` raises.
+    """
+    how = how or How()
+    budget = Budget(trials, seconds, expected_gain)
+    if trials is None and seconds is None:
+        budget.seconds = SECONDS
+    _expect_positive(trials=trials, seconds=seconds)
+    path = _records_path(records)
+    plain = {**options, "records": False}
+    found = _wanted(tasks(source, example_inputs, dims=dims, **plain), kernels)
+    title = name or _name(source)
+
+    def compiled(choices: Path | None) -> Executable:
+        from tilewright.driver.compile import compile
+
+        chosen = {**options, "records": False if choices is None else choices}
+        made = compile(source, example_inputs, dims=dims, **chosen)
+        return made if isinstance(made, Executable) else made.specialized(feeds or {})
+
+    with _Session(found, title, path, how, Options.of(plain)) as session:
+        ending = session.search(budget, until)
+        outcomes = session.settled()
+        given = feeds or _feeds(compiled(None), example_inputs)
+        chosen, compared = kept(_improved(outcomes), compiled, given)
+        session.choose(chosen)
+        return session.result(ending, outcomes, chosen, compared)
+
+
+class _Session:
+    """A run: its records, what measures and builds, and a Tuning for each task."""
+
+    def __init__(
+        self, found: Sequence[Task], title: str, path: Path, how: How, options: Options
+    ) -> None:
+        self.tasks, self.title, self.path, self.how = found, title, path, how
+        self.options = options
+        self.start = time.monotonic()
+        self.accounts = Accounts()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Session:
+        with ExitStack() as stack:
+            self.records = stack.enter_context(Records(self.path))
+            self.run = self._begun()
+            runner, build = stack.enter_context(self._shop())
+            tools = Tools(runner, build, self._record, self._model(), self.run.id)
+            self.tunings = [self._tuning(task, tools) for task in self.tasks]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def search(self, budget: Budget, until: Callable[[], bool] | None) -> Ending | str:
+        """All rounds; why they ended."""
+        budget.used = sum(t.used for t in self.tunings)
+        ending = Scheduler(self.tunings, budget, until=until).run()
+        return INTERRUPTED if ending is Ending.UNTIL else ending
+
+    def settled(self) -> list[Outcome]:
+        """What each task came to, the best compared with the default once more."""
+        for tuning in self.tunings:
+            if tuning.outcome().gain > 1:
+                tuning.settle()
+        return [tuning.outcome() for tuning in self.tunings]
+
+    def choose(self, chosen: Sequence[Outcome]) -> None:
+        """Have `compile` use these, and end the run."""
+        for o in chosen:
+            assert o.best is not None and o.default is not None
+            seconds, default = o.best.measurement.seconds, o.default.measurement.seconds
+            key, name = o.task.key, o.task.name
+            self.records.choose(self.run, key, name, o.best.candidate, seconds, default)
+        self.records.end(self.run)
+
+    def result(
+        self,
+        ending: Ending | str,
+        outcomes: Sequence[Outcome],
+        chosen: Sequence[Outcome],
+        compared: Compared | None,
+    ) -> Tuned:
+        """The result for the caller."""
+        times: Mapping[str, tuple[float, float]] = {}
+        if compared is not None:
+            times = compared.kernels
+        kernels = [
+            KernelTuned.of(o, _why(o, chosen, times), times.get(o.task.key))
+            for o in outcomes
+        ]
+        failed: Counter[str] = Counter()
+        for o in outcomes:
+            failed.update({str(status): n for status, n in o.failed.items()})
+        better = compared if chosen else None
+        return Tuned(
+            self.title,
+            kernels,
+            ending,
+            sum(o.trials for o in outcomes),
+            failed,
+            time.monotonic() - self.start,
+            dict(self.accounts.seconds),
+            self.accounts.overhead,
+            str(self.path),
+            None if better is None else better.before,
+            None if better is None else better.after,
+        )
+
+    def _begun(self) -> Run:
+        keys = "\n".join(sorted(task.key for task in self.tasks))
+        digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
+        settings = f"{self.how.method} seed={self.how.seed} kernels={digest}"
+        found = self.records.resume(self.title, settings)
+        if found is not None:
+            events.emit("tune-resumed", model=self.title, run=found.id)
+            return found
+        return self.records.begin(self.title, settings, compiler())
+
+    @contextmanager
+    def _shop(self) -> Iterator[tuple[Runner, BuildAhead]]:
+        """What measures, and what builds."""
+        threads = thread_count(self.options.threads)
+        with ExitStack() as stack:
+            how, fleet = self.how, self.how.fleet
+            if fleet is None:
+                local = LocalRunner(threads, timing=how.timing, limits=how.limits)
+                stack.callback(local.close)
+                yield local, BuildAhead(Builder(local.spare))
+                return
+            if fleet.startswith(_LOCAL):
+                count = int(fleet.removeprefix(_LOCAL))
+                made = LocalFleet(count, threads, how.device)
+                fleet = stack.enter_context(made).address
+            from tilewright.tune.fleet.runner import FleetRunner
+
+            runner = FleetRunner(
+                fleet,
+                how.device,
+                threads=threads,
+                keys=how.keys,
+                timing=how.timing,
+                limits=how.limits,
+            )
+            stack.callback(runner.close)
+            yield runner, BuildAhead(Builder())
+
+    def _model(self) -> CostModel:
+        chosen = self.how.cost_model
+        if chosen is None:
+            learned = find_spec("lightgbm") is not None
+            chosen = "trees-residual" if learned else "analytic"
+            if not learned:
+                warnings.warn(
+                    "tuning goes by the analytic cost model, which does not learn: install "
+                    "'tilewright[tune]' for the better one",
+                    TilewrightWarning,
+                    stacklevel=2,
+                )
+        return make_model(chosen, Facts.of(target_of(self.options)), self.how.seed)
+
+    def _tuning(self, task: Task, tools: Tools) -> Tuning:
+        digest = Key.parse(task.key).digest
+        rows = self.records.records(Filter(digest=digest))
+        return Tuning(
+            task,
+            tools,
+            by=self.how.method,
+            earlier=[r.trial for r in rows if r.run.id == self.run.id],
+            known=[r.trial for r in rows if r.run.id != self.run.id],
+            seed=self.how.seed,
+            accounts=self.accounts,
+        )
+
+    def _record(self, task: Task, trial: Trial) -> None:
+        self.records.add(self.run, task.key, task.name, trial)
+
+
+def _improved(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [o for o in outcomes if o.gain >= MARGIN and o.confidence >= SURE]
+
+
+def _why(
+    o: Outcome, chosen: Sequence[Outcome], times: Mapping[str, tuple[float, float]]
+) -> str:
+    """Whether the best schedule of a kernel is used, and why not."""
+    if any(o is c for c in chosen):
+        return "yes"
+    if o.best is None:
+        return "no: every trial failed"
+    if o.gain < MARGIN:
+        return "no: the default is as fast"
+    if o.confidence < SURE:
+        return "no: not sure to be faster"
+    before, after = times.get(o.task.key, (0.0, 0.0))
+    if after >= before:
+        return "no: not faster in the model"
+    return "no: the model is not faster"
+
+
+def _wanted(found: list[Task], kernels: Sequence[str]) -> list[Task]:
+    """The tasks of these kernels; all without any. Raises InputError for a name that none has."""
+    names = {name: task for task in found for name in (task.name, *task.kernels)}
+    for name in kernels:
+        if name not in names:
+            raise InputError(
+                f"there is no kernel {name!r}",
+                where="tune",
+                hint=f"the kernels are {listing(list(names))}",
+            )
+    wanted = [names[name] for name in kernels] if kernels else found
+    if not wanted:
+        raise InputError(
+            "the model has no kernel that is compiled for the host", where="tune"
+        )
+    return list(dict.fromkeys(wanted))
+
+
+def _expect_positive(**limits: float | None) -> None:
+    for name, value in limits.items():
+        if value is not None and not value > 0:
+            raise InputError(f"{name}={value!r}", hint="give a number above 0")
+
+
+def _records_path(given: str | Path | None) -> Path:
+    path = default_path() if given is None else Path(given)
+    if path is None:
+        raise InputError(
+            "tuning records are off, so nothing that is measured would be kept",
+            where="TILEWRIGHT_RECORDS",
+            hint="unset it, or give a file: records=, --records",
+        )
+    return path
+
+
+def _name(source: Any) -> str:
+    if isinstance(source, str | Path):
+        return str(Path(source).name)
+    return str(getattr(source, "name", "") or type(source).__name__)
+
+
+def _feeds(exe: Executable, example_inputs: Sequence[Any]) -> dict[str, Array]:
+    """Inputs by name: the examples, or random ones. Raises InputError for kinds that have none."""
+    import numpy as np
+
+    from tilewright.base.dtypes import ALL
+
+    if example_inputs:
+        names = [t.name for t in exe.inputs]
+        return dict(zip(names, map(np.asarray, example_inputs), strict=False))
+    dtypes = {d.name: d for d in ALL}
+    found = {}
+    for t in exe.inputs:
+        dtype = dtypes.get(t.dtype)
+        if dtype is None or dtype.is_string or t.shape is None or None in t.shape:
+            raise InputError(
+                "random values of this input cannot be made",
+                where=f"input {t.name!r}",
+                hint="give feeds={name: array}",
+            )
+        found[t.name] = random_array(t.name, dtype, [n or 0 for n in t.shape], 0)
+    return found

@@ -1,0 +1,282 @@
+"""`tw.tune`: kernels are searched, what is better in the model is chosen, compile uses it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import tilewright as tw
+from tilewright.base import events
+from tilewright.base.errors import InputError, VerifyError
+from tilewright.driver import in_network, tuning
+from tilewright.driver.in_network import Compared, kept
+from tilewright.driver.tuning import How
+from tilewright.runtime.executable import Executable
+from tilewright.tune.base import Candidate, Measurement, Status, Task, Trial
+from tilewright.tune.measure.options import Timing
+from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.database import Records
+from tilewright.tune.tuner import Outcome
+
+TEXT = """<ir_version: 10, opset_import: ["" : 21]>
+o (float[32, 48] x) => (float[32, 16] y) {
+  a = MatMul(x, w)
+  b = Relu(a)
+  c = MatMul(b, v)
+  y = Softmax(c)
+}"""
+QUICK = Timing(round_seconds=1e-4, seconds=0.01)
+FEW = How("random", "analytic", timing=QUICK)
+
+
+@pytest.fixture
+def model() -> onnx.ModelProto:
+    made = onnx.parser.parse_model(TEXT)
+    rng = np.random.default_rng(0)
+    for name, shape in {"w": (48, 64), "v": (64, 16)}.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        made.graph.initializer.append(numpy_helper.from_array(array, name))
+    return made
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    return tmp_path / "records.sqlite"
+
+
+def tuned(model: onnx.ModelProto, records: Path, **more: object) -> tw.tune.Tuned:
+    given = {"trials": 8, "threads": 1, "how": FEW, "records": records, **more}
+    return tw.tune(model, **given)
+
+
+def test_a_model_is_tuned(model: onnx.ModelProto, records: Path) -> None:
+    with events.record() as log:
+        found = tuned(model, records)
+    assert found.trials == 8
+    assert found.ending == "trials"
+    assert found.gain >= 1.0
+    assert len([e for e in log if e.kind == "trial"]) == 8
+    with Records(records, write=False) as read:
+        rows = read.records()
+    # Those that compared the best with the default again are besides.
+    searched = [r for r in rows if r.trial.strategy != "final"]
+    assert len(searched) == 8
+    assert {r.task for r in searched} == {k.name for k in found.kernels}
+    assert "trials in" in str(found)
+    assert found.to_dict()["kernels"][0]["values"]["sketch"]
+
+
+def test_what_is_chosen_is_used_and_changes_no_result(
+    model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every schedule that is not the default one is taken as the better one here."""
+    monkeypatch.setattr(
+        tuning, "_improved", lambda outcomes: [*map(_another, outcomes)]
+    )
+    monkeypatch.setattr(
+        tuning, "kept", lambda found, *_: (found, Compared(2.0, 1.0, {}))
+    )
+    found = tuned(model, records)
+    assert found.gain == 2.0
+    x = np.random.default_rng(1).standard_normal((32, 48)).astype(np.float32)
+    with events.record() as log:
+        exe = tw.compile(model, threads=1, records=records, cache=False)
+    used = [e.fields["kernel"] for e in log if e.kind == "record-used"]
+    assert used
+    plain = tw.compile(model, threads=1, records=False)
+    np.testing.assert_allclose(exe(x), plain(x), rtol=1e-5, atol=1e-6)
+
+
+def _another(o: Outcome) -> Outcome:
+    """The outcome, as if a schedule other than the default had been the faster one."""
+    import dataclasses
+    import random
+
+    default = o.task.space.default()
+    r = random.Random(0)
+    other = next(
+        c
+        for c in (o.task.space.neighbor(default, r) for _ in range(99))
+        if c != default
+    )
+    best = Trial(other, Measurement(Status.OK, (1e-6,)))
+    slow = Trial(default, Measurement(Status.OK, (2e-6,)))
+    return dataclasses.replace(o, best=best, default=slow, confidence=1.0)
+
+
+def test_a_run_that_ended_early_goes_on(model: onnx.ModelProto, records: Path) -> None:
+    """An error in the midst of it leaves the run open; its trials are not measured again."""
+    count = 0
+
+    def stop() -> bool:
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(model, records, until=stop)
+    with Records(records, write=False) as read:
+        before = {r.trial.candidate.key for r in read.records()}
+    assert before
+    # The process that made the run lives: another run of it is a new one, which knows these trials.
+    with events.record() as log:
+        found = tuned(model, records)
+    assert found.trials == 8
+    assert not [e for e in log if e.kind == "tune-resumed"]
+
+
+def test_ctrl_c_keeps_the_best(model: onnx.ModelProto, records: Path) -> None:
+    found = tuned(model, records, until=lambda: True)
+    assert (found.ending, found.trials) == ("interrupted", 0)
+
+
+def test_only_some_kernels(model: onnx.ModelProto, records: Path) -> None:
+    names = [k.name for k in tuned(model, records, trials=1).kernels]
+    assert len(names) > 1
+    found = tuned(model, records, kernels=[names[1]], trials=2)
+    assert [k.name for k in found.kernels] == [names[1]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"trials": 0}, "trials=0"),
+        ({"seconds": -1.0, "trials": None}, r"seconds=-1\.0"),
+        ({"kernels": ["nothing"]}, "there is no kernel 'nothing'"),
+        ({"target": "gpu9"}, "gpu9"),
+    ],
+)
+def test_what_is_refused(
+    model: onnx.ModelProto, records: Path, given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(Exception, match=message) as found:
+        tuned(model, records, **given)
+    assert isinstance(found.value, tw.TilewrightError)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"method": "best"}, {"cost_model": "oracle"}, {"fleet": "local:some"}],
+)
+def test_names_that_there_are_not(given: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=next(iter(given))):
+        How(**given)  # type: ignore[arg-type]
+
+
+def test_records_that_are_off(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_RECORDS", "off")
+    with pytest.raises(InputError, match="tuning records are off"):
+        tw.tune(model, trials=1)
+
+
+# --------------------------------------------------------------------------- in the network
+
+
+def outcome(key: str) -> Outcome:
+    task = Task(key, key, None, None, None)  # type: ignore[arg-type]
+    trial = Trial(Candidate("s", {}), Measurement(Status.OK, (1.0,)))
+    return Outcome(task, trial, trial, 1.0, 1, (), {}, 0.0, {}, 0.0)
+
+
+def answers(*found: Compared) -> object:
+    waiting = iter(found)
+    return lambda *_: next(waiting)
+
+
+def test_what_is_slower_in_the_model_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = Compared(10.0, 9.0, {"a": (5.0, 3.0), "b": (5.0, 6.0)})
+    second = Compared(10.0, 8.0, {"a": (5.0, 3.0)})
+    monkeypatch.setattr(in_network, "compare", answers(first, second))
+    a, b = outcome("a"), outcome("b")
+    chosen, compared = kept([a, b], None, {})  # type: ignore[arg-type]
+    assert chosen == [a]
+    assert compared is second
+
+
+def test_a_model_that_is_not_faster_keeps_its_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    same = Compared(10.0, 9.9, {"a": (5.0, 4.9)})
+    monkeypatch.setattr(in_network, "compare", answers(same))
+    chosen, _ = kept([outcome("a")], None, {})  # type: ignore[arg-type]
+    assert chosen == []
+    assert kept([], None, {}) == ([], None)  # type: ignore[arg-type]
+
+
+class _Fixed(Executable):
+    """Gives the same results whatever it gets."""
+
+    def __init__(self, *results: np.ndarray) -> None:
+        self.results = results
+
+    @property
+    def outputs(self) -> object:  # type: ignore[override]
+        from tilewright.runtime.model import Tensor
+
+        return [
+            Tensor(f"y{n}", r.dtype.name, r.shape) for n, r in enumerate(self.results)
+        ]
+
+    def __call__(self, feeds: object) -> object:  # type: ignore[override]
+        return self.results
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (np.float32([1, 2]), np.float32([1, 2.001]), True),
+        (np.float32([1, 2]), np.float32([1, 2.1]), False),
+        (np.float32([0, np.nan]), np.float32([0, np.nan]), True),
+        (np.float32([0, np.nan]), np.float32([0, 1]), False),
+        (np.float32([0, np.inf]), np.float32([0, -np.inf]), False),
+        (np.float32([0, np.inf]), np.float32([0, 5]), False),
+        (np.float32([0, 1]), np.float32([0, np.nan]), False),
+        (np.int64([1, 2]), np.int64([1, 3]), False),
+        (np.array([True]), np.array([True]), True),
+    ],
+)
+def test_results_that_differ_are_an_error(
+    a: np.ndarray, b: np.ndarray, same: bool
+) -> None:
+    check = in_network._expect_equal
+    if same:
+        check(_Fixed(a), _Fixed(b), {})
+        return
+    with pytest.raises(VerifyError, match="output 'y0': with the tuned schedules"):
+        check(_Fixed(a), _Fixed(b), {})
+
+
+def test_spaces_of_one_s_own() -> None:
+    tune = tw.tune
+    space = tune.Space(
+        tune.Parameter("tile", tune.Divisors(64)),
+        tune.Parameter(
+            "unroll", tune.Set(1, 2, 4), lambda unroll, tile: unroll <= tile
+        ),
+    )
+    found = tune.minimize(lambda c: abs(c["tile"] - 16) + c["unroll"], space)
+    assert dict(found.state) == {"tile": 16, "unroll": 1}
+    assert found.exact
+
+
+def test_without_lightgbm_it_says_so(
+    model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tuned(model, records, trials=1, how=How("random"))
+    assert any("tilewright[tune]" in str(w.message) for w in said)
+    with Records(records, write=False) as read:
+        assert len(read.records(Filter())) == 1
