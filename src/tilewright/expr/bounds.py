@@ -8,6 +8,7 @@ of the same sum is exact. An unknown end is None.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from tilewright.expr.affine import Affine, affine
@@ -80,6 +81,34 @@ class _Question(dict[Any, Interval]):
         self.cases = cases
 
 
+class Remembering(dict[Any, Interval]):
+    """An environment that stays as it is while many questions are asked: answers are kept.
+
+    Those of a question whose cases ran out are not, except its own: they may be wider than those
+    of another one, and what is answered shall not depend on what was asked before.
+    """
+
+    __slots__ = ("answers",)
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.answers: dict[Expr, Interval] = {}
+
+    def ask(self, e: Expr) -> Interval:
+        """The bounds of an expression."""
+        answers = self.answers
+        known = len(answers)
+        cases = iter(range(MAX_CASES))
+        question = _Question(self, cases)
+        question.answers = answers
+        found = bounds(e, question)
+        if next(cases, None) is None:
+            for other in list(islice(reversed(answers), len(answers) - known)):
+                del answers[other]
+            answers[e] = found
+        return found
+
+
 def bounds(e: Expr, env: Env) -> Interval:
     """The least and greatest value of an integer (or bool) expression, None where unknown.
 
@@ -89,6 +118,8 @@ def bounds(e: Expr, env: Env) -> Interval:
     the interval may be wider than it could be.
     """
     if not isinstance(e, Const | Var):
+        if isinstance(env, Remembering):
+            return env.ask(e)
         if not isinstance(env, _Question):
             env = _Question(env, iter(range(MAX_CASES)))
         found = env.answers.get(e)

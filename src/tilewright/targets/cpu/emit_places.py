@@ -81,7 +81,7 @@ class Places(Scopes):
         copies = self.private.get(buffer, 1)
         if copies > 1:
             form = form.scaled(copies) + Affine((), self.number or 0)
-        form, steps = self._by_lane(form)
+        form, steps = self.parted(form)
         if copies > 1 and self.number is None:
             steps = [step + n for n, step in enumerate(steps)]
         uniform: list[tuple[Expr, int]] = []
@@ -108,7 +108,7 @@ class Places(Scopes):
             return None
         return low + min(steps), high + max(steps)
 
-    def _by_lane(self, form: Affine) -> tuple[Affine, list[int]]:
+    def parted(self, form: Affine) -> tuple[Affine, list[int]]:
         """A form without what is known of it per lane, and that."""
         steps = [0] * self.lanes
         if self.vector is None:

@@ -39,6 +39,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.walk import loops_of
 from tilewright.targets.cpu.emit_expr import Expressions
+from tilewright.targets.cpu.emit_interleaved import MOST_INTERLEAVED, store_interleaved
 from tilewright.targets.cpu.emit_intrinsic import emit_intrinsic
 from tilewright.targets.cpu.emit_memory import MAX_LANES
 from tilewright.targets.cpu.emit_text import Chunk, Value, int_vector, integer
@@ -68,6 +69,15 @@ class Statements(Expressions):
     def parallel(self, s: For) -> None:
         """A parallel loop that is not inside another one."""
         raise NotImplementedError
+
+    def in_order(self, stmts: Sequence[Node]) -> None:
+        """Statements one after another, interleaved stores together."""
+        n = 0
+        while n < len(stmts):
+            together = store_interleaved(self, stmts[n : n + MOST_INTERLEAVED])
+            if not together:
+                self.emit(stmts[n])
+            n += together or 1
 
     # -- loops
 
@@ -104,8 +114,7 @@ class Statements(Expressions):
 
     def _unrolled(self, s: For, trips: int) -> None:
         try:
-            for n in range(trips):
-                self.emit(substitute(s.body, {s.var: const(n)}))
+            self.in_order([substitute(s.body, {s.var: const(n)}) for n in range(trips)])
         except LimitError as error:
             raise error.at(f"loop {s.var.name}, written out {trips} times") from None
 
@@ -389,8 +398,7 @@ class Statements(Expressions):
 
 
 def _block(x: Statements, s: Block) -> None:
-    for part in s.stmts:
-        x.emit(part)
+    x.in_order(s.stmts)
 
 
 def _unit(x: Statements, s: Unit) -> None:

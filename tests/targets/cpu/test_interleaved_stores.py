@@ -1,0 +1,111 @@
+"""Interleaved stores: the same values, in whole vectors where and only where that is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.guarded import guarded, in_a_child
+from tests.targets.cpu.native import run_native
+from tilewright.loops import interp
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.parser import parse
+from tilewright.targets.cpu.compile import llvm_ir
+from tilewright.targets.cpu.machine import host, machine
+
+
+def parsed(text: str) -> Kernel:
+    return parse(text.strip().split("\n"))
+
+
+def is_whole(kernel: Kernel) -> bool:
+    """Whether nothing is stored in part or element by element, after checking the results."""
+    rng = np.random.default_rng(0)
+    want = {b: rng.integers(0, 9, b.shape).astype(b.dtype.numpy) for b in kernel.params}
+    found = {b: v.copy() for b, v in want.items()}
+    interp.run(kernel, want)
+    assert run_native(kernel, found, machine=host()) == 0
+    for b in kernel.params:
+        np.testing.assert_array_equal(found[b], want[b])
+    text = llvm_ir(kernel, machine("x86-64-v4"))
+    return "scatter" not in text and "masked.store" not in text
+
+
+PIXELS = """
+kernel k(A: {t}[5, 48], B: {t}[{c}]) -> O: {t}[5, 48, {c}]:
+  for y in 5:
+    for xo in {o}:
+      for x in {n} vector:
+        for c in {c} unroll:
+          O[y, xo * {n} + x, {at}] = A[y, xo * {n} + x] * B[c]
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int16", "float64"])
+@pytest.mark.parametrize("lanes", [4, 6, 16])
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_channels(dtype: str, lanes: int, channels: int) -> None:
+    for at in ("c", f"{channels - 1} - c"):
+        values = {"t": dtype, "c": channels, "n": lanes, "o": 48 // lanes, "at": at}
+        assert is_whole(parsed(PIXELS.format(**values)))
+
+
+def test_what_is_behind_the_buffer_is_not_touched() -> None:
+    kernel = parsed(PIXELS.format(t="float32", c=3, n=16, o=3, at="c"))
+    a, b, o = kernel.params
+
+    def test() -> None:
+        for at_end in (True, False):
+            arrays = {a: np.ones(a.shape, np.float32), b: np.ones(3, np.float32)}
+            arrays[o] = guarded(np.zeros(o.shape, np.float32), at_end)
+            assert run_native(kernel, arrays, machine=host()) == 0
+            assert (arrays[o] == 1).all()
+
+    in_a_child(test)
+
+
+STORES = """
+kernel k(A: float32[16], B: float32[16]) -> O: float32[64], P: float32[64]:
+  for x in 16 vector:
+    {0}
+    {1}
+    {2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stores", "whole"),
+    [
+        (("O[x * 3] = A[x]", "O[x * 3 + 1] = B[x]", "O[x * 3 + 2] = 1.0"), True),
+        (("O[x * 3 + 7] = A[x]", "O[x * 3 + 6] = B[x]", "O[x * 3 + 5] = 1.0"), True),
+        # Other statements, before and behind.
+        (("P[x] = A[x]", "O[x * 2 + 1] = A[x]", "O[x * 2] = B[x]"), True),
+        (("O[x * 2] = A[x]", "O[x * 2 + 1] = B[x]", "P[x] = O[x]"), True),
+        # The second value is what the first store leaves there.
+        (("O[x * 2] = A[x]", "O[x * 2 + 1] = O[x * 2]", "P[x] = A[x]"), False),
+        (("O[x * 2] = A[x]", "O[x * 2 + 1] = O[x * 2 + 33]", "P[x] = A[x]"), False),
+        # Elements between stay as they are.
+        (("O[x * 3] = A[x]", "O[x * 3 + 1] = B[x]", "P[x] = 1.0"), False),
+        (("O[x * 3] = A[x]", "O[x * 3 + 1] = B[x]", "O[x * 3 + 5] = 1.0"), False),
+        # The last store to an element is the one that stays.
+        (("O[x * 2] = A[x]", "O[x * 2] = B[x]", "P[x] = A[x]"), False),
+        # Another buffer, another stride.
+        (("O[x * 2] = A[x]", "P[x * 2 + 1] = B[x]", "P[x] = A[x]"), False),
+        (("O[x * 2] = A[x]", "O[x + 33] = B[x]", "P[x] = A[x]"), False),
+        (("O[x * 2] = A[x]", "O[31 - x * 2] = B[x]", "P[x] = A[x]"), False),
+    ],
+)
+def test_stores(stores: tuple[str, ...], whole: bool) -> None:
+    assert is_whole(parsed(STORES.format(*stores))) == whole
+
+
+def test_stores_under_a_guard_stay_apart() -> None:
+    assert not is_whole(
+        parsed("""
+kernel k(A: float32[16]) -> O: float32[32]:
+  for x in 16 vector:
+    if x < 11:
+      O[x * 2] = A[x]
+      O[x * 2 + 1] = 2.0
+""")
+    )
