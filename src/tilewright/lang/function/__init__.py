@@ -30,6 +30,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.schedule import Schedule
 from tilewright.schedule.trace import Trace
 from tilewright.targets import registry
+from tilewright.targets.base import Target
 
 if TYPE_CHECKING:
     from tilewright.runtime.profile import Profile
@@ -47,9 +48,9 @@ class Function(Program):
     defines the meaning).
     threads: as for `tilewright.compile`. description: what is otherwise than usual about a
     simulated machine, in its own fields. account: how the kernel was scheduled, for `why`; asked
-    once. Raises VerifyError for a kernel that breaks an invariant
-    (an access outside of its buffer, parallel iterations that depend on one another), and
-    UnsupportedError for an unknown target or a program that the target has no code for.
+    once. exact: as `math="exact"` of `tilewright.compile`. Raises VerifyError for a kernel that
+    breaks an invariant (an access outside of its buffer, parallel iterations that depend on one
+    another), and UnsupportedError for an unknown target or a program that it has no code for.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Function(Program):
         threads: int | None = None,
         description: Mapping[str, Any] | None = None,
         account: Callable[[], ScheduleRecord] | None = None,
+        exact: bool = False,
     ) -> None:
         self._account = account
+        self._exact = exact
         self.kernel: Final = kernel
         self.target: Final = target
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
@@ -79,7 +82,8 @@ class Function(Program):
             verify(kernel)
             self._run = registry.target(target, description=description).load(kernel)
         else:
-            executable = compile(kernel, target=target, threads=threads)
+            math = "exact" if exact else "default"
+            executable = compile(kernel, target=target, threads=threads, math=math)
             assert isinstance(executable, Executable | SizedExecutable)
             self._executable = executable
             self._quick = executable.in_place
@@ -111,6 +115,11 @@ class Function(Program):
         """The function itself."""
         return (self,)
 
+    @property
+    def machine(self) -> Target:
+        """What its code is for."""
+        return registry.target(self.target, exact=self._exact)
+
     @cached_property
     def record(self) -> ScheduleRecord:
         """How the kernel is scheduled, and why."""
@@ -137,8 +146,7 @@ class Function(Program):
         self, path: str | os.PathLike[str], name: str | None = None
     ) -> tuple[Path, Path]:
         """See `Program`."""
-        machine = registry.target(self.target)
-        return c_library.export_c(self.kernel, machine, Path(path), name)
+        return c_library.export_c(self.kernel, self.machine, Path(path), name)
 
     def source(self, kind: str = "kernel") -> str:
         """The program as text: `kernel`, or `llvm` or `asm` where the target has it."""
@@ -146,7 +154,7 @@ class Function(Program):
             return repr(self.kernel)
         if kind not in ("llvm", "asm") or self.target == "interp":
             raise InputError(f"no {kind!r} text of a function for {self.target!r}")
-        return registry.target(self.target).text(self.kernel, self.kernel.name, kind)
+        return self.machine.text(self.kernel, self.kernel.name, kind)
 
     def _expect_all(self, arrays: tuple[Any, ...]) -> None:
         kernel = self.kernel
@@ -167,10 +175,11 @@ def scheduled(
     target: str = "cpu",
     threads: int | None = None,
     description: Mapping[str, Any] | None = None,
+    exact: bool = False,
 ) -> Function:
     """The function of a schedule, which tells of its primitives; arguments as of `Function`."""
     account = partial(by_hand, made.kernel.name, made.trace)
-    return Function(made.kernel, target, threads, description, account)
+    return Function(made.kernel, target, threads, description, account, exact)
 
 
 def by_default(

@@ -140,7 +140,8 @@ from tilewright.lang.halide.syntax.intrinsics import (
 )
 from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.random import random_float, random_int, random_uint
-from tilewright.lang.halide.syntax.tracing import print, print_when
+from tilewright.lang.halide.syntax.strict import strict_float
+from tilewright.lang.halide.syntax.tracing import print, print_when, require
 from tilewright.lang.halide.syntax.types import (
     BFloat,
     Bool,
@@ -378,6 +379,7 @@ __all__ = [
     "random_int",
     "random_uint",
     "reinterpret",
+    "require",
     "round",
     "rounding_halving_add",
     "rounding_mul_shift_right",
@@ -390,6 +392,7 @@ __all__ = [
     "sin",
     "sinh",
     "sqrt",
+    "strict_float",
     "sum",
     "tan",
     "tanh",

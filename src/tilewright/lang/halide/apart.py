@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.syntax.image import Image
+from tilewright.lang.halide.syntax.memory import in_memory
 from tilewright.lang.halide.syntax.pipeline import Pipeline, ordered
 
 REMEMBERED: Final = 16  # results of one Func, the least recently used out
@@ -67,7 +68,7 @@ def values(inputs: Sequence[Any], compute: Compute) -> Iterator[list[Any]]:
         found: list[Any] = []
         for f in inputs:
             if isinstance(f, Image):
-                found.append(f.data)
+                found.append(None if f.data is None else in_memory(f.data, f.strides))
             else:
                 found += running[f].result() if f in running else compute(f)
         yield found

@@ -13,6 +13,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function, scheduled
 from tilewright.lang.halide.apart import contents, remembered, separated, values
+from tilewright.lang.halide.conditions import decided
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.plan import Plan, Reorder, Split, line, plan_of
@@ -24,9 +25,11 @@ from tilewright.lang.halide.syntax.domain import Var
 from tilewright.lang.halide.syntax.expr import Expr, as_expr
 from tilewright.lang.halide.syntax.image import Buffer, Image
 from tilewright.lang.halide.syntax.image import ImageParam as Given
+from tilewright.lang.halide.syntax.memory import in_dimensions, in_memory
 from tilewright.lang.halide.syntax.output import OutputImageParam
 from tilewright.lang.halide.syntax.pipeline import Pipeline as Stages
 from tilewright.lang.halide.syntax.pipeline import open_size, ordered, pipeline
+from tilewright.lang.halide.syntax.strict import is_strict
 from tilewright.lang.halide.syntax.tracing import tells
 from tilewright.lang.halide.syntax.wrap import cloned, wrapped
 from tilewright.lang.halide.target import compile_for
@@ -126,11 +129,14 @@ class Runs(Texts):
             f.schedule_key() if isinstance(f, Scheduled) else f for f in found.funcs
         )
         boxes = None if sizes is None else tuple(found.boxes.items())
-        key = (directives, boxes, target, threads)
+        promised = [(f, *sorted(f.strides.items())) for f in found.boxes if f.strides]
+        key = (directives, boxes, target, threads, *promised)
         if key not in self._compiled:
             made = replay(found, self.name()).schedule
             runs_on = "interp" if tells(made.kernel.body) else target
-            self._compiled[key] = scheduled(made, runs_on, threads), found
+            strict = any(is_strict(d) for f in found.funcs for d in f.definitions)
+            made_of = scheduled(made, runs_on, threads, exact=strict)
+            self._compiled[key] = made_of, found
         return self._compiled[key]
 
     def realize(
@@ -143,6 +149,7 @@ class Runs(Texts):
         """
         self._check_requirements()
         function, stages = self._function(sizes, compile_for(target), threads)
+        _check_special(stages)
         _check_data(stages.images)
 
         def compute(f: Any) -> tuple[Any, ...]:
@@ -151,14 +158,17 @@ class Runs(Texts):
 
         with values(stages.images, compute) as inputs:
             given = _buffers(sizes)
+            strides = [f.strides for f in stages.outputs for _ in f.symbols]
             if given is not None:
-                function(*inputs, *(b.data for b in given))
+                pairs = zip(given, strides, strict=True)
+                function(*inputs, *(in_memory(np.asarray(b), s) for b, s in pairs))
                 return None
             results_of = function.kernel.outputs
             outputs = [np.zeros(b.shape, b.dtype.numpy) for b in results_of]
             function(*inputs, *outputs)
         boxes = [stages.boxes[f] for f in stages.outputs for _ in f.symbols]
-        results = tuple(Buffer(o) for o in outputs)
+        arrays = map(in_dimensions, outputs, strides)
+        results = tuple(Buffer(array) for array in arrays)
         for buffer, box in zip(results, boxes, strict=True):
             buffer.set_min(
                 [fixed(low, f"Func {self.name()}") for low, _ in reversed(box)]
@@ -217,6 +227,19 @@ class Runs(Texts):
                     " ".join(map(str, parts)) or f"{condition!r} does not hold",
                     where=self.name(),
                 )
+
+
+def _check_special(stages: Stages) -> None:
+    """Raise the error of `specialize_fail` where none of the conditions before it holds."""
+    plans = [p for f in stages.funcs if isinstance(f, Scheduled) for p in f.plans]
+    for plan in plans:
+        if plan.fails is None:
+            continue
+        conditions = [s.condition for s in plan.special]
+        known = [decided(c, stages) for c in conditions]
+        pairs = zip(conditions, known, strict=True)
+        if not any(evaluate(c) if holds is None else holds for c, holds in pairs):
+            raise ExecutionError(plan.fails, where=plan.title)
 
 
 def _check_data(inputs: Sequence[Any]) -> None:

@@ -150,6 +150,11 @@ class Scheduled(Verbs, Storage, notation.Func):
             self._plans[stage] = plan_of(self, stage)
         return self._plans[stage]
 
+    @property
+    def plans(self) -> list[Plan]:
+        """The directives of all definitions that have some."""
+        return list(self._plans.values())
+
     def conditions(self) -> list[Expr]:
         """Those of its specializations."""
         return [s.condition for p in self._plans.values() for s in p.special]

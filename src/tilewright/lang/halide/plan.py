@@ -124,7 +124,7 @@ class Plan:
     special: the directives for when a condition holds, with how many hold for both.
     together: with which other definition it shares loops. atomic: whether iterations that update
     the same elements may run together. parted: the loops to be parted, with the user's lines.
-    ahead: what is fetched ahead.
+    ahead: what is fetched ahead. fails: the error where no special condition holds.
     """
 
     func: Func
@@ -136,6 +136,7 @@ class Plan:
     atomic: bool = False
     parted: dict[str, str] = field(default_factory=dict)
     ahead: list[Ahead] = field(default_factory=list)
+    fails: str | None = None
 
     @property
     def title(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 from tilewright.base.errors import UnsupportedError
 from tilewright.driver.c_library import header, object_file
 from tilewright.lang.function import Function
+from tilewright.loops.nodes import Kernel
 from tilewright.targets.base import Target
-from tilewright.targets.registry import target as find_target
 
 
 class StmtOutputFormat(Enum):
@@ -84,9 +84,7 @@ class Texts:
         target: Any = None,
     ) -> None:
         """Write the header of `compile_to_object`, which has plain arrays as parameters."""
-        function = self.compile_jit(self.expected_sizes())
-        path = Path(filename)
-        path.write_text(header(function.kernel, _processor(), fn_name or path.stem))
+        self._c_part(filename, fn_name, lambda *of: header(*of).encode())
 
     def compile_to_object(
         self,
@@ -96,10 +94,7 @@ class Texts:
         target: Any = None,
     ) -> None:
         """Write an object file with a C function, named `fn_name` or as the file is."""
-        function = self.compile_jit(self.expected_sizes())
-        path = Path(filename)
-        code = object_file(function.kernel, _processor(), fn_name or path.stem)
-        path.write_bytes(code)
+        self._c_part(filename, fn_name, object_file)
 
     def compile_to_file(
         self,
@@ -112,13 +107,17 @@ class Texts:
         function = self.compile_jit(self.expected_sizes())
         function.export_c(filename_prefix, fn_name or None)
 
+    def _c_part(
+        self, filename: str, name: str, made: Callable[[Kernel, Target, str], bytes]
+    ) -> None:
+        """Write one of the files that a C program needs."""
+        function = self.compile_jit(self.expected_sizes())
+        path = Path(filename)
+        path.write_bytes(made(function.kernel, function.machine, name or path.stem))
+
     def _write(self, filename: str, kind: str) -> None:
         function = self.compile_jit(self.expected_sizes())
         Path(filename).write_text(function.source(kind) + "\n")
-
-
-def _processor() -> Target:
-    return find_target("cpu")
 
 
 def _check_format(fmt: StmtOutputFormat) -> None:
@@ -126,5 +125,5 @@ def _check_format(fmt: StmtOutputFormat) -> None:
         raise UnsupportedError(
             "a program as HTML",
             where="StmtOutputFormat",
-            hint="StmtOutputFormat.Text; `tilewright explain` makes pages of models",
+            hint="StmtOutputFormat.Text; compile_jit(sizes).explain() is a report",
         )

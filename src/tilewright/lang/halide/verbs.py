@@ -173,6 +173,17 @@ class Verbs:
         )
         return Stage(copy)
 
+    def specialize_fail(self, message: str) -> None:
+        """`realize` raises an ExecutionError where no condition of `specialize` before holds."""
+        plan = self._plan()
+        if not plan.special or not isinstance(message, str):
+            raise ScheduleError(
+                f"specialize_fail({message!r})",
+                where=f"{plan.title}, {line()}",
+                hint="a text, after specialize(condition)",
+            )
+        plan.fails = message
+
     def compute_with(
         self,
         other: Any,

@@ -33,6 +33,7 @@ from tilewright.lang.te.intrinsic import (
     hardware_intrinsic,
 )
 from tilewright.lang.te.operator import operator
+from tilewright.lang.te.pure import call_pure_extern
 from tilewright.lang.te.records import ThreadAxis, thread_axis
 from tilewright.lang.te.schedule import Schedule, create_schedule
 from tilewright.lang.te.syntax.build import (
@@ -132,6 +133,7 @@ __all__ = [
     "build",
     "call_extern",
     "call_packed",
+    "call_pure_extern",
     "cast",
     "comm_reducer",
     "computation",

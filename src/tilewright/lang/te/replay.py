@@ -234,6 +234,7 @@ def _prefetch(s: Schedule, nest: _Nest, program: Program, mark: Mark) -> None:
             raise ScheduleError(
                 f"prefetch: {tensor.name} is no tensor of this program",
                 hint="name one that the stage reads",
+                where=str(mark.line),
             )
         if mark.loop in nest.names:
             name = program.buffers[tensor].name

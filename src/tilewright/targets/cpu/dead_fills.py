@@ -129,10 +129,10 @@ def _least(a: Access) -> Places | None:
 def _values(e: Expr, extents: Mapping[Expr, int | None]) -> Values | None:
     """What an index is in the iterations of loops; None where it depends on something else."""
     form = affine(e)
-    values = np.array([form.const])
+    values = {form.const}
     for atom, factor in form.terms:
         trips = extents.get(atom)
         if trips is None or len(values) * trips > SMALL:
             return None
-        values = np.unique(values[:, None] + factor * np.arange(trips))
-    return values
+        values = {v + factor * n for v in values for n in range(trips)}
+    return np.array(sorted(values))

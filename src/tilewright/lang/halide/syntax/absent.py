@@ -84,9 +84,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         "VarOrRVar": _NAMES,
         "gather": "one update for each place; what all of them read goes into a Func before",
         "halide_": "the names of the module itself",
-        "require": "add_requirement(condition, message) on the Func or Pipeline",
         "scatter": "one update for each place; what all of them read goes into a Func before",
-        "strict_float": "tilewright.compile(f.kernel(sizes), math='exact')",
         "user_context_value": "a Param",
     },
     "Func": {
@@ -96,11 +94,9 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
         "debug_to_file": _WATCH,
         **_each("define_extern extern_function_name", _EXTERN),
         "ring_buffer": "fold_storage(var, extent) keeps a ring of rows",
-        "specialize_fail": "add_requirement(condition, message): other values are refused",
     },
     "Stage": {
         **_VERBS,
-        "specialize_fail": "add_requirement(condition, message): other values are refused",
         "unscheduled": "drop the line: no warning is given",
     },
     "Pipeline": {

@@ -127,6 +127,7 @@ class Func(Told):
         self.promised: dict[str, tuple[int | None, int]] = {}
         self.estimates: dict[str, tuple[int, int]] = {}
         self.output_promises: dict[int, tuple[int | None, int | None]] = {}
+        self.strides: dict[int, int] = {}  # promised, where it is an output
         self.traced: set[str] = set()
         self.aligned: dict[str, tuple[int, int | None]] = {}
         self.instead: dict[Symbol, Symbol] = {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, dtype_of
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.lang.halide.syntax.absent import absent
 from tilewright.lang.halide.syntax.domain import Var
@@ -23,6 +23,7 @@ from tilewright.lang.halide.syntax.expr import (
     spread,
     unique,
 )
+from tilewright.lang.halide.syntax.memory import promised
 from tilewright.lang.halide.syntax.types import Type, plain
 from tilewright.lang.halide.syntax.views import Views
 
@@ -118,13 +119,12 @@ class Dimension:
         return int(data.strides[-1 - self._axis] // data.itemsize)
 
     def set_stride(self, stride: int) -> Dimension:
-        """Promise the stride of a dense image. Raises UnsupportedError for another."""
-        if self._axis != 0 or int(stride) != 1:
-            raise UnsupportedError(
-                f"a stride of {stride} along dimension {self._axis} of an image",
-                where=f"image {self._image.symbol.name}",
-                hint="drop the line: a function reads dense images, and copies any other",
-            )
+        """Promise how many elements neighbors are apart: see `memory.py`.
+
+        Building raises UnsupportedError where there would be room between rows.
+        """
+        where = f"image {self._image.symbol.name}"
+        self._image.strides[self._axis] = promised(constant(stride), where)
         return self
 
     def dim(self, n: int) -> Dimension:
@@ -142,6 +142,7 @@ class Image:
             )
         self.symbol = Symbol(name, rank, dtype, self)
         self.bounds: list[tuple[int, int] | None] = [None] * rank
+        self.strides: dict[int, int] = {}
         self._lasts: dict[int, nodes.Var] = {}
         self.data: np.ndarray[Any, Any] | None = None
         self.traced: set[str] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +21,12 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.ir.node import Node, postorder, transform
+from tilewright.lang.halide.syntax import memory
 from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.image import Symbol, last_coordinate
 from tilewright.lang.halide.syntax.pipeline import Pipeline
+from tilewright.lang.halide.syntax.strict import unmarked
 from tilewright.lang.halide.syntax.tracing import traced
 from tilewright.loops.nodes import (
     Alloc,
@@ -80,7 +82,10 @@ class _Scope:
 
     def __post_init__(self) -> None:
         for owner, box in self.pipeline.boxes.items():
-            shape = tuple(extent for _, extent in box)
+            extents = tuple(extent for _, extent in box)
+            strides = self.strides(owner)
+            memory.check(strides, extents, self.pipeline.names[owner])
+            shape = tuple(extents[n] for n in memory.order(len(box), strides))
             name = self.pipeline.names[owner]
             symbols = owner.symbols if isinstance(owner, Func) else (owner.symbol,)
             if len(symbols) == 1:
@@ -100,10 +105,19 @@ class _Scope:
     def place(self, owner: Any, index: Sequence[Expr]) -> tuple[Expr, ...]:
         """Coordinates of a Func or image as an index of its buffer."""
         box = self.pipeline.boxes[owner]
-        return tuple(
+        place = [
             to_expr(affine(i) - affine(as_expr(low, INDEX)))
             for i, (low, _) in zip(index, box, strict=True)
-        )
+        ]
+        axes = memory.order(len(box), self.strides(owner))
+        return tuple(place[n] for n in axes)
+
+    def strides(self, owner: Any) -> Mapping[int, int]:
+        """The strides that are promised of an image or output."""
+        if isinstance(owner, Func) and owner not in self.pipeline.outputs:
+            return {}
+        found: Mapping[int, int] = owner.strides
+        return found
 
     def rewritten(self, root: Expr, env: dict[Node, Expr]) -> Expr:
         """An expression over loops and buffers."""
@@ -120,7 +134,7 @@ class _Scope:
                 if "Load" in symbol.owner.traced and symbol.owner not in self.inlined:
                     return traced("Load", _label(symbol), load, node.index[::-1])
                 return load
-            return node
+            return unmarked(node)
 
         result: Expr = transform(root, step)
         if result.dtype is INDEX:

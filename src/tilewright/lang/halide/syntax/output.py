@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.base import dtypes
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.lang.halide.syntax.absent import absent
 from tilewright.lang.halide.syntax.expr import Expr, constant
 from tilewright.lang.halide.syntax.func import Func
 from tilewright.lang.halide.syntax.image import Symbol
+from tilewright.lang.halide.syntax.memory import promised
 
 
 class Bound(Symbol):
@@ -72,21 +73,15 @@ class OutputDimension:
         return self
 
     def set_stride(self, stride: Any) -> OutputDimension:
-        """Promise that neighbors are next to one another, as they are in the first dimension.
-
-        Raises UnsupportedError for another stride: outputs are dense, dimension 0 innermost.
-        """
-        if self._n != 0 or constant(stride) != 1:
-            raise UnsupportedError(
-                f"a stride of {stride} along dimension {self._n} of an output",
-                where=f"Func {self._func.name()}",
-                hint="outputs are dense, x innermost: reorder the arguments, and transpose the "
-                "array afterwards",
-            )
+        """Promise how many elements neighbors are apart, as of an image."""
+        where = f"Func {self._func.name()}"
+        self._func.strides[self._n] = promised(constant(stride), where)
         return self
 
     def stride(self) -> Expr:
-        """How many elements neighbors are apart in memory: outputs are dense."""
+        """How many elements neighbors are apart in memory."""
+        if self._n in self._func.strides:
+            return Expr(nodes.const(self._func.strides[self._n]), dtypes.int32)
         found = Expr(nodes.const(1), dtypes.int32)
         for n in range(self._n):
             found = found * OutputDimension(self._func, n).extent()

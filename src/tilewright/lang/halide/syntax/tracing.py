@@ -1,4 +1,4 @@
-"""print, print_when and traces: expressions that tell their values while a program runs.
+"""print, print_when, require and traces: expressions that tell their values while a program runs.
 
 A value that is told is a call of a function of its own, which the interpreter runs: a program with
 such values runs there, since native code calls nothing. Vectors are told one element at a time.
@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, Final
 
 from tilewright.base.dtypes import DType, bool_
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ExecutionError, InputError
 from tilewright.expr import nodes
 from tilewright.expr.functions import FUNCTIONS, Function
 from tilewright.ir.node import Node, postorder
@@ -87,6 +87,27 @@ def print_when(condition: Any, *args: Any) -> Expr:
     value = print(*args)
     plain = as_value(args[0])
     return Expr(nodes.Select(as_expr(condition).node, value.node, plain), value.dtype)
+
+
+def require(condition: Any, value: Any, *message: Any) -> Expr:
+    """The value; where the condition does not hold when it is computed, an ExecutionError.
+
+    message: its text, values among it. The error is raised by `realize` and by calls.
+    """
+    result = as_expr(value)
+    parts = [m if isinstance(m, str) else as_expr(m) for m in message]
+    rest = [as_value(p) for p in parts if isinstance(p, Expr)]
+
+    def check(found: Any, holds: Any, *told: Any) -> None:
+        if not holds:
+            numbers = iter(told)
+            words = (p if isinstance(p, str) else shown(next(numbers)) for p in parts)
+            raise ExecutionError(
+                " ".join(words) or "a requirement does not hold", where="require"
+            )
+
+    known = as_expr(condition).node
+    return Expr(told(as_value(result), [known, *rest], check), result.dtype)
 
 
 def traced(
