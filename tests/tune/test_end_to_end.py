@@ -130,7 +130,7 @@ def test_decisions_are_completed_by_the_space(tmp_path: Path) -> None:
     """A space of sketches gives its own schedules, and the missing values of a prefix."""
     made = task()
     program = made.build.__self__  # type: ignore[attr-defined]
-    space = SketchSpace(program.sketches)
+    space = SketchSpace(program.sketches())
     own = replace(made, space=space, schedule=space.schedule)
     tuning = Tuning(own, Tools(Here(tmp_path)), by="tree", effort=4)
     trials = [*tuning.step(4), *tuning.step(4)]

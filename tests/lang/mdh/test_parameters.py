@@ -163,3 +163,10 @@ def test_refusals():
     space = mdh.parameter_space(sums(4, 4))
     with pytest.raises(ScheduleError, match="`nearest` finds one like it"):
         space.schedule(Candidate("", {"PRT.COR.i": 2}))
+
+
+def test_an_expression_has_the_space_of_sketches_too():
+    made = product(16, 16, 16)
+    space = mdh.sketch_space(made)
+    default = space.schedule(space.default()).schedule
+    assert repr(default.kernel) == repr(mdh.schedule(made, target="cpu").kernel)

@@ -257,3 +257,18 @@ def test_a_split_of_a_stage():
     text = str(te.lower(s, [A, B, C]))
     for loop in ("in 2", "in 3", "in 4"):
         assert loop in text
+
+
+def test_a_program_without_lines_has_the_space_of_sketches():
+    A, B, C, s = matmul(16)
+    space = te.sketch_space(s, [A, B, C])
+    default = space.schedule(space.default()).schedule
+    auto = te.build(s, [A, B, C], auto=True)
+    assert repr(default.kernel) == repr(auto.kernel)
+    other = space.sample(Random(2))
+    assert Candidate.of(space.schedule(other)) == other
+    s[C].split(s[C].op.axis[0], 4)
+    with pytest.raises(ScheduleError, match="this schedule has lines"):
+        te.sketch_space(s, [A, B, C])
+    with pytest.raises(InputError, match="there are no sketches"):
+        te.sketch_space(te.create_schedule(C.op), [A, B, C], target="vdla")

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 from random import Random
 
+import numpy as np
 import pytest
 
 from tilewright.base.errors import InputError
@@ -25,6 +26,7 @@ from tilewright.tune.space import (
     Powers,
     Set,
 )
+from tilewright.tune.space.closeness import distance, nearest
 
 
 def filtered(ranges, *constraints):
@@ -265,6 +267,29 @@ def test_large_unconstrained_intervals_are_not_enumerated():
     assert space.index(last) == space.size - 1
 
 
+@pytest.mark.parametrize("numbers", [range(3, 50, 4), range(50, 2, -3), range(5, 6)])
+def test_the_nearest_of_a_range_is_the_nearest_of_its_numbers(numbers):
+    for wanted in [*range(1, 60), 7.4, 1000, 0.25]:
+        place = nearest(numbers, wanted)
+        least = min(distance(n, wanted) for n in numbers)
+        assert distance(numbers[place], wanted) == least
+    assert nearest(numbers, "x") is None
+
+
+def test_large_ranges_are_not_looked_through():
+    large = range(10**15)
+    assert nearest(large, 10.0**20) == 10**15 - 1
+    assert nearest(large, 12.75) == 13
+    assert nearest(large, -5) == 0
+    assert nearest(large, "x") is None
+    assert nearest(range(0), 3) is None
+
+
+def test_scalars_of_numpy_are_numbers():
+    space = ParameterSpace(Parameter("A", Set(*np.arange(3))))
+    assert space[2].key == '{"A":2,"sketch":""}'
+
+
 def test_positions_outside_of_the_space():
     space = ParameterSpace(Parameter("A", Interval(1, 3)))
     assert space[-1].values == {"A": 3}
@@ -352,8 +377,9 @@ def test_refusals():
         Parameter("sketch", Set(1))
     with pytest.raises(InputError, match="a value is there twice"):
         Set(1, 2, 1)
-    with pytest.raises(InputError, match="give tuples in place of lists"):
-        Set([1, 2])
+    for strange in ([1, 2], (1, [2]), object()):
+        with pytest.raises(InputError, match="cannot be stored"):
+            Set(strange)
     with pytest.raises(InputError, match="the step is 0"):
         Interval(1, 2, 0)
     with pytest.raises(InputError, match="give a base from 2"):

@@ -19,6 +19,8 @@ from tilewright.operators import Buffer, map_
 from tilewright.search import Limits, evolve
 from tilewright.search.evolve import Breeding
 from tilewright.targets import npu, registry
+from tilewright.targets.npu.asked import forms_of
+from tilewright.targets.npu.exhaustive import combinations
 from tilewright.tune.space.simulated import Simulated, expansions, kernels, mappings
 
 
@@ -50,6 +52,18 @@ def test_mappings_are_those_of_the_survey(name, machine):
     assert len(costs) == survey.count
     assert (min(costs), max(costs)) == (survey.best, survey.worst)
     assert of.cost(of.space.default()) < inf
+
+
+def test_what_is_padded_to_is_used_as_it_is():
+    """Of the program's own operators and of those that others leave."""
+    program, machine = layer(96, 64), npu.MACHINES["full"]
+    space = mappings(program, machine).space
+    every = [
+        choices
+        for form in forms_of(program)
+        for choices in combinations(machine, tuple(form.operators))
+    ]
+    assert space.count(limit=1000) == len(every) > 100
 
 
 def test_a_search_finds_a_mapping_as_fast_as_the_rule():

@@ -97,6 +97,15 @@ def test_candidates_lead_to_their_schedules():
         assert repr(fresh.schedule.kernel) == repr(point.schedule.kernel)
 
 
+def test_values_that_are_left_out_are_defaults():
+    space = Toy().space()
+    point = space.schedule(Candidate("tiles", {"outer": 12}))
+    assert point.values == {"outer": 12, "inner": 1}
+    assert Candidate("tiles", {"outer": 12}) not in space
+    near = space.neighbor(Candidate("tiles", {"outer": 12}), Random(0))
+    assert near in space and near != Candidate.of(point)
+
+
 def test_a_schedule_that_was_just_made_is_not_made_again():
     toy = Toy()
     space = toy.space()
@@ -194,6 +203,8 @@ def test_refusals():
         space.neighbor(Candidate("tiles", {"outer": 5}), Random(0))
     assert Candidate("tiles", {"outer": 5}) not in space
     assert Candidate("rows", {}) not in space
+    with pytest.raises(ScheduleError, match=r"there is no parameter inner.*are outer"):
+        space.schedule(Candidate("tiles", {"outer": 1, "inner": 1}))
     with pytest.raises(InputError, match="there are no sketches"):
         SketchSpace([])
 

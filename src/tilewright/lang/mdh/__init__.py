@@ -48,6 +48,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets.registry import programs
 from tilewright.targets.registry import target as find_target
+from tilewright.tune.space import SketchSpace
 
 
 def lower(*expressions: Computation, name: str | None = None) -> Kernel:
@@ -67,6 +68,15 @@ def schedule(*expressions: Computation, target: str | None = None) -> Schedule:
     if target is None:
         return Schedule(plain)
     return find_target(target).default_schedule(plain, _named(expressions), ())
+
+
+def sketch_space(*expressions: Computation, target: str = "cpu") -> SketchSpace:
+    """The schedules among which `schedule(..., target=...)` takes the default.
+
+    Raises InputError for a target without sketches.
+    """
+    found = find_target(target).sketches(lower(*expressions), _named(expressions), ())
+    return SketchSpace(found)
 
 
 def fuse(*expressions: Computation, name: str | None = None) -> Computation:
@@ -202,6 +212,7 @@ __all__ = [
     "schedule",
     "show",
     "size",
+    "sketch_space",
 ]
 # Names of MDH's interface that are not here, with what to write instead.
 ABSENT: Final = {

@@ -36,6 +36,7 @@ from tilewright.lang.te.operator import operator
 from tilewright.lang.te.pure import call_pure_extern
 from tilewright.lang.te.records import ThreadAxis, thread_axis
 from tilewright.lang.te.schedule import Schedule, create_schedule
+from tilewright.lang.te.sketch_space import sketch_space
 from tilewright.lang.te.syntax.build import (
     compute,
     placeholder,
@@ -165,6 +166,7 @@ __all__ = [
     "select",
     "show",
     "size_var",
+    "sketch_space",
     "sum",
     "tag_scope",
     "template",

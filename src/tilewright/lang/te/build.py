@@ -54,7 +54,7 @@ def primitives(
     sizes: Mapping[Var, int] | None = None,
 ) -> Primitives:
     """The primitives that a schedule is, applied to the plain program; as `lower` otherwise."""
-    return s.replay(_inputs_first(_arguments(s, args)), sizes, name).schedule
+    return s.replay(inputs_first(arguments(s, args)), sizes, name).schedule
 
 
 def build(
@@ -77,8 +77,8 @@ def build(
     gives none; specialize: instead it compiles for each value that it meets.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
-    given = _arguments(s, args)
-    params = _inputs_first(given)
+    given = arguments(s, args)
+    params = inputs_first(given)
     if auto and any(stage.touched or stage.attach for stage in s.stages):
         raise ScheduleError(
             "auto=True schedules everything, but this schedule already has lines",
@@ -98,7 +98,7 @@ def build(
         if not auto:
             return compiled(s.replay(params, values, name).schedule)
         machine = registry.target(target, description=description)
-        plain, computations = _plain(s, params, machine, name, values)
+        plain, computations = unscheduled(s, params, machine, name, values)
         return by_default(plain, computations, target, threads, description)
 
     calls = has_calls(s.stages)
@@ -115,7 +115,7 @@ def build(
     return found
 
 
-def _plain(
+def unscheduled(
     s: Schedule,
     params: Sequence[Tensor],
     machine: Target,
@@ -141,7 +141,8 @@ def _plain(
     return plain, computations
 
 
-def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The arguments of a schedule, as given. Raises InputError for ones that cannot be."""
     if not isinstance(s, Schedule):
         raise InputError(
             f"{s!r} is not a schedule",
@@ -172,7 +173,7 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return given
 
 
-def _inputs_first(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def inputs_first(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The arguments as a kernel has them."""
     return tuple(sorted(given, key=lambda t: not isinstance(t.op, Placeholder)))
 

@@ -104,20 +104,18 @@ class ChoiceSpace(Generic[T]):
         be changed.
         """
         path = self._walk(candidate).path
-        free: list[Met | None] = [met for met, _ in path if len(met.candidates) > 1]
+        free = [(met, old) for met, old in path if len(met.candidates) > 1]
         others = [name for name in self._usable if name != candidate.sketch]
-        if others:
-            free.append(None)
-        for _ in range(DRAWS if free else 0):
-            met = random.choice(free)
-            if met is None:
+        choices = len(free) + bool(others)
+        for _ in range(DRAWS if choices else 0):
+            drawn = random.randrange(choices)
+            if drawn == len(free):
                 name = random.choice(others)
                 made = self._made(name, towards(candidate.values))
             else:
-                old = place_of(met.candidates, candidate.values[met.name])
+                met, old = free[drawn]
                 place = random.randrange(len(met.candidates) - 1)
-                place += old is not None and place >= old
-                made = self._changed(candidate, met, place)
+                made = self._changed(candidate, met, place + (place >= old))
             if made is not None:
                 return made
         return candidate
@@ -173,7 +171,10 @@ class ChoiceSpace(Generic[T]):
     # ------------------------------------------------------------------------------ results
 
     def made(self, candidate: Candidate) -> Made[T]:
-        """What a candidate makes. Raises ScheduleError for one that is not in the space."""
+        """What a candidate makes; values that it leaves out are defaults, as in the compiler.
+
+        Raises ScheduleError for one that is not possible, or refused.
+        """
         found = self._kept.get(candidate.key)
         if found is None:
             found = self._tree(candidate.sketch).at(candidate.values)

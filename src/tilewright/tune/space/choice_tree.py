@@ -126,12 +126,12 @@ class ChoiceTree(Generic[T]):
         return Walk(tuple(path), end, made)
 
     def at(self, values: Mapping[str, Any]) -> Made[T]:
-        """What these answers make; they must be all that are asked for.
+        """What these answers make, and defaults for the questions that they leave out.
 
-        Raises ScheduleError for one that is missing, not possible or never asked, and where the
-        program refuses.
+        Raises ScheduleError for one that is not possible or never asked, and where the program
+        refuses.
         """
-        choices = Choices({name: plain(v) for name, v in values.items()}, self._missing)
+        choices = Choices({name: plain(v) for name, v in values.items()})
         self.runs += 1
         result = self.run(choices)
         unknown = sorted(set(values) - {p.name for p in choices.met})
@@ -144,14 +144,6 @@ class ChoiceTree(Generic[T]):
                 hint=f"the parameters are {known}",
             )
         return Made(result, tuple(choices.met))
-
-    def _missing(self, name: str, candidates: Sequence[Any], default: Any) -> Any:
-        raise ScheduleError(
-            "a candidate without a value for it",
-            code=IMPOSSIBLE,
-            where=f"sketch {self.name}, parameter {name}",
-            hint="`nearest` finds a candidate like it",
-        )
 
     def _put(self, path: Sequence[tuple[Met, int]], node: Met | End) -> None:
         """Note what follows the answers of a path."""

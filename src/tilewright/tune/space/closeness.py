@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, log2
+from math import floor, inf, log2
 from typing import Any
 
 
@@ -17,6 +17,12 @@ def plain(value: Any) -> Any:
 def place_of(values: Sequence[Any], wanted: Any) -> int | None:
     """Where a value is among others; None if it is not there."""
     value = plain(wanted)
+    if isinstance(values, range):
+        # Of anything but a whole number a range looks at each of its numbers.
+        number = int(value) if _is_number(value) and value == value // 1 else None
+        if number is None or number not in values:
+            return None
+        return values.index(number)
     try:
         return values.index(value)
     except ValueError:
@@ -32,9 +38,23 @@ def nearest(values: Sequence[Any], wanted: Any) -> int | None:
     exact = place_of(values, value)
     if exact is not None:
         return exact
+    if isinstance(values, range):
+        return _nearest_number(values, value)
     apart = [distance(v, value) for v in values]
     least = min(apart, default=inf)
     return apart.index(least) if least < inf else None
+
+
+def _nearest_number(values: range, value: Any) -> int | None:
+    """The same without looking at each: next to a number are the one before and the one behind."""
+    if not values or not _is_number(value):
+        return None
+    before: int = floor((value - values.start) / values.step)
+    last = len(values) - 1
+    first, second = (min(max(place, 0), last) for place in (before, before + 1))
+    if distance(values[second], value) < distance(values[first], value):
+        return second
+    return first
 
 
 def distance(a: Any, b: Any) -> float:

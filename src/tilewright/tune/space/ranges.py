@@ -13,6 +13,8 @@ from functools import cached_property
 from math import floor
 from typing import Any, Protocol
 
+import numpy as np
+
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import divisors, whole
 from tilewright.tune.space.formula import Bound, Formula, Given, bind
@@ -75,24 +77,26 @@ def _numbers(start: Any, end: Any, step: Any) -> Sequence[Any]:
 
 @dataclass(frozen=True, init=False)
 class Set:
-    """These values: numbers, texts, truth values, or tuples of them.
+    """These values: numbers, texts, truth values, None, or tuples of them; scalars of NumPy too.
 
-    Raises InputError for a value that is there twice, or cannot be looked up (a list, say).
+    Raises InputError for a value that is there twice, and for others: they could not be stored.
     """
 
     given: tuple[Any, ...]
     names: tuple[str, ...] = ()
 
     def __init__(self, *values: Any) -> None:
-        object.__setattr__(self, "given", values)
+        made = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+        object.__setattr__(self, "given", made)
         object.__setattr__(self, "names", ())
-        try:
-            distinct = len(set(values)) == len(values)
-        except TypeError as error:
+        strange = [v for v in made if not _is_plain(v)]
+        if strange:
             raise InputError(
-                str(error), where="Set", hint="give tuples in place of lists"
-            ) from None
-        if not distinct:
+                f"{strange[0]!r} cannot be stored",
+                where="Set",
+                hint="give numbers, texts, or tuples of them in place of lists and objects",
+            )
+        if len(set(made)) < len(made):
             raise InputError(
                 "a value is there twice", where=f"Set{values}", hint="give each once"
             )
@@ -100,6 +104,12 @@ class Set:
     def values(self, given: Given) -> Sequence[Any]:
         """The values."""
         return self.given
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 @dataclass(frozen=True)
