@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from tilewright.expr.nodes import Buffer, Load, Var, var
@@ -41,9 +42,11 @@ def renamed(kernel: Kernel) -> Kernel:
 def with_trivial_loops(kernel: Kernel) -> Kernel:
     """The kernel with a loop of one trip around each of its own and each of its stores."""
 
+    numbers = count()
+
     def new(node: Any) -> Any:
         if isinstance(node, For | Store | Update):
-            return loop(var("once"), 1, node)
+            return loop(var(f"once{next(numbers)}"), 1, node)
         return node
 
     return kernel.with_body(transform(kernel.body, new))

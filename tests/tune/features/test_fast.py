@@ -86,6 +86,16 @@ def test_the_product():
         "tile_in_l3": 1,
         # 128 instructions and 192 loads of 32 stores more.
         "tile_share": round(320 / 352, 3),
+        # By 544 executions.
+        "issue_cycles_per": 64 / 544,
+        "load_cycles_per": 96 / 544,
+        "memory_cycles_per": 508 / 544,
+        "least_cycles_per": 280 / 544,
+        "from_l2_per": 64 * 54 / 544,
+        "from_l3_per": 64 * 18 / 544,
+        "from_memory_per": 64 * 16 / 544,
+        "stores_per": 160 / 544,
+        "control_per": 128 / 544,
     }
     assert {k: v for k, v in row.items() if k in expected} == pytest.approx(
         expected, abs=2e-3

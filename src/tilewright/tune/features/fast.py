@@ -38,6 +38,7 @@ from tilewright.tune.features.fast_columns import (
     COLUMNS,
     LEVELS,
     LOGS,
+    RATES,
     SHARE,
     Tile,
     Totals,
@@ -115,6 +116,7 @@ class Fast:
         row.extend(tile.sizes)
         row.extend(_whole(found))
         row.extend(_TILE_RATIOS(tile))
+        row.extend([row[n] / max(1.0, row[0]) for n in _PER_EXECUTION])
         row.extend(t.ask(kernel) for t in self.terms)
         return row
 
@@ -136,6 +138,8 @@ def _getter(of: type, unit: str) -> Callable[[object], tuple[float, ...]]:
 
 
 _TOTALS = _getter(Totals, LOG)
+# Where the sums are that are divided by executions, which come first.
+_PER_EXECUTION = [[c.name for c in COLUMNS].index(name) for name in RATES]
 _TILE_LOGS = _getter(Tile, LOG)
 _TILE_RATIOS = _getter(Tile, SHARE)
 _NO_TILE = Tile(0.0, sizes=(0.0,) * (2 * LEVELS + 1))

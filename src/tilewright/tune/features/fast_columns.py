@@ -109,6 +109,22 @@ _WHOLE = [
     Column("prefetches", LOG, "loops that prefetch"),
     Column("streams", LOG, "loops that store past the caches"),
 ]
+# Sums divided by all executions: what does not grow with the sizes of tensors.
+RATES = {
+    "issue_cycles": "cycles",
+    "load_cycles": "cycles",
+    "memory_cycles": "cycles",
+    "least_cycles": "cycles",
+    "from_l2": "bytes",
+    "from_l3": "bytes",
+    "from_memory": "bytes",
+    "stores": "stores",
+    "control": "iterations",
+}
+_RATES = [
+    Column(f"{name}_per", f"{unit} per execution", f"`{name}` by `executions`")
+    for name, unit in RATES.items()
+]
 # Those whose numbers are logarithms come first.
 LOGS = (
     *_columns(Totals, LOG),
@@ -117,4 +133,4 @@ LOGS = (
     *_HELD,
     *_WHOLE,
 )
-COLUMNS = (*LOGS, *_columns(Tile, SHARE, "tile_"))
+COLUMNS = (*LOGS, *_columns(Tile, SHARE, "tile_"), *_RATES)

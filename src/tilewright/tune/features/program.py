@@ -32,7 +32,7 @@ from tilewright.loops.nodes import (
     Update,
     While,
 )
-from tilewright.tune.features.indices import STAND_IN, Index, Indices
+from tilewright.tune.features.indices import Indices
 from tilewright.tune.features.operations import (
     Counts,
     Operations,
@@ -338,14 +338,3 @@ _STATEMENTS: Mapping[type[Stmt], Callable[[_Walk, Any], None]] = {
     Store: _Walk.store,
     Update: _Walk.update,
 }
-
-__all__ = [
-    "STAND_IN",
-    "Allocation",
-    "Index",
-    "Line",
-    "Loop",
-    "Nest",
-    "Program",
-    "program",
-]
