@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf, log, nan
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from tilewright.base.errors import InputError
 from tilewright.search import Stop
 from tilewright.testing.landscapes import Landscape, bowl
+from tilewright.tune.base import Candidate
 from tilewright.tune.minimize import CostError, minimize
+from tilewright.tune.space import Divisors, Parameter, ParameterSpace
 
 SPACE = Landscape((10,) * 6, bowl)
 
@@ -82,3 +85,32 @@ def test_equal_arguments_give_equal_results() -> None:
         minimize(lambda v, a=asked: a.append(v) or cost(v), SPACE, trials=30, seed=seed)  # type: ignore[misc]
         seen.append(asked)
     assert seen[0] == seen[1] != seen[2]
+
+
+@pytest.mark.parametrize("technique", ["bandit", "pattern", "torczon", "differential"])
+def test_parameters_that_depend_on_others_are_decided_one_by_one(
+    technique: str,
+) -> None:
+    space = ParameterSpace(
+        Parameter("tile", Divisors(720720)),
+        Parameter("inner", Divisors(lambda tile: tile)),
+        Parameter("unroll", Divisors(lambda inner: inner)),
+    )
+    asked: list[dict[str, int]] = []
+
+    def far(values: Any) -> float:
+        asked.append(dict(values))
+        sizes = (values["tile"], values["inner"], values["unroll"])
+        return sum(abs(log(n / m)) for n, m in zip(sizes, (5040, 360, 12), strict=True))
+
+    found = minimize(far, space, technique=technique, trials=300)
+    assert found.cost < min(far(c.values) for c in chance(space, 30))
+    for values in asked:
+        assert (
+            values["tile"] % values["inner"] == 0 == values["inner"] % values["unroll"]
+        )
+
+
+def chance(space: ParameterSpace, count: int) -> list[Candidate]:
+    random = Random(0)
+    return [space.sample(random) for _ in range(count)]

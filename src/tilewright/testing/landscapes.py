@@ -242,66 +242,72 @@ class Knowing:
 
 
 class Learning:
-    """A cost model that learns from trials: a ridge over a place's numbers, each value, and pairs.
+    """A cost model that learns from trials: a Gaussian process over places.
 
-    Before it has learned, it knows nothing.
+    Its covariance is the mean of one that falls with the distance and one that counts equal
+    numbers. Costs more than `WORST` above the least are taken to be there; what failed is taken to
+    be `FAILED` above the slowest. Before it has learned, it knows nothing.
     """
 
     name = "learning"
     absolute = True
+    WORST = 3.0
+    FAILED = 0.5
+    NOISE = 0.05
 
-    def __init__(self, sides: Sequence[int], strength: float = 1.0) -> None:
-        self._sides = tuple(sides)
-        self._strength = strength
-        self._rows: list[Any] = []
+    def __init__(self, sides: Sequence[int]) -> None:
+        self._widths = np.maximum(1, np.array(sides, dtype=np.float64) - 1)
+        self._places: list[Place] = []
         self._costs: list[float] = []
-        self._weights: Any = None
         self._inverse: Any = None
-        self._off = 0.0
+        self._weights: Any = None
 
     def fit(self, samples: Sequence[Sample]) -> None:
         """Learn from these alone."""
-        self._rows, self._costs = [], []
+        self._places, self._costs = [], []
         self.update(samples)
 
     def update(self, samples: Sequence[Sample]) -> None:
-        """Learn from these as well; what failed is taken for twice the slowest."""
-        worst = max([s.seconds for s in samples if s.seconds < 1e30], default=1.0)
-        for sample in samples:
-            self._rows.append(self._features(place_of(sample.kernel)))
-            self._costs.append(log(min(sample.seconds, 2 * worst)))
-        rows, costs = np.array(self._rows), np.array(self._costs)
-        gram = rows.T @ rows + self._strength * np.eye(rows.shape[1])
-        self._inverse = np.linalg.inv(gram)
-        self._weights = self._inverse @ rows.T @ (costs - costs.mean())
-        residual = costs - costs.mean() - rows @ self._weights
-        self._off = float(np.sqrt(np.mean(residual**2))) + 0.02
+        """Learn from these as well."""
+        self._places += [place_of(s.kernel) for s in samples]
+        self._costs += [log(s.seconds) for s in samples]
+        known = np.array(self._places)
+        scaled = self._scaled()
+        noise = self.NOISE * np.eye(len(scaled))
+        self._inverse = np.linalg.inv(self._covariance(known, known) + noise)
+        self._weights = self._inverse @ (scaled - scaled.mean())
 
     def predict(self, task: str, kernels: Sequence[Kernel]) -> Prediction:
         """Costs, and how far they may be off."""
-        if self._weights is None:
+        if not self._costs:
             unknown = np.full(len(kernels), np.inf)
             return Prediction(np.zeros(len(kernels)), unknown)
-        rows = np.array([self._features(place_of(k)) for k in kernels])
-        cost = rows @ self._weights + np.mean(self._costs)
-        leverage = np.einsum("ij,jk,ik->i", rows, self._inverse, rows)
-        return Prediction(cost, self._off * np.sqrt(np.maximum(leverage, 0.0)))
+        asked = np.array([place_of(k) for k in kernels])
+        shared = self._covariance(asked, np.array(self._places))
+        scaled = self._scaled()
+        cost = shared @ self._weights + scaled.mean()
+        left = 1 - np.einsum("ij,jk,ik->i", shared, self._inverse, shared)
+        return Prediction(cost, scaled.std() * np.sqrt(np.maximum(left, 0.0)))
 
-    def _features(self, place: Place) -> Any:
-        scaled = [n / max(1, s - 1) for n, s in zip(place, self._sides, strict=True)]
-        pairs = [a * b for i, a in enumerate(scaled) for b in scaled[: i + 1]]
-        ones = [
-            float(n == value)
-            for n, side in zip(place, self._sides, strict=True)
-            for value in range(side)
-        ]
-        return np.array([*scaled, *pairs, *ones])
+    def _scaled(self) -> Any:
+        costs = np.array(self._costs)
+        finite = costs[np.isfinite(costs)]
+        if not len(finite):
+            return np.zeros(len(costs))
+        worst = min(finite.min() + self.WORST, finite.max() + self.FAILED)
+        return np.minimum(costs, worst)
+
+    def _covariance(self, a: Any, b: Any) -> Any:
+        apart = (a[:, None, :] - b[None, :, :]) / self._widths
+        near = np.exp(-4 * (apart**2).mean(axis=2) * len(self._widths) ** 0.5)
+        return (near + (apart == 0).mean(axis=2)) / 2
 
     def save(self, path: Path) -> None:
-        """Write the rows and costs."""
-        np.savez(path, rows=np.array(self._rows), costs=np.array(self._costs))
+        """Write places and costs."""
+        np.savez(path, places=np.array(self._places), costs=np.array(self._costs))
 
     def load(self, path: Path) -> None:
         """Read what `save` wrote; the next update learns from it."""
         with np.load(path) as found:
-            self._rows, self._costs = list(found["rows"]), found["costs"].tolist()
+            self._places = [tuple(map(int, row)) for row in found["places"]]
+            self._costs = found["costs"].tolist()

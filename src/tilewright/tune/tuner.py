@@ -122,9 +122,9 @@ class Tuning:
         self.through = False
         self.accounts: Final = accounts or Accounts()
         self._tools: Final = tools
-        self._programs: Final = Programs(task)
+        self.programs: Final = Programs(task)
         again = _fastest(known)
-        foresight = Foresight(self._programs, tools.model)
+        foresight = Foresight(self.programs, tools.model)
         self._adapts: Final = effort is None
         first = EFFORT if effort is None else effort
         setup = Setup(task.space, foresight, [*again, *seeds], seed, first)
@@ -170,10 +170,10 @@ class Tuning:
         """Schedules per trial that take SHARE of the time that building and measuring take."""
         measuring = self.accounts.seconds.get(MEASURE, 0.0)
         searching = self.accounts.seconds.get("search", 0.0)
-        if not measuring or not searching or not self._programs.made:
+        if not measuring or not searching or not self.programs.made:
             return self._strategy.effort
         trial = measuring / max(1, self.used)
-        schedule = searching / self._programs.made
+        schedule = searching / self.programs.made
         return max(1, min(MOST_EFFORT, round(SHARE * trial / schedule)))
 
     def _scheduled(
@@ -187,7 +187,7 @@ class Tuning:
                 continue
             try:
                 with self.accounts.spending("schedule"):
-                    point = self._programs.point(candidate)
+                    point = self.programs.point(candidate)
             except ScheduleError as error:
                 refused = Measurement(Status.REFUSED, reason=str(error))
                 made[number] = self._finished(candidate, refused)
@@ -273,7 +273,7 @@ class Tuning:
     def _samples(self, trials: Iterable[Trial]) -> Iterator[Sample]:
         """What a model learns from; a candidate that never was a program teaches nothing."""
         for trial in trials:
-            program = self._programs.find(trial.candidate)
+            program = self.programs.find(trial.candidate)
             if program is not None and trial.measurement.status is not Status.BUILD:
                 taken = trial.measurement.seconds
                 machine = self._tools.machine
@@ -326,7 +326,7 @@ class Tuning:
             return
         found: dict[str, list[Measurement]] = {c.key: [] for c in compared}
         for _ in range(passes):
-            points = [(n, self._programs.point(c)) for n, c in enumerate(compared)]
+            points = [(n, self.programs.point(c)) for n, c in enumerate(compared)]
             for number, measurement in self._measured(points):
                 found[compared[number].key].append(measurement)
         for candidate in compared:

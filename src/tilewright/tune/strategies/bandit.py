@@ -1,16 +1,18 @@
 """Techniques that need no model, alone or chosen by a bandit: for spaces with any cost.
 
-Those over decisions (pattern, differential, torczon) take part where a task's programs can be made.
+Those over decisions (pattern, differential, torczon) take part where these are known: in spaces of
+parameters, and where a task's programs can be made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tilewright.base.errors import InputError
-from tilewright.search import BOXED, MOVING, Bandit, Technique
+from tilewright.search import BOXED, MOVING, Bandit, Box, Technique
 from tilewright.tune.base import Candidate, Trial
+from tilewright.tune.space import ParameterSpace
 from tilewright.tune.strategies.prefixes import Prefixes
 from tilewright.tune.strategies.proposer import Proposer, Setup
 
@@ -28,17 +30,14 @@ class ByBandit(Proposer):
         made = list(self._made(setup))
         if not made:
             raise InputError(
-                f"the technique {self.name} needs a task whose programs can be made",
+                f"the technique {self.name} needs to know the decisions of a space",
                 where="tune",
-                hint=f"take one of {', '.join(MOVING)}",
+                hint=f"take a ParameterSpace, or one of {', '.join(MOVING)}",
             )
         self.bandit: Final = Bandit(made, key=_key, seed=setup.seed)
 
     def _made(self, setup: Setup) -> Iterator[Technique[Candidate]]:
-        box = None
-        if setup.foresight is not None:
-            programs = setup.foresight.programs
-            box = Prefixes(programs, setup.space, setup.seeds, setup.seed).box()
+        box = _box(setup)
         for name in self.techniques:
             if name in MOVING:
                 yield MOVING[name](setup.space)
@@ -55,6 +54,33 @@ class ByBandit(Proposer):
         super().tell(trials)
         for trial in trials:
             self.bandit.tell(trial.candidate, trial.measurement.seconds)
+
+
+def _box(setup: Setup) -> Box[Candidate] | None:
+    """The decisions as numbers, where they are known before a candidate is made."""
+    if setup.foresight is not None:
+        programs = setup.foresight.programs
+        return Prefixes(programs, setup.space, setup.seeds, setup.seed).box()
+    if isinstance(setup.space, ParameterSpace):
+        return box_of(setup.space)
+    return None
+
+
+def box_of(space: ParameterSpace) -> Box[Candidate]:
+    """Candidates by a number for each parameter: which part of the values possible there."""
+
+    def at(numbers: Sequence[float]) -> Candidate:
+        decided: dict[str, Any] = {}
+        found = space.default()
+        for place, number in enumerate(numbers):
+            node, _ = space.path(found)[place]
+            count = len(node.values)
+            value = node.values[min(count - 1, int(number * count))]
+            decided[node.parameter.name] = value
+            found = space.nearest(Candidate("", decided))
+        return found
+
+    return Box(len(space.parameters), at, _key)
 
 
 def only(name: str) -> type[ByBandit]:
