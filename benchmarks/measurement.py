@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import exp, log
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -27,12 +27,14 @@ from benchmarks.conv_nets import ResNet18
 from benchmarks.operators import FLOAT32
 from tilewright.base.text import columns
 from tilewright.cli.rounds import disturbance
+from tilewright.driver.options import Options
+from tilewright.driver.steps import import_model
 from tilewright.driver.tasks import tasks
 from tilewright.runtime.threads import affinity
 from tilewright.tune.base import Job, Measurement, Status, Task
 from tilewright.tune.measure.builder import Builder
 from tilewright.tune.measure.local import LocalRunner
-from tilewright.tune.measure.options import Timing
+from tilewright.tune.measure.options import Caches, Timing
 
 OPERATORS = (
     "matmul_512",
@@ -166,30 +168,25 @@ def _endless(task: Task, point: Any) -> Iterator[tuple[int, Any]]:
 
 def network(threads: int) -> str:
     """The kernels of ResNet-18, by themselves and within it."""
-    model, x = ResNet18().eval(), torch.randn(1, 3, 224, 224)
-    found = tasks(model, [x], threads=threads)
-    exe: Any = tw.compile(model, [x], threads=threads)
+    x = torch.randn(1, 3, 224, 224)
+    graph = import_model(ResNet18().eval(), [x], Options())
+    found = tasks(graph, threads=threads)
+    exe: Any = tw.compile(graph, threads=threads)
     profile = exe.profile(x.numpy(), repeat=30)
-    within: dict[str, list[float]] = {}
-    for row in profile.rows:
-        for node in row.nodes:
-            within.setdefault(node, []).append(row.seconds)
     rows = [["kernel", "calls", "within, us", "hot", "network"]]
     ratios: dict[str, list[float]] = {"hot": [], "network": []}
     for task in found:
-        own = [
-            t
-            for r in profile.rows
-            if set(r.nodes) & set(task.sources)
-            for t in [r.seconds]
-        ]
+        if not task.sources:
+            continue  # copies that no node asked for
+        nodes = {*task.sources}
+        own = [row.seconds for row in profile.rows if nodes.intersection(row.nodes)]
         inside = statistics.median(own)
         [job] = programs(task, 1)
         shown = []
         for caches in ratios:
-            runner = LocalRunner(threads, timing=Timing(caches=caches))  # type: ignore[arg-type]
-            [(_, m)] = runner.measure([job])
-            runner.close()
+            timing = Timing(caches=cast(Caches, caches))
+            with LocalRunner(threads, timing=timing) as runner:
+                [(_, m)] = runner.measure([job])
             ratios[caches].append(m.seconds / inside)
             shown.append(f"{ratios[caches][-1]:.2f}")
         rows.append([task.name[:40], str(task.calls), f"{inside * 1e6:.1f}", *shown])

@@ -58,6 +58,15 @@ def _store(pointer: str, at: int) -> str:
     return f"{place}\nstore volatile float 7.0, ptr %there, align 4\nret void"
 
 
+def _on_lines() -> str:
+    """A wrong element where the output begins at a line of the caches."""
+    return (
+        "%address = ptrtoint ptr %y to i64\n%rest = and i64 %address, 63\n"
+        "%is = icmp eq i64 %rest, 0\nbr i1 %is, label %bad, label %out\n"
+        "bad:\nstore volatile float 7.0, ptr %y\nbr label %out\nout:\nret void"
+    )
+
+
 # What each does after it has added.
 ENDS: Final = {
     "good": "ret void",
@@ -73,6 +82,7 @@ ENDS: Final = {
     "wrong": _store("%y", SIZE - 2),
     "beyond": _store("%y", SIZE),
     "before": _store("%y", -1),
+    "on_lines": _on_lines(),
     "input": _store("%x", 0),
     "allocates": f"br label %more_memory\nmore_memory:\n%m = {_call(9, 0, 1 << 24, 3, 34, -1)}\n"
     "%there = inttoptr i64 %m to ptr\nstore volatile i32 1, ptr %there\n"

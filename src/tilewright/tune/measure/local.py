@@ -44,6 +44,12 @@ class LocalRunner:
             self.close()
             raise
 
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     @property
     def spare(self) -> list[int]:
         """Processors on physical cores that no program is timed on: for builders."""
@@ -85,7 +91,7 @@ class LocalRunner:
                     yield self._taken(slot)
         finally:
             for slot in busy:  # nobody waits for these any more
-                slot.restart()
+                slot.close()
 
     def close(self) -> None:
         """End all workers."""

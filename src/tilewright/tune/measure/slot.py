@@ -61,7 +61,12 @@ class Slot:
         return self._channel.fileno()
 
     def give(self, job: Job, best: float) -> None:
-        """Start a job. best: seconds of the best program of its task so far."""
+        """Start a job. best: seconds of the best program of its task so far.
+
+        Raises ExecutionError where the worker was lost, and none can be started again.
+        """
+        if self._process.returncode is not None:
+            self._start()
         self.job, self._begun = job, time.monotonic()
         request = {
             "threads": self.threads,
@@ -84,25 +89,20 @@ class Slot:
                 os.close(file)
 
     def take(self) -> tuple[int, Measurement]:
-        """The number and the measurement of the job; the worker is replaced where it is gone."""
+        """The number and the measurement of the job; a worker that gives none is ended."""
         job, self.job = self.job, None
         assert job is not None
         answer = self._answer()
         if answer is None:
-            self.restart()
+            self.close()
             run = time.monotonic() - self._begun
             reason = "its worker ended, or gave no answer"
             lost = Measurement(Status.LOST, reason=reason, run_seconds=run)
             return job.number, _with_build(lost, job)
         return job.number, _with_build(_measurement(answer), job)
 
-    def restart(self) -> None:
-        """End the worker, whatever it does, and start another."""
-        self.close()
-        self._start()
-
     def close(self) -> None:
-        """End the worker and its fork."""
+        """End the worker and its fork; the next job gets another."""
         self._channel.close()
         self._process.kill()
         self._process.wait()

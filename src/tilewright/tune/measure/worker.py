@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -32,7 +33,7 @@ MESSAGE: Final = 1 << 16  # bytes of a request, and of what a trial gives
 _DEATH_OF_PARENT: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
 _LITTLE: Final = 64 << 20  # whoever faults with less than this left had no memory
 _SPARE: Final = 256 << 20  # to tell of it
-_L2: Final = "/sys/devices/system/cpu/cpu{}/cache/index2/size"
+_CACHES: Final = "/sys/devices/system/cpu/cpu{}/cache"
 
 
 class Worker:
@@ -42,12 +43,14 @@ class Worker:
         self.channel = channel
         self.anchor = anchor()
         self.floor = best_of(self.anchor)
-        self.flood = np.ones(2 * _cache(min(cpus)) // 8, np.int64)
+        self.cpus = cpus
+        self.flood = np.ones(0, np.int64)
         self.cases: list[Case] = []
 
     def serve(self) -> None:
         """Answer requests until the other side is gone."""
         self._answer({"floor": self.floor})
+        os.dup2(1, 2)  # nobody reads what programs print
         while True:
             data, files, _, _ = socket.recv_fds(self.channel, MESSAGE, 2)
             if not data:
@@ -57,6 +60,8 @@ class Worker:
                 self.cases = _cases(files[1])
             if not request["compare"]:
                 self.cases = []
+            if request["timing"]["caches"] == "network" and not self.flood.size:
+                self.flood = np.ones(_last_cache(min(self.cpus)) // 8, np.int64)
             self.floor = min(self.floor, best_of(self.anchor, 5))
             self._answer(self._trial(request, files[0]))
             for file in files:
@@ -118,9 +123,6 @@ class Worker:
             if os.getppid() != parent:
                 os._exit(1)
             self.channel.close()
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in range(3):
-                os.dup2(nothing, stream)
             places: list[Guarded] = []
             _limit(limits)
             report_faults(lambda: places, lambda text: _tell(tell, _fault(text)))
@@ -200,13 +202,14 @@ def _cases(file: int) -> list[Case]:
     return unpack(memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ)))
 
 
-def _cache(cpu: int) -> int:
-    """Bytes of a processor's second cache; 1 MiB where the system does not say."""
-    try:
-        text = Path(_L2.format(cpu)).read_text(encoding="ascii").strip()
-        return int(text.removesuffix("K")) * 1024
-    except (OSError, ValueError):
-        return 1 << 20
+def _last_cache(cpu: int) -> int:
+    """Bytes of a processor's last cache; 32 MiB where the system does not say."""
+    sizes = []
+    for path in Path(_CACHES.format(cpu)).glob("index*/size"):
+        with suppress(OSError, ValueError):
+            text = path.read_text(encoding="ascii").strip()
+            sizes.append(int(text.removesuffix("K")) * 1024)
+    return max(sizes, default=32 << 20)
 
 
 def main(fd: str, cpus: str) -> None:
