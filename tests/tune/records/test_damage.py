@@ -139,6 +139,11 @@ def test_text_that_is_no_text_is_found(path: Path) -> None:
         assert len(records.records()) == COUNT - 1
 
 
+def test_a_changed_name_of_a_column_is_found_and_costs_nothing(path: Path) -> None:
+    overwrite(path, path.read_bytes().index(b"noise real"), b"voice")
+    assert mended(path) == ALL
+
+
 def test_a_changed_key_is_found(path: Path) -> None:
     data = path.read_bytes()
     overwrite(path, data.index(b'"threads":2') + 10, b"4")

@@ -23,6 +23,16 @@ from tilewright.tune.records import published, salvage, schema
 
 BUSY_SECONDS: Final = 60.0  # that one process waits while others write
 _MAGIC: Final = b"SQLite format 3\0"
+_NOT_NOW: Final = (
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_CANTOPEN",
+    "SQLITE_PERM",
+    "SQLITE_READONLY",
+    "SQLITE_FULL",
+    "SQLITE_NOMEM",
+    "SQLITE_AUTH",
+)
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 
@@ -177,15 +187,18 @@ def _damage(path: Path) -> str:
     try:
         db = _connected(path, "rw")
         try:
-            schema.version(db)
-            (found,) = db.execute("pragma quick_check(1)").fetchone()
+            found = schema.fault(db)
+            if not found:
+                (found,) = db.execute("pragma quick_check(1)").fetchone()
             return "" if found == "ok" else " ".join(str(found).split())
         finally:
             db.close()
-    except sqlite3.OperationalError:
-        raise  # locked, or not to be written: nothing is known of its contents
-    except sqlite3.DatabaseError as error:
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname.startswith(_NOT_NOW):
+            raise  # nothing is known of its contents
         return str(error)
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        return str(error)  # SQLite's messages cite damaged names as they are
 
 
 def _aside(path: Path) -> Path:
@@ -208,7 +221,7 @@ def _lost_writes(path: Path) -> int:
     db = _connected(path, "rw")
     try:
         (_, frames, _) = db.execute("pragma wal_checkpoint(passive)").fetchone()
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return 0  # the database itself is damaged, which is said elsewhere
     finally:
         db.close()

@@ -13,6 +13,7 @@ from tilewright.tune.records import schema
 
 _TABLES: Final = ("runs", "tasks", "trials", "choices", "features")
 _LEAST_ROW: Final = 16  # bytes that a row takes at least: how many there can be
+_OF_A_PAGE: Final = 256  # rows at most
 
 
 def salvaged(damaged: Path, new: Path) -> int:
@@ -26,11 +27,11 @@ def salvaged(damaged: Path, new: Path) -> int:
         schema.upgrade(db, new)
         db.execute("begin")
         for table in _TABLES:
-            columns = [row[1] for row in db.execute(f"pragma table_info({table})")]
-            marks = ", ".join("?" * len(columns))
-            into = f"insert or ignore into {table} values ({marks})"
-            for row in _rows(damaged, table, columns):
-                _insert(db, into, row)
+            count = len(db.execute(f"pragma table_info({table})").fetchall())
+            into = f"insert or ignore into {table} values ({', '.join('?' * count)})"
+            for row in _rows(damaged, table):
+                if len(row) == count:
+                    _insert(db, into, row)
         db.execute("commit")
         (count,) = db.execute("select count(*) from trials").fetchone()
     return int(count)
@@ -43,23 +44,32 @@ def _insert(db: sqlite3.Connection, into: str, row: tuple[Any, ...]) -> None:
         return  # a value that its column cannot have: the row is damaged
 
 
-def _rows(path: Path, table: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
-    """The readable rows of a table: behind a damaged page reading goes on with the next number."""
+def _rows(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
+    """The readable rows of a table: behind a damaged page reading goes on with the next number.
+
+    Columns are by their places: their names may be what is damaged.
+    """
     most = path.stat().st_size // _LEAST_ROW + 1
-    names = ", ".join(columns)
-    last, step = 0, 1
+    last, failures = 0, 0
     with closing(_opened(path)) as db:
         while last < most:
             try:
-                query = f"select rowid, {names} from {table} where rowid >= ? order by rowid"
-                for number, *row in db.execute(query, (last + step,)):
-                    last, step = number, 1
+                query = f"select rowid, * from {table} where rowid > ? order by rowid"
+                for number, *row in db.execute(query, (last,)):
+                    if not last < number <= most:
+                        break  # pages that lead in a circle
+                    last, failures = number, 0
                     yield tuple(row)
-                return
+                else:
+                    return
+            except UnicodeDecodeError:
+                return  # SQLite cites a damaged name: that of a table, for all its rows
             except sqlite3.DatabaseError as error:
                 if _hopeless(error):
                     return
-                last, step = last + step, 1
+            # A page has so few rows; where more are lost, more than a page is.
+            failures += 1
+            last += 1 if failures < _OF_A_PAGE else _OF_A_PAGE // 4
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -69,4 +79,4 @@ def _opened(path: Path) -> sqlite3.Connection:
 def _hopeless(error: sqlite3.DatabaseError) -> bool:
     """The table is not there, or the file is no database at all."""
     text = str(error)
-    return "no such" in text or "not a database" in text
+    return any(words in text for words in ("no such", "not a database", "schema"))

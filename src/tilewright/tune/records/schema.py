@@ -68,6 +68,20 @@ def version(db: sqlite3.Connection) -> int:
     return int(found)
 
 
+def fault(db: sqlite3.Connection) -> str:
+    """How the tables differ from those of their version; empty where they do not."""
+    whole = sqlite3.connect(":memory:", isolation_level=None)
+    for step in STEPS[: version(db)]:
+        whole.executescript(step)
+    expected, found = (_tables(each) for each in (whole, db))
+    whole.close()
+    return "" if found == expected else "its tables are not those of tuning records"
+
+
+def _tables(db: sqlite3.Connection) -> set[tuple[str, ...]]:
+    return set(db.execute("select type, name, tbl_name, sql from sqlite_master"))
+
+
 def upgrade(db: sqlite3.Connection, path: Path) -> None:
     """Bring a database to the present version, in one transaction. Raises as `version` does."""
     db.execute("begin immediate")
