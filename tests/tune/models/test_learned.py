@@ -101,11 +101,16 @@ def test_without_a_success_nothing_is_known(known):
 
 
 def test_tasks_of_one_name_on_two_machines_are_not_compared():
-    # All of the second machine is slower: compared with one another that is all there is to see.
+    # What is fast was measured on the slow machine: compared with the rest it looks slow.
+    every = samples(160)
+    half = np.median([s.seconds for s in every])
+    given = [
+        Sample(s.task, s.kernel, 1e3 * s.seconds, "slow") if s.seconds < half else s
+        for s in every
+    ]
     m = model()
-    both = samples(40) + samples(40, 40, times=1e3, machine="slow")
-    m.fit(both)
-    assert _order(m) > 0.75
+    m.fit(given)
+    assert _order(m) > 0.65
 
 
 def test_samples_of_another_machine_are_read_by_its_features():
