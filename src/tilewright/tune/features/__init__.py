@@ -1,6 +1,6 @@
 """Features of a Kernel, read before code is generated: what a cost model learns from.
 
-    Fast(facts).extract_all(kernels)      # our own, some 5,000 kernels a second
+    Fast(facts).extract_all(kernels)      # our own, thousands of kernels a second
     PerStore().extract(kernel)            # Ansor's: a row for each tensor that is stored to
     LoopContext(), Relation()             # AutoTVM's
     Halide(facts)                         # of the schedule and of the pipeline

@@ -1,4 +1,4 @@
-"""The set `fast`: what decides how fast a kernel is on a processor, in a fifth of a millisecond.
+"""The set `fast`: what decides how fast a kernel is on a processor, in some 0.2 ms.
 
 For each statement: how many vector instructions its arithmetic takes, which of its loads are
 vectors, broadcasts or gathers, what its tile keeps in registers, and how many bytes pass between
