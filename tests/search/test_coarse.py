@@ -101,6 +101,29 @@ def test_the_next_pass_goes_the_ways_that_were_good() -> None:
     assert all(s[:1] == (2,) for s in levels[1] if len(s) > 1)
 
 
+def test_what_goes_astray_leaves_its_place_to_what_does_not() -> None:
+    """The best lies behind (0, 1), which is worse than all of (1, n): only the second pass, which
+    goes where (0, 0) was, has room for it."""
+    dear = {(0, 0): 1.0, (0, 1): 20.0, (0, 1, 0): 0.5}
+
+    def cost(state: Point) -> float:
+        if state in dear:
+            return dear[state]
+        return {0: 30.0, 1: 5.0 + state[0]}.get(len(state), 4.0 + 20 * (state[0] == 0))
+
+    def costs(states: Sequence[Point]) -> list[float]:
+        return [cost(s) if s else 9.0 for s in states]
+
+    def expand(state: Point) -> list[Point]:
+        return [(*state, n) for n in range(4)] if len(state) < 3 else []
+
+    ends = [
+        coarse_to_fine((), expand, costs, shape=prefix, width=2, passes=passes).state
+        for passes in (1, 2)
+    ]
+    assert ends == [(0, 0), (0, 1, 0)]
+
+
 def test_what_is_not_feasible_is_not_expanded() -> None:
     expanded: list[Point] = []
 
