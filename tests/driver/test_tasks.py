@@ -18,6 +18,7 @@ from tilewright.base.errors import ExecutionError, InputError, ScheduleError
 from tilewright.driver import reference as references
 from tilewright.driver.guard.judges import ComputationJudge
 from tilewright.driver.tasks import task_of_kernel, tasks
+from tilewright.loops.walk import loops_of
 from tilewright.runtime.executable import Executable, load
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point
@@ -206,3 +207,17 @@ def test_a_default_schedule_that_is_wrong_is_no_reference(
     monkeypatch.setattr(ComputationJudge, "expected", other)
     with pytest.raises(ExecutionError, match="wrong before it is tuned"):
         task.reference()
+
+
+def test_features_are_read_from_what_runs_in_each_call() -> None:
+    """Weights are packed once: the program that a model of costs sees has no loops for that."""
+    task = tasks(layers(), **V3)[0]
+    packed = next(
+        point
+        for c in task.space
+        if any(k.startswith("pack.") and v for k, v in c.values.items())
+        and len(loops_of((point := task.schedule(c)).schedule.kernel.body)) > 1
+    )
+    whole = [f.var.name for f in loops_of(packed.schedule.kernel.body)]
+    left = [f.var.name for f in loops_of(task.program(packed).body)]
+    assert set(left) < set(whole)

@@ -22,6 +22,7 @@ from tilewright.driver.steps import planned, target_of
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.hoist import hoist
 from tilewright.plan.identity import anonymous
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
@@ -132,15 +133,24 @@ class _Program:
             tuple(sources),
             tuple(g.name for g in groups),
             self.reference,
+            self.program,
         )
+
+    @property
+    def constants(self) -> set[Buffer]:
+        """The parameters that are known at compile time."""
+        pairs = zip(self.signature.params, self.signature.values, strict=True)
+        return {p for p, v in pairs if v in self.data}
 
     def sketches(self) -> Sequence[Sketch]:
         """The families of its schedules, best first."""
         signature = self.signature
-        pairs = zip(signature.params, signature.values, strict=True)
-        constants = {p for p, v in pairs if v in self.data}
         plain = signature.plain()
-        return self.target.sketches(plain, signature.computations, constants)
+        return self.target.sketches(plain, signature.computations, self.constants)
+
+    def program(self, point: Point) -> Kernel:
+        """A point without the work on constants, which is done once."""
+        return hoist(point.schedule.kernel, self.constants).kernel
 
     def build(self, point: Point) -> bytes:
         """An artifact of a point."""

@@ -156,6 +156,10 @@ class Space(Protocol):
         ...
 
 
+def _scheduled(point: Point) -> Kernel:
+    return point.schedule.kernel
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A kernel to tune.
@@ -166,7 +170,8 @@ class Task:
     which a Runner loads (its inputs are the kernel's parameters that are no constants). calls: how
     often the model runs it; kernels: under which names. operations: multiply-adds count two;
     bytes_moved: of parameters. reference: inputs and right results, for `Job.expected`; it
-    takes seconds, so make it once.
+    takes seconds, so make it once. program: what of a point runs in each call, which features are
+    read from: without the packing of constants.
     """
 
     key: str
@@ -180,6 +185,7 @@ class Task:
     sources: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     reference: Callable[[], bytes] = bytes
+    program: Callable[[Point], Kernel] = _scheduled
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Programs:
     def _made(self, candidate: Candidate) -> Program:
         self.made += 1
         point = self.task.schedule(candidate)
-        kernel = point.schedule.kernel
+        kernel = self.task.program(point)
         whole = Candidate(point.sketch, point.values)
         found = Program(whole, point.parameters, kernel, identity(kernel))
         _keep(self._programs, candidate.key, found, PROGRAMS)
