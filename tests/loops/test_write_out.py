@@ -83,21 +83,48 @@ kernel k(A: float32[6, 4]) -> C: float32[6]:
       for k in 4:
         C[y] add= A[y, k]
 """,
+        # Scalars.
+        """
+kernel k(A: float32[6], B: float32[4]) -> C: float32[6]:
+  for y in 6:
+    for k in 4:
+      C[y] add= A[y] * B[k]
+""",
         # What is read changes in the loop around.
         """
-kernel k(A: float32[6, 4]) -> C: float32[6], D: float32[4]:
+kernel k(A: float32[6, 4]) -> C: float32[6, 8], D: float32[4, 8]:
   for y in 6:
     for k in 4:
-      C[y] add= D[k] * A[y, k]
-    for z in 4:
-      D[z] = D[z] * 2.0
+      for x in 8 vector:
+        C[y, x] add= D[k, x] * A[y, k]
+    for z in 8 vector:
+      D[y % 4, z] = 2.0
 """,
+        # Where is read depends on memory.
         """
-kernel k(A: float32[6, 4]) -> C: float32[6], D: float32[4]:
+kernel k(I: int64[4], B: float32[4, 8]) -> C: float32[6, 8]:
   for y in 6:
-    D[y % 4] = A[y, 0]
     for k in 4:
-      C[y] add= D[k]
+      for x in 8 vector:
+        C[y, x] add= B[max(min(I[k], 3), 0), x]
+""",
+        # Tests may keep what is inside from running.
+        """
+kernel k(B: float32[4, 8]) -> C: float32[6, 8]:
+  for y in 6:
+    for k in 4:
+      if k < y:
+        for x in 8 vector:
+          C[y, x] add= B[k, x]
+""",
+        # A loop that runs inside of it.
+        """
+kernel k(B: float32[4, 8]) -> C: float32[6, 8]:
+  for y in 6:
+    for k in 4:
+      for z in y:
+        for x in 8 vector:
+          C[y, x] add= B[k, x]
 """,
         # No sum: parts of a row, of which each has its place.
         """
@@ -150,11 +177,14 @@ def test_what_stays(text: str) -> None:
 
 def test_statements_around_the_loop_keep_their_order() -> None:
     found = written_out("""
-kernel k(A: float32[6, 4], B: float32[4]) -> C: float32[6], D: float32[6]:
+kernel k(A: float32[6, 4], B: float32[4, 8]) -> C: float32[6, 8], D: float32[6, 8]:
   for y in 6:
-    C[y] = 1.0
+    for x in 8 vector:
+      C[y, x] = 1.0
     for k in 4:
-      C[y] add= A[y, k] + B[k]
-    D[y] = C[y] - 1.0
+      for v in 8 vector:
+        C[y, v] add= A[y, k] + B[k, v]
+    for z in 8 vector:
+      D[y, z] = C[y, z] - 1.0
 """)
     assert found == ["k"]
