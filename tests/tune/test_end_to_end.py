@@ -18,6 +18,7 @@ from tilewright.tune.building import BuildAhead
 from tilewright.tune.measure.builder import Builder
 from tilewright.tune.scheduler import Ending, Scheduler
 from tilewright.tune.space.sketch_space import SketchSpace
+from tilewright.tune.strategies.prefixes import Completing
 from tilewright.tune.tuner import Tools, Tuning
 
 
@@ -128,11 +129,10 @@ def test_a_build_that_fails_in_its_process_is_one_trial() -> None:
 
 def test_decisions_are_completed_by_the_space(tmp_path: Path) -> None:
     """A space of sketches gives its own schedules, and the missing values of a prefix."""
-    made = task()
-    program = made.build.__self__  # type: ignore[attr-defined]
-    space = SketchSpace(program.sketches())
-    own = replace(made, space=space, schedule=space.schedule)
+    own = task()
+    space = own.space
+    assert isinstance(space, SketchSpace) and isinstance(space, Completing)
     tuning = Tuning(own, Tools(Here(tmp_path)), by="tree", effort=4)
     trials = [*tuning.step(4), *tuning.step(4)]
     assert len({t.candidate for t in trials}) == 8
-    assert all(t.candidate in space for t in trials)
+    assert all(space.nearest(t.candidate) == t.candidate for t in trials)

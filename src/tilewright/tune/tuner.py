@@ -29,12 +29,14 @@ from tilewright.tune.base import (
 from tilewright.tune.building import Build, Numbered, build_here
 from tilewright.tune.gain import confidence, expected_gain, running_best
 from tilewright.tune.strategies import Foresight, Programs, Proposer, Setup, strategy
-from tilewright.tune.strategies.proposer import EFFORT
 
 BATCH: Final = 16  # trials of a round
 REFUSALS: Final = 256  # in a row, after which a task is through
 SHARE: Final = 0.08  # of the time of building and measuring, for search
 MOST_EFFORT: Final = 64  # schedules per trial
+FIRST_EFFORT: Final = (
+    2  # before it is known what they cost, and where no model is to be asked
+)
 KNOWN: Final = 3  # of other runs, that are measured again
 FINAL: Final = (
     "final"  # the strategy of trials that compare the best with the default again
@@ -125,8 +127,8 @@ class Tuning:
         self.programs: Final = Programs(task)
         again = _fastest(known)
         foresight = Foresight(self.programs, tools.model)
-        self._adapts: Final = effort is None
-        first = EFFORT if effort is None else effort
+        self._adapts: Final = effort is None and tools.model is not None
+        first = FIRST_EFFORT if effort is None else effort
         setup = Setup(task.space, foresight, [*again, *seeds], seed, first)
         self._strategy: Final[Proposer] = strategy(by, setup)
         self._earlier: Final = {
