@@ -63,8 +63,10 @@ def test_a_model_is_tuned(model: onnx.ModelProto, records: Path) -> None:
     assert len([e for e in log if e.kind == "trial"]) == 8
     with Records(records, write=False) as read:
         rows = read.records()
-    # Those that compared the best with the default again are besides.
-    searched = [r for r in rows if r.trial.strategy != "final"]
+    # Those that compared the best with the default again are of a run of their own.
+    searched = [r for r in rows if r.run.settings != "final"]
+    again = {r.run.settings for r in rows if r.trial.strategy == "final"}
+    assert again <= {"final"}
     assert len(searched) == 8
     assert {r.task for r in searched} == {k.name for k in found.kernels}
     assert "trials in" in str(found)
@@ -90,6 +92,19 @@ def test_what_is_chosen_is_used_and_changes_no_result(
     assert used
     plain = tw.compile(model, threads=1, records=False)
     np.testing.assert_allclose(exe(x), plain(x), rtol=1e-5, atol=1e-6)
+
+
+def test_the_final_comparison_is_recorded_too(
+    model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outcome, "gain", property(lambda o: 2.0))
+    tuned(model, records, trials=12)
+    with Records(records, write=False) as read:
+        rows = read.records()
+        final = [r for r in rows if r.trial.strategy == "final"]
+        searched = {r.trial.candidate.key for r in rows if r not in final}
+    assert final
+    assert {r.trial.candidate.key for r in final} <= searched
 
 
 def _another(o: Outcome) -> Outcome:

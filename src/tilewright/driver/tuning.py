@@ -47,7 +47,7 @@ from tilewright.tune.records.published import default_path
 from tilewright.tune.records.rows import MARGIN, Run
 from tilewright.tune.scheduler import Ending, Scheduler
 from tilewright.tune.strategies import STRATEGIES
-from tilewright.tune.tuner import Outcome, Tools, Tuning
+from tilewright.tune.tuner import FINAL, Outcome, Tools, Tuning
 
 SECONDS: Final = 600.0  # of a run without any limit
 SURE: Final = 0.95  # that a schedule is faster, before it is chosen
@@ -152,6 +152,7 @@ class _Session:
         self.options = options
         self.start = time.monotonic()
         self.accounts = Accounts()
+        self._final: Run | None = None  # in a run, a candidate has one trial
         self._stack = ExitStack()
 
     def __enter__(self) -> _Session:
@@ -187,7 +188,8 @@ class _Session:
             seconds, default = o.best.measurement.seconds, o.default.measurement.seconds
             key, name = o.task.key, o.task.name
             self.records.choose(self.run, key, name, o.best.candidate, seconds, default)
-        self.records.end(self.run)
+        for run in filter(None, (self.run, self._final)):
+            self.records.end(run)
 
     def result(
         self,
@@ -288,7 +290,12 @@ class _Session:
         )
 
     def _record(self, task: Task, trial: Trial) -> None:
-        self.records.add(self.run, task.key, task.name, trial)
+        run = self.run
+        if trial.strategy == FINAL:
+            if self._final is None:
+                self._final = self.records.begin(self.title, FINAL, compiler())
+            run = self._final
+        self.records.add(run, task.key, task.name, trial)
 
 
 def _improved(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -14,6 +14,7 @@ from types import TracebackType
 
 from tilewright.base.errors import ExecutionError
 from tilewright.runtime.threads import choose_cpus
+from tilewright.tune.measure.slot import environment
 
 Worker = tuple[subprocess.Popen[str], str]
 
@@ -88,6 +89,7 @@ class LocalFleet:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env=environment(),
             start_new_session=True,  # Ctrl-C is for this process, which ends the others
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )

@@ -117,7 +117,7 @@ class Slot:
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 pass_fds=[theirs.fileno()],
-                env=_environment(),
+                env=environment(),
                 start_new_session=True,  # Ctrl-C is for this process, which ends the others
             )
             theirs.close()
@@ -148,7 +148,8 @@ def _file(data: bytes) -> int:
     return file
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """That of processes that measure: this package, and no threads of other libraries."""
     package = str(Path(__file__).resolve().parents[3])
     paths = [package, os.environ.get("PYTHONPATH", "")]
     joined = os.pathsep.join(p for p in paths if p)
