@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.base.dtypes import int64
+from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.loops.analysis.contents import contents
+from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 from tilewright.loops.parser import parse
 
 KERNEL = """
@@ -58,3 +61,23 @@ def test_what_is_not_known(body):
 def test_a_buffer_that_is_no_index_is_not_looked_at():
     body = "alloc t: int32[4]:\n  for i in 4:\n    t[i] = 1_i32\n  for i3 in 16:\n    at[i3] = t[1]"
     assert "t" not in found(body)
+
+
+def test_a_buffer_that_is_allocated_twice():
+    """What one of its two lives holds says nothing of the other one."""
+    t = Buffer("t", (1,), int64)
+    x, z, y = (
+        Buffer("x", (8,), int64),
+        Buffer("z", (8,), int64),
+        Buffer("y", (8,), int64),
+    )
+
+    def life(n: int, value: Expr) -> Stmt:
+        here = (const(0),)
+        body = block(Store(t, here, value), Store(y, (const(n),), z[t[0]]))
+        return Alloc(t, body)
+
+    bounded, any_value = life(0, const(3)), life(1, x[0])
+    assert contents(Kernel("k", (x, z, y), (y,), bounded)) == {t: (3, 3)}
+    for parts in ((bounded, any_value), (any_value, bounded)):
+        assert contents(Kernel("k", (x, z, y), (y,), block(*parts))) == {}

@@ -26,7 +26,7 @@ BOTH = "x[i, j] = a[j, i]", "y[i, j] = b[j, i]"
 
 def results(kernel: Kernel) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    arrays = {b: rng.random(b.shape, np.float32) for b in kernel.params}
+    arrays = {b: rng.random(b.shape).astype(b.dtype.numpy) for b in kernel.params}
     interp.run(kernel, arrays)
     return [arrays[b] for b in kernel.outputs]
 
@@ -88,3 +88,29 @@ def test_rows_of_open_sizes_stay() -> None:
     found = np.zeros((16, 37), np.float32)
     te.build(s, [a, x])(given, found)
     np.testing.assert_array_equal(found, given.T)
+
+
+def test_lanes_do_no_copies() -> None:
+    """The machine has no instruction that transposes a tile in each lane."""
+    text = """
+kernel k(a: float32[2, 16, 16]) -> x: float32[2, 16, 16]:
+  for u in 2{}:
+    if u < 2:
+      for i in 16 unroll:
+        for j in 16 vector:
+          x[u, i, j] = a[u, j, i]
+"""
+    assert calls(text.format("")) == 1
+    assert not calls(text.format(" vector"))
+
+
+@pytest.mark.parametrize("store", ["x[i, j] = a[{} + j, i]", "x[{} + i, j] = a[j, i]"])
+def test_places_that_depend_on_data_stay(store: str) -> None:
+    text = """
+kernel k(a: float32[32, 16], p: int64[1]) -> x: float32[32, 16]:
+  for i in 16 unroll:
+    for j in 16 vector:
+      {}
+"""
+    assert calls(text.format(store.format("16"))) == 1
+    assert not calls(text.format(store.format("p[0]")))

@@ -103,3 +103,25 @@ def test_large_buffers_are_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_fill_that_other_values_follow() -> None:
     kernel = AROUND.format("for a in 64:\n      t[a] = x[a]").replace("= 0.0", "= x[0]")
     assert not goes(kernel)
+
+
+def test_a_statement_that_never_runs_stores_nothing() -> None:
+    """The even elements are then those of the fill."""
+    never = ("for z in {}:", "  for a in 32:", "    t[a * 2] = x[a]")
+    odd = ("for b in 32:", "  t[b * 2 + 1] = x[b]")
+    assert goes(written(*never, *odd).format(1))
+    assert not goes(written(*never, *odd).format(0))
+
+
+@pytest.mark.parametrize(("last", "is_read"), [(63, False), (64, True)])
+def test_what_a_condition_keeps_inside(last: int, is_read: bool) -> None:
+    """t[j + 1] is an element for j below 63 alone; the first one is never read."""
+    text = written(f"for a in {last}:", "  t[a] = x[a]").replace(
+        "y[j] = t[j]", "if j < 63:\n        y[j] = t[j + 1]"
+    )
+    assert goes(text) == is_read
+
+
+def test_a_statement_that_never_runs_reads_nothing() -> None:
+    never = ("for z in 0:", "  for a in 2:", "    y[z * 2 + a] = t[z * 2 + a]")
+    assert goes(written(*never, "for b in 64:", "  t[b] = x[b]"))

@@ -53,6 +53,7 @@ PATTERNS: dict[str, Pattern] = {
     "upsampled": lambda v: (v // 2 + v % 2) * 2 + 1,
     "far": lambda v: v * 9,
     "columns": lambda v: v % 4 * 40 + v // 4,
+    "columns of 3": lambda v: (v + 1) // 3 * 57 + (v + 1) % 3,
     "clamped": lambda v: Max(Min(v * 2 - 3, const(20)), const(0)),
 }
 
@@ -297,6 +298,10 @@ def test_covers_have_few_parts() -> None:
     assert [len(p.lanes) for p in runs] == [4] * 4
     assert parts([*columns[:-1], 200], 0, 200) is None  # of 4, 4, 4, 3 and 1
     assert parts([0, 40, 80, 120], 0, 120) is None  # no neighbors
+    assert parts([1, 2, 57, 58, 59], 1, 59) is None  # of 2 and 3
+    # Two runs: one is shorter, but so near another one that it seems to be long.
+    near = [0, 1, *range(3, 9), *range(100, 104), *range(200, 204)]
+    assert parts(near, 0, 203) is None
 
 
 @pytest.mark.parametrize(

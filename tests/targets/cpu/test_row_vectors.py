@@ -173,3 +173,14 @@ kernel k(A: float32[100]) -> C: float32[100]:
     )
     text = repr(finished(kernel, V3))
     assert "= A[(x.o + 1) * 8 + x.i - 3]" in text
+
+
+def test_a_loop_with_nothing_in_it() -> None:
+    text = """
+kernel k(A: float32[8]) -> C: float32[8]:
+  for w in 4:
+    pass
+  for x in 8:
+    C[x] = A[x]
+"""
+    assert vectors(text) == ["x.i 8"]

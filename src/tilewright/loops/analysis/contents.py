@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tilewright.expr.bounds import bounds
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import Buffer
@@ -15,8 +17,8 @@ from tilewright.loops.walk import walk
 def contents(kernel: Kernel) -> dict[Buffer, Interval]:
     """The least and greatest value that each buffer of indices may hold where it is read.
 
-    Only of buffers that the kernel allocates, all of whose values are stored before they are read
-    (`uncovered`) and have bounds at every Store.
+    Only of buffers that the kernel allocates in one place, all of whose values are stored before
+    they are read (`uncovered`) and have bounds at every Store.
     """
     body = kernel.body
     used: set[Buffer] = set()
@@ -26,12 +28,11 @@ def contents(kernel: Kernel) -> dict[Buffer, Interval]:
     if not used:
         return {}
     found: dict[Buffer, Interval] = {}
-    for place in walk(body):
-        s = place.stmt
-        if not isinstance(s, Alloc):
-            continue
+    places = [at.stmt for at in walk(body) if isinstance(at.stmt, Alloc)]
+    count = Counter(s.buffer for s in places)
+    for s in places:
         buffer = s.buffer
-        if buffer not in used or not buffer.dtype.is_int:
+        if buffer not in used or not buffer.dtype.is_int or count[buffer] > 1:
             continue
         known = _stored(s.body, buffer, body)
         if known is not None:

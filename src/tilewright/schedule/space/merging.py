@@ -58,9 +58,12 @@ def merged(kernel: Kernel, computations: Sequence[Computation]) -> Merged:
     """The plain nest of a contraction, and what follows it, with merged dimensions; as it is where
     there are none, or where a primitive refuses.
 
-    Other Computations gain nothing: maps fuse their loops, and a plan has merged those of a model.
+    Other Computations gain nothing: maps fuse their loops, a plan has merged those of a model, and
+    what has no points does nothing.
     """
     source = tuple(computations)
+    if any(d.extent == 0 for c in source for d in c.dims):
+        return Merged(kernel, source, source)
     found, views = merge_dims(source)
     is_product = classify(found).name == "tiled"
     if not is_product or _loops(found) == _loops(source):
@@ -85,7 +88,7 @@ def _grouped(old: Computation, new: Computation) -> list[list[Dim]]:
     for dim in new.dims:
         taken: list[Dim] = []
         extent = 1
-        while extent < dim.extent:
+        while extent != dim.extent:
             taken.append(rest.pop(0))
             extent *= taken[-1].extent
         found.append(taken)

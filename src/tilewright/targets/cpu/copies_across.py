@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import Load
+from tilewright.expr.reads import reads_memory
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit, block, loop
@@ -27,7 +28,8 @@ def copies_across(kernel: Kernel, named: Callable[[DType], str | None]) -> Kerne
 
     named: the intrinsic that transposes tiles of a dtype, if there is one. A nest is a vector loop
     and one that is written out, in either order, around Stores of what is loaded from buffers that
-    none of them writes, all of constant extents.
+    none of them writes, all of constant extents, at places that depend on no data, and not inside
+    of another vector loop.
     """
     taken = tree.names(kernel)
     body = _changed(kernel.body, named, taken)
@@ -40,6 +42,8 @@ def _changed(s: Stmt, named: Callable[[DType], str | None], taken: set[str]) -> 
     made = _tiles(s, named, taken) if isinstance(s, For) else None
     if made is not None:
         return made
+    if isinstance(s, For) and s.kind == "vector":
+        return s
     changed = {child: _changed(child, named, taken) for child in below(s)}
     if all(new is old for old, new in changed.items()):
         return s
@@ -75,7 +79,7 @@ def _call(
         return None
     name = named(s.buffer.dtype)
     static = s.buffer.static and s.value.buffer.static
-    if name is None or not static:
+    if name is None or not static or any(map(reads_memory, (*s.index, *s.value.index))):
         return None
     nest: Stmt = s
     for f in reversed(loops):

@@ -104,18 +104,21 @@ def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
 
 
 def _most(a: Access) -> Places:
-    """What an access reaches: on each axis all that the index can be."""
+    """What an access reaches: on each axis all that the index can be inside of the buffer, since it
+    is guarded where it could be outside."""
     extents: dict[Expr, int | None] = {f.var: f.trips for f in a.loops}
     axes = []
     for e, n in zip(a.index, a.buffer.shape, strict=True):
         values = _values(e, extents)
-        axes.append(np.arange(n) if values is None else values)
+        inside = np.arange(n)
+        axes.append(inside if values is None else np.intersect1d(values, inside))
     return np.ix_(*axes)
 
 
 def _least(a: Access) -> Places | None:
-    """The elements that are stored whenever the statement runs; None where that is not plain."""
-    if _runs(a) is None:
+    """The elements that are stored whenever the statement runs; None where that is not plain, or
+    where a loop around does not run."""
+    if not _runs(a):
         return None
     extents: dict[Expr, int | None] = {f.var: f.trips for f in a.loops}
     axes = [_values(e, extents) for e in a.index]
@@ -135,4 +138,4 @@ def _values(e: Expr, extents: Mapping[Expr, int | None]) -> Values | None:
         if trips is None or len(values) * trips > SMALL:
             return None
         values = {v + factor * n for v in values for n in range(trips)}
-    return np.array(sorted(values))
+    return np.array(sorted(values), np.int64)

@@ -66,12 +66,17 @@ def parts(steps: Sequence[int], first: int, last: int) -> tuple[Part, ...] | Non
 
 def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
     """Where runs of neighbors begin, and the length that all of them have: a power of two from 2 to
-    `most`. None begins anywhere where they differ."""
-    starts = [e for e in elements if e - 1 not in elements]
-    length = len(elements) // len(starts)
-    whole = all(start + length - 1 in elements for start in starts)
+    `most`. None begins anywhere where they differ.
+
+    elements: ascending, none twice.
+    """
+    starts = [n for n, e in enumerate(elements) if not n or elements[n - 1] != e - 1]
+    ends = [*starts[1:], len(elements)]
+    lengths = {end - start for start, end in zip(starts, ends, strict=True)}
+    length = min(lengths)
     is_power = 2 <= length <= most and not length & (length - 1)
-    return (starts, length) if whole and is_power else ([], 0)
+    same = len(lengths) == 1 and is_power
+    return ([elements[n] for n in starts], length) if same else ([], 0)
 
 
 def pick(w: Writer, loaded: Sequence[Value], chosen: Sequence[list[int]]) -> Value:

@@ -52,8 +52,8 @@ def _is_row(f: For, place: Place) -> bool:
         return False
     if any(around.kind == "vector" for around in place.loops):
         return False
-    inside = [at.stmt for at in walk(f.body)]
-    return all(isinstance(s, Block | Store | Update) for s in inside)
+    inside = [at.stmt for at in walk(f.body) if not isinstance(at.stmt, Block)]
+    return bool(inside) and all(isinstance(s, Store | Update) for s in inside)
 
 
 def _in_vectors(kernel: Kernel, f: For, machine: Machine) -> Kernel | None:
