@@ -30,7 +30,8 @@ class Timing:
     tight: timing ends where the 95% interval of the median is at most so far from it to both
     sides, in parts of it.
     worse: it ends after three rounds where the fastest takes so many times the best program's time.
-    hopeless: no round is timed where the first call takes so many times that time.
+    hopeless: no round is timed where the first calls, a round's time of them, all take so many
+    times that time.
     quiet: an anchor that takes so many times its best says that the machine is disturbed; such
     rounds are repeated.
     """
