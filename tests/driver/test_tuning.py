@@ -295,3 +295,12 @@ def test_without_lightgbm_it_says_so(
     assert any("tilewright[tune]" in str(w.message) for w in said)
     with Records(records, write=False) as read:
         assert len(read.records(Filter())) == 1
+
+
+def test_the_package_of_the_same_name_is_found_by_it() -> None:
+    import tilewright.tune.records.database as database
+
+    assert database.Records is Records
+    assert tw.tune.records.database is database
+    with pytest.raises(AttributeError, match=r"tilewright\.tune has no 'nothing'"):
+        _ = tw.tune.nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
 from tilewright.driver.tuned import KernelTuned, Tuned
@@ -49,3 +50,11 @@ class _Tune(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Tune
+
+
+def __getattr__(name: str) -> ModuleType:
+    """The parts of the package `tilewright.tune`, whose name this module has for users."""
+    try:
+        return import_module(f"tilewright.tune.{name}")
+    except ModuleNotFoundError:
+        raise AttributeError(f"tilewright.tune has no {name!r}") from None

@@ -187,7 +187,11 @@ class Config:
 
     def raise_error(self, message: str) -> None:
         """Refuse this configuration. Raises ScheduleError."""
-        raise ScheduleError(message, where="template")
+        raise ScheduleError(
+            message,
+            where="template",
+            hint="take another configuration of the template's space",
+        )
 
     # ------------------------------------------------------------------------------ values
 

@@ -114,7 +114,11 @@ Entity = Split | Reorder | Annotate | Knob
 
 
 def _limit(what: str) -> ScheduleError:
-    return ScheduleError(f"the configuration {what}", where="Annotate.apply")
+    return ScheduleError(
+        f"the configuration {what}",
+        where="Annotate.apply",
+        hint="take another configuration of the template's space",
+    )
 
 
 # ------------------------------------------------------------------------------ what is possible

@@ -57,7 +57,7 @@ def compile_kernel(
     native code, CompileError if LLVM refuses the program.
     """
     name = symbol or kernel.name
-    kernel = finished(kernel, machine)
+    kernel = finished(kernel, machine, permitted is not None)
     text = written(kernel, machine, name, contract, permitted)
     code = compile_text(text, machine, name, level=level)
     plan = plan_memory(kernel, permitted is not None)
@@ -82,12 +82,18 @@ def llvm_ir(
     contract: allow fused multiply-add. permitted: sanitize it: where each buffer may be accessed.
     """
     name = symbol or kernel.name
-    return written(finished(kernel, machine), machine, name, contract, permitted)
+    kernel = finished(kernel, machine, permitted is not None)
+    return written(kernel, machine, name, contract, permitted)
 
 
-def finished(kernel: Kernel, machine: Machine) -> Kernel:
-    """A scheduled kernel as code is generated for it: what no schedule has to ask for."""
+def finished(kernel: Kernel, machine: Machine, sanitized: bool = False) -> Kernel:
+    """A scheduled kernel as code is generated for it: what no schedule has to ask for.
+
+    sanitized: every access of the program stays, in loops by the names that it has.
+    """
     most = machine.registers * machine.vector_bits // 8
+    if sanitized:
+        return align_rows(steady(keep_sums(kernel, most)))
     kernel = row_vectors(dead_fills(kernel), machine)
     kernel = write_out(keep_sums(kernel, most))
     return align_rows(steady(copies_across(kernel, machine.transpose)))

@@ -14,7 +14,7 @@ from tilewright.ir.node import Node, postorder
 from tilewright.lang.halide.syntax.definition import Definition
 from tilewright.lang.halide.syntax.expr import Expr, as_expr, as_value
 
-_STRICT: Final = "halide.strict"
+_STRICT: Final = "halide_strict"
 FUNCTIONS[_STRICT] = Function(_STRICT, 1, None, lambda value: value)
 
 
