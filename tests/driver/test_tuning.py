@@ -178,7 +178,12 @@ def test_what_is_refused(
 
 @pytest.mark.parametrize(
     "given",
-    [{"method": "best"}, {"cost_model": "oracle"}, {"fleet": "local:some"}],
+    [
+        {"method": "best"},
+        {"cost_model": "oracle"},
+        {"fleet": "local:some"},
+        {"fleet": "local:0"},
+    ],
 )
 def test_names_that_there_are_not(given: dict[str, str]) -> None:
     with pytest.raises(InputError, match=next(iter(given))):

@@ -126,6 +126,30 @@ def test_trials_that_a_run_would_not_make_again_are_not_lost() -> None:
     assert not {t.candidate for t in earlier} & set(runner.jobs)
 
 
+def test_the_default_is_measured_first_where_a_broken_off_run_had_another() -> None:
+    """As with a newer compiler. What the others took is compared with the default of now."""
+    land = Landscape(SIDES, bowl)
+    earlier = tuned(land, 2, by="random", seed=5).trials[1:]
+    tuning = tuned(land, 1, by="random", seed=5, earlier=earlier)
+    default = tuning.outcome().default
+    assert default is not None and default.candidate == land.default()
+    assert len(tuning.trials) == 32
+
+
+def test_earlier_trials_that_no_round_came_to_are_recalled() -> None:
+    land = Landscape(SIDES, bowl)
+    earlier = tuned(land, 2, by="random", seed=5).trials
+    tuning = tuned(land, 0, by="random", seed=6, earlier=earlier)
+    tuning.recall()
+    assert not tuning.trials  # without a default nothing can be compared
+    tuning.step(1)
+    tuning.recall()
+    tuning.recall()
+    assert {t.candidate for t in tuning.trials} == {t.candidate for t in earlier}
+    assert len(tuning.trials) == 32
+    assert tuning.seconds == min(t.measurement.seconds for t in earlier)
+
+
 def test_trials_of_other_runs_are_learned_from_and_the_fastest_measured_again() -> None:
     land = Landscape(SIDES, bowl)
     known = tuned(land, 4).trials

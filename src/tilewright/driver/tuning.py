@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,15 @@ from tilewright.driver.version import compiler
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.threads import thread_count
 from tilewright.tune.accounts import Accounts
-from tilewright.tune.base import Budget, CostModel, Runner, Task, Trial
+from tilewright.tune.base import (
+    Budget,
+    Candidate,
+    CostModel,
+    Runner,
+    Status,
+    Task,
+    Trial,
+)
 from tilewright.tune.building import BuildAhead
 from tilewright.tune.features.facts import Facts
 from tilewright.tune.fleet.local import LocalFleet
@@ -40,6 +48,7 @@ from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Limits, Timing
 from tilewright.tune.models import MODELS
 from tilewright.tune.models import make as make_model
+from tilewright.tune.records.best import best
 from tilewright.tune.records.columns import Filter
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.key import Key
@@ -82,7 +91,8 @@ class How:
                     f"{what}={given!r}", hint=f"take one of {listing(known)}"
                 )
         if self.fleet is not None and self.fleet.startswith(_LOCAL):
-            if not self.fleet.removeprefix(_LOCAL).isdecimal():
+            count = self.fleet.removeprefix(_LOCAL)
+            if not count.isdecimal() or not int(count):
                 raise InputError(
                     f"fleet={self.fleet!r}", hint="give a number, such as local:2"
                 )
@@ -154,6 +164,8 @@ class _Session:
         self.accounts = Accounts()
         self._final: Run | None = None  # in a run, a candidate has one trial
         self._stack = ExitStack()
+        # What `compile` uses as the run begins, by the keys of tasks.
+        self._used: dict[str, Candidate] = {}
 
     def __enter__(self) -> _Session:
         with ExitStack() as stack:
@@ -172,6 +184,8 @@ class _Session:
         """All rounds; why they ended."""
         budget.used = sum(t.used for t in self.tunings)
         ending = Scheduler(self.tunings, budget, until=until).run()
+        for tuning in self.tunings:
+            tuning.recall()
         return INTERRUPTED if ending is Ending.UNTIL else ending
 
     def settled(self) -> list[Outcome]:
@@ -182,7 +196,16 @@ class _Session:
         return [tuning.outcome() for tuning in self.tunings]
 
     def choose(self, chosen: Sequence[Outcome]) -> None:
-        """Have `compile` use these, and end the run."""
+        """Have `compile` use these, and end the run.
+
+        What it used so far was measured again: where that is not faster than the default any more,
+        or is replaced, it gives way, however much it gained when it was chosen.
+        """
+        for tuning in self.tunings:
+            task = tuning.task
+            replaced = any(o.task is task for o in chosen)
+            if task.key in self._used and (replaced or self._is_outdated(tuning)):
+                self.records.withdraw(self.run, task.key, task.name)
         for o in chosen:
             assert o.best is not None and o.default is not None
             seconds, default = o.best.measurement.seconds, o.default.measurement.seconds
@@ -190,6 +213,17 @@ class _Session:
             self.records.choose(self.run, key, name, o.best.candidate, seconds, default)
         for run in filter(None, (self.run, self._final)):
             self.records.end(run)
+
+    def _is_outdated(self, tuning: Tuning) -> bool:
+        """Whether the schedule that `compile` used so far failed, or the default was faster."""
+        used = self._used[tuning.task.key]
+        if tuning.programs.find(used) is None:
+            return True
+        default, found = tuning.outcome().default, tuning.trial(used)
+        if default is None or found is None:
+            return False
+        lost = found.measurement.status is Status.LOST
+        return not lost and found.measurement.seconds > default.measurement.seconds
 
     def result(
         self,
@@ -226,8 +260,10 @@ class _Session:
 
     def _begun(self) -> Run:
         keys = "\n".join(sorted(task.key for task in self.tasks))
-        digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
-        settings = f"{self.how.method} seed={self.how.seed} kernels={digest}"
+        how = replace(self.how, fleet=None, keys=None)  # where, and not how
+        # Times of other compilers, or taken in other ways, are not those of this run.
+        decisive = hashlib.sha256(f"{keys}\n{compiler()}\n{how}".encode())
+        settings = f"{how.method} seed={how.seed} {decisive.hexdigest()[:16]}"
         found = self.records.resume(self.title, settings)
         if found is not None:
             events.emit("tune-resumed", model=self.title, run=found.id)
@@ -279,10 +315,14 @@ class _Session:
     def _tuning(self, task: Task, tools: Tools) -> Tuning:
         digest = Key.parse(task.key).digest
         rows = self.records.records(Filter(digest=digest))
+        used = best(self.records.choices(Filter(digest=digest))).get(digest)
+        if used is not None and used.candidate is not None:
+            self._used[task.key] = used.candidate
         return Tuning(
             task,
             tools,
             by=self.how.method,
+            seeds=[c for key, c in self._used.items() if key == task.key],
             earlier=[r.trial for r in rows if r.run.id == self.run.id],
             known=[r.trial for r in rows if r.run.id != self.run.id],
             seed=self.how.seed,
@@ -308,6 +348,8 @@ def _why(
     """Whether the best schedule of a kernel is used, and why not."""
     if any(o is c for c in chosen):
         return "yes"
+    if not o.trials:
+        return "no: not measured"
     if o.best is None:
         return "no: every trial failed"
     if o.gain < MARGIN:

@@ -157,12 +157,11 @@ class Tuning:
             return []
         made: dict[int, Trial] = {}
         points = list(self._scheduled(batch, made))
-        if points and self._earlier:
-            self._forget_the_way()
+        rest = self._left_behind() if points else []
         for number, measurement in self._measured(points):
             made[number] = self._finished(batch[number], measurement)
         trials = [made[n] for n in sorted(made)]
-        self.trials += trials
+        self.trials += [*trials, *rest]  # the default is the first of all
         self._count_refusals(trials)
         self._learn(trials)
         self.bests.append(self.seconds)
@@ -196,12 +195,18 @@ class Tuning:
             else:
                 yield number, point
 
-    def _forget_the_way(self) -> None:
+    def recall(self) -> None:
+        """Count the earlier trials that no round came to; nothing before the first round."""
+        if self.trials:
+            self.trials += self._left_behind()
+
+    def _left_behind(self) -> list[Trial]:
         """The run leaves the way that it went before: what is left of it is only learned from."""
         rest = list(self._earlier.values())
         self._earlier.clear()
-        self.trials += rest
-        self._learn(rest)
+        if rest:
+            self._learn(rest)
+        return rest
 
     def _measured(
         self, points: Sequence[Numbered]
@@ -298,6 +303,11 @@ class Tuning:
         """The fastest trial; of equal ones the first. None where all failed."""
         ok = [t for t in self.trials if t.measurement.seconds < inf]
         return min(ok, key=_seconds, default=None)
+
+    def trial(self, candidate: Candidate) -> Trial | None:
+        """That of a candidate, from the final comparison if it was in it; None without any."""
+        made = (t for t in self.trials if t.candidate == candidate)
+        return self._settled.get(candidate.key) or next(made, None)
 
     @property
     def seconds(self) -> float:

@@ -34,7 +34,9 @@ class LocalRunner:
         self.slots, self.threads = slots, threads
         count = slots * threads
         self.cpus = choose_cpus(count) if cpus is None else list(cpus)
-        self._best: dict[bytes, float] = {}  # by the reference of a task
+        # By the hash of a task's reference, which itself may have megabytes: a worker of a fleet
+        # serves many tuning runs. Of two with one hash, some are given up early.
+        self._best: dict[int, float] = {}
         self._slots: list[Slot] = []
         try:
             for n in range(slots):
@@ -82,7 +84,7 @@ class LocalRunner:
                         job = next(waiting, None)
                         more = job is not None
                         if job is not None:
-                            slot.give(job, self._best.get(job.expected, float("inf")))
+                            slot.give(job, self._best_of(job))
                             busy.append(slot)
                 if not busy:
                     return
@@ -99,13 +101,16 @@ class LocalRunner:
             slot.close()
         self._slots.clear()
 
+    def _best_of(self, job: Job) -> float:
+        """Seconds of the best program of its task so far."""
+        return self._best.get(hash(job.expected), float("inf"))
+
     def _taken(self, slot: Slot) -> tuple[int, Measurement]:
         job = slot.job
         assert job is not None
         number, found = slot.take()
         if job.expected:
-            best = self._best.get(job.expected, float("inf"))
-            self._best[job.expected] = min(best, found.seconds)
+            self._best[hash(job.expected)] = min(self._best_of(job), found.seconds)
         events.emit("measured", number=number, status=str(found.status))
         return number, found
 
