@@ -13,7 +13,7 @@ from onnx import numpy_helper
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import InputError, VerifyError
-from tilewright.driver import in_network, tuning
+from tilewright.driver import in_network, tuning, tuning_session
 from tilewright.driver.in_network import Compared, kept
 from tilewright.driver.tuning import How
 from tilewright.runtime.executable import Executable
@@ -77,9 +77,7 @@ def test_what_is_chosen_is_used_and_changes_no_result(
     model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every schedule that is not the default one is taken as the better one here."""
-    monkeypatch.setattr(
-        tuning, "_improved", lambda outcomes: [*map(_another, outcomes)]
-    )
+    monkeypatch.setattr(tuning, "improved", lambda outcomes: [*map(_another, outcomes)])
     monkeypatch.setattr(
         tuning, "kept", lambda found, *_: (found, Compared(2.0, 1.0, {}))
     )
@@ -293,7 +291,7 @@ def test_spaces_of_one_s_own() -> None:
 def test_without_lightgbm_it_says_so(
     model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
+    monkeypatch.setattr(tuning_session, "find_spec", lambda name: None)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         tuned(model, records, trials=1, how=How("random"))

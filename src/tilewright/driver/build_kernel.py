@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from tilewright.base import flags
+from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
+from tilewright.driver.chosen_schedules import ChosenSchedules
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
@@ -30,17 +35,21 @@ from tilewright.targets.base import Target
 
 
 def build_kernel(
-    kernel: Kernel, target: Target, sanitize: bool = False
+    kernel: Kernel,
+    target: Target,
+    sanitize: bool = False,
+    choose: ChosenSchedules | None = None,
 ) -> CompiledModel:
     """The compiled model that calls `kernel` once; its parameters are the inputs and outputs.
 
-    sanitize: check every access while it runs. Raises VerifyError for a broken invariant, such as
-    an index that leaves its buffer, and UnsupportedError for what has no native code.
+    sanitize: check every access while it runs. choose: what tells of records for it. Raises
+    VerifyError for a broken invariant, such as an index that leaves its buffer, and
+    UnsupportedError for what has no native code.
     """
     verify(kernel)
     if target.device != HOST:
         return for_device(kernel, target)
-    return unverified(kernel, target, sanitize)
+    return unverified(kernel, target, sanitize, choose)
 
 
 def for_device(kernel: Kernel, target: Target) -> CompiledModel:
@@ -70,40 +79,72 @@ def for_device(kernel: Kernel, target: Target) -> CompiledModel:
     return assembler.model({"target": target.name})
 
 
-def unverified(kernel: Kernel, target: Target, sanitize: bool = False) -> CompiledModel:
-    """The compiled model of a kernel as it is, right or wrong; sanitize as for `build_kernel`.
+def unverified(
+    kernel: Kernel,
+    target: Target,
+    sanitize: bool = False,
+    choose: ChosenSchedules | None = None,
+) -> CompiledModel:
+    """The compiled model of a kernel as it is, right or wrong; the rest as for `build_kernel`.
 
     Raises UnsupportedError for what has no native code.
     """
     signature = signature_of(kernel)
-    code = KernelCompiler(target, target, None, sanitize).compile(signature, ())
+    compiler = KernelCompiler(target, target, None, sanitize)
+    if choose is not None:
+        compiler.choose, compiler.withdraw = choose, choose.withdraw
+    code = compiler.compile(signature, ())
     if flags.CHECK.get():
         validate(signature, code, [False] * len(signature.values)).require()
-    return assembled(kernel, signature, code, target)
+    tuned = [] if choose is None else choose.used
+    return assembled(kernel, signature, code, target, tuned)
 
 
-def signature_of(kernel: Kernel) -> KernelSignature:
-    """The interface of a kernel that is a model by itself."""
-    return kernel_signature(_group(kernel), kernel.outputs)
+def signature_of(
+    kernel: Kernel, computations: Sequence[Computation] = ()
+) -> KernelSignature:
+    """The interface of a kernel that is a model by itself.
+
+    computations: what the kernel is the plain nest of, where it is of such.
+    """
+    if not computations:
+        return kernel_signature(group_of(kernel), kernel.outputs)
+    return KernelSignature(
+        kernel.name,
+        tuple(computations),
+        None,
+        kernel.params,
+        kernel.params,
+        kernel.outputs,
+        (0,) * len(kernel.params),
+        tuple(computations),
+        kernel.name,
+    )
 
 
-def _group(kernel: Kernel) -> FusionGroup:
+def group_of(kernel: Kernel) -> FusionGroup:
+    """A kernel as the only group of a model."""
     return FusionGroup(kernel.name, (), (kernel.name,), flops(kernel.body), kernel)
 
 
 def assembled(
-    kernel: Kernel, signature: KernelSignature, code: CompiledGroup, target: Target
+    kernel: Kernel,
+    signature: KernelSignature,
+    code: CompiledGroup,
+    target: Target,
+    tuned: Sequence[Mapping[str, Any]] = (),
 ) -> CompiledModel:
-    """The model that calls the code of a kernel once."""
+    """The model that calls the code of a kernel once; tuned: the record of its schedule, if any."""
     values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
     inputs = tuple(values[b] for b in kernel.inputs)
     outputs = tuple(values[b] for b in kernel.outputs)
     graph = Graph(kernel.name, inputs, outputs, ())
-    group = _group(kernel)
+    group = group_of(kernel)
     plan = Plan(graph, (group,), {v: b for b, v in values.items()})
     steps = [Built(group, signature, code)]
     assembler = Assembler(place_buffers(plan, steps), steps, target, None)
-    return assembler.model({"target": target.name})
+    meta = {"tuned": list(tuned)} if tuned else {}
+    return assembler.model({"target": target.name, **meta})
 
 
 def flops(s: Stmt) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tilewright.base import events
@@ -16,6 +16,8 @@ from tilewright.base.errors import InputError, ScheduleError, TilewrightWarning
 from tilewright.base.text import listing
 from tilewright.driver.kernels import Choose
 from tilewright.driver.options import Options
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Kernel
 from tilewright.plan.identity import with_names
 from tilewright.plan.nodes import HOST, Plan
 from tilewright.plan.normalize import KernelSignature
@@ -57,16 +59,30 @@ def chosen_schedules(plan: Plan, target: Target, options: Options) -> ChosenSche
     Raises InputError for a name in `schedules` that no kernel has.
     """
     names = (s.name for s in plan.groups_on(HOST))
-    return ChosenSchedules(plan, target, options, by_name(options.schedules, names))
+    asked = by_name(options.schedules, names)
+    return ChosenSchedules(plan.data, target, options, asked)
+
+
+def for_kernel(kernel: Kernel, target: Target, options: Options) -> ChosenSchedules:
+    """What decides about a Kernel that is a model by itself."""
+    asked = by_name(options.schedules, (kernel.name,))
+    return ChosenSchedules({}, target, options, asked)
 
 
 class ChosenSchedules:
-    """A choice for each kernel of a plan, as a KernelCompiler's `choose` and `withdraw`."""
+    """A choice for each kernel of a model, as a KernelCompiler's `choose` and `withdraw`.
+
+    known: its constants. asked: what the caller chooses.
+    """
 
     def __init__(
-        self, plan: Plan, target: Target, options: Options, asked: Choose
+        self,
+        known: Collection[Buffer],
+        target: Target,
+        options: Options,
+        asked: Choose,
     ) -> None:
-        self._data = plan.data
+        self._known = known
         self._target = target
         self._threads = thread_count(options.threads)
         self._math = options.math
@@ -103,14 +119,7 @@ class ChosenSchedules:
         if found is None:
             return False
         del self._records[self._keys[signature]]
-        name = signature.group or signature.name
-        events.emit("record-refused", kernel=name, reason=str(error))
-        warnings.warn(
-            f"kernel {name}: the tuning record of {day(found)} is not used, because its schedule "
-            f"is not possible any more: {error}. Tune the model again",
-            TilewrightWarning,
-            stacklevel=2,
-        )
+        refuse(signature.group or signature.name, found, error)
         return True
 
     @property
@@ -124,9 +133,20 @@ class ChosenSchedules:
         ]
 
     def _key(self, signature: KernelSignature) -> str:
-        fixed = [b in self._data for b in signature.values]
+        fixed = [b in self._known for b in signature.values]
         key = key_of(signature, fixed, self._target, self._threads, self._math)
         return key.digest
+
+
+def refuse(kernel: str, found: Chosen, error: ScheduleError) -> None:
+    """Say that a record is not used, because its schedule is not possible any more."""
+    events.emit("record-refused", kernel=kernel, reason=str(error))
+    warnings.warn(
+        f"kernel {kernel}: the tuning record of {day(found)} is not used, because its schedule "
+        f"is not possible any more: {error}. Tune the model again",
+        TilewrightWarning,
+        stacklevel=3,
+    )
 
 
 def day(chosen: Chosen) -> str:

@@ -151,6 +151,18 @@ def by_hand(kernel: str, trace: Trace, sketch: str = "by hand") -> ScheduleRecor
     return ScheduleRecord(kernel, (kernel,), sketch, (), (), trace, (), None)
 
 
+def of_point(
+    kernel: str, point: Point, sketches: Sequence[str], tuned: Chosen | None = None
+) -> ScheduleRecord:
+    """A schedule that parameters have made; sketches: those that apply, if they are sketches'."""
+    sketch = point.sketch or "parameters"
+    trace = point.schedule.trace
+    parameters = point.parameters
+    return ScheduleRecord(
+        kernel, (kernel,), sketch, tuple(sketches), parameters, trace, (), None, tuned
+    )
+
+
 def _recorded(
     names: tuple[str, tuple[str, ...]],
     choose: Callable[[], Point],

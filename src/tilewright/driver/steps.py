@@ -17,7 +17,11 @@ from tilewright.base.store import Store
 from tilewright.base.text import listing
 from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
 from tilewright.driver.build_kernel import build_kernel
-from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
+from tilewright.driver.chosen_schedules import (
+    ChosenSchedules,
+    chosen_schedules,
+    for_kernel,
+)
 from tilewright.driver.compilation import Compilation, final, onnx_fallback, store_for
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
@@ -56,9 +60,9 @@ def executable(
         machine = target_of(options)
         if source.sizes:
             return SizedExecutable(source, machine, options.threads, options.sanitize)
-        return Executable(
-            build_kernel(source, machine, options.sanitize), threads=options.threads
-        )
+        choose = for_kernel(source, machine, options)
+        model = build_kernel(source, machine, options.sanitize, choose)
+        return Executable(model, threads=options.threads)
     graph = import_model(source, example_inputs, options)
     if dims:
         graph = with_dims(graph, dims, options)

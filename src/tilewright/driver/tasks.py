@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler, Built
-from tilewright.driver.build_kernel import build_kernel, flops
+from tilewright.driver.build_kernel import build_kernel, group_of, signature_of
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
@@ -71,6 +72,7 @@ def tasks(
 def task_of_kernel(
     kernel: Kernel,
     *,
+    computations: Sequence[Computation] = (),
     space: Space | None = None,
     schedule: Callable[[Candidate], Point] | None = None,
     **options: Any,
@@ -78,9 +80,10 @@ def task_of_kernel(
     """A task for one Kernel, such as a notation lowers a program to; its parameters are no
     constants.
 
-    space, schedule: of the author's own, for points whose kernels are compiled as scheduled;
-    without them the target's sketches of it. options: as for `tilewright.compile`. Raises
-    InputError for a kernel with sizes that only a call knows, and what `compile` raises.
+    computations: what it is the plain nest of, where it is of such. space, schedule: of the
+    author's own, for points whose kernels are compiled as scheduled; without them the target's
+    sketches of it. options: as for `tilewright.compile`. Raises InputError for a kernel with sizes
+    that only a call knows, and what `compile` raises.
     """
     if kernel.sizes:
         raise InputError(
@@ -90,8 +93,8 @@ def task_of_kernel(
         )
     chosen = Options.of(options)
     target = target_of(chosen)
-    group = FusionGroup(kernel.name, (), (kernel.name,), flops(kernel.body), kernel)
-    signature = kernel_signature(group, kernel.outputs)
+    group = group_of(kernel)
+    signature = anonymous(signature_of(kernel, computations))
     program = _Program(target, group, signature, {}, space, schedule)
     return program.task(program.key(chosen), [group])
 

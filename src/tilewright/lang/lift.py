@@ -26,7 +26,8 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Expr
 from tilewright.ir.node import postorder
-from tilewright.lang.function import Function, by_default, scheduled
+from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function.choosing import by_default
 from tilewright.lang.function.kept import Kept
 from tilewright.lang.function.program import Program
 from tilewright.lift import codegen, device, express, macros, strategies
@@ -134,27 +135,31 @@ def build(
     target: str = "cpu",
     sizes: Sizes | None = None,
     threads: int | None = None,
+    records: Any = None,
 ) -> Function | Symbolic | Mapped:
     """A function on arrays: one per leaf, inputs first, outputs last, written in place.
 
     target: a target's name, "interp" for the interpreter, or a machine that programs are brought to
     by rewriting ("npu"). sizes: of the lengths, by name;
     where some are missing, they are found from the arrays, and each combination is built once.
+    records: as for `tilewright.compile`, for programs that do not say how.
     """
     if isinstance(program, Schedule):
-        return scheduled(program, target, threads)
+        return scheduled(program, target, threads, records=records)
     if isinstance(program, Kernel):
-        return Function(program, target, threads)
+        return Function(program, target, threads, records=records)
     expect_program(program)
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
-        return Symbolic(program, target, threads)
+        return Symbolic(program, target, threads, records)
     if registry.programs(target) == "lift":
         return Mapped(specialized(program, given)[0], target)
     if is_low_level(program) or target == "interp":
-        return Function(lower(program, given, target=target), target, threads)
+        loops = lower(program, given, target=target)
+        return Function(loops, target, threads, records=records)
     normal = normalize(program, given)
-    return by_default(_plain(normal), list(normal.computations), target, threads)
+    computations = list(normal.computations)
+    return by_default(_plain(normal), computations, target, threads, records=records)
 
 
 class Mapped(Program):
@@ -205,12 +210,15 @@ class Symbolic(Program):
         program: n.Lambda,
         target: str,
         threads: int | None,
+        records: Any = None,
     ) -> None:
         self.program: Final = program
         self._types: Final = infer(program).params
         self._count: Final = sum(len(leaves(t)) for t in self._types)
         self._kept: Final = Kept()
-        self._build: Final = partial(build, program, target, threads=threads)
+        self._build: Final = partial(
+            build, program, target, threads=threads, records=records
+        )
 
     def __call__(self, *arrays: Any) -> object:
         """Run; what the function of these sizes returns (see `Mapped`; None of a `Function`).

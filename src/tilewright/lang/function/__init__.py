@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,13 +13,13 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError
-from tilewright.compute.nodes import Computation
 from tilewright.driver import c_library
 from tilewright.driver.advice import Measured, advice
 from tilewright.driver.compile import compile
-from tilewright.driver.schedule_records import ScheduleRecord, by_hand, by_sketches
+from tilewright.driver.schedule_records import ScheduleRecord, by_hand
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
+from tilewright.lang.function.origin import Origin
 from tilewright.lang.function.program import Program
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
@@ -33,6 +33,7 @@ from tilewright.targets import registry
 from tilewright.targets.base import Target
 
 if TYPE_CHECKING:
+    from tilewright.driver.tuned import Tuned
     from tilewright.runtime.profile import Profile
 
 Run = Callable[[tuple[Any, ...]], object]
@@ -48,9 +49,12 @@ class Function(Program):
     defines the meaning).
     threads: as for `tilewright.compile`. description: what is otherwise than usual about a
     simulated machine, in its own fields. account: how the kernel was scheduled, for `why`; asked
-    once. exact: as `math="exact"` of `tilewright.compile`. Raises VerifyError for a kernel that
-    breaks an invariant (an access outside of its buffer, parallel iterations that depend on one
-    another), and UnsupportedError for an unknown target or a program that it has no code for.
+    once. exact: as `math="exact"` of `tilewright.compile`. records: as for it. origin: what other
+    schedules are found of; None: the kernel is scheduled as it is to be.
+
+    Raises VerifyError for a kernel that breaks an invariant (an access outside of its buffer,
+    parallel iterations that depend on one another), and UnsupportedError for an unknown target or
+    a program that it has no code for.
     """
 
     def __init__(
@@ -61,11 +65,15 @@ class Function(Program):
         description: Mapping[str, Any] | None = None,
         account: Callable[[], ScheduleRecord] | None = None,
         exact: bool = False,
+        records: Any = None,
+        origin: Origin | None = None,
     ) -> None:
         self._account = account
+        self.origin: Final = origin
         self._exact = exact
         self.kernel: Final = kernel
         self.target: Final = target
+        self._tuned: Tuned | None = None
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
         self._executable: Executable | SizedExecutable | None = None
         self._run: Run
@@ -83,7 +91,9 @@ class Function(Program):
             self._run = registry.target(target, description=description).load(kernel)
         else:
             math = "exact" if exact else "default"
-            executable = compile(kernel, target=target, threads=threads, math=math)
+            executable = compile(
+                kernel, target=target, threads=threads, math=math, records=records
+            )
             assert isinstance(executable, Executable | SizedExecutable)
             self._executable = executable
             self._quick = executable.in_place
@@ -109,6 +119,11 @@ class Function(Program):
                 hint='build it with target="cpu"',
             )
         return self._executable
+
+    @property
+    def tuned(self) -> Tuned | None:
+        """See `Program`."""
+        return self._tuned
 
     @property
     def functions(self) -> tuple[Function, ...]:
@@ -137,6 +152,22 @@ class Function(Program):
         shapes = [np.shape(a) for a in arrays]
         kernel = with_sizes(self.kernel, solve(self.kernel, shapes))
         return replace(found, advice=advice(kernel, run))
+
+    def having(self, found: Tuned) -> Function:
+        """The function, as what tuning has come to."""
+        self._tuned = found
+        return self
+
+    def tune(self, *arrays: Any, **settings: Any) -> Function:
+        """See `Program`."""
+        if self.origin is None:
+            raise InputError(
+                f"its schedule for {self.target!r} is given, so there is nothing to choose",
+                where=f"tune {self.kernel.name}",
+                hint="build it for the cpu without lines, or write a template with knobs",
+            )
+        inputs = arrays[: len(self.kernel.inputs)]
+        return self.origin.tuned(inputs, settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """See `Program`."""
@@ -176,24 +207,11 @@ def scheduled(
     threads: int | None = None,
     description: Mapping[str, Any] | None = None,
     exact: bool = False,
+    records: Any = None,
 ) -> Function:
     """The function of a schedule, which tells of its primitives; arguments as of `Function`."""
     account = partial(by_hand, made.kernel.name, made.trace)
-    return Function(made.kernel, target, threads, description, account, exact)
-
-
-def by_default(
-    plain: Kernel,
-    computations: Sequence[Computation],
-    target: str,
-    threads: int | None = None,
-    description: Mapping[str, Any] | None = None,
-) -> Function:
-    """The function of a kernel as the target schedules it; computations: what the kernel is."""
-    machine = registry.target(target, description=description)
-    kernel = machine.default_schedule(plain, computations, ()).kernel
-    account = partial(by_sketches, plain, computations, machine)
-    return Function(kernel, target, threads, description, account)
+    return Function(made.kernel, target, threads, description, account, exact, records)
 
 
 def _general(kernel: Kernel, executable: Executable | SizedExecutable) -> Run:

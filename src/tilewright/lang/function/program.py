@@ -15,6 +15,7 @@ from tilewright.base.errors import InputError
 
 if TYPE_CHECKING:
     from tilewright.driver.sized import SizedExecutable
+    from tilewright.driver.tuned import Tuned
     from tilewright.lang.function import Function
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.profile import KernelTime, Profile
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class Program(ABC):
     """A program as a function on arrays. `functions` are its kernels, each a function by itself.
 
-    What needs one kernel (`executable`, `save`, `export_c`) raises InputError where there are
-    several, or where none has been compiled yet, since it is compiled for the sizes of a call.
+    What needs one kernel (`executable`, `tune`, `save`, `export_c`) raises InputError where there
+    are several, or where none has been compiled yet, since it is compiled for the sizes of a call.
     """
 
     @abstractmethod
@@ -45,12 +46,30 @@ class Program(ABC):
         """
 
     @property
+    def tuned(self) -> Tuned | None:
+        """What tuning has come to, of a program that `tune` returned."""
+        return self._only.tuned
+
+    @property
     def executable(self) -> Executable | SizedExecutable:
         """The function as a compiled model, whose calls return new outputs.
 
         Raises InputError for one that is interpreted or simulated.
         """
         return self._only.executable
+
+    def tune(self, *arrays: Any, **settings: Any) -> Program:
+        """Search for a faster schedule; the program with it, whose `tuned` says what was found.
+
+        It is never slower: what was found is compared with this program in turns, with equal
+        results, and stays as it is where it is not faster. Builds of the same program use it too.
+
+        arrays: for that comparison; random ones by default. settings: `trials`, `seconds`,
+        `expected_gain`, `records`, `until`, `how`, as for `tilewright.tune`. Raises InputError for
+        a schedule that leaves nothing to choose and as `tilewright.tune` does, VerifyError for
+        results that differ.
+        """
+        return self._only.tune(*arrays, **settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an artifact: `tilewright.load(path)` is the `executable`, without the compiler."""

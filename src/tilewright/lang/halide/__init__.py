@@ -20,6 +20,11 @@ from typing import Any, Final
 from tilewright.base.errors import TilewrightError as HalideError
 from tilewright.base.refused import Refused
 from tilewright.lang.function import Function as Callable
+from tilewright.lang.halide.autoschedule import (
+    AutoschedulerParams,
+    AutoSchedulerResults,
+    load_plugin,
+)
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline, evaluate
 from tilewright.lang.halide.generator import (
     Generator,
@@ -252,6 +257,8 @@ def _named(
 
 
 __all__ = [
+    "AutoSchedulerResults",
+    "AutoschedulerParams",
     "BFloat",
     "Bool",
     "BoundaryConditions",
@@ -361,6 +368,7 @@ __all__ = [
     "lerp",
     "likely",
     "likely_if_innermost",
+    "load_plugin",
     "log",
     "logical_not",
     "max",

@@ -8,11 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import ExecutionError, InputError, ScheduleError
+from tilewright.base.errors import (
+    ExecutionError,
+    InputError,
+    ScheduleError,
+    TilewrightError,
+)
 from tilewright.compute.nodes import Computation
+from tilewright.driver.options import Options
+from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import fixed
 from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function.choosing import by_hand_or_record, is_native
 from tilewright.lang.halide.apart import contents, remembered, separated, values
+from tilewright.lang.halide.autoschedule import (
+    AutoschedulerParams,
+    AutoSchedulerResults,
+    autoscheduled,
+    bare,
+    results,
+)
 from tilewright.lang.halide.conditions import decided
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
@@ -37,6 +52,7 @@ from tilewright.lang.halide.texts import Texts
 from tilewright.lang.halide.verbs import Stage, var_name
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
+from tilewright.targets import registry
 
 
 class Runs(Texts):
@@ -49,6 +65,9 @@ class Runs(Texts):
     _outputs: tuple[Scheduled, ...]
     _compiled: dict[tuple[Any, ...], tuple[Function, Stages]]
     _requirements: list[tuple[Expr, tuple[Any, ...]]]
+    _records: Any = None
+    _published: str = ""
+    _auto: AutoschedulerParams | None = None
 
     def name(self) -> str:
         """The name of the kernel."""
@@ -111,14 +130,44 @@ class Runs(Texts):
         return self.schedule(sizes).kernel
 
     def compile_jit(
-        self, sizes: Any = None, target: Any = "cpu", threads: int | None = None
+        self,
+        sizes: Any = None,
+        target: Any = "cpu",
+        threads: int | None = None,
+        records: Any = None,
     ) -> Function:
         """A function on arrays: the images in order of first use, then the outputs.
 
         sizes: None for a function of outputs of all sizes, whose coordinates begin at 0; an image
-        without bounds of its own has to be as large as what is read of it.
+        without bounds of its own has to be as large as what is read of it. records: as for
+        `tilewright.compile`; their best schedule is taken where no directive says another, also by
+        `realize` from then on.
         """
+        digest = Options.of({"records": records}).published.digest
+        if (digest, records) != (self._published, self._records):
+            self._compiled.clear()
+            self._published, self._records = digest, records
         return self._function(sizes, compile_for(target), threads)[0]
+
+    def apply_autoscheduler(
+        self, target: Any, autoscheduler_params: AutoschedulerParams
+    ) -> AutoSchedulerResults:
+        """Have a schedule chosen instead of written, for all sizes that are computed from now on.
+
+        What runs is said by the results, whose schedule is that for the estimates. Raises
+        InputError where there are none and for other names than those of `autoschedule.RUNS`,
+        ScheduleError where a Func has directives, UnsupportedError for what is no list of maps and
+        reductions.
+        """
+        params = autoscheduler_params
+        _ = params.runs, params.threads, params.seed  # what is wrong is said at once
+        before, self._auto = self._auto, params
+        try:
+            made = self._function(self.expected_sizes(), compile_for(target), None)[0]
+            return results(target, params, made)
+        except TilewrightError:
+            self._auto = before
+            raise
 
     def _function(
         self, sizes: Any, target: str, threads: int | None
@@ -130,14 +179,32 @@ class Runs(Texts):
         )
         boxes = None if sizes is None else tuple(found.boxes.items())
         promised = [(f, *sorted(f.strides.items())) for f in found.boxes if f.strides]
-        key = (directives, boxes, target, threads, *promised)
+        key = (directives, boxes, target, threads, self._auto, *promised)
         if key not in self._compiled:
-            made = replay(found, self.name()).schedule
-            runs_on = "interp" if tells(made.kernel.body) else target
-            strict = any(is_strict(d) for f in found.funcs for d in f.definitions)
-            made_of = scheduled(made, runs_on, threads, exact=strict)
-            self._compiled[key] = made_of, found
+            self._compiled[key] = self._built(found, target, threads), found
         return self._compiled[key]
+
+    def _built(self, found: Stages, target: str, threads: int | None) -> Function:
+        strict = any(is_strict(d) for f in found.funcs for d in f.definitions)
+
+        def plain() -> Plain:
+            return bare(found, self.name(), registry.target(target, exact=strict))
+
+        records, touched = self._records, _touched(found)
+        if self._auto is not None and is_native(target):
+            if touched is not None:
+                raise ScheduleError(
+                    f"{self._auto.name} schedules all, so its directives would be lost",
+                    where=f"Func {touched.name()}",
+                    hint="drop them, or write the schedule of all Funcs",
+                )
+            return autoscheduled(self._auto, plain, target, threads, strict, records)
+        made = replay(found, self.name()).schedule
+        if tells(made.kernel.body):
+            return scheduled(made, "interp", threads, exact=strict)
+        if touched is not None:
+            return scheduled(made, target, threads, exact=strict, records=records)
+        return by_hand_or_record(made, plain, target, threads, strict, records)
 
     def realize(
         self, sizes: Any = (), target: Any = "cpu", threads: int | None = None
@@ -184,7 +251,7 @@ class Runs(Texts):
             raise InputError(
                 f"the extent of {var} is not known",
                 where=f"Func {f.name()}",
-                hint="print_loop_nest(sizes), or set_estimates before",
+                hint="set_estimates before, or give sizes where they are taken",
             )
         return low, extent
 
@@ -227,6 +294,13 @@ class Runs(Texts):
                     " ".join(map(str, parts)) or f"{condition!r} does not hold",
                     where=self.name(),
                 )
+
+
+def _touched(stages: Stages) -> Scheduled | None:
+    """A Func with directives, if there is one."""
+    return next(
+        (f for f in stages.funcs if isinstance(f, Scheduled) and f.touched), None
+    )
 
 
 def _check_special(stages: Stages) -> None:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.lang.function import Function
+from tilewright.lang.halide.autoschedule import AutoschedulerParams
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline
 from tilewright.lang.halide.syntax.expr import Expr, as_expr
 from tilewright.lang.halide.syntax.image import Buffer, Image, Param
@@ -165,16 +166,22 @@ class OutputScalar(OutputBuffer):
 class GeneratorContext:
     """For which target the generators made in a `with` of it are."""
 
-    def __init__(self, target: Target | None = None, *autoscheduler: Any) -> None:
+    def __init__(
+        self,
+        target: Target | None = None,
+        autoscheduler_params: AutoschedulerParams | None = None,
+    ) -> None:
         self._target = target or get_host_target()
+        self._params = autoscheduler_params or AutoschedulerParams()
         self._tokens: list[Token[GeneratorContext | None]] = []
 
     def target(self) -> Target:
         """The target."""
         return self._target
 
-    def autoscheduler_params(self) -> None:
-        """None: nothing schedules by itself."""
+    def autoscheduler_params(self) -> AutoschedulerParams:
+        """What schedules; without a name, `generate` does."""
+        return self._params
 
     def __enter__(self) -> GeneratorContext:
         self._tokens.append(_context.set(self))
@@ -284,12 +291,13 @@ class Generator:
         """Elements of a type in one vector register of the target."""
         return self.target().natural_vector_size(_type(type))
 
-    def autoscheduler(self) -> None:
-        """None: `generate` schedules."""
+    def autoscheduler(self) -> AutoschedulerParams:
+        """What schedules; without a name, `generate` does."""
+        return self._context.autoscheduler_params()
 
     def using_autoscheduler(self) -> bool:
-        """Whether something else than `generate` schedules: no."""
-        return False
+        """Whether something else than `generate` schedules."""
+        return bool(self.autoscheduler().name)
 
     def input_names(self) -> list[str]:
         """The inputs, in the order of their declaration."""
@@ -311,6 +319,8 @@ class Generator:
             self._pipeline = Pipeline(outputs)
             for condition, message in self._requirements:
                 self._pipeline.add_requirement(condition, *message)
+            if self.using_autoscheduler():
+                self._pipeline.apply_autoscheduler(self.target(), self.autoscheduler())
         return self._pipeline
 
     def compile_to_callable(self, sizes: Any) -> Function:

@@ -155,6 +155,13 @@ class Scheduled(Verbs, Storage, notation.Func):
         """The directives of all definitions that have some."""
         return list(self._plans.values())
 
+    @property
+    def touched(self) -> bool:
+        """Whether some directive says how or where it is computed."""
+        said = [self.compute, self.store, self.layout, self.folds, self.padded]
+        other = self.memory is not MemoryType.Auto or self.limited or self.traced
+        return any(said) or bool(other) or any(p.schedule_key() for p in self.plans)
+
     def conditions(self) -> list[Expr]:
         """Those of its specializations."""
         return [s.condition for p in self._plans.values() for s in p.special]

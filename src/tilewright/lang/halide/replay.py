@@ -85,7 +85,7 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
 def _inlined(pipeline: Pipeline, name: str) -> Replay:
     """The first step, and the nests of the other Funcs with their directives."""
     inlined = [f for f in pipeline.funcs if _is_inline(f, pipeline)]
-    lowered = kernel(pipeline, _identifier(name), inlined)
+    lowered = kernel(pipeline, identifier(name), inlined)
     state = Replay(pipeline, lowered, Schedule(lowered.kernel))
     for f in inlined:
         for buffer in lowered.buffers[f]:
@@ -111,7 +111,8 @@ def _on_each(
             step(nest, state)
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """The name of the kernel of a pipeline."""
     return "".join(c if c.isalnum() else "_" for c in name)
 
 

@@ -18,7 +18,8 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import inline
 from tilewright.expr.nodes import Buffer as Tensor
-from tilewright.lang.function import Function, by_default, scheduled
+from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function.choosing import by_default, by_parameters
 from tilewright.lang.mdh.parameters import parameter_space
 from tilewright.lang.mdh.syntax import (
     SCOPE,
@@ -48,7 +49,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets.registry import programs
 from tilewright.targets.registry import target as find_target
-from tilewright.tune.space import SketchSpace
+from tilewright.tune.space import ProgramSpace, SketchSpace
 
 
 def lower(*expressions: Computation, name: str | None = None) -> Kernel:
@@ -114,18 +115,20 @@ def _canonical(c: Computation) -> str:
 
 
 def build(
-    *expressions: Computation | Schedule | Kernel,
+    *expressions: Computation | Schedule | Kernel | ProgramSpace,
     target: str = "cpu",
     threads: int | None = None,
+    records: Any = None,
 ) -> Function:
     """A function on arrays: inputs first, outputs last, written in place.
 
-    expressions: one or several that run in order, scheduled by the target's default; or one
-    Schedule or Kernel, as it is. target: a target's name; "interp" for the interpreter, or a
-    simulated machine, which have no default and run the plain nests.
+    expressions: one or several that run in order, scheduled by the target's default; one
+    `parameter_space`, with its defaults; or one Schedule or Kernel, as it is. records: as for
+    `tilewright.compile`, for those that leave the schedule open. target: a target's name; "interp"
+    for the interpreter, or a simulated machine, which have no default and run the plain nests.
     """
     first = expressions[0] if expressions else None
-    if isinstance(first, Schedule | Kernel):
+    if isinstance(first, Schedule | Kernel | ProgramSpace):
         if len(expressions) > 1:
             raise InputError(
                 "one schedule makes one function",
@@ -133,14 +136,17 @@ def build(
                 hint="build each by itself",
             )
         if isinstance(first, Schedule):
-            return scheduled(first, target, threads)
-        return Function(first, target, threads)
+            return scheduled(first, target, threads, records=records)
+        if isinstance(first, ProgramSpace):
+            return by_parameters(first, target, threads, records)
+        return Function(first, target, threads, records=records)
     _expect_computations(expressions)
     computations = [c for c in expressions if isinstance(c, Computation)]
     plain = lower(*computations)
     if target == "interp" or programs(target) == "kernel":
         return Function(plain, target, threads)
-    return by_default(plain, _named(tuple(computations)), target, threads)
+    named = _named(tuple(computations))
+    return by_default(plain, named, target, threads, records=records)
 
 
 def _expect_computations(expressions: tuple[object, ...]) -> None:
@@ -221,7 +227,7 @@ ABSENT: Final = {
     ),
     **dict.fromkeys(
         ("pyATF", "evaluations", "CUDARuntimeProfiler", "OpenCLRuntimeProfiler"),
-        "build schedules by the target's sketches; parameter_space(expression) is a space",
+        "build(parameter_space(expression)).tune(trials=n) searches its parameters",
     ),
     "OpenMP": 'build(..., target="cpu", threads=n)',
     "compile": "build(...)",

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.compute.nodes import Computation
+from tilewright.driver.schedulable import Plain
 from tilewright.expr.nodes import Var
-from tilewright.lang.function import Function, by_default, scheduled
+from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function.choosing import (
+    by_default,
+    by_hand_or_record,
+    by_parameters,
+    fused,
+)
 from tilewright.lang.function.kept import Kept
 from tilewright.lang.function.program import Program
 from tilewright.lang.te.arrays import values_of
 from tilewright.lang.te.parts import Calling, has_calls
 from tilewright.lang.te.schedule import Schedule
 from tilewright.lang.te.syntax.nodes import Compute, Placeholder, Tensor
-from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.nodes import FusionGroup
-from tilewright.plan.passes.fuse import fuse
 from tilewright.schedule import Schedule as Primitives
 from tilewright.targets import registry
 from tilewright.targets.base import Target
@@ -68,18 +72,22 @@ def build(
     description: Mapping[str, Any] | None = None,
     sizes: Mapping[Var, int] | None = None,
     specialize: bool = False,
+    records: Any = None,
 ) -> Program:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may
     be recorded then. description: what is otherwise than usual about a simulated machine, in its
     own fields. Where sizes were made by `var`, one function is for all values of those that `sizes`
-    gives none; specialize: instead it compiles for each value that it meets.
+    gives none; specialize: instead it compiles for each value that it meets. records: as for
+    `tilewright.compile`; their best schedule is taken where nothing is recorded in `s`, or only by
+    the defaults of a template.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
     given = arguments(s, args)
     params = inputs_first(given)
-    if auto and any(stage.touched or stage.attach for stage in s.stages):
+    lines = any(stage.touched or stage.attach for stage in s.stages)
+    if auto and lines:
         raise ScheduleError(
             "auto=True schedules everything, but this schedule already has lines",
             hint="build a fresh create_schedule(...)",
@@ -89,17 +97,31 @@ def build(
     fixed = dict(sizes or {})
 
     def compiled(made: Primitives) -> Function:
-        return scheduled(made, target, threads, description)
+        return scheduled(made, target, threads, description, records=records)
 
     def make(known: Mapping[Var, int]) -> Program:
         values = fixed | dict(known)
         if calls:
             return Calling(s.parts(), params, compiled, values)
-        if not auto:
-            return compiled(s.replay(params, values, name).schedule)
+        if auto:
+            plain, computations = bare(values)
+            return by_default(
+                plain, computations, target, threads, description, records
+            )
+        made = s.replay(params, values, name).schedule
+        if description is not None:
+            return compiled(made)
+        if s.template is not None and s.template.makes(made):
+            return by_parameters(s.template, target, threads, records)
+        if lines:
+            return compiled(made)
+        return by_hand_or_record(
+            made, lambda: bare(values), target, threads, records=records
+        )
+
+    def bare(values: Mapping[Var, int]) -> Plain:
         machine = registry.target(target, description=description)
-        plain, computations = unscheduled(s, params, machine, name, values)
-        return by_default(plain, computations, target, threads, description)
+        return unscheduled(s, params, machine, name, values)
 
     calls = has_calls(s.stages)
     if calls and auto:
@@ -124,21 +146,15 @@ def unscheduled(
 ) -> tuple[Kernel, Sequence[Computation]]:
     """What the target is to schedule; of fewer Computations where it has none for all as written.
 
-    Maps that only move data then go into what reads them, and maps that follow a reduction take
-    its dimensions, as in a model's operators; not where sizes are open.
+    See `fused`; where sizes are open, all are as written.
     """
     program = s.program(params, sizes, name)
     plain = program.kernel
-    computations: Sequence[Computation] = program.computations
     recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)
-    if not recurs and not plain.sizes:
-        stages = [FusionGroup(c.name, (c,)) for c in computations]
-        steps = fuse(stages, frozenset(plain.outputs), machine.plan_costs.repeated)
-        computations = tuple(
-            c for x in steps if isinstance(x, FusionGroup) for c in x.computations
-        )
-        plain = plain_nests(plain.name, computations, plain.params, plain.outputs)
-    return plain, computations
+    computations: Sequence[Computation] = program.computations
+    if recurs or plain.sizes:
+        return plain, computations
+    return fused(plain.name, computations, plain.params, plain.outputs, machine)
 
 
 def arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -200,6 +216,11 @@ class Arranged(Program):
     def profile(self, *arrays: Any, repeat: int = 20, **peaks: float) -> Profile:
         """See `Program`."""
         return self.function.profile(*self._arranged(arrays), repeat=repeat, **peaks)
+
+    def tune(self, *arrays: Any, **settings: Any) -> Arranged:
+        """See `Program`."""
+        given = self._arranged(arrays) if arrays else ()
+        return Arranged(self.function.tune(*given, **settings), self._order)
 
     def _arranged(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(arrays) != len(self._order):

@@ -36,6 +36,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.scopes import Scope, check_scope
 from tilewright.schedule import Schedule as Primitives
 from tilewright.schedule import Trace
+from tilewright.tune.space.program_space import ProgramSpace
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,7 +66,8 @@ class Schedule:
 
     `s[C]` is the stage of a tensor. Nothing is applied before the program is asked for: `print(s)`,
     `s.schedule`, `lower` and `build` each replay all that is recorded (`replay.py` says in which
-    order) and raise ScheduleError, naming the line that cannot be applied.
+    order) and raise ScheduleError, naming the line that cannot be applied. `template`: the space of
+    the template that has made it with its defaults.
     """
 
     def __init__(self, outputs: Sequence[Tensor]) -> None:
@@ -82,6 +84,7 @@ class Schedule:
         self._plain = self._ops()  # what the steps of a trace begin with
         self._caches: list[Cache] = []
         self._groups: list[Group] = []
+        self.template: ProgramSpace | None = None
 
     def __getitem__(self, of: Tensor | Op) -> Stage:
         """The stage of a tensor. Raises InputError for one that it does not compute."""

@@ -10,6 +10,7 @@
 
     space = product.space(512)
     s, args = space.at(space.sample(random))
+    f = te.build(*product(512)).tune(trials=64)
 
 The template runs once with its defaults to say what its parameters are, and once per candidate.
 """
@@ -74,11 +75,17 @@ class Template:
         return TemplateSpace(self, lambda: self.function(*args, **options))
 
     def __call__(self, *args: Any, **options: Any) -> Program:
-        """The schedule with the defaults, or with the configuration of a template around it."""
+        """The schedule with the defaults, or with the configuration of a template around it.
+
+        `build` takes the best recorded configuration instead of the defaults, and what it returns
+        can be tuned. `space.at` is for a configuration of one's own.
+        """
         if _CURRENT.get(None) is not None:
             return self.function(*args, **options)
         space = self.space(*args, **options)
-        return space.at(space.default())
+        s, tensors = space.at(space.default())
+        s.template = space
+        return s, tensors
 
     def __repr__(self) -> str:
         return f"Template({self.name!r})"

@@ -51,3 +51,7 @@ class ProgramSpace(ParameterSpace):
             default = node.values[0] if own.default is None else own.default
             made.append(Chosen(own.name, tuple(node.values), default, value))
         return Point(self._make(values), tuple(made), candidate.sketch)
+
+    def makes(self, schedule: Schedule) -> bool:
+        """Whether a schedule is that of the defaults, without any further step."""
+        return schedule.trace == self.schedule(self.default()).schedule.trace

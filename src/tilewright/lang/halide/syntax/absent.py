@@ -15,7 +15,6 @@ _BUILD: Final = (
     "compile_to_file writes a C header and object, "
     "tilewright.compile(f.kernel(sizes)).save(path) an artifact"
 )
-_TUNE: Final = "the sketches choose a schedule: cpu.default_schedule of f.kernel(sizes)"
 _WATCH: Final = "trace_stores() prints, and realize of that Func gives, its values"
 _TRACE: Final = "trace_stores, trace_loads; print_loop_nest(sizes) shows the loops"
 _MEMORY: Final = "a Buffer's memory is the host's; drop the line"
@@ -34,7 +33,6 @@ def _each(names: str, hint: str) -> dict[str, str]:
 
 
 _RUNS: Final = {
-    **_each("apply_autoscheduler", _TUNE),
     **_each(
         "compile_to compile_to_bitcode compile_to_c compile_to_module "
         "compile_to_multitarget_object_files compile_to_multitarget_static_library "
@@ -60,7 +58,6 @@ _VERBS: Final = {
 
 ABSENT: Final[dict[str, dict[str, str]]] = {
     "": {
-        **_each("AutoSchedulerResults AutoschedulerParams load_plugin", _TUNE),
         **_each(
             "ArgInfo ArgInfoDirection ArgInfoKind Argument ArgumentEstimates ArgumentKind",
             _ARGUMENTS,

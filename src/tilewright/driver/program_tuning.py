@@ -1,0 +1,85 @@
+"""Tuning of one program of a notation: searched like a model's kernel, and compared as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+from tilewright.driver.in_network import Array, Compared, kept
+from tilewright.driver.options import Options
+from tilewright.driver.schedulable import Schedulable
+from tilewright.driver.tuned import Tuned
+from tilewright.driver.tuning import feeds_of
+from tilewright.driver.tuning_session import (
+    How,
+    Session,
+    budget_of,
+    improved,
+    records_path,
+)
+from tilewright.runtime.executable import Executable
+from tilewright.tune.base import Measurement, Status
+from tilewright.tune.tuner import Outcome
+
+Build = Callable[
+    [Path | None], Executable
+]  # with the records of a file, or without any
+
+
+def tune_program(
+    program: Schedulable,
+    build: Build,
+    inputs: Sequence[Array] = (),
+    *,
+    trials: int | None = None,
+    seconds: float | None = None,
+    expected_gain: float = 0.0,
+    records: str | Path | None = None,
+    until: Callable[[], bool] | None = None,
+    how: How | None = None,
+) -> Tuned:
+    """Search for a faster schedule; builds of the same program use it from then on.
+
+    build: the program as it is built without records, or with those of a file. inputs: for the
+    comparison of both, which decides; random ones by default. The others are as for `driver.tune`,
+    and so are the errors. Where the program is written as it runs (`program.usual`), the best
+    schedule is compared with that one, and not only with the default of its space.
+    """
+    how = how or How()
+    budget = budget_of(trials, seconds, expected_gain)
+    path = records_path(records)
+    task = program.task()
+    options = Options.of({**program.options, "records": False})
+    given: Mapping[str, Array] = feeds_of(build(None), inputs)
+    with Session([task], task.name, path, how, options) as session:
+        ending = session.search(budget, until)
+        outcomes = session.settled()
+        as_written = program.usual is not None
+        worth = _any_best(outcomes) if as_written else improved(outcomes)
+        chosen, compared = kept(worth, build, given)
+        if as_written and compared is not None:
+            outcomes = [_of_comparison(o, compared) for o in outcomes]
+            chosen = outcomes if chosen else []
+        session.choose(chosen)
+        return session.result(ending, outcomes, chosen, compared)
+
+
+def _any_best(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The fastest schedule of each, be it the default of its space."""
+    ok = [o for o in outcomes if o.best is not None and o.default is not None]
+    return [o for o in ok if o.best and o.best.measurement.seconds < inf]
+
+
+def _of_comparison(o: Outcome, compared: Compared) -> Outcome:
+    """The outcome with the times of the program as written, and with the best schedule."""
+    if o.best is None or o.default is None:
+        return o
+    before, after = (
+        Measurement(Status.OK, (seconds,))
+        for seconds in (compared.before, compared.after)
+    )
+    best = replace(o.best, measurement=after)
+    default = replace(o.default, measurement=before)
+    return replace(o, best=best, default=default, confidence=1.0)

@@ -1,0 +1,327 @@
+"""A tuning run: its records, what measures and builds, and a `Tuning` for each of its tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.base import events
+from tilewright.base.errors import InputError, TilewrightWarning
+from tilewright.base.text import listing
+from tilewright.driver.in_network import Compared
+from tilewright.driver.options import Options
+from tilewright.driver.steps import target_of
+from tilewright.driver.tuned import INTERRUPTED, KernelTuned, Tuned
+from tilewright.driver.version import compiler
+from tilewright.runtime.threads import thread_count
+from tilewright.tune.accounts import Accounts
+from tilewright.tune.base import (
+    Budget,
+    Candidate,
+    CostModel,
+    Runner,
+    Status,
+    Task,
+    Trial,
+)
+from tilewright.tune.building import BuildAhead
+from tilewright.tune.features.facts import Facts
+from tilewright.tune.fleet.local import LocalFleet
+from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.local import LocalRunner
+from tilewright.tune.measure.options import Limits, Timing
+from tilewright.tune.models import MODELS
+from tilewright.tune.models import make as make_model
+from tilewright.tune.records.best import best
+from tilewright.tune.records.columns import Filter
+from tilewright.tune.records.database import Records
+from tilewright.tune.records.key import Key
+from tilewright.tune.records.published import default_path
+from tilewright.tune.records.rows import MARGIN, Run
+from tilewright.tune.scheduler import Ending, Scheduler
+from tilewright.tune.strategies import STRATEGIES
+from tilewright.tune.tuner import FINAL, Outcome, Tools, Tuning
+
+SECONDS: Final = 600.0  # of a run without any limit
+SURE: Final = 0.95  # that a schedule is faster, before it is chosen
+_LOCAL: Final = "local:"  # before the number of workers of a fleet of this machine
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How to search and where to measure; the fields are keyword arguments of `tune`.
+
+    method: a name of tune.strategies.STRATEGIES. cost_model: of tune.models.MODELS; None: the best
+    that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
+    FleetRunner. Raises InputError for names that there are not.
+    """
+
+    method: str = "evolutionary"
+    cost_model: str | None = None
+    fleet: str | None = None
+    device: str = "cpu"
+    keys: Path | None = None
+    seed: int = 0
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("method", self.method, list(STRATEGIES)),
+            ("cost_model", self.cost_model, list(MODELS)),
+        ):
+            if given is not None and given not in known:
+                raise InputError(
+                    f"{what}={given!r}", hint=f"take one of {listing(known)}"
+                )
+        if self.fleet is not None and self.fleet.startswith(_LOCAL):
+            count = self.fleet.removeprefix(_LOCAL)
+            if not count.isdecimal() or not int(count):
+                raise InputError(
+                    f"fleet={self.fleet!r}", hint="give a number, such as local:2"
+                )
+
+
+def budget_of(
+    trials: int | None, seconds: float | None, expected_gain: float
+) -> Budget:
+    """When tuning ends: see `tune.base.Budget`; after SECONDS where neither is said.
+
+    Raises InputError for numbers that are not above 0.
+    """
+    for name, value in (("trials", trials), ("seconds", seconds)):
+        if value is not None and not value > 0:
+            raise InputError(f"{name}={value!r}", hint="give a number above 0")
+    limited = trials is not None or seconds is not None
+    return Budget(trials, seconds if limited else SECONDS, expected_gain)
+
+
+def records_path(given: str | Path | None) -> Path:
+    """The file to record in. Raises InputError where records are off."""
+    path = default_path() if given is None else Path(given)
+    if path is None:
+        raise InputError(
+            "tuning records are off, so nothing that is measured would be kept",
+            where="TILEWRIGHT_RECORDS",
+            hint="unset it, or give a file: records=, --records",
+        )
+    return path
+
+
+class Session:
+    """A run: its records, what measures and builds, and a Tuning for each task."""
+
+    def __init__(
+        self, found: Sequence[Task], title: str, path: Path, how: How, options: Options
+    ) -> None:
+        self.tasks, self.title, self.path, self.how = found, title, path, how
+        self.options = options
+        self.start = time.monotonic()
+        self.accounts = Accounts()
+        self._final: Run | None = None  # in a run, a candidate has one trial
+        self._stack = ExitStack()
+        # What `compile` uses as the run begins, by the keys of tasks.
+        self._used: dict[str, Candidate] = {}
+
+    def __enter__(self) -> Session:
+        with ExitStack() as stack:
+            self.records = stack.enter_context(Records(self.path))
+            self.run = self._begun()
+            runner, build = stack.enter_context(self._shop())
+            tools = Tools(runner, build, self._record, self._model(), self.run.id)
+            self.tunings = [self._tuning(task, tools) for task in self.tasks]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def search(self, budget: Budget, until: Callable[[], bool] | None) -> Ending | str:
+        """All rounds; why they ended."""
+        budget.used = sum(t.used for t in self.tunings)
+        ending = Scheduler(self.tunings, budget, until=until).run()
+        for tuning in self.tunings:
+            tuning.recall()
+        return INTERRUPTED if ending is Ending.UNTIL else ending
+
+    def settled(self) -> list[Outcome]:
+        """What each task came to, the best compared with the default once more."""
+        for tuning in self.tunings:
+            if tuning.outcome().gain > 1:
+                tuning.settle()
+        return [tuning.outcome() for tuning in self.tunings]
+
+    def choose(self, chosen: Sequence[Outcome]) -> None:
+        """Have `compile` use these, and end the run.
+
+        What it used so far was measured again: where that is not faster than the default any more,
+        or is replaced, it gives way, however much it gained when it was chosen.
+        """
+        for tuning in self.tunings:
+            task = tuning.task
+            replaced = any(o.task is task for o in chosen)
+            if task.key in self._used and (replaced or self._is_outdated(tuning)):
+                self.records.withdraw(self.run, task.key, task.name)
+        for o in chosen:
+            assert o.best is not None and o.default is not None
+            seconds, default = o.best.measurement.seconds, o.default.measurement.seconds
+            key, name = o.task.key, o.task.name
+            self.records.choose(self.run, key, name, o.best.candidate, seconds, default)
+        for run in filter(None, (self.run, self._final)):
+            self.records.end(run)
+
+    def _is_outdated(self, tuning: Tuning) -> bool:
+        """Whether the schedule that `compile` used so far failed, or the default was faster."""
+        used = self._used[tuning.task.key]
+        if tuning.programs.find(used) is None:
+            return True
+        default, found = tuning.outcome().default, tuning.trial(used)
+        if default is None or found is None:
+            return False
+        lost = found.measurement.status is Status.LOST
+        return not lost and found.measurement.seconds > default.measurement.seconds
+
+    def result(
+        self,
+        ending: Ending | str,
+        outcomes: Sequence[Outcome],
+        chosen: Sequence[Outcome],
+        compared: Compared | None,
+    ) -> Tuned:
+        """The result for the caller."""
+        times: Mapping[str, tuple[float, float]] = {}
+        if compared is not None:
+            times = compared.kernels
+        kernels = [
+            KernelTuned.of(o, _why(o, chosen, times), times.get(o.task.key))
+            for o in outcomes
+        ]
+        failed: Counter[str] = Counter()
+        for o in outcomes:
+            failed.update({str(status): n for status, n in o.failed.items()})
+        better = compared if chosen else None
+        return Tuned(
+            self.title,
+            kernels,
+            ending,
+            sum(o.trials for o in outcomes),
+            failed,
+            time.monotonic() - self.start,
+            dict(self.accounts.seconds),
+            self.accounts.overhead,
+            str(self.path),
+            None if better is None else better.before,
+            None if better is None else better.after,
+        )
+
+    def _begun(self) -> Run:
+        keys = "\n".join(sorted(task.key for task in self.tasks))
+        how = replace(self.how, fleet=None, keys=None)  # where, and not how
+        # Times of other compilers, or taken in other ways, are not those of this run.
+        decisive = hashlib.sha256(f"{keys}\n{compiler()}\n{how}".encode())
+        settings = f"{how.method} seed={how.seed} {decisive.hexdigest()[:16]}"
+        found = self.records.resume(self.title, settings)
+        if found is not None:
+            events.emit("tune-resumed", model=self.title, run=found.id)
+            return found
+        return self.records.begin(self.title, settings, compiler())
+
+    @contextmanager
+    def _shop(self) -> Iterator[tuple[Runner, BuildAhead]]:
+        """What measures, and what builds."""
+        threads = thread_count(self.options.threads)
+        with ExitStack() as stack:
+            how, fleet = self.how, self.how.fleet
+            if fleet is None:
+                local = LocalRunner(threads, timing=how.timing, limits=how.limits)
+                stack.callback(local.close)
+                yield local, BuildAhead(Builder(local.spare))
+                return
+            if fleet.startswith(_LOCAL):
+                count = int(fleet.removeprefix(_LOCAL))
+                made = LocalFleet(count, threads, how.device)
+                fleet = stack.enter_context(made).address
+            from tilewright.tune.fleet.runner import FleetRunner
+
+            runner = FleetRunner(
+                fleet,
+                how.device,
+                threads=threads,
+                keys=how.keys,
+                timing=how.timing,
+                limits=how.limits,
+            )
+            stack.callback(runner.close)
+            yield runner, BuildAhead(Builder())
+
+    def _model(self) -> CostModel:
+        chosen = self.how.cost_model
+        if chosen is None:
+            learned = find_spec("lightgbm") is not None
+            chosen = "trees-residual" if learned else "analytic"
+            if not learned:
+                warnings.warn(
+                    "tuning goes by the analytic cost model, which does not learn: install "
+                    "'tilewright[tune]' for the better one",
+                    TilewrightWarning,
+                    stacklevel=2,
+                )
+        return make_model(chosen, Facts.of(target_of(self.options)), self.how.seed)
+
+    def _tuning(self, task: Task, tools: Tools) -> Tuning:
+        digest = Key.parse(task.key).digest
+        rows = self.records.records(Filter(digest=digest))
+        used = best(self.records.choices(Filter(digest=digest))).get(digest)
+        if used is not None and used.candidate is not None:
+            self._used[task.key] = used.candidate
+        return Tuning(
+            task,
+            tools,
+            by=self.how.method,
+            seeds=[c for key, c in self._used.items() if key == task.key],
+            earlier=[r.trial for r in rows if r.run.id == self.run.id],
+            known=[r.trial for r in rows if r.run.id != self.run.id],
+            seed=self.how.seed,
+            accounts=self.accounts,
+        )
+
+    def _record(self, task: Task, trial: Trial) -> None:
+        run = self.run
+        if trial.strategy == FINAL:
+            if self._final is None:
+                self._final = self.records.begin(self.title, FINAL, compiler())
+            run = self._final
+        self.records.add(run, task.key, task.name, trial)
+
+
+def improved(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those whose best schedule is faster alone, beyond doubt."""
+    return [o for o in outcomes if o.gain >= MARGIN and o.confidence >= SURE]
+
+
+def _why(
+    o: Outcome, chosen: Sequence[Outcome], times: Mapping[str, tuple[float, float]]
+) -> str:
+    """Whether the best schedule of a kernel is used, and why not."""
+    if any(o is c for c in chosen):
+        return "yes"
+    if not o.trials:
+        return "no: not measured"
+    if o.best is None:
+        return "no: every trial failed"
+    if o.gain < MARGIN:
+        return "no: the default is as fast"
+    if o.confidence < SURE:
+        return "no: not sure to be faster"
+    before, after = times.get(o.task.key, (0.0, 0.0))
+    if after >= before:
+        return "no: not faster in the model"
+    return "no: the model is not faster"

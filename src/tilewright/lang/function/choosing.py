@@ -1,0 +1,188 @@
+"""Functions of programs whose schedule is open: a record, the target or the author decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.compute.nodes import Computation
+from tilewright.driver.schedulable import Plain, Schedulable
+from tilewright.driver.schedule_records import (
+    ScheduleRecord,
+    by_hand,
+    by_sketches,
+    of_point,
+)
+from tilewright.expr.nodes import Buffer
+from tilewright.lang.function import Function, scheduled
+from tilewright.lang.function.origin import Origin
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.plan.nodes import FusionGroup
+from tilewright.plan.passes.fuse import fuse
+from tilewright.schedule import Schedule
+from tilewright.targets import registry
+from tilewright.targets.base import Target
+from tilewright.tune.space.program_space import ProgramSpace
+
+
+def by_default(
+    plain: Kernel,
+    computations: Sequence[Computation],
+    target: str,
+    threads: int | None = None,
+    description: Mapping[str, Any] | None = None,
+    records: Any = None,
+    exact: bool = False,
+) -> Function:
+    """The function of a kernel as the target schedules it, or as a record of tuning says.
+
+    computations: what the kernel is. The others are as of `Function`.
+    """
+
+    def usual(origin: Origin | None) -> Function:
+        machine = registry.target(target, exact=exact, description=description)
+        kernel = machine.default_schedule(plain, computations, ()).kernel
+        account = partial(by_sketches, plain, computations, machine)
+        return Function(
+            kernel, target, threads, description, account, exact, False, origin
+        )
+
+    if plain.sizes or description is not None or not is_native(target):
+        return usual(None)
+    options = options_of(target, threads, exact)
+    program = Schedulable(lambda: (plain, computations), options=options)
+    return chosen(program, usual, records)
+
+
+def by_hand_or_record(
+    made: Schedule,
+    plain: Callable[[], Plain],
+    target: str,
+    threads: int | None = None,
+    exact: bool = False,
+    records: Any = None,
+    account: Callable[[], ScheduleRecord] | None = None,
+) -> Function:
+    """The function of a program without lines, as it is written or as a record of tuning says.
+
+    plain: what sketches may schedule instead. The others are as of `Function`.
+    """
+    if made.kernel.sizes or not is_native(target):
+        return scheduled(made, target, threads, exact=exact)
+    account = account or partial(by_hand, made.kernel.name, made.trace)
+
+    def usual(origin: Origin | None) -> Function:
+        return Function(
+            made.kernel,
+            target,
+            threads,
+            account=account,
+            exact=exact,
+            records=False,
+            origin=origin,
+        )
+
+    options = options_of(target, threads, exact)
+    return chosen(Schedulable(plain, usual=made, options=options), usual, records)
+
+
+def by_parameters(
+    space: ProgramSpace,
+    target: str = "cpu",
+    threads: int | None = None,
+    records: Any = None,
+) -> Function:
+    """The function of a program that is scheduled by its author's parameters.
+
+    They have the values of the best record of tuning, or else their defaults.
+    """
+    made = space.schedule(space.default())
+
+    def usual(origin: Origin | None) -> Function:
+        kernel = made.schedule.kernel
+        account = partial(of_point, kernel.name, made, ())
+        return Function(
+            kernel, target, threads, account=account, records=False, origin=origin
+        )
+
+    if made.schedule.kernel.sizes or not is_native(target):
+        return usual(None)
+    options = options_of(target, threads)
+    original = made.schedule.original
+    program = Schedulable(lambda: (original, ()), space, options=options)
+    return chosen(program, usual, records)
+
+
+def chosen(
+    program: Schedulable, usual: Callable[[Origin | None], Function], records: Any
+) -> Function:
+    """The function as a record says, or as usual; both can be tuned."""
+    origin = Origin(program, lambda other: chosen(program, usual, other))
+    found = program.recorded(records)
+    if found is None:
+        return usual(origin)
+    point, record = found
+    options = program.options
+    return Function(
+        point.schedule.kernel,
+        options["target"],
+        options["threads"],
+        account=partial(program.account, point, record),
+        exact=options["math"] == "exact",
+        records=False,
+        origin=origin,
+    )
+
+
+def foreseen(
+    plain: Callable[[], Plain],
+    target: str,
+    threads: int | None = None,
+    exact: bool = False,
+    records: Any = None,
+    seed: int = 0,
+) -> Function:
+    """The function of a program by the sketches' schedule that the target's model finds cheapest.
+
+    Nothing is measured. Arguments as of `by_hand_or_record`. Raises InputError for a program that
+    no sketch schedules, and for one of open sizes.
+    """
+    from tilewright.driver.foreseen import cheapest
+
+    program = Schedulable(plain, options=options_of(target, threads, exact))
+    point = program.point(cheapest(program.task(), program.target, seed))
+    account = partial(program.account, point)
+    return by_hand_or_record(
+        point.schedule, plain, target, threads, exact, records, account
+    )
+
+
+def fused(
+    name: str,
+    computations: Sequence[Computation],
+    params: Sequence[Buffer],
+    outputs: Sequence[Buffer],
+    machine: Target,
+) -> Plain:
+    """What the target is to schedule; of fewer Computations where it has none for all as written.
+
+    Maps that only move data go into what reads them, and maps that follow a reduction take its
+    dimensions, as in a model's operators.
+    """
+    stages = [FusionGroup(c.name, (c,)) for c in computations]
+    steps = fuse(stages, frozenset(outputs), machine.plan_costs.repeated)
+    rest = [c for x in steps if isinstance(x, FusionGroup) for c in x.computations]
+    return lower(name, rest, params, outputs), rest
+
+
+def options_of(target: str, threads: int | None, exact: bool = False) -> dict[str, Any]:
+    """The options of `compile` that a function is compiled by."""
+    math = "exact" if exact else "default"
+    return {"target": target, "threads": threads, "math": math}
+
+
+def is_native(target: str) -> bool:
+    """Whether there is code for this machine, which can be timed."""
+    return target != "interp" and registry.target(target).runs_here
