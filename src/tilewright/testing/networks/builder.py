@@ -66,18 +66,18 @@ class Net:
     def input(self, *shape: int) -> Tensor:
         """A new float32 input, normal."""
         drawn = self.rng.standard_normal(shape)
-        return self._given(drawn.astype(np.float32))
+        return self.given(drawn.astype(np.float32))
 
     def ids(self, *shape: int, below: int) -> Tensor:
         """A new int64 input of random indices."""
         drawn = self.rng.integers(0, below, shape)
-        return self._given(drawn)
+        return self.given(drawn)
 
     def flags(self, *shape: int) -> Tensor:
         """A new bool input; the first of each row is true."""
         found = self.rng.random(shape) < 0.7
         found[..., 0] = True
-        return self._given(found)
+        return self.given(found)
 
     def weight(
         self,
@@ -122,6 +122,11 @@ class Net:
 
     # -- operators
 
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """Those that were added so far."""
+        return self._typer.operations
+
     def __call__(self, op_type: str, *inputs: Operand, **attributes: Any) -> Tensor:
         """Add an operator with one result."""
         (made,) = self.many(op_type, 1, *inputs, **attributes)
@@ -163,7 +168,8 @@ class Net:
         arrays = {v.name: a for v, a in self._inputs.items()}
         return Case(graph, arrays)
 
-    def _given(self, array: Array) -> Tensor:
+    def given(self, array: Array) -> Tensor:
+        """A new input with this array."""
         name = self._fresh("x")
         dtype = dtypes.dtype_of(array.dtype)
         value = Value(name, dtype, array.shape)

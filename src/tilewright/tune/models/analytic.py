@@ -11,11 +11,15 @@ import numpy as np
 from tilewright.loops.nodes import Kernel
 from tilewright.tune.base import Prediction, Sample, Vector
 from tilewright.tune.features.fast import Fast
+from tilewright.tune.features.fast_columns import COLUMNS
 from tilewright.tune.models import stored
 from tilewright.tune.models.objectives import LOG_SECONDS
+from tilewright.tune.models.programs import Rows
 from tilewright.tune.models.stored import State
 
 CYCLES: Final = "least_cycles"  # the column of what takes longest: log2(1 + cycles)
+COLUMN: Final = [c.name for c in COLUMNS].index(CYCLES)
+CLOCK: Final = 3.0  # cycles per nanosecond
 # Of the logarithm of seconds, before any sample has shown it: wrong by a factor of e.
 UNTESTED: Final = 1.0
 
@@ -33,11 +37,9 @@ class Analytic:
     unit = LOG_SECONDS
     absolute = True
 
-    def __init__(self, features: Fast, clock: float = 3.0) -> None:
+    def __init__(self, features: Fast, clock: float = CLOCK) -> None:
         self._features = features
         self._clock = clock
-        names = [c.name for c in features.columns]
-        self._column = names.index(CYCLES)
         self._off: list[float] = []
 
     def fit(self, samples: Sequence[Sample]) -> None:
@@ -78,7 +80,10 @@ class Analytic:
     def _estimates(self, kernels: Sequence[Kernel]) -> Vector:
         if not kernels:
             return np.zeros(0)
-        logs: Vector = self._features.extract_all(kernels)[:, self._column].astype(
-            float
-        )
-        return np.log(np.exp2(logs) / self._clock * 1e-9)
+        return estimates(self._features.extract_all(kernels), self._clock)
+
+
+def estimates(rows: Rows, clock: float = CLOCK) -> Vector:
+    """Logarithms of seconds by rows of the set `fast`, for so many cycles per nanosecond."""
+    logs: Vector = rows[:, COLUMN].astype(float)
+    return np.log(np.exp2(logs) / clock * 1e-9)

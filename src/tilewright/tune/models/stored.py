@@ -22,7 +22,7 @@ VERSION: Final = 1
 State = Mapping[str, Any]
 
 _ARRAY: Final = "array"
-_DTYPES: Final = ("<f4", "<f8", "<i8")
+_DTYPES: Final = ("<f4", "<f8", "<i2", "<i8")
 
 
 def write(path: Path, model: str, state: State) -> None:

@@ -1,0 +1,206 @@
+"""Measuring what a model is pretrained on: random models, each kernel by random schedules.
+
+Layers of networks and pipelines of images take turns, by ascending seeds. Half of a kernel's
+schedules are near the default, where the model will be asked, and half are anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from benchmarks.pretrain_rows import Row, Writer, packed, read
+from tilewright.base.errors import InputError, ScheduleError, TilewrightError
+from tilewright.driver.tasks import tasks
+from tilewright.schedule.space import Point
+from tilewright.targets.registry import target
+from tilewright.testing.random_layers import layer
+from tilewright.testing.random_pipelines import Drawn, drawn_pipeline
+from tilewright.tune.base import Candidate, Job, Measurement, Runner, Status, Task
+from tilewright.tune.building import Build, BuildAhead
+from tilewright.tune.features.facts import Facts
+from tilewright.tune.features.fast import Fast
+from tilewright.tune.measure.builder import Builder
+from tilewright.tune.measure.local import LocalRunner
+from tilewright.tune.measure.options import Timing
+from tilewright.tune.pretrained import near
+
+SOURCES: Final[Mapping[str, Callable[[int], Drawn]]] = {
+    "layer": layer,
+    "pipeline": drawn_pipeline,
+}
+# Many programs count for more than a sharp number of each.
+TIMING: Final = Timing(fewest=3, most=10, seconds=0.04, tight=0.02)
+TRIES: Final = 4  # draws for each candidate that is wanted
+
+
+def every_source() -> Iterator[str]:
+    """The names of all models, in the order in which they are measured."""
+    for seed in itertools.count():
+        for name in SOURCES:
+            yield f"{name} {seed}"
+
+
+def drawn(source: str) -> Drawn:
+    """The model of a name."""
+    name, _, seed = source.partition(" ")
+    return SOURCES[name](int(seed))
+
+
+@dataclass
+class Collector:
+    """Measures programs until `end` of the clock.
+
+    level: of the instructions. count: programs of each kernel. said: what became of them.
+    """
+
+    writer: Writer
+    runner: Runner
+    build: Build
+    level: str
+    machine: str
+    count: int
+    end: float
+    clock: Callable[[], float] = time.monotonic
+    said: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.features = Fast(Facts.of(target("cpu", self.level, threads=1)))
+
+    @property
+    def late(self) -> bool:
+        """Whether no program is begun any more."""
+        return self.clock() >= self.end
+
+    def model(self, source: str, known: Collection[tuple[str, ...]]) -> None:
+        """Measure the programs of a model that are not known yet."""
+        made = drawn(source)
+        try:
+            found = tasks(made.case.graph, threads=1, mcpu=self.level)
+        except TilewrightError as error:
+            self.said[f"model refused: {type(error).__name__}"] += 1
+            found = []
+        for task in found:
+            if self.late:
+                return
+            self._task(source, made.kind_of(task.sources), task, known)
+        if not self.late:
+            self.writer.finish(self.level, source)
+            self.said["models"] += 1
+
+    def _task(
+        self, source: str, kind: str, task: Task, known: Collection[tuple[str, ...]]
+    ) -> None:
+        digest = hashlib.sha256(task.key.encode()).hexdigest()[:16]
+        chosen: list[tuple[Candidate, bool, Point]] = []
+        for n, (candidate, point) in enumerate(candidates(task, self.count)):
+            if (self.level, source, digest, candidate.key) not in known:
+                chosen.append((candidate, n == 0, point))
+        try:
+            for number, found in self._measured(task, [p for _, _, p in chosen]):
+                candidate, default, point = chosen[number]
+                columns = self.features.extract(task.program(point))[0]
+                ok = found.status is Status.OK
+                row = Row(
+                    source,
+                    kind,
+                    digest,
+                    self.level,
+                    self.machine,
+                    candidate.key,
+                    default,
+                    str(found.status),
+                    found.seconds if ok else None,
+                    found.noise,
+                    packed(columns),
+                )
+                self.writer.add(row)
+                self.said[row.status] += 1
+        except TilewrightError as error:  # of its reference
+            self.said[f"kernel refused: {type(error).__name__}"] += 1
+
+    def _measured(
+        self, task: Task, points: list[Point]
+    ) -> Iterator[tuple[int, Measurement]]:
+        """The numbers of points with their measurements, those without code last."""
+        failed: list[tuple[int, Measurement]] = []
+
+        def jobs() -> Iterator[Job]:
+            numbered = ((n, p) for n, p in enumerate(points) if not self.late)
+            for number, made in self.build(task, numbered):
+                if isinstance(made, Measurement):
+                    failed.append((number, made))
+                else:
+                    yield made
+
+        yield from self.runner.measure(jobs())
+        yield from failed
+
+
+def candidates(task: Task, count: int) -> list[tuple[Candidate, Point]]:
+    """The default, and other schedules, none twice: the same each time."""
+    r = Random(task.key)
+    default = task.space.default()
+    found = {default: task.schedule(default)}
+    refused: set[Candidate] = set()
+    for n in range(TRIES * count):
+        if len(found) >= count:
+            break
+        try:
+            if n % 2:
+                candidate = task.space.sample(r)
+            else:
+                candidate = near(task, default, r)
+            if candidate not in found and candidate not in refused:
+                found[candidate] = task.schedule(candidate)
+        except ScheduleError:
+            refused.add(candidate)
+    return list(found.items())
+
+
+def collect(
+    path: Path,
+    seconds: float,
+    level: str,
+    count: int,
+    machine: Mapping[str, Any],
+    say: Callable[[str], None] = lambda line: None,
+) -> Counter[str]:
+    """Add to the file what is measured in so many seconds; what became of the programs.
+
+    machine: what a run says of it; its `processor` is that of the rows. say: gets a line for each
+    model. Raises InputError where programs of the level do not run.
+    """
+    if not target("cpu", level, threads=1).runs_here:
+        raise InputError(
+            f"this processor cannot run code for {level}",
+            where="pretrain data",
+            hint="take a lower level, such as x86-64-v3",
+        )
+    before = read([path] if path.exists() else [])
+    processor = str(machine["processor"])
+    known = {r.key for r in before.rows if r.machine == processor}
+    end = time.monotonic() + seconds
+    with ExitStack() as open_:
+        writer = Writer(path, {**machine, "level": level, "count": count})
+        open_.callback(writer.close)
+        runner = open_.enter_context(LocalRunner(timing=TIMING))
+        builder = Builder(runner.spare)
+        open_.callback(builder.close)
+        build = BuildAhead(builder)
+        made = Collector(writer, runner, build, level, processor, count, end)
+        for source in every_source():
+            if made.late:
+                break
+            if (level, source) not in before.done:
+                made.model(source, known)
+                say(f"{source}: {dict(made.said)}")
+    return made.said

@@ -1,0 +1,302 @@
+"""Fitting the pretrained model, and judging it on models that it did not learn from.
+
+A kind of operator is judged kernel by kernel, and the kernels' numbers are averaged: times
+by their geometric mean. What failed counts as twice the slowest program of its kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.cost_models import RECALL, pair_accuracy, recall_at, top_1
+from benchmarks.harness import versions
+from benchmarks.pretrain_rows import Measured, Row, read
+from tilewright.base.errors import InputError
+from tilewright.base.files import write_whole
+from tilewright.tune.base import Vector
+from tilewright.tune.features.fast import Fast
+from tilewright.tune.models.analytic import estimates
+from tilewright.tune.models.forest import Forest
+from tilewright.tune.models.learner import Ensemble, Learner
+from tilewright.tune.models.objectives import OBJECTIVES
+from tilewright.tune.models.programs import Examples, Programs, numbered
+from tilewright.tune.models.trees import Trees
+from tilewright.tune.pretrained import Pretrained
+
+FOLDS: Final = 5  # of so many models one is held out
+LEAST: Final = (
+    8  # programs of a kernel that succeeded; with less, its order says little
+)
+LIMIT: Final = 2_000_000  # bytes of the model's file
+ALL: Final = "all"
+
+
+@dataclass(frozen=True)
+class How:
+    """How to fit. prior: learn what the analytic model leaves over. margin: spreads by which the
+    model's choice must beat the default to be taken."""
+
+    objective: str = "regression"
+    prior: bool = True
+    rounds: int = 150
+    members: int = 4
+    margin: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """How good a model is on a kind of operator, which it learned from other models of.
+
+    kernels, programs: judged. pairs, top, recall: as in `cost_models`. gain: the default's time by
+    that of the program of least cost. taken: the share of kernels where one is surely faster, as
+    `choose` has it; taken_gain: the gain of these, and worst: the least of them; 1 if there is
+    none. overall: the gain if only those are taken.
+    """
+
+    kind: str
+    kernels: int
+    programs: int
+    pairs: float
+    top: float
+    recall: float
+    gain: float
+    taken: float
+    taken_gain: float
+    worst: float
+    overall: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model, how it was made, and how good it is: a Result per kind, that of all last."""
+
+    model: Pretrained
+    how: How
+    data: Measured
+    learned: int
+    held: int
+    results: Sequence[Result]
+
+
+def held_out(source: str) -> bool:
+    """Whether the model of this name is judged on: on each level and machine, for all kernels."""
+    digest = hashlib.sha256(source.encode()).digest()
+    return digest[0] % FOLDS == 0
+
+
+def by_kernel(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The programs of each kernel that has enough of them, by machine and task.
+
+    Two models may have the same kernel: it belongs to the first one's.
+    """
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(f"{row.machine} {row.task}", []).append(row)
+    for name, own in found.items():
+        found[name] = [r for r in own if r.source == own[0].source]
+    enough = {n: sum(r.seconds is not None for r in own) for n, own in found.items()}
+    return {name: own for name, own in found.items() if enough[name] >= LEAST}
+
+
+def examples(kernels: Mapping[str, Sequence[Row]], prior: bool) -> Examples:
+    """All programs of these kernels, as what a learner takes."""
+    every = [row for own in kernels.values() for row in own]
+    names = [name for name, own in kernels.items() for _ in own]
+    columns = np.array([r.columns for r in every], np.float32)
+    known = estimates(columns) if prior else np.zeros(len(every))
+    seconds = [np.inf if r.seconds is None else r.seconds for r in every]
+    programs = Programs(columns, np.arange(1, len(every) + 1))
+    return Examples(programs, numbered(names), np.array(seconds), known)
+
+
+def fit(paths: Sequence[Path], how: How) -> Fitted:
+    """Fit to what the files hold, but for what is held out, and judge on that.
+
+    Raises InputError where there is too little of either.
+    """
+    data = read(paths)
+    kernels = by_kernel(data.rows)
+    held = {n: own for n, own in kernels.items() if held_out(own[0].source)}
+    learned = {n: own for n, own in kernels.items() if n not in held}
+    if not learned or not held:
+        raise InputError(
+            f"{len(learned)} kernels to learn from, and {len(held)} to judge on",
+            where=", ".join(map(str, paths)),
+            hint=f"measure more: a kernel counts with {LEAST} programs that succeeded",
+        )
+
+    def member(seed: int) -> Learner:
+        return Trees(OBJECTIVES[how.objective], seed, how.rounds)
+
+    ensemble = Ensemble(member, how.members, how.seed)
+    ensemble.fit(examples(learned, how.prior).useful())
+    members = [Forest.of(state) for state in ensemble.state()["members"]]
+    model = Pretrained(members, ensemble.unit, how.prior, {})
+    results = judged(model, held, how.margin)
+    return Fitted(model, how, data, len(learned), len(held), results)
+
+
+def judged(
+    model: Pretrained, kernels: Mapping[str, Sequence[Row]], margin: float
+) -> list[Result]:
+    """How good the model is on each kind of these kernels, and on all of them."""
+    kinds: dict[str, list[_Verdict]] = {}
+    for name, own in kernels.items():
+        verdict = _verdict(model, {name: own}, margin)
+        kinds.setdefault(own[0].kind, []).append(verdict)
+    found = [_result(kind, kinds[kind]) for kind in sorted(kinds)]
+    every = [v for verdicts in kinds.values() for v in verdicts]
+    return [*found, _result(ALL, every)]
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """On one kernel. gain, sure: logarithms; None where the default is not known, or not beaten."""
+
+    programs: int
+    pairs: float
+    top: float
+    recall: float
+    gain: float | None
+    sure: float | None
+
+
+def _verdict(
+    model: Pretrained, kernel: Mapping[str, Sequence[Row]], margin: float
+) -> _Verdict:
+    (rows,) = kernel.values()
+    of = examples(kernel, False)
+    logs = of.costs()
+    seconds = np.exp(logs)
+    found = model.judge(of.programs.rows)
+    cost = found.cost
+    measures = (
+        len(rows),
+        pair_accuracy(cost, seconds),
+        top_1(cost, seconds),
+        recall_at(RECALL, cost, seconds),
+    )
+    default = next((n for n, r in enumerate(rows) if r.default and r.seconds), None)
+    if default is None:
+        return _Verdict(*measures, None, None)
+    gain = float(logs[default] - logs[np.argmin(cost)])
+    at_most: Vector = cost + margin * found.spread
+    at_most[default] = np.inf
+    best = int(np.argmin(at_most))
+    sure = at_most[best] < cost[default]
+    return _Verdict(
+        *measures, gain, float(logs[default] - logs[best]) if sure else None
+    )
+
+
+def _result(kind: str, verdicts: Sequence[_Verdict]) -> Result:
+    known = [v for v in verdicts if v.gain is not None]
+    sure = [v.sure for v in known if v.sure is not None]
+    overall = [v.sure or 0.0 for v in known]
+    return Result(
+        kind,
+        len(verdicts),
+        sum(v.programs for v in verdicts),
+        float(np.mean([v.pairs for v in verdicts])),
+        float(np.mean([v.top for v in verdicts])),
+        float(np.mean([v.recall for v in verdicts])),
+        _times([v.gain or 0.0 for v in known]),
+        len(sure) / max(1, len(known)),
+        _times(sure),
+        float(np.exp(min(sure, default=0.0))),
+        _times(overall),
+    )
+
+
+def _times(logs: Sequence[float]) -> float:
+    return float(np.exp(np.mean(logs))) if logs else 1.0
+
+
+def table(results: Sequence[Result]) -> Table:
+    """A row per kind."""
+    view = Table(title="models that were held out")
+    view.add_column("kind")
+    for heading in (
+        "kernels",
+        "programs",
+        "pairs",
+        "top-1",
+        f"recall@{RECALL}",
+        "gain",
+    ):
+        view.add_column(heading, justify="right")
+    for heading in ("taken", "gain there", "worst", "overall"):
+        view.add_column(heading, justify="right")
+    for r in results:
+        kind, kernels, programs, *numbers = asdict(r).values()
+        cells = [f"{x:.3f}" for x in numbers]
+        view.add_row(kind, str(kernels), str(programs), *cells)
+    return view
+
+
+def card(fitted: Fitted, command: Sequence[str]) -> dict[str, Any]:
+    """What a model says of itself."""
+    rows = fitted.data.rows
+    return {
+        "command": " ".join(command),
+        "how": asdict(fitted.how),
+        "features": f"{Fast.name}, version {Fast.version}",
+        "programs": len(rows),
+        "statuses": dict(Counter(r.status for r in rows)),
+        "levels": dict(Counter(r.level for r in rows)),
+        "kinds": dict(Counter(r.kind for r in rows)),
+        "machines": dict(Counter(r.machine for r in rows)),
+        "versions": versions(),
+        "learned kernels": fitted.learned,
+        "held-out kernels": fitted.held,
+        "accuracy": [asdict(r) for r in fitted.results],
+    }
+
+
+def write(path: Path, fitted: Fitted, command: Sequence[str]) -> None:
+    """The model with its card in one file, and the card as a page beside it.
+
+    Raises InputError for a model beyond LIMIT, of which nothing is left.
+    """
+    made = card(fitted, command)
+    kept = Pretrained(fitted.model.members, fitted.model.unit, fitted.model.prior, made)
+    part = path.with_name(path.name + ".part")
+    try:
+        kept.save(part)
+        size = part.stat().st_size
+        if size > LIMIT:
+            raise InputError(
+                f"the model has {size} bytes, and {LIMIT} are allowed",
+                where=str(path),
+                hint="fit fewer rounds or members",
+            )
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    text = page(made).encode()
+    write_whole(path.with_suffix(".md"), lambda file: file.write(text))
+
+
+def page(of: Mapping[str, Any]) -> str:
+    """A card as Markdown."""
+    lines = ["# The pretrained model", ""]
+    for name, value in of.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{k}: {v}" for k, v in value.items())
+        if name != "accuracy":
+            lines.append(f"- {name}: {value}")
+    columns = list(of["accuracy"][0])
+    lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for row in of["accuracy"]:
+        cells = [f"{x:.3f}" if isinstance(x, float) else str(x) for x in row.values()]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

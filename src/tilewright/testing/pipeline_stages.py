@@ -1,0 +1,354 @@
+"""The stages of random pipelines, each as ONNX operators and as its NumPy meaning.
+
+The eighteen kinds of Halide's generator (Adams et al. 2019), and operators of two stages, which it
+takes where no kind fits. Of a convolution and of all channels to all there are three: with numbers
+written into the expression, with constant weights, and with weights that are an input.
+
+An image is [1, channels, height, width]; it keeps its size but where a kind says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.testing.networks.builder import Net, Tensor
+
+Array = np.ndarray[Any, Any]
+HEIGHT, WIDTH = 2, 3
+LARGEST: Final = 1024  # a stage grows to this extent and not beyond
+SMALLEST: Final = 32  # one of less is not made smaller
+CHANNELS: Final = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """An image in a pipeline. ask: its NumPy meaning, in float64."""
+
+    tensor: Tensor
+    ask: Callable[[], Array]
+
+    @cached_property
+    def meaning(self) -> Array:
+        """Its values: float64, of the tensor's shape."""
+        return self.ask()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[1, channels, height, width]."""
+        return self.tensor.shape
+
+
+# Stages are drawn of two earlier ones; most kinds take the first. None: not of an image like this.
+Kind = Callable[[Random, Stage, Stage], Stage | None]
+
+
+def given(net: Net, *shape: int) -> Stage:
+    """A new input, of odd multiples of 1/64: no rounding takes one across a whole number."""
+    drawn = net.rng.integers(-96, 96, shape)
+    array = ((2 * drawn + 1) / 64).astype(np.float32)
+    return Stage(net.given(array), lambda: array.astype(np.float64))
+
+
+# ------------------------------------------------------------------------------- convolutions
+
+
+def _window(r: Random, axes: Sequence[int], reach: int) -> tuple[list[int], list[int]]:
+    """How far back and ahead a stencil reaches along height and width."""
+    back = [r.randint(0, reach) if a in axes else 0 for a in (HEIGHT, WIDTH)]
+    ahead = [r.randint(0, reach) if a in axes else 0 for a in (HEIGHT, WIDTH)]
+    return back, ahead
+
+
+def _stencil(x: Array, w: Array, back: list[int], ahead: list[int]) -> Array:
+    """Sums of each element's neighborhood, weighted by [rows, columns]; zeros around."""
+    height, width = x.shape[HEIGHT:]
+    around = list(zip(back, ahead, strict=True))
+    padded = np.pad(x, [(0, 0), (0, 0), *around])
+    found = np.zeros_like(x)
+    for i, j in np.ndindex(*w.shape):
+        found += w[i, j] * padded[..., i : i + height, j : j + width]
+    return found
+
+
+def _weights(net: Net, *shape: int) -> Array:
+    scale = 1 / math.sqrt(math.prod(shape))
+    drawn = net.rng.standard_normal(shape) * scale
+    return drawn.astype(np.float32)
+
+
+def _written(x: Tensor, w: Array, back: list[int], ahead: list[int]) -> Tensor:
+    """A stencil as a sum of products with numbers."""
+    height, width = x.shape[HEIGHT:]
+    padded = x.Pad([0, 0, *back, 0, 0, *ahead])
+    terms = []
+    for i, j in np.ndindex(*w.shape):
+        part = padded.Slice([i, j], [i + height, j + width], [HEIGHT, WIDTH])
+        terms.append(part * float(w[i, j]))
+    return x.net.add(*terms)
+
+
+def _convolved(x: Tensor, w: Tensor, back: list[int], ahead: list[int]) -> Tensor:
+    """A stencil as a convolution of each channel with the same weights."""
+    channels = x.shape[1]
+    every = w.Expand([channels, 1, *w.shape[2:]])
+    return x.Conv(every, group=channels, pads=[*back, *ahead])
+
+
+def _convolution(how: str, flat: bool, reach: int) -> Kind:
+    """A stencil along one axis, or along both (flat)."""
+
+    def kind(r: Random, f: Stage, _: Stage) -> Stage:
+        net = f.tensor.net
+        axes = (HEIGHT, WIDTH) if flat else (r.choice((HEIGHT, WIDTH)),)
+        back, ahead = _window(r, axes, reach)
+        size = [b + a + 1 for b, a in zip(back, ahead, strict=True)]
+        w = _weights(net, *size)
+        if how == "written":
+            made = _written(f.tensor, w, back, ahead)
+        else:
+            add = net.const if how == "constant" else net.given
+            made = _convolved(f.tensor, add(w[None, None]), back, ahead)
+        return Stage(
+            made, lambda: _stencil(f.meaning, w.astype(np.float64), back, ahead)
+        )
+
+    return kind
+
+
+def _all_to_all(how: str) -> Kind:
+    """Each channel from all: another number of channels."""
+
+    def kind(r: Random, f: Stage, _: Stage) -> Stage | None:
+        net, inputs = f.tensor.net, f.shape[1]
+        most = 4 if how == "written" else CHANNELS
+        if inputs > most:
+            return None
+        outputs = r.randint(1, most)
+        w = _weights(net, outputs, inputs)
+        if how == "written":
+            parts = [f.tensor.Slice([c], [c + 1], [1]) for c in range(inputs)]
+            rows = [
+                [p * float(x) for p, x in zip(parts, row, strict=True)] for row in w
+            ]
+            made = net.cat(*[net.add(*row) for row in rows])
+        else:
+            add = net.const if how == "constant" else net.given
+            made = f.tensor.Conv(add(w[:, :, None, None]))
+        wide = w.astype(np.float64)
+        return Stage(made, lambda: np.einsum("oc,nchw->nohw", wide, f.meaning))
+
+    return kind
+
+
+# ------------------------------------------------------------------------- windows and sizes
+
+
+def _pool(r: Random, f: Stage, _: Stage) -> Stage | None:
+    """The greatest or the mean around; half the height and width, or the same."""
+    height, width = f.shape[HEIGHT:]
+    if min(height, width) < SMALLEST or height % 2 or width % 2:
+        return None
+    halved = r.random() < 0.5
+    size = 2 if halved else 3
+    step, pad = (2, 0) if halved else (1, 1)
+    if r.random() < 0.5:
+        made = f.tensor.max_pool(size, step, pad)
+        return Stage(
+            made, lambda: _windows(f.meaning, size, step, pad, -np.inf, np.max)
+        )
+    made = f.tensor.average_pool(size, step, pad, count_include_pad=1)
+    return Stage(made, lambda: _windows(f.meaning, size, step, pad, 0, np.mean))
+
+
+def _windows(
+    x: Array, size: int, step: int, pad: int, around: float, combine: Any
+) -> Array:
+    edges = [(0, 0), (0, 0), (pad, pad), (pad, pad)]
+    padded = np.pad(x, edges, constant_values=around)
+    views = np.lib.stride_tricks.sliding_window_view(
+        padded, (size, size), (HEIGHT, WIDTH)
+    )
+    found: Array = combine(views[:, :, ::step, ::step], axis=(-2, -1))
+    return found
+
+
+def _activation(r: Random, f: Stage, _: Stage) -> Stage:
+    """A rectifier or a hyperbolic tangent."""
+    if r.random() < 0.5:
+        return Stage(f.tensor.Relu(), lambda: np.maximum(f.meaning, 0))
+    return Stage(f.tensor.Tanh(), lambda: np.tanh(f.meaning))
+
+
+def _padding(r: Random, f: Stage, _: Stage) -> Stage | None:
+    """Zeros in place of a margin."""
+    height, width = f.shape[HEIGHT:]
+    margin = r.randint(1, 3)
+    if min(height, width) <= 2 * margin:
+        return None
+    inside = [margin, margin], [height - margin, width - margin], [HEIGHT, WIDTH]
+    edges = [0, 0, margin, margin]
+
+    def meaning() -> Array:
+        found = np.zeros_like(f.meaning)
+        within = (..., slice(margin, -margin), slice(margin, -margin))
+        found[within] = f.meaning[within]
+        return found
+
+    return Stage(f.tensor.Slice(*inside).Pad([*edges, *edges]), meaning)
+
+
+def _upsample(r: Random, f: Stage, _: Stage) -> Stage | None:
+    """Each element twice along one axis."""
+    axis = r.choice((HEIGHT, WIDTH))
+    if 2 * f.shape[axis] > LARGEST:
+        return None
+    extents = [n * (1 + (a == axis)) for a, n in enumerate(f.shape)]
+    made = f.tensor.resize(*extents[HEIGHT:])
+    return Stage(made, lambda: np.repeat(f.meaning, 2, axis))
+
+
+def _downsample(r: Random, f: Stage, _: Stage) -> Stage | None:
+    """Every other element along one axis."""
+    axis = r.choice((HEIGHT, WIDTH))
+    extent = f.shape[axis]
+    if extent < SMALLEST or extent % 2:
+        return None
+    made = f.tensor.Slice([0], [extent], [axis], [2])
+    return Stage(made, lambda: np.take(f.meaning, range(0, extent, 2), axis))
+
+
+# ------------------------------------------------------------------------------- other kinds
+
+
+def _scan(r: Random, f: Stage, _: Stage) -> Stage:
+    """Running sums along any axis, divided by its extent."""
+    axis = r.randint(1, WIDTH)
+    extent = f.shape[axis]
+    share = np.float32(1 / extent)
+    made = f.tensor.CumSum(np.array(axis)) * float(share)
+    return Stage(made, lambda: np.cumsum(f.meaning, axis) * np.float64(share))
+
+
+def _unary(r: Random, f: Stage, _: Stage) -> Stage:
+    """A function of the size of each element, which keeps it moderate."""
+    size = f.tensor.Abs()
+    match r.randrange(3):
+        case 0:
+            return Stage((-size).Exp(), lambda: np.exp(-np.abs(f.meaning)))
+        case 1:
+            return Stage((size + 1.0).Log(), lambda: np.log1p(np.abs(f.meaning)))
+    return Stage(size.Sqrt(), lambda: np.sqrt(np.abs(f.meaning)))
+
+
+def _between(x: Tensor, most: int) -> Tensor:
+    """Whole numbers from 0 to the most."""
+    return x.net("Min", x.net("Max", x, np.array(0)), np.array(most))
+
+
+def _histogram(r: Random, f: Stage, _: Stage) -> Stage | None:
+    """How often values fall into each bucket, in squares of the first channel.
+
+    As many channels as a square has elements; the height and width are those of the squares.
+    """
+    height, width = f.shape[HEIGHT:]
+    box = r.choice((2, 4))
+    if min(height, width) <= SMALLEST or height % box or width % box:
+        return None
+    rows, columns, buckets = height // box, width // box, box * box
+    first = f.tensor.Slice([0], [1], [1])
+    split = first.reshape(rows, box, columns, box)
+    squares = split.transpose(0, 2, 1, 3).reshape(rows, columns, buckets, 1)
+    place = (squares * float(buckets)).Cast(to=7)
+    place = _between(place, buckets - 1)
+    hits = place.Equal(np.arange(buckets)).Cast(to=1)
+    counts = hits.ReduceSum([2], keepdims=0)
+    made = counts.transpose(2, 0, 1).Unsqueeze([0])
+
+    def meaning() -> Array:
+        plain = f.meaning[0, 0].reshape(rows, box, columns, box).swapaxes(1, 2)
+        bucket = np.clip(np.trunc(plain * buckets), 0, buckets - 1)
+        every = [(bucket == n).sum((-2, -1)) for n in range(buckets)]
+        return np.stack(every)[None].astype(np.float64)
+
+    return Stage(made, meaning)
+
+
+def _slice(r: Random, f: Stage, g: Stage) -> Stage:
+    """One channel: at each place that of the second stage whose number the first one says."""
+    channels = g.shape[1]
+    chosen = resampled(f, 1, *g.shape[HEIGHT:])
+    number = chosen.tensor.Cast(to=7)
+    number = _between(number, channels - 1)
+    made = g.tensor.GatherElements(number, axis=1)
+
+    def meaning() -> Array:
+        at = np.clip(np.trunc(chosen.meaning), 0, channels - 1).astype(np.int64)
+        return np.take_along_axis(g.meaning, at, 1)
+
+    return Stage(made, meaning)
+
+
+_OPERATORS: Final[Mapping[str, Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Max": np.maximum,
+    "Min": np.minimum,
+}
+
+
+def _binary(r: Random, f: Stage, g: Stage) -> Stage:
+    """An operator of both stages, the second one in the size of the first."""
+    other = resampled(g, *f.shape[1:])
+    name = r.choice(list(_OPERATORS))
+    made = f.tensor.net(name, f.tensor, other.tensor)
+    return Stage(made, lambda: _OPERATORS[name](f.meaning, other.meaning))
+
+
+def resampled(f: Stage, channels: int, height: int, width: int) -> Stage:
+    """An image in another size: channels in turn, the nearest places.
+
+    requires: heights and widths are a power of two apart, so that places are exact.
+    """
+    turns = [n % f.shape[1] for n in range(channels)]
+    made = f.tensor
+    if channels != f.shape[1]:
+        if channels > f.shape[1]:
+            made = f.tensor.net.cat(*[made] * -(-channels // f.shape[1]))
+        made = made.Slice([0], [channels], [1])
+    if f.shape[HEIGHT:] != (height, width):
+        made = made.resize(height, width)
+    rows = [n * f.shape[HEIGHT] // height for n in range(height)]
+    columns = [n * f.shape[WIDTH] // width for n in range(width)]
+    return Stage(made, lambda: f.meaning[:, turns][:, :, rows][..., columns])
+
+
+# Halide's, by their names there; `_r` and `_w` sum over a domain, `_w` with weights given.
+KINDS: Final[Mapping[str, Kind]] = {
+    "convolve": _convolution("written", False, 3),
+    "convolve_r": _convolution("constant", False, 10),
+    "convolve_w": _convolution("given", False, 10),
+    "convolve2D": _convolution("written", True, 2),
+    "convolve2D_r": _convolution("constant", True, 5),
+    "convolve2D_w": _convolution("given", True, 5),
+    "pool2D": _pool,
+    "activation": _activation,
+    "padding": _padding,
+    "upsample": _upsample,
+    "downsample": _downsample,
+    "all_to_all": _all_to_all("written"),
+    "all_to_all_r": _all_to_all("constant"),
+    "all_to_all_w": _all_to_all("given"),
+    "scan": _scan,
+    "unary": _unary,
+    "tiled_histogram": _histogram,
+    "slice": _slice,
+    "binary": _binary,
+}

@@ -1,0 +1,100 @@
+"""Random pipelines of images, as Halide's generator makes them (Adams et al. 2019).
+
+Each stage is of a kind drawn from `pipeline_stages.KINDS`, of two earlier stages that are drawn as
+well, late ones more often. What nothing reads in the end is an output, too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.base.errors import InputError
+from tilewright.testing.graphs import Case
+from tilewright.testing.networks.builder import Net
+from tilewright.testing.pipeline_stages import KINDS, Array, Stage, given
+
+TRIES: Final = 20  # of stages, for each that is wanted
+EXTENTS: Final = (64, 96, 128, 192, 256, 384, 512)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A model with what it is made of. kinds: of the stage that a value of the graph belongs to."""
+
+    case: Case
+    kinds: Mapping[str, str]
+
+    def kind_of(self, sources: Sequence[str]) -> str:
+        """The kind of a kernel that comes of these nodes, of the last that is known; or `other`."""
+        names = [s.rpartition("-> ")[2] for s in sources]
+        known = [self.kinds[n] for n in names if n in self.kinds]
+        return known[-1] if known else "other"
+
+
+@dataclass(frozen=True)
+class Pipeline(Drawn):
+    """A pipeline. stages: its outputs, each with its NumPy meaning."""
+
+    stages: Sequence[Stage]
+
+    @property
+    def meaning(self) -> Sequence[Array]:
+        """The outputs, by NumPy in float64."""
+        return [s.meaning for s in self.stages]
+
+
+def pipeline(
+    seed: int,
+    height: int,
+    width: int,
+    stages: int = 8,
+    kinds: Sequence[str] = tuple(KINDS),
+) -> Pipeline:
+    """The pipeline of a seed: an input [1, 3, height, width] and at most so many stages.
+
+    kinds: those to draw from. The same arguments give the same pipeline, weights included.
+    requires: height and width are multiples of 32.
+    """
+    r = random.Random(f"pipeline {seed} {height} {width} {stages} {kinds}")
+    net = Net(f"pipeline{seed}")
+    made = [given(net, 1, 3, height, width)]
+    known: dict[str, str] = {}
+    unread: dict[Stage, None] = {}
+    for _ in range(TRIES * stages):
+        if len(made) > stages:
+            break
+        f, g = _late(r, made), _late(r, made)
+        kind = r.choice(list(kinds))
+        before = len(net.operations)
+        stage = KINDS[kind](r, f, g)
+        if stage is None:
+            continue
+        for operation in net.operations[before:]:
+            known.update((v.name, kind) for v in operation.outputs if v is not None)
+        made.append(stage)
+        unread[stage] = None
+        read = (f, g) if kind in ("binary", "slice") else (f,)
+        for x in read:
+            unread.pop(x, None)
+    if not unread:
+        raise InputError(
+            "no stage of these kinds fits an image of this size",
+            where=f"a pipeline of {height} x {width}",
+            hint="take more kinds",
+        )
+    found = net.case([s.tensor for s in unread])
+    return Pipeline(found, known, tuple(unread))
+
+
+def drawn_pipeline(seed: int) -> Pipeline:
+    """A pipeline of a size that goes with the seed."""
+    r = random.Random(f"size {seed}")
+    return pipeline(seed, r.choice(EXTENTS), r.choice(EXTENTS), r.randint(3, 10))
+
+
+def _late(r: random.Random, made: Sequence[Stage]) -> Stage:
+    """The later of two: pipelines become long, and not only wide."""
+    return made[max(r.randrange(len(made)), r.randrange(len(made)))]
