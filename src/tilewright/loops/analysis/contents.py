@@ -32,7 +32,11 @@ def contents(kernel: Kernel) -> dict[Buffer, Interval]:
     count = Counter(s.buffer for s in places)
     for s in places:
         buffer = s.buffer
-        if buffer not in used or not buffer.dtype.is_int or count[buffer] > 1:
+        if buffer not in used:
+            continue
+        if not buffer.dtype.is_int:
+            continue
+        if count[buffer] > 1:
             continue
         known = _stored(s.body, buffer, body)
         if known is not None:

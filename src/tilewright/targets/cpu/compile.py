@@ -21,6 +21,7 @@ from tilewright.targets.cpu.copies_across import copies_across
 from tilewright.targets.cpu.dead_fills import dead_fills
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
+from tilewright.targets.cpu.lone_lanes import STORE, without_lone_lanes
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.row_vectors import row_vectors
 from tilewright.targets.permitted import Permissions
@@ -204,6 +205,10 @@ def _optimized(text: str, machine: Machine, where: str) -> Any:
         raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
     passes, builder = _pipeline(machine)
     passes.run(module, builder)
+    if machine.has("avx512f") and STORE in text:
+        before = str(module)
+        after = without_lone_lanes(before, machine.vector_bits)
+        module = module if after == before else llvm.parse_assembly(after)
     return module
 
 
