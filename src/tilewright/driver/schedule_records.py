@@ -15,6 +15,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.normalize import KernelSignature, kernel_signature
 from tilewright.schedule.space import Parameter, Point
+from tilewright.schedule.space.meanings import meaning
 from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.schedule.trace import Trace
 from tilewright.targets.base import Target
@@ -92,7 +93,9 @@ def _shown(p: Parameter) -> str:
     some = ", ".join(map(str, p.candidates[:_MOST]))
     some += ", ..." if len(p.candidates) > _MOST else ""
     changed = "" if p.value == p.default else f" (default {p.default})"
-    return f"{p.name} = {p.value}{changed}, one of {len(p.candidates)}: {some}"
+    known = meaning(p.name)
+    decides = "" if known is None else f"  # {known.text}"
+    return f"{p.name} = {p.value}{changed}, one of {len(p.candidates)}: {some}{decides}"
 
 
 def records(

@@ -8,13 +8,16 @@ from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Load
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Kernel, Update
+from tilewright.loops.nodes import PREFETCH, Kernel, Update
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.primitives.split import Tail
+from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.tree import find_buffer
 
 VECTORS = (1, 2, 4, 8)  # how many vectors of one loop may be in flight
+UNROLLED = (2, 3, 4, 5, 7, 8)  # how many steps of a loop may be written out
+AHEAD = (0, 256, 512, 1024, 2048, 4096)  # bytes of a prefetch that may be tried
 
 
 def place(s: Schedule, name: str, stack: int) -> None:
@@ -95,6 +98,40 @@ def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:
     s.unroll(outer)
     s.vectorize(inner)
     return (outer, inner)
+
+
+def written_out(s: Schedule, loops: Sequence[str], choose: Choices, name: str) -> None:
+    """Several steps of the innermost of the loops, one behind another.
+
+    parameter: `<name>.unroll`, how many; 1 by default, and divisors of all.
+    """
+    there = existing(s, loops)
+    if not there:
+        return
+    extent = extents(s.kernel)[there[-1]]
+    counts = [n for n in UNROLLED if extent % n == 0]
+    if not counts:
+        return
+    count = choose(f"{name}.unroll", (1, *counts), 1)
+    if count == extent:
+        s.unroll(there[-1])
+    elif count > 1:
+        _, inner = s.split(there[-1], count)
+        s.unroll(inner)
+
+
+def fetched_ahead(
+    s: Schedule, loop: str | None, choose: Choices, name: str, good: int = 0
+) -> None:
+    """What a vector loop will read, brought into the caches before.
+
+    parameter: `<name>.prefetch`, how many bytes ahead; 0 for not at all.
+    """
+    if loop is None:
+        return
+    ahead = choose(f"{name}.prefetch", AHEAD, good)
+    if ahead:
+        s.annotate(loop, PREFETCH, ahead)
 
 
 def fuse_all(s: Schedule, names: Sequence[str]) -> str | None:

@@ -300,6 +300,11 @@ def _contiguous_result(r: Computation, vector: Dim) -> bool:
     return len(steps) >= 2 and bool(inner) and any(s == 0 for s in steps)
 
 
+def are_rows(computations: Sequence[Computation]) -> bool:
+    """Whether every reduction among them reads something along its rows."""
+    return all(c.is_map or _row_reduction(c) for c in computations)
+
+
 def streams_rows(pattern: KernelPattern, constants: Collection[Buffer]) -> bool:
     """Whether a tiled reduction reads most of its data once, along rows: a matrix times a vector.
 

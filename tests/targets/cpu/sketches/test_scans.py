@@ -93,10 +93,9 @@ def test_any_parameters_and_threads_give_the_same_maximum(axis: int, seed: int) 
 
 def test_scans_side_by_side_are_lanes_and_rows_are_interleaved() -> None:
     at = Context(host())
-    assert point(running((50, 256), 0), at).values.keys() == {
-        "run.vectors",
-        "run.parallel",
-    }
+    beside = point(running((50, 256), 0), at).values
+    assert {"run.vectors", "run.parallel"} <= beside.keys()
+    assert "run.rows" not in beside
     rows = point(running((256, 50), 1), at)
     assert rows.values["run.rows"] == 8
     assert "float32[8, 1] in register" in repr(rows.schedule.kernel)

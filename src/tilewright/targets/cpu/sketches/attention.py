@@ -14,7 +14,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.space.nest import place, register_vectors, spread
+from tilewright.schedule.space.nest import place, register_vectors, written_out
 from tilewright.schedule.space.patterns import KernelPattern
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
@@ -46,7 +46,8 @@ def attention(
     """See the module's docstring.
 
     parameters: `<output>.rows`, rows of a block; per product those of `tiled.plan`, its tile again
-    as `<product>.block_tile`, and packing; of the rows those of `rows.in_rows`.
+    as `<product>.block_tile`, `<product>.panels`, whether all rows of a block go by per panel of
+    columns, `<product>.unroll`, and packing; of the rows those of `rows.in_rows`.
     """
     assert pattern.parts is not None
     good = block_rows(pattern, at.costs)
@@ -84,7 +85,7 @@ def attention(
     if at.threads(
         choose, output.name, at.costs.worth_sharing(work * at.costs.product_ns)
     ):
-        spread(s, outer)
+        at.share(s, outer, choose, output.name)
     return s
 
 
@@ -138,13 +139,16 @@ def _contract(
     at: Context,
     choose: Choices,
 ) -> None:
-    """A block's product in register tiles: a panel of columns stays while the rows go by."""
+    """A block's product in register tiles: by default a panel of columns stays while the rows go
+    by."""
     (row_o, row), (column_o, column) = (
         s.split(loop, factor, "overlap")
         for loop, factor in zip(nest, (tile.rows[-1], tile.width), strict=True)
     )
-    s.reorder(column_o, row_o, row, column)
-    s.compute_at(p.target, row_o, scope="register")
+    panels = choose(f"{p.name}.panels", (True, False), True)
+    around = (column_o, row_o) if panels else (row_o, column_o)
+    s.reorder(*around, row, column)
+    s.compute_at(p.target, around[-1], scope="register")
     loops = {
         d: f"{p.name}.{d.var.name}"
         for d in (*p.plan.rows, p.plan.vector, *p.plan.reduction)
@@ -152,4 +156,6 @@ def _contract(
     reduce_in_registers(s, p.plan, p.target, loops)
     s.unroll(row)
     register_vectors(s, column, tile.lanes)
-    pack_columns(s, p.plan, [*outer, column_o, row_o], loops, at, choose)
+    pack_columns(s, p.plan, [*outer, *around], loops, at, choose)
+    sums = [loops[d] for d in p.plan.reduction]
+    written_out(s, sums, choose, p.name)

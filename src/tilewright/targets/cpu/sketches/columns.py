@@ -19,7 +19,6 @@ from tilewright.schedule.space.nest import (
     divisors,
     existing,
     extents,
-    spread,
     vectorize_inner,
 )
 from tilewright.schedule.space.patterns import (
@@ -78,7 +77,7 @@ def columns(
     """See the module's docstring.
 
     parameters: `<reduction>.vectors`, in flight at a time; `<reduction>.parts`, results of some of
-    the rows each, which are made at once and then combined.
+    the rows each, which are made at once and then combined; `<reduction>.shared`.
     """
     r = pattern.reduction
     order = memory_order(pattern, at.costs)
@@ -88,7 +87,7 @@ def columns(
         [f"{r.name}.{d.var.name}" for d in x] for x in (order.batch, order.rows)
     )
     _start(s, r.outputs[0].tensor.name, [*batch, *rows], lanes)
-    spread(s, batch)
+    at.share(s, batch, choose, r.name)
     count = extents(s.kernel)[rows[0]]
     if at.exact or batch:
         most = 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
+from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import existing, spread
 from tilewright.targets.cpu.cost import CostModel, cost_model
 from tilewright.targets.cpu.machine import Machine
 
@@ -29,3 +31,16 @@ class Context:
     def threads(self, choose: Choices, name: str, good: bool) -> bool:
         """The parameter `<name>.parallel`. Not inside of blocks: their loops have the threads."""
         return not self.around and choose(f"{name}.parallel", (True, False), good)
+
+    def share(
+        self, s: Schedule, loops: Sequence[str], choose: Choices, name: str
+    ) -> None:
+        """Run the outermost loops on all threads.
+
+        parameter: `<name>.shared`, how many of them, where there are several and several cores.
+        """
+        there = existing(s, loops)
+        if self.machine.cores > 1 and len(there) > 1:
+            counts = range(1, len(there) + 1)
+            there = there[: choose(f"{name}.shared", counts, len(there))]
+        spread(s, there)

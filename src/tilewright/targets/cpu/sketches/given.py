@@ -10,20 +10,35 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.base import events
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr
 from tilewright.expr.reads import variables
 from tilewright.loops.analysis.terms import loads
-from tilewright.loops.nodes import PRODUCTS, STEPS, For, Kernel, Update
-from tilewright.loops.walk import Place, walk
+from tilewright.loops.nodes import (
+    PRODUCTS,
+    STEPS,
+    Alloc,
+    Block,
+    For,
+    Kernel,
+    Stmt,
+    Store,
+    Update,
+)
+from tilewright.loops.walk import Place, loops_of, walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
+    UNROLLED,
+    VECTORS,
     existing,
     extents,
     register_vectors,
     spread,
     start_apart,
+    vectorize_inner,
+    written_out,
 )
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.streaming import streamed
@@ -49,7 +64,8 @@ class _Product:
 def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `_tiles`; `<loop>.parallel`, of each loop that threads may share.
+    parameters: those of `_tiles`; `<loop>.parallel`, of each loop that threads may share; those of
+    `_loops`.
     """
     s = Schedule(kernel)
     costs = at.costs
@@ -64,7 +80,55 @@ def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
         taken = steps * costs.step_ns + products * costs.given_product_ns
         if taken and shared and at.threads(choose, loop, costs.worth_sharing(taken)):
             spread(s, shared)
-    return streamed(s, at, choose)
+    return streamed(_loops(s, at, choose), at, choose)
+
+
+def _loops(s: Schedule, at: Context, choose: Choices) -> Schedule:
+    """What the notes say nothing of: innermost loops that only store, in vectors, others written
+    out in part; outermost ones on threads. A primitive refuses what is not legal.
+
+    parameters: `<loop>.vectors`, in flight at a time, 0 for none, or `<loop>.unroll`;
+    `<loop>.parallel`.
+    """
+    for f in loops_of(s.kernel.body):
+        innermost = f.trips and not any(loops_of(f.body))
+        if f.kind != "serial" or not innermost:
+            continue
+        name = f.var.name
+        wide = 0
+        if _stores_only(f.body):
+            possible = (0, *VECTORS)
+            wide = choose(f"{name}.vectors", possible, 0)
+        if wide:
+            vectorize_inner(s, name, at.machine.lanes(float32), wide)
+        else:
+            written_out(s, [name], choose, name)
+    if at.machine.cores == 1:
+        return s
+    for f in _outermost(s.kernel.body):
+        name = f.var.name
+        if name in s.kernel.notes:
+            continue
+        if at.threads(choose, name, False):
+            s.parallel(name)
+    return s
+
+
+def _stores_only(body: Stmt) -> bool:
+    if isinstance(body, Block):
+        return all(map(_stores_only, body.stmts))
+    return isinstance(body, Store)
+
+
+def _outermost(body: Stmt) -> Iterator[For]:
+    """Loops inside of no other one, that run one by one."""
+    if isinstance(body, Block):
+        for part in body.stmts:
+            yield from _outermost(part)
+    elif isinstance(body, Alloc):
+        yield from _outermost(body.body)
+    elif isinstance(body, For) and body.kind == "serial" and body.trips != 1:
+        yield body
 
 
 def _product(kernel: Kernel, loop: str) -> _Product | None:
@@ -102,7 +166,8 @@ def _tiles(
 ) -> Schedule:
     """A product in register tiles; as it is where a primitive refuses.
 
-    parameters: `<name>.rows` of a tile, `<name>.lanes` of its vectors.
+    parameters: `<name>.rows` of a tile, `<name>.lanes` of its vectors, `<name>.unroll`, steps of
+    its sums that are written out.
     """
     now = extents(s.kernel)
     width = now[p.column]
@@ -114,12 +179,18 @@ def _tiles(
     size = choose(
         f"{name}.rows", sorted({good, *(n for n in ROWS if n <= height)}), good
     )
+    deep = now.get(p.depth[-1], 1) if p.depth else 1
+    counts = [n for n in UNROLLED if deep % n == 0]
+    steps = choose(f"{name}.unroll", (1, *counts), 1) if counts else 1
     trial = s.fork()
     try:
         if not p.panels:
             trial.annotate(name, PRODUCTS, None)  # of a loop that is split
         for around, row, end in _blocks(trial, p, size):
             _tile(trial, p, around, row, end, lanes)
+            if steps > 1:
+                last = f"{p.depth[-1]}{end}"
+                trial.unroll(trial.split(last, steps)[1])
     except ScheduleError as error:
         events.emit("kept-plain", kernel=s.kernel.name, part=name, reason=str(error))
         return s

@@ -14,9 +14,7 @@ from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
     VECTORS,
     existing,
-    extents,
     register_vectors,
-    spread,
 )
 from tilewright.schedule.space.patterns import (
     KernelPattern,
@@ -108,5 +106,5 @@ def _threads(
 ) -> Schedule:
     points = math.prod(d.extent for d in c.dims)
     if at.threads(choose, c.name, at.costs.worth_sharing(points * at.costs.point_ns)):
-        spread(s, [name for name in outer if extents(s.kernel).get(name, 1) > 1])
+        at.share(s, outer, choose, c.name)
     return s

@@ -6,7 +6,7 @@ import math
 
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.nodes import Computation
+from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Call, Div
 from tilewright.ir.node import postorder
@@ -14,7 +14,7 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
     VECTORS,
-    spread,
+    fetched_ahead,
     vectorize_inner,
 )
 from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride
@@ -25,12 +25,16 @@ from tilewright.targets.cpu.sketches.register_transpose import (
     transposed_nest,
 )
 
+CHUNKS = (8, 16, 32, 64, 128, 256)  # vectors of a thread's part that may be tried
+
 
 def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
     """The schedule of one map.
 
     parameters: `<map>.parallel`; `<map>.tiles`, whether what it reads across is transposed in
-    registers, with those of `transpose`; else `<map>.vectors`, in flight at a time.
+    registers, with those of `transpose`; else `<map>.inner`, the dimension of vectors,
+    `<map>.vectors`, in flight at a time, `<map>.chunk`, vectors of what a thread takes of a single
+    loop, and `<map>.prefetch`.
     """
     (c,) = pattern.computations
     dims = free_dims(c)
@@ -55,9 +59,10 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
             )
         else:
             if threads:
-                spread(trial, shares(trial, outer, costs))
+                at.share(trial, shares(trial, outer, costs), choose, c.name)
             return trial
     forms = [address(a) for a in c.accesses] + [_place(c)]
+    _innermost(s, c, dims, loops, choose)
     inner = loops.pop()
     extent = dims[-1].extent
     depth = len(dims) - 1
@@ -71,12 +76,30 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     good = 1 if costly > costs.cheap_calls else costs.in_flight
     unrolled = choose(f"{c.name}.vectors", VECTORS, good)
     if threads and not loops and extent >= costs.shared_vectors * lanes:
-        chunk, inner = s.split(inner, costs.chunk_vectors * lanes, "overlap")
+        possible = [n for n in CHUNKS if n * lanes < extent]
+        count = choose(f"{c.name}.chunk", possible, costs.chunk_vectors)
+        chunk, inner = s.split(inner, count * lanes, "overlap")
         loops = [chunk]
-    vectorize_inner(s, inner, lanes, unrolled)
+    vector = vectorize_inner(s, inner, lanes, unrolled)
+    fetched_ahead(s, vector, choose, c.name)
     if threads:
-        spread(s, loops)
+        at.share(s, loops, choose, c.name)
     return s
+
+
+def _innermost(
+    s: Schedule, c: Computation, dims: list[Dim], loops: list[str], choose: Choices
+) -> None:
+    """Another dimension in the place of the last one, in the lists as well."""
+    if len(dims) < 2:
+        return
+    names = [d.var.name for d in dims]
+    taken = choose(f"{c.name}.inner", names, names[-1])
+    at = names.index(taken)
+    if at < len(dims) - 1:
+        dims.append(dims.pop(at))
+        loops.append(loops.pop(at))
+        s.reorder(*loops)
 
 
 def _place(c: Computation) -> Affine:

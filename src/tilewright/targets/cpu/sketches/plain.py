@@ -9,8 +9,13 @@ from functools import partial
 from tilewright.base.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.space.nest import VECTORS, existing, vectorize_inner
-from tilewright.schedule.space.patterns import KernelPattern, free_dims
+from tilewright.schedule.space.nest import (
+    VECTORS,
+    existing,
+    vectorize_inner,
+    written_out,
+)
+from tilewright.schedule.space.patterns import KernelPattern, free_dims, reduction_dims
 from tilewright.targets.cpu.sketches.context import Context
 
 
@@ -19,7 +24,8 @@ def plain(
 ) -> Schedule:
     """Each nest on its own: its last free dimension in vectors, its first on all threads.
 
-    parameters: `<computation>.parallel`, `<computation>.vectors` in flight at a time.
+    parameters: `<computation>.parallel`, `<computation>.vectors` in flight at a time of a map,
+    `<computation>.unroll` of a reduction.
     """
     for c in pattern.computations:
         loops = existing(s, [f"{c.name}.{d.var.name}" for d in free_dims(c)])
@@ -36,6 +42,9 @@ def plain(
                 vectorize_inner, name=loops[-1], lanes=lanes, unrolled=unrolled
             )
             s = _attempt(s, inner)
+        else:
+            inside = [f"{c.name}.{d.var.name}" for d in reduction_dims(c)]
+            written_out(s, inside, choose, c.name)
     return s
 
 

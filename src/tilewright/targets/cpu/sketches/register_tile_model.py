@@ -67,6 +67,25 @@ def candidates(
     return found
 
 
+def grids(
+    rows: Sequence[int], columns: int, lanes: int, costs: CostModel
+) -> list[Tile]:
+    """Tiles of a part of each of the last two row dimensions, which the model does not compare."""
+    if len(rows) < 2:
+        return []
+    lead = (1,) * (len(rows) - 2)
+    lanes = min(lanes, columns)
+    found: list[Tile] = []
+    for vectors in range(1, min(costs.tile_vectors, max(1, columns // lanes)) + 1):
+        limit = (costs.machine.registers - costs.tile_registers - vectors) // vectors
+        for above in range(2, min(rows[-2], limit) + 1):
+            most = min(rows[-1] - 1, limit // above)
+            for last in range(2, most + 1):
+                factors = (*lead, above, last)
+                found.append(Tile(factors, vectors, lanes))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """What neighboring rows share: each reads `taps` vectors, `dilation` apart, `step` further
@@ -226,6 +245,7 @@ def choose_tile(
 ) -> Tile:
     """The parameter `name`: rows of the tile by dimension, then its vectors."""
     tiles = candidates(rows, columns, lanes, costs)
+    tiles += grids(rows, columns, lanes, costs)
     good = best(rows, columns, lanes, costs, data)
     *factors, vectors = choose(name, [t.value for t in tiles], good.value)
     return Tile(tuple(factors), vectors, good.lanes)

@@ -32,6 +32,7 @@ from tilewright.targets.cpu.sketches.register_tile_model import (
 )
 from tilewright.targets.cpu.sketches.register_transpose import axis_of
 
+NARROW = 4  # lanes of a vector, at least
 ORDERED = 4  # loops over a reduction, at most, whose orders may be tried: 24 of them
 
 
@@ -78,13 +79,16 @@ def plan(
     fixed: rows and columns that a tile must have. dots: whether it is done by dot products.
 
     parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
-    `<reduction>.order`, the loops over the reduction.
+    `<reduction>.lanes`, of these vectors, all or fewer; `<reduction>.order`, the loops over the
+    reduction.
     """
     r, v = pattern.reduction, pattern.vector
     assert r is not None and v is not None
     roles = _roles(r, v)
     lanes = _lanes(r, at)
     if fixed is None:
+        if not dots:
+            lanes = _narrowed(lanes, v.extent, r.name, choose)
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.costs
         data = replace(_data(r, roles, at), dots=dots)
         tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
@@ -98,6 +102,14 @@ def plan(
     return TilePlan(
         roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared
     )
+
+
+def _narrowed(lanes: int, extent: int, name: str, choose: Choices) -> int:
+    """Lanes of a vector: fewer of them may fit the columns better."""
+    possible = [n for n in (lanes, lanes // 2, lanes // 4) if n >= NARROW]
+    if len(possible) < 2 or extent <= possible[-1]:
+        return lanes
+    return choose(f"{name}.lanes", possible, lanes)
 
 
 def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:

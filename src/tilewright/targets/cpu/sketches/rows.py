@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load
-from tilewright.loops.nodes import PREFETCH
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
@@ -19,9 +18,9 @@ from tilewright.schedule.space.nest import (
     divisors,
     existing,
     extents,
+    fetched_ahead,
     last_tile,
     place,
-    spread,
     tile_vectors,
     vectorize_inner,
 )
@@ -38,7 +37,8 @@ from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.row_loops import RowLoop, in_results, row_loops
 
-ROWS = (1, 2, 4)  # that may be interleaved
+USUAL_ROWS = (1, 2, 4)  # that the rule takes
+ROWS = (1, 2, 3, 4, 8)  # that may be interleaved
 
 
 def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
@@ -55,7 +55,7 @@ def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     outer = in_rows(s, computations, at, choose, near=size <= at.machine.l2)
     taken = points * at.costs.step_ns
     if at.threads(choose, computations[-1].name, at.costs.worth_sharing(taken)):
-        spread(s, outer)
+        at.share(s, outer, choose, computations[-1].name)
     return s
 
 
@@ -94,7 +94,8 @@ def in_rows(
     """Everything of one row together, in vectors; the loops over rows, outermost first.
 
     near: whether the rows are in a cache of the core. parameters: `<computation>.vectors`, in
-    flight at a time; `<last>.rows`, interleaved: one row's work fills the latency of another's.
+    flight at a time, and `<computation>.prefetch`; `<last>.rows`, interleaved: one row's work fills
+    the latency of another's.
     """
     last = computations[-1]
     row_dims = _row_dims(last, computations)
@@ -113,8 +114,7 @@ def in_rows(
     for p in made:
         vector = _vectors(s, p, overwritten, at, choose)
         bytes_ahead = next((fetch[c] for c in p.computations if c in fetch), None)
-        if vector is not None and bytes_ahead is not None:
-            s.annotate(vector, PREFETCH, bytes_ahead)
+        fetched_ahead(s, vector, choose, p.computations[0].name, bytes_ahead or 0)
     if together == 1:
         return outer
     block, inner = s.split(outer[-1], together, "overlap")
@@ -139,14 +139,16 @@ def _together(
     itemsize = computations[-1].outputs[0].tensor.dtype.itemsize
     in_cache = at.machine.l1 // (costs.half * itemsize * width)
     most = min(in_cache, in_registers)
-    if not outer or most < 2:
+    if not outer:
         return 1
     count = extents(s.kernel)[outer[-1]]
     worth = near and width <= costs.short_row and count >= costs.many_rows
     good = most if worth else 1
-    possible = [n for n in ROWS if n <= min(most, count)]
+    limit = in_cache if len(computations) > 1 else count
+    possible = [n for n in ROWS if n <= max(1, min(limit, count))]
+    usual = max(n for n in USUAL_ROWS if n <= max(1, min(most, count, good)))
     name = f"{computations[-1].name}.rows"
-    return choose(name, possible, max(n for n in possible if n <= good))
+    return choose(name, possible, usual)
 
 
 def _vectors(

@@ -8,7 +8,7 @@ applies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,12 +25,14 @@ from tilewright.schedule.space.merging import Merged, merged
 from tilewright.schedule.space.nest import spread
 from tilewright.schedule.space.patterns import (
     KernelPattern,
+    are_rows,
     classify,
     parts,
     streams_rows,
 )
 from tilewright.schedule.space.selection import default_point
 from tilewright.targets.cpu.sketches.attention import attention, block_rows
+from tilewright.targets.cpu.sketches.blocked import blocked, has_depth
 from tilewright.targets.cpu.sketches.columns import columns, memory_order
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.given import given
@@ -103,6 +105,7 @@ RULES: Mapping[str, Rule] = {
     "tiled": Rule(
         tiled, cycles=lambda pattern, at: products(pattern, at) or _points(pattern, at)
     ),
+    "blocked": Rule(blocked),
     "rows": Rule(rows, regroups=True),
     "columns": Rule(columns),
     "attention": Rule(
@@ -176,15 +179,39 @@ def sketches(
         found.insert(0, [KernelPattern("rows", pattern.computations)])
     if pattern.name == "tiled" and memory_order(pattern, at.costs) is not None:
         found.insert(0, [replace(pattern, name="columns")])
-    possible = [k for (k,) in found if not at.exact or not RULES[k.name].regroups]
-    whole = [Sketch(k.name, partial(_run, seen, k, at)) for k in possible]
+    whole = _possible(seen, [k for (k,) in found], at)
+    met = [k.name for (k,) in found]
+    others = _possible(seen, _alternatives(pattern, met), at)
     plainly = Sketch(
         "plain", partial(_run, seen, KernelPattern("plain", seen.computations), at)
     )
     if len(computations) == 1:
-        return [*whole, plainly]
+        return [*whole, *others, plainly]
     cut = Sketch("parts", partial(_run_parts, seen, at))
-    return [*whole, cut, plainly]
+    return [*whole, cut, *others, plainly]
+
+
+def _possible(
+    seen: Merged, patterns: Iterable[KernelPattern], at: Context
+) -> list[Sketch]:
+    """Sketches of the patterns but for those that exact arithmetic forbids."""
+    return [
+        Sketch(k.name, partial(_run, seen, k, at))
+        for k in patterns
+        if not at.exact or not RULES[k.name].regroups
+    ]
+
+
+def _alternatives(
+    pattern: KernelPattern, met: Sequence[str]
+) -> Iterator[KernelPattern]:
+    """Other ways to do what is done in register tiles, which no rule takes by itself."""
+    if pattern.name != "tiled":
+        return
+    if has_depth(pattern):
+        yield replace(pattern, name="blocked")
+    if "rows" not in met and are_rows(pattern.computations):
+        yield KernelPattern("rows", pattern.computations)
 
 
 def default(

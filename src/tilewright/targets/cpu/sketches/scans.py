@@ -11,12 +11,13 @@ import math
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.space.nest import extents, spread
+from tilewright.schedule.space.nest import extents
 from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride
 from tilewright.targets.cpu.sketches.context import Context
 
-VECTORS = (1, 2, 4)  # of scans side by side, in flight at a time
-ROWS = (1, 2, 4, 8)  # interleaved at a time
+VECTORS = (1, 2, 3, 4, 6, 8)  # of scans side by side, in flight at a time
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16)  # interleaved at a time
+DEFAULT_VECTORS, DEFAULT_ROWS = (1, 2, 4), (1, 2, 4, 8)
 
 
 def scans(
@@ -38,19 +39,21 @@ def scans(
         s.reorder(*outer, inner)
     if beside is None:
         possible = [n for n in ROWS if n <= last.extent]
-        count = choose(f"{c.name}.rows", possible, possible[-1])
+        good = max(n for n in DEFAULT_ROWS if n <= last.extent)
+        count = choose(f"{c.name}.rows", possible, good)
         outer += _blocks(s, inner, count)
         if count > 1:
             s.vthread(inner if last.extent == count else f"{inner}.i")
     else:
         lanes = min(at.machine.lanes(c.outputs[0].tensor.dtype), last.extent)
         possible = [n for n in VECTORS if n * lanes <= last.extent]
-        width = lanes * choose(f"{c.name}.vectors", possible, possible[-1])
+        good = max(n for n in DEFAULT_VECTORS if n * lanes <= last.extent)
+        width = lanes * choose(f"{c.name}.vectors", possible, good)
         outer += _blocks(s, inner, width)
         s.vectorize(inner if last.extent == width else f"{inner}.i")
     points = math.prod(d.extent for d in c.dims)
     if at.threads(choose, c.name, at.costs.worth_sharing(points * at.costs.point_ns)):
-        spread(s, outer)
+        at.share(s, outer, choose, c.name)
     return s
 
 

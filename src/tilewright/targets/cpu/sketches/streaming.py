@@ -16,17 +16,25 @@ from tilewright.targets.cpu.sketches.context import Context
 def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
     """The schedule with the note `stream` at the outermost loops of nests that store such results.
 
-    parameters: `stream.<buffer>`, of each result that is large and that the kernel never reads: its
-    stores need not read the lines that they write to, and leave the caches to other data.
+    parameters: `stream.<buffer>`, of each result that the first cache does not hold and that the
+    kernel never reads: its stores need not read the lines that they write to, and leave the caches
+    to other data. By default of those that are large.
     """
+    machine = at.machine
+    if machine.arch != "x86_64" or not machine.has("avx"):
+        return s
     results = s.kernel.outputs
-    large = [b for b in results if at.costs.streams(b.size * b.dtype.itemsize)]
+    sizes = {b: b.size * b.dtype.itemsize for b in results}
+    large = [b for b, size in sizes.items() if size > at.machine.l1]
     read = _read(s.kernel) if large else set()
     for buffer in large:
         if buffer in read:
             continue
         loops = list(dict.fromkeys(_nests(s.kernel, buffer)))
-        if not loops or not choose(f"stream.{buffer.name}", (True, False), True):
+        if not loops:
+            continue
+        good = at.costs.streams(sizes[buffer])
+        if not choose(f"stream.{buffer.name}", (True, False), good):
             continue
         for loop in loops:
             noted = s.kernel.notes.get(loop, {}).get(STREAM)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.compute.nodes import Dim
 from tilewright.expr.nodes import Load
@@ -46,16 +46,26 @@ def split_tiles(
 ) -> tuple[list[str], list[str]]:
     """Split the nest that uses the results; its outer loops in order, and its tile loops.
 
-    parameter: `<reduction>.block`, how many tiles of rows go by per panel of columns.
+    parameters: `<reduction>.in_order`, whether tiles are made in the order of memory; else
+    `<reduction>.block`, how many tiles of rows go by per panel of columns, `<reduction>.columns`,
+    how many tiles a panel is wide, and `<reduction>.within`, whether what lies within rows goes by
+    per step of them.
     """
     rows = _rows(s, p, names)
     columns = _columns(s, p, names)
     r = pattern.reduction
     assert r is not None
-    if _is_written_in_order(p, pattern, at.costs):
+    in_order = _is_written_in_order(p, pattern, at.costs)
+    several = len([*p.batch, *rows.outer, *columns.outer]) > 1
+    if several:
+        in_order = choose(f"{r.name}.in_order", (True, False), in_order)
+    if in_order:
         outer = _by_memory(p, pattern, names, rows, columns)
         return _ordered(s, [*outer, *(names[d] for d in p.close)], rows, columns)
-    within = _within_rows(p, pattern, at.machine) if p.rows else []
+    within = _within_rows(p, pattern) if p.rows else []
+    if within:
+        near = _is_near(within, p, pattern, at.machine)
+        within = within if choose(f"{r.name}.within", (True, False), near) else []
     first = rows.outer[:1]
     rest = rows.outer[1:]
     if first and columns.outer:
@@ -70,6 +80,16 @@ def split_tiles(
         elif block > 1:
             whole, part = s.split(first[0], block)
             first, rest = [whole], [part, *rest]
+    if rest and columns.outer:
+        panel, *tiles = columns.outer
+        steps = extents(s.kernel)[panel]
+        wide = choose(f"{r.name}.columns", divisors(steps), 1)
+        if wide == steps:
+            columns, rest = replace(columns, outer=[]), [*rest, panel, *tiles]
+        elif wide > 1:
+            panel, tile = s.split(panel, wide)
+            columns = replace(columns, outer=[panel])
+            rest = [*rest, tile, *tiles]
     far = [names[d] for d in p.batch if d not in within]
     outer = [*far, *first, *(names[d] for d in within), *columns.outer, *rest]
     outer += [names[d] for d in p.close]
@@ -200,9 +220,9 @@ def _row_reads(p: TilePlan, pattern: KernelPattern) -> list[Load]:
     return [a for a in pattern.reduction.accesses if a not in p.columns]
 
 
-def _within_rows(p: TilePlan, pattern: KernelPattern, machine: Machine) -> list[Dim]:
+def _within_rows(p: TilePlan, pattern: KernelPattern) -> list[Dim]:
     """Those of the batch that lie within a row wherever rows do, as groups of channels: they go by
-    per step of the rows. None where what is read along the columns does not stay in the cache."""
+    per step of the rows."""
     out, of = result_of(pattern)
     reads = _row_reads(p, pattern)
     places = [(address(a), {d: d for d in of}) for a in reads] + [(address(out), of)]
@@ -216,6 +236,12 @@ def _within_rows(p: TilePlan, pattern: KernelPattern, machine: Machine) -> list[
             a is not None and b is not None and abs(a) < abs(b) for a, b in pairs
         )
 
-    found = [d for d in p.batch if inside(d)]
-    columns = _traffic(p, pattern).columns * math.prod(d.extent for d in found)
-    return found if columns <= machine.l2 else []
+    return [d for d in p.batch if inside(d)]
+
+
+def _is_near(
+    within: Sequence[Dim], p: TilePlan, pattern: KernelPattern, machine: Machine
+) -> bool:
+    """Whether what is read along the columns stays in the cache for all of these."""
+    groups = math.prod(d.extent for d in within)
+    return _traffic(p, pattern).columns * groups <= machine.l2

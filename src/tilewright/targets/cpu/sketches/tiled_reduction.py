@@ -20,12 +20,14 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import (
     existing,
+    fetched_ahead,
     indexing,
     place,
     register_vectors,
     spread,
     start_apart,
     vectorize_inner,
+    written_out,
 )
 from tilewright.schedule.space.patterns import (
     KernelPattern,
@@ -62,7 +64,9 @@ def tiled(
 
     parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
     copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
-    `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.parallel`.
+    `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.apart`, whether
+    each of the batch has a copy of its own; `<reduction>.unroll`, steps that are written out;
+    `<reduction>.prefetch` of the columns; `<reduction>.parallel`, `<reduction>.shared`.
     """
     r = pattern.reduction
     assert r is not None
@@ -78,7 +82,7 @@ def tiled(
     else:
         column = stage_operands(s, r, d, at, choose)
     p = interleaved(p, pattern, at, choose)
-    apart = _staged_apart(r, p, at) if d is None else ()
+    apart = _staged_apart(r, p, at, choose) if d is None else ()
     if d is None and not apart:
         s = _stage_padding(s, r, p, None, at, choose)
     target, names = results(s, pattern)
@@ -98,6 +102,12 @@ def tiled(
         reduce_in_registers(s, p, target, loops)
         pack_columns(s, p, outer, loops, at, choose)
         pack_rows(s, r, p, outer, loops, at, choose)
+        sums = [loops[x] for x in p.reduction]
+        written_out(s, sums, choose, r.name)
+        column = loops[p.vector]
+        if p.tile.width > p.tile.lanes:
+            column = f"{column}.i"
+        fetched_ahead(s, column, choose, r.name)
     else:
         rows = existing(s, [loops[x] for x in p.rows])
         inside = [loops[x] for x in p.reduction]
@@ -116,7 +126,8 @@ def tiled(
     register_vectors(s, inner[-1], p.tile.lanes)
     taken = _work(r, at.costs) + at.costs.moving(s.kernel.params, at.constants)
     if at.threads(choose, r.name, at.costs.worth_sharing(taken)):
-        spread(s, [names[d] for d in apart] or outer)
+        parts = [names[d] for d in apart]
+        at.share(s, parts or outer, choose, r.name)
     return s
 
 
@@ -126,14 +137,18 @@ def _work(r: Computation, costs: CostModel) -> float:
     return steps * (costs.product_ns if is_contraction(r) else costs.point_ns)
 
 
-def _staged_apart(r: Computation, p: TilePlan, at: Context) -> tuple[Dim, ...]:
-    """The outermost of the batch each of which has its padded input to itself; none if they are too
-    few to share."""
+def _staged_apart(
+    r: Computation, p: TilePlan, at: Context, choose: Choices
+) -> tuple[Dim, ...]:
+    """The outermost of the batch each of which has its padded input to itself; by default none if
+    they are too few to share."""
     reads = _guarded(r, p)
     alone = takewhile(lambda d: all(axis_of(a, d) is not None for a in reads), p.batch)
     found = tuple(alone) if reads else ()
+    if not found:
+        return ()
     enough = math.prod(d.extent for d in found) >= at.costs.shares * at.machine.cores
-    return found if enough else ()
+    return found if choose(f"{r.name}.apart", (True, False), enough) else ()
 
 
 def _guarded(r: Computation, p: TilePlan) -> list[Load]:
@@ -278,19 +293,22 @@ def pack_rows(
     at: Context,
     choose: Choices,
 ) -> None:
-    """Row operands in reading order, where each element of a tile would be on a line of its own."""
+    """Row operands in reading order; by default where each element of a tile would be on a line of
+    its own."""
     if not is_contraction(r):
         return
     for a in {a.buffer: a for a in r.accesses if a not in p.columns}.values():
-        if not _is_scattered(a, r, p, at):
-            continue
-        if not choose(f"pack.{a.buffer.name}", (True, False), True):
-            continue
+        gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
         inside = [*p.reduction, *p.rows]
         order = existing(s, [*at.around, *outer, *(loops[d] for d in inside)])
-        names = indexing(s, a.buffer.name, order)
-        if names:
-            new = s.pack(a.buffer.name, *names)
+        names = [] if gathered else indexing(s, a.buffer.name, order)
+        if not names:
+            continue
+        good = _is_scattered(a, r, p, at)
+        if not choose(f"pack.{a.buffer.name}", (True, False), good):
+            continue
+        new = s.pack(a.buffer.name, *names)
+        if a.buffer not in at.constants:
             nest = [f"{new}.r{n}" for n in range(len(names))]
             _copy_fast(s, nest, a.buffer, at, choose)
 

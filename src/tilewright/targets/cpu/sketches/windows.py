@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Select
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.space.nest import existing, extents, register_vectors, spread
+from tilewright.schedule.space.nest import existing, extents, register_vectors
 from tilewright.schedule.space.patterns import (
     KernelPattern,
     address,
@@ -30,6 +30,9 @@ from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import Tile
 from tilewright.targets.cpu.sketches.roles import TilePlan
 from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers, results
+
+BLOCKS = (2, 4, 8, 16, 32, 64, 128)  # rows of a block that may be tried
+HEIGHTS = (2, 3, 4, 6, 8)  # rows in registers that may be
 
 
 def combined(pattern: KernelPattern) -> float:
@@ -69,21 +72,22 @@ def windows(
 ) -> Schedule:
     """See the module's docstring.
 
-    parameters: `<reduction>.tile`, results of a tile along the windows and its vectors;
-    `<reduction>.parallel`.
+    parameters: `<reduction>.tile`, results of a tile along the windows and its vectors; or
+    `<reduction>.block`, rows of what the first reduction gives at a time, and `<reduction>.height`,
+    of them in registers; `<reduction>.parallel`, `<reduction>.shared`.
     """
     first = pattern.computations[0]
     last = pattern.reduction
     assert last is not None
     along = pattern.vector is _place(last)
     if along:
-        outer = _by_rows(s, pattern, at)
+        outer = _by_rows(s, pattern, at, choose)
     else:
         outer = _by_tiles(s, pattern, at, choose)
     work = _points(first) * reduction_dims(first)[0].extent
     taken = work * at.costs.point_ns + at.costs.moving(s.kernel.params, at.constants)
     if at.threads(choose, last.name, at.costs.worth_sharing(taken)):
-        spread(s, outer)
+        at.share(s, outer, choose, last.name)
     return s
 
 
@@ -136,7 +140,9 @@ def _by_tiles(
     return outer
 
 
-def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
+def _by_rows(
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+) -> list[str]:
     """Rows of what the first reduction gives in the cache; the loops around them."""
     first = pattern.computations[0]
     last = pattern.reduction
@@ -156,9 +162,12 @@ def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
     s.compute_at(target, block, scope="register")
     rows = first.outputs[0].tensor
     size = rows.dtype.itemsize * _covered(first, last).extent
-    parts = -(-rest[-1].extent * size * at.costs.half // at.machine.l1)
-    if parts > 1:
-        outer[-1], _ = s.split(outer[-1], -(-rest[-1].extent // parts), "overlap")
+    count = rest[-1].extent
+    parts = -(-count * size * at.costs.half // at.machine.l1)
+    possible = [n for n in BLOCKS if n < count] + [count]
+    height = choose(f"{last.name}.block", possible, -(-count // parts))
+    if height < count:
+        outer[-1], _ = s.split(outer[-1], height, "overlap")
     else:
         outer.pop()
     if outer:
@@ -178,12 +187,21 @@ def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
     )
     reduce_in_registers(s, p, target, loops)
     s.vectorize(column)
-    _first_rows(s, first, over, _covered(first, last), at.costs)
+    now = extents(s.kernel)[f"{first.name}.{over.var.name}"]
+    good = min(at.costs.window_rows, now)
+    heights = [n for n in HEIGHTS if n <= now] or [good]
+    tile_rows = choose(f"{last.name}.height", heights, good)
+    _first_rows(s, first, over, _covered(first, last), tile_rows, at.costs)
     return outer
 
 
 def _first_rows(
-    s: Schedule, first: Computation, down: Dim, along: Dim, costs: CostModel
+    s: Schedule,
+    first: Computation,
+    down: Dim,
+    along: Dim,
+    height: int,
+    costs: CostModel,
 ) -> None:
     """The first reduction in vectors along its rows, some rows at a time, which share what they
     read; those that reach into the padding apart."""
@@ -192,7 +210,7 @@ def _first_rows(
     now = extents(s.kernel)
     lanes = min(costs.machine.lanes(made.tensor.dtype), now[row])
     block, lane = s.split(row, lanes, "overlap")
-    tiles, rows = s.split(over, min(costs.window_rows, now[over]), "overlap")
+    tiles, rows = s.split(over, height, "overlap")
     s.reorder(tiles, block, rows, lane)
     parts: tuple[str, ...] = (block,)
     if _is_guarded(first, along):
@@ -259,12 +277,14 @@ def _tile(
         return (size - 1) * (moved // by) + step.extent
 
     columns = pattern.vector.extent
-    sizes = [
-        (n, v)
-        for v in range(1, min(costs.window_vectors, columns // lanes) + 1)
-        for n in range(1, min(costs.window_results, place.extent) + 1)
-        if n == v == 1 or (n + covered(n)) * v <= room
-    ]
+
+    def sizes(results: int, vectors: int) -> list[tuple[int, int]]:
+        return [
+            (n, v)
+            for v in range(1, min(vectors, columns // lanes) + 1)
+            for n in range(1, min(results, place.extent) + 1)
+            if n == v == 1 or (n + covered(n)) * v <= room
+        ]
 
     def cost(size: tuple[int, int]) -> float:
         n, v = size
@@ -272,5 +292,6 @@ def _tile(
         tiles = math.ceil(place.extent / n) * math.ceil(columns / (v * lanes))
         return tiles * (v * work + costs.window_load * covered(n) + costs.window_around)
 
-    size, vectors = choose(f"{last.name}.tile", sizes, min(sizes, key=cost))
+    good = min(sizes(costs.window_results, costs.window_vectors), key=cost)
+    size, vectors = choose(f"{last.name}.tile", sizes(room, room), good)
     return (size,), vectors

@@ -28,6 +28,7 @@ from tilewright.schedule.space.nest import (
     register_vectors,
     spread,
     vectorize_inner,
+    written_out,
 )
 from tilewright.schedule.space.patterns import (
     KernelPattern,
@@ -95,7 +96,9 @@ def winograd(
     """See the module's docstring.
 
     parameters: `<product>.panel`, vectors of a panel of channels; `<product>.rows`, rows of tiles
-    of a block; `<product>.tile`, rows of the register tile and its vectors; `<result>.parallel`.
+    of a block; `<product>.tile`, rows of the register tile and its vectors; `<product>.unroll`;
+    `<product>.apart`, whether tiles at the edges are; `<inputs>.at`, where they are transformed;
+    `<inputs>.points`, whether a tile's points lie together; `<result>.parallel`, `.shared`.
     """
     assert pattern.reduction is not None and pattern.epilogue is not None
     inputs, product, result = (
@@ -116,10 +119,14 @@ def winograd(
     blocks = divisors(shape.rows)
     block = choose(f"{product.name}.rows", blocks, _best(shape, panel, lanes, costs))
     nest = _nest(s, result, _roles(product, result), block, panel, lanes)
-    for c, anchors in ((product, [*nest.blocks, *nest.panels]), (inputs, nest.blocks)):
+    around = nest.blocks
+    if around:
+        place = choose(f"{inputs.name}.at", ("block", "root"), "block")
+        around = around if place == "block" else []
+    for c, anchors in ((product, [*nest.blocks, *nest.panels]), (inputs, around)):
         if anchors:
             s.compute_at(c.outputs[0].tensor.name, anchors[-1])
-    s, staged = _stage_padding(s, inputs, nest.blocks, lanes)
+    s, staged = _stage_padding(s, inputs, around, lanes)
     vectorize_inner(s, _loop(inputs, inputs.dims[-1]), lanes)
     tile = choose_tile(
         choose,
@@ -130,18 +137,22 @@ def winograd(
         costs,
     )
     _products(s, pattern, tile, nest.panels)
+    sums = [_loop(product, d) for d in reduction_dims(product)]
+    written_out(s, sums, choose, product.name)
     for name in nest.tile:
         s.unroll(name)
     s.vectorize(nest.channels)
-    _whole_tiles(s, nest)
+    if choose(f"{product.name}.apart", (True, False), True):
+        _whole_tiles(s, nest)
     for c in (inputs, product):
-        _points_together(s, c.outputs[0].tensor, at.machine.line)
+        if choose(f"{c.name}.points", (True, False), True):
+            _points_together(s, c.outputs[0].tensor, at.machine.line)
     work = shape.points * shape.depth * shape.width * shape.tiles
     if at.threads(choose, result.name, costs.worth_sharing(work * costs.product_ns)):
-        if not nest.blocks:
+        if not around:
             spread(s, staged[:1])
             spread(s, [_loop(inputs, d) for d in inputs.dims[:1]])
-        spread(s, nest.blocks or nest.panels)
+        at.share(s, nest.blocks or nest.panels, choose, result.name)
     return s
 
 

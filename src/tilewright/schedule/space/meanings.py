@@ -1,0 +1,325 @@
+"""What the parameters of sketches mean: one table, by the form of their names.
+
+A form has words of its own and, in angle brackets, names of the kernel: of a loop, a buffer or a
+Computation. A name is of the first form that it fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """form: of the names. text: what a value decides. values: which there are. where: the sketches
+    that ask."""
+
+    form: str
+    text: str
+    values: str
+    where: str
+
+    @property
+    def row(self) -> str:
+        """The row of a table in Markdown."""
+        return f"| `{self.form}` | {self.text} | {self.values} | {self.where} |"
+
+
+YES_NO = "yes, no"
+ALL = "all"
+PARTS = "sequences"
+MEANINGS: Sequence[Meaning] = (
+    Meaning(
+        "pack.<buffer>.tiles",
+        "whether such a copy is transposed in registers",
+        YES_NO,
+        "tiled",
+    ),
+    Meaning(
+        "pack.<buffer>.strip",
+        "the rows of a strip of it",
+        "64, 256, 1024",
+        "tiled",
+    ),
+    Meaning(
+        "pack.<buffer>",
+        "whether an operand is copied in the order in which it is read",
+        YES_NO,
+        "tiled, blocked, attention",
+    ),
+    Meaning(
+        "pad.<buffer>",
+        "whether an input is copied with its padding (`cache_read`)",
+        YES_NO,
+        "tiled",
+    ),
+    Meaning(
+        "inline.<buffer>",
+        "whether a map is recomputed wherever it is read",
+        YES_NO,
+        PARTS,
+    ),
+    Meaning(
+        "at.<buffer>",
+        "the loop over blocks in which a part is computed",
+        "root, loops",
+        PARTS,
+    ),
+    Meaning(
+        "slide.<buffer>",
+        "the loop over inner blocks along which a map reuses what earlier "
+        "blocks computed",
+        "none, loops",
+        PARTS,
+    ),
+    Meaning(
+        "stage.<buffer>.<loop>",
+        "whether the part of an input that a block reads is copied first "
+        "(`cache_read`)",
+        YES_NO,
+        PARTS,
+    ),
+    Meaning(
+        "stream.<buffer>",
+        "whether a result is stored past the caches (`annotate`)",
+        YES_NO,
+        ALL,
+    ),
+    Meaning(
+        "fuse.<last>.<dim>.inner",
+        "the block size inside of that block",
+        "divisors",
+        PARTS,
+    ),
+    Meaning(
+        "fuse.<last>.<dim>",
+        "the block size along a dimension; the whole extent means no blocks",
+        "2^n, 3 * 2^n, all",
+        PARTS,
+    ),
+    Meaning(
+        "<buffer>.in_place",
+        "whether an intermediate row uses the memory of the result (`store_with`)",
+        YES_NO,
+        "rows, attention",
+    ),
+    Meaning(
+        "<last>.parallel",
+        "whether the outer loops run in parallel; `<loop>.parallel` of a "
+        "kernel that an operator supplies",
+        YES_NO,
+        ALL,
+    ),
+    Meaning(
+        "<last>.shared",
+        "how many of these loops threads share",
+        "1 to all",
+        ALL,
+    ),
+    Meaning(
+        "<reduction>.unroll",
+        "the steps of the innermost loop that are written out; "
+        "`<loop>.unroll` of `kernel`",
+        "divisors up to 8",
+        ALL,
+    ),
+    Meaning(
+        "<computation>.vectors",
+        "the number of vectors in flight; for a reduction, of partial results "
+        "(`rfactor`)",
+        "1 to 8",
+        "map, rows, columns, joint, scan, plain, kernel",
+    ),
+    Meaning(
+        "<computation>.prefetch",
+        "how many bytes ahead of its loads a vector loop fetches (`annotate`)",
+        "0, 256 to 4096",
+        "tiled, map, rows",
+    ),
+    Meaning(
+        "<map>.inner",
+        "the dimension of the vectors",
+        "dimensions",
+        "map",
+    ),
+    Meaning(
+        "<map>.chunk",
+        "the vectors of a part of a single loop that a thread takes",
+        "8 to 256",
+        "map",
+    ),
+    Meaning(
+        "<map>.tiles",
+        "whether strided reads are transposed in registers",
+        YES_NO,
+        "map",
+    ),
+    Meaning(
+        "<map>.strip",
+        "the rows of a strip of such tiles",
+        "64, 256, 1024",
+        "map",
+    ),
+    Meaning(
+        "<reduction>.parts",
+        "the number of partial results computed in parallel (`rfactor`)",
+        "divisors",
+        "rows (totals), columns",
+    ),
+    Meaning(
+        "<computation>.joins",
+        "whether it shares the loop of the previous pass over a row (`merge`)",
+        YES_NO,
+        "rows, attention",
+    ),
+    Meaning(
+        "<computation>.rows",
+        "the number of interleaved rows (`vthread`); of a block; of a "
+        "register tile of `kernel`",
+        "1 to all",
+        "rows, attention, winograd, scan, kernel",
+    ),
+    Meaning(
+        "<reduction>.intrinsic",
+        "the tensor intrinsic to use (`tensorize`)",
+        "none, names",
+        "tiled",
+    ),
+    Meaning(
+        "<reduction>.vector",
+        "the dimension that is vectorized",
+        "dimensions",
+        "tiled",
+    ),
+    Meaning(
+        "<reduction>.tile",
+        "rows by dimension and vectors of the register tile",
+        "that fit the registers",
+        "tiled, blocked, winograd, windows",
+    ),
+    Meaning(
+        "<reduction>.block_tile",
+        "the same, inside of a block",
+        "that fit the registers",
+        "attention",
+    ),
+    Meaning(
+        "<reduction>.lanes",
+        "the lanes of these vectors",
+        "all, a half, a quarter",
+        "tiled, blocked, kernel",
+    ),
+    Meaning(
+        "<reduction>.order",
+        "the order of the reduction loops",
+        "permutations",
+        "tiled, blocked",
+    ),
+    Meaning(
+        "<reduction>.interleaved",
+        "whether a tile visits all elements of a batch whose results share "
+        "cache lines (shuffled channels)",
+        YES_NO,
+        "tiled",
+    ),
+    Meaning(
+        "<reduction>.in_order",
+        "whether tiles are made in the order of the result's memory",
+        YES_NO,
+        "tiled",
+    ),
+    Meaning(
+        "<reduction>.within",
+        "whether a batch that lies within rows is visited for each step of the rows",
+        YES_NO,
+        "tiled",
+    ),
+    Meaning(
+        "<reduction>.block",
+        "the number of row tiles per panel of columns; rows of a block of windows",
+        "divisors; 1 to all",
+        "tiled, windows",
+    ),
+    Meaning(
+        "<reduction>.columns",
+        "the number of column tiles in a panel",
+        "divisors",
+        "tiled",
+    ),
+    Meaning(
+        "<reduction>.apart",
+        "whether parts of a batch have padded copies of their own; tiles at "
+        "edges loops of their own",
+        YES_NO,
+        "tiled, winograd",
+    ),
+    Meaning(
+        "<reduction>.panels",
+        "whether all rows of a block are visited per panel of columns",
+        YES_NO,
+        "blocked, attention, sized",
+    ),
+    Meaning(
+        "<reduction>.panel",
+        "the vectors of a panel of channels",
+        "1 to 4",
+        "winograd",
+    ),
+    Meaning(
+        "<reduction>.depth",
+        "the steps of the reduction before the next tile of the block",
+        "divisors",
+        "blocked",
+    ),
+    Meaning(
+        "<reduction>.block_rows",
+        "the tiles of a block along the rows",
+        "1 to 32",
+        "blocked",
+    ),
+    Meaning(
+        "<reduction>.block_columns",
+        "the tiles of a block along the columns",
+        "1 to 32",
+        "blocked",
+    ),
+    Meaning(
+        "<reduction>.height",
+        "the rows of the first windows that are in registers at a time",
+        "2 to 8",
+        "windows",
+    ),
+    Meaning(
+        "<inputs>.at",
+        "where the inputs are transformed: for each block, or all before",
+        "block, root",
+        "winograd",
+    ),
+    Meaning(
+        "<computation>.points",
+        "whether the points of a tile lie side by side (`transform_layout`)",
+        YES_NO,
+        "winograd",
+    ),
+)
+HEADER = "| parameter | choice | values | sketches |\n|---|---|---|---|"
+
+
+@cache
+def _pattern(form: str) -> re.Pattern[str]:
+    words = re.split(r"<\w+>", form)
+    return re.compile(r"\S+".join(map(re.escape, words)))
+
+
+@cache
+def meaning(name: str) -> Meaning | None:
+    """The first row whose form the name has; None for a parameter of some other space."""
+    return next((m for m in MEANINGS if _pattern(m.form).fullmatch(name)), None)
+
+
+def page() -> str:
+    """The table in Markdown."""
+    return "\n".join([HEADER, *(m.row for m in MEANINGS)])
