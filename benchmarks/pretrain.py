@@ -12,6 +12,7 @@ are on those held out, and writes the model with its card.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -82,6 +83,13 @@ def train(
         raise click.ClickException(str(error)) from error
     Console(width=110).print(pretrain_fit.table(fitted.results))
     click.echo(f"{out}: {out.stat().st_size / 1e6:.2f} MB")
+
+
+def _command(paths: Sequence[Path]) -> str:
+    """This command, with files by their names alone: where they lay says nothing elsewhere."""
+    names = {str(p): p.name for p in paths}
+    given = [names.get(a, a) for a in sys.argv[1:]]
+    return " ".join(["python -m benchmarks.pretrain", *given])
 
 
 def _say(line: str) -> None:

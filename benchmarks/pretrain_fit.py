@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.cost_models import RECALL, pair_accuracy, recall_at, top_1
-from benchmarks.harness import versions
 from benchmarks.pretrain_rows import Measured, Row, read
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
@@ -37,6 +37,7 @@ LEAST: Final = (
 )
 LIMIT: Final = 2_000_000  # bytes of the model's file
 ALL: Final = "all"
+PACKAGES: Final = ("tilewright", "llvmlite", "lightgbm", "numpy")
 
 
 @dataclass(frozen=True)
@@ -243,11 +244,11 @@ def table(results: Sequence[Result]) -> Table:
     return view
 
 
-def card(fitted: Fitted, command: Sequence[str]) -> dict[str, Any]:
+def card(fitted: Fitted, command: str) -> dict[str, Any]:
     """What a model says of itself."""
     rows = fitted.data.rows
     return {
-        "command": " ".join(command),
+        "command": command,
         "how": asdict(fitted.how),
         "features": f"{Fast.name}, version {Fast.version}",
         "programs": len(rows),
@@ -255,14 +256,14 @@ def card(fitted: Fitted, command: Sequence[str]) -> dict[str, Any]:
         "levels": dict(Counter(r.level for r in rows)),
         "kinds": dict(Counter(r.kind for r in rows)),
         "machines": dict(Counter(r.machine for r in rows)),
-        "versions": versions(),
+        "versions": {name: version(name) for name in PACKAGES},
         "learned kernels": fitted.learned,
         "held-out kernels": fitted.held,
         "accuracy": [asdict(r) for r in fitted.results],
     }
 
 
-def write(path: Path, fitted: Fitted, command: Sequence[str]) -> None:
+def write(path: Path, fitted: Fitted, command: str) -> None:
     """The model with its card in one file, and the card as a page beside it.
 
     Raises InputError for a model beyond LIMIT, of which nothing is left.

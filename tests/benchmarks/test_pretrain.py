@@ -323,11 +323,20 @@ def test_the_command_writes_a_model_with_its_card(data, tmp_path):
     assert model.card["programs"] == 1200
     assert model.card["statuses"] == {"ok": 1140, "crash": 60}
     assert model.card["accuracy"][-1]["kind"] == ALL
+    assert set(model.card["versions"]) == set(pretrain_fit.PACKAGES)
     page = out.with_suffix(".md").read_text()
     assert "learned kernels" in page
     assert "| pairs |" in page
     (task,) = tasks(layer(0, ("softmax",)).case.graph, threads=1, mcpu="x86-64-v3")
     assert choose(task, model, 1e9, candidates=4).tried
+
+
+def test_the_card_has_names_of_files_and_not_where_they_are(tmp_path, monkeypatch):
+    given = [tmp_path / "d.jsonl", tmp_path / "m.json"]
+    arguments = ["train", str(given[0]), "-o", str(given[1])]
+    monkeypatch.setattr("sys.argv", ["pretrain.py", *arguments])
+    wanted = "python -m benchmarks.pretrain train d.jsonl -o m.json"
+    assert pretrain._command(given) == wanted
 
 
 def test_a_model_that_is_too_large_is_not_written(data, tmp_path, monkeypatch):

@@ -45,6 +45,11 @@ class Stage:
         return self.tensor.shape
 
 
+# How weights come in that are not written out.
+ADD: Final[Mapping[str, Callable[[Net, Array], Tensor]]] = {
+    "constant": Net.const,
+    "given": Net.given,
+}
 # Stages are drawn of two earlier ones; most kinds take the first. None: not of an image like this.
 Kind = Callable[[Random, Stage, Stage], Stage | None]
 
@@ -110,14 +115,13 @@ def _convolution(how: str, flat: bool, reach: int) -> Kind:
         back, ahead = _window(r, axes, reach)
         size = [b + a + 1 for b, a in zip(back, ahead, strict=True)]
         w = _weights(net, *size)
+        wide = w.astype(np.float64)
         if how == "written":
             made = _written(f.tensor, w, back, ahead)
         else:
-            add = net.const if how == "constant" else net.given
-            made = _convolved(f.tensor, add(w[None, None]), back, ahead)
-        return Stage(
-            made, lambda: _stencil(f.meaning, w.astype(np.float64), back, ahead)
-        )
+            weights = ADD[how](net, w[None, None])
+            made = _convolved(f.tensor, weights, back, ahead)
+        return Stage(made, lambda: _stencil(f.meaning, wide, back, ahead))
 
     return kind
 
@@ -139,8 +143,8 @@ def _all_to_all(how: str) -> Kind:
             ]
             made = net.cat(*[net.add(*row) for row in rows])
         else:
-            add = net.const if how == "constant" else net.given
-            made = f.tensor.Conv(add(w[:, :, None, None]))
+            weights = ADD[how](net, w[:, :, None, None])
+            made = f.tensor.Conv(weights)
         wide = w.astype(np.float64)
         return Stage(made, lambda: np.einsum("oc,nchw->nohw", wide, f.meaning))
 
@@ -192,7 +196,8 @@ def _padding(r: Random, f: Stage, _: Stage) -> Stage | None:
     margin = r.randint(1, 3)
     if min(height, width) <= 2 * margin:
         return None
-    inside = [margin, margin], [height - margin, width - margin], [HEIGHT, WIDTH]
+    begin = [margin, margin]
+    end = [height - margin, width - margin]
     edges = [0, 0, margin, margin]
 
     def meaning() -> Array:
@@ -201,7 +206,9 @@ def _padding(r: Random, f: Stage, _: Stage) -> Stage | None:
         found[within] = f.meaning[within]
         return found
 
-    return Stage(f.tensor.Slice(*inside).Pad([*edges, *edges]), meaning)
+    inside = f.tensor.Slice(begin, end, [HEIGHT, WIDTH])
+    made = inside.Pad([*edges, *edges])
+    return Stage(made, meaning)
 
 
 def _upsample(r: Random, f: Stage, _: Stage) -> Stage | None:
@@ -209,7 +216,8 @@ def _upsample(r: Random, f: Stage, _: Stage) -> Stage | None:
     axis = r.choice((HEIGHT, WIDTH))
     if 2 * f.shape[axis] > LARGEST:
         return None
-    extents = [n * (1 + (a == axis)) for a, n in enumerate(f.shape)]
+    extents = list(f.shape)
+    extents[axis] *= 2
     made = f.tensor.resize(*extents[HEIGHT:])
     return Stage(made, lambda: np.repeat(f.meaning, 2, axis))
 
@@ -232,7 +240,8 @@ def _scan(r: Random, f: Stage, _: Stage) -> Stage:
     axis = r.randint(1, WIDTH)
     extent = f.shape[axis]
     share = np.float32(1 / extent)
-    made = f.tensor.CumSum(np.array(axis)) * float(share)
+    sums = f.tensor.CumSum(np.array(axis))
+    made = sums * float(share)
     return Stage(made, lambda: np.cumsum(f.meaning, axis) * np.float64(share))
 
 
@@ -241,15 +250,19 @@ def _unary(r: Random, f: Stage, _: Stage) -> Stage:
     size = f.tensor.Abs()
     match r.randrange(3):
         case 0:
-            return Stage((-size).Exp(), lambda: np.exp(-np.abs(f.meaning)))
+            made = (-size).Exp()
+            return Stage(made, lambda: np.exp(-np.abs(f.meaning)))
         case 1:
-            return Stage((size + 1.0).Log(), lambda: np.log1p(np.abs(f.meaning)))
+            made = (size + 1.0).Log()
+            return Stage(made, lambda: np.log1p(np.abs(f.meaning)))
     return Stage(size.Sqrt(), lambda: np.sqrt(np.abs(f.meaning)))
 
 
 def _between(x: Tensor, most: int) -> Tensor:
     """Whole numbers from 0 to the most."""
-    return x.net("Min", x.net("Max", x, np.array(0)), np.array(most))
+    net = x.net
+    positive = net("Max", x, np.array(0))
+    return net("Min", positive, np.array(most))
 
 
 def _histogram(r: Random, f: Stage, _: Stage) -> Stage | None:
@@ -261,21 +274,29 @@ def _histogram(r: Random, f: Stage, _: Stage) -> Stage | None:
     box = r.choice((2, 4))
     if min(height, width) <= SMALLEST or height % box or width % box:
         return None
-    rows, columns, buckets = height // box, width // box, box * box
+    rows = height // box
+    columns = width // box
+    buckets = box * box
     first = f.tensor.Slice([0], [1], [1])
     split = first.reshape(rows, box, columns, box)
-    squares = split.transpose(0, 2, 1, 3).reshape(rows, columns, buckets, 1)
-    place = (squares * float(buckets)).Cast(to=7)
+    together = split.transpose(0, 2, 1, 3)
+    squares = together.reshape(rows, columns, buckets, 1)
+    scaled = squares * float(buckets)
+    place = scaled.Cast(to=7)
     place = _between(place, buckets - 1)
-    hits = place.Equal(np.arange(buckets)).Cast(to=1)
+    equal = place.Equal(np.arange(buckets))
+    hits = equal.Cast(to=1)
     counts = hits.ReduceSum([2], keepdims=0)
-    made = counts.transpose(2, 0, 1).Unsqueeze([0])
+    first_axis = counts.transpose(2, 0, 1)
+    made = first_axis.Unsqueeze([0])
 
     def meaning() -> Array:
-        plain = f.meaning[0, 0].reshape(rows, box, columns, box).swapaxes(1, 2)
-        bucket = np.clip(np.trunc(plain * buckets), 0, buckets - 1)
-        every = [(bucket == n).sum((-2, -1)) for n in range(buckets)]
-        return np.stack(every)[None].astype(np.float64)
+        plain = f.meaning[0, 0].reshape(rows, box, columns, box)
+        whole = np.trunc(plain * buckets)
+        bucket = np.clip(whole, 0, buckets - 1)
+        every = [(bucket == n).sum((1, 3)) for n in range(buckets)]
+        found = np.stack(every)
+        return found[None].astype(np.float64)
 
     return Stage(made, meaning)
 
@@ -289,8 +310,9 @@ def _slice(r: Random, f: Stage, g: Stage) -> Stage:
     made = g.tensor.GatherElements(number, axis=1)
 
     def meaning() -> Array:
-        at = np.clip(np.trunc(chosen.meaning), 0, channels - 1).astype(np.int64)
-        return np.take_along_axis(g.meaning, at, 1)
+        whole = np.trunc(chosen.meaning)
+        at = np.clip(whole, 0, channels - 1)
+        return np.take_along_axis(g.meaning, at.astype(np.int64), 1)
 
     return Stage(made, meaning)
 
@@ -317,17 +339,25 @@ def resampled(f: Stage, channels: int, height: int, width: int) -> Stage:
 
     requires: heights and widths are a power of two apart, so that places are exact.
     """
-    turns = [n % f.shape[1] for n in range(channels)]
+    _, old, tall, broad = f.shape
     made = f.tensor
-    if channels != f.shape[1]:
-        if channels > f.shape[1]:
-            made = f.tensor.net.cat(*[made] * -(-channels // f.shape[1]))
+    if channels > old:
+        copies = math.ceil(channels / old)
+        made = made.net.cat(*[made] * copies)
+    if channels != made.shape[1]:
         made = made.Slice([0], [channels], [1])
-    if f.shape[HEIGHT:] != (height, width):
+    if (tall, broad) != (height, width):
         made = made.resize(height, width)
-    rows = [n * f.shape[HEIGHT] // height for n in range(height)]
-    columns = [n * f.shape[WIDTH] // width for n in range(width)]
-    return Stage(made, lambda: f.meaning[:, turns][:, :, rows][..., columns])
+    turns = [n % old for n in range(channels)]
+    rows = [n * tall // height for n in range(height)]
+    columns = [n * broad // width for n in range(width)]
+
+    def meaning() -> Array:
+        chosen = f.meaning[:, turns]
+        chosen = chosen[:, :, rows]
+        return chosen[..., columns]
+
+    return Stage(made, meaning)
 
 
 # Halide's, by their names there; `_r` and `_w` sum over a domain, `_w` with weights given.

@@ -30,14 +30,25 @@ Layer = Callable[[Net, Random], Tensor]
 def _image(n: Net, r: Random, channels: Sequence[int] = CHANNELS) -> Tensor:
     """Of a few channels where it is large."""
     while True:
-        c, height, width = r.choice(channels), r.choice(EXTENTS), r.choice(EXTENTS)
+        c = r.choice(channels)
+        height = r.choice(EXTENTS)
+        width = r.choice(EXTENTS)
         if c * height * width <= MOST_ELEMENTS // 4:
             return n.input(1, c, height, width)
 
 
 def _rows(n: Net, r: Random) -> Tensor:
-    rows, width = r.choice(ROWS), r.choice(WIDTHS)
-    return n.input(rows, width) if r.random() < 0.7 else n.input(1, rows, width)
+    rows = r.choice(ROWS)
+    width = r.choice(WIDTHS)
+    if r.random() < 0.7:
+        return n.input(rows, width)
+    return n.input(1, rows, width)
+
+
+def _affordable(r: Random, counts: Sequence[int], each: int) -> int:
+    """One of these counts of outputs that take so many multiply-adds each; the least if none."""
+    known = [c for c in counts if c * each <= MOST]
+    return r.choice(known or [min(counts)])
 
 
 # ----------------------------------------------------------------------------- what multiplies
@@ -45,28 +56,34 @@ def _rows(n: Net, r: Random) -> Tensor:
 
 def _product(n: Net, r: Random) -> Tensor:
     x = _rows(n, r)
-    outputs = r.choice([w for w in WIDTHS if w * math.prod(x.shape) <= MOST])
-    return x.linear(outputs, r.choice(ACTIVATIONS), bias=r.random() < 0.7)
+    work = math.prod(x.shape)
+    outputs = _affordable(r, WIDTHS, work)
+    act = r.choice(ACTIVATIONS)
+    bias = r.random() < 0.7
+    return x.linear(outputs, act, bias=bias)
 
 
 def _gemm(n: Net, r: Random) -> Tensor:
-    x = n.input(r.choice(ROWS), r.choice(WIDTHS))
-    outputs = r.choice([w for w in WIDTHS if w * math.prod(x.shape) <= MOST])
-    return x.gemm(outputs, r.choice(ACTIVATIONS))
+    rows = r.choice(ROWS)
+    width = r.choice(WIDTHS)
+    x = n.input(rows, width)
+    outputs = _affordable(r, WIDTHS, rows * width)
+    act = r.choice(ACTIVATIONS)
+    return x.gemm(outputs, act)
 
 
 def _products(n: Net, r: Random) -> Tensor:
     """Batched, both of them inputs."""
-    heads, rows, deep, columns = (
-        r.choice((2, 4, 8, 12)),
-        r.choice(ROWS),
-        r.choice((16, 32, 64, 128)),
-        r.choice(ROWS),
-    )
+    heads = r.choice((2, 4, 8, 12))
+    rows = r.choice(ROWS)
+    deep = r.choice((16, 32, 64, 128))
+    columns = r.choice(ROWS)
     x = n.input(1, heads, rows, deep)
     if r.random() < 0.5:
-        return x @ n.input(1, heads, columns, deep).mT
-    return x @ n.input(1, heads, deep, columns)
+        y = n.input(1, heads, columns, deep)
+        return x @ y.mT
+    y = n.input(1, heads, deep, columns)
+    return x @ y
 
 
 def _convolution(
@@ -75,17 +92,15 @@ def _convolution(
     """Of one of these sizes, of steps and dilations, perhaps in groups of channels."""
 
     def layer(n: Net, r: Random) -> Tensor:
-        x, size, stride = _image(n, r), r.choice(sizes), r.choice(strides)
-        work = math.prod(x.shape) * size * size // stride**2
-        outputs = r.choice([c for c in CHANNELS if c * work <= MOST] or [8])
-        return x.conv(
-            outputs,
-            size,
-            stride,
-            dilation=r.choice(dilations),
-            norm=r.random() < 0.5,
-            act=r.choice(ACTIVATIONS),
-        )
+        x = _image(n, r)
+        size = r.choice(sizes)
+        stride = r.choice(strides)
+        dilation = r.choice(dilations)
+        work = math.prod(x.shape) * size * size
+        outputs = _affordable(r, CHANNELS, work // stride**2)
+        norm = r.random() < 0.5
+        act = r.choice(ACTIVATIONS)
+        return x.conv(outputs, size, stride, dilation=dilation, norm=norm, act=act)
 
     return layer
 
@@ -93,26 +108,36 @@ def _convolution(
 def _grouped(n: Net, r: Random) -> Tensor:
     groups = r.choice((2, 4, 8))
     x = _image(n, r, (32, 64, 128, 256))
-    return x.conv(r.choice((32, 64, 128)), r.choice((1, 3)), groups=groups)
+    outputs = r.choice((32, 64, 128))
+    size = r.choice((1, 3))
+    return x.conv(outputs, size, groups=groups)
 
 
 def _depthwise(n: Net, r: Random) -> Tensor:
     x = _image(n, r)
-    size, stride = r.choice((3, 3, 5, 7)), r.choice((1, 1, 2))
-    return x.depthwise(size, stride, act=r.choice(ACTIVATIONS))
+    size = r.choice((3, 3, 5, 7))
+    stride = r.choice((1, 1, 2))
+    act = r.choice(ACTIVATIONS)
+    return x.depthwise(size, stride, act=act)
 
 
 def _along(n: Net, r: Random) -> Tensor:
     """A convolution of sequences."""
-    x = n.input(1, r.choice((16, 32, 64, 128)), r.choice((64, 128, 256, 500)))
-    return x.conv(r.choice((16, 32, 64, 128)), r.choice((3, 5, 9)), r.choice((1, 2)))
+    inputs = r.choice((16, 32, 64, 128))
+    length = r.choice((64, 128, 256, 500))
+    outputs = r.choice((16, 32, 64, 128))
+    size = r.choice((3, 5, 9))
+    stride = r.choice((1, 2))
+    x = n.input(1, inputs, length)
+    return x.conv(outputs, size, stride)
 
 
 def _transposed(n: Net, r: Random) -> Tensor:
     x = _image(n, r, (8, 16, 32, 64))
+    inputs = x.shape[1]
     work = 16 * math.prod(x.shape)
-    outputs = r.choice([c for c in (8, 16, 32, 64) if c * work <= MOST] or [4])
-    weights = n.weight(x.shape[1], outputs, 4, 4)
+    outputs = _affordable(r, (8, 16, 32, 64), work)
+    weights = n.weight(inputs, outputs, 4, 4)
     return x.ConvTranspose(weights, strides=[2, 2], pads=[1, 1, 1, 1])
 
 
@@ -122,33 +147,42 @@ def _transposed(n: Net, r: Random) -> Tensor:
 def _pooling(n: Net, r: Random) -> Tensor:
     x = _image(n, r)
     size, stride = r.choice(((2, 2), (3, 2), (3, 1)))
+    pad = size // 2
     if r.random() < 0.5:
-        return x.max_pool(size, stride, size // 2)
-    return x.average_pool(size, stride, size // 2)
+        return x.max_pool(size, stride, pad)
+    return x.average_pool(size, stride, pad)
 
 
 def _softmax(n: Net, r: Random) -> Tensor:
     x = _rows(n, r)
-    return x.LogSoftmax(axis=-1) if r.random() < 0.2 else x.Softmax(axis=-1)
+    if r.random() < 0.2:
+        return x.LogSoftmax(axis=-1)
+    return x.Softmax(axis=-1)
 
 
 def _layer_norm(n: Net, r: Random) -> Tensor:
     x = _rows(n, r)
     if r.random() < 0.5:
-        x = x + n.input(*x.shape)
-    return x.rms_norm() if r.random() < 0.3 else x.layer_norm()
+        other = n.input(*x.shape)
+        x = x + other
+    if r.random() < 0.3:
+        return x.rms_norm()
+    return x.layer_norm()
 
 
 def _image_norm(n: Net, r: Random) -> Tensor:
     x = _image(n, r, (16, 32, 64, 128))
-    return x.group_norm(8) if r.random() < 0.5 else x.instance_norm()
+    if r.random() < 0.5:
+        return x.group_norm(8)
+    return x.instance_norm()
 
 
 def _reduction(n: Net, r: Random) -> Tensor:
     x = _image(n, r)
     axes = r.choice(([1], [2, 3], [3], [2], [1, 2, 3]))
     name = r.choice(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2"))
-    return n(name, x, axes, keepdims=r.randint(0, 1))
+    keep = r.randint(0, 1)
+    return n(name, x, axes, keepdims=keep)
 
 
 # ------------------------------------------------------------------------------- all others
@@ -156,41 +190,55 @@ def _reduction(n: Net, r: Random) -> Tensor:
 
 def _elementwise(n: Net, r: Random) -> Tensor:
     x = _image(n, r)
-    y = x * n.near(1, x.shape[1], 1, 1) + n.input(*x.shape)
-    return y.act(r.choice(ACTIVATIONS))
+    scale = n.near(1, x.shape[1], 1, 1)
+    other = n.input(*x.shape)
+    y = x * scale + other
+    act = r.choice(ACTIVATIONS)
+    return y.act(act)
 
 
 def _movement(n: Net, r: Random) -> Tensor:
     x = _image(n, r)
+    *_, height, width = x.shape
     match r.randrange(4):
         case 0:
             return x.transpose(0, 2, 3, 1)
         case 1:
             return n.cat(x, x.Relu())
         case 2:
-            return x.resize(2 * x.shape[2], 2 * x.shape[3])
-    size = 2 * x.shape[2], 2 * x.shape[3]
-    return x.resize(*size, mode="linear")
+            mode = "nearest"
+        case _:
+            mode = "linear"
+    return x.resize(2 * height, 2 * width, mode=mode)
 
 
 def _attention(n: Net, r: Random) -> Tensor:
-    heads, places, deep = r.choice((2, 4, 8)), r.choice(ROWS), r.choice((16, 32, 64))
+    heads = r.choice((2, 4, 8))
+    places = r.choice(ROWS)
+    deep = r.choice((16, 32, 64))
     q, k, v = (n.input(1, heads, places, deep) for _ in range(3))
-    scores = (q @ k.mT) * (1 / math.sqrt(deep))
-    return scores.Softmax(axis=-1) @ v
+    scale = 1 / math.sqrt(deep)
+    products = q @ k.mT
+    scores = products * scale
+    shares = scores.Softmax(axis=-1)
+    return shares @ v
 
 
 def _lstm_step(n: Net, r: Random) -> Tensor:
     """The gates of one step, and the state behind it."""
-    batch, inputs, width = (
-        r.choice((1, 4, 8)),
-        r.choice(WIDTHS[:10]),
-        r.choice(WIDTHS[:10]),
-    )
-    x, h, c = n.input(batch, inputs), n.input(batch, width), n.input(batch, width)
-    gates = x.linear(4 * width) + h.linear(4 * width, bias=False)
+    batch = r.choice((1, 4, 8))
+    inputs = r.choice(WIDTHS[:10])
+    width = r.choice(WIDTHS[:10])
+    x = n.input(batch, inputs)
+    h = n.input(batch, width)
+    c = n.input(batch, width)
+    of_x = x.linear(4 * width)
+    of_h = h.linear(4 * width, bias=False)
+    gates = of_x + of_h
     i, f, g, o = gates.split(*[width] * 4)
-    state = f.Sigmoid() * c + i.Sigmoid() * g.Tanh()
+    kept = f.Sigmoid() * c
+    added = i.Sigmoid() * g.Tanh()
+    state = kept + added
     return o.Sigmoid() * state.Tanh()
 
 
@@ -226,4 +274,6 @@ def layer(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Drawn:
     net = Net(f"{kind}{seed}")
     made = KINDS[kind](net, r)
     values = [v for o in net.operations for v in o.outputs if v is not None]
-    return Drawn(net.case([made]), {v.name: kind for v in values})
+    known = {v.name: kind for v in values}
+    case = net.case([made])
+    return Drawn(case, known)
