@@ -48,16 +48,26 @@ def _without(s: Stmt, own: tuple[Buffer, ...]) -> Stmt:
         s = s.map(lambda c: changed.get(c, c))
     if not isinstance(s, Block):
         return s
-    kept = [x for n, x in enumerate(s.stmts) if not _is_dead(x, s.stmts[n + 1 :], own)]
-    return s if len(kept) == len(s.stmts) else block(*kept)
+    kept = []
+    for n, nest in enumerate(s.stmts):
+        behind = s.stmts[n + 1 :]
+        if not _is_dead(nest, behind, own):
+            kept.append(nest)
+    if len(kept) == len(s.stmts):
+        return s
+    return block(*kept)
 
 
 def _is_dead(nest: Stmt, behind: Sequence[Stmt], own: Sequence[Buffer]) -> bool:
     filled = _filled(nest)
-    return bool(filled and behind) and all(
-        _writes_all(behind[0], b) or (b in own and _reads_written(behind, b))
-        for b in filled
-    )
+    if not filled or not behind:
+        return False
+    for b in filled:
+        if _writes_all(behind[0], b):
+            continue
+        if b not in own or not _reads_written(behind, b):
+            return False
+    return True
 
 
 def _filled(nest: Stmt) -> set[Buffer]:
@@ -85,7 +95,9 @@ def _runs(a: Access) -> int | None:
     if not all(isinstance(s, For | Alloc | Block) for s in a.place.above):
         return None
     counts = [f.trips for f in a.loops]
-    return None if None in counts else prod(n for n in counts if n is not None)
+    if None in counts:
+        return None
+    return prod(n for n in counts if n is not None)
 
 
 def _reads_written(stmts: Sequence[Stmt], buffer: Buffer) -> bool:
