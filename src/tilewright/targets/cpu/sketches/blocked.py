@@ -29,7 +29,7 @@ from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan
 from tilewright.targets.cpu.sketches.tiled_reduction import pack_columns, results
 
-DEEP = 32  # steps of a reduction, from which on a part of them is worth a pass over the block
+DEEP = 16  # steps of a reduction, from which on a part of them is worth a pass over the block
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # tiles of a block along a dimension
 
 

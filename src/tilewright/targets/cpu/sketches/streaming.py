@@ -25,7 +25,8 @@ def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
         return s
     results = s.kernel.outputs
     sizes = {b: b.size * b.dtype.itemsize for b in results}
-    large = [b for b, size in sizes.items() if size > at.machine.l1]
+    least = at.machine.l1
+    large = [b for b, n in sizes.items() if n > least or at.costs.streams(n)]
     read = _read(s.kernel) if large else set()
     for buffer in large:
         if buffer in read:
