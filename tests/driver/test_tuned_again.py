@@ -21,7 +21,7 @@ from tilewright.tune.base import Candidate, Measurement, Status, Task, Trial
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.published import read
-from tilewright.tune.tuner import Outcome
+from tilewright.tune.tuner import Outcome, Tuning
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 o (float[16, 32] x) => (float[16, 16] y) { y = MatMul(x, w) }"""
@@ -54,7 +54,7 @@ def used(records: Path) -> list[str]:
 
 
 def no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "_improved", lambda outcomes: [])
+    monkeypatch.setattr(tuning, "improved", lambda outcomes: [])
 
 
 def test_a_schedule_that_is_not_possible_any_more_is_given_up(
@@ -90,17 +90,15 @@ def test_what_was_chosen_is_measured_again_and_kept_if_it_is_faster(
     chosen_before(task, records, other)
     measured = []
 
-    def finished(
-        self: tuning.Tuning, candidate: Candidate, found: Measurement
-    ) -> Trial:
+    def finished(self: Tuning, candidate: Candidate, found: Measurement) -> Trial:
         measured.append(candidate)
         taken = 1.0 if candidate == default else seconds
         ok = Measurement(Status.OK, (taken,))
         failed = Measurement(Status.WRONG)
         return Trial(candidate, ok if taken < float("inf") else failed)
 
-    monkeypatch.setattr(tuning.Tuning, "_finished", finished)
-    monkeypatch.setattr(tuning.Tuning, "settle", lambda self: None)
+    monkeypatch.setattr(Tuning, "_finished", finished)
+    monkeypatch.setattr(Tuning, "settle", lambda self: None)
     tuned(model, records)
     assert measured == [default, other]
     assert used(records) == ([other.key] if seconds < 1 else [])
@@ -120,7 +118,7 @@ def test_the_latest_choice_is_used_whatever_an_earlier_one_gained(
         slow = Trial(first, Measurement(Status.OK, (3e-6,)))
         return [replace(o, best=fast, default=slow) for o in outcomes]
 
-    monkeypatch.setattr(tuning, "_improved", improved)
+    monkeypatch.setattr(tuning, "improved", improved)
     monkeypatch.setattr(tuning, "kept", lambda o, *_: (o, Compared(2.0, 1.0, {})))
     tuned(model, records)
     assert used(records) == [better.key]

@@ -162,6 +162,7 @@ def test_only_some_kernels(model: onnx.ModelProto, records: Path) -> None:
     [
         ({"trials": 0}, "trials=0"),
         ({"seconds": -1.0, "trials": None}, r"seconds=-1\.0"),
+        ({"seconds": "5"}, "seconds='5'"),
         ({"kernels": ["nothing"]}, "there is no kernel 'nothing'"),
         ({"target": "gpu9"}, "gpu9"),
     ],
@@ -186,6 +187,11 @@ def test_what_is_refused(
 def test_names_that_there_are_not(given: dict[str, str]) -> None:
     with pytest.raises(InputError, match=next(iter(given))):
         How(**given)  # type: ignore[arg-type]
+
+
+def test_without_records_nothing_is_tuned(model: onnx.ModelProto) -> None:
+    with pytest.raises(InputError, match="records=False"):
+        tw.tune(model, trials=1, threads=1, how=FEW, records=False)  # type: ignore[arg-type]
 
 
 def test_records_that_are_off(
@@ -262,6 +268,8 @@ class _Fixed(Executable):
         (np.float32([0, 1]), np.float32([0, np.nan]), False),
         (np.int64([1, 2]), np.int64([1, 3]), False),
         (np.array([True]), np.array([True]), True),
+        (np.array(["a"], object), np.array(["a"], object), True),
+        (np.array(["a"], object), np.array(["b"], object), False),
     ],
 )
 def test_results_that_differ_are_an_error(
@@ -273,6 +281,29 @@ def test_results_that_differ_are_an_error(
         return
     with pytest.raises(VerifyError, match="output 'y0': with the tuned schedules"):
         check(_Fixed(a), _Fixed(b), {})
+
+
+class _Counting(_Fixed):
+    """Gives another number in each run."""
+
+    def __call__(self, feeds: object) -> object:
+        self.results = tuple(r + 1 for r in self.results)
+        return self.results
+
+
+def test_results_that_are_never_the_same_are_not_compared() -> None:
+    """As those of RandomNormal."""
+    plain, tuned = _Counting(np.float32([1, 2])), _Fixed(np.float32([7, 7]))
+    with pytest.warns(tw.TilewrightWarning, match="'y0' is another one in each run"):
+        in_network._expect_equal(plain, tuned, {})
+
+
+def test_wrong_inputs_are_said_before_the_search(
+    model: onnx.ModelProto, records: Path
+) -> None:
+    with pytest.raises(InputError, match="'z'"):
+        tuned(model, records, feeds={"z": np.zeros((32, 48), np.float32)})
+    assert not records.exists()
 
 
 def test_spaces_of_one_s_own() -> None:

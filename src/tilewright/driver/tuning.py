@@ -73,10 +73,13 @@ def tune(
         made = compile(source, example_inputs, dims=dims, **chosen)
         return made if isinstance(made, Executable) else made.specialized(feeds or {})
 
+    default = compiled(None)
+    given = feeds or feeds_of(default, example_inputs)
+    # What is wrong with them is said before the search, and not after it.
+    default(dict(given))
     with Session(found, title, path, how, Options.of(plain)) as session:
         ending = session.search(budget, until)
         outcomes = session.settled()
-        given = feeds or feeds_of(compiled(None), example_inputs)
         chosen, compared = kept(improved(outcomes), compiled, given)
         session.choose(chosen)
         return session.result(ending, outcomes, chosen, compared)

@@ -98,7 +98,8 @@ def budget_of(
     Raises InputError for numbers that are not above 0.
     """
     for name, value in (("trials", trials), ("seconds", seconds)):
-        if value is not None and not value > 0:
+        right = isinstance(value, int | float) and value > 0
+        if value is not None and not right:
             raise InputError(f"{name}={value!r}", hint="give a number above 0")
     limited = trials is not None or seconds is not None
     return Budget(trials, seconds if limited else SECONDS, expected_gain)
@@ -106,6 +107,10 @@ def budget_of(
 
 def records_path(given: str | Path | None) -> Path:
     """The file to record in. Raises InputError where records are off."""
+    if given is not None and not isinstance(given, str | Path):
+        raise InputError(
+            f"records={given!r}", hint="give a file: tuning is of no use without"
+        )
     path = default_path() if given is None else Path(given)
     if path is None:
         raise InputError(
