@@ -16,6 +16,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError, MemoryLimitError, UnsupportedError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.driver.compile import schedules
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.validate import Verdict, validate, validate_model
 from tilewright.expr.nodes import Buffer, Const, Load, Var, const
@@ -47,7 +48,20 @@ def test_kernels_are_right_and_every_sketch_has_a_model():
             assert v.compared > 0
             assert not v.note
         kinds |= {v.kind.split(":")[0] for v in found}
-    assert set(RULES) | {"parts", "kernel"} <= kinds
+    assert set(RULES) - {"blocked"} | {"parts", "kernel"} <= kinds
+
+
+def test_a_sketch_that_no_rule_takes_is_validated_where_it_is_asked_for():
+    small = SMALL["packed"]
+    source = small.model()
+    record = next(r for r in schedules(source) if "blocked" in r.sketches)
+    asked = {record.kernel: {"sketch": "blocked"}}
+    found = validate_model(source, schedules=asked, cache=False)
+    assert all(v.ok and v.compared > 0 for v in found)
+    (asked_for,) = (
+        r for r in schedules(source, schedules=asked) if r.sketch == "blocked"
+    )
+    assert asked_for.kernel == record.kernel
 
 
 def test_overlapping_windows_into_a_halo():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,7 +183,11 @@ ELSEWHERE = {"pack.<buffer>.strip", "<reduction>.vector", "slide.<buffer>"}
 
 def offered(sketch: Sketch, r: random.Random) -> set[str]:
     """The forms of parameters with several values, of the default and of random points."""
-    found = [sketch.default(), *(drawn(sketch, r) for _ in range(3))]
+    found = [drawn(sketch, r) for _ in range(4)]
+    with suppress(
+        ScheduleError
+    ):  # a sketch that no rule takes may have no default here
+        found.append(sketch.default())
     asked = [p for point in found if point is not None for p in point.parameters]
     known = {meaning(p.name) for p in asked if len(p.candidates) > 1}
     return {m.form for m in known if m is not None}

@@ -29,7 +29,6 @@ from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan
 from tilewright.targets.cpu.sketches.tiled_reduction import pack_columns, results
 
-DEEP = 16  # steps of a reduction, from which on a part of them is worth a pass over the block
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # tiles of a block along a dimension
 
 
@@ -38,7 +37,7 @@ def has_depth(pattern: KernelPattern) -> bool:
     r = pattern.reduction
     if r is None or not is_contraction(r) or not reduction_dims(r):
         return False
-    return _deepest(pattern).extent >= DEEP
+    return _deepest(pattern).extent > 1
 
 
 def blocked(

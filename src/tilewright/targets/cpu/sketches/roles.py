@@ -32,7 +32,6 @@ from tilewright.targets.cpu.sketches.register_tile_model import (
 )
 from tilewright.targets.cpu.sketches.register_transpose import axis_of
 
-NARROW = 4  # lanes of a vector, at least
 ORDERED = 4  # loops over a reduction, at most, whose orders may be tried: 24 of them
 
 
@@ -106,7 +105,8 @@ def plan(
 
 def _narrowed(lanes: int, extent: int, name: str, choose: Choices) -> int:
     """Lanes of a vector: fewer of them may fit the columns better."""
-    possible = [n for n in (lanes, lanes // 2, lanes // 4) if n >= NARROW]
+    half = lanes // 2
+    possible = [n for n in (lanes, half, half // 2) if n > 2]
     if len(possible) < 2 or extent <= possible[-1]:
         return lanes
     return choose(f"{name}.lanes", possible, lanes)
