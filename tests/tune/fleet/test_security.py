@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from tilewright.base.errors import ExecutionError, InputError
+from tilewright.base.errors import ExecutionError, InputError, UnsupportedError
 from tilewright.tune.base import Measurement, Status
 from tilewright.tune.fleet import engine, keys, server
 from tilewright.tune.fleet.bench import measure, received
@@ -128,6 +129,20 @@ def test_keys_are_for_the_user_alone(tmp_path: Path) -> None:
     (folder / keys.CERTIFICATE).unlink()
     with pytest.raises(InputError, match=r"there is no certificate.pem"):
         keys.found(folder)
+
+
+def test_without_the_engine_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("distributed", "dask"):
+        monkeypatch.setitem(sys.modules, name, None)
+    needed = r"needs the package distributed.*tilewright\[fleet\]"
+    with pytest.raises(UnsupportedError, match=needed):
+        server.run_scheduler(print, port=0)
+    with pytest.raises(UnsupportedError, match=needed):
+        server.run_worker(print, "127.0.0.1:1", server.Places("cpu"))
+    with pytest.raises(UnsupportedError, match=needed):
+        Fleet("127.0.0.1:1")
 
 
 def test_this_process_is_no_worker() -> None:

@@ -69,17 +69,18 @@ def run_worker(
     """
     address = engine.checked(address, keys)
     device = Device.here(places.name, places.threads)
-    bench = Bench(places.count, places.threads)
-    set_up(bench)
-    try:
-        with _configured():
+    with _configured():
+        bench = Bench(places.count, places.threads)
+        set_up(bench)
+        try:
             made = _worker(address, {device.resource: places.count}, keys)
             asyncio.run(_served(made, ready, tied))
-    finally:
-        bench.close()
+        finally:
+            bench.close()
 
 
 def _configured() -> Any:
+    engine.distributed()  # says what is missing
     import dask
 
     return dask.config.set(
