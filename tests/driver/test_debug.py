@@ -20,6 +20,7 @@ from tilewright.ir.node import transform
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.passes.hoist import Hoisted
 from tilewright.plan import normalize, pipeline
+from tilewright.plan.arena import Arena, Lifetime
 from tilewright.plan.nodes import HostFallback, Step
 from tilewright.plan.passes import memory
 from tilewright.schedule import Schedule
@@ -144,10 +145,8 @@ def test_a_fault_of_the_memory_planner_is_found(
         "{ a = MatMul(x, w) b = MatMul(a, w) y = MatMul(b, w) }"
     )
 
-    def in_one_place(
-        lifetimes: Sequence[memory.Lifetime], alignment: int
-    ) -> memory.Arena:
-        return memory.Arena((0,) * len(lifetimes), 4096)
+    def in_one_place(lifetimes: Sequence[Lifetime], alignment: int) -> Arena:
+        return Arena((0,) * len(lifetimes), 4096)
 
     monkeypatch.setattr(memory, "assign_offsets", in_one_place)
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")

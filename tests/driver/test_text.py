@@ -31,7 +31,7 @@ def test_every_stage_is_written_into_a_folder(tmp_path, monkeypatch):
     tw.compile(model, dims={"n": 3})
     passes = (
         "lower fuse concat-in-place split-groups winograd split-deep-sums separate-windows "
-        "add-halos plan-memory"
+        "add-halos recompute plan-memory"
     )
     plans = [f"s.plan.{n}-{name}.txt" for n, name in enumerate(passes.split())]
     kinds = [f"s.{kind}.txt" for kind in KINDS]

@@ -9,8 +9,9 @@ from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Buffer, var
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel, Store, block, loop
+from tilewright.plan.arena import Lifetime, assign_offsets, live_bytes
 from tilewright.plan.nodes import FusionGroup, Plan
-from tilewright.plan.passes.memory import Lifetime, PlanMemory, assign_offsets
+from tilewright.plan.passes.memory import PlanMemory
 
 lifetimes = st.lists(
     st.builds(
@@ -56,6 +57,25 @@ def test_what_lives_before_or_after_another_shares_its_place() -> None:
     for first, second in ((Lifetime(128, 5, 6), Lifetime(64, 0, 4)),
                           (Lifetime(128, 0, 1), Lifetime(64, 2, 4))):  # fmt: skip
         assert assign_offsets([first, second]).total == 128
+
+
+@given(lifetimes)
+def test_the_arena_is_no_smaller_than_what_is_alive(lives: list[Lifetime]) -> None:
+    found = assign_offsets(lives)
+    alive = [
+        sum(-(-v.size // 64) * 64 for v in lives if v.first <= n <= v.last)
+        for n in range(32)
+    ]
+    assert max(live_bytes(lives), default=0) == max(alive)
+    assert found.total >= max(alive)
+
+
+def test_another_order_where_the_largest_first_wastes() -> None:
+    """Largest first leaves gaps that the rest does not fit into: 640 bytes."""
+    sizes = [128, 192, 64, 256, 128, 256]
+    steps = [(4, 5), (4, 7), (4, 4), (2, 3), (3, 6), (1, 2)]
+    lives = [Lifetime(n, *at) for n, at in zip(sizes, steps, strict=True)]
+    assert assign_offsets(lives).total == max(live_bytes(lives)) == 512
 
 
 def test_a_chain_needs_two_buffers() -> None:

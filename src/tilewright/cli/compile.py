@@ -28,7 +28,16 @@ from tilewright.runtime.threads import thread_count
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
 
-STAGES: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "asm")
+STAGES: Final = (
+    "graph",
+    "plan",
+    "memory",
+    "computation",
+    "schedule",
+    "kernel",
+    "llvm",
+    "asm",
+)
 
 
 @click.command()

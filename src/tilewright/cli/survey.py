@@ -13,8 +13,8 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall, definition_of
+from tilewright.plan.arena import Lifetime, assign_offsets
 from tilewright.plan.lower import lower
-from tilewright.plan.passes.memory import Lifetime, assign_offsets
 
 
 @dataclass(frozen=True)

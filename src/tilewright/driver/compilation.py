@@ -54,7 +54,8 @@ class Compilation:
         refuses = {}
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses
-        return make_plan(graph, self.host, self.options.math, observe, refuses)
+        asked = self.options
+        return make_plan(graph, self.host, asked.math, observe, refuses, asked.limit)
 
 
 def store_for(target: Target, options: Options) -> Store | None:

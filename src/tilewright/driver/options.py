@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base import flags, modes
 from tilewright.base.errors import InputError
-from tilewright.base.memory import memory_limit
+from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import Store, default_store
 from tilewright.runtime.threads import thread_count
@@ -135,6 +135,8 @@ class Options:
             given["samples"] = f"{self.by} {_digest(self.samples)}"
         if self.schedules:
             given["schedules"] = json.dumps(self.schedules, sort_keys=True)
+        if self.limit < machine_memory():
+            given["memory_limit"] = str(self.limit)
         if self.published.digest:
             given["records"] = self.published.digest
         return chosen | given | {name: "on" for name, on in switches.items() if on}

@@ -30,10 +30,12 @@ def make_plan(
     math: str = "default",
     observe: Observer | None = None,
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
+    limit: int | None = None,
 ) -> Plan:
     """The graph as groups, each a kernel that suits the target, and host fallbacks.
 
-    refuses: why each device besides the host does not take a group; the others go there.
+    refuses: why each device besides the host does not take a group; the others go there. limit:
+    bytes that a call may need; what would be more is computed again where that helps.
     Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
     and after each pass, with the name of what was done.
     """
@@ -41,7 +43,7 @@ def make_plan(
         plan = lower(graph)
     if observe is not None:
         observe("lower", plan)
-    pipeline = plan_pipeline(questions(target), math, refuses)
+    pipeline = plan_pipeline(questions(target), math, refuses, limit)
     return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
 
 

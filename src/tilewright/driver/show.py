@@ -13,6 +13,7 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import records
+from tilewright.plan.memory_report import memory_report
 from tilewright.plan.nodes import (
     HOST,
     DeviceCall,
@@ -23,7 +24,16 @@ from tilewright.plan.nodes import (
 )
 from tilewright.plan.normalize import kernel_signature
 
-KINDS: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "asm")
+KINDS: Final = (
+    "graph",
+    "plan",
+    "memory",
+    "computation",
+    "schedule",
+    "kernel",
+    "llvm",
+    "asm",
+)
 
 
 def show(plan: Plan, compiling: Compilation, kind: str) -> str:
@@ -36,6 +46,8 @@ def show(plan: Plan, compiling: Compilation, kind: str) -> str:
         return str(plan.graph)
     if kind == "plan":
         return str(plan)
+    if kind == "memory":
+        return memory_report(plan)
     choose = chosen_schedules(plan, target, compiling.options)
     if kind == "schedule":
         there = [g for g in plan.groups if g.device != HOST]

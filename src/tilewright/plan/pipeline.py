@@ -17,6 +17,7 @@ from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.of_device import Rewrite, of_device
 from tilewright.plan.passes.partition import Partition, Refuses
+from tilewright.plan.passes.recompute import Recompute
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.windows import separate_windows
@@ -138,11 +139,15 @@ def _fixed(plan: Plan) -> frozenset[Buffer]:
 
 
 def plan_pipeline(
-    ask: Questions, math: str, refuses: Mapping[str, Refuses] = MappingProxyType({})
+    ask: Questions,
+    math: str,
+    refuses: Mapping[str, Refuses] = MappingProxyType({}),
+    limit: int | None = None,
 ) -> Pipeline[Plan]:
     """The passes from lowering to kernels; `math`: what the arithmetic may become.
 
-    refuses: why each device besides the host does not take a group.
+    refuses: why each device besides the host does not take a group. limit: bytes that a call may
+    need; None: as many as it wants.
     """
     exact, costs = math == "exact", ask.costs
     passes: list[Pass[Plan]] = [Partition(d, why) for d, why in refuses.items()]
@@ -157,6 +162,8 @@ def plan_pipeline(
             SplitDeepSums(ask.estimated_cost, costs.deep_sum),
         ]
     passes += [SeparateWindows(ask.estimated_cost, exact), AddHalos(costs.halo)]
+    if limit is not None:
+        passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (
         set()
     )  # a Computation that a pass leaves as it is, is right still

@@ -37,7 +37,8 @@ STRUCTURE = {
     ("plan/passes/fuse.py", "MAX_NODES"),  # what a value may grow to, as the next two
     ("plan/passes/fuse.py", "MAX_LOADS"),
     ("plan/passes/fuse.py", "MAX_WRITTEN"),
-    ("plan/passes/memory.py", "assign_offsets"),  # bytes of alignment
+    ("plan/memory_report.py", "_SHOWN"),  # lines
+    ("plan/passes/recompute.py", "_CHAIN"),  # of what is tried
     ("plan/pipeline.py", "WINOGRAD"),  # what `math` allows
     ("schedule/space/choices.py", "_given"),  # of the candidates that a message lists
     (

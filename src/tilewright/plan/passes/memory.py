@@ -1,67 +1,19 @@
-"""Memory planning: offsets in one arena from the buffers' lifetimes.
-
-Greedy by size (largest first, lowest offset that is free for the whole lifetime), the strategy of
-Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
-"""
+"""Memory planning: a place in the arena of its device for every buffer between two steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
+from tilewright.plan.arena import Lifetime, assign_offsets
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, FusionGroup, Memory, Plan
 from tilewright.runtime import abi
 
 # What a group reads whose place its last result may take.
 Over = Callable[[FusionGroup], tuple[Buffer, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """A buffer of `size` bytes that lives from step `first` to step `last`, both included."""
-
-    size: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arena:
-    """Byte offset per lifetime, in the order given, and the arena's size in bytes."""
-
-    offsets: tuple[int, ...]
-    total: int
-
-
-def assign_offsets(lifetimes: Sequence[Lifetime], alignment: int = 64) -> Arena:
-    """Offsets such that no two buffers alive at one step overlap."""
-
-    def largest_first(n: int) -> tuple[int, int]:
-        return -lifetimes[n].size, lifetimes[n].first
-
-    # Each its offset, end and lifetime; sorted by offset.
-    placed: list[tuple[int, int, Lifetime]] = []
-    offsets = [0] * len(lifetimes)
-    total = 0
-    for n in sorted(range(len(lifetimes)), key=largest_first):
-        life = lifetimes[n]
-        size = -(-life.size // alignment) * alignment
-        offset = 0
-        for start, end, other in placed:
-            if other.first > life.last or life.first > other.last:
-                continue
-            if start - offset >= size:
-                break
-            offset = max(offset, end)
-        end = offset + size
-        offsets[n] = offset
-        placed.append((offset, end, life))
-        placed.sort(key=lambda p: p[0])
-        total = max(total, end)
-    return Arena(tuple(offsets), total)
 
 
 @dataclass(frozen=True)

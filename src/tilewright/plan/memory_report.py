@@ -1,0 +1,61 @@
+"""What the memory of a plan holds at its fullest step, before anything is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tilewright.base.text import columns, human_bytes
+from tilewright.expr.nodes import Buffer
+from tilewright.plan.arena import Lifetime, live_bytes
+from tilewright.plan.lifetimes import lifetimes
+from tilewright.plan.nodes import HOST, Plan
+from tilewright.plan.passes.memory import PlanMemory, in_arena
+
+_SHOWN: Final = 20  # tensors at the fullest step
+
+
+def memory_report(plan: Plan) -> str:
+    """The peak, the arena beside it, and what is alive at the fullest step, largest first.
+
+    Kernels that write a result over an operand are known later, and need less.
+    """
+    lives = {
+        b: life
+        for b, life in lifetimes(plan).items()
+        if in_arena(plan, b) and plan.device_of(b) == HOST
+    }
+    profile = live_bytes(Lifetime(_bytes(b), *life) for b, life in lives.items())
+    peak = max(profile, default=0)
+    full = profile.index(peak) if profile else 0
+    placed = PlanMemory(lambda group: ()).run(replace(plan, memory=None))
+    assert placed.memory is not None
+    ends = {*plan.given, *plan.results}.difference(plan.data)
+    totals = [
+        ("constants", human_bytes(sum(a.nbytes for a in plan.data.values()))),
+        ("inputs and results", human_bytes(sum(map(_bytes, ends)))),
+        ("alive between kernels, at most", human_bytes(peak)),
+        ("their arena", human_bytes(placed.memory.total)),
+    ]
+    text = columns(totals, "<>")
+    if not peak:
+        return text
+    at = plan.steps[full].name
+    title = f"step {full} of {len(plan.steps)}, {at}, is the fullest:"
+    alive = [b for b, (first, last) in lives.items() if first <= full <= last]
+    alive.sort(key=_bytes, reverse=True)
+    rows = [_row(plan, b, lives[b]) for b in alive[:_SHOWN]]
+    if len(alive) > _SHOWN:
+        rows.append((f"and {len(alive) - _SHOWN} more",))
+    return f"{text}\n\n{title}\n{columns(rows, '<>')}"
+
+
+def _row(plan: Plan, b: Buffer, life: tuple[int, int]) -> tuple[str, ...]:
+    first, last = life
+    shape = ", ".join(map(str, b.shape))
+    steps = f"from step {first}, {plan.steps[first].name}, to {last}"
+    return f"  {b.name}: {b.dtype}[{shape}]", human_bytes(_bytes(b)), steps
+
+
+def _bytes(b: Buffer) -> int:
+    return b.size * b.dtype.itemsize
