@@ -72,7 +72,7 @@ class OwnRules(Pass[Graph]):
     exact: bool = False
 
     def run(self, program: Graph) -> Graph:
-        rules = [r for r in registry.registered() if r.exact or not self.exact]
+        rules = [r for r in registry.registered() if r.same_bits or not self.exact]
         return rewrite(program, rules) if rules else program
 
 

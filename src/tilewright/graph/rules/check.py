@@ -22,6 +22,7 @@ from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array
+from tilewright.graph.rules.change import apply, places
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.patterns import (
     AnyOf,
@@ -53,26 +54,32 @@ _HINTS: Final = {
 }
 
 
-def check(rule: Rule, seed: int = 0) -> int:
-    """Compare both sides on INSTANCES random instances; gives how many draws that took.
+def check(
+    rule: Rule,
+    seed: int = 0,
+    once: bool = False,
+    instances: int = INSTANCES,
+) -> int:
+    """Compare both sides on random instances; gives how many draws that took.
 
-    Raises InputError with the counterexample where they differ, where the replacement fails, where
-    the rule never comes to an end, and where no instance is found.
+    once: as a search applies it, at one place; else until it applies no more. Raises InputError
+    with the counterexample where they differ, where the replacement fails, where the rule never
+    comes to an end, and where no instance is found.
     """
     rng = np.random.default_rng(seed)
     agreed = 0
     for n in range(DRAWS):
         mixed = n > DRAWS // 2
         try:
-            agreed += _agrees(rule, _instance(rule, rng, mixed), rng)
+            agreed += _agrees(rule, _instance(rule, rng, mixed), rng, once)
         except _Counterexample as first:
-            found = _smallest(rule, rng, first, mixed)
+            found = _smallest(rule, rng, first, mixed, once)
             raise rule.error(found.message, found.hint) from found.__cause__
-        if agreed == INSTANCES:
+        if agreed == instances:
             return n + 1
     raise rule.error(
         f"it applied to {agreed} of {DRAWS} random instances of its pattern {rule.pattern}, "
-        f"expected {INSTANCES}",
+        f"expected {instances}",
         "Say what to try it on: Rule(..., samples=lambda rng: {x: array, ...})",
     )
 
@@ -98,11 +105,12 @@ def _smallest(
     rng: np.random.Generator,
     best: _Counterexample,
     mixed: bool,
+    once: bool,
 ) -> _Counterexample:
     """The smallest counterexample of some more draws: it is read by a person."""
     for _ in range(MORE):
         try:
-            _agrees(rule, _instance(rule, rng, mixed), rng)
+            _agrees(rule, _instance(rule, rng, mixed), rng, once)
         except _Counterexample as other:
             best = min(best, other, key=lambda e: e.size)
     return best
@@ -112,19 +120,20 @@ def _agrees(
     rule: Rule,
     graph: Graph | None,
     rng: np.random.Generator,
+    once: bool,
 ) -> bool:
     """Whether the rule applies to this instance; raises where it changes the result."""
     if graph is None:
         return False
-    feeds = {v.name: _elements(v, rng, rule.exact) for v in graph.inputs}
+    feeds = {v.name: _elements(v, rng, not rule.finite) for v in graph.inputs}
     with np.errstate(all="ignore"):
         try:
             expected = _run(graph, feeds)
         except TilewrightError:
             return False  # operands that the operators refuse
         try:
-            after = rewrite(graph, [rule], FUEL)
-            if after is graph:
+            after = _once(graph, rule) if once else rewrite(graph, [rule], FUEL)
+            if after is None or after is graph:
                 return False
             found = _run(after, feeds)
         except TilewrightError as error:
@@ -144,6 +153,12 @@ def _agrees(
                 _HINTS[rule.exact],
             )
     return True
+
+
+def _once(graph: Graph, rule: Rule) -> Graph | None:
+    """The graph with the rule applied at the first place where it can be."""
+    tried = (apply(graph, rule, m) for m in places(graph, rule))
+    return next((after for after in tried if after is not None), None)
 
 
 def _run(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
@@ -177,7 +192,8 @@ def _difference(
 
 
 def _shown(graph: Graph, feeds: Mapping[str, Array]) -> str:
-    steps = "; ".join(str(op).partition("  #")[0] for op in graph.operations[:-1])
+    inner = graph.operations[: -len(graph.outputs)]  # without what reads the results
+    steps = "; ".join(str(op).partition("  #")[0] for op in inner)
     values = [*feeds.items(), *((v.name, a) for v, a in graph.constants.items())]
     words = [f"{name} = {_brief(np.asarray(a))}" for name, a in values]
     return f"{steps} with {', '.join(words)}"
@@ -216,6 +232,7 @@ def _instance(
         rng,
         Fragment("", {}),
         _types(rule.pattern, rng, mixed),
+        not rule.finite,
     )
     try:
         result = maker.value(rule.pattern)
@@ -240,20 +257,13 @@ def _instance(
 
 
 def _read(graph: Graph) -> Graph:
-    """The graph with its result read by one more operation: what leaves a graph is kept."""
-    (y,) = graph.outputs
-    out = Value("out", y.dtype, y.shape)
-    last = Operation(
-        "Identity",
-        (y,),
-        (out,),
-        version=21,
-        name="out",
-    )
-    return graph.with_operations(
-        [*graph.operations, last],
-        outputs=[out],
-    )
+    """The graph with its results read by more operations: what leaves a graph is kept."""
+    last = [
+        Operation("Identity", (y,), (Value(f"out{n}", y.dtype, y.shape),), version=21)
+        for n, y in enumerate(graph.outputs)
+    ]
+    outputs = [v for op in last for v in op.writes]
+    return graph.with_operations([*graph.operations, *last], outputs=outputs)
 
 
 def _types(
@@ -283,6 +293,7 @@ class _Maker:
     rng: np.random.Generator
     f: Fragment
     types: Mapping[int, DType]
+    special: bool
 
     def __post_init__(self) -> None:
         self.values: dict[int, Value | None] = {}
@@ -322,17 +333,23 @@ class _Maker:
         return next(iter(self.types.values()), dtypes.float32)
 
     def _tensor(self, part: Tensor) -> Value:
-        if part in self.sample:
-            array = np.asarray(self.sample[part])
-            value = constant(part.name, array)
+        given = self.sample.get(part)
+        if isinstance(given, Value):
+            value = given
+        elif given is not None:
+            value = constant(part.name, np.asarray(given))
         else:
             value = Value(
                 part.name,
                 self.types[id(part)],
                 self._some_shape(),
             )
-            array = _elements(value, self.rng, True)
-        if part in self.sample or part.known or self._coin():
+        if value is given or given is None:
+            array = _elements(value, self.rng, self.special)
+            known = part.known or self._coin()
+        else:
+            array, known = np.asarray(given), True
+        if known:
             self.constants[value] = array
             self.f.constants[value] = array
         else:

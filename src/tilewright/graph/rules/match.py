@@ -18,6 +18,7 @@ from tilewright.graph.rules.patterns import (
     Maybe,
     Number,
     Pattern,
+    Result,
     Tensor,
 )
 
@@ -28,6 +29,7 @@ Bound = Mapping[Any, Any]
 class Match:
     """A place where a pattern matches. root: the operation that is replaced.
 
+    also: further operations that are replaced with it, as the siblings in a merge of products.
     kept: what a condition has computed and a replacement needs again.
     """
 
@@ -35,6 +37,7 @@ class Match:
     root: Operation
     bound: Bound
     kept: dict[Any, Any] = field(default_factory=dict)
+    also: tuple[Operation, ...] = ()
 
     def __getitem__(self, part: Tensor) -> Value:
         """The value of a tensor. Raises KeyError for an operand that is left out."""
@@ -80,10 +83,15 @@ class Match:
         return found
 
     @property
+    def results(self) -> tuple[Value, ...]:
+        """What is replaced: the results of the root, then those of the others."""
+        return tuple(v for op in (self.root, *self.also) for v in op.writes)
+
+    @property
     def operations(self) -> frozenset[Operation]:
         """Every operation that takes part."""
         inner = (v for v in self.bound.values() if isinstance(v, Operation))
-        return frozenset([self.root, *inner])
+        return frozenset([self.root, *self.also, *inner])
 
 
 def matches(
@@ -138,6 +146,10 @@ def _given(
                 and bool(np.all(array == part.value))
             ):
                 yield bound
+        case Result():
+            made = graph.producer(v)
+            if made is not None and made.outputs.index(v) == part.place:
+                yield from _operation(part.of, graph, made, bound)
         case Apply():
             made = graph.producer(v)
             first = made is not None and made.outputs[0] is v
@@ -174,7 +186,9 @@ def _operation(
     named = _attributes(part, op)
     given = [*op.inputs]
     count = len(part.operands)
-    if named is None or (not part.rest and any(v is not None for v in given[count:])):
+    if named is None or not _agree(named, bound):
+        return
+    if not part.rest and any(v is not None for v in given[count:]):
         return
     given += [None] * (count - len(given))
     orders = [given[:count]]
@@ -214,6 +228,15 @@ def _attributes(part: Apply, op: Operation) -> Bound | None:
                 if name not in op.attributes or not _equal(op.attributes[name], wanted):
                     return None
     return found
+
+
+def _agree(named: Bound, bound: Bound) -> bool:
+    """Whether an attribute that stands in several places is the same everywhere."""
+    both = [(value, bound[a]) for a, value in named.items() if a in bound]
+    return all(
+        one is other or (one is not None and other is not None and _equal(one, other))
+        for one, other in both
+    )
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -1,7 +1,7 @@
 """Patterns over operations, written as the formula that they match.
 
     Pattern   = Tensor(name, known, real) | Number(value) | Apply(operator, operands, attributes)
-              | Either(patterns)
+              | Result(Apply, place) | Either(patterns)
     Operand   = Pattern | Maybe(Pattern)          Maybe: may be left out
     Attribute = literal | LeftOut(default) | Attribute(examples, default)
 
@@ -236,6 +236,10 @@ class Apply(Pattern):
         """The same with any further attributes."""
         return replace(self, open=True)
 
+    def results(self, count: int) -> tuple[Result, ...]:
+        """Its results one by one, where it has several, as a Split does."""
+        return tuple(Result(self, n, count) for n in range(count))
+
     def on(self, *operands: Pattern | Computed) -> On:
         """In a replacement: the operation that matched, on other operands."""
         return On(self, operands)
@@ -250,6 +254,18 @@ class Apply(Pattern):
         if sign is not None and len(words) == 2:
             return f"({words[0]} {sign} {words[1]})"
         return f"{self.operator}({', '.join(words)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Pattern):
+    """One of several results of an operator. place: which one; count: of how many."""
+
+    of: Apply
+    place: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.of}[{self.place}]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,6 +396,8 @@ def parts(pattern: Any) -> Iterator[Any]:
                 inner = [*inner, *pattern.attributes.values()]
         case Maybe():
             inner = [pattern.part]
+        case Result():
+            inner = [pattern.of]
         case Either():
             inner = pattern.forms
         case _:

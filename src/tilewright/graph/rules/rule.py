@@ -30,8 +30,10 @@ from tilewright.graph.rules.patterns import (
 )
 
 Condition = Callable[[Match], bool]
-# Adds operators to the fragment and gives the result; None where the rule cannot be applied.
-Build = Callable[[Match, Fragment], Value | None]
+# What replaces the root's result, or each of the results (`Match.results`).
+Made = Value | Sequence[Value] | None
+# Adds operators to the fragment and gives what it made; None where the rule cannot be applied.
+Build = Callable[[Match, Fragment], Made]
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Given:
     operator: Operator | None = None
 
 
-# What a rule is tried on: an array for a tensor (None: left out), a value for an attribute, a Given
-# for an operator applied.
+# What a rule is tried on: an array for a tensor (None: left out), or a Value whose type it has; a
+# value for an attribute; a Given for an operator applied.
 Sample = Mapping[Any, Any]
 Samples = Callable[[np.random.Generator], Sample | Graph]
 
@@ -72,9 +74,11 @@ class Rule:
     pattern: the operator at its top is replaced, and what else matched vanishes with it where
     nothing else reads it. replacement: a formula, or a function that adds operators to a Fragment.
     when: conditions on the match, each a function with a docstring. exact: both sides agree bit by
-    bit; else within rounding, and `math="exact"` leaves the rule out. keeps_type: both sides have
-    one type also where it is not known, as in `Identity(x) => x`. samples: what to try it on, where
-    random operands do not do: arrays for tensors, or a whole graph.
+    bit; else within rounding, and `math="exact"` leaves the rule out. finite: they agree for real
+    numbers alone: of an infinity, a NaN or an overflow they may make different things; `"exact"`
+    leaves these out too. keeps_type: both sides have one type also where it is not known, as in
+    `Identity(x) => x`. samples: what to try it on, where random operands do not do: arrays for
+    tensors, or a whole graph.
     """
 
     name: str
@@ -82,6 +86,7 @@ class Rule:
     replacement: Pattern | On | Build
     when: Sequence[Condition] = ()
     exact: bool = True
+    finite: bool = False
     keeps_type: bool = False
     samples: Samples | None = None
 
@@ -102,6 +107,11 @@ class Rule:
                 raise self.error(
                     f"{part.pattern} of its replacement is not in its pattern"
                 )
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether both sides give the same bits for every operand."""
+        return self.exact and not self.finite
 
     @property
     def names(self) -> frozenset[str]:

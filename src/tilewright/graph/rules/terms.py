@@ -96,12 +96,13 @@ def built(
     replacement: Any,
     m: Match,
     f: Fragment,
-) -> Value | None:
-    """The right side of a rule as a value; None where it cannot be applied here."""
+) -> Sequence[Value] | None:
+    """The right side of a rule as values; None where it cannot be applied here."""
     try:
         if isinstance(replacement, Pattern | On):
-            return Builder(m, f).value(replacement)
-        found: Value | None = replacement(m, f)
-        return found
+            found = Builder(m, f).value(replacement)
+        else:
+            found = replacement(m, f)
     except NotApplicable:
         return None
+    return (found,) if isinstance(found, Value) else found

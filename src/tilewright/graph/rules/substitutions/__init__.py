@@ -1,0 +1,28 @@
+"""Substitutions: rules of which both sides can pay, for a search to choose from.
+
+Unlike the rules of the passes they are not applied until none matches: many undo one another. What
+they put before weights (a Concat, a Pad, a product of two of them) is computed of constants alone
+and vanishes when constants are folded; until then it costs nothing.
+"""
+
+from __future__ import annotations
+
+from tilewright.graph.rules.rule import Rule
+from tilewright.graph.rules.substitutions.convolutions import CONVOLUTIONS
+from tilewright.graph.rules.substitutions.filters import FILTERS
+from tilewright.graph.rules.substitutions.motion import MOTION
+from tilewright.graph.rules.substitutions.parts import PARTS
+from tilewright.graph.rules.substitutions.products import PRODUCTS
+from tilewright.graph.rules.substitutions.strength import STRENGTH
+from tilewright.graph.rules.substitutions.sums import SUMS
+
+SUBSTITUTIONS: tuple[Rule, ...] = (
+    *SUMS,
+    *STRENGTH,
+    *PRODUCTS,
+    *MOTION,
+    *PARTS,
+    *CONVOLUTIONS,
+    *FILTERS,
+)
+"""All of them, in the order in which a search tries them."""

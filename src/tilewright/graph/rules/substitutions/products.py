@@ -1,0 +1,327 @@
+"""Products of matrices: in another order, of sums, and several as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import Computed, LeftOut, Tensor, onnx, tensors
+from tilewright.graph.rules.rule import Condition, Rule, Sample
+from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
+from tilewright.graph.rules.substitutions.rows import REAL, ROUNDED, both, typed
+from tilewright.graph.rules.substitutions.siblings import merge, operands
+
+a, b, c = tensors("a b c")
+
+
+def no_vector(*parts: Tensor) -> Condition:
+    """The condition that operands of a product have two axes at least: a vector gets one
+    beside a matrix, which vanishes again.
+    """
+
+    def condition(m: Match) -> bool:
+        return all(m[p].static and len(m[p].extents) >= 2 for p in parts)
+
+    names = ", ".join(p.name for p in parts)
+    condition.__doc__ = f"no vector among {names}"
+    return condition
+
+
+def _chains(rng: np.random.Generator) -> Sample:
+    """Three operands that may be multiplied, in any number of dimensions."""
+    draw = Drawing(rng)
+    m, k, n, p = (draw.extent() for _ in range(4))
+    if draw.maybe():
+        m = k = n = p = 2
+    shapes: list[tuple[int, ...]] = [(m, k), (k, n), (n, p)]
+    batch = (draw.extent(2, 3),)
+    found = []
+    for shape in shapes:
+        way = rng.random()
+        if way < 0.2:
+            shape = (*batch, *shape)
+        elif way < 0.5:
+            shape = shape[draw.one_of(0, 1) :][:1]
+        found.append(shape)
+    return draw.typed(dict(zip((a, b, c), found, strict=True)))
+
+
+def _same_but(place: int, axis: int) -> Condition:
+    """The condition that operands may be put together along an axis."""
+
+    def condition(m: Match) -> bool:
+        shapes = []
+        for v in operands(m, place):
+            if not v.static or len(v.extents) < 2:
+                return False
+            extents = list(v.extents)
+            extents[axis] = 0
+            shapes.append(extents)
+        return all(shape == shapes[0] for shape in shapes)
+
+    which = "columns" if axis == -1 else "rows"
+    side = "right" if place else "left"
+    condition.__doc__ = f"the {side} operands are matrices that differ in {which} alone"
+    return condition
+
+
+def _split(f: Fragment, y: Value, like: Sequence[Value], axis: int) -> list[Value]:
+    """The parts of a product that belong to the operands that were put together."""
+    sizes = [v.extents[axis] for v in like]
+    return f.pieces("Split", y, f.ints(*sizes), count=len(sizes), axis=axis)
+
+
+def _one_left(m: Match, f: Fragment) -> Sequence[Value]:
+    """Split(x @ Concat(y...))"""
+    right = operands(m, 1)
+    together = f.op("Concat", *right, axis=-1)
+    return _split(f, f.op("MatMul", m.root.inputs[0], together), right, -1)
+
+
+def _one_right(m: Match, f: Fragment) -> Sequence[Value]:
+    """Split(Concat(y...) @ x)"""
+    left = operands(m, 0)
+    together = f.op("Concat", *left, axis=-2)
+    return _split(f, f.op("MatMul", together, m.root.inputs[1]), left, -2)
+
+
+def _shape(draw: Drawing, rows: int, columns: int) -> tuple[int, ...]:
+    shape: tuple[int, ...] = (rows, columns)
+    if draw.maybe(0.3):
+        shape = (2, *shape)
+    elif draw.maybe(0.2):
+        shape = shape[:1] if draw.maybe() else shape[1:]
+    return shape
+
+
+def _of_one_left(draw: Drawing) -> list[Value]:
+    depth = draw.extent()
+    x = draw.input(*_shape(draw, draw.extent(), depth))
+    count = draw.one_of(2, 2, 3)
+    right = [draw.input(*_shape(draw, depth, draw.extent())) for _ in range(count)]
+    return [draw.f.op("MatMul", x, y) for y in right]
+
+
+def _of_one_right(draw: Drawing) -> list[Value]:
+    depth = draw.extent()
+    x = draw.input(*_shape(draw, depth, draw.extent(2)))
+    count = draw.one_of(2, 2, 3)
+    left = [draw.input(*_shape(draw, draw.extent(), depth)) for _ in range(count)]
+    return [draw.f.op("MatMul", y, x) for y in left]
+
+
+def _shared_matrix(m: Match) -> bool:
+    """x is no vector"""
+    x = m.root.inputs[1]
+    return x is not None and x.static and len(x.extents) >= 2
+
+
+# ------------------------------------------------------------------- sums and factors of products
+
+
+def _sums(draw: Drawing) -> dict[object, object]:
+    """a and b as the left operands, c as the right, in any number of dimensions."""
+    rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
+    left = [(rows, depth), (2, rows, depth), (depth,), (rows, 1), (1, depth)]
+    right = [(depth, columns), (2, depth, columns), (depth,)]
+    return {a: draw.one_of(*left), b: draw.one_of(*left), c: draw.one_of(*right)}
+
+
+def _sums_on_the_right(draw: Drawing) -> dict[object, object]:
+    rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
+    right = [(depth, columns), (2, depth, columns), (depth,), (1, columns), (depth, 1)]
+    left = [(rows, depth), (2, rows, depth), (depth,)]
+    return {c: draw.one_of(*left), a: draw.one_of(*right), b: draw.one_of(*right)}
+
+
+def one_shape(*parts: Tensor) -> Condition:
+    """The condition that tensors have one shape: none is broadcast."""
+
+    def condition(m: Match) -> bool:
+        return len({m[p].shape for p in parts}) == 1
+
+    condition.__doc__ = f"{' and '.join(map(str, parts))} have one shape"
+    return condition
+
+
+def one_number(part: Tensor) -> Condition:
+    """The condition that a tensor is a number, without an axis of its own."""
+
+    def condition(m: Match) -> bool:
+        return m[part].shape == ()
+
+    condition.__doc__ = f"{part} is a number"
+    return condition
+
+
+def _factors(draw: Drawing) -> dict[object, object]:
+    """c as a factor of a product of a and b, or of one operand: a number, a row or a column."""
+    rows, depth, columns = (draw.one_of(1, 2, 2, 3) for _ in range(3))
+    extents = [(), (1,), (depth,), (columns,), (rows, 1), (1, columns), (1, depth)]
+    return {
+        a: draw.one_of((rows, depth), (2, rows, depth), (depth,)),
+        b: draw.one_of((depth, columns), (2, depth, columns), (depth,)),
+        c: draw.one_of(*extents),
+    }
+
+
+def _a_row(m: Match) -> bool:
+    """c has one axis, and b has columns"""
+    return len(m[c].extents) == 1 and len(m[b].extents) >= 2
+
+
+def _as_long_as_a(m: Match) -> bool:
+    """c has an element for each column of a"""
+    return m[c].extents[-1:] == m[a].extents[-1:]
+
+
+def _as_column(m: Match) -> object:
+    return np.array([-1, 1])
+
+
+COLUMN = onnx.Reshape(c, Computed("[-1, 1]", _as_column))
+
+
+# ------------------------------------------------------------------------------------------- Gemm
+
+gemm = onnx.Gemm(
+    a, b, c, alpha=LeftOut(1.0), beta=LeftOut(1.0), transA=LeftOut(0), transB=LeftOut(0)
+)
+plain_gemm = onnx.Gemm(
+    a, b, alpha=LeftOut(1.0), beta=LeftOut(1.0), transA=LeftOut(0), transB=LeftOut(0)
+)
+
+
+def _gemms(draw: Drawing) -> dict[object, object]:
+    rows, depth, columns = (draw.extent() for _ in range(3))
+    more = [(), (columns,), (rows, 1), (rows, columns), (1, columns), (2, rows, 1)]
+    left = [(rows, depth), (rows, depth), (2, rows, depth)]
+    return {a: draw.one_of(*left), b: (depth, columns), c: draw.one_of(*more)}
+
+
+def _not_broadcast(m: Match) -> bool:
+    """the product has the shape of the sum"""
+    shape = (*m[a].extents[:-1], *m[b].extents[-1:])
+    return len(m[c].extents) <= 2 and m.result.extents == shape
+
+
+def _matrices(*parts: Tensor) -> Condition:
+    def condition(m: Match) -> bool:
+        return all(len(m[p].extents) == 2 for p in parts)
+
+    condition.__doc__ = f"{' and '.join(map(str, parts))} are matrices"
+    return condition
+
+
+PRODUCTS = (
+    *both(
+        "product-from-the-right",
+        "product-from-the-left",
+        (a @ b) @ c,
+        a @ (b @ c),
+        [no_vector(a, b, c)],
+        _chains,
+        REAL,
+    ),
+    *both(
+        "right-factor-of-a-sum",
+        "sum-times-a-matrix",
+        a @ c + b @ c,
+        (a + b) @ c,
+        [one_shape(a, b)],
+        typed(_sums),
+        REAL,
+    ),
+    *both(
+        "left-factor-of-a-sum",
+        "matrix-times-a-sum",
+        c @ a + c @ b,
+        c @ (a + b),
+        [one_shape(a, b)],
+        typed(_sums_on_the_right),
+        REAL,
+    ),
+    *both(
+        "right-factor-of-a-difference",
+        "difference-times-a-matrix",
+        a @ c - b @ c,
+        (a - b) @ c,
+        [one_shape(a, b)],
+        typed(_sums),
+        REAL,
+    ),
+    *both(
+        "left-factor-of-a-difference",
+        "matrix-times-a-difference",
+        c @ a - c @ b,
+        c @ (a - b),
+        [one_shape(a, b)],
+        typed(_sums_on_the_right),
+        REAL,
+    ),
+    *both(
+        "number-into-left-operand",
+        "number-out-of-left-operand",
+        (a @ b) * c,
+        (a * c) @ b,
+        [one_number(c)],
+        typed(_factors),
+        REAL,
+    ),
+    *both(
+        "number-into-right-operand",
+        "number-out-of-right-operand",
+        (a @ b) * c,
+        a @ (b * c),
+        [one_number(c)],
+        typed(_factors),
+        REAL,
+    ),
+    *both(
+        "row-into-right-operand",
+        "row-out-of-right-operand",
+        (a @ b) * c,
+        a @ (b * c),
+        [_a_row],
+        typed(_factors),
+        REAL,
+    ),
+    Rule(
+        "row-of-left-operand-into-the-right",
+        (a * c) @ b,
+        a @ (b * COLUMN),
+        [_a_row, _as_long_as_a],
+        samples=typed(_factors),
+        **ROUNDED,
+    ),
+    Rule(
+        "gemm-of-product-and-sum",
+        a @ b + c,
+        onnx.Gemm(a, b, c),
+        [_matrices(a, b), _not_broadcast],
+        samples=typed(_gemms),
+        **ROUNDED,
+    ),
+    Rule("product-and-sum-of-gemm", gemm, a @ b + c, samples=typed(_gemms), **ROUNDED),
+    Rule("product-of-gemm", plain_gemm, a @ b, samples=typed(_gemms), **ROUNDED),
+    merge(
+        "merge-products-of-one-left-operand",
+        onnx.MatMul,
+        0,
+        _one_left,
+        [_same_but(1, -1)],
+        drawn(_of_one_left),
+    ),
+    merge(
+        "merge-products-of-one-right-operand",
+        onnx.MatMul,
+        1,
+        _one_right,
+        [_same_but(0, -2), _shared_matrix],
+        drawn(_of_one_right),
+    ),
+)

@@ -1,0 +1,88 @@
+"""Every substitution is right, every condition of it is needed, and its labels are true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright.base.errors import InputError
+from tilewright.graph.rules.check import check
+from tilewright.graph.rules.rule import Rule
+from tilewright.graph.rules.substitutions import SUBSTITUTIONS
+from tilewright.graph.rules.substitutions.siblings import Siblings
+
+MANY = 80  # instances: enough for the rarest counterexample
+
+
+def without(rule: Rule, n: int) -> Rule:
+    """A rule without one of its conditions."""
+    when = [c for k, c in enumerate(rule.when) if k != n]
+    pattern = rule.pattern
+    if isinstance(pattern, Siblings):
+        pattern = replace(pattern, alike=when)
+    return replace(rule, when=when, pattern=pattern)
+
+
+CONDITIONS = [
+    pytest.param(without(rule, n), id=f"{rule.name}: {condition.__doc__}")
+    for rule in SUBSTITUTIONS
+    for n, condition in enumerate(rule.when)
+]
+
+
+@pytest.mark.parametrize("rule", SUBSTITUTIONS, ids=lambda r: r.name)
+def test_every_row_is_right(rule: Rule) -> None:
+    check(rule, seed=7, once=True, instances=40)
+
+
+@pytest.mark.parametrize("rule", CONDITIONS)
+def test_every_condition_is_needed(rule: Rule) -> None:
+    with pytest.raises(InputError, match=f"rule '{rule.name}': it (is wrong|fails) on"):
+        check(rule, once=True, instances=MANY)
+
+
+# The reference adds both sides in one order, or rounds both correctly; a kernel need not.
+NOT_SEEN_TO_ROUND = {
+    "average-pool-as-mean",
+    "inverse-as-power",
+    "inverse-root-as-power",
+    "join-before-product",
+    "join-behind-product",
+    "mean-of-an-image",
+    "padding-into-convolution",
+    "pointwise-convolution-as-product",
+    "product-and-sum-of-gemm",
+    "gemm-of-product-and-sum",
+    "product-of-gemm",
+    "product-of-transposes",
+    "product-into-table",
+    "root-as-power",
+    "root-of-a-square",
+    "transpose-of-a-product",
+}
+ROUNDED = [
+    rule
+    for rule in SUBSTITUTIONS
+    if not rule.exact and rule.name not in NOT_SEEN_TO_ROUND
+]
+
+
+@pytest.mark.parametrize("rule", ROUNDED, ids=lambda r: r.name)
+def test_what_may_round_otherwise_does(rule: Rule) -> None:
+    with pytest.raises(InputError, match="it is wrong on"):
+        check(replace(rule, exact=True), once=True, instances=MANY)
+
+
+# NumPy takes a root for this power; by IEEE 754 it differs from one at -0 and -infinity.
+FINITE = [r for r in SUBSTITUTIONS if r.finite and r.name != "root-as-power"]
+
+
+@pytest.mark.parametrize("rule", FINITE, ids=lambda r: r.name)
+def test_what_holds_for_finite_numbers_alone_fails_for_others(rule: Rule) -> None:
+    with pytest.raises(InputError, match=r"it is wrong on .*(inf|nan)"):
+        check(replace(rule, finite=False), once=True, instances=MANY)
+
+
+def test_rows_have_names_of_their_own() -> None:
+    assert len({r.name for r in SUBSTITUTIONS}) == len(SUBSTITUTIONS)
