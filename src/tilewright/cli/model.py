@@ -71,13 +71,16 @@ def load_given(
     return graph, options
 
 
-def specialized(graph: Graph, dims: Mapping[str, int]) -> Graph:
-    """The graph with the extents of --dim. Raises InputError if symbolic ones are left."""
+def specialized(graph: Graph, dims: Mapping[str, int], decompose: bool = True) -> Graph:
+    """The graph with the extents of --dim; decompose: see `Typer`.
+
+    Raises InputError if symbolic ones are left.
+    """
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialize
 
     if dims:
-        graph = specialize(graph, dims, fallback=OnnxFallback())
+        graph = specialize(graph, dims, fallback=OnnxFallback(), decompose=decompose)
     left = symbols(graph)
     if left:
         raise InputError(

@@ -35,6 +35,7 @@ def load(
     trust: bool = False,
     inputs: Collection[str] = (),
     external_data_roots: Sequence[str | Path] = (),
+    standard: bool = False,
 ) -> Graph:
     """The Graph of a model.
 
@@ -43,6 +44,7 @@ def load(
     what the machine has). trust: read a .pt2 as PyTorch does, which runs code that the file brings.
     inputs: names of inputs that the model has values for, which shall be inputs all the same.
     external_data_roots: folders from which an ONNX model's weights may be read besides its own.
+    standard: operators stay as the model has them, for `to_onnx`.
 
     Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
     one that asks for too much, UnsupportedError with all operators that nothing can run.
@@ -60,8 +62,9 @@ def load(
             memory_limit=memory_limit,
             external_data_roots=external_data_roots,
             inputs=inputs,
+            standard=standard,
         )
     limit = memory_limit_of(memory_limit)
     checked(path, limit)
     model = torch.to_onnx(torch.load(path, memory_limit=limit, trust=trust))
-    return onnx.load(model, memory_limit=limit, inputs=inputs)
+    return onnx.load(model, memory_limit=limit, inputs=inputs, standard=standard)

@@ -68,7 +68,8 @@ class Fallback(Protocol):
 class Typer:
     """Operations in, typed operations and constants out.
 
-    memory_limit: bytes; a tensor beyond it is refused as soon as its shape is known.
+    memory_limit: bytes; a tensor beyond it is refused as soon as its shape is known. decompose:
+    whether operators become others where their definition says how.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class Typer:
         fallback: Fallback | None = None,
         memory_limit: int | None = None,
         known: MutableMapping[Value, Array] | None = None,
+        decompose: bool = True,
     ) -> None:
         self.fallback = fallback
+        self.decompose = decompose
         self.memory_limit = memory_limit
         self.operations: list[Operation] = []
         self.known: MutableMapping[Value, Array] = {} if known is None else known
@@ -89,6 +92,7 @@ class Typer:
             self.fallback,
             self.memory_limit,
             ChainMap({}, self.known),
+            self.decompose,
         )
         inner.sequences = ChainMap({}, self.sequences)
         return inner
@@ -127,7 +131,7 @@ class Typer:
 
     def _decomposed(self, op: Operation) -> tuple[Value | None, ...] | None:
         """The outputs of `op` when its definition says it in terms of other operators."""
-        definition = definition_of(op)
+        definition = definition_of(op) if self.decompose else None
         if definition is None or definition.decompose is None:
             return None
         types = self._types(op)
@@ -331,11 +335,13 @@ def specialize(
     values: Mapping[str, Array] | None = None,
     fallback: Fallback | None = None,
     memory_limit: int | None = None,
+    decompose: bool = True,
 ) -> Graph:
     """`graph` with symbolic extents, input shapes or input values given, and types anew.
 
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
     such an input stays an input of the graph, but everything that depends on it is specialized.
+    decompose: as for a `Typer`.
     Raises InputError for a name the graph does not have.
     """
     by_name = {v.name: v for v in graph.inputs}
@@ -345,7 +351,7 @@ def specialize(
                 f"the model has no input {name!r}",
                 hint=f"Its inputs: {', '.join(by_name)}",
             )
-    typer = Typer(fallback, memory_limit, dict(graph.constants))
+    typer = Typer(fallback, memory_limit, dict(graph.constants), decompose)
     env: dict[Value, Value] = {v: v for v in graph.constants}
     inputs = []
     for v in graph.inputs:

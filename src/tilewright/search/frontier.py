@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from math import inf
 from typing import Any
 
+from tilewright.base.errors import InputError
 from tilewright.search.result import (
     C,
     Limits,
@@ -17,7 +18,7 @@ from tilewright.search.result import (
     itself,
     leading,
 )
-from tilewright.search.run import Run, each
+from tilewright.search.run import Run, Stopped, each
 
 
 def beam(
@@ -69,6 +70,8 @@ def best_first(
     key: Callable[[S], Hashable] | None = None,
     bound: Callable[[S], float] | None = None,
     patience: int | None = None,
+    slack: float | None = None,
+    expansions: int | None = None,
     limits: Limits | None = None,
     lower: float = -inf,
 ) -> Result[S, C]:
@@ -76,11 +79,17 @@ def best_first(
 
     key, lower: as for `beam`. bound: a number that the cost of this one state does not undercut; a
     state whose bound is not below the best cost is neither evaluated nor expanded. patience:
-    expansions in a row that find nothing better, after which the search ends. Exact if all states
-    within reach were evaluated. Raises InputError for no start, a patience below 1, a bound above
-    its cost, and as `Run.evaluate`.
+    expansions in a row that find nothing better, after which the search ends. slack: a state that
+    costs so many times the best or more is not expanded, for costs that are not negative.
+    expansions: how many states are, at most. Exact if all states within reach were evaluated.
+    Raises InputError for no start, a patience, a slack or expansions below 1, a bound above its
+    cost, and as `Run.evaluate`.
     """
-    at_least_one(patience=patience)
+    at_least_one(patience=patience, expansions=expansions)
+    if slack is not None and not slack >= 1:
+        raise InputError(
+            f"a slack of {slack!r}", where="best_first", hint="give 1 or more"
+        )
     name = key or itself
     run: Run[S, C] = Run("best_first", each(cost), limits, lower)
     seen: set[Hashable] = set()
@@ -97,22 +106,35 @@ def best_first(
             if least >= run.incumbent:
                 skipped = True
                 continue
+            most = inf if slack is None else slack * run.incumbent
             found = run.evaluate(state, len(frontier) + 1)
             run.require(
                 state, least, leading(found), "the bound of this state", "its cost"
             )
+            if not leading(found) < most:
+                skipped = True
+                continue
             heappush(frontier, (found, len(seen), state))
 
     with run:
         consider(starts)
-        vain = 0
+        vain = done = 0
         while frontier:
             run.check()
             if patience is not None and vain >= patience:
                 run.give_up()
-            best = run.best
+            if slack is not None and leading(frontier[0][0]) > slack * run.incumbent:
+                skipped = True
+                break  # the others cost as much, or more
+            best, done = run.best, done + 1
             consider(expand(heappop(frontier)[-1]))
             vain = vain + 1 if run.best is best else 0
+            if expansions is not None and len(frontier) > expansions - done:
+                skipped = True
+                if done == expansions:
+                    raise Stopped(Stop.EXPANSIONS)
+                # Only the cheapest can still be expanded; the others take memory.
+                frontier = nsmallest(expansions - done, frontier)
     complete = run.stop is Stop.FINISHED and not skipped
     return run.result(run.incumbent if complete else -inf)
 

@@ -37,6 +37,7 @@ class Stop(StrEnum):
     BOUND = "bound"
     PATIENCE = "patience"
     EVALUATIONS = "evaluations"
+    EXPANSIONS = "expansions"
     SECONDS = "seconds"
     FRONTIER = "frontier"
     UNTIL = "until"

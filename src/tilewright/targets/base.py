@@ -241,6 +241,19 @@ class Target:
         """
         return None
 
+    def predicted_time(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float:
+        """Expected nanoseconds on this target of one run of these as one kernel.
+
+        Unlike `estimated_cost` it leaves nothing out: times of kernels can be added up.
+        """
+        self._lacks("model of its time")
+
+    def predicted_given(self, elements: int) -> float:
+        """As `predicted_time`, of a kernel that an operator gives and that makes so many."""
+        self._lacks("model of its time")
+
     @property
     def plan_costs(self) -> PlanCosts:
         """What rewrites of a plan cost, besides kernels."""

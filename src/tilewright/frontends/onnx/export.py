@@ -1,21 +1,73 @@
-"""Graph to ONNX: for the host fallbacks, and so that Netron can show a compiler's graph."""
+"""Graph to ONNX: standard models for any runtime, and any Graph for Netron and host fallbacks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import onnx
 
+from tilewright.base.errors import UnsupportedError
+from tilewright.frontends.onnx.functions import schema_of
+from tilewright.frontends.onnx.opsets import common_opsets, every_operation
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.verify import verify
 
 IR_VERSION = 10
+# The oldest IR version whose initializers need not be inputs, with some years of users.
+OLDEST_IR_VERSION: Final = 8
+INTERNAL: Final = "tilewright"  # the domain of operators that only this compiler has
+
+# The TensorProto of a constant of that name.
+Store = Callable[[np.ndarray[Any, Any], str], Any]
+
+
+def to_onnx(
+    graph: Graph, *, name: str | None = None, store: Store | None = None
+) -> Any:
+    """The `onnx.ModelProto` of a graph, standard: any runtime that has its operators runs it.
+
+    Inputs and outputs keep their names; constants become initializers. name: the graph's name
+    (default: its own). store: writes a constant's TensorProto elsewhere (default: in the model).
+
+    Raises UnsupportedError for operators that are not ONNX's or a user's own, or that no one opset
+    has; ModelError for a graph that is not well-formed.
+    """
+    verify(graph)
+    check_standard(graph)
+    converted, opsets = common_opsets(graph)
+    proto = graph_to_onnx(converted, store)
+    proto.name = name or graph.name
+    model = _model(proto, opsets)
+    pairs = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
+    needed = onnx.helper.find_min_ir_version_for(pairs, ignore_unknown=True)
+    model.ir_version = max(OLDEST_IR_VERSION, needed)
+    return model
+
+
+def check_standard(graph: Graph) -> None:
+    """Raise UnsupportedError naming each operator and type that ONNX does not have."""
+    problems: dict[str, None] = {}
+    for op in every_operation(graph):
+        inside = op.domain == INTERNAL
+        unknown = not op.domain and schema_of(op.op_type, "", op.version) is None
+        if inside or unknown:
+            problems[f"{op.qualified} (node {op.label!r})"] = None
+    for v in (*graph.inputs, *graph.outputs):
+        if v.kind.endswith("map"):
+            problems[f"{v.kind} {v.name!r}: the type of its keys is not known"] = None
+    if problems:
+        raise UnsupportedError(
+            f"ONNX has no form of {'; '.join(problems)}",
+            items=problems,
+            hint="Export the graph as it was before the compiler's own passes made these",
+        )
 
 
 def to_model(graph: Graph) -> Any:
-    """The ModelProto of a graph."""
+    """The ModelProto of any graph, operators of the compiler's own included, as they are."""
     return _model(graph_to_onnx(graph), versions(graph.operations))
 
 
@@ -49,31 +101,30 @@ def versions(operations: Sequence[Operation]) -> dict[str, int]:
     return found
 
 
-def graph_to_onnx(graph: Graph) -> Any:
-    """The GraphProto, values by their names."""
+def graph_to_onnx(graph: Graph, store: Store | None = None) -> Any:
+    """The GraphProto, values by their names; store: as in `to_onnx`."""
+    store = store or tensor_to_onnx
     proto = onnx.GraphProto(name=graph.name)
     proto.input.extend(_info(v) for v in graph.inputs)
     proto.output.extend(_info(v) for v in graph.outputs)
-    proto.initializer.extend(
-        tensor_to_onnx(a, v.name) for v, a in graph.constants.items()
-    )
-    proto.node.extend(operation_to_onnx(op) for op in graph.operations)
+    proto.initializer.extend(store(a, v.name) for v, a in graph.constants.items())
+    proto.node.extend(operation_to_onnx(op, store) for op in graph.operations)
     return proto
 
 
-def operation_to_onnx(op: Operation) -> Any:
-    """The NodeProto, values by their names."""
+def operation_to_onnx(op: Operation, store: Store | None = None) -> Any:
+    """The NodeProto, values by their names; store: as in `to_onnx`."""
     node = onnx.NodeProto(op_type=op.op_type, domain=op.domain, name=op.name)
     node.input.extend("" if v is None else v.name for v in op.inputs)
     node.output.extend("" if v is None else v.name for v in op.outputs)
     for name, value in op.attributes.items():
-        node.attribute.append(_attribute(name, value, op))
+        node.attribute.append(_attribute(name, value, op, store))
     return node
 
 
-def _attribute(name: str, value: Any, op: Operation) -> Any:
+def _attribute(name: str, value: Any, op: Operation, store: Store | None) -> Any:
     if isinstance(value, Graph):
-        return onnx.helper.make_attribute(name, graph_to_onnx(value))
+        return onnx.helper.make_attribute(name, graph_to_onnx(value, store))
     if isinstance(value, np.ndarray):
         return onnx.helper.make_attribute(name, tensor_to_onnx(value))
     if isinstance(value, list | tuple) and not value:

@@ -39,13 +39,15 @@ FunctionKey = tuple[str, str, str]  # domain, name, overload
 class Context:
     """What holds for a whole model.
 
-    opsets: domain -> version. local: the model's functions. limit: bytes of memory.
+    opsets: domain -> version. local: the model's functions. limit: bytes of memory. standard:
+    whether operators stay as they are.
     """
 
     opsets: Mapping[str, int]
     local: Mapping[FunctionKey, Any]
     external: ExternalData
     limit: int
+    standard: bool = False
     unsupported: Unsupported = field(default_factory=Unsupported)
     fallback: OnnxFallback = field(default_factory=OnnxFallback)
     names: set[str] = field(default_factory=set)
@@ -154,7 +156,7 @@ def import_graph(proto: Any, context: Context, free: Collection[str] = ()) -> Gr
     check_text(proto)
     for body in context.local.values():
         check_text(body)
-    typer = Typer(context.fallback, context.limit)
+    typer = Typer(context.fallback, context.limit, decompose=not context.standard)
     scope = Scope(context, typer)
     inputs = _inputs(proto, scope, free=free)
     _initializers(proto, scope, free)

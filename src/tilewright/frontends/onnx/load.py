@@ -30,13 +30,15 @@ def load(
     memory_limit: int | None = None,
     external_data_roots: Sequence[str | Path] = (),
     inputs: Collection[str] = (),
+    standard: bool = False,
 ) -> Graph:
     """The Graph of an ONNX model.
 
     source: a path, the bytes of a model, or an `onnx.ModelProto`. memory_limit: bytes (default:
     TILEWRIGHT_MEMORY_LIMIT, else what the machine has). external_data_roots: folders from which
     weights may be read besides the model's own. inputs: names of inputs that the model has values
-    for, which shall be inputs of the graph all the same and not constants.
+    for, which shall be inputs of the graph all the same and not constants. standard: operators stay
+    as the model has them, so that `to_onnx` can write them; else some become the compiler's own.
 
     Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
     one that asks for too much, UnsupportedError with all operators that nothing can run.
@@ -61,6 +63,7 @@ def load(
             ExternalData.of(path, external_data_roots), digests=[] if defaults else None
         ),
         limit,
+        standard,
     )
     try:
         with limits.compilation():

@@ -83,6 +83,15 @@ class CostModel:
     call_operations: int = _constant(
         4, "operations", "a division or a function stands for so many more"
     )
+    call_ns: float = _constant(
+        100, "ns", "a kernel takes besides its work", "python -m benchmarks.fork_join"
+    )
+    region_ns: float = _constant(
+        1_000,
+        "ns",
+        "the threads of a kernel take to start and to wait for the last of them",
+        "python -m benchmarks.fork_join",
+    )
     shares: int = _constant(
         4, "iterations per core", "enough for a number that the cores do not divide"
     )

@@ -22,6 +22,7 @@ from tilewright.targets.cpu.description import described
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import support
+from tilewright.targets.cpu.predict import predicted_given, predicted_time
 from tilewright.targets.cpu.sketches import (
     Context,
     default,
@@ -102,6 +103,18 @@ class CpuTarget(Target):
         return estimated_cost(
             computations, Context(self.machine, constants, self.exact)
         )
+
+    def predicted_time(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float:
+        """Expected nanoseconds of one run of these as one kernel."""
+        return predicted_time(
+            computations, constants, Context(self.machine, constants, self.exact)
+        )
+
+    def predicted_given(self, elements: int) -> float:
+        """Expected nanoseconds of an operator's own kernel that makes so many elements."""
+        return predicted_given(elements, Context(self.machine, exact=self.exact))
 
     @property
     def plan_costs(self) -> PlanCosts:

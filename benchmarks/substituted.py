@@ -1,0 +1,64 @@
+"""Searched graphs beside plain ones: `python -m benchmarks.substituted [NETWORK ...]`.
+
+For each network of `graphs.py`: the seconds of the search on one core, the predicted gain, the
+measured one (both compiled alike, one thread, rounds interleaved, medians of the thread's own
+time), and how far the outputs differ.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+
+import tilewright as tw
+from benchmarks.graphs import NETS, case
+from tilewright.driver.options import Options
+from tilewright.driver.substitution import search
+
+ROUNDS = 41
+
+
+def compare(name: str) -> None:
+    """Print a line about one network, and the rules that were taken."""
+    made = case(name)
+    options = Options(threads=1)
+    start = time.thread_time()
+    found = search(made.graph, options)
+    seconds = time.thread_time() - start
+    plain, better = (tw.compile(g, threads=1) for g in (made.graph, found.graph))
+    feeds = dict(made.inputs)
+    a, b = plain(feeds), better(feeds)
+    gap = float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(a).max())
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for exe, into in zip((plain, better), times):
+            start = time.thread_time()
+            exe(feeds)
+            into.append(time.thread_time() - start)
+    was, now = map(statistics.median, times)
+    steps = found.derivation.steps
+    print(
+        f"{name:13} search {seconds:6.1f} s  {found.evaluations:5} graphs  "
+        f"predicted {found.before / found.after:.3f}  measured {was / now:.3f}  "
+        f"({was * 1e3:.2f} -> {now * 1e3:.2f} ms)  gap {gap:.1e}",
+        flush=True,
+    )
+    for rule, count in Counter(s.rule for s in steps).items():
+        print(f"    {count:3} x {rule}", flush=True)
+
+
+def main() -> None:
+    """Compare the networks that are named, or all."""
+    names = sys.argv[1:] or list(NETS)
+    for name in names:
+        if name not in NETS:
+            raise SystemExit(f"no network {name!r}: one of {', '.join(NETS)}")
+        compare(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""`tilewright optimize`: search the graphs that substitutions lead to, and write the cheapest."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tilewright.base.errors import InputError
+from tilewright.base.files import write_whole
+from tilewright.cli.model import load_graph, specialized
+from tilewright.cli.options import (
+    OUT,
+    PATH,
+    CompileOptions,
+    compile_options,
+    json_option,
+    model_argument,
+    refuse,
+)
+from tilewright.cli.output import dump, note, progress, say, table
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+    from tilewright.graph.substitute.derivation import Derivation
+    from tilewright.graph.substitute.optimize import Outcome
+
+SEARCH: Final = ("cost", "alpha", "budget", "method", "seconds", "derivation")
+
+
+def _weights(text: str) -> dict[str, float]:
+    """`time`, or a sum such as `time+launches*1e-6`."""
+    found: dict[str, float] = {}
+    for term in text.split("+"):
+        name, star, factor = term.strip().partition("*")
+        try:
+            found[name.strip()] = float(factor) if star else 1.0
+        except ValueError:
+            raise click.BadParameter(
+                f"{factor!r} is not a number; expected NAME or NAME*NUMBER, joined by +"
+            ) from None
+    return found
+
+
+# Click shows it in the help, in capitals.
+_weights.__name__ = "cost"
+
+
+@click.command()
+@model_argument
+@click.option(
+    "-o",
+    "--output",
+    type=OUT,
+    help="The ONNX file; default: MODEL with the suffix .optimized.onnx.",
+)
+@click.option(
+    "--cost",
+    type=_weights,
+    default="time",
+    show_default=True,
+    help="What to lower: time, measured, flops, bytes, launches, or a sum as "
+    "time+launches*1e-6.",
+)
+@click.option(
+    "--alpha",
+    type=float,
+    default=1.05,
+    show_default=True,
+    help="Follow graphs that cost less than so many times the best.",
+)
+@click.option(
+    "--budget",
+    type=int,
+    default=100,
+    show_default=True,
+    help="Graphs to expand in each part of the model.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    help="Stop after so long; results then depend on the machine.",
+)
+@click.option(
+    "--method",
+    default="backtracking",
+    show_default=True,
+    help="How to search: backtracking or saturation.",
+)
+@click.option("--derivation", type=OUT, help="Write the steps to this file.")
+@click.option(
+    "--replay", type=PATH, help="Take the steps of this file; search nothing."
+)
+@compile_options(
+    "target",
+    "mcpu",
+    "threads",
+    "math",
+    "memory_limit",
+    "trust",
+    "external_data_root",
+    "dim",
+    "description",
+)
+@json_option
+def command(
+    model: Path,
+    output: Path | None,
+    cost: Mapping[str, float],
+    alpha: float,
+    budget: int,
+    seconds: float | None,
+    method: str,
+    derivation: Path | None,
+    replay: Path | None,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Rewrite MODEL (.onnx, .pt2) into an equal one that costs less, for any runtime.
+
+    Ctrl-C ends the search; the best model so far is written.
+
+    \b
+    Example:
+      tilewright optimize model.onnx -o better.onnx
+      tilewright optimize model.onnx --cost launches --derivation steps.json
+      tilewright optimize model.onnx --replay steps.json -o better.onnx
+    """
+    from tilewright.driver import substitution
+    from tilewright.driver.options import Options
+    from tilewright.frontends.onnx.export import check_standard
+    from tilewright.frontends.onnx.save import save_onnx
+    from tilewright.graph.substitute.optimize import Settings
+    from tilewright.search.result import Limits
+
+    place = output or model.with_name(f"{model.stem}.optimized.onnx")
+    read = load_graph(model, options.dims, standard=True, **options.reading())
+    graph = specialized(read, options.dims, decompose=False)
+    check_standard(graph)
+    given = {n: v for n, v in options.keywords().items() if n != "dims"}
+    if replay is not None:
+        refuse(SEARCH, "--replay searches nothing", "Leave it out")
+        steps = _steps(replay)
+        with progress(f"replaying {replay.name}"):
+            found = substitution.replayed(graph, steps, Options(**given))
+        files = save_onnx(found, place)
+        _report_replay(graph, found, steps, files, as_json)
+        return
+    how = Settings(method, alpha, budget, exact=options.math == "exact")
+    with progress(f"optimizing {model.name}"), _until_interrupted() as until:
+        outcome = substitution.search(
+            graph, Options(**given), how, cost, Limits(seconds=seconds, until=until)
+        )
+    files = save_onnx(outcome.graph, place)
+    if derivation is not None:
+        text = outcome.derivation.to_json().encode()
+        write_whole(derivation, lambda file: file.write(text))
+    _report(graph, outcome, cost, files, as_json)
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed: the first ends the search, the next one the program."""
+    pressed: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        pressed.append(number)
+        note("interrupted: writing the best so far; once more to stop at once")
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _steps(file: Path) -> Derivation:
+    from tilewright.graph.substitute.derivation import Derivation
+
+    try:
+        text = file.read_text()
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--replay cannot be read: {error}",
+            where=str(file),
+            hint="Give a file that tilewright optimize --derivation wrote",
+        ) from None
+    try:
+        return Derivation.from_json(text)
+    except InputError as error:
+        raise error.at(str(file)) from None
+
+
+def _report(
+    graph: Graph,
+    outcome: Outcome,
+    weights: Mapping[str, float],
+    files: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    facts: dict[str, Any] = {
+        "files": [str(f) for f in files],
+        "cost": dict(weights),
+        "before": outcome.before,
+        "after": outcome.after,
+        "operations": [len(graph.operations), len(outcome.graph.operations)],
+        "evaluations": outcome.evaluations,
+        "interrupted": outcome.interrupted,
+        "steps": [asdict(step) for step in outcome.derivation.steps],
+    }
+    if as_json:
+        dump(facts)
+        return
+    steps = outcome.derivation.steps
+    if steps:
+        rows = [[s.rule, s.node, _cost(s.before), _cost(s.after)] for s in steps]
+        say(table(["rule", "node", "before", "after"], rows, "<<>>"))
+        say()
+    gain = outcome.before / outcome.after if outcome.after else 1.0
+    said = f"cost {_cost(outcome.before)} -> {_cost(outcome.after)} ({gain:.3f} times less)"
+    if not steps:
+        said = f"cost {_cost(outcome.before)}: no substitution lowers it"
+    say(f"{files[-1]}: {said}; {len(outcome.graph.operations)} operations")
+    if outcome.interrupted:
+        note("the search was not finished")
+
+
+def _report_replay(
+    graph: Graph,
+    found: Graph,
+    steps: Derivation,
+    files: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    operations = [len(graph.operations), len(found.operations)]
+    if as_json:
+        names = [str(f) for f in files]
+        count = len(steps.steps)
+        dump({"files": names, "operations": operations, "steps": count})
+        return
+    say(
+        f"{files[-1]}: {len(steps.steps)} steps, {operations[0]} -> {operations[1]} operations"
+    )
+
+
+def _cost(cost: float) -> str:
+    return f"{cost:.4g}"

@@ -1,0 +1,128 @@
+"""What a graph costs a target, for the search over substitutions: asked of its plan after fusion.
+
+    time       predicted seconds of all kernels (`Target.predicted_time`)
+    measured   seconds of a run, compiled and timed
+    flops      operations that the operators count
+    bytes      that kernels read and write
+    launches   kernels and host fallbacks
+
+A mix is a sum with weights: `{"time": 1, "launches": 1e-6}`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tilewright.base.errors import InputError
+from tilewright.base.text import listing
+from tilewright.driver.compilation import Compilation
+from tilewright.driver.options import Options
+from tilewright.driver.random_inputs import random_array
+from tilewright.driver.steps import build, optimize, target_of
+from tilewright.graph.nodes import Graph
+from tilewright.plan.nodes import FusionGroup, Plan, Step
+from tilewright.plan.normalize import merged
+from tilewright.runtime.executable import Executable
+from tilewright.targets.base import Target
+
+# A host fallback runs a reference in Python: this, and what its data takes.
+HOST_SECONDS: Final = 50e-6
+RUNS: Final = 9  # of a measurement; the median counts
+NS: Final = 1e-9
+
+OfPlan = Callable[[Plan, Target], float]
+
+
+class GraphCost:
+    """A cost of graphs for a target. Raises InputError for weights that are wrong."""
+
+    def __init__(self, options: Options, weights: Mapping[str, float]) -> None:
+        for name, weight in weights.items():
+            if name not in COSTS:
+                raise InputError(
+                    f"no cost is called {name!r}",
+                    hint=f"choose of {listing(COSTS)}",
+                )
+            if not 0 <= weight < float("inf"):
+                raise InputError(
+                    f"the weight of {name!r} is {weight!r}",
+                    hint="give a number from 0 on",
+                )
+        if not any(weights.values()):
+            raise InputError(
+                "every weight is 0", hint=f"give one of {listing(COSTS)} a weight"
+            )
+        self._options = options
+        self._weights = {n: w for n, w in weights.items() if w}
+        self._compiling = Compilation.of(target_of(options), options)
+
+    def __call__(self, graph: Graph) -> float:
+        host = self._compiling.host
+        names = set(self._weights)
+        found = {}
+        if names - {MEASURED}:
+            plan = self._compiling.planned(optimize(graph, self._options, host))
+            found = {n: OF_PLAN[n](plan, host) for n in names & set(OF_PLAN)}
+        if MEASURED in names:
+            found[MEASURED] = measured(graph, self._options)
+        return sum(self._weights[n] * cost for n, cost in found.items())
+
+
+def predicted(plan: Plan, target: Target) -> float:
+    """Seconds of all steps, one after another."""
+    return sum(_seconds(step, plan, target) for step in plan.steps)
+
+
+def _seconds(step: Step, plan: Plan, target: Target) -> float:
+    if not isinstance(step, FusionGroup):
+        return HOST_SECONDS
+    if step.kernel is not None:
+        return NS * target.predicted_given(sum(b.size for b in step.kernel.outputs))
+    return NS * target.predicted_time(*merged(step.computations, plan.data))
+
+
+def measured(graph: Graph, options: Options) -> float:
+    """Seconds of a run on random inputs: the median of some, after one that warms up."""
+    exe = Executable(build(graph, options), threads=options.threads)
+    inputs = {
+        v.name: random_array(v.name, v.dtype, v.extents, 0)
+        for v in graph.inputs
+        if v.dtype is not None
+    }
+    exe(inputs)
+    times = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        exe(inputs)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _flops(plan: Plan, target: Target) -> float:
+    return float(sum(s.flops for s in plan.steps if isinstance(s, FusionGroup)))
+
+
+def _bytes(plan: Plan, target: Target) -> float:
+    total = 0
+    for step in plan.steps:
+        live = plan.live[step] if isinstance(step, FusionGroup) else set(step.writes)
+        written = [b for b in step.writes if b in live]
+        total += sum(b.size * b.dtype.itemsize for b in (*step.reads, *written))
+    return float(total)
+
+
+def _launches(plan: Plan, target: Target) -> float:
+    return float(len(plan.steps))
+
+
+MEASURED: Final = "measured"
+OF_PLAN: Final[Mapping[str, OfPlan]] = {
+    "time": predicted,
+    "flops": _flops,
+    "bytes": _bytes,
+    "launches": _launches,
+}
+COSTS: Final = (*OF_PLAN, MEASURED)

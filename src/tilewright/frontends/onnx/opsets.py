@@ -1,0 +1,254 @@
+"""One opset per domain for a graph whose operators come from several.
+
+An operation says the version that it was written for. Where one opset has all operators in those
+versions, the graph is written as it is; where it has not, older operators are brought to the newest
+opset that any of them needs: because nothing that they say changed, or by a conversion of CONVERT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import int64
+from tilewright.base.errors import UnsupportedError
+from tilewright.frontends.onnx.functions import schema_of
+from tilewright.graph.nodes import Graph, Operation, Value, constant
+
+# Runtimes guarantee nothing below this opset of ONNX's own domain.
+OLDEST: Final = 7
+
+# The operation as a newer opset says it, None where it has nothing to change.
+Converter = Callable[[Operation, int, "Names"], Operation | None]
+
+
+class Names:
+    """Constants made by conversions, under names that the graph has not."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._taken = {v.name for v in graph.values}
+        self.constants: dict[Value, Any] = {}
+
+    def ints(self, name: str, numbers: Any) -> Value:
+        """A new constant int64 vector."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        array = np.asarray(numbers, int64.numpy).reshape(-1)
+        value = constant(name, array)
+        self.constants[value] = array
+        return value
+
+
+def common_opsets(graph: Graph) -> tuple[Graph, dict[str, int]]:
+    """The graph with every operator in the version of one opset per domain, and those opsets.
+
+    Raises UnsupportedError naming the operators that no conversion brings there.
+    """
+    opsets = _wanted(graph)
+    problems: dict[str, None] = {}
+    converted = _convert(graph, opsets, problems)
+    if problems:
+        raise UnsupportedError(
+            f"no one opset has all operators of this graph: {'; '.join(problems)}",
+            code="TW-OPSET",
+            items=problems,
+            hint="Convert the model to that opset first (onnx.version_converter)",
+        )
+    return converted, opsets
+
+
+def every_operation(graph: Graph) -> Iterator[Operation]:
+    """The operations of a graph and of all subgraphs."""
+    for op in graph.operations:
+        yield op
+        for inner in op.subgraphs:
+            yield from every_operation(inner)
+
+
+def _wanted(graph: Graph) -> dict[str, int]:
+    """By domain the oldest opset that has the newest of the operators."""
+    found = {"": OLDEST}
+    for op in every_operation(graph):
+        found[op.domain] = max(found.get(op.domain, 1), _since(op))
+    return found
+
+
+def _since(op: Operation) -> int:
+    """The opset that gave the operator the meaning that this operation has."""
+    schema = schema_of(op.op_type, op.domain, op.version)
+    return op.version if schema is None else int(schema.since_version)
+
+
+def _convert(
+    graph: Graph, opsets: Mapping[str, int], problems: dict[str, None]
+) -> Graph:
+    names = Names(graph)
+    operations = [_converted(op, opsets, names, problems) for op in graph.operations]
+    if all(a is b for a, b in zip(operations, graph.operations)):
+        return graph
+    return replace(
+        graph,
+        operations=tuple(operations),
+        constants={**graph.constants, **names.constants},
+    )
+
+
+def _converted(
+    op: Operation, opsets: Mapping[str, int], names: Names, problems: dict[str, None]
+) -> Operation:
+    if op.subgraphs:
+        bodies = {
+            n: _convert(a, opsets, problems) if isinstance(a, Graph) else a
+            for n, a in op.attributes.items()
+        }
+        op = replace(op, attributes=bodies)
+    target = opsets[op.domain]
+    old = schema_of(op.op_type, op.domain, op.version)
+    new = schema_of(op.op_type, op.domain, target)
+    if old is None or new is None or old.since_version == new.since_version:
+        return op
+    if not new.deprecated and not _changed(op, old, new):
+        for convert in CONVERT.get(op.qualified, ()):
+            moved = convert(op, target, names)
+            op = op if moved is None else moved
+        if _says_the_same(op, old, new):
+            return replace(op, version=int(new.since_version))
+    problems[
+        f"{op.qualified} of opset {old.since_version} (node {op.label!r}) "
+        f"means something else in opset {target}"
+    ] = None
+    return op
+
+
+def _changed(op: Operation, old: Any, new: Any) -> bool:
+    """Whether the operation means something else, though its signature may not tell."""
+    opset, concerns = CHANGED.get(op.qualified, (0, _every))
+    return bool(old.since_version < opset <= new.since_version) and concerns(op)
+
+
+def _says_the_same(op: Operation, old: Any, new: Any) -> bool:
+    """Whether the newer schema takes the operation's inputs and attributes for the same thing.
+
+    Attributes that are left out must have had the default that they have now.
+    """
+    if not new.min_input <= len(op.inputs) <= new.max_input:
+        return False
+    if not new.min_output <= len(op.outputs) <= new.max_output:
+        return False
+    if set(op.attributes) - set(new.attributes):
+        return False
+    return all(
+        name in op.attributes
+        or name not in new.attributes
+        or _default(a) == _default(new.attributes[name])
+        for name, a in old.attributes.items()
+    )
+
+
+def _default(attribute: Any) -> bytes:
+    return bytes(attribute.default_value.SerializeToString())
+
+
+def _to_input(attribute: str, since: int) -> Converter:
+    """The list of an attribute as the second input, which it is since an opset."""
+
+    def convert(op: Operation, target: int, names: Names) -> Operation | None:
+        if target < since or op.attributes.get(attribute) is None:
+            return None
+        rest = {n: a for n, a in op.attributes.items() if n != attribute}
+        first = next(v.name for v in op.writes)
+        operand = names.ints(f"{first}_{attribute}", op.attributes[attribute])
+        return replace(op, inputs=(*op.inputs[:1], operand), attributes=rest)
+
+    return convert
+
+
+def _count_parts(op: Operation, target: int, names: Names) -> Operation | None:
+    """Split needs the number of equal parts since opset 18, where no sizes are given."""
+    if target < 18 or len(op.inputs) > 1 or "num_outputs" in op.attributes:
+        return None
+    return replace(op, attributes={**op.attributes, "num_outputs": len(op.outputs)})
+
+
+def _explicit(attribute: str, value: Any, since: int) -> Converter:
+    """What an attribute was by default, said, because the default or its absence differs since."""
+
+    def convert(op: Operation, target: int, names: Names) -> Operation | None:
+        if target < since or attribute in op.attributes:
+            return None
+        return replace(op, attributes={**op.attributes, attribute: value})
+
+    return convert
+
+
+def _last_axis(op: Operation, target: int, names: Names) -> Operation | None:
+    """Softmax's default was axis 1 before opset 13; here it is the last one, see CHANGED."""
+    if target < 13 or op.version >= 13:
+        return None
+    return replace(op, attributes={**op.attributes, "axis": -1})
+
+
+def _sample_modes(op: Operation, target: int, names: Names) -> Operation | None:
+    """GridSample's modes have other names since opset 20."""
+    if target < 20 or op.version >= 20:
+        return None
+    mode = op.attributes.get("mode", "bilinear")
+    renamed = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return replace(op, attributes={**op.attributes, "mode": renamed})
+
+
+_REDUCTIONS: Final = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod")
+
+# Operator -> conversions that bring an operation of an older opset to a newer one.
+CONVERT: Final[Mapping[str, tuple[Converter, ...]]] = {
+    "Squeeze": (_to_input("axes", 13),),
+    "Unsqueeze": (_to_input("axes", 13),),
+    "Split": (_to_input("split", 13), _count_parts),
+    "ReduceSum": (_to_input("axes", 13),),
+    **{f"Reduce{n}": (_to_input("axes", 18),) for n in (*_REDUCTIONS, "SumSquare")},
+    "Softmax": (_last_axis,),
+    "LogSoftmax": (_last_axis,),
+    "Hardmax": (_last_axis,),
+    "GridSample": (_sample_modes,),
+    "RoiAlign": (_explicit("coordinate_transformation_mode", "output_half_pixel", 16),),
+}
+
+
+def _every(op: Operation) -> bool:
+    return True
+
+
+def _over_several_axes(op: Operation) -> bool:
+    """Softmax ran over all axes from its own on; over the last alone it is what it is now."""
+    x = op.inputs[0]
+    if x is None or x.shape is None:
+        return True
+    return int(op.attributes.get("axis", 1)) % max(len(x.shape), 1) != len(x.shape) - 1
+
+
+def _ceils_with_padding(op: Operation) -> bool:
+    """What lies beyond the padding counts as padding no more."""
+    return bool(
+        op.attributes.get("ceil_mode") and op.attributes.get("count_include_pad")
+    )
+
+
+# Operator -> opset in which it changed its meaning, and for which operations.
+CHANGED: Final[Mapping[str, tuple[int, Callable[[Operation], bool]]]] = {
+    "AveragePool": (19, _ceils_with_padding),
+    "BatchNormalization": (7, _every),  # it was trained unless told otherwise
+    "Dropout": (7, _every),  # as BatchNormalization
+    "GroupNormalization": (21, _every),  # a scale per group, then per channel
+    "Hardmax": (13, _over_several_axes),
+    "LogSoftmax": (13, _over_several_axes),
+    "PRelu": (7, _every),  # a slope per channel, then by broadcasting
+    "Resize": (11, _every),  # the second input was the scales
+    "Scan": (9, _every),
+    "Softmax": (13, _over_several_axes),
+    "Split": (2, _every),
+    "Tile": (6, _every),
+}

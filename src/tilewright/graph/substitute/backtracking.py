@@ -1,0 +1,110 @@
+"""Relaxed backtracking: best first, where a step may cost a little more than the best so far.
+
+(MetaFlow: Jia et al., SysML 2019.) The cheapest graph that was not expanded yet is, in turn,
+replaced by all that one substitution makes of it; those that cost alpha times the best so far or
+more are dropped, and each graph is met once. With alpha 1 only improvements are followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.base import events
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph
+from tilewright.graph.rules.rule import Rule
+from tilewright.graph.substitute.identity import Digests
+from tilewright.graph.substitute.pricing import Pricing
+from tilewright.graph.substitute.steps import Step, successors
+from tilewright.search.frontier import best_first
+from tilewright.search.result import Limits, Stop
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search of one graph gave. cost, start: of the graph, and of the one it began with."""
+
+    graph: Graph
+    cost: float
+    start: float
+    steps: tuple[Step, ...]
+    stop: Stop
+    evaluations: int
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A graph on the way. before, base: the graph it was made of, and what that costs."""
+
+    graph: Graph
+    digest: bytes
+    steps: tuple[tuple[Step, bytes], ...] = ()
+    before: Graph | None = None
+    base: float = 0.0
+
+
+class _Space:
+    """The graphs within reach, and their costs by digest."""
+
+    def __init__(
+        self, rules: Sequence[Rule], pricing: Pricing, fallback: Fallback | None
+    ) -> None:
+        self.rules = rules
+        self.pricing = pricing
+        self.fallback = fallback
+        self.digests = Digests()
+        self.costs: dict[bytes, float] = {}
+
+    def expand(self, state: _State) -> Iterator[_State]:
+        base = self.costs[state.digest]
+        for step, graph in successors(state.graph, self.rules, self.fallback):
+            digest = self.digests.graph(graph)
+            steps = (*state.steps, (step, digest))
+            yield _State(graph, digest, steps, state.graph, base)
+
+    def cost(self, state: _State) -> float:
+        if state.before is None:
+            found = self.pricing.whole(state.graph)
+        else:
+            found = state.base + self.pricing.change(state.before, state.graph)
+        self.costs[state.digest] = found
+        events.emit("substitution", name=state.steps[-1][0].rule if state.steps else "")
+        return found
+
+
+def backtrack(
+    graph: Graph,
+    rules: Sequence[Rule],
+    pricing: Pricing,
+    *,
+    alpha: float = 1.05,
+    budget: int = 100,
+    limits: Limits | None = None,
+    fallback: Fallback | None = None,
+) -> Found:
+    """The cheapest graph that `budget` expansions reach.
+
+    Raises InputError for an alpha or a budget below 1.
+    """
+    space = _Space(rules, pricing, fallback)
+    start = _State(graph, space.digests.graph(graph))
+    result = best_first(
+        [start],
+        space.expand,
+        space.cost,
+        key=lambda state: state.digest,
+        slack=alpha,
+        expansions=budget,
+        limits=limits,
+    )
+    best, costs = result.state, space.costs
+    before = costs[start.digest]
+    steps = []
+    for step, digest in best.steps:
+        steps.append(replace(step, before=before, after=costs[digest]))
+        before = costs[digest]
+    first = costs[start.digest]
+    return Found(
+        best.graph, result.cost, first, tuple(steps), result.stop, result.evaluations
+    )

@@ -1,0 +1,178 @@
+"""The search over the whole of a graph: by parts where it is large, then around the cuts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tilewright.base.errors import InputError
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph, Operation
+from tilewright.graph.rules.rule import Rule
+from tilewright.graph.substitute.backtracking import Found, backtrack
+from tilewright.graph.substitute.derivation import Derivation, Stage
+from tilewright.graph.substitute.identity import digest, names_of
+from tilewright.graph.substitute.partition import partition
+from tilewright.graph.substitute.parts import convex, extract, neighborhood, splice
+from tilewright.graph.substitute.pricing import GraphCost, Pricing
+from tilewright.graph.substitute.steps import folded
+from tilewright.graph.verify import verify
+from tilewright.search.result import Limits, Stop
+
+METHODS: Final[dict[str, Callable[..., Found]]] = {
+    "backtracking": backtrack,
+}
+# Operations on each side of a cut that are searched again together.
+AROUND: Final = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to search. alpha: see `backtrack`. budget: expansions per part. part: operations that are
+    searched together, at most. exact: rules that change no bit alone. Raises InputError."""
+
+    method: str = "backtracking"
+    alpha: float = 1.05
+    budget: int = 100
+    part: int = 40
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InputError(
+                f"no method is called {self.method!r}",
+                hint=f"choose {' or '.join(METHODS)}",
+            )
+        if not 1 <= self.alpha < float("inf"):
+            raise InputError(f"alpha is {self.alpha!r}", hint="give 1 or more")
+        if self.budget < 1 or self.part < 2:
+            raise InputError(
+                f"a budget of {self.budget!r}, parts of {self.part!r} operations",
+                hint="give a budget from 1 and parts from 2",
+            )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found. before, after: the costs of the whole graph. interrupted: a limit or the
+    caller ended the search before its budget did."""
+
+    graph: Graph
+    before: float
+    after: float
+    derivation: Derivation
+    evaluations: int
+    interrupted: bool
+
+
+def optimize(
+    graph: Graph,
+    rules: Sequence[Rule],
+    cost: GraphCost,
+    settings: Settings | None = None,
+    *,
+    limits: Limits | None = None,
+    fallback: Fallback | None = None,
+) -> Outcome:
+    """The cheapest graph that was found of those that the rules make of `graph`; itself if none is.
+
+    The cost of the whole decides at the end: the graph that is given back never costs more. Raises
+    InputError for settings that are wrong, ModelError for a graph that is not well-formed.
+    """
+    verify(graph)
+    how = settings or Settings()
+    allowed = [r for r in rules if r.same_bits or not how.exact]
+    start = folded(graph, fallback)
+    pricing = Pricing(cost)
+    search = _Search(allowed, pricing, how, limits or Limits(), fallback)
+    found = search.whole(start)
+    before, after = pricing.whole(start), pricing.whole(found)
+    if not after < before:
+        found, after, search.stages = start, before, []
+    verify(found)
+    derivation = Derivation(digest(start), digest(found), tuple(search.stages))
+    return Outcome(
+        found, before, after, derivation, search.evaluations, search.interrupted
+    )
+
+
+class _Search:
+    """A search of parts, one after another. stages: what was done so far."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        pricing: Pricing,
+        how: Settings,
+        limits: Limits,
+        fallback: Fallback | None,
+    ) -> None:
+        self.rules = rules
+        self.pricing = pricing
+        self.how = how
+        self.limits = limits
+        self.end = time.monotonic() + (limits.seconds or 0.0)
+        self.fallback = fallback
+        self.stages: list[Stage] = []
+        self.evaluations = 0
+        self.interrupted = False
+
+    def whole(self, graph: Graph) -> Graph:
+        """The graph after a search of all its parts, and around the cuts between them."""
+        parts = partition(graph, self.rules, self.how.part)
+        seams = [_crossing(a, parts[n + 1 :]) for n, a in enumerate(parts[:-1])]
+        for part in parts:
+            graph = self.part(graph, part)
+        for names in seams:
+            ends = {
+                op
+                for op in graph.operations
+                for v in (*op.reads, *op.writes)
+                if v.name in names
+            }
+            around = convex(graph, neighborhood(graph, ends, AROUND))
+            if ends and len(around) <= 2 * self.how.part:
+                graph = self.part(graph, around)
+        return graph
+
+    def part(self, graph: Graph, part: Collection[Operation]) -> Graph:
+        """The graph with the best form of a part that was found."""
+        if self.interrupted or not self.rules:
+            return graph
+        inside = [op for op in graph.operations if op in set(part)]
+        found = self._search(extract(graph, inside))
+        self.evaluations += found.evaluations
+        self.interrupted = found.stop in (Stop.EVALUATIONS, Stop.SECONDS, Stop.UNTIL)
+        if not found.steps:
+            return graph
+        self.stages.append(Stage(names_of(inside), found.steps))
+        return splice(graph, inside, found.graph)
+
+    def _search(self, part: Graph) -> Found:
+        rest = self.limits
+        if rest.seconds is not None:
+            left = max(0.0, self.end - time.monotonic())
+            rest = replace(rest, seconds=left)
+        if rest.evaluations is not None:
+            more = max(1, rest.evaluations - self.evaluations)
+            rest = replace(rest, evaluations=more)
+        method = METHODS[self.how.method]
+        return method(
+            part,
+            self.rules,
+            self.pricing,
+            alpha=self.how.alpha,
+            budget=self.how.budget,
+            limits=rest,
+            fallback=self.fallback,
+        )
+
+
+def _crossing(
+    part: Sequence[Operation], later: Sequence[Sequence[Operation]]
+) -> set[str]:
+    """The names of the values that a part makes and a later one reads."""
+    read = {v for other in later for op in other for v in op.reads}
+    return {v.name for op in part for v in op.writes if v in read}

@@ -1,0 +1,54 @@
+"""Steps of a search: one rule applied at one place of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph
+from tilewright.graph.passes.simplify import fold_constants, remove_unused
+from tilewright.graph.rules.change import apply, places
+from tilewright.graph.rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rule applied. node: the operation that it replaced. place: which of the rule's matches, in
+    the order of the graph's operations. before, after: costs of the part that was searched."""
+
+    rule: str
+    node: str
+    place: int
+    before: float = 0.0
+    after: float = 0.0
+
+
+def successors(
+    graph: Graph, rules: Sequence[Rule], fallback: Fallback | None = None
+) -> Iterator[tuple[Step, Graph]]:
+    """Every graph that one step leads to, with constants folded; in a fixed order."""
+    for rule in rules:
+        for n, match in enumerate(places(graph, rule)):
+            after = apply(graph, rule, match)
+            if after is not None:
+                step = Step(rule.name, match.root.label, n)
+                yield step, folded(after, fallback)
+
+
+def taken(
+    graph: Graph, step: Step, rule: Rule, fallback: Fallback | None = None
+) -> Graph | None:
+    """The graph after a step of `successors`; None where it is not possible there."""
+    for n, match in enumerate(places(graph, rule)):
+        if n == step.place:
+            if match.root.label != step.node:
+                return None
+            after = apply(graph, rule, match)
+            return None if after is None else folded(after, fallback)
+    return None
+
+
+def folded(graph: Graph, fallback: Fallback | None = None) -> Graph:
+    """The graph with what rules put before weights computed: it takes no time in a run."""
+    return remove_unused(fold_constants(graph, fallback))

@@ -1,0 +1,159 @@
+"""`tilewright optimize`: an equal model that costs less; its steps are written and replayed."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from tilewright.cli import app
+from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph import interp
+
+CHAIN = """
+<ir_version: 8, opset_import: ["" : 17]>
+chain (float[N, 32] x, float[N, 32] scale) => (float[N, 8] y, float[N, 32] z) <
+  float[32, 16] a, float[16, 8] b
+> { z = Mul(x, scale) m = MatMul(z, a) y = MatMul(m, b) }
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    made = onnx.parser.parse_model(CHAIN)
+    rng = np.random.default_rng(0)
+    for name, shape in (("a", (32, 16)), ("b", (16, 8))):
+        weight = rng.normal(size=shape).astype(np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    path = tmp_path / "chain.onnx"
+    onnx.save(made, path)
+    return path
+
+
+def run(*arguments):
+    return app.run(["optimize", *map(str, arguments)])
+
+
+def results(path):
+    rng = np.random.default_rng(1)
+    feeds = {n: rng.normal(size=(4, 32)).astype(np.float32) for n in ("x", "scale")}
+    found = interp.evaluate(load(path), feeds, fallback=OnnxFallback())
+    return {name: found[name] for name in ("y", "z")}
+
+
+FEWER = ("--dim", "N=4", "--cost", "launches", "--threads", "1")
+
+
+def test_a_model_is_written_that_any_runtime_runs(model, tmp_path, capsys):
+    better = tmp_path / "better.onnx"
+    assert run(model, "-o", better, *FEWER) == 0
+    out = capsys.readouterr().out
+    assert "product-from-the-right" in out and "times less" in out
+    onnx.checker.check_model(str(better), full_check=True)
+    kinds = [node.op_type for node in onnx.load(better).graph.node]
+    assert sorted(kinds) == ["MatMul", "Mul"]
+    for name, array in results(better).items():
+        np.testing.assert_allclose(array, results(model)[name], rtol=1e-5, atol=1e-5)
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(str(better), providers=["CPUExecutionProvider"])
+    assert [o.name for o in session.get_outputs()] == ["y", "z"]
+
+
+def test_steps_are_replayed_to_the_same_bytes(model, tmp_path, capsys):
+    first, second, steps = (tmp_path / n for n in ("a.onnx", "b.onnx", "s.json"))
+    assert run(model, "-o", first, "--derivation", steps, *FEWER) == 0
+    assert run(model, "-o", second, "--replay", steps, "--dim", "N=4") == 0
+    assert first.read_bytes() == second.read_bytes()
+    assert run(model, "-o", second, "--replay", steps, "--dim", "N=5") == 1
+    assert "another graph" in capsys.readouterr().err
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_json_has_the_whole_derivation(model, tmp_path, capsys):
+    assert run(model, "-o", tmp_path / "b.onnx", *FEWER, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    (step,) = facts["steps"]
+    assert step["rule"] == "product-from-the-right"
+    assert step["before"] > step["after"]
+    assert facts["before"] > facts["after"] and not facts["interrupted"]
+
+
+def test_what_cannot_be_lowered_is_written_as_it_was(model, tmp_path, capsys):
+    better = tmp_path / "better.onnx"
+    arguments = ("--dim", "N=4", "--cost", "launches", "--math", "exact")
+    assert run(model, "-o", better, *arguments) == 0
+    assert "no substitution lowers it" in capsys.readouterr().out
+    assert len(onnx.load(better).graph.node) == 3
+
+
+def test_a_mix_of_costs_is_a_sum(model, tmp_path, capsys):
+    mixed = ("--dim", "N=4", "--cost", "time*0+launches*2", "--json")
+    assert run(model, "-o", tmp_path / "b.onnx", *mixed) == 0
+    twice = json.loads(capsys.readouterr().out)
+    assert run(model, "-o", tmp_path / "b.onnx", *FEWER, "--json") == 0
+    once = json.loads(capsys.readouterr().out)
+    assert twice["before"] == 2 * once["before"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--cost", "speed"), 1, "no cost is called 'speed'"),
+        (("--cost", "time*fast"), 2, "'fast' is not a number"),
+        (("--cost", "time*0"), 1, "every weight is 0"),
+        (("--cost", "time*-1"), 1, "the weight of 'time' is -1.0"),
+        (("--alpha", "0.5"), 1, "alpha is 0.5"),
+        (("--budget", "0"), 1, "a budget of 0"),
+        (("--method", "luck"), 1, "no method is called 'luck'"),
+        (("--replay", "none.json"), 1, "none.json"),
+        (("--replay", "none.json", "--alpha", "2"), 1, "--alpha: --replay searches"),
+    ],
+)
+def test_bad_usage_is_named_and_nothing_is_written(
+    model, tmp_path, capsys, arguments, code, message
+):
+    better = tmp_path / "better.onnx"
+    assert run(model, "-o", better, "--dim", "N=4", *arguments) == code
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+    assert not better.exists()
+
+
+def test_symbolic_shapes_are_asked_for(model, capsys):
+    assert run(model) == 1
+    assert "--dim N=1" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_derivation_is_refused(model, tmp_path, capsys):
+    file = tmp_path / "s.json"
+    file.write_text("{}")
+    assert run(model, "--replay", file, "--dim", "N=4") == 1
+    assert "s.json: derivation: it is not a derivation" in capsys.readouterr().err
+
+
+def test_an_interrupt_keeps_the_best_so_far(model, tmp_path, capsys, monkeypatch):
+    """Ctrl-C while the second graph is priced: the first step is there, the search is over."""
+    from tilewright.driver import graph_cost
+
+    asked = []
+    of_plan = graph_cost.OF_PLAN["launches"]
+
+    def pressing(plan, target):
+        asked.append(plan)
+        if len(asked) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return of_plan(plan, target)
+
+    monkeypatch.setitem(graph_cost.OF_PLAN, "launches", pressing)
+    better = tmp_path / "better.onnx"
+    assert run(model, "-o", better, *FEWER, "--json") == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["interrupted"]
+    assert "writing the best so far" in told.err
+    onnx.checker.check_model(str(better), full_check=True)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

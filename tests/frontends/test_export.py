@@ -1,0 +1,232 @@
+"""Graphs back to ONNX: checked, run by ONNX Runtime, refused by name, written whole or not."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import tilewright as tw
+from tilewright.base import dtypes
+from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
+from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.opsets import CHANGED
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.frontends.onnx.save import save_onnx
+from tilewright.graph import interp
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.testing.networks import NETWORKS
+
+ort = pytest.importorskip("onnxruntime")
+SMALL = list(NETWORKS)[::6]
+
+
+def ort_run(model, feeds):
+    data = model if isinstance(model, str) else model.SerializeToString()
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    # QuantizeLinear and DequantizeLinear as they are: fused, they round otherwise.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return session.run(None, dict(feeds))
+
+
+def evaluate(graph, feeds):
+    return list(interp.evaluate(graph, feeds, fallback=OnnxFallback()).values())
+
+
+def text(body: str, opset: int = 21):
+    return onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : {opset}]> {body}'
+    )
+
+
+def float_graph(*operations: Operation, inputs, outputs) -> Graph:
+    return Graph("g", tuple(inputs), tuple(outputs), operations)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_networks_there_and_back(name):
+    case = NETWORKS[name]()
+    ours = {op.qualified for op in case.graph.operations if op.domain == "tilewright"}
+    if ours:
+        with pytest.raises(UnsupportedError) as error:
+            tw.to_onnx(case.graph)
+        assert {item.partition(" ")[0] for item in error.value.items} == ours
+        return
+    model = tw.to_onnx(case.graph)
+    onnx.checker.check_model(model, full_check=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TilewrightWarning)
+        again = load(model)
+    assert [v.name for v in again.inputs] == [v.name for v in case.graph.inputs]
+    assert [v.name for v in again.outputs] == [v.name for v in case.graph.outputs]
+    feeds = {v.name: np.asarray(case.inputs[v.name]) for v in case.graph.inputs}
+    expected = evaluate(case.graph, feeds)
+    for a, b in zip(evaluate(again, feeds), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(ort_run(model, feeds), expected, strict=True):
+        wide = np.asarray(b, np.float64) if b.dtype.kind == "f" else b
+        np.testing.assert_allclose(a, wide, rtol=2e-3, atol=2e-4)
+
+
+def test_symbolic_extents_subgraphs_and_names_stay():
+    model = text(
+        """
+    branch (bool c, float[N, 4] x) => (float[N, 4] "y/out") {
+      "y/out" = If (c) <
+        then_branch = g1 () => (float[N, 4] t) { w = Constant <value_float = 2.0> ()
+            t = Mul(x, w) },
+        else_branch = g2 () => (float[N, 4] e) { e = Neg(x) }
+      >
+    }""".replace('"y/out"', "y_out")
+    )
+    again = tw.to_onnx(load(model), name="kept")
+    onnx.checker.check_model(again, full_check=True)
+    assert again.graph.name == "kept"
+    assert again.graph.input[1].type.tensor_type.shape.dim[0].dim_param == "N"
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    for c in (True, False):
+        feeds = {"c": np.array(c), "x": x}
+        (y,), (z,) = ort_run(again, feeds), ort_run(model, feeds)
+        np.testing.assert_array_equal(y, z)
+
+
+def test_operators_of_several_opsets_come_to_one():
+    x = Value("x", dtypes.float32, (2, 1, 6))
+    s = Value("s", dtypes.float32, (2, 6))
+    m = Value("m", dtypes.float32, (2, 1))
+    p = [Value(f"p{n}", dtypes.float32, (2, 3)) for n in range(2)]
+    h = Value("h", dtypes.float32, (2, 6))
+    g = Value("g", dtypes.float32, (2, 6))
+    graph = float_graph(
+        Operation("Squeeze", (x,), (s,), {"axes": [1]}, version=11),
+        Operation("ReduceMean", (s,), (m,), {"axes": [1]}, version=13),
+        Operation("Split", (s,), tuple(p), {"axis": 1}, version=13),
+        Operation("Softmax", (s,), (h,), version=11),
+        Operation("Gelu", (h,), (g,), version=20),
+        inputs=[x],
+        outputs=[m, *p, g],
+    )
+    model = tw.to_onnx(graph)
+    onnx.checker.check_model(model, full_check=True)
+    assert [(o.domain, o.version) for o in model.opset_import] == [("", 20)]
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 1, 6)).astype(np.float32)}
+    found = ort_run(model, feeds)
+    flat = feeds["x"][:, 0]
+    np.testing.assert_allclose(found[0], flat.mean(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_array_equal(found[1], flat[:, :3])
+    np.testing.assert_array_equal(found[2], flat[:, 3:])
+    np.testing.assert_allclose(found[3], evaluate(load(model), feeds)[3], rtol=1e-5)
+    assert abs(found[3]).max() < 1
+
+
+def test_operators_stay_as_the_model_has_them():
+    model = text(
+        """
+    g (float[1, 2, 4, 4] x, float[3, 1, 8] s) => (float[1, 2, 8, 8] y, float[3, 1, 1, 4] h) <
+      float[4] scales = {1, 1, 2, 2}
+    > {
+      y = Resize <mode = "linear"> (x, , scales)
+      w = ConstantOfShape (wshape)
+      r = ConstantOfShape (rshape)
+      h, last = GRU <hidden_size = 4> (s, w, r)
+    }""".replace(
+            "{1, 1, 2, 2}",
+            "{1, 1, 2, 2}, int64[3] wshape = {1, 12, 8}, int64[3] rshape = {1, 12, 4}",
+        )
+    )
+    with pytest.raises(UnsupportedError, match="Resample"):
+        tw.to_onnx(load(model))
+    graph = load(model, standard=True)
+    again = tw.to_onnx(graph)
+    onnx.checker.check_model(again, full_check=True)
+    assert [n.op_type for n in again.graph.node] == ["Resize", "GRU"]
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.normal(size=(1, 2, 4, 4)).astype(np.float32),
+        "s": rng.normal(size=(3, 1, 8)).astype(np.float32),
+    }
+    found = tw.compile(graph, cache=False)(feeds)
+    for a, b in zip(ort_run(again, feeds), found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_what_no_one_opset_has_is_refused_by_name():
+    x = Value("x", dtypes.float32, (2, 3, 4))
+    y, z = (Value(n, dtypes.float32, (2, 3, 4)) for n in "yz")
+    graph = float_graph(
+        Operation("Softmax", (x,), (y,), {"axis": 1}, version=11, name="old"),
+        Operation("Gelu", (y,), (z,), version=20),
+        inputs=[x],
+        outputs=[z],
+    )
+    with pytest.raises(UnsupportedError, match=r"Softmax of opset 11 \(node 'old'\)"):
+        tw.to_onnx(graph)
+
+
+@pytest.mark.parametrize("op_type", sorted(CHANGED))
+def test_every_changed_meaning_is_one_that_onnx_lists(op_type):
+    opset, _ = CHANGED[op_type]
+    assert onnx.defs.get_schema(op_type, opset).since_version == opset
+    assert onnx.defs.get_schema(op_type, opset - 1).since_version < opset
+
+
+@pytest.mark.parametrize(("op_type", "domain"), [("Attend", "tilewright"), ("Foo", "")])
+def test_operators_that_onnx_has_not_are_refused(op_type, domain):
+    x, y = (Value(n, dtypes.float32, (2,)) for n in "xy")
+    graph = float_graph(
+        Operation(op_type, (x,), (y,), domain=domain, name="n7"),
+        inputs=[x],
+        outputs=[y],
+    )
+    with pytest.raises(UnsupportedError, match=f"{op_type}.*n7.*Export the graph"):
+        tw.to_onnx(graph)
+
+
+def many_weights():
+    numbers = ", ".join(str(n % 7 - 3) for n in range(1200))
+    return text(
+        "w (float[2, 600] x) => (float[2, 2] y, int8[5] q) <"
+        f"float[600, 2] w = {{{numbers}}}, int4[5] q4 = {{1, -2, 3, 7, -8}}, "
+        "float[2] b = {1, 2}> { m = MatMul(x, w) y = Add(m, b) q = Cast <to = 3> (q4) }"
+    )
+
+
+def test_large_weights_go_beside_the_model(tmp_path):
+    graph = load(many_weights())
+    files = tw.save_onnx(graph, tmp_path / "m.onnx", largest=100)
+    assert [f.suffix for f in files] == [".data", ".onnx"]
+    onnx.checker.check_model(str(files[-1]), full_check=True)
+    feeds = {"x": np.ones((2, 600), np.float32)}
+    expected = evaluate(graph, feeds)
+    again = load(files[-1])
+    assert again.files == (files[0].name,)
+    for a, b in zip(evaluate(again, feeds), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(ort_run(str(files[-1]), feeds)[0], expected[0])
+
+
+def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
+    from tilewright.frontends.onnx import save
+
+    graph, written = load(many_weights()), []
+
+    def full(path, write, **options):
+        if path.suffix == ".onnx":
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        path.write_bytes(b"weights")
+
+    monkeypatch.setattr(save, "write_whole", full)
+    with pytest.raises(InputError, match=r"m\.onnx: .*No space left"):
+        save_onnx(graph, tmp_path / "m.onnx", largest=100)
+    assert written and not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"none/m\.onnx"):
+        tw.save_onnx(load(many_weights()), tmp_path / "none" / "m.onnx")

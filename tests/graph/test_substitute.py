@@ -1,0 +1,342 @@
+"""The search over graphs: it keeps their meaning, ends, repeats itself, and is replayed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import InputError
+from tilewright.graph import interp
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.rules.patterns import onnx, reals
+from tilewright.graph.rules.registry import register
+from tilewright.graph.rules.rule import Rule
+from tilewright.graph.rules.substitutions import SUBSTITUTIONS
+from tilewright.graph.substitute.backtracking import backtrack
+from tilewright.graph.substitute.derivation import Derivation, replay
+from tilewright.graph.substitute.identity import Digests, digest
+from tilewright.graph.substitute.optimize import METHODS, Settings, optimize
+from tilewright.graph.substitute.partition import edge_weights, partition
+from tilewright.graph.substitute.parts import convex, extract, splice
+from tilewright.graph.substitute.pricing import Pricing
+from tilewright.graph.substitute.steps import folded
+from tilewright.graph.verify import verify
+from tilewright.search.result import Limits, Stop
+from tilewright.testing.substitutable import random_substitutable
+
+GROUPS = 12
+CASES = 25  # per group: 300 graphs in all
+
+
+def operations(graph: Graph) -> float:
+    return float(len(graph.operations))
+
+
+def any_number(graph: Graph) -> float:
+    """A cost that follows nothing, so that every rule is taken somewhere: from 1 to 2."""
+    found = hashlib.sha256(digest(graph).encode()).digest()
+    return 1 + int.from_bytes(found[:4], "big") / 2**32
+
+
+def check_same(before: Graph, after: Graph, inputs) -> None:
+    rounding = 1e-3 if before.inputs[0].dtype is float32 else 1e-9
+    for (name, a), b in zip(
+        interp.evaluate(before, inputs).items(),
+        interp.evaluate(after, inputs).values(),
+        strict=True,
+    ):
+        peak = max(1.0, float(np.abs(a).max(initial=0)))
+        np.testing.assert_allclose(b, a, rtol=0, atol=rounding * peak, err_msg=name)
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_random_graphs_mean_the_same(group):
+    moved = 0
+    how = Settings(alpha=2.0, budget=3, part=12)
+    for n in range(CASES):
+        case = random_substitutable(CASES * group + n, 4)
+        found = optimize(case.graph, SUBSTITUTIONS, any_number, how)
+        verify(found.graph)
+        moved += len(found.derivation.steps)
+        check_same(case.graph, found.graph, case.inputs)
+        again = replay(folded(case.graph), found.derivation, SUBSTITUTIONS)
+        assert digest(again) == digest(found.graph)
+    assert moved >= CASES // 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_repeats_itself_and_the_cost_falls(method):
+    case = random_substitutable(3, 9)
+    how = Settings(method=method, budget=10)
+    first, second = (
+        optimize(case.graph, SUBSTITUTIONS, operations, how) for _ in range(2)
+    )
+    assert first.derivation == second.derivation
+    assert str(first.graph) == str(second.graph)
+    assert first.after <= first.before
+    check_same(case.graph, first.graph, case.inputs)
+
+
+# -- digests
+
+
+def small(swap: bool = False, order: bool = False, scale: float = 1.0) -> Graph:
+    x = Value("x", float32, (2, 2))
+    w = Value("w", float32, (2, 2))
+    names = "ab" if not order else "qr"
+    a, b = (Value(n, float32, (2, 2)) for n in names)
+    y = Value("y", float32, (2, 2))
+    one = Operation("MatMul", (x, w), (a,), version=13)
+    two = Operation("Relu", (x,), (b,), version=14)
+    last = Operation("Add", (b, a) if swap else (a, b), (y,), version=14)
+    ops = (two, one, last) if order else (one, two, last)
+    data = {w: np.full((2, 2), scale, np.float32)}
+    return Graph("g", (x,), (y,), ops, data)
+
+
+def test_a_digest_is_of_the_meaning():
+    assert digest(small()) == digest(small(swap=True)) == digest(small(order=True))
+    assert digest(small()) != digest(small(scale=2.0))
+    g = small()
+    subtract = replace(g.operations[2], op_type="Sub")
+    other = replace(g, operations=(*g.operations[:2], subtract))
+    assert digest(g) != digest(other)
+    swapped = replace(subtract, inputs=subtract.inputs[::-1])
+    assert digest(other) != digest(replace(g, operations=(*g.operations[:2], swapped)))
+    a = replace(g.operations[0], attributes={"k": 1})
+    assert digest(g) != digest(replace(g, operations=(a, *g.operations[1:])))
+
+
+def test_what_is_computed_twice_differs_from_what_is_computed_once():
+    g = small()
+    one, two, last = g.operations
+    twin = Value("twin", float32, (2, 2))
+    again = replace(one, outputs=(twin,))
+    ends = (*g.outputs, Value("z", float32, (2, 2)))
+    more = Operation("Neg", (one.outputs[0],), (ends[1],), version=13)
+    shared = replace(g, operations=(one, two, last, more), outputs=ends)
+    doubled = replace(
+        g,
+        operations=(one, two, again, last, replace(more, inputs=(twin,))),
+        outputs=ends,
+    )
+    assert digest(shared) != digest(doubled)
+
+
+def test_weights_of_one_type_are_one_structure_and_shapes_are_not():
+    def with_constant(array):
+        x = Value("x", float32, (2, 2))
+        c = Value("c", float32, array.shape)
+        y = Value("y", float32, (2, 2))
+        op = Operation("MatMul", (x, c), (y,), version=13)
+        return Graph("g", (x,), (y,), (op,), {c: array})
+
+    def structure(graph):
+        return Digests(contents=False).graph(graph)
+
+    large = np.zeros((2, 50), np.float32)
+    assert structure(with_constant(large)) == structure(with_constant(large + 1))
+    assert digest(with_constant(large)) != digest(with_constant(large + 1))
+    few = np.zeros((2, 2), np.float32)
+    assert structure(with_constant(few)) != structure(with_constant(few + 1))
+
+
+# -- parts
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_are_convex_and_whole(seed):
+    graph = folded(random_substitutable(seed, 12).graph)
+    parts = partition(graph, SUBSTITUTIONS, 8)
+    assert sorted(map(id, graph.operations)) == sorted(id(o) for p in parts for o in p)
+    done = set()
+    for part in parts:
+        assert 1 <= len(part) <= 8
+        assert convex(graph, part) == set(part)
+        for op in part:
+            makers = {m for v in op.reads if (m := graph.producer(v)) is not None}
+            assert makers <= done | set(part)
+        done.update(part)
+        again = splice(graph, part, extract(graph, part))
+        verify(again)
+        assert digest(again) == digest(graph)
+
+
+def test_a_cut_goes_where_few_rules_apply():
+    """Two blocks of siblings with one edge between them are cut at that edge."""
+    shape = (1, 4, 5, 5)
+    x = Value("x", float32, shape)
+    constants, ops, here = {}, [], x
+    for block in range(2):
+        made = []
+        for n in range(3):
+            w = Value(f"w{block}{n}", float32, (4, 4, 1, 1))
+            constants[w] = np.ones((4, 4, 1, 1), np.float32)
+            made.append(Value(f"c{block}{n}", float32, shape))
+            ops.append(Operation("Conv", (here, w), (made[-1],), version=11))
+        for n in range(2):
+            total = Value(f"s{block}{n}", float32, shape)
+            left = made[0] if n == 0 else here
+            ops.append(Operation("Add", (left, made[n + 1]), (total,), version=14))
+            here = total
+        if block == 0:
+            narrow = Value("narrow", float32, shape)
+            ops.append(Operation("Relu", (here,), (narrow,), version=14))
+            here = narrow
+    graph = Graph("g", (x,), (here,), tuple(ops), constants)
+    weights = edge_weights(graph, SUBSTITUTIONS)
+    parts = partition(graph, SUBSTITUTIONS, 6)
+    assert [len(p) for p in parts] == [5, 6]
+    assert all(
+        not weights[a, b]
+        for a in parts[0]
+        for b in parts[1]
+        if set(a.writes) & set(b.reads)
+    )
+
+
+def test_names_of_a_new_part_do_not_clash():
+    g = small()
+    part = extract(g, g.operations[:1])
+    clash = Value("b", float32, (2, 2))
+    (op,) = part.operations
+    inner = replace(op, outputs=(clash,))
+    copy = Operation("Identity", (clash,), op.outputs, version=21)
+    made = splice(g, g.operations[:1], replace(part, operations=(inner, copy)))
+    verify(made)
+    assert len(made.operations) == 4
+
+
+# -- limits
+
+
+def search(graph, cost=operations, rules=SUBSTITUTIONS, **options):
+    return backtrack(folded(graph), rules, Pricing(cost), **options)
+
+
+def test_a_budget_and_limits_end_a_search():
+    graph = random_substitutable(3, 12).graph
+    assert search(graph, any_number, alpha=2, budget=1).stop is Stop.EXPANSIONS
+    few = search(graph, any_number, alpha=2, limits=Limits(evaluations=5))
+    assert (few.stop, few.evaluations) == (Stop.EVALUATIONS, 5)
+    asked = iter([False] * 3)
+    stopped = search(
+        graph, any_number, alpha=2, limits=Limits(until=lambda: next(asked, True))
+    )
+    assert stopped.stop is Stop.UNTIL and stopped.cost <= stopped.start
+    late = optimize(graph, SUBSTITUTIONS, any_number, limits=Limits(seconds=0))
+    assert late.interrupted and late.after <= late.before
+
+
+def chain_rules():
+    (x,) = reals("x")
+    both = onnx.Tanh(onnx.Relu(x))
+    return Rule("up", onnx.Relu(x), both), Rule("down", both, onnx.Tanh(x))
+
+
+def test_alpha_lets_a_step_cost_more_first():
+    """The one way to the cheapest graph leads over one that costs 1.5 times as much."""
+    x, y = (Value(n, float32, (2,)) for n in "xy")
+    graph = Graph("g", (x,), (y,), (Operation("Relu", (x,), (y,), version=14),))
+    cost = {("Relu",): 2.0, ("Relu", "Tanh"): 3.0, ("Tanh",): 1.0}
+
+    def price(g):
+        return cost.get(tuple(op.op_type for op in g.operations), 9.0)
+
+    rules = chain_rules()
+    assert search(graph, price, rules, alpha=1.0).cost == 2.0
+    assert search(graph, price, rules, alpha=1.4).cost == 2.0
+    found = search(graph, price, rules, alpha=1.6)
+    assert found.cost == 1.0
+    assert [(s.rule, s.before, s.after) for s in found.steps] == [
+        ("up", 2.0, 3.0),
+        ("down", 3.0, 1.0),
+    ]
+
+
+def test_exact_takes_no_rule_that_rounds():
+    case = random_substitutable(3, 9)
+    found = optimize(
+        case.graph, SUBSTITUTIONS, any_number, Settings(alpha=2.0, budget=2, exact=True)
+    )
+    exact = {r.name for r in SUBSTITUTIONS if r.same_bits}
+    assert {s.rule for s in found.derivation.steps} <= exact
+    for a, b in zip(
+        interp.evaluate(case.graph, case.inputs).values(),
+        interp.evaluate(found.graph, case.inputs).values(),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"method": "luck"},
+        {"alpha": 0.9},
+        {"alpha": float("nan")},
+        {"budget": 0},
+        {"part": 1},
+    ],
+)
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(InputError):
+        Settings(**wrong)
+
+
+def test_a_wrong_rule_is_refused_when_it_is_registered():
+    (x,) = reals("x")
+    with pytest.raises(InputError, match="wrong-relu"):
+        register(Rule("wrong-relu", onnx.Relu(x), onnx.Abs(x)))
+
+
+# -- derivations
+
+
+def derived():
+    case = random_substitutable(3, 9)
+    found = optimize(case.graph, SUBSTITUTIONS, operations, Settings(budget=10))
+    assert found.derivation.steps
+    return folded(case.graph), found
+
+
+def test_a_derivation_is_written_read_and_replayed():
+    graph, found = derived()
+    read = Derivation.from_json(found.derivation.to_json())
+    assert read == found.derivation
+    assert str(replay(graph, read, SUBSTITUTIONS)) == str(found.graph)
+
+
+def test_derivations_that_do_not_fit_are_refused():
+    graph, found = derived()
+    made = found.derivation
+    with pytest.raises(InputError, match="another graph"):
+        replay(found.graph, made, SUBSTITUTIONS)
+    with pytest.raises(InputError, match="no rule is called"):
+        replay(graph, made, ())
+    with pytest.raises(InputError, match="make another graph now"):
+        replay(graph, replace(made, end=made.start), SUBSTITUTIONS)
+    stage = made.stages[0]
+    off = replace(stage.steps[0], place=99)
+    with pytest.raises(InputError, match="does not apply"):
+        replay(
+            graph,
+            replace(made, stages=(replace(stage, steps=(off,)),)),
+            SUBSTITUTIONS,
+        )
+    lost = replace(made, stages=(replace(stage, part=("nobody",)),))
+    with pytest.raises(InputError, match="'nobody'"):
+        replay(graph, lost, SUBSTITUTIONS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"version": 2}', '{"version": 1, "start": 1}', "null", '"a"'],
+)
+def test_files_that_are_no_derivations_are_refused(text):
+    with pytest.raises(InputError, match="derivation"):
+        Derivation.from_json(text)
