@@ -6,6 +6,8 @@
 * `rows`: reductions along the contiguous dimension of their input (softmax, layer normalization,
   row sums), any number of them over the same leading dimensions.
 * `attention`: a contraction, `rows` over its results, and a contraction of what they make.
+* `streaming_attention`: `attention` of blocks of keys, the maximum and sum of each row, the mean of
+  the blocks, which is a reduction to several results, and a map of it.
 * `scan`: a scan along one dimension.
 * `joint`, `joint_rows`: a reduction to several results at one place (argmax), which are contiguous
   along a free dimension, or whose input is contiguous along the reduction.
@@ -36,7 +38,8 @@ class KernelPattern:
 
     reduction, epilogue: for `tiled` and `winograd` the reduction and the map behind it. vector: for
     `tiled` and joint ones the vector dimension. dims: the epilogue's dimensions by the reduction's.
-    parts: for `attention` the scores, the rows and the output, each of its own pattern.
+    parts: for `attention`, streaming or not, the scores, the rows and the output, each of its own
+    pattern.
     """
 
     name: str
@@ -112,7 +115,11 @@ def classify(computations: Sequence[Computation]) -> KernelPattern:
         return KernelPattern("winograd", group, computations[2], computations[3])
     products = [c for c in reductions if _is_product(c)]
     if len(products) == 2 and computations[0] is products[0]:
-        return _attention(computations, products[1]) or KernelPattern("plain", group)
+        return (
+            _streaming(group, products[1])
+            or _attention(computations, products[1])
+            or KernelPattern("plain", group)
+        )
     alike = all(_points(p) == _points(c) for p in products for c in reductions)
     if alike and all(_row_reduction(c) for c in reductions):
         return KernelPattern("rows", group)
@@ -282,6 +289,25 @@ def _attention(
     if len(along) != len(reads[0].index) or len(keys) != 1 or along[-1] is not keys[0]:
         return None
     return KernelPattern("attention", tuple(computations), parts=(scores, rows, output))
+
+
+def _streaming(
+    group: tuple[Computation, ...], second: Computation
+) -> KernelPattern | None:
+    """Attention of blocks, and the mean of the blocks; None where it is not that."""
+    at = group.index(second)
+    tail = group[at + 1 :]
+    if len(tail) != 3 or [c.is_map for c in tail] != [True, False, True]:
+        return None
+    rows, online, last = tail
+    whole = _attention(group[: at + 1], second)
+    blocks = reduction_dims(online)
+    if whole is None or len(blocks) != 1 or len(online.outputs) != 3:
+        return None
+    made = {o.tensor for o in (*rows.outputs, *second.outputs)}
+    if set(online.inputs) != made or not made.isdisjoint(last.inputs):
+        return None
+    return replace(whole, name="streaming_attention", computations=group)
 
 
 def _written(c: Computation) -> set[Buffer]:

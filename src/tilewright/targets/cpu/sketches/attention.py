@@ -31,7 +31,7 @@ BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that may be tried
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class Product:
     """One of the two products: name, plan, accumulators, the loops that use them by dimension."""
 
     name: str
@@ -57,8 +57,8 @@ def attention(
             where=f"kernel {s.kernel.name}",
         )
     first, middle, second = pattern.parts
-    scores = _product(s, first, at, choose)
-    output = _product(s, second, at, choose)
+    scores = product(s, first, at, choose)
+    output = product(s, second, at, choose)
     rows = output.plan.rows[-1].extent
     blocks = sorted({good, *(n for n in BLOCKS if n <= rows)})
     block = choose(f"{output.name}.rows", blocks, good)
@@ -66,25 +66,20 @@ def attention(
     column = output.loops[output.plan.vector]
     anchor, row = s.split(output.loops[output.plan.rows[-1]], block, "overlap")
     s.reorder(*batch, anchor, row, column)
-    _into(s, output.target, anchor, at.costs.stack)
+    into(s, output.target, anchor, at.costs.stack)
     probabilities = middle.computations[-1].outputs[0].tensor.name
-    _into(s, probabilities, anchor, at.costs.stack)
+    into(s, probabilities, anchor, at.costs.stack)
     in_rows(s, middle.computations, at, choose, near=True)
     before = pattern.computations.index(middle.computations[0])
     for c in reversed(pattern.computations[:before]):
-        _into(s, c.outputs[0].tensor.name, anchor, at.costs.stack)
+        into(s, c.outputs[0].tensor.name, anchor, at.costs.stack)
     outer = [*batch, anchor]
     nest = scores.loops[scores.plan.rows[-1]], scores.loops[scores.plan.vector]
     for p, loops in ((scores, nest), (output, (row, column))):
         shape = [min(block, rows)], p.plan.vector.extent, p.plan.tile.lanes, at.costs
         tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
-        _contract(s, p, loops, tile, outer, at, choose)
-    work = (
-        2 * math.prod(d.extent for d in first.reduction.dims) if first.reduction else 0
-    )
-    if at.threads(
-        choose, output.name, at.costs.worth_sharing(work * at.costs.product_ns)
-    ):
+        contract(s, p, loops, tile, outer, at, choose)
+    if at.threads(choose, output.name, at.costs.worth_sharing(work(first, at.costs))):
         at.share(s, outer, choose, output.name)
     return s
 
@@ -117,22 +112,30 @@ def block_rows(pattern: KernelPattern, costs: CostModel) -> int:
     return max(fitting, key=lambda n: (-math.ceil(rows / n) * n, n), default=0)
 
 
-def _product(
+def work(scores: KernelPattern, costs: CostModel) -> float:
+    """Nanoseconds of both products on one core."""
+    assert scores.reduction is not None
+    return 2 * math.prod(d.extent for d in scores.reduction.dims) * costs.product_ns
+
+
+def product(
     s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
-) -> _Product:
+) -> Product:
+    """A product with the nest of its results apart from that of its accumulators."""
     assert pattern.reduction is not None
     target, loops = results(s, pattern)
-    return _Product(pattern.reduction.name, plan(pattern, at, choose), target, loops)
+    return Product(pattern.reduction.name, plan(pattern, at, choose), target, loops)
 
 
-def _into(s: Schedule, buffer: str, anchor: str, stack: int) -> None:
+def into(s: Schedule, buffer: str, anchor: str, stack: int) -> None:
+    """Compute a buffer at a loop, and place what is left of it."""
     s.compute_at(buffer, anchor)
     place(s, buffer, stack)
 
 
-def _contract(
+def contract(
     s: Schedule,
-    p: _Product,
+    p: Product,
     nest: tuple[str, str],
     tile: Tile,
     outer: Sequence[str],

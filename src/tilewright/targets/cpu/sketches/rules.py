@@ -43,6 +43,10 @@ from tilewright.targets.cpu.sketches.rows import rows
 from tilewright.targets.cpu.sketches.scans import scans
 from tilewright.targets.cpu.sketches.sized import sized
 from tilewright.targets.cpu.sketches.streaming import streamed
+from tilewright.targets.cpu.sketches.streaming_attention import (
+    streamed_rows,
+    streaming_attention,
+)
 from tilewright.targets.cpu.sketches.tiled_reduction import tiled
 from tilewright.targets.cpu.sketches.traffic import products
 from tilewright.targets.cpu.sketches.windows import (
@@ -113,6 +117,13 @@ RULES: Mapping[str, Rule] = {
         regroups=True,
         is_profitable=lambda pattern, at: (
             not at.exact and block_rows(pattern, at.costs) > 0
+        ),
+    ),
+    "streaming_attention": Rule(
+        streaming_attention,
+        regroups=True,
+        is_profitable=lambda pattern, at: (
+            not at.exact and streamed_rows(pattern, at.costs) > 0
         ),
     ),
     "scan": Rule(scans),
