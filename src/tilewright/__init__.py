@@ -22,6 +22,7 @@ _PUBLIC: Final = {
     "halide": "tilewright.lang.halide",
     "lift": "tilewright.lang.lift",
     "mdh": "tilewright.lang.mdh",
+    "quantize": "tilewright.driver.quantize:quantize",
     "rules": "tilewright.rules",
     "save_onnx": "tilewright.frontends.onnx.save:save_onnx",
     "te": "tilewright.lang.te",

@@ -96,9 +96,15 @@ def test_quantize_by_a_multiplier(command, perceptron, tmp_path):
 
 
 def test_quantize_refuses(command, perceptron, tmp_path):
-    found = command("quantize", perceptron, "--for", "cpu")
+    found = command("quantize", perceptron, "--for", "npu")
     assert found.code == 1
-    assert "one of vta" in found.err
+    assert "one of cpu, vta" in found.err
+    found = command("quantize", perceptron, "--for", "vta", "--smooth", "0.5")
+    assert found.code == 1
+    assert "--smooth: not with --for vta" in found.err
+    found = command("quantize", perceptron, "--by", "shift")
+    assert found.code == 1
+    assert "--by: it is for accelerators" in found.err
     scales = tmp_path / "s.json"
     for text, message in (
         ("[]", "not a file of scales"),

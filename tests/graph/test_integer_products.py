@@ -270,6 +270,52 @@ def test_clipping_that_quantizing_does_anyway(middle, zero, gone):
     np.testing.assert_array_equal(bytes_, exact)
 
 
+CONCATS = {
+    "alike": ({}, True),
+    "another scale": ({"cs": np.float32(0.26)}, False),
+    "another zero point": ({"cz": np.uint8(4)}, False),
+    "another scale behind": ({"ys": np.float32(0.5)}, False),
+    "another type behind": ({"yz": np.int8(3)}, False),
+}
+
+
+@pytest.mark.parametrize("name", CONCATS)
+def test_concatenation_of_bytes(name):
+    changed, taken = CONCATS[name]
+    constants = {"bs": np.float32(0.25), "bz": np.uint8(3), "cs": np.float32(0.25),
+                 "cz": np.uint8(3), "ys": np.float32(0.25), "yz": np.uint8(3)}  # fmt: skip
+    constants |= changed
+    kind = constants["yz"].dtype.name
+    nodes = (
+        "br = DequantizeLinear(b, bs, bz)  cr = DequantizeLinear(x, cs, cz)"
+        "  j = Concat<axis = 1>(br, cr, br)  y = QuantizeLinear(j, ys, yz)"
+    )
+    model = model_of(
+        nodes, f"uint8[2, 3] b, uint8[2, 4] x) => ({kind}[2, 10] y", **constants
+    )
+    shown = text(model, "graph", mcpu=DOTS)
+    assert ("QuantizeLinear(" not in shown) is taken
+    b, x = drawn(np.uint8, 2, 3), drawn(np.uint8, 2, 4)
+    bytes_, exact = (
+        tw.compile(model, threads=1, cache=False, math=m)(b, x)
+        for m in ("default", "exact")
+    )
+    np.testing.assert_array_equal(bytes_, exact)
+    if taken:
+        np.testing.assert_array_equal(bytes_, np.concatenate([b, x, b], 1))
+
+
+def test_concatenation_with_what_is_no_bytes_stays_real():
+    constants = {"bs": np.float32(0.25), "bz": np.uint8(3)}
+    nodes = (
+        "br = DequantizeLinear(b, bs, bz)  j = Concat<axis = 1>(br, x)"
+        "  y = QuantizeLinear(j, bs, bz)"
+    )
+    signature = "uint8[2, 3] b, float[2, 4] x) => (uint8[2, 7] y"
+    shown = text(model_of(nodes, signature, **constants), "graph", mcpu=DOTS)
+    assert "QuantizeLinear(" in shown
+
+
 def test_what_is_used_as_it_is_stays():
     """A product that is also read as a real number is not computed twice."""
     constants = {"w": drawn(np.int8, 12, 20), "ws": np.float32(0.02), "wz": np.int8(0)}

@@ -64,7 +64,7 @@ def of_executable(exe: Executable) -> list[Wanted]:
 def names(files: Iterable[tuple[str, Path]], archive: Path | None) -> set[str]:
     """The names that files give values for. Raises InputError as `gather` does."""
     return {
-        *(_read_archive(archive) if archive is not None else ()),
+        *(archive_of(archive) if archive is not None else ()),
         *(n for n, _ in files),
     }
 
@@ -82,7 +82,7 @@ def gather(
     extent comes from ``dims``, else from the arrays given, else it is 1, and a note says so. Raises
     InputError for a file that cannot be read or a name the model does not have.
     """
-    given = _read_archive(archive) if archive is not None else {}
+    given = archive_of(archive) if archive is not None else {}
     given |= {name: _read_array(path) for name, path in files}
     known_names = [tensor.name for tensor in wanted]
     for name in given:
@@ -148,7 +148,8 @@ def _read_array(path: Path) -> Array:
     return loaded
 
 
-def _read_archive(path: Path) -> dict[str, Array]:
+def archive_of(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file by name. Raises InputError where it cannot be read."""
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

@@ -15,6 +15,7 @@ from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
+from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -46,7 +47,7 @@ class IntegerProducts(Pass[Graph]):
     """Products of dequantized bytes become products of bytes."""
 
     def run(self, program: Graph) -> Graph:
-        return rewrite(rewrite(program, QUANTIZED), PRODUCTS)
+        return rewrite(rewrite(program, [*QUANTIZED, CONCAT_OF_BYTES]), PRODUCTS)
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,14 @@ class Calibration:
     """What a model is quantized by.
 
     samples: an array for each input, several times. scales: those of a model quantized before, by
-    tensor; no samples are needed then. by: how sums are rescaled, as the target names it.
+    tensor; no samples are needed then. by: how sums are rescaled, as the target names it. method:
+    how ranges are chosen from samples (`graph.passes.quantize.observers.METHODS`).
     """
 
     samples: Sequence[Mapping[str, np.ndarray[Any, Any]]] = ()
     scales: Mapping[str, float] | None = None
     by: str = "shift"
+    method: str = "min-max"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
+from tilewright.graph.passes.quantize.affine import power_of_two, whole_byte
 from tilewright.runtime import devices
 from tilewright.runtime.model import HostFallbackStep, LaunchStep, NativeStep
 from tilewright.targets import vta
 from tilewright.targets.vta.device import CLOCK, Code
 from tilewright.targets.vta.partition import partition
-from tilewright.targets.vta.scales import dequantize, power_of_two, quantize, whole_byte
+from tilewright.targets.vta.scales import dequantize, quantize
 
 SMALL = """
 <ir_version: 10, opset_import: ["" : 21]>

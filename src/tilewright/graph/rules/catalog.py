@@ -7,6 +7,7 @@ from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
+from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rule import Rule
 
 CATALOG: tuple[Rule, ...] = (
@@ -15,5 +16,6 @@ CATALOG: tuple[Rule, ...] = (
     *LAYER_NORM,
     ATTENTION_RULE,
     *QUANTIZED,
+    CONCAT_OF_BYTES,
     *PRODUCTS,
 )

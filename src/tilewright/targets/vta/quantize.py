@@ -90,7 +90,7 @@ class Quantize(Pass[Graph]):
                 where=f"graph {graph.name}",
                 hint="give samples=[{input: array}], or scales= of a file that `quantize` wrote",
             )
-        return calibrate(graph, given.samples, unit, self.fallback)
+        return calibrate(graph, given.samples, unit, self.fallback, given.method)
 
     def _product(
         self, graph: Graph, part: Part, units: dict[Value, float]

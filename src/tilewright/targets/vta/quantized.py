@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
+from tilewright.graph.passes.quantize.affine import most
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import WGT, elements
 from tilewright.targets.vta.layers import Convolution, Requantize
 from tilewright.targets.vta.operator import attributes
 from tilewright.targets.vta.partition import MATRIX, POOLING, Part
 from tilewright.targets.vta.requantize import STEPS
-from tilewright.targets.vta.scales import most, quantize, units_of_weights
+from tilewright.targets.vta.scales import quantize, units_of_weights
 
 Array = NDArray[Any]
 _BYTE = 128

@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
 from tilewright.graph.infer import Fallback
-from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.passes.quantize.affine import (
+    most,
+    power_of_two,
+    symmetric,
+    whole_byte,
+)
+from tilewright.graph.passes.quantize.calibrate import interpreter, observe
+from tilewright.graph.passes.quantize.observers import observer_of
 
 Array = NDArray[Any]
 Bytes = NDArray[np.int8]
 Unit = Callable[[float], float]
-
-
-def most(bits: int) -> int:
-    """The largest signed number of so many bits."""
-    return (1 << bits - 1) - 1
 
 
 def quantize(a: Array, unit: float | NDArray[np.float64], bits: int = 8) -> Bytes:
@@ -40,20 +42,6 @@ def quantize(a: Array, unit: float | NDArray[np.float64], bits: int = 8) -> Byte
 def dequantize(a: Bytes, unit: float) -> NDArray[np.float32]:
     """The numbers that bytes stand for."""
     return (a.astype(np.float64) * unit).astype(np.float32)
-
-
-def power_of_two(largest: float, bits: int = 8) -> float:
-    """The least power of two of which the largest number is at most that of so many bits."""
-    if largest > 0:
-        return 2.0 ** math.ceil(math.log2(largest / most(bits)))
-    return 1.0
-
-
-def whole_byte(largest: float, bits: int = 8) -> float:
-    """The unit of which the largest number is the largest one of so many bits."""
-    if largest > 0:
-        return largest / most(bits)
-    return 1.0
 
 
 UNITS: Mapping[str, Callable[[float, int], float]] = {
@@ -83,28 +71,22 @@ def units_of_weights(w: Array, by: str, bits: int = 8) -> NDArray[np.float64]:
 
 
 def calibrate(
-    graph: Graph, samples: Iterable[Mapping[str, Array]], unit: Unit, fallback: Fallback
+    graph: Graph,
+    samples: Iterable[Mapping[str, Array]],
+    unit: Unit,
+    fallback: Fallback,
+    method: str = "min-max",
 ) -> dict[Value, float]:
     """The unit of every float32 tensor that is computed, from what samples make of it.
 
-    What is not finite does not count. Raises InputError where there are no samples.
+    method: how ranges are chosen, a name in `observers.METHODS`. What is not finite does not
+    count. Raises InputError where there are no samples, and for an unknown method.
     """
-    largest: dict[str, float] = {}
-    none = True
-    for sample in samples:
-        none = False
-        found = evaluate(
-            graph, sample, keep=lambda v: v.dtype is float32, fallback=fallback
-        )
-        for name, array in found.items():
-            if isinstance(array, np.ndarray) and array.dtype == np.float32:
-                finite = np.abs(array[np.isfinite(array)])
-                largest[name] = max(
-                    largest.get(name, 0.0), float(finite.max(initial=0))
-                )
-    if none:
-        raise InputError("there are no samples", where=f"graph {graph.name}")
-    return {v: unit(largest[v.name]) for v in computed(graph) if v.name in largest}
+    make = observer_of(method)
+    values = [v for v in computed(graph) if v.dtype is float32 and v.kind == "tensor"]
+    run = interpreter(fallback)
+    seen = observe(graph, samples, values, lambda v: make(), run)
+    return {v: unit(o.range(symmetric).largest) for v, o in seen.items()}
 
 
 def known(graph: Graph, scales: Mapping[str, float], by: str) -> dict[Value, float]:

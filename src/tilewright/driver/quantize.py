@@ -1,0 +1,113 @@
+"""`quantize()`: a float model and data give a model of 8-bit integers, in ONNX's QDQ form."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import events
+from tilewright.base.errors import InputError
+from tilewright.driver.compilation import onnx_fallback
+from tilewright.driver.compile import compile as compiled
+from tilewright.driver.options import Options
+from tilewright.driver.steps import import_model, with_dims
+from tilewright.graph.nodes import Graph
+from tilewright.graph.passes.quantize import Quantized, Recipe
+from tilewright.graph.passes.quantize import quantize as quantized
+from tilewright.graph.passes.quantize.calibrate import Run, Sample
+from tilewright.graph.passes.quantize.data import samples_of
+
+_READING = ("threads", "memory_limit", "trust", "external_data_roots", "inputs")
+
+
+def quantize(
+    source: Any,
+    data: Any,
+    *,
+    example_inputs: Sequence[Any] = (),
+    dims: Mapping[str, int] | None = None,
+    max_drop: float | None = None,
+    keep: Collection[str] = (),
+    threads: int | None = None,
+    reading: Mapping[str, Any] | None = None,
+    **recipe: Any,
+) -> Quantized:
+    """Quantize a float32 model to 8 bits: products of constant weights become products of bytes.
+
+    source: as for `compile`. data: what activations' ranges come from: arrays by the names of
+    inputs, each with several samples along its first axis, or a list of such dictionaries with one
+    sample each. The last quarter is held out for measuring. max_drop: the most that may be lost of
+    top-1 agreement and cosine with the float model (0.005 is half a percent); layers that cost too
+    much stay in floats. keep: layers that stay in any case. reading: options of `compile` for
+    reading the source. recipe:
+
+    - method: "min-max", "percentile" (with percentile=99.99), "entropy" or "mse", how ranges of
+      activations are chosen
+    - activations: "uint8", asymmetric, or "int8", symmetric
+    - weights: "nearest" or "gptq", how weights are rounded; they are int8 with one scale for each
+      output channel
+    - equalize: give weights of neighboring layers equal ranges
+    - smooth: strength, 0 to 1, of moving outliers of activations into weights (SmoothQuant)
+    - search: find such factors by the error of rounded weights (AWQ)
+    - correct_bias: undo what rounding weights does to results on average
+
+    Returns (graph, report); `compile` takes the graph, `tilewright.frontends.onnx.save.save_onnx`
+    writes it for any runtime. Raises InputError for data that do not fit, and for unknown options.
+    """
+    chosen = recipe_of(recipe)
+    _check_drop(max_drop)
+    options = Options.of({"threads": threads, **_known(reading or {})})
+    graph = import_model(source, example_inputs, options)
+    if dims:
+        graph = with_dims(graph, dims, options)
+    with events.span("quantize"):
+        return quantized(
+            graph,
+            samples_of(graph, data),
+            chosen,
+            lambda g: runner(g, threads),
+            max_drop=max_drop,
+            keep=keep,
+            fallback=onnx_fallback(),
+        )
+
+
+def recipe_of(given: Mapping[str, Any]) -> Recipe:
+    """The options as a Recipe. Raises InputError for one that there is not."""
+    unknown = sorted(set(given) - set(Recipe.__dataclass_fields__))
+    if unknown:
+        raise InputError(
+            f"quantize takes no {', '.join(unknown)}",
+            hint=f"one of {', '.join(Recipe.__dataclass_fields__)}",
+        )
+    return Recipe(**given)
+
+
+def runner(graph: Graph, threads: int | None = None) -> Run:
+    """Runs a graph compiled for this machine, inputs and outputs by name."""
+    exe = compiled(graph, threads=threads)
+    names = [v.name for v in graph.outputs]
+
+    def run(sample: Sample) -> Mapping[str, Any]:
+        found = exe(dict(sample))
+        outputs = found if isinstance(found, tuple) else (found,)
+        return dict(zip(names, map(np.asarray, outputs), strict=True))
+
+    return run
+
+
+def _known(reading: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = sorted(set(reading) - set(_READING))
+    if unknown:
+        raise InputError(
+            f"reading: no option is called {', '.join(unknown)}",
+            hint=f"one of {', '.join(_READING)}",
+        )
+    return reading
+
+
+def _check_drop(max_drop: float | None) -> None:
+    if max_drop is not None and not 0 <= max_drop <= 1:
+        raise InputError(f"max_drop is {max_drop}", hint="a share, from 0 to 1")

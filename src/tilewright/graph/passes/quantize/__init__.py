@@ -1,0 +1,26 @@
+"""Post-training quantization: a float Graph and data give a Graph in ONNX's QDQ form.
+
+affine       integers for real numbers: scales and zero points
+observers    ranges of tensors: min-max, percentile, entropy, squared error
+statistics   what methods for weights need to know of the data
+calibrate    data through the model, batch by batch
+data         calibration data, checked
+layers       what is quantized, and why something is not
+places       where tensors are bytes
+migrate      moving factors from data into weights
+factors      which ones: equalization, SmoothQuant, AWQ's search
+rounding     GPTQ
+bias         bias correction
+insert       writing QuantizeLinear and DequantizeLinear
+recipe       the options
+model        all of it, in order
+metrics      agreement with the float model
+sensitivity  the layers to keep in floats
+report       what it came to
+"""
+
+from tilewright.graph.passes.quantize.pipeline import quantize
+from tilewright.graph.passes.quantize.recipe import Recipe
+from tilewright.graph.passes.quantize.report import Quantized, Report
+
+__all__ = ["Quantized", "Recipe", "Report", "quantize"]

@@ -1,0 +1,85 @@
+"""Correcting biases for what rounded weights add to results on average.
+
+    E[layer(x, W)] - E[layer(x, W')]  =  layer(E[x], W - W')        as layers are linear
+
+per channel, padding included; that goes into the bias. (Nagel et al. 2019, section 4.2.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.graph.infer import Fallback
+from tilewright.graph.interp import run_on
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.passes.quantize.affine import Weights
+from tilewright.graph.passes.quantize.layers import Layer
+from tilewright.graph.passes.quantize.migrate import Slot, edited
+
+Array = NDArray[Any]
+
+
+def corrected(
+    graph: Graph,
+    layers: Mapping[Operation, Layer],
+    weights: Mapping[Operation, Weights],
+    means: Mapping[Value, Array],
+    fallback: Fallback | None,
+) -> tuple[Graph, dict[str, str]]:
+    """The graph with other biases, and the layers that have none, with the reason.
+
+    means: of the layers' data over samples, their first axis 1.
+    """
+    edits: dict[Slot, Array] = {}
+    left: dict[str, str] = {}
+    for op, layer in layers.items():
+        place = bias_slot(graph, layer)
+        if place is None:
+            left[layer.name] = "it has no bias to correct"
+            continue
+        owner, n = place
+        shift = _shift(graph, layer, weights[op], means[layer.data], fallback)
+        v = owner.inputs[n] if n < len(owner.inputs) else None
+        old = 0.0 if v is None else graph.constants[v]
+        edits[place] = np.asarray(old + shift)
+    return edited(graph, edits), left
+
+
+def bias_slot(graph: Graph, layer: Layer) -> Slot | None:
+    """The operand that is the layer's bias: its own, or that of the sum right behind it."""
+    many = (layer.weight.extents[layer.channels],)
+    if layer.op.qualified in ("Conv", "Gemm"):
+        b = layer.bias
+        fits = b is None or (b in graph.constants and b.extents == many)
+        return (layer.op, 2) if fits else None
+    users = graph.users(layer.result)
+    if len(users) != 1 or users[0].qualified != "Add" or layer.result in graph.outputs:
+        return None
+    for n, v in enumerate(users[0].inputs):
+        if v in graph.constants and v is not None and v.extents == many:
+            return users[0], n
+    return None
+
+
+def _shift(
+    graph: Graph,
+    layer: Layer,
+    weights: Weights,
+    mean: Array,
+    fallback: Fallback | None,
+) -> Array:
+    """What is missing from the mean of each channel."""
+    lost = graph.constants[layer.weight].astype(np.float64) - weights.real
+    x = mean.astype(np.float32)
+    d = lost.astype(np.float32)
+    like = (replace(layer.data, shape=x.shape), replace(layer.weight, shape=d.shape))
+    op = replace(layer.op, inputs=like)
+    (found,) = run_on(op, [x, d], fallback)
+    axis = layer.data_axis % found.ndim
+    others = tuple(n for n in range(found.ndim) if n != axis)
+    return np.asarray(found.mean(others, dtype=np.float64))

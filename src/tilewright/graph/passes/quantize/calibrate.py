@@ -1,0 +1,76 @@
+"""Data through a model: every tensor that is asked for goes to what observes it, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base import events
+from tilewright.base.errors import InputError
+from tilewright.graph.infer import Fallback
+from tilewright.graph.interp import evaluate
+from tilewright.graph.nodes import Graph, Value
+
+Array = NDArray[Any]
+Sample = Mapping[str, Array]
+# Runs a model on a sample and gives what was asked for by name.
+Run = Callable[[Sample], Mapping[str, Any]]
+# Makes a `Run` of a graph that gives all of its outputs.
+Runner = Callable[[Graph], Run]
+
+
+class Sees(Protocol):
+    """What observes a tensor."""
+
+    def see(self, array: Array) -> None:
+        """Count an array."""
+        ...
+
+
+S = TypeVar("S", bound=Sees)
+
+
+def observe(
+    graph: Graph,
+    samples: Iterable[Sample],
+    values: Sequence[Value],
+    make: Callable[[Value], S],
+    runner: Runner,
+) -> dict[Value, S]:
+    """What `make` gives for each of these values, after it has seen all samples.
+
+    An array of the model's inputs goes through it at a time, and is forgotten then. Raises
+    InputError where there are no samples.
+    """
+    found = {v: make(v) for v in dict.fromkeys(values)}
+    run = runner(with_outputs(graph, list(found)))
+    names = {v.name for v in graph.inputs}
+    seen = 0
+    for seen, sample in enumerate(samples, 1):
+        with events.span("calibrate", name=f"sample {seen}"):
+            arrays = run(sample)
+            for v, observer in found.items():
+                observer.see(
+                    np.asarray((sample if v.name in names else arrays)[v.name])
+                )
+    if not seen:
+        raise InputError("there are no samples", where=f"graph {graph.name}")
+    return found
+
+
+def with_outputs(graph: Graph, values: Sequence[Value]) -> Graph:
+    """The graph with these values as its outputs, as far as it computes them."""
+    outputs = [v for v in values if v in graph.producers]
+    return graph.with_operations(graph.operations, outputs=outputs or graph.outputs)
+
+
+def interpreter(fallback: Fallback | None) -> Runner:
+    """Runs graphs operator by operator."""
+
+    def runner(graph: Graph) -> Run:
+        return lambda sample: evaluate(graph, sample, fallback=fallback)
+
+    return runner

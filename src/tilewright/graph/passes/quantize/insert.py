@@ -1,0 +1,161 @@
+"""Writing a quantized model in ONNX's QDQ form: pairs of QuantizeLinear and DequantizeLinear.
+
+    Conv(x, w, b)  becomes  Conv(DQ(Q(x)), DQ(whole weights), DQ(whole bias))
+
+Weights are int8 with a scale for each channel, biases int32 in units of the data's scale times the
+weights'; the rest of the graph is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.graph.nodes import Graph, Operation, Value, constant
+from tilewright.graph.passes.quantize.affine import Affine, Weights
+from tilewright.graph.passes.quantize.layers import Layer
+from tilewright.graph.passes.quantize.places import Places
+
+Array = NDArray[Any]
+VERSION = 13  # of the operators: the first that has scales along an axis
+_WHOLE = np.iinfo(np.int32)
+
+
+@dataclass(eq=False)
+class Names:
+    """Names of values that the graph does not have yet."""
+
+    taken: set[str]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Names:
+        """Those that the graph and its subgraphs have are taken."""
+        return cls({v.name for v in _all_values(graph)})
+
+    def fresh(self, stem: str) -> str:
+        """The stem, or with a number where it is taken."""
+        name = stem
+        count = 1
+        while name in self.taken:
+            count += 1
+            name = f"{stem}.{count}"
+        self.taken.add(name)
+        return name
+
+
+def _all_values(graph: Graph) -> list[Value]:
+    inner = (g for op in graph.operations for g in op.subgraphs)
+    return [*graph.values, *(v for g in inner for v in _all_values(g))]
+
+
+@dataclass(eq=False)
+class QdqWriter:
+    """Adds pairs to operations in the making; each tensor is quantized once."""
+
+    graph: Graph
+    names: Names
+    operations: list[Operation] = field(default_factory=list)
+    constants: dict[Value, Array] = field(default_factory=dict)
+    _real: dict[Value, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.constants = dict(self.graph.constants)
+
+    def constant(self, stem: str, array: Any) -> Value:
+        """A new constant."""
+        a = np.asarray(array)
+        v = constant(self.names.fresh(stem), a)
+        self.constants[v] = a
+        return v
+
+    def op(
+        self, op_type: str, stem: str, like: Value, *inputs: Value, **more: Any
+    ) -> Value:
+        """A new operation with one result, of the type of `like`."""
+        result = replace(like, name=self.names.fresh(stem))
+        self.operations.append(
+            Operation(op_type, inputs, (result,), more, "", VERSION, result.name)
+        )
+        return result
+
+    def rounded(self, v: Value, how: Affine) -> Value:
+        """A computed tensor, quantized and dequantized."""
+        if v not in self._real:
+            scale = self.constant(f"{v.name}/scale", how.scale)
+            zero = self.constant(f"{v.name}/zero", how.zero)
+            like = replace(v, dtype=zero.dtype)
+            stem = f"{v.name}/quantized"
+            whole = self.op("QuantizeLinear", stem, like, v, scale, zero)
+            stem = f"{v.name}/dequantized"
+            self._real[v] = self.op("DequantizeLinear", stem, v, whole, scale, zero)
+        return self._real[v]
+
+    def known(self, v: Value, whole: Array, scales: Array, axis: int) -> Value:
+        """A constant, dequantized from integers with scales along an axis."""
+        w = self.constant(f"{v.name}/quantized", whole)
+        scale = self.constant(f"{v.name}/scale", scales)
+        zero = self.constant(f"{v.name}/zero", np.zeros(scales.shape, whole.dtype))
+        stem = f"{v.name}/dequantized"
+        return self.op("DequantizeLinear", stem, v, w, scale, zero, axis=axis)
+
+    def done(self) -> Graph:
+        """The graph of all that was added."""
+        return self.graph.with_operations(self.operations, self.constants)
+
+
+def write_qdq(
+    graph: Graph,
+    layers: Mapping[Operation, Layer],
+    places: Places,
+    affine: Mapping[Value, Affine],
+    weights: Mapping[Operation, Weights],
+) -> Graph:
+    """The graph with layers in QDQ form. affine: of the tensors in `places`."""
+    out = QdqWriter(graph, Names.of(graph))
+    for op in graph.operations:
+        inputs = list(op.inputs)
+        for n, v in enumerate(op.inputs):
+            if v is not None and (op, n) in places.reads:
+                inputs[n] = out.rounded(v, affine[v])
+        if op in layers:
+            _write_parameters(out, layers[op], affine, weights, inputs)
+        changed = tuple(inputs) != op.inputs
+        out.operations.append(replace(op, inputs=tuple(inputs)) if changed else op)
+    return out.done()
+
+
+def _write_parameters(
+    out: QdqWriter,
+    layer: Layer,
+    affine: Mapping[Value, Affine],
+    weights: Mapping[Operation, Weights],
+    inputs: list[Value | None],
+) -> None:
+    """Integers for the layer's weights and bias in its inputs."""
+    w = weights[layer.op]
+    inputs[1] = out.known(layer.weight, w.whole, w.scales, w.axis)
+    bias = layer.bias
+    if bias is None or bias not in out.graph.constants:
+        return
+    b = out.graph.constants[bias]
+    scales = affine[layer.data].scale * w.scales
+    whole = whole_bias(b, scales)
+    if whole is not None:
+        inputs[2] = out.known(bias, whole, scales, 0)
+
+
+def whole_bias(b: Array, scales: Array) -> Array | None:
+    """The bias in int32 of these units.
+
+    None where it is too large, or no vector of one number per channel.
+    """
+    if b.shape != scales.shape or b.dtype != np.float32:
+        return None
+    whole = np.rint(b.astype(np.float64) / scales)
+    if not (np.abs(whole) <= _WHOLE.max // 2).all():
+        return None
+    return whole.astype(np.int32)

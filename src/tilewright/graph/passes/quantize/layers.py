@@ -1,0 +1,152 @@
+"""The layers of a model that are quantized: products of computed data with constant weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.dtypes import float32
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.rules.quantization import MOST_TERMS
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A Conv, Gemm or MatMul of computed data with constant weights.
+
+    channels: the axis of the weights along which results have columns or channels. inputs: the
+    axis along which they meet the data's. data_axis: the data's axis of channels.
+    """
+
+    op: Operation
+    channels: int
+    inputs: int
+    data_axis: int
+
+    @property
+    def name(self) -> str:
+        """What to call it in a report."""
+        return self.op.label
+
+    @property
+    def data(self) -> Value:
+        """What flows in."""
+        return _operand(self.op, 0)
+
+    @property
+    def weight(self) -> Value:
+        """Its weights, a constant."""
+        return _operand(self.op, 1)
+
+    @property
+    def bias(self) -> Value | None:
+        """Its own bias, if it has one."""
+        return self.op.inputs[2] if len(self.op.inputs) > 2 else None
+
+    @property
+    def result(self) -> Value:
+        """What flows out."""
+        return self.op.writes[0]
+
+    @property
+    def group(self) -> int:
+        """Of channels; 1 but for a grouped convolution."""
+        return int(self.op.attributes.get("group", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An operation that could be a layer, and why it stays in floats."""
+
+    op: Operation
+    why: str
+
+
+def _operand(op: Operation, n: int) -> Value:
+    v = op.inputs[n]
+    assert v is not None
+    return v
+
+
+def _convolution(op: Operation) -> Layer:
+    return Layer(op, channels=0, inputs=1, data_axis=1)
+
+
+def _product(op: Operation) -> Layer:
+    return Layer(op, channels=1, inputs=0, data_axis=-1)
+
+
+def _gemm(op: Operation) -> Layer:
+    if op.attributes.get("transB", 0):
+        return Layer(op, channels=0, inputs=1, data_axis=-1)
+    return _product(op)
+
+
+_KINDS: Mapping[str, Callable[[Operation], Layer]] = {
+    "Conv": _convolution,
+    "Gemm": _gemm,
+    "MatMul": _product,
+}
+
+
+def find_layers(graph: Graph) -> tuple[list[Layer], list[Skipped]]:
+    """The layers that can be quantized, in order, and what could not be, with the reason."""
+    layers: list[Layer] = []
+    skipped: list[Skipped] = []
+    for op in graph.operations:
+        if op.qualified not in _KINDS:
+            continue
+        why = _reason(graph, op)
+        if why:
+            skipped.append(Skipped(op, why))
+        else:
+            layers.append(_KINDS[op.qualified](op))
+    return layers, skipped
+
+
+def _reason(graph: Graph, op: Operation) -> str:
+    """Why the operation is not a layer to quantize; empty where it is."""
+    data, weight = (_operand(op, n) for n in (0, 1))
+    w = graph.constants.get(weight)
+    if w is None:
+        return "its weights are computed"
+    if data in graph.constants:
+        return "its data are constant"
+    if data.dtype is not float32 or weight.dtype is not float32:
+        return f"it computes in {data.dtype}, and not in float32"
+    return _unfit(op, w)
+
+
+def _unfit(op: Operation, w: Array) -> str:
+    """As `_reason`, of the weights and attributes."""
+    if not w.size:
+        return "its weights are empty"
+    if not np.isfinite(w).all():
+        return "its weights are not finite"
+    layer = _KINDS[op.qualified](op)
+    if op.qualified == "Conv":
+        terms = math.prod(w.shape[1:])
+    elif w.ndim != 2:
+        return f"its weights are of rank {w.ndim}, and not a matrix"
+    else:
+        terms = w.shape[layer.inputs]
+    if terms > MOST_TERMS:
+        return f"int32 does not hold its sums of {terms} terms"
+    if op.qualified == "Gemm" and not _is_plain(op):
+        return "it transposes its data, or has an alpha or beta"
+    return ""
+
+
+def _is_plain(op: Operation) -> bool:
+    """No transposed data, no factors. A beta without a bias has no effect."""
+    if op.attributes.get("transA", 0) or op.attributes.get("alpha", 1.0) != 1.0:
+        return False
+    has_bias = len(op.inputs) > 2 and op.inputs[2] is not None
+    return not has_bias or op.attributes.get("beta", 1.0) == 1.0

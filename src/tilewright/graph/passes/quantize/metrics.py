@@ -1,0 +1,67 @@
+"""How far one model's outputs are from another's: top-1 agreement and cosine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Outputs = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """top1: share of rows whose largest number is at the same place, of outputs [rows, classes];
+    None where there are none. cosine: the mean over outputs. rows: how many were compared."""
+
+    top1: float | None
+    cosine: float
+    rows: int = 0
+
+    @property
+    def drop(self) -> float:
+        """The larger loss of the two, from 0."""
+        lost = 0.0 if self.top1 is None else 1 - self.top1
+        return max(lost, 1 - self.cosine)
+
+    def __str__(self) -> str:
+        cosine = f"cosine {self.cosine:.6f}"
+        if self.top1 is None:
+            return cosine
+        return f"top-1 agreement {self.top1:.2%} of {self.rows} rows, {cosine}"
+
+
+def compare(pairs: Iterable[tuple[Outputs, Outputs]]) -> Agreement:
+    """The agreement of outputs by name, in pairs: the reference's, and the other's."""
+    cosines: list[float] = []
+    same = rows = 0
+    for reference, found in pairs:
+        for name, want in reference.items():
+            if want.dtype.kind != "f" or not want.size:
+                continue
+            got = found[name]
+            cosines.append(cosine(want, got))
+            if want.ndim == 2 and want.shape[1] > 1:
+                equal = want.argmax(1) == got.argmax(1)
+                same += int(equal.sum())
+                rows += len(want)
+    mean = float(np.mean(cosines)) if cosines else 1.0
+    return Agreement(same / rows if rows else None, mean, rows)
+
+
+def cosine(a: Array, b: Array) -> float:
+    """Of the angle between two tensors; 0 where one is zero and the other not, or not finite."""
+    x = a.reshape(-1).astype(np.float64)
+    y = b.reshape(-1).astype(np.float64)
+    if not np.array_equal(np.isfinite(x), np.isfinite(y)):
+        return 0.0
+    fine = np.isfinite(x)
+    x, y = x[fine], y[fine]
+    if not x.any() and not y.any():
+        return 1.0
+    lengths = np.linalg.norm(x) * np.linalg.norm(y)
+    return float(np.clip(x @ y / lengths, -1, 1)) if lengths > 0 else 0.0

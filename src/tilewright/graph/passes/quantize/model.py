@@ -1,0 +1,205 @@
+"""A model with all that is needed to quantize it: ranges from data, weights in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tilewright.base import events
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.passes.quantize import bias, factors
+from tilewright.graph.passes.quantize.affine import (
+    Affine,
+    Range,
+    Weights,
+    round_weights,
+)
+from tilewright.graph.passes.quantize.calibrate import Runner, Sample, Sees, observe
+from tilewright.graph.passes.quantize.insert import write_qdq
+from tilewright.graph.passes.quantize.layers import Layer, Skipped, find_layers
+from tilewright.graph.passes.quantize.observers import Observer
+from tilewright.graph.passes.quantize.places import Places, find_places
+from tilewright.graph.passes.quantize.recipe import Recipe
+from tilewright.graph.passes.quantize.rounding import round_by_data
+from tilewright.graph.passes.quantize.statistics import Channels, Gram, Mean, Together
+from tilewright.graph.passes.simplify import remove_unused
+from tilewright.graph.rules.batchnorm import BATCHNORM
+from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.no_ops import NO_OPS
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """A model ready to be written in integers, all of it or in part.
+
+    graph: in floats, with factors moved and biases corrected. spans: the range of each tensor that
+    may be quantized. weights: of the layers. skipped: what is no layer. notes: what a method left
+    out, by method and tensor or layer.
+    """
+
+    graph: Graph
+    recipe: Recipe
+    layers: Sequence[Layer]
+    spans: Mapping[Value, Range]
+    weights: Mapping[Operation, Weights]
+    skipped: Sequence[Skipped]
+    notes: Mapping[str, Mapping[str, str]]
+
+    def without(self, names: Collection[str]) -> Calibrated:
+        """The model whose layers of these names stay in floats, as was asked."""
+        left = [layer for layer in self.layers if layer.name not in names]
+        asked = [Skipped(la.op, _ASKED) for la in self.layers if la.name in names]
+        return replace(self, layers=left, skipped=[*self.skipped, *asked])
+
+    def places(self, keep: Collection[str] = ()) -> Places:
+        """Where bytes are, if the layers of these names stay in floats."""
+        chosen = [layer for layer in self.layers if layer.name not in keep]
+        return find_places(self.graph, chosen, self.spans)
+
+    def affine(self, places: Places) -> dict[Value, Affine]:
+        """How each tensor in `places` is kept: those that are tied, by the range of them all."""
+        found = {}
+        for v, tied in places.tied.items():
+            span = self.spans[v]
+            for other in tied:
+                span = span.with_others(self.spans[other])
+            found[v] = self.recipe.quantizer(span)
+        return found
+
+    def quantized(self, keep: Collection[str] = ()) -> Graph:
+        """The model in QDQ form; the layers of these names stay in floats."""
+        places = self.places(keep)
+        chosen = {la.op: la for la in self.layers if la.name not in keep}
+        affine = self.affine(places)
+        return write_qdq(self.graph, chosen, places, affine, self.weights)
+
+
+def calibrated(
+    graph: Graph,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    runner: Runner,
+    fallback: Fallback | None = None,
+) -> Calibrated:
+    """What data say about a model. Raises InputError where there are no samples."""
+    graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))
+    notes: dict[str, Mapping[str, str]] = {}
+    if recipe.equalize:
+        with events.span("equalize"):
+            graph, notes["equalize"] = factors.equalize(graph)
+    if recipe.smooth is not None or recipe.search:
+        graph = _with_factors(graph, samples, recipe, runner, notes)
+    layers, skipped = find_layers(graph)
+    seen = _observed(graph, layers, samples, recipe, runner)
+    infinite = {v for v, o in seen.observers.items() if not o.finite}
+    skipped += [Skipped(la.op, _INFINITE) for la in layers if la.data in infinite]
+    layers = [layer for layer in layers if layer.data not in infinite]
+    spans = {
+        v: o.range(recipe.quantizer)
+        for v, o in seen.observers.items()
+        if v not in infinite
+    }
+    weights = _weights(graph, layers, seen)
+    if recipe.correct_bias:
+        by_op = {layer.op: layer for layer in layers}
+        means = {v: m.mean for v, m in seen.means.items()}
+        made = bias.corrected(graph, by_op, weights, means, fallback)
+        graph, notes["correct_bias"] = made
+        layers, weights = _carried(graph, layers, weights)
+    return Calibrated(graph, recipe, layers, spans, weights, skipped, notes)
+
+
+_INFINITE = "its data are not finite"
+_ASKED = "it was asked to"
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    observers: Mapping[Value, Observer]
+    means: Mapping[Value, Mean]
+    grams: Mapping[Operation, Gram]
+
+
+def _observed(
+    graph: Graph,
+    layers: Sequence[Layer],
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    runner: Runner,
+) -> _Seen:
+    """One pass over the data with all that the recipe needs."""
+    values = list(find_places(graph, layers).tied)
+    observers = {v: recipe.observer() for v in values}
+    parts: dict[Value, list[Sees]] = {v: [o] for v, o in observers.items()}
+    means: dict[Value, Mean] = {}
+    grams: dict[Operation, Gram] = {}
+    if recipe.correct_bias:
+        means = {layer.data: Mean() for layer in layers}
+    if recipe.weights == "gptq":
+        grams = {layer.op: Gram(layer) for layer in layers if layer.group == 1}
+    for v, mean in means.items():
+        parts[v].append(mean)
+    for layer in layers:
+        if layer.op in grams:
+            parts[layer.data].append(grams[layer.op])
+    observe(graph, samples, values, lambda v: Together(parts[v]), runner)
+    return _Seen(observers, means, grams)
+
+
+def _with_factors(
+    graph: Graph,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    runner: Runner,
+    notes: dict[str, Mapping[str, str]],
+) -> Graph:
+    """The graph smoothed, and with the factors that a search found."""
+    layers = find_layers(graph)[0]
+    ranges = {la.data: Channels(la.data_axis) for la in layers}
+    products = [la for la in layers if la.op.qualified != "Conv"] * recipe.search
+    grams = {la.data: Gram(la) for la in products}
+
+    def make(v: Value) -> Together:
+        return Together([ranges[v], grams[v]] if v in grams else [ranges[v]])
+
+    observe(graph, samples, list(ranges), make, runner)
+    largest = {v.name: c.largest for v, c in ranges.items()}
+    if recipe.smooth is not None:
+        choice = factors.smooth_by(largest, recipe.smooth)
+        graph, notes["smooth"] = factors.move_factors(graph, choice)
+    if recipe.search:
+        matrices = {v.name: g.matrix for v, g in grams.items()}
+        choice = factors.search_by(largest, matrices)
+        graph, notes["search"] = factors.move_factors(graph, choice)
+    return graph
+
+
+def _weights(
+    graph: Graph, layers: Sequence[Layer], seen: _Seen
+) -> dict[Operation, Weights]:
+    found = {}
+    with events.span("round", total=len(layers)):
+        for layer in layers:
+            w = graph.constants[layer.weight]
+            gram = seen.grams.get(layer.op)
+            if gram is None or not gram.rows:
+                found[layer.op] = round_weights(w, layer.channels)
+            else:
+                found[layer.op] = round_by_data(layer, w, gram.matrix)
+    return found
+
+
+def _carried(
+    graph: Graph, layers: Sequence[Layer], weights: Mapping[Operation, Weights]
+) -> tuple[list[Layer], dict[Operation, Weights]]:
+    """Layers and weights by the operations of a graph in which biases alone were changed."""
+    now = {v: layer for layer in find_layers(graph)[0] for v in layer.op.writes}
+    renewed = [now[layer.result] for layer in layers]
+    pairs = zip(layers, renewed, strict=True)
+    return renewed, {new.op: weights[old.op] for old, new in pairs}

@@ -1,0 +1,249 @@
+"""What is seen of a tensor while data flows through a model, and the range that it gets.
+
+An observer takes arrays one after another (`see`) and keeps no more than a histogram. What is not
+finite is not counted; `finite` says whether there was any.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.errors import InputError
+from tilewright.graph.passes.quantize.affine import Affine, Range
+
+Array = NDArray[Any]
+Quantizer = Callable[[Range], Affine]
+
+BINS = 4096  # of magnitudes, on either side of zero; their top at most doubles
+LEAST_LEVELS = 128  # of magnitudes, which the entropy method tells apart
+_CANDIDATES = 256  # thresholds that are tried
+_SMOOTH = 1e-4  # of the mass of a bin, so that no logarithm is of zero
+
+
+class Observer(ABC):
+    """Sees arrays, and says which range to quantize."""
+
+    def __init__(self) -> None:
+        self.span = Range()
+        self.finite = True
+        self.count = 0
+
+    def see(self, array: Array) -> None:
+        """Count an array of any shape."""
+        x = np.asarray(array).reshape(-1)
+        fine = np.isfinite(x)
+        if not fine.all():
+            self.finite = False
+            x = x[fine]
+        if not x.size:
+            return
+        self.count += x.size
+        self.span = self.span.with_others(Range(float(x.min()), float(x.max())))
+        self.tally(x)
+
+    @abstractmethod
+    def tally(self, x: Array) -> None:
+        """Count finite numbers, whose range `span` has already."""
+
+    @abstractmethod
+    def range(self, quantizer: Quantizer) -> Range:
+        """The range to quantize by `quantizer`; numbers outside will be clipped to it."""
+
+
+class MinMax(Observer):
+    """All that was seen: nothing is clipped."""
+
+    def tally(self, x: Array) -> None:
+        pass  # `span` says all
+
+    def range(self, quantizer: Quantizer) -> Range:
+        return self.span
+
+
+class Histogram(Observer):
+    """Counts magnitudes in bins of one width, negative numbers apart from the others.
+
+    below, above: int64 [BINS]; bin n holds n * width <= |x| < (n + 1) * width, the last one its
+    upper end too. The first numbers set the width; where larger ones come, neighbors are merged
+    and the width doubles, so that every count stays exact.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.below = np.zeros(BINS, np.int64)
+        self.above = np.zeros(BINS, np.int64)
+        self.width = 0.0
+
+    def tally(self, x: Array) -> None:
+        largest = self.span.largest
+        if self.width == 0:
+            self.width = largest / BINS
+        while largest > self.width * BINS and self.width > 0:
+            self.below, self.above = _merged(self.below), _merged(self.above)
+            self.width *= 2
+        negative = x < 0
+        self.below += self._bins(x[negative])
+        self.above += self._bins(x[~negative])
+
+    def _bins(self, x: Array) -> Array:
+        if self.width == 0:  # zeros alone
+            places = np.zeros(x.size, np.int64)
+        else:
+            places = (np.abs(x.astype(np.float64)) / self.width).astype(np.int64)
+        return np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
+
+    @property
+    def magnitudes(self) -> Array:
+        """Counts by magnitude, up to the last bin that has any."""
+        both = self.below + self.above
+        used = np.flatnonzero(both)
+        return both[: used[-1] + 1] if used.size else both[:1]
+
+    def up_to(self, bins: float) -> Range:
+        """The range of magnitudes in so many bins."""
+        return self.span.within(bins * self.width)
+
+
+def _merged(counts: Array) -> Array:
+    pairs = counts.reshape(-1, 2).sum(1)
+    return np.concatenate([pairs, np.zeros_like(pairs)])
+
+
+class Percentile(Histogram):
+    """The range that holds so many percent of the numbers.
+
+    Of a symmetric range the largest magnitudes are cut off; of another half of the rest at each
+    end.
+    """
+
+    def __init__(self, percent: float = 99.99) -> None:
+        super().__init__()
+        if not 0 < percent <= 100:
+            raise InputError(
+                f"the percentile is {percent}", hint="more than 0, at most 100"
+            )
+        self.percent = percent
+
+    def range(self, quantizer: Quantizer) -> Range:
+        if _is_symmetric(quantizer):
+            return self.up_to(_bins_for(self.magnitudes, self.percent))
+        tail = 100 - (100 - self.percent) / 2
+        seen = np.concatenate([self.below[::-1], self.above])
+        high = _bins_for(seen, tail) - BINS
+        low = BINS - _bins_for(seen[::-1], tail)
+        return Range(
+            max(self.span.low, min(low * self.width, 0.0)),
+            min(self.span.high, max(high * self.width, 0.0)),
+        )
+
+
+def _bins_for(counts: Array, percent: float) -> int:
+    """The fewest first bins that hold so many percent of all."""
+    total = counts.sum()
+    # A count is an integer: what falls short by less than rounding is enough.
+    wanted = total * (percent / 100) - 1e-9 * total
+    return int(np.searchsorted(np.cumsum(counts), wanted)) + 1
+
+
+class Entropy(Histogram):
+    """The threshold behind which the histogram loses the least information in levels.
+
+    The reference P is the histogram up to the threshold, with all that is beyond in its last bin;
+    Q is the same without that, in as many levels as bytes have for it, each level's mass spread
+    over those of its bins that have any. The threshold with the least KL(P || Q) is taken. (Migacz,
+    8-bit inference with TensorRT, GTC 2017.)
+    """
+
+    def range(self, quantizer: Quantizer) -> Range:
+        # Pairs of bins, as single counts in many bins are noise and no shape.
+        counts = _merged(self.below + self.above)[: BINS // 2]
+        counts = counts[: np.flatnonzero(counts).max(initial=0) + 1]
+        one_sided = self.span.low == 0 and not _is_symmetric(quantizer)
+        levels = 2 * LEAST_LEVELS if one_sided else LEAST_LEVELS
+        if len(counts) <= levels:
+            return self.span
+        step = max(1, len(counts) // _CANDIDATES)
+        ends = [*range(levels, len(counts), step), len(counts)]
+        best = min(ends, key=lambda n: (divergence(counts, n, levels), -n))
+        return self.up_to(2 * (best + 0.5) if best < len(counts) else BINS)
+
+
+def divergence(counts: Array, bins: int, levels: int) -> float:
+    """KL(P || Q) for a threshold after so many bins of a histogram; see `Entropy`."""
+    kept = counts[:bins].astype(np.float64)
+    p = kept.copy()
+    p[-1] += counts[bins:].sum()
+    level = np.arange(bins) * levels // bins
+    filled = kept > 0
+    mass = np.bincount(level, kept, levels)
+    shares = np.bincount(level, filled, levels)
+    q = np.where(filled, (mass / np.maximum(shares, 1))[level], 0.0)
+    if not q.any():
+        return np.inf
+    p, q = _smoothed(p), _smoothed(q)
+    return float((p * np.log(p / q)).sum())
+
+
+def _smoothed(p: Array) -> Array:
+    """A distribution without zeros, close to `p` scaled to the sum 1."""
+    p = p / p.sum()
+    zeros = p == 0
+    if not zeros.any():
+        return p
+    least = _SMOOTH / p.size
+    given = least * zeros.sum()
+    return np.where(zeros, least, p * (1 - given))
+
+
+class SquaredError(Histogram):
+    """The threshold with the least mean squared error of rounding and clipping together."""
+
+    def range(self, quantizer: Quantizer) -> Range:
+        steps = np.linspace(1.0, 1 / 16, 61)
+        candidates = [self.span.within(self.span.largest * f) for f in steps]
+        return min(candidates, key=lambda span: self.error(quantizer(span)))
+
+    def error(self, kept: Affine) -> float:
+        """The sum of squared errors of all that was seen, each number as its bin's middle."""
+        middles = (np.arange(BINS) + 0.5) * self.width
+        found = 0.0
+        for counts, sign in ((self.below, -1.0), (self.above, 1.0)):
+            x = sign * middles[counts > 0]
+            lost = x - kept.rounded(x)
+            found += float(counts[counts > 0] @ (lost * lost))
+        return found
+
+
+def _is_symmetric(quantizer: Quantizer) -> bool:
+    return quantizer(Range(0.0, 1.0)).dtype == np.int8
+
+
+METHODS: Mapping[str, Callable[[], Observer]] = {
+    "min-max": MinMax,
+    "percentile": Percentile,
+    "entropy": Entropy,
+    "mse": SquaredError,
+}
+
+
+def observer_of(method: str, percentile: float | None = None) -> Callable[[], Observer]:
+    """What makes observers of a method. Raises InputError for an unknown one."""
+    if method not in METHODS:
+        raise InputError(
+            f"there is no calibration method {method!r}",
+            hint=f"one of {', '.join(METHODS)}",
+        )
+    if percentile is None:
+        return METHODS[method]
+    if method != "percentile":
+        raise InputError(
+            f"a percentile is given for the method {method!r}",
+            hint="leave it out, or choose the method percentile",
+        )
+    Percentile(percentile)
+    return lambda: Percentile(percentile)

@@ -1,0 +1,85 @@
+"""Quantizing a model: calibrate, choose the layers, write, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tilewright.base.errors import InputError
+from tilewright.base.text import did_you_mean
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph
+from tilewright.graph.passes.quantize.calibrate import Runner, Sample
+from tilewright.graph.passes.quantize.data import held_out
+from tilewright.graph.passes.quantize.metrics import Agreement, compare
+from tilewright.graph.passes.quantize.model import Calibrated, calibrated
+from tilewright.graph.passes.quantize.recipe import Recipe
+from tilewright.graph.passes.quantize.report import LayerReport, Quantized, Report
+from tilewright.graph.passes.quantize.sensitivity import Chosen, choose
+
+
+def quantize(
+    graph: Graph,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    runner: Runner,
+    *,
+    max_drop: float | None = None,
+    keep: Collection[str] = (),
+    fallback: Fallback | None = None,
+) -> Quantized:
+    """The graph with its layers in QDQ form.
+
+    samples: as `data.samples_of` gives them; of several, the last quarter is held out, and the
+    agreement is measured there. runner: makes what runs a graph. max_drop: the most that may be
+    lost of top-1 agreement and cosine; fragile layers are kept in floats for it. keep: layers to
+    keep in floats in any case. Raises InputError for a layer that is not there.
+    """
+    for_ranges, for_measuring = held_out(samples)
+    model = calibrated(graph, for_ranges, recipe, runner, fallback)
+    _check_names(keep, model)
+    model = model.without(keep)
+    if max_drop is None:
+        chosen = Chosen({}, (), _agreement(graph, model, for_measuring, runner))
+    else:
+        chosen = choose(model, for_measuring, max_drop, runner)
+    layers = [*_layers(model, chosen), *_skipped(model)]
+    apart = 0 if for_measuring is for_ranges else len(for_measuring)
+    report = Report(layers, chosen.agreement, len(for_ranges), apart, model.notes)
+    return Quantized(model.quantized(chosen.keep), report)
+
+
+def _agreement(
+    graph: Graph, model: Calibrated, samples: Sequence[Sample], runner: Runner
+) -> Agreement:
+    reference, found = runner(graph), runner(model.quantized())
+    return compare((reference(s), found(s)) for s in samples)
+
+
+def _check_names(keep: Collection[str], model: Calibrated) -> None:
+    names = [layer.name for layer in model.layers]
+    for name in keep:
+        if name not in names:
+            raise InputError(
+                f"there is no layer {name!r} to keep", hint=did_you_mean(name, names)
+            )
+
+
+_FRAGILE = "it costs more than may be lost"
+
+
+def _layers(model: Calibrated, chosen: Chosen) -> list[LayerReport]:
+    costs: Mapping[str, float] = chosen.costs
+    return [
+        LayerReport(
+            layer.name,
+            layer.op.op_type,
+            layer.name not in chosen.keep,
+            _FRAGILE if layer.name in chosen.keep else "",
+            costs.get(layer.name),
+        )
+        for layer in model.layers
+    ]
+
+
+def _skipped(model: Calibrated) -> list[LayerReport]:
+    return [LayerReport(s.op.label, s.op.op_type, False, s.why) for s in model.skipped]

@@ -1,0 +1,64 @@
+"""How a model is quantized: the options of the quantizer, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.base.errors import InputError
+from tilewright.graph.passes.quantize.affine import activations_in
+from tilewright.graph.passes.quantize.observers import (
+    Observer,
+    Quantizer,
+    observer_of,
+)
+
+ROUNDINGS = ("nearest", "gptq")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is done, in this order.
+
+    equalize: give neighboring layers' weights the same range per channel. smooth: move outliers of
+    activations into weights by this strength, 0 to 1 (None: not). search: move ranges of
+    activations into weights as far as it pays for rounded weights. method, percentile: how the
+    ranges of activations are chosen (`observers.METHODS`). activations: "uint8" or "int8". weights:
+    "nearest" or "gptq", how they are rounded. correct_bias: undo what rounding weights does to
+    results on average.
+    """
+
+    method: str = "min-max"
+    percentile: float | None = None
+    activations: str = "uint8"
+    weights: str = "nearest"
+    equalize: bool = False
+    smooth: float | None = None
+    search: bool = False
+    correct_bias: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises InputError for a value that an option does not have."""
+        observer_of(self.method, self.percentile)
+        activations_in(self.activations)
+        if self.weights not in ROUNDINGS:
+            raise InputError(
+                f"weights are not rounded by {self.weights!r}",
+                hint=f"one of {', '.join(ROUNDINGS)}",
+            )
+        if self.smooth is not None and not 0 <= self.smooth <= 1:
+            raise InputError(
+                f"the strength of smoothing is {self.smooth}",
+                hint="from 0, all in the activations, to 1, all in the weights",
+            )
+
+    @property
+    def observer(self) -> Callable[[], Observer]:
+        """Makes an observer of a tensor."""
+        return observer_of(self.method, self.percentile)
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """Range -> Affine."""
+        quantizer: Quantizer = activations_in(self.activations)
+        return quantizer

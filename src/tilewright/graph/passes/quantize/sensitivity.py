@@ -1,0 +1,137 @@
+"""Which layers to keep in floats so that a model loses no more than a limit.
+
+A model with switches computes each layer in bytes or not, as an input of it says, so that one
+compilation serves all measurements. Each layer is quantized alone, on data that no scale comes
+from; the layers that cost most go back to floats, the fewest that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.base import events
+from tilewright.base.dtypes import bool_
+from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.passes.quantize.calibrate import Run, Runner, Sample
+from tilewright.graph.passes.quantize.insert import Names, QdqWriter
+from tilewright.graph.passes.quantize.metrics import Agreement, Outputs, compare
+from tilewright.graph.passes.quantize.model import Calibrated
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The result: layers by what they cost alone, from the most; those kept in floats.
+
+    costs: 1 - cosine with the float model of each layer quantized alone.
+    """
+
+    costs: dict[str, float]
+    keep: tuple[str, ...]
+    agreement: Agreement
+
+
+def switched(model: Calibrated) -> tuple[Graph, dict[str, Value]]:
+    """The model with an input for each layer, by its name: whether it computes in bytes."""
+    out = QdqWriter(model.graph, Names.of(model.graph))
+    affine = model.affine(model.places())
+    layers = {layer.op: layer for layer in model.layers}
+    switches: dict[str, Value] = {}
+    for op in model.graph.operations:
+        layer = layers.get(op)
+        if layer is not None:
+            switch = Value(out.names.fresh(f"{layer.name}/in bytes"), bool_, ())
+            switches[layer.name] = switch
+            inputs = list(op.inputs)
+            whole = out.rounded(layer.data, affine[layer.data])
+            w = model.weights[op]
+            weight = out.known(layer.weight, w.whole, w.scales, w.axis)
+            pairs = ((layer.data, whole), (layer.weight, weight))
+            for n, (real, rounded) in enumerate(pairs):
+                stem = f"{layer.name}/operand"
+                inputs[n] = out.op("Where", stem, real, switch, rounded, real)
+            op = replace(op, inputs=tuple(inputs))
+        out.operations.append(op)
+    graph = out.done()
+    inputs_ = (*graph.inputs, *switches.values())
+    return replace(graph, inputs=inputs_), switches
+
+
+@dataclass(eq=False)
+class _Trials:
+    """Runs the model with some layers in bytes, and compares with the float model's outputs."""
+
+    run: Run
+    switches: dict[str, Value]
+    samples: Sequence[Sample]
+    reference: Sequence[Outputs]
+
+    def with_bytes_in(self, names: Sequence[str]) -> Agreement:
+        """The agreement if these layers are quantized."""
+        state = {v.name: np.array(name in names) for name, v in self.switches.items()}
+        found = (self.run({**sample, **state}) for sample in self.samples)
+        return compare(zip(self.reference, found, strict=True))
+
+
+def choose(
+    model: Calibrated,
+    samples: Sequence[Sample],
+    limit: float,
+    runner: Runner,
+) -> Chosen:
+    """The layers to keep in floats so that `Agreement.drop` is at most the limit.
+
+    samples: held out, no range comes from them. With all layers in floats nothing is lost, so there
+    always is such a choice.
+    """
+    reference = [_real(a) for a in map(runner(model.graph), samples)]
+    agreement = _of_qdq(model, (), samples, reference, runner)
+    if agreement.drop <= limit:
+        return Chosen({}, (), agreement)
+    graph, switches = switched(model)
+    trials = _Trials(runner(graph), switches, samples, reference)
+    costs = {}
+    with events.span("sensitivity", total=len(switches)):
+        for name in switches:
+            with events.span("layer", name=name):
+                costs[name] = 1 - trials.with_bytes_in([name]).cosine
+    order = sorted(costs, key=lambda name: -costs[name])
+    count = _fewest(trials, order, limit)
+    while True:
+        keep = tuple(order[:count])
+        agreement = _of_qdq(model, keep, samples, reference, runner)
+        if agreement.drop <= limit or count == len(order):
+            break
+        # Sums of bytes and places around layers differ a little from what was tried.
+        count = min(len(order), count + max(1, count // 4))
+    return Chosen({name: costs[name] for name in order}, keep, agreement)
+
+
+def _fewest(trials: _Trials, order: Sequence[str], limit: float) -> int:
+    """How many of the first layers to keep, by halving: more of them are taken to lose less."""
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        if trials.with_bytes_in(order[middle:]).drop <= limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _of_qdq(
+    model: Calibrated,
+    keep: Sequence[str],
+    samples: Sequence[Sample],
+    reference: Sequence[Outputs],
+    runner: Runner,
+) -> Agreement:
+    """The agreement of what will be written."""
+    run = runner(model.quantized(keep))
+    return compare(zip(reference, map(run, samples), strict=True))
+
+
+def _real(outputs: Outputs) -> Outputs:
+    return {name: np.array(a) for name, a in outputs.items()}

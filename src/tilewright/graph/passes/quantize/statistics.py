@@ -1,0 +1,113 @@
+"""What methods for weights need to know of a layer's data, gathered as an observer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.graph.ops.registry import OpCall
+from tilewright.graph.ops.windows import windows
+from tilewright.graph.passes.quantize.calibrate import Sees
+from tilewright.graph.passes.quantize.layers import Layer
+
+Array = NDArray[Any]
+MOST_ROWS = 4096  # of one array that a Gram matrix takes: evenly spaced ones
+
+
+@dataclass(eq=False)
+class Channels:
+    """The largest magnitude of each channel along an axis; float64 [channels]."""
+
+    axis: int
+    largest: Array = field(default_factory=lambda: np.zeros(1))
+
+    def see(self, array: Array) -> None:
+        """Count an array."""
+        others = tuple(n for n in range(array.ndim) if n != self.axis % array.ndim)
+        found = np.abs(array).max(others, initial=0).astype(np.float64)
+        self.largest = np.maximum(self.largest, found)
+
+
+@dataclass(eq=False)
+class Mean:
+    """The mean over the first axis of all arrays together; float64, with that axis as 1."""
+
+    total: Any = 0.0
+    count: int = 0
+
+    def see(self, array: Array) -> None:
+        """Count an array."""
+        self.total = self.total + array.sum(0, keepdims=True, dtype=np.float64)
+        self.count += len(array)
+
+    @property
+    def mean(self) -> Array:
+        """Of all that was seen."""
+        return np.asarray(self.total / max(self.count, 1))
+
+
+@dataclass(eq=False)
+class Gram:
+    """X^T X of the rows X that meet a layer's weights; float64 [terms, terms].
+
+    Rows of a convolution are its windows. Of an array with many rows, evenly spaced ones count.
+    """
+
+    layer: Layer
+    matrix: Any = 0.0
+    rows: int = 0
+
+    def see(self, array: Array) -> None:
+        """Count an array."""
+        x = rows_of(self.layer, array)
+        x = x[:: -(-len(x) // MOST_ROWS)] if len(x) else x
+        x = x.astype(np.float64)
+        self.matrix = self.matrix + x.T @ x
+        self.rows += len(x)
+
+
+@dataclass(eq=False)
+class Together:
+    """Several observers of one tensor."""
+
+    parts: Sequence[Sees]
+
+    def see(self, array: Array) -> None:
+        """Count an array in each."""
+        for part in self.parts:
+            part.see(array)
+
+
+def rows_of(layer: Layer, x: Array) -> Array:
+    """The rows [rows, terms] whose products with the weights' columns are the results."""
+    if layer.op.qualified != "Conv":
+        return x.reshape(-1, x.shape[-1])
+    kernel = layer.weight.extents[2:]
+    shape = windows(OpCall(layer.op), x.shape[2:], kernel)
+    edges = tuple(zip(shape.begin, shape.end, strict=True))
+    padded = np.pad(x, ((0, 0), (0, 0), *edges))
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, shape.dilations, strict=True))
+    spatial = tuple(range(2, x.ndim))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, reach, spatial)
+    every = [slice(None, None, s) for s in shape.strides]
+    inside = [slice(None, None, d) for d in shape.dilations]
+    seen = seen[(slice(None), slice(None), *every, *inside)]
+    outputs = tuple(range(2, 2 + len(kernel)))
+    within = tuple(range(2 + len(kernel), seen.ndim))
+    taken = seen.transpose(0, *outputs, 1, *within)
+    return taken.reshape(-1, x.shape[1] * int(np.prod(kernel)))
+
+
+def columns_of(layer: Layer, w: Array) -> Array:
+    """Weights as [results, terms], in the order of the rows of `rows_of`."""
+    return np.moveaxis(w, layer.channels, 0).reshape(w.shape[layer.channels], -1)
+
+
+def weights_of(layer: Layer, columns: Array, like: Array) -> Array:
+    """What `columns_of` made, in the layer's own form again."""
+    first = np.moveaxis(like, layer.channels, 0)
+    return np.moveaxis(columns.reshape(first.shape), 0, layer.channels)

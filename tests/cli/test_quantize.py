@@ -1,0 +1,142 @@
+"""`tilewright quantize` for the host: a model in QDQ form from calibration data."""
+
+import numpy as np
+import onnx
+import pytest
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "data.npz"
+    np.savez(path, x=rng.standard_normal((12, 2, 8), dtype=np.float32))
+    return path
+
+
+def test_a_model_is_written_that_others_run(command, perceptron, data, tmp_path):
+    import onnxruntime as ort
+
+    out = tmp_path / "q.onnx"
+    found = command("quantize", perceptron, "--calibrate", data, "-o", out)
+    assert found.code == 0, found.err
+    assert "2 of 2 layers in 8 bits, ranges from 9 samples" in found.out
+    assert "top-1 agreement" in found.out and "on 3 held-out samples" in found.out
+    model = onnx.load(out)
+    onnx.checker.check_model(model, full_check=True)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("QuantizeLinear") == 2 and kinds.count("DequantizeLinear") == 5
+    x = np.load(data)["x"][0]
+    (theirs,) = ort.InferenceSession(str(out)).run(None, {"x": x})
+    np.savez(tmp_path / "x.npz", x=x)
+    y = tmp_path / "y.npz"
+    ran = command("run", out, "--inputs", tmp_path / "x.npz", "-o", y)
+    assert ran.code == 0, ran.err
+    (ours,) = np.load(y).values()
+    assert np.abs(ours - theirs).max() < 0.03 * np.abs(theirs).max()
+
+
+def test_the_default_name_and_json(command, perceptron, data):
+    found = command("quantize", perceptron, "--calibrate", data, "--json")
+    assert found.code == 0, found.err
+    assert found.json["model"] == str(perceptron.with_suffix(".int8.onnx"))
+    assert perceptron.with_suffix(".int8.onnx").exists()
+    assert [x["quantized"] for x in found.json["layers"]] == [True, True]
+    assert found.json["agreement"]["cosine"] > 0.99
+    assert found.json["samples"] == 9
+
+
+def test_fragile_layers_are_named(command, perceptron, data):
+    found = command("quantize", perceptron, "--calibrate", data, "--max-drop", "0%")
+    assert found.code == 0, found.err
+    assert "0 of 2 layers in 8 bits" in found.out
+    assert "hidden" in found.out and "it costs more than may be lost" in found.out
+    found = command("quantize", perceptron, "--calibrate", data, "--keep", "head")
+    assert "1 of 2 layers in 8 bits" in found.out and "it was asked to" in found.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--method", "entropy"),
+        ("--method", "percentile", "--percentile", "99.9"),
+        ("--method", "mse", "--activations", "int8"),
+        ("--equalize", "--correct-bias"),
+        ("--smooth", "0.5"),
+        ("--search", "--weights", "gptq"),
+    ],
+    ids=" ".join,
+)
+def test_methods(command, perceptron, data, options):
+    found = command("quantize", perceptron, "--calibrate", data, *options, "--json")
+    assert found.code == 0, found.err
+    assert found.json["agreement"]["cosine"] > 0.99
+
+
+def test_samples_from_files_or_at_random(command, perceptron, data, tmp_path):
+    x = np.load(data)["x"]
+    files = []
+    for n in range(2):
+        np.savez(tmp_path / f"{n}.npz", x=x[n])
+        files += ["--sample", tmp_path / f"{n}.npz"]
+    found = command("quantize", perceptron, *files)
+    assert found.code == 0, found.err
+    assert "ranges from 1 samples" in found.out
+    found = command("quantize", perceptron)
+    assert found.code == 0, found.err
+    assert "random inputs are used instead" in found.err
+
+
+def bad(**arrays):
+    return arrays
+
+
+REFUSED = {
+    "the model has no input 'z'": bad(z=np.ones(3, np.float32)),
+    "expected float32[2, 8]": bad(x=np.ones((3, 2, 7), np.float32)),
+    "the data are constant": bad(x=np.ones((3, 2, 8), np.float32)),
+    "NaN or infinite": bad(x=np.full((3, 2, 8), np.nan, np.float32)),
+    "there are no samples": bad(x=np.ones((0, 2, 8), np.float32)),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_bad_data_are_refused_and_nothing_is_written(
+    command, perceptron, tmp_path, message
+):
+    np.savez(tmp_path / "bad.npz", **REFUSED[message])
+    out = tmp_path / "q.onnx"
+    found = command(
+        "quantize", perceptron, "--calibrate", tmp_path / "bad.npz", "-o", out
+    )
+    assert found.code == 1
+    assert message in found.err and len(found.err.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_bad_options_are_refused(command, perceptron, data, tmp_path):
+    given = ("quantize", perceptron, "--calibrate", data)
+    found = command(*given, "--max-drop", "half")
+    assert found.code == 2 and "expected a share, such as 0.5%" in found.err
+    found = command(*given, "--smooth", "3")
+    assert found.code == 1 and "strength of smoothing" in found.err
+    found = command(*given, "--percentile", "99")
+    assert found.code == 1 and "leave it out, or choose the method" in found.err
+    found = command(*given, "--keep", "haed")
+    assert found.code == 1 and "head" in found.err
+    found = command("quantize", perceptron, "--calibrate", tmp_path / "none.npz")
+    assert found.code == 1 and "none.npz" in found.err
+
+
+def test_the_accelerator_takes_the_same_data_and_methods(
+    command, perceptron, data, tmp_path
+):
+    scales = tmp_path / "s.json"
+    for method in ("min-max", "mse"):
+        found = command(
+            "quantize", perceptron, "--for", "vta", "--calibrate", data,
+            "--method", method, "--by", "multiplier", "-o", scales,
+        )  # fmt: skip
+        assert found.code == 0, found.err
+        assert "tensors from 12 samples" in found.out
+    found = command("run", perceptron, "--target", "vta", "--scales", scales)
+    assert found.code == 0, found.err

@@ -1,0 +1,238 @@
+"""Models in QDQ form: where bytes are, what stays in floats, and that every runtime agrees."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tests.graph.quantize.models import (
+    RUNNER,
+    block,
+    by_onnxruntime,
+    drawn,
+    errors,
+    graph_of,
+    made,
+    model_of,
+    perceptron,
+    samples_for,
+)
+from tilewright.base.errors import InputError
+from tilewright.driver.compile import text
+from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.export import to_onnx
+from tilewright.graph.passes.quantize import Recipe, quantize
+from tilewright.graph.passes.quantize.layers import find_layers
+from tilewright.graph.verify import verify
+
+
+@pytest.fixture(scope="module")
+def network():
+    graph = load(block())
+    return graph, samples_for(graph)
+
+
+@pytest.mark.parametrize("activations", ["uint8", "int8"])
+@pytest.mark.parametrize("method", ["min-max", "mse"])
+def test_runtimes_agree(network, activations, method):
+    graph, samples = network
+    model = made(graph, samples, activations=activations, method=method)
+    found = model.quantized()
+    verify(found)
+    onnx.checker.check_model(to_onnx(found), full_check=True)
+    sample = samples_for(graph, 9)[8]
+    (want,) = by_onnxruntime(found, sample)
+    (real,) = RUNNER(graph)(sample).values()
+    # One rounding to the other side is a step of a tensor, about a hundredth of its peak.
+    peak = np.abs(real).max()
+    assert np.abs(want - real).max() < 0.05 * peak
+    for math in ("default", "exact"):
+        ours = tw.compile(found, threads=1, cache=False, math=math)(sample["x"])
+        assert np.abs(ours - want).max() < 0.02 * peak
+
+
+def test_bytes_are_where_they_are_exact(network):
+    graph, samples = network
+    found = made(graph, samples).quantized()
+    producers = {v.name: op for op in found.operations for v in op.writes}
+    before = {
+        op.writes[0].name: [producers.get(v.name) for v in op.inputs if v is not None]
+        for op in found.operations
+    }
+
+    def reads_bytes(name):
+        return [
+            op is not None and op.op_type == "DequantizeLinear" for op in before[name]
+        ]
+
+    assert reads_bytes("c") == [True, True, True]
+    assert reads_bytes("p") == [True]  # pooling of bytes
+    assert reads_bytes("s") == [False, True]  # the product stays real, the shortcut not
+    assert reads_bytes("j") == [True, True]
+    assert reads_bytes("m") == [False]  # nothing else needs it in bytes
+    assert reads_bytes("y") == [True, True, True]
+    scales = {v.name: a for v, a in found.constants.items() if "/scale" in v.name}
+    assert scales["er/scale"] == scales["fr/scale"] == scales["j/scale"]
+    assert scales["ar/scale"] == scales["p/scale"]
+    whole = {v.name: a for v, a in found.constants.items() if "/quantized" in v.name}
+    assert whole["w1/quantized"].dtype == np.int8
+    assert whole["b1/quantized"].dtype == np.int32
+    assert scales["w1/scale"].shape == (8,) and scales["w6/scale"].shape == (5,)
+
+
+def test_the_compiler_computes_in_bytes(network):
+    graph, samples = network
+    found = made(graph, samples).quantized()
+    shown = text(found, "computation", mcpu="sapphirerapids")
+    products = shown.count("convinteger(") + shown.count("matmulinteger(")
+    assert products == len(find_layers(graph)[0])
+
+
+def test_averages_read_the_bytes_that_are_there():
+    nodes = "r = Relu(x)  y = Conv(r, w)  m = GlobalAveragePool(r)"
+    signature = "float[1, 2, 4, 4] x) => (float[1, 3, 4, 4] y, float[1, 2, 1, 1] m"
+    graph = graph_of(nodes, signature, w=drawn(0, 3, 2, 1, 1))
+    found = made(graph, samples_for(graph)).quantized()
+    average = next(o for o in found.operations if o.op_type == "GlobalAveragePool")
+    assert found.producer(average.inputs[0]).op_type == "DequantizeLinear"
+
+
+def test_transposed_convolutions_are_convolutions():
+    signature = "float[1, 2, 4, 4] x) => (float[1, 3, 6, 6] y"
+    graph = graph_of("y = ConvTranspose(x, w)", signature, w=drawn(0, 2, 3, 3, 3))
+    model = made(graph, samples_for(graph))
+    assert [layer.op.op_type for layer in model.layers] == ["Conv"]
+    sample = samples_for(graph)[0]
+    (want,) = by_onnxruntime(model.quantized(), sample)
+    ours = tw.compile(model.quantized(), threads=1, cache=False)(sample["x"])
+    assert np.allclose(ours, want, atol=1e-4)
+
+
+def test_a_tensor_is_quantized_once(network):
+    graph, samples = network
+    found = made(graph, samples).quantized()
+    quantized = [
+        op.inputs[0] for op in found.operations if op.op_type == "QuantizeLinear"
+    ]
+    assert max(Counter(quantized).values()) == 1
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21])
+def test_opsets(opset):
+    x = "float[3, 8] x) => (float[3, 6] y"
+    graph = graph_of("y = MatMul(x, w)", x, opset, w=drawn(0, 8, 6))
+    found = made(graph, samples_for(graph)).quantized()
+    (want,) = by_onnxruntime(found, samples_for(graph)[0])
+    ours = tw.compile(found, threads=1, cache=False)(samples_for(graph)[0]["x"])
+    assert np.allclose(ours, want, atol=1e-5)
+
+
+STAYS = {
+    "its weights are computed": (
+        "w = Relu(v)  y = MatMul(x, w)",
+        "float[2, 4] x, float[4, 3] v) => (float[2, 3] y",
+        {},
+    ),
+    "its data are constant": (
+        "z = MatMul(c, w)  y = Add(x, z)",
+        "float[100, 50] x) => (float[100, 50] y",
+        {"c": drawn(0, 100, 4), "w": drawn(1, 4, 50)},
+    ),
+    "its weights are not finite": (
+        "y = MatMul(x, w)",
+        "float[2, 4] x) => (float[2, 3] y",
+        {"w": np.full((4, 3), np.inf, np.float32)},
+    ),
+    "its weights are of rank 3, and not a matrix": (
+        "y = MatMul(x, w)",
+        "float[2, 2, 4] x) => (float[2, 2, 3] y",
+        {"w": drawn(0, 2, 4, 3)},
+    ),
+    "it transposes its data, or has an alpha or beta": (
+        "y = Gemm<alpha = 0.5>(x, w)",
+        "float[2, 4] x) => (float[2, 3] y",
+        {"w": drawn(0, 4, 3)},
+    ),
+    "it computes in float64, and not in float32": (
+        "y = MatMul(x, w)",
+        "double[2, 4] x) => (double[2, 3] y",
+        {"w": drawn(0, 4, 3).astype(np.float64)},
+    ),
+    "its weights are empty": (
+        "y = MatMul(x, w)",
+        "float[2, 0] x) => (float[2, 3] y",
+        {"w": drawn(0, 0, 3)},
+    ),
+}
+
+
+@pytest.mark.parametrize("why", STAYS)
+def test_what_stays_in_floats_is_named(why):
+    nodes, signature, constants = STAYS[why]
+    layers, skipped = find_layers(graph_of(nodes, signature, **constants))
+    assert not layers
+    assert [s.why for s in skipped] == [why]
+
+
+def test_data_that_are_not_finite_stay_in_floats():
+    nodes = "a = Div(x, z)  y = MatMul(a, w)"
+    constants = {"z": np.array([1, 0, 1, 1], np.float32), "w": drawn(0, 4, 3)}
+    graph = graph_of(nodes, "float[2, 4] x) => (float[2, 3] y", **constants)
+    model = made(graph, samples_for(graph))
+    assert [s.why for s in model.skipped] == ["its data are not finite"]
+    assert not any("Quantize" in op.op_type for op in model.quantized().operations)
+
+
+def test_layers_that_are_asked_for_stay_in_floats():
+    graph = perceptron()
+    name = next(op.label for op in graph.operations if op.op_type == "MatMul")
+    found, report = quantize(graph, samples_for(graph), Recipe(), RUNNER, keep=[name])
+    assert [(k.name, k.why) for k in report.kept] == [(name, "it was asked to")]
+    kept = next(op for op in found.operations if op.label == name)
+    assert kept.inputs == next(op for op in graph.operations if op.label == name).inputs
+    with pytest.raises(InputError, match="no layer 'nothing'"):
+        quantize(graph, samples_for(graph), Recipe(), RUNNER, keep=["nothing"])
+
+
+def test_a_bias_that_int32_does_not_hold_stays_real():
+    constants = {"w": drawn(0, 4, 3), "b": np.full(3, 3e9, np.float32)}
+    nodes = "y = Gemm(x, w, b)"
+    graph = graph_of(nodes, "float[2, 4] x) => (float[2, 3] y", **constants)
+    samples = samples_for(graph)
+    found = made(graph, samples).quantized()
+    gemm = found.operations[-1]
+    assert gemm.inputs[2] in graph.constants
+    assert errors(graph, found, samples) < 1e6  # of 9e18
+
+
+def test_symbolic_batches_keep_their_names():
+    graph = graph_of(
+        "y = MatMul(x, w)", "float[N, 4] x) => (float[N, 3] y", w=drawn(0, 4, 3)
+    )
+    found = made(graph, [{"x": drawn(n, 2 + n, 4)} for n in range(3)]).quantized()
+    assert found.inputs[0].shape == ("N", 4)
+    exe = tw.compile(found, threads=1, cache=False)
+    assert exe(drawn(9, 5, 4)).shape == (5, 3)
+
+
+def test_names_are_not_taken_twice():
+    nodes = "r = MatMul(x, w)  y = Add(r, x_quantized)"
+    constants = {"w": drawn(0, 4, 3), "x_quantized": drawn(1, 3)}
+    model = model_of(nodes, "float[2, 4] x) => (float[2, 3] y", **constants)
+    for node in model.graph.node:
+        node.input[:] = [n.replace("x_", "x/") for n in node.input]
+    model.graph.initializer[1].name = "x/quantized"
+    graph = load(model)
+    found = made(graph, samples_for(graph)).quantized()
+    names = [v.name for v in found.values]
+    assert len(names) == len(set(names)) and "x/quantized.2" in names
+    verify(found)
+
+
+def test_a_quantized_model_has_nothing_left_to_quantize(network):
+    graph, samples = network
+    again = made(made(graph, samples).quantized(), samples)
+    assert {s.why for s in again.skipped} == {"its weights are computed"}
+    assert not again.layers

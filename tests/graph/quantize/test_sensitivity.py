@@ -1,0 +1,125 @@
+"""Fragile layers go back to floats: the fewest, the same ones each time, and by name."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.graph.quantize.models import RUNNER, drawn, graph_of, made, samples_for
+from tilewright.base.errors import InputError
+from tilewright.graph.passes.quantize import Recipe, quantize
+from tilewright.graph.passes.quantize.metrics import compare, cosine
+from tilewright.graph.passes.quantize.sensitivity import switched
+from tilewright.graph.verify import verify
+
+
+def fragile():
+    """Four products; the data of the third have one outlier that the rest cannot be told from."""
+    spike = np.zeros(16, np.float32)
+    spike[0] = 3000
+    nodes = """
+        a = MatMul(x, w0)  ar = Relu(a)  b = MatMul(ar, w1)  br = Tanh(b)
+        bs = Add(br, spike)  c = MatMul(bs, w2)  cr = Relu(c)  y = MatMul(cr, w3)
+    """
+    w2 = drawn(2, 16, 16, scale=0.25)
+    w2[0] = 0
+    return graph_of(
+        nodes, "float[6, 16] x) => (float[6, 5] y", spike=spike, w2=w2,
+        w0=drawn(0, 16, 16, scale=0.25), w1=drawn(1, 16, 16, scale=0.25),
+        w3=drawn(3, 16, 5, scale=0.25),
+    )  # fmt: skip
+
+
+def test_the_fragile_layer_alone_is_kept():
+    graph = fragile()
+    samples = samples_for(graph, 12)
+    plain = quantize(graph, samples, Recipe(), RUNNER)
+    assert plain.report.agreement.drop > 0.1
+    assert not plain.report.kept
+    first, again = (
+        quantize(graph, samples, Recipe(), RUNNER, max_drop=0.1) for _ in range(2)
+    )
+    assert [layer.name for layer in first.report.kept] == ["MatMul -> c"]
+    assert first.report.kept[0].why == "it costs more than may be lost"
+    assert first.report.agreement.drop <= 0.1
+    assert first.report == again.report
+    assert str(first.graph) == str(again.graph)
+    costs = {layer.name: layer.cost for layer in first.report.layers}
+    assert costs["MatMul -> c"] > 10 * max(
+        cost for name, cost in costs.items() if name != "MatMul -> c"
+    )
+
+
+def test_no_drop_at_all_keeps_all_layers():
+    graph = fragile()
+    found = quantize(graph, samples_for(graph, 4), Recipe(), RUNNER, max_drop=0.0)
+    assert found.report.agreement.drop <= 1e-9
+    assert len(found.report.kept) == 4
+    assert [op.op_type for op in found.graph.operations] == [
+        op.op_type for op in graph.operations
+    ]
+
+
+def test_switches_are_layers():
+    graph = fragile()
+    samples = samples_for(graph)
+    model = made(graph, samples)
+    trial, switches = switched(model)
+    verify(trial)
+    state = {v.name: np.array(False) for v in switches.values()}
+    (off,) = RUNNER(trial)({**samples[0], **state}).values()
+    (real,) = RUNNER(graph)(samples[0]).values()
+    assert (off == real).all()
+    state = {v.name: np.array(True) for v in switches.values()}
+    (on,) = RUNNER(trial)({**samples[0], **state}).values()
+    (whole,) = RUNNER(model.quantized())(samples[0]).values()
+    assert np.allclose(on, whole, atol=1e-4)
+    exe = tw.compile(trial, threads=1, cache=False)
+    assert np.allclose(exe({**samples[0], **state}), whole, atol=1e-2)
+
+
+def test_agreement():
+    want = {"y": np.array([[1, 2], [4, 3]], np.float32)}
+    assert compare([(want, want)]).drop == pytest.approx(0)
+    other = {"y": np.array([[1, 2], [3, 4]], np.float32)}
+    found = compare([(want, other)])
+    assert found.top1 == 0.5 and found.rows == 2 and found.drop == 0.5
+    sequence = {"y": np.ones((1, 2, 3), np.float32)}
+    assert compare([(sequence, sequence)]).top1 is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "want"),
+    [
+        ([0, 0], [0, 0], 1),
+        ([0, 0], [1, 0], 0),
+        ([1, np.nan], [1, np.nan], 1),
+        ([1, np.nan], [1, 1], 0),
+        ([1, 0], [-1, 0], -1),
+    ],
+)
+def test_cosine_of_odd_tensors(a, b, want):
+    assert cosine(np.array(a, np.float32), np.array(b, np.float32)) == want
+
+
+def test_one_sample_serves_both():
+    graph = fragile()
+    report = quantize(graph, samples_for(graph, 1), Recipe(), RUNNER).report
+    assert report.samples == 1 and report.held_out == 0
+    assert "on the same data" in str(report)
+    report = quantize(graph, samples_for(graph, 8), Recipe(), RUNNER).report
+    assert (report.samples, report.held_out) == (6, 2)
+
+
+def test_the_face():
+    graph = fragile()
+    data = np.stack([s["x"] for s in samples_for(graph, 8)])
+    made_, report = tw.quantize(graph, {"x": data}, max_drop=0.1, threads=1)
+    assert report.agreement.drop <= 0.1
+    y = tw.compile(made_, threads=1)(data[0])
+    assert y.shape == (6, 5)
+    with pytest.raises(InputError, match="quantize takes no luck"):
+        tw.quantize(graph, {"x": data}, luck=3)
+    with pytest.raises(InputError, match="max_drop is 2"):
+        tw.quantize(graph, {"x": data}, max_drop=2)
+    with pytest.raises(InputError, match="no option is called color"):
+        tw.quantize(graph, {"x": data}, reading={"color": 1})
