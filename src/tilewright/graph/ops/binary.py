@@ -227,6 +227,30 @@ def _pow_gradient(
     return f.op("Mul", g, slope), f.op("Mul", g, f.op("Where", flat, none, rise))
 
 
+def _mod_gradient(
+    o: Callable[..., Value],
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value]:
+    """x - trunc(x / w) * w, where the quotient is constant."""
+    quotient = o("Div", o("Sub", x[0], y), x[1])
+    return [g, o("Neg", o("Mul", g, quotient))]
+
+
+def _extreme_gradient(
+    f: Fragment,
+    _: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value]:
+    """Operands that are equal to the result share what flows to it."""
+    chosen = [f.op("CastLike", f.op("Equal", v, y), g) for v in x]
+    share = f.op("Div", g, f.op("Sum", *chosen)) if len(x) > 1 else g
+    return [f.op("Mul", share, c) for c in chosen]
+
+
 nary(
     "Add",
     lambda _, a, b: a + b,
@@ -266,6 +290,7 @@ nary(
     _mod,
     lambda op, a, b: np.fmod(a, b) if op.attr("fmod", 0) else np.mod(a, b),
     since=10,
+    gradient=by(_mod_gradient),
 )
 nary(
     "PRelu",
@@ -278,6 +303,7 @@ nary(
     lambda _, *a: reduce(np.maximum, a),
     since=6,
     traits=COMMUTATIVE,
+    gradient=_extreme_gradient,
 )
 nary(
     "Min",
@@ -285,6 +311,7 @@ nary(
     lambda _, *a: reduce(np.minimum, a),
     since=6,
     traits=COMMUTATIVE,
+    gradient=_extreme_gradient,
 )
 nary(
     "Sum",

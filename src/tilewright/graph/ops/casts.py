@@ -19,6 +19,9 @@ from tilewright.base.dtypes import (
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, Select, Shr, const
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.derivative import Backward
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import IMPURE, MIXES_TYPES, POINTWISE
 
@@ -218,6 +221,26 @@ def _dropout(
     return found
 
 
+def _dropout_gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value | None]:
+    """By its mask: numbers drawn again would be others."""
+    if _trains(call) is False:
+        return [g]
+    if not call.wants(1):
+        call.refuse(
+            "which elements it drops is not known", "ask for its mask, output 1"
+        )
+    ratio = f.constant(0.5, float32) if not call.has(1) else call.value(1)
+    kept = f.op("CastLike", f.op("Sub", f.constant(1, ratio.dtype), ratio), g)
+    zero = f.constant(0, g.dtype)
+    return [f.op("Where", call.out(1), f.op("Div", g, kept), zero)]
+
+
 register(
     OpDef(
         "Dropout",
@@ -226,5 +249,6 @@ register(
         compute=_dropout,
         by_value=(1, 2),
         traits=IMPURE,
+        gradient=_dropout_gradient,
     )
 )

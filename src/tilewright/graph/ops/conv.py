@@ -14,7 +14,11 @@ import numpy as np
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
+from tilewright.graph.ops.conv_gradient import Taps, conv_gradient
+from tilewright.graph.ops.derivative import Backward
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SPATIAL
 from tilewright.graph.ops.windows import Windows, windows
@@ -204,6 +208,20 @@ def correlate(
     return found
 
 
+def _gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value | None]:
+    shape = _geometry(call)
+    group = call.attr("group", 1)
+    return conv_gradient(
+        f, call, Taps(shape.strides, shape.dilations, shape.begin, group), g
+    )
+
+
 register(
     OpDef(
         "Conv",
@@ -212,5 +230,6 @@ register(
         reference=_arrays,
         flops=_flops,
         traits=SPATIAL,
+        gradient=_gradient,
     )
 )

@@ -29,6 +29,8 @@ from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype, widened
 from tilewright.graph.ops.conv import column, with_bias
+from tilewright.graph.ops.conv_gradient import Taps, conv_transpose_gradient
+from tilewright.graph.ops.derivative import Backward
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import SPATIAL
@@ -67,7 +69,9 @@ def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _extents(
-    call: OpCall, x: tuple[int, ...], w: tuple[int, ...]
+    call: OpCall,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """As `_geometry`, for an input of the shape x and weights of the shape w."""
     fits = len(x) == len(w) >= 2 and x[1] == w[0]
@@ -513,6 +517,19 @@ def _spread(call: OpCall, x: Array, w: Array) -> Array:
     return out.reshape(batch, group * per_group, *full)
 
 
+def _gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value | None]:
+    a = _attributes(call, call.rank(0) - 2)
+    begin, _ = _geometry(call)
+    taps = Taps(tuple(a.strides), tuple(a.dilations), begin, a.group)
+    return conv_transpose_gradient(f, call, taps, g)
+
+
 register(
     OpDef(
         "ConvTranspose",
@@ -522,5 +539,6 @@ register(
         decompose=_decompose,
         flops=lambda call: 2 * call.size(0) * math.prod(call.shape(1)[1:]),
         traits=SPATIAL,
+        gradient=_gradient,
     )
 )

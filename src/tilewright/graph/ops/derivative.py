@@ -6,23 +6,61 @@ to its output, as operators added to a Fragment. `graph/gradient.py` walks a gra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
 
 from tilewright.base.dtypes import int64
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Gradient, OpCall
 
+
+@dataclass(frozen=True, eq=False)
+class Backward(OpCall):
+    """A use of an operator with what flows back to its outputs.
+
+    flows: for each output to which anything flows. asked: the outputs that a rule took into
+    account.
+    """
+
+    flows: Mapping[Value, Value] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+
+    def flow(self, i: int) -> Value | None:
+        """What flows to output `i`; None where nothing does."""
+        self.asked.add(i)
+        return self.flows.get(self.out(i)) if self.wants(i) else None
+
+    def depends(self, i: int) -> bool:
+        """Whether input `i` is given and a float: another type has no derivative."""
+        return self.has(i) and self.dtype(i).is_float
+
+    def refuse(self, why: str, hint: str | None = None) -> NoReturn:
+        """Raise UnsupportedError: there is no derivative."""
+        raise UnsupportedError(
+            f"{self.operation.qualified} has no derivative: {why}",
+            where=place(self.operation),
+            hint=hint,
+        )
+
+
 # (apply an operator by name to values, the inputs, the output, what flows to it)
 Formula = Callable[
-    [Callable[..., Value], Sequence[Value], Value, Value], Sequence[Value]
+    [Callable[..., Value], Sequence[Value], Value, Value], Sequence[Value | None]
 ]
 
 
 def by(formula: Formula) -> Gradient:
     """A rule that needs the operators' names alone: `by(lambda o, x, y, g: [o("Mul", g, y)])`."""
     return lambda f, _, x, y, g: formula(f.op, x, y, g)
+
+
+def no_derivative(why: str) -> Gradient:
+    """The rule of an operator that cannot be differentiated."""
+    return lambda _, call, x, y, g: call.refuse(why)
 
 
 def extents(v: Value) -> tuple[int, ...]:

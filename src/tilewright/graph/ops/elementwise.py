@@ -19,7 +19,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, widened
-from tilewright.graph.ops.derivative import Formula, by
+from tilewright.graph.ops.derivative import Formula, by, no_derivative
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import IDEMPOTENT, MOVES_DATA, POINTWISE, Trait
@@ -216,6 +216,19 @@ def _sigmoid_gradient(
     return [o("Sub", flow, o("Mul", flow, y))]
 
 
+def _mish_gradient(
+    o: Callable[..., Value],
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value]:
+    """t + x * sigmoid(x) * (1 - t * t) with t = tanh(softplus(x))"""
+    t = o("Tanh", o("Softplus", x[0]))
+    bent = o("Mul", x[0], o("Sigmoid", x[0]))
+    slope = o("Sub", o("Add", t, bent), o("Mul", bent, o("Mul", t, t)))
+    return [o("Mul", g, slope)]
+
+
 _SMOOTH: tuple[tuple[str, str, Any, Formula], ...] = (
     # ONNX's name, function of an expression, NumPy's, the derivative
     ("Exp", "exp", np.exp, lambda o, x, y, g: [o("Mul", g, y)]),
@@ -254,13 +267,20 @@ _SIMPLE = (
 for _name, _scalar, _arrays in _SIMPLE:
     unary(_name, _function(_scalar), _ufunc(_arrays), cost=1)
 
+_STEPS = "it is constant but for its jumps"
 _WHOLE = (
     ("Floor", "floor", np.floor),
     ("Ceil", "ceil", np.ceil),
     ("Round", "round_even", np.rint),
 )
 for _name, _scalar, _arrays in _WHOLE:
-    unary(_name, _function(_scalar), _ufunc(_arrays), traits=IDEMPOTENT)
+    unary(
+        _name,
+        _function(_scalar),
+        _ufunc(_arrays),
+        traits=IDEMPOTENT,
+        gradient=no_derivative(_STEPS),
+    )
 
 unary(
     "Identity",
@@ -294,6 +314,7 @@ unary(
     lambda _, x: _sign(x),
     _ufunc(np.sign),
     traits=IDEMPOTENT,
+    gradient=no_derivative(_STEPS),
 )
 unary("Not", lambda _, x: ~x, _ufunc(np.logical_not))
 unary("BitwiseNot", lambda _, x: ~x, _ufunc(np.bitwise_not))
@@ -316,6 +337,7 @@ unary(
     lambda _, x: _softplus(x),
     lambda _, x: np.logaddexp(x, np.zeros_like(x)),
     cost=3,
+    gradient=by(lambda o, x, y, g: [o("Mul", g, o("Sigmoid", x[0]))]),
 )
 unary(
     "Softsign",
@@ -374,6 +396,7 @@ unary(
     lambda _, x: x * call("tanh", _softplus(x)),
     lambda _, x: x * np.tanh(np.logaddexp(x, np.zeros_like(x))),
     cost=5,
+    gradient=by(_mish_gradient),
 )
 unary(
     "Gelu",

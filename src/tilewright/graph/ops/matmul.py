@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
@@ -20,7 +19,7 @@ from tilewright.graph.ops.broadcasting import (
     wide_dtype,
     widened,
 )
-from tilewright.graph.ops.derivative import scaled, turned
+from tilewright.graph.ops.derivative import extents, reshaped, scaled, turned
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import CHANGES_AXES
@@ -101,12 +100,24 @@ def _matmul_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
+    """A vector is a matrix of one row, or of one column."""
     a, b = x
-    if min(call.rank(0), call.rank(1)) < 2:
-        raise UnsupportedError(
-            "the derivative of a product with a vector", where=call.name
-        )
-    return f.op("MatMul", g, turned(f, b)), f.op("MatMul", turned(f, a), g)
+    rows, columns = call.shape(0), call.shape(1)
+    shape = list(extents(g))
+    if len(columns) == 1:
+        b = reshaped(f, b, (*columns, 1))
+        shape = [*shape, 1]
+    if len(rows) == 1:
+        a = reshaped(f, a, (1, *rows))
+        shape.insert(len(shape) - 1, 1)
+    g = reshaped(f, g, shape) if shape != list(extents(g)) else g
+    to_a = f.op("MatMul", g, turned(f, b))
+    to_b = f.op("MatMul", turned(f, a), g)
+    if len(rows) == 1:
+        to_a = reshaped(f, to_a, extents(to_a)[:-2] + rows)
+    if len(columns) == 1:
+        to_b = reshaped(f, to_b, extents(to_b)[:-2] + columns)
+    return to_a, to_b
 
 
 register(

@@ -28,6 +28,7 @@ from tilewright.graph.ops.broadcasting import (
 from tilewright.graph.ops.casts import dtype_attribute
 from tilewright.graph.ops.reduce import point_of, reduced_shape
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.softmax_gradient import log_softmax_gradient, softmax_gradient
 from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
@@ -563,6 +564,7 @@ register(
         compute=_softmax,
         reference=_softmax_arrays(False),
         flops=lambda op: 5 * op.size(0),
+        gradient=softmax_gradient(_softmax_axes),
     )
 )
 register(
@@ -572,5 +574,6 @@ register(
         compute=_log_softmax,
         reference=_softmax_arrays(True),
         flops=lambda op: 5 * op.size(0),
+        gradient=log_softmax_gradient(_softmax_axes),
     )
 )

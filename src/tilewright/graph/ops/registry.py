@@ -38,6 +38,7 @@ from tilewright.graph.ops.traits import Trait
 from tilewright.loops.nodes import Kernel
 
 if TYPE_CHECKING:
+    from tilewright.graph.ops.derivative import Backward
     from tilewright.graph.ops.fragment import Fragment
 
 Array = np.ndarray[Any, Any]
@@ -184,9 +185,10 @@ class OpCall:
 
 Infer = Callable[[OpCall], Sequence[Type]]
 Compute = Callable[[OpCall, Sequence[Buffer], Sequence[Buffer]], Program | None]
-# (where to add operators, the call, its inputs, its output, what flows to the output)
+# (where to add operators, the call, its inputs, its first output, what flows to that output); the
+# call knows what flows to the others; gives what flows to each input, None where nothing can
 Gradient = Callable[
-    ["Fragment", OpCall, Sequence[Value], Value, Value], Sequence[Value]
+    ["Fragment", "Backward", Sequence[Value], Value, Value], Sequence[Value | None]
 ]
 
 
@@ -206,7 +208,9 @@ class OpDef:
     by_value: inputs whose values the native form needs; where one is an input of the model, the
     model is compiled for each of its values.
     traits: what passes and rules may rely on (`graph/ops/traits.py`).
-    gradient: what flows to each input from what flows to output 0 (`graph/ops/derivative.py`).
+    gradient: what flows to each input from what flows to the outputs
+    (`graph/ops/derivative.py`); where it is not given, it is that of the operators of `decompose`,
+    else the adjoint of `compute`.
     """
 
     op_type: str

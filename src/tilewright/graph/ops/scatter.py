@@ -6,16 +6,23 @@ is an execution error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from tilewright.base.dtypes import int64
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import replaced
+from tilewright.graph.ops.derivative import Backward, filled, spread
 from tilewright.graph.ops.elementwise import same_type
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.nests import Nests, kernel
-from tilewright.graph.ops.registry import OpCall, OpDef, register
+from tilewright.graph.ops.registry import Gradient, OpCall, OpDef, register
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
 Buffers = Sequence[Buffer]
@@ -80,6 +87,39 @@ def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
     return same_type(call)
 
 
+def _gradient(gather: str) -> Gradient:
+    """The rule of a scatter whose updates an operator `gather` reads back."""
+
+    def rule(
+        f: Fragment,
+        call: Backward,
+        x: Sequence[Value],
+        y: Value,
+        g: Value,
+    ) -> Sequence[Value | None]:
+        data, indices, updates = x
+        how = {"axis": call.attr("axis", 0)} if gather == "GatherElements" else {}
+        combine = call.attr("reduction", "none") or "none"
+        back = f.op(gather, g, indices, **how)
+        if combine == "add":
+            return [g, None, back]
+        if combine != "none":
+            call.refuse(f"reduction={combine!r}", "none and add have one")
+        zeros = filled(f, updates, 0)
+        op = call.operation
+        own = f.op(op.op_type, g, indices, zeros, version=op.version, **op.attributes)
+        numbers = np.arange(1, 1 + math.prod(call.shape(2))).reshape(call.shape(2))
+        number = f.constant(numbers, int64)
+        none = spread(f, f.constant(0, int64), data)
+        last = f.op(
+            op.op_type, none, indices, number, version=op.version, **op.attributes
+        )
+        stays = f.op("Equal", f.op(gather, last, indices, **how), number)
+        return [own, None, f.op("Where", stays, back, f.constant(0, g.dtype))]
+
+    return rule
+
+
 for _name, _since, _until in (("Scatter", 9, 10), ("ScatterElements", 11, None)):
     register(
         OpDef(
@@ -88,6 +128,7 @@ for _name, _since, _until in (("Scatter", 9, 10), ("ScatterElements", 11, None))
             since=_since,
             until=_until,
             compute=_scatter_elements,
+            gradient=_gradient("GatherElements"),
         )
     )
 
@@ -131,6 +172,7 @@ register(
         _scatter_nd_type,
         since=11,
         compute=_scatter_nd,
+        gradient=_gradient("GatherND"),
     )
 )
 

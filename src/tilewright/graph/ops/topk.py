@@ -11,7 +11,10 @@ from typing import Any
 from tilewright.base import dtypes
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import replaced, wide
+from tilewright.graph.ops.derivative import Backward, filled
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.nests import Nests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, While, block
@@ -127,11 +130,32 @@ def _top_k(
     return [kernel(op.name, inputs[:1], outputs, body, nests.notes)]
 
 
+def _gradient(
+    f: Fragment,
+    op: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value | None]:
+    """What flows to an element is what flows to its place among the results."""
+    place = op.operation.outputs[1] if op.wants(1) else None
+    if place is None:
+        call = op.operation
+        _, place = f.ops(
+            "TopK", *call.inputs, version=call.version, count=2, **call.attributes
+        )
+    zeros = filled(f, op.value(0), 0)
+    axis = op.attr("axis", -1)
+    back = f.op("ScatterElements", zeros, place, g, axis=axis, reduction="add")
+    return [back, None]
+
+
 register(
     OpDef(
         "TopK",
         _types,
         compute=_top_k,
         by_value=(1,),
+        gradient=_gradient,
     )
 )

@@ -26,6 +26,7 @@ from tilewright.expr.nodes import (
     as_expr,
     const,
 )
+from tilewright.expr.partials import Cases, partials, times, where_equal
 from tilewright.ir.node import Node, postorder, substitute
 from tilewright.lang.te.syntax.nodes import (
     Axis,
@@ -35,7 +36,6 @@ from tilewright.lang.te.syntax.nodes import (
     Script,
     Tensor,
 )
-from tilewright.lang.te.syntax.partial import Cases, partials, times, where_equal
 from tilewright.lang.te.syntax.program import order
 from tilewright.loops.nodes import For, If, Stmt, Store, Update, block
 

@@ -1,0 +1,365 @@
+"""The adjoint of Computations: what flows to what they read from what flows to their results.
+
+For each access, what flows to the element that is read is, at every point, what flows to the
+result times the derivative of the value by that access (`expr/partials.py`): a sum into elements.
+Where the index determines the points, it is read backwards and this is a Computation again:
+
+    y[i] = sum_k x[s*i + k] * w[k]     dx[p] = sum_k (dy[(p-k)/s] * w[k] where s divides p-k)
+                                       dw[k] = sum_i dy[i] * x[s*i + k]
+
+Elsewhere (an index that is read from memory, a remainder) it is a `ScatterAdd`. Results of maxima
+share what flows to them evenly among equal elements; argmax gives it to the element that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import UnsupportedError
+from tilewright.compute.gathered import Contribution, gathered, is_affine
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
+from tilewright.compute.reducer import arg_reducer, reducer
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Cast,
+    Eq,
+    Expr,
+    Load,
+    Select,
+    Var,
+    const,
+)
+from tilewright.expr.partials import Cases, accumulator, partials, times
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import Node, postorder, substitute
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ScatterAdd:
+    """A tensor of zeros to which contributions are added, in order."""
+
+    name: str
+    tensor: Buffer
+    parts: tuple[Contribution, ...]
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The tensors read, each once."""
+        roots = [
+            root
+            for part in self.parts
+            for root in (*part.read.index, *(e for c, v in part.cases for e in (*c, v)))
+        ]
+        loads = (n for r in roots for n in postorder(r) if isinstance(n, Load))
+        return tuple(dict.fromkeys(load.buffer for load in loads))
+
+
+Step = Computation | ScatterAdd
+
+
+def adjoint(
+    steps: Sequence[Computation],
+    flows: Mapping[Buffer, Buffer],
+    results: Mapping[Buffer, Buffer],
+    known: Collection[Buffer] = (),
+) -> list[Step]:
+    """Steps that fill `results`, the tensors of what flows to each of some inputs of `steps`.
+
+    flows: for results of `steps`, the tensor of what flows to it. known: tensors that `steps`
+    define but that are there already; others that the adjoint needs are computed again. Raises
+    UnsupportedError where an operator or a function has no derivative.
+    """
+    needed = set(results)
+    for s in steps:
+        if not needed.isdisjoint(s.inputs):
+            needed |= {o.tensor for o in s.outputs}
+    walk = _Walk(dict(flows))
+    for s in reversed(steps):
+        walk.back(s, needed)
+    for tensor, result in results.items():
+        walk.finish(tensor, result)
+    again = [s for s in steps if not any(o.tensor in known for o in s.outputs)]
+    return _live([*again, *walk.steps], set(results.values()))
+
+
+def _live(
+    steps: Sequence[Step],
+    wanted: set[Buffer],
+) -> list[Step]:
+    """The steps that the wanted tensors depend on."""
+    kept: list[Step] = []
+    for s in reversed(steps):
+        if not wanted.isdisjoint(_written(s)):
+            kept.append(s)
+            wanted = wanted | set(s.inputs)
+    return kept[::-1]
+
+
+def _written(s: Step) -> tuple[Buffer, ...]:
+    if isinstance(s, ScatterAdd):
+        return (s.tensor,)
+    return tuple(o.tensor for o in s.outputs)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """From the results backwards. flows: what is known to flow; parts: what adds up to it."""
+
+    flows: dict[Buffer, Buffer]
+    parts: dict[Buffer, list[Contribution]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+
+    def flow(
+        self,
+        tensor: Buffer,
+    ) -> Buffer | None:
+        """What flows to a tensor; None where nothing does."""
+        if tensor not in self.flows and tensor in self.parts:
+            total = _like(tensor, f"d_{tensor.name}")
+            self.finish(tensor, total)
+            self.flows[tensor] = total
+        return self.flows.get(tensor)
+
+    def finish(
+        self,
+        tensor: Buffer,
+        out: Buffer,
+    ) -> None:
+        """Write the sum of the contributions to a tensor."""
+        place = tuple(Var(f"p{n}", INDEX) for n in range(len(out.shape)))
+        terms: list[Expr] = []
+        sums: list[tuple[tuple[Dim, ...], Expr]] = []
+        scattered: list[Contribution] = []
+        for part in self.parts.get(tensor, []):
+            if not is_affine(part):
+                scattered.append(part)
+                continue
+            rest, value = gathered(part, place)
+            if rest:
+                sums.append((rest, value))
+            else:
+                terms.append(value)
+        if len(sums) == 1 and not terms and not scattered:
+            self.steps.append(_sum(out, place, *sums[0]))
+            return
+        fits = out.dtype is accumulator(out.dtype)
+        if scattered and fits and not terms and not sums:
+            self.steps.append(ScatterAdd(out.name, out, tuple(scattered)))
+            return
+        for n, (rest, value) in enumerate(sums):
+            made = _like(out, f"{out.name}_{n}")
+            self.steps.append(_sum(made, place, rest, value))
+            terms.append(made[place])
+        if scattered:
+            made = _like(out, f"{out.name}_scattered")
+            self.steps.append(ScatterAdd(made.name, made, tuple(scattered)))
+            terms.append(made[place])
+        zero: Expr = const(0.0, out.dtype)
+        total = reduce(lambda a, b: a + _cast(b, a.dtype), terms) if terms else zero
+        self.steps.append(_sum(out, place, (), total))
+
+    def back(
+        self,
+        s: Computation,
+        needed: Collection[Buffer],
+    ) -> None:
+        """What flows to the inputs of a step from its results."""
+        flows = [self.flow(o.tensor) for o in s.outputs]
+        if all(f is None for f in flows):
+            return
+        slopes = _Slopes(s, self.steps)
+        for n, (o, flow) in enumerate(zip(s.outputs, flows, strict=True)):
+            if flow is None:
+                continue
+            reads = dict.fromkeys(x for x in postorder(o.value) if isinstance(x, Load))
+            for load in reads:
+                if load.buffer not in needed or not load.dtype.is_float:
+                    continue
+                cases = partials(o.value, load)
+                if cases:
+                    where, cases = slopes.through(n, cases)
+                    self._add(load, s, slopes.flow(n, flow), where, cases)
+
+    def _add(
+        self,
+        load: Load,
+        s: Computation,
+        flow: Expr,
+        where: tuple[Expr, ...],
+        cases: Cases,
+    ) -> None:
+        dims = tuple(Dim(d.var, d.size) for d in s.dims)
+        values = tuple(
+            ((*where, *conditions), _cast(flow, p.dtype) * p)
+            for conditions, p in cases.items()
+        )
+        part = Contribution(load, dims, flow, values)
+        self.parts.setdefault(load.buffer, []).append(part)
+
+
+@dataclass(slots=True)
+class _Slopes:
+    """What a reduction makes of the derivatives of what it reduces; new steps go to `steps`."""
+
+    step: Computation
+    steps: list[Step]
+    _made: dict[str, Buffer] = field(default_factory=dict)
+
+    def flow(
+        self,
+        n: int,
+        flow: Buffer,
+    ) -> Expr:
+        """What flows to the value of output `n` at a point."""
+        o = self.step.outputs[n]
+        if not any(d.combine == PS for d in self.step.dims):
+            return flow[o.index]
+        return self._scanned(o, flow)[o.index]
+
+    def through(
+        self,
+        n: int,
+        cases: Cases,
+    ) -> tuple[tuple[Expr, ...], Cases]:
+        """The conditions under which, and the derivatives with which, a value takes part."""
+        known = self.step.reducer
+        if known is None or _does(self.step, "add"):
+            return (), cases
+        if any(d.combine == PS for d in self.step.dims):
+            self._refuse()
+        if _does(self.step, "mul"):
+            return (), times(cases, self._others())
+        if _does(self.step, "max", "min", "max_number"):
+            o = self.step.outputs[0]
+            extreme = _cast(o.tensor[o.index], o.value.dtype)
+            chosen = Eq(o.value, extreme)
+            ties = self._ties(chosen)
+            return (chosen,), times(cases, 1.0 / ties[o.index])
+        if n != 0 or not _names_an_element(self.step):
+            self._refuse()
+        o = self.step.outputs[1]
+        named = _cast(o.tensor[o.index], o.value.dtype)
+        return (Eq(o.value, named),), cases
+
+    def _refuse(self) -> None:
+        raise UnsupportedError(
+            f"{self.step.name} combines by {self.step.reducer}, which has no derivative here",
+            hint="add, mul, max, min, argmax and argmin over points, and running sums, have one",
+        )
+
+    def _again(
+        self,
+        name: str,
+        value: Expr,
+        by: str,
+    ) -> Buffer:
+        """Another value, reduced over the same points."""
+        if name not in self._made:
+            o = self.step.outputs[0]
+            made = Buffer(f"{o.tensor.name}_{name}", o.tensor.shape, value.dtype)
+            self._made[name] = made
+            outputs = (Output(made, o.index, value),)
+            op = reducer(by, value.dtype)
+            self.steps.append(Computation(made.name, self.step.dims, outputs, op))
+        return self._made[name]
+
+    def _ties(
+        self,
+        chosen: Expr,
+    ) -> Buffer:
+        """How many elements are the extreme one."""
+        dtype = self.step.outputs[0].value.dtype
+        one = const(1.0, dtype)
+        none = const(0.0, dtype)
+        value = Select(chosen, one, none)
+        return self._again("ties", value, "add")
+
+    def _others(self) -> Expr:
+        """The product of all factors but this one, which may be 0 as others may."""
+        [o] = self.step.outputs
+        dtype = o.value.dtype
+        none = const(0.0, dtype)
+        one = const(1.0, dtype)
+        is_zero = Eq(o.value, none)
+        rest = Select(is_zero, one, o.value)
+        count = Select(is_zero, one, none)
+        product = self._again("rest", rest, "mul")
+        zeros = self._again("zeros", count, "add")
+        others = zeros[o.index] - count
+        quotient = product[o.index] / rest
+        return Select(Eq(others, none), quotient, none)
+
+    def _scanned(
+        self,
+        o: Output,
+        flow: Buffer,
+    ) -> Buffer:
+        """The running sum of what flows, from the last element of the scan to the first."""
+        scans = [d for d in self.step.dims if d.combine == PS]
+        if len(scans) != 1 or any(d.combine == PW for d in self.step.dims):
+            self._refuse()
+        if "scanned" not in self._made:
+            [d] = scans
+            back: dict[Node, Node] = {d.var: const(d.extent - 1) - d.var}
+            index = tuple(simplify(substitute(i, back)) for i in o.index)
+            made = _like(flow, f"{flow.name}_scanned")
+            self._made["scanned"] = made
+            value = _cast(flow[index], made.dtype)
+            outputs = (Output(made, index, value),)
+            op = reducer("add", made.dtype)
+            self.steps.append(Computation(made.name, self.step.dims, outputs, op))
+        return self._made["scanned"]
+
+
+def _does(
+    s: Computation,
+    *names: str,
+) -> bool:
+    known = s.reducer
+    if known is None or len(known.dtypes) != 1:
+        return False
+    return any(known.does_as(reducer(name, known.dtypes[0])) for name in names)
+
+
+def _names_an_element(s: Computation) -> bool:
+    known = s.reducer
+    if known is None or len(known.dtypes) != 2:
+        return False
+    return any(
+        known.does_as(arg_reducer(name, *known.dtypes, last))
+        for name in ("argmax", "argmin")
+        for last in (False, True)
+    )
+
+
+def _sum(
+    out: Buffer,
+    place: Sequence[Var],
+    rest: tuple[Dim, ...],
+    value: Expr,
+) -> Computation:
+    """`out[place]` is the sum of a value over the other dimensions, if there are any."""
+    dims = tuple(Dim(v, n, CC) for v, n in zip(place, out.shape, strict=True))
+    op = reducer("add", value.dtype) if rest else None
+    if op is None:
+        value = _cast(value, out.dtype)
+    outputs = (Output(out, tuple(place), value),)
+    return Computation(out.name, (*dims, *rest), outputs, op)
+
+
+def _like(
+    b: Buffer,
+    name: str,
+) -> Buffer:
+    return Buffer(name, b.shape, accumulator(b.dtype))
+
+
+def _cast(
+    e: Expr,
+    dtype: DType,
+) -> Expr:
+    return e if e.dtype is dtype else Cast(e, dtype)

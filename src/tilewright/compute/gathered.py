@@ -1,0 +1,204 @@
+"""Reading an access backwards: which points of a Computation read one element of a tensor.
+
+Each index `p = c*v + rest` is solved for a variable, `v = (p - rest) / c` where that is whole and
+within its extent; `p = c*v + u` with u below c for both, as quotient and remainder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+
+from tilewright.compute.nodes import PW, Dim
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Const,
+    Eq,
+    Expr,
+    FloorDiv,
+    Le,
+    Load,
+    Lt,
+    Mod,
+    Mul,
+    Select,
+    Var,
+    const,
+)
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import Node, postorder, substitute
+
+# Values with the conditions under which each counts.
+Guarded = tuple[tuple[tuple[Expr, ...], Expr], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Contribution:
+    """`read += value` at every point of `dims`, for each of some guarded values.
+
+    read: the access that they flow back along. flow: what flows to the result there, a factor of
+    every value.
+    """
+
+    read: Load
+    dims: tuple[Dim, ...]
+    flow: Expr
+    cases: Guarded
+
+
+def is_affine(part: Contribution) -> bool:
+    """Whether each index is a sum of multiples of dimensions."""
+    variables = {d.var for d in part.dims}
+    return all(a in variables for i in part.read.index for a, _ in affine(i).terms)
+
+
+def gathered(
+    part: Contribution,
+    place: Sequence[Var],
+) -> tuple[tuple[Dim, ...], Expr]:
+    """What a part adds to the element at `place`: the dimensions to sum over, and the value.
+
+    requires: the part's indices are affine.
+    """
+    solved, guards = _solved(part, place)
+    rest = tuple(d for d in part.dims if d.var not in solved)
+    extents = part.read.buffer.shape
+    reach = {v: (0, max(n - 1, 0)) for v, n in zip(place, extents, strict=True)}
+    reach |= {d.var: (0, max(d.extent - 1, 0)) for d in rest}
+    env: dict[Node, Node] = {**solved, part.read: part.read.buffer[tuple(place)]}
+    shared = _open(guards, reach)
+    values = []
+    for conditions, value in part.cases:
+        own = _open((substitute(c, env) for c in conditions), reach)
+        value = simplify(substitute(value, env), reach)
+        values.append(_where([c for c in own if c not in shared], value))
+    total = reduce(lambda a, b: a + b, values)
+    flow = simplify(substitute(part.flow, env), reach)
+    if shared and _alone_leaves(flow, total, shared):
+        total = substitute(total, {flow: _where(shared, flow)})
+    else:
+        total = _where(shared, total)
+    fresh: dict[Node, Node] = {d.var: Var(f"r_{d.var.name}", INDEX) for d in rest}
+    dims = tuple(Dim(fresh[d.var], d.size, PW) for d in rest)  # type: ignore[arg-type]
+    return dims, substitute(total, fresh)
+
+
+def _open(
+    conditions: Iterable[Expr],
+    reach: Mapping[Var, tuple[int, int]],
+) -> list[Expr]:
+    """The conditions that the ranges of variables leave open, each once."""
+    found = dict.fromkeys(simplify(c, reach) for c in conditions)
+    return [c for c in found if not (isinstance(c, Const) and c.value)]
+
+
+def _where(
+    conditions: Sequence[Expr],
+    value: Expr,
+) -> Expr:
+    if not conditions:
+        return value
+    return Select(reduce(And, conditions), value, const(0.0, value.dtype))
+
+
+def _alone_leaves(
+    flow: Expr,
+    total: Expr,
+    guards: Sequence[Expr],
+) -> bool:
+    """Whether all that needs the guards is the read of what flows: a guarded read, as padding is.
+
+    Every other index is a variable or a constant, so it is inside of its tensor at every point.
+    """
+    if not isinstance(flow, Load) or not isinstance(total, Mul):
+        return False
+    others = [n for n in postorder(total) if isinstance(n, Load) and n is not flow]
+    return all(isinstance(i, Var | Const) for n in others for i in n.index)
+
+
+def _solved(
+    part: Contribution,
+    place: Sequence[Var],
+) -> tuple[dict[Node, Node], list[Expr]]:
+    """The variables that the place determines, and the conditions for there to be such a point.
+
+    An axis `p = c*v + rest` is solved for the variable that leaves the fewest points to sum over.
+    """
+    extents = {d.var: d.extent for d in part.dims}
+    index = part.read.index
+    order = sorted(range(len(index)), key=lambda n: len(affine(index[n]).terms))
+    solved: dict[Node, Node] = {}
+    guards: list[Expr] = []
+    for n in order:
+        form = affine(substitute(index[n], solved))
+        digits = _split(form, affine(place[n]), extents)
+        if digits is not None:
+            for digit, (e, ranges) in digits.items():
+                solved[digit] = e
+                guards += ranges
+                del extents[digit]
+            continue
+        v = _to_solve(form, extents)
+        if v is None:
+            guards.append(Eq(place[n], to_expr(form)))
+            continue
+        c = form.coefficient(v)
+        rest = affine(place[n]) - (form - Affine(((v, c),), 0))
+        whole = to_expr(rest if c > 0 else rest.scaled(-1))
+        if abs(c) != 1:
+            guards.append(Eq(Mod(whole, const(abs(c))), const(0)))
+            whole = FloorDiv(whole, const(abs(c)))
+        guards += [Le(const(0), whole), Lt(whole, const(extents.pop(v)))]
+        now: dict[Node, Node] = {v: whole}
+        solved = {k: substitute(e, now) for k, e in solved.items()} | now
+        guards = [substitute(g, now) for g in guards]
+    return solved, guards
+
+
+def _split(
+    form: Affine,
+    place: Affine,
+    extents: Mapping[Var, int],
+) -> dict[Var, tuple[Expr, list[Expr]]] | None:
+    """All variables of a form as quotients and remainders, with their ranges.
+
+    requires, else None: two or more variables, and each factor a multiple of the next smaller one
+    times at least that one's extent, the smallest 1: no two points have the same place.
+    """
+    terms = sorted(form.terms, key=lambda t: -t[1])
+    free = all(isinstance(a, Var) and a in extents for a, _ in terms)
+    if len(terms) < 2 or not free or terms[-1][1] != 1:
+        return None
+    for (_, c), (below, d) in pairwise(terms):
+        if c % d or c // d < extents[below]:  # type: ignore[index]
+            return None
+    rest = to_expr(place - Affine((), form.const))
+    found: dict[Var, tuple[Expr, list[Expr]]] = {}
+    for v, c in terms:
+        e = FloorDiv(rest, const(c)) if c > 1 else rest
+        low, high = Le(const(0), e), Lt(e, const(extents[v]))  # type: ignore[index]
+        found[v] = (e, [low, high])  # type: ignore[index]
+        rest = Mod(rest, const(c)) if c > 1 else rest
+    return found
+
+
+def _to_solve(
+    form: Affine,
+    extents: Mapping[Var, int],
+) -> Var | None:
+    """The variable of a form to solve for; None if there is none that occurs just once in it."""
+    found = None
+    for atom, c in form.terms:
+        if not isinstance(atom, Var) or atom not in extents:
+            continue
+        others = (a for a, _ in form.terms if a is not atom)
+        if any(atom in postorder(a) for a in others):
+            continue
+        points = extents[atom] // abs(c)
+        if found is None or points > found[0]:
+            found = (points, atom)
+    return None if found is None else found[1]

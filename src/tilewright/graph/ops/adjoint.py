@@ -1,0 +1,213 @@
+"""The adjoint of an operator, derived from its Computations: `tilewright::Adjoint`.
+
+Inputs: those of the operator, its results, and what flows to each of its results (left out where
+nothing does); outputs: what flows to each input in the attribute `adjoint_wanted`. It has the
+operator's attributes; `adjoint_of`, `adjoint_domain`, `adjoint_version` and the counts of inputs
+and outputs, `adjoint_arity`, say which operator and how many operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.compute.adjoint import ScatterAdd, Step, adjoint
+from tilewright.compute.build import cast
+from tilewright.compute.gathered import Contribution
+from tilewright.compute.nodes import Computation
+from tilewright.compute.reducer import reducer
+from tilewright.compute.transforms import map_loads, map_outputs
+from tilewright.expr.nodes import Buffer, Expr, const
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.errors import place
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.registry import (
+    OpCall,
+    OpDef,
+    Type,
+    program_of,
+    register,
+)
+from tilewright.ir.node import substitute
+from tilewright.loops.nodes import If, Kernel, Stmt, Update, block
+
+ADJOINT, DOMAIN = "Adjoint", "tilewright"
+
+
+def derived(
+    f: Fragment,
+    op: Operation,
+    flows: Sequence[Value | None],
+    wanted: Sequence[int],
+) -> list[Value]:
+    """What flows to the wanted inputs of `op` from its results, by the adjoint of its Computations.
+
+    flows: one per output, None where nothing flows. Raises UnsupportedError where its definition
+    is a Kernel or has no derivative.
+    """
+    attributes = {
+        **op.attributes,
+        "adjoint_of": op.op_type,
+        "adjoint_domain": op.domain,
+        "adjoint_version": op.version,
+        "adjoint_arity": [len(op.inputs), len(op.outputs)],
+        "adjoint_wanted": list(wanted),
+    }
+    operands = (*op.inputs, *op.outputs, *flows)
+    found = Operation(ADJOINT, operands, (), attributes, DOMAIN, name=op.label)
+    call = OpCall(found, f.known)
+    results = [_buffer(op.inputs[i]) for i in wanted]
+    _steps(
+        call, [_buffer(v) for v in operands], results
+    )  # raises now, not when it is compiled
+    return f.ops(
+        ADJOINT, *operands, domain=DOMAIN, version=1, count=len(wanted), **attributes
+    )
+
+
+def _buffer(v: Value | None) -> Buffer | None:
+    if v is None or v.dtype is None:
+        return None
+    return Buffer(v.name, v.extents, v.dtype)
+
+
+def _operator(call: OpCall) -> Operation:
+    """The operator whose adjoint it is."""
+    arity, count = call.attr("adjoint_arity")
+    operands = call.operation.inputs
+    own = {k: v for k, v in call.operation.attributes.items() if "adjoint_" not in k}
+    return Operation(
+        call.attr("adjoint_of"),
+        operands[:arity],
+        operands[arity : arity + count],
+        own,
+        call.attr("adjoint_domain"),
+        call.attr("adjoint_version"),
+        call.operation.name,
+    )
+
+
+def _steps(
+    call: OpCall,
+    inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer | None],
+) -> list[Computation | Kernel] | None:
+    op = _operator(call)
+    arity, count = call.attr("adjoint_arity")
+    aliases = _Aliases()
+    operands = aliases.of(inputs[:arity])
+    results = inputs[arity : arity + count]
+    program = program_of(op, call.known, operands, results)
+    if program is None or not all(isinstance(s, Computation) for s in program):
+        raise UnsupportedError(
+            f"{op.qualified} is not defined by Computations, of which an adjoint can be derived",
+            where=place(op),
+            hint="give its OpDef a gradient=",
+        )
+    flows = {
+        y: g
+        for y, g in zip(results, inputs[arity + count :], strict=False)
+        if y is not None and g is not None
+    }
+    wanted = {
+        b: out
+        for i, out in zip(call.attr("adjoint_wanted"), outputs, strict=True)
+        if (b := operands[i]) is not None and out is not None
+    }
+    steps = [s for s in program if isinstance(s, Computation)]
+    known = [b for b in results if b is not None]
+    found = [aliases.undone(s) for s in adjoint(steps, flows, wanted, known)]
+    return [_scattered(s) if isinstance(s, ScatterAdd) else s for s in found]
+
+
+class _Aliases:
+    """Another buffer for each further place at which one is an operand.
+
+    What flows to each place is told apart by its buffer; passes merge operands that are equal.
+    """
+
+    def __init__(self) -> None:
+        self.real: dict[Buffer, Buffer] = {}
+
+    def of(
+        self,
+        operands: Sequence[Buffer | None],
+    ) -> list[Buffer | None]:
+        """The operands, no two of them alike."""
+        found: list[Buffer | None] = []
+        for b in operands:
+            if b is not None and b in found:
+                other = Buffer(f"{b.name}_{len(found)}", b.shape, b.dtype)
+                self.real[other] = b
+                b = other
+            found.append(b)
+        return found
+
+    def undone(
+        self,
+        s: Step,
+    ) -> Step:
+        """A step on the operands themselves."""
+        if self.real.keys().isdisjoint(s.inputs):
+            return s
+        if isinstance(s, Computation):
+            return replace(s, outputs=map_outputs(s, self._undo))
+        parts = [
+            Contribution(
+                self._undo(p.read),  # type: ignore[arg-type]
+                p.dims,
+                self._undo(p.flow),
+                tuple(
+                    (tuple(map(self._undo, conditions)), self._undo(value))
+                    for conditions, value in p.cases
+                ),
+            )
+            for p in s.parts
+        ]
+        return replace(s, parts=tuple(parts))
+
+    def _undo(
+        self,
+        e: Expr,
+    ) -> Expr:
+        rewrite = {
+            other: lambda load, b=b: b[load.index] for other, b in self.real.items()
+        }
+        return map_loads(e, rewrite)
+
+
+def _scattered(s: ScatterAdd) -> Kernel:
+    """The loop program: zeros, then each point of each part adds to the element it belongs to."""
+    nests = Nests()
+    out = s.tensor
+    add = reducer("add", out.dtype)
+    body = [nests.copy(out, lambda *i: const(0.0, out.dtype))]
+    for part in s.parts:
+
+        def step(
+            *i: Expr,
+            part: Contribution = part,
+        ) -> Stmt:
+            env = dict(zip((d.var for d in part.dims), i, strict=True))
+            at = tuple(substitute(e, env) for e in part.read.index)
+            updates: list[Stmt] = []
+            for conditions, value in part.cases:
+                value = cast(substitute(value, env), out.dtype)
+                update: Stmt = Update((out,), (at,), (value,), add)
+                for c in reversed(conditions):
+                    update = If(substitute(c, env), update, None)
+                updates.append(update)
+            return block(*updates)
+
+        body.append(nests.over([d.extent for d in part.dims], step))
+    return kernel(s.name, s.inputs, [out], block(*body), nests.notes)
+
+
+def _types(call: OpCall) -> Sequence[Type]:
+    wanted = call.attr("adjoint_wanted")
+    return [(call.dtype(i), call.shape(i)) for i in wanted]
+
+
+register(OpDef(ADJOINT, _types, domain=DOMAIN, compute=_steps))

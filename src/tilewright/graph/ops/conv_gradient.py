@@ -1,0 +1,142 @@
+"""The derivatives of Conv and ConvTranspose, each in terms of the other.
+
+By the data, one is the other. By the weights, both are a convolution whose weights are what flows:
+batch and channels change places, and so do strides and dilations.
+
+    dw[m, c, k] = sum over n and o of x[n, c, s*o + d*k - begin] * g[n, m, o]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.derivative import Backward, extents, reshaped, shape
+from tilewright.graph.ops.fragment import Fragment
+
+
+@dataclass(frozen=True)
+class Taps:
+    """A convolution over some data: per spatial axis its strides, dilations, padding in front."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    group: int
+
+    def end(
+        self,
+        data: Sequence[int],
+        out: Sequence[int],
+        kernel: Sequence[int],
+    ) -> list[int]:
+        """The padding behind that gives exactly the results `out`; below 0 it leaves data out."""
+        axes = zip(
+            data, out, kernel, self.strides, self.dilations, self.begin, strict=True
+        )
+        return [(o - 1) * s + (k - 1) * d + 1 - n - b for n, o, k, s, d, b in axes]
+
+    def convolved(
+        self,
+        f: Fragment,
+        data: Value,
+        w: Value,
+        out: Sequence[int],
+    ) -> Value:
+        """The convolution of `data`, with the spatial extents `out`."""
+        end = self.end(extents(data)[2:], out, extents(w)[2:])
+        return f.op(
+            "Conv",
+            data,
+            w,
+            strides=list(self.strides),
+            dilations=list(self.dilations),
+            pads=[*self.begin, *end],
+            group=self.group,
+        )
+
+    def transposed(
+        self,
+        f: Fragment,
+        flow: Value,
+        w: Value,
+        data: Sequence[int],
+    ) -> Value:
+        """What flows to data of the spatial extents `data` from the results of the convolution."""
+        end = self.end(data, extents(flow)[2:], extents(w)[2:])
+        return f.op(
+            "ConvTranspose",
+            flow,
+            w,
+            strides=list(self.strides),
+            dilations=list(self.dilations),
+            pads=[*self.begin, *(max(e, 0) for e in end)],
+            output_padding=[max(-e, 0) for e in end],
+            group=self.group,
+        )
+
+    def by_weights(
+        self,
+        f: Fragment,
+        data: Value,
+        flow: Value,
+        kernel: Sequence[int],
+    ) -> Value:
+        """What flows to weights [m, c, *kernel] from the results of the convolution of `data`."""
+        turned = Taps(self.dilations, self.strides, self.begin, self.group)
+        x = _by_group(f, data, self.group, channels_first=True)
+        g = _by_group(f, flow, self.group, channels_first=False)
+        found = turned.convolved(f, x, g, kernel)
+        axes = range(2, 2 + len(kernel))
+        return f.op("Transpose", found, perm=[1, 0, *axes])
+
+
+def _by_group(f: Fragment, v: Value, group: int, channels_first: bool) -> Value:
+    """[n, group * c, ...] as [c, group * n, ...], or as [group * c, n, ...]."""
+    n, channels, *spatial = extents(v)
+    axes = range(3, 3 + len(spatial))
+    if group == 1:
+        return f.op("Transpose", v, perm=[1, 0, *(a - 1 for a in axes)])
+    c = channels // group
+    split = reshaped(f, v, (n, group, c, *spatial))
+    if channels_first:
+        turned = f.op("Transpose", split, perm=[2, 1, 0, *axes])
+        return reshaped(f, turned, (c, group * n, *spatial))
+    turned = f.op("Transpose", split, perm=[1, 2, 0, *axes])
+    return reshaped(f, turned, (channels, n, *spatial))
+
+
+def conv_gradient(
+    f: Fragment,
+    call: Backward,
+    taps: Taps,
+    g: Value,
+) -> list[Value | None]:
+    """What flows to the data, the weights and the bias of a Conv."""
+    x, w = call.value(0), call.value(1)
+    return [
+        taps.transposed(f, g, w, call.shape(0)[2:]),
+        taps.by_weights(f, x, g, call.shape(1)[2:]),
+        _by_bias(f, g),
+    ]
+
+
+def conv_transpose_gradient(
+    f: Fragment,
+    call: Backward,
+    taps: Taps,
+    g: Value,
+) -> list[Value | None]:
+    """What flows to the data, the weights and the bias of a ConvTranspose."""
+    x, w = call.value(0), call.value(1)
+    return [
+        taps.convolved(f, g, w, call.shape(0)[2:]),
+        taps.by_weights(f, g, x, call.shape(1)[2:]),
+        _by_bias(f, g),
+    ]
+
+
+def _by_bias(f: Fragment, g: Value) -> Value:
+    axes = [a for a in range(len(extents(g))) if a != 1]
+    return f.op("ReduceSum", g, shape(f, axes), keepdims=0)
