@@ -76,9 +76,7 @@ def train(
     how = pretrain_fit.How(objective, prior, rounds, members, margin, seed)
     try:
         fitted = pretrain_fit.fit(paths, how)
-        pretrain_fit.write(
-            out, fitted, ["python -m benchmarks.pretrain", *sys.argv[1:]]
-        )
+        pretrain_fit.write(out, fitted, _command(paths))
     except TilewrightError as error:
         raise click.ClickException(str(error)) from error
     Console(width=110).print(pretrain_fit.table(fitted.results))

@@ -12,12 +12,11 @@ from onnx import numpy_helper
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.base.errors import InputError, VerifyError
-from tilewright.driver import in_network, tuning, tuning_session
-from tilewright.driver.in_network import Compared, kept
+from tilewright.base.errors import InputError
+from tilewright.driver import tuning, tuning_session
+from tilewright.driver.in_network import Compared
 from tilewright.driver.tuning import How
-from tilewright.runtime.executable import Executable
-from tilewright.tune.base import Candidate, Measurement, Status, Task, Trial
+from tilewright.tune.base import Measurement, Status, Trial
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.records.columns import Filter
 from tilewright.tune.records.database import Records
@@ -200,102 +199,6 @@ def test_records_that_are_off(
     monkeypatch.setenv("TILEWRIGHT_RECORDS", "off")
     with pytest.raises(InputError, match="tuning records are off"):
         tw.tune(model, trials=1)
-
-
-# --------------------------------------------------------------------------- in the network
-
-
-def outcome(key: str) -> Outcome:
-    task = Task(key, key, None, None, None)  # type: ignore[arg-type]
-    trial = Trial(Candidate("s", {}), Measurement(Status.OK, (1.0,)))
-    return Outcome(task, trial, trial, 1.0, 1, (), {}, 0.0, {}, 0.0)
-
-
-def answers(*found: Compared) -> object:
-    waiting = iter(found)
-    return lambda *_: next(waiting)
-
-
-def test_what_is_slower_in_the_model_is_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    first = Compared(10.0, 9.0, {"a": (5.0, 3.0), "b": (5.0, 6.0)})
-    second = Compared(10.0, 8.0, {"a": (5.0, 3.0)})
-    monkeypatch.setattr(in_network, "compare", answers(first, second))
-    a, b = outcome("a"), outcome("b")
-    chosen, compared = kept([a, b], None, {})  # type: ignore[arg-type]
-    assert chosen == [a]
-    assert compared is second
-
-
-def test_a_model_that_is_not_faster_keeps_its_defaults(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    same = Compared(10.0, 9.9, {"a": (5.0, 4.9)})
-    monkeypatch.setattr(in_network, "compare", answers(same))
-    chosen, _ = kept([outcome("a")], None, {})  # type: ignore[arg-type]
-    assert chosen == []
-    assert kept([], None, {}) == ([], None)  # type: ignore[arg-type]
-
-
-class _Fixed(Executable):
-    """Gives the same results whatever it gets."""
-
-    def __init__(self, *results: np.ndarray) -> None:
-        self.results = results
-
-    @property
-    def outputs(self) -> object:  # type: ignore[override]
-        from tilewright.runtime.model import Tensor
-
-        return [
-            Tensor(f"y{n}", r.dtype.name, r.shape) for n, r in enumerate(self.results)
-        ]
-
-    def __call__(self, feeds: object) -> object:  # type: ignore[override]
-        return self.results
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "same"),
-    [
-        (np.float32([1, 2]), np.float32([1, 2.001]), True),
-        (np.float32([1, 2]), np.float32([1, 2.1]), False),
-        (np.float32([0, np.nan]), np.float32([0, np.nan]), True),
-        (np.float32([0, np.nan]), np.float32([0, 1]), False),
-        (np.float32([0, np.inf]), np.float32([0, -np.inf]), False),
-        (np.float32([0, np.inf]), np.float32([0, 5]), False),
-        (np.float32([0, 1]), np.float32([0, np.nan]), False),
-        (np.int64([1, 2]), np.int64([1, 3]), False),
-        (np.array([True]), np.array([True]), True),
-        (np.array(["a"], object), np.array(["a"], object), True),
-        (np.array(["a"], object), np.array(["b"], object), False),
-    ],
-)
-def test_results_that_differ_are_an_error(
-    a: np.ndarray, b: np.ndarray, same: bool
-) -> None:
-    check = in_network._expect_equal
-    if same:
-        check(_Fixed(a), _Fixed(b), {})
-        return
-    with pytest.raises(VerifyError, match="output 'y0': with the tuned schedules"):
-        check(_Fixed(a), _Fixed(b), {})
-
-
-class _Counting(_Fixed):
-    """Gives another number in each run."""
-
-    def __call__(self, feeds: object) -> object:
-        self.results = tuple(r + 1 for r in self.results)
-        return self.results
-
-
-def test_results_that_are_never_the_same_are_not_compared() -> None:
-    """As those of RandomNormal."""
-    plain, tuned = _Counting(np.float32([1, 2])), _Fixed(np.float32([7, 7]))
-    with pytest.warns(tw.TilewrightWarning, match="'y0' is another one in each run"):
-        in_network._expect_equal(plain, tuned, {})
 
 
 def test_wrong_inputs_are_said_before_the_search(

@@ -1,7 +1,8 @@
 """Whether schedules that are faster alone are faster in their model, and its results the same.
 
-In a model the caches hold other data than when a kernel is called again and again, so every kernel
-is timed there with both schedules, in turns.
+In a model the caches hold other data than when a kernel is called again and again, and what one
+kernel leaves there is what the next one finds. So schedules are added one after another, and each
+stays only if the whole model is faster with it beyond doubt.
 """
 
 from __future__ import annotations
@@ -9,95 +10,197 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from tilewright.base.errors import TilewrightWarning, VerifyError
+from tilewright.base import events
+from tilewright.driver.same_results import Array, expect_equal
 from tilewright.runtime.executable import Executable
+from tilewright.tune.gain import confidence
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.rows import MARGIN
 from tilewright.tune.tuner import Outcome
 
 Compile = Callable[[Path | None], Executable]  # with the choices of a file of records
-Array = np.ndarray[Any, Any]
 
-ROUNDS: Final = 15
-_SECONDS: Final = 6.0  # that comparing takes at most, if fewer rounds do
-_FEWEST: Final = 5
+SURE: Final = 0.95  # that the model is faster
+SITTINGS: Final = 8  # of a comparison, each with memory of its own; see `faster`
+# Shares of the model's time. Less than this is not seen in one comparison: such gains are added
+# together first.
+RESOLVED: Final = 0.01
+LEAST: Final = 0.002  # and of fewer than this it is not worth to ask
+_ROUNDS: Final = 5  # of a sitting, and of a profile
 _BATCH: Final = 5e-3  # seconds of calls that are timed as one
-# Of the largest value of an output: both are sums of the same terms in different orders.
-_TOLERANCE: Final = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 0.1}
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Seconds of a run without and with the choices, which are by the keys of tasks.
 
-    kernels: of all calls of a kernel, without and with its choice.
+    kernels: of all calls of a kernel, without and with its choice. confidence: that the model is
+    faster with them, see `tune.gain.confidence`.
     """
 
     before: float
     after: float
     kernels: Mapping[str, tuple[float, float]]
+    confidence: float = 0.0
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast."""
+        return self.before / self.after
 
 
 def kept(
-    outcomes: Sequence[Outcome], compile: Compile, feeds: Mapping[str, Array]
+    outcomes: Sequence[Outcome],
+    compile: Compile,
+    feeds: Mapping[str, Array],
+    least: float = MARGIN,
 ) -> tuple[list[Outcome], Compared | None]:
-    """Those of the improved kernels that are faster in the model too, and its times with them.
+    """Those of the improved kernels that make the model faster, and its times with them.
 
-    None of them where the model as a whole is not faster with them. Raises VerifyError for results
-    that differ.
+    None of them where the model as a whole is not surely faster by `least` times. Raises
+    VerifyError for results that differ.
     """
-    chosen = list(outcomes)
-    compared: Compared | None = None
-    while chosen:
-        compared = compare(chosen, compile, feeds)
-        times = compared.kernels
-        good = [o for o in chosen if times[o.task.key][1] < times[o.task.key][0]]
-        if len(good) == len(chosen):
-            break
-        chosen = good
-    if not chosen or compared is None or compared.after * MARGIN > compared.before:
-        return [], compared
-    return chosen, compared
+    if not outcomes:
+        return [], None
+    network = Network(compile, feeds)
+    times, total = network.profiled(outcomes), network.seconds
+    shares = {key: (before - after) / total for key, (before, after) in times.items()}
+    worth = [o for o in outcomes if shares[o.task.key] > 0]
+    worth.sort(key=lambda o: -shares[o.task.key])
+    chosen: list[Outcome] = []
+    for group in steps(worth, shares):
+        chosen = _extended(network, chosen, group, shares)
+    if not chosen:
+        return [], Compared(total, total, times)
+    found = network.compared([], chosen)
+    whole = Compared(found.before, found.after, times, found.confidence)
+    good = whole.confidence >= SURE and whole.gain >= least
+    return (chosen if good else []), whole
 
 
-def compare(
-    outcomes: Sequence[Outcome], compile: Compile, feeds: Mapping[str, Array]
-) -> Compared:
-    """The model without and with the best of these kernels. Raises VerifyError; see `kept`."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "choices.sqlite")
-        _choose(path, outcomes)
-        plain, tuned = compile(None), compile(path)
-    given = dict(feeds)
-    _expect_equal(plain, tuned, given)
-    totals: tuple[list[float], list[float]] = ([], [])
-    parts: tuple[_Parts, _Parts] = (defaultdict(list), defaultdict(list))
-    end = time.monotonic() + _SECONDS
-    for n in range(ROUNDS):
-        if n >= _FEWEST and time.monotonic() > end:
-            break
-        for side, exe in enumerate((plain, tuned)):
-            totals[side].append(_timed(exe, given))
-            for row in exe.profile(given, repeat=3).rows:
-                parts[side][row.name].append(row.seconds)
-    before, after = (statistics.median(t) for t in totals)
-    kernels = {
-        o.task.key: (_sum(parts[0], o.task.kernels), _sum(parts[1], o.task.kernels))
-        for o in outcomes
-    }
-    return Compared(before, after, kernels)
+def steps(
+    worth: Sequence[Outcome], shares: Mapping[str, float]
+) -> Iterator[list[Outcome]]:
+    """What to add together: alone what is seen alone, then the others at once.
+
+    shares: of the model's time that each is expected to save, by the keys of tasks.
+    """
+    for o in worth:
+        if shares[o.task.key] >= RESOLVED:
+            yield [o]
+    rest = [o for o in worth if shares[o.task.key] < RESOLVED]
+    if rest:
+        yield rest
+
+
+def _extended(
+    network: Network,
+    chosen: list[Outcome],
+    group: list[Outcome],
+    shares: Mapping[str, float],
+) -> list[Outcome]:
+    """What is chosen, and those of a group that make the model faster: all, or some of a half."""
+    if sum(shares[o.task.key] for o in group) < LEAST:
+        return chosen
+    more = [*chosen, *group]
+    found = network.compared(chosen, more)
+    taken = found.confidence >= SURE
+    names = [o.task.name for o in group]
+    sure = found.confidence
+    events.emit(
+        "tune-choice", kernels=names, gain=found.gain, confidence=sure, taken=taken
+    )
+    if taken:
+        return more
+    if len(group) > 1:
+        half = len(group) // 2
+        for part in (group[:half], group[half:]):
+            chosen = _extended(network, chosen, part, shares)
+    return chosen
+
+
+class Network:
+    """A model with one or another choice of schedules, on the same inputs."""
+
+    def __init__(self, compile: Compile, feeds: Mapping[str, Array]) -> None:
+        self._compile, self._feeds = compile, dict(feeds)
+        self._made: dict[tuple[str, ...], Executable] = {}
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of a run with all defaults."""
+        exe = self.compiled([])
+        return statistics.median(self._timed(exe) for _ in range(_ROUNDS))
+
+    def compiled(self, chosen: Sequence[Outcome]) -> Executable:
+        """The model with the best of these kernels. Raises VerifyError for other results."""
+        key = tuple(sorted(o.task.key for o in chosen))
+        if key not in self._made:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "choices.sqlite") if chosen else None
+                if path is not None:
+                    _choose(path, chosen)
+                made = self._compile(path)
+            if chosen:
+                expect_equal(self.compiled([]), made, self._feeds)
+            self._made[key] = made
+        return self._made[key]
+
+    def profiled(self, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+        """Seconds of all calls of each kernel in the model, without and with all choices."""
+        both = self.compiled([]), self.compiled(outcomes)
+        parts: tuple[_Parts, _Parts] = (defaultdict(list), defaultdict(list))
+        for n in range(_ROUNDS):
+            for side in (0, 1) if n % 2 else (1, 0):
+                for row in both[side].profile(self._feeds, repeat=3).rows:
+                    parts[side][row.name].append(row.seconds)
+        return {
+            o.task.key: (_sum(parts[0], o.task.kernels), _sum(parts[1], o.task.kernels))
+            for o in outcomes
+        }
+
+    def compared(self, before: Sequence[Outcome], after: Sequence[Outcome]) -> Compared:
+        """The model with some choices and with others, in sittings of both.
+
+        Two copies of one program differ by where their memory lies, for as long as they live: so
+        each sitting has copies of its own, and counts as one pair of times.
+        """
+        both = self.compiled(before), self.compiled(after)
+        found: tuple[list[float], list[float]] = ([], [])
+        for _ in range(SITTINGS):
+            times: tuple[list[float], list[float]] = ([], [])
+            copies = [_copy(exe) for exe in both]
+            for n in range(_ROUNDS):
+                for side in (0, 1) if n % 2 else (1, 0):
+                    times[side].append(self._timed(copies[side]))
+            for side in (0, 1):
+                found[side].append(statistics.median(times[side]))
+        sure = confidence(found[1], found[0])
+        without, with_them = map(statistics.median, found)
+        return Compared(without, with_them, {}, sure)
+
+    def _timed(self, exe: Executable) -> float:
+        """Seconds of a call, the mean of a batch."""
+        start, calls = time.perf_counter(), 0
+        while (taken := time.perf_counter() - start) < _BATCH or not calls:
+            exe(self._feeds)
+            calls += 1
+        return taken / calls
 
 
 _Parts = dict[str, list[float]]
+
+
+def _copy(exe: Executable) -> Executable:
+    """The same program in other memory, warm."""
+    return Executable(exe.model, threads=exe.threads)
 
 
 def _sum(parts: _Parts, names: Sequence[str]) -> float:
@@ -114,66 +217,3 @@ def _choose(path: Path, outcomes: Sequence[Outcome]) -> None:
             default = max(o.default.measurement.seconds, seconds * MARGIN * 1.01)
             key, name = o.task.key, o.task.name
             records.choose(run, key, name, o.best.candidate, seconds, default)
-
-
-def _timed(exe: Executable, feeds: dict[str, Array]) -> float:
-    """Seconds of a call, the mean of a batch."""
-    start, calls = time.perf_counter(), 0
-    while (taken := time.perf_counter() - start) < _BATCH or not calls:
-        exe(feeds)
-        calls += 1
-    return taken / calls
-
-
-def _expect_equal(
-    plain: Executable, tuned: Executable, feeds: dict[str, Array]
-) -> None:
-    runs = [_results(exe, feeds) for exe in (plain, plain, tuned)]
-    names = [t.name for t in plain.outputs]
-    for name, a, again, b in zip(names, *runs, strict=True):
-        if _is_same(a, again):
-            _expect_near(name, a, b)
-        else:
-            warnings.warn(
-                f"output {name!r} is another one in each run, so it was not compared",
-                TilewrightWarning,
-                stacklevel=2,
-            )
-
-
-def _is_same(a: Array, b: Array) -> bool:
-    """Bit by bit; NaN is as good as any number."""
-    if a.dtype == object:
-        return np.array_equal(a, b)
-    return np.array_equal(a.view(np.uint8), b.view(np.uint8))
-
-
-def _results(exe: Executable, feeds: dict[str, Array]) -> list[Array]:
-    """Copies of the outputs, in memory without gaps."""
-    return [np.array(a, order="C", ndmin=1) for a in _listed(exe(feeds))]
-
-
-def _expect_near(name: str, a: Array, b: Array) -> None:
-    off = 0.0
-    if a.dtype.kind in "iub" or a.dtype == object:
-        same = bool((a == b).all())
-    else:
-        wide = np.complex128 if a.dtype.kind == "c" else np.float64
-        x, y = a.astype(wide), b.astype(wide)
-        finite = np.isfinite(x)
-        largest = float(np.abs(x[finite]).max(initial=0.0))
-        with np.errstate(invalid="ignore"):
-            off = float(np.abs(x[finite] - y[finite]).max(initial=0.0))
-        near = off <= _TOLERANCE.get(a.dtype.name, 0.1) * max(largest, 1e-30)
-        odd = (x[~finite] == y[~finite]) | (np.isnan(x[~finite]) & np.isnan(y[~finite]))
-        same = near and bool(odd.all())
-    if not same:
-        raise VerifyError(
-            f"with the tuned schedules it differs by {off:g} from the default ones",
-            where=f"output {name!r}",
-            hint="nothing was chosen; report it with the model and its records",
-        )
-
-
-def _listed(results: Any) -> list[Any]:
-    return list(results) if isinstance(results, list | tuple) else [results]

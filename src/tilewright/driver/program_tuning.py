@@ -7,8 +7,9 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from tilewright.driver.in_network import Array, Compared, kept
+from tilewright.driver.in_network import Compared, kept
 from tilewright.driver.options import Options
+from tilewright.driver.same_results import Array
 from tilewright.driver.schedulable import Schedulable
 from tilewright.driver.tuned import Tuned
 from tilewright.driver.tuning import feeds_of

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
-from tilewright.driver.in_network import Array, kept
+from tilewright.driver.in_network import kept
 from tilewright.driver.options import Options
 from tilewright.driver.random_inputs import random_array
+from tilewright.driver.same_results import Array
 from tilewright.driver.tasks import tasks
 from tilewright.driver.tuned import Tuned
 from tilewright.driver.tuning_session import (
@@ -27,8 +28,12 @@ from tilewright.driver.tuning_session import (
 )
 from tilewright.runtime.executable import Executable
 from tilewright.tune.base import Task
+from tilewright.tune.measure.options import Timing
 
 __all__ = ["How", "feeds_of", "tune"]
+
+# How many times as fast a model must be, beyond doubt, for its schedules to be chosen.
+WORTHWHILE: Final = 1.005
 
 
 def tune(
@@ -77,10 +82,12 @@ def tune(
     given = feeds or feeds_of(default, example_inputs)
     # What is wrong with them is said before the search, and not after it.
     default(dict(given))
-    with Session(found, title, path, how, Options.of(plain)) as session:
+    # What a run touches passes between two calls of a kernel.
+    timing = Timing("network", default.peak_bytes)
+    with Session(found, title, path, how, Options.of(plain), timing) as session:
         ending = session.search(budget, until)
         outcomes = session.settled()
-        chosen, compared = kept(improved(outcomes), compiled, given)
+        chosen, compared = kept(improved(outcomes), compiled, given, WORTHWHILE)
         session.choose(chosen)
         return session.result(ending, outcomes, chosen, compared)
 

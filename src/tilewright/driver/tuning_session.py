@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +53,8 @@ from tilewright.tune.tuner import FINAL, Outcome, Tools, Tuning
 
 SECONDS: Final = 600.0  # of a run without any limit
 SURE: Final = 0.95  # that a schedule is faster, before it is chosen
+# Of the time of all kernels; who saves less is not compared with its default again.
+WORTH: Final = 0.0005
 _LOCAL: Final = "local:"  # before the number of workers of a fleet of this machine
 
 
@@ -61,7 +64,9 @@ class How:
 
     method: a name of tune.strategies.STRATEGIES. cost_model: of tune.models.MODELS; None: the best
     that is installed. fleet: a scheduler's address, or `local:N`. device, keys: as for
-    FleetRunner. Raises InputError for names that there are not.
+    FleetRunner. timing: how programs are timed; None: those of a model as in that model
+    (caches="network", with as many bytes between two calls as a run of it touches), others with hot
+    caches. Raises InputError for names that there are not.
     """
 
     method: str = "evolutionary"
@@ -70,7 +75,7 @@ class How:
     device: str = "cpu"
     keys: Path | None = None
     seed: int = 0
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing | None = None
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -125,9 +130,18 @@ class Session:
     """A run: its records, what measures and builds, and a Tuning for each task."""
 
     def __init__(
-        self, found: Sequence[Task], title: str, path: Path, how: How, options: Options
+        self,
+        found: Sequence[Task],
+        title: str,
+        path: Path,
+        how: How,
+        options: Options,
+        timing: Timing | None = None,
     ) -> None:
-        self.tasks, self.title, self.path, self.how = found, title, path, how
+        """timing: where `how` does not say."""
+        self.tasks, self.title, self.path = found, title, path
+        self.timing = how.timing or timing or Timing()
+        self.how = replace(how, timing=self.timing)
         self.options = options
         self.start = time.monotonic()
         self.accounts = Accounts()
@@ -159,8 +173,10 @@ class Session:
 
     def settled(self) -> list[Outcome]:
         """What each task came to, the best compared with the default once more."""
-        for tuning in self.tunings:
-            if tuning.outcome().gain > 1:
+        saved = {t: t.task.calls * _saved(t.outcome()) for t in self.tunings}
+        total = sum(t.task.calls * _default_seconds(t.outcome()) for t in self.tunings)
+        for tuning, seconds in saved.items():
+            if seconds > WORTH * total:
                 tuning.settle()
         return [tuning.outcome() for tuning in self.tunings]
 
@@ -246,7 +262,7 @@ class Session:
         with ExitStack() as stack:
             how, fleet = self.how, self.how.fleet
             if fleet is None:
-                local = LocalRunner(threads, timing=how.timing, limits=how.limits)
+                local = LocalRunner(threads, timing=self.timing, limits=how.limits)
                 stack.callback(local.close)
                 yield local, BuildAhead(Builder(local.spare))
                 return
@@ -261,7 +277,7 @@ class Session:
                 how.device,
                 threads=threads,
                 keys=how.keys,
-                timing=how.timing,
+                timing=self.timing,
                 limits=how.limits,
             )
             stack.callback(runner.close)
@@ -307,6 +323,17 @@ class Session:
         self.records.add(run, task.key, task.name, trial)
 
 
+def _default_seconds(o: Outcome) -> float:
+    """Of a call with the default; 0 where it is not known."""
+    seconds = inf if o.default is None else o.default.measurement.seconds
+    return seconds if isfinite(seconds) else 0.0
+
+
+def _saved(o: Outcome) -> float:
+    """Seconds of a call that the best saves."""
+    return _default_seconds(o) * (1 - 1 / o.gain)
+
+
 def improved(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those whose best schedule is faster alone, beyond doubt."""
     return [o for o in outcomes if o.gain >= MARGIN and o.confidence >= SURE]
@@ -329,4 +356,4 @@ def _why(
     before, after = times.get(o.task.key, (0.0, 0.0))
     if after >= before:
         return "no: not faster in the model"
-    return "no: the model is not faster"
+    return "no: the model is not surely faster"

@@ -26,8 +26,13 @@ from tilewright.tune.base import (
     Task,
     Trial,
 )
-from tilewright.tune.building import Build, Numbered, build_here
-from tilewright.tune.gain import confidence, expected_gain, running_best
+from tilewright.tune.building import Build, Built, Numbered, build_here
+from tilewright.tune.gain import (
+    confidence,
+    expected_gain,
+    is_ahead,
+    running_best,
+)
 from tilewright.tune.strategies import Foresight, Programs, Proposer, Setup, strategy
 
 BATCH: Final = 16  # trials of a round
@@ -37,6 +42,10 @@ MOST_EFFORT: Final = 64  # schedules per trial
 FIRST_EFFORT: Final = (
     2  # before it is known what they cost, and where no model is to be asked
 )
+# Of the final comparison: the fewest with which the better of two finalists can be 95% sure where
+# one of them goes the other way (`gain.confidence`).
+PASSES: Final = 8
+HOPELESS: Final = 3  # passes after which the default may be ahead of all finalists
 KNOWN: Final = 3  # of other runs, that are measured again
 FINAL: Final = (
     "final"  # the strategy of trials that compare the best with the default again
@@ -67,10 +76,11 @@ class Outcome:
     """What tuning a task has come to, at its end or before.
 
     best: the fastest trial; the default's where nothing was faster. default: the first trial; None
-    before it. confidence: how sure it is that the best is faster, see `gain.confidence`. curve: the
-    number of a trial and its seconds, for each that was the best so far. failed: how many trials
-    failed, by status. expected_gain: see `gain.expected_gain`. spent: seconds, by what they were
-    spent on. overhead: the share of them that was neither building nor measuring.
+    before it. confidence: how sure it is that the best is faster, see `gain.confidence`; 0 before
+    the final comparison. curve: the number of a trial and its seconds, for each that was the best
+    so far. failed: how many trials failed, by status. expected_gain: see `gain.expected_gain`.
+    spent: seconds, by what they were spent on. overhead: the share of them that was neither
+    building nor measuring.
     """
 
     task: Task
@@ -212,17 +222,24 @@ class Tuning:
         self, points: Sequence[Numbered]
     ) -> Iterator[tuple[int, Measurement]]:
         """The measurements as they come in, with those of programs that could not be built."""
+        if points:
+            built = self._tools.build(self.task, points)
+            yield from self._answers(built, {number for number, _ in points})
+
+    def _answers(
+        self, built: Iterable[Built], missing: set[int]
+    ) -> Iterator[tuple[int, Measurement]]:
+        """What measuring these gives, a measurement for each of the numbers in `missing`."""
         unbuilt: deque[tuple[int, Measurement]] = deque()
 
         def jobs() -> Iterator[Job]:
-            for number, made in self._tools.build(self.task, points):
+            for number, made in built:
                 if isinstance(made, Measurement):
                     unbuilt.append((number, made))
                 else:
                     yield made
 
-        missing = {number for number, _ in points}
-        results = self._tools.runner.measure(jobs()) if points else iter(())
+        results = self._tools.runner.measure(jobs())
         while missing:
             with self.accounts.spending(MEASURE):
                 found = next(results, None)
@@ -321,11 +338,14 @@ class Tuning:
             return 0.0
         return expected_gain(running_best([_seconds(t) for t in self.trials]))
 
-    def settle(self, finalists: int = 3, passes: int = 2) -> None:
+    def settle(self, finalists: int = 2, passes: int = PASSES) -> None:
         """Measure the default and the fastest few again, in turns, and let that decide.
 
-        What was the fastest of many trials owes something to luck, so only the new rounds count.
-        Nothing is done with less than two to compare. Raises InputError before the first step.
+        What was the fastest of many trials owes something to luck, so only the new times count. A
+        pass is a process for each, one after the other, in an order that alternates; its median
+        counts as one time, because what disturbs a process disturbs all of its rounds. Passes end
+        early where none of them is ahead of the default, which never makes anything surer. Nothing
+        is done with less than two to compare. Raises InputError before the first step.
         """
         if not self.trials:
             raise InputError(
@@ -336,30 +356,40 @@ class Tuning:
         compared = [t.candidate for t in chosen.values() if _seconds(t) < inf]
         if len(compared) < 2:
             return
-        found: dict[str, list[Measurement]] = {c.key: [] for c in compared}
-        for _ in range(passes):
-            points = [(n, self.programs.point(c)) for n, c in enumerate(compared)]
-            for number, measurement in self._measured(points):
-                found[compared[number].key].append(measurement)
-        for candidate in compared:
-            trial = Trial(candidate, _merged(found[candidate.key]), strategy=FINAL)
+        found = self._compare(compared, passes)
+        for candidate, passed in zip(compared, found, strict=True):
+            trial = Trial(candidate, _passes(passed), strategy=FINAL)
             self._settled[candidate.key] = trial
             with self.accounts.spending("record"):
                 self._tools.record(self.task, trial)
 
+    def _compare(
+        self, compared: Sequence[Candidate], passes: int
+    ) -> list[list[Measurement]]:
+        """Those of each pass for each candidate, of which the first is the default."""
+        found: list[list[Measurement]] = [[] for _ in compared]
+        points = [(n, self.programs.point(c)) for n, c in enumerate(compared)]
+        with self.accounts.spending(MEASURE):
+            built = list(self._tools.build(self.task, points))
+        for n in range(passes):
+            turn = built[:: -1 if n % 2 else 1]
+            for number, measurement in self._answers(turn, set(range(len(compared)))):
+                found[number].append(measurement)
+            default, *others = ([m.seconds for m in one] for one in found)
+            if n + 1 >= HOPELESS and not any(is_ahead(o, default) for o in others):
+                break
+        return found
+
     def outcome(self) -> Outcome:
         """What it came to so far."""
         best, default = self._compared()
-        sure = 0.0
-        if best is not None and default is not None and best is not default:
-            sure = confidence(best.measurement.rounds, default.measurement.rounds)
         failed = Counter(t.measurement.status for t in self.trials)
         del failed[Status.OK]
         return Outcome(
             self.task,
             best,
             default,
-            sure,
+            self._confidence(best, default),
             len(self.trials),
             tuple(self._curve()),
             dict(failed),
@@ -367,6 +397,13 @@ class Tuning:
             dict(self.accounts.seconds),
             self.accounts.overhead,
         )
+
+    def _confidence(self, best: Trial | None, default: Trial | None) -> float:
+        """How sure it is that the best is faster; 0 before the final comparison."""
+        if not self._settled or best is None or default is None or best is default:
+            return 0.0
+        among = len(self._settled) - 1
+        return confidence(best.measurement.rounds, default.measurement.rounds, among)
 
     def _compared(self) -> tuple[Trial | None, Trial | None]:
         """The best and the default: from the final comparison, if there was one."""
@@ -398,16 +435,16 @@ def _seconds(trial: Trial) -> float:
     return trial.measurement.seconds
 
 
-def _merged(found: Sequence[Measurement]) -> Measurement:
-    """All rounds of several measurements; the first that failed, if one did."""
+def _passes(found: Sequence[Measurement]) -> Measurement:
+    """Several measurements as one, with a time for each; the first that failed, if one did."""
     for measurement in found:
         if measurement.status is not Status.OK:
             return measurement
     first = found[0]
     return replace(
         first,
-        rounds=tuple(r for m in found for r in m.rounds),
+        rounds=tuple(m.seconds for m in found),
         noise=max(m.noise for m in found),
-        build_seconds=sum(m.build_seconds for m in found),
+        build_seconds=first.build_seconds,
         run_seconds=sum(m.run_seconds for m in found),
     )

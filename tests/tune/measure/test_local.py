@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tilewright.base.errors import ExecutionError, InputError
 from tilewright.runtime.threads import affinity, available
 from tilewright.tune.base import Job, Measurement, Status
 from tilewright.tune.measure import slot as slots
+from tilewright.tune.measure import worker as workers
 from tilewright.tune.measure.local import LocalRunner
 from tilewright.tune.measure.options import Limits, Timing
 from tilewright.tune.measure.reference import pack
@@ -168,6 +170,28 @@ def test_the_network_s_caches_are_timed_call_by_call(folder: Path) -> None:
     with LocalRunner(timing=timing, limits=LIMITS) as runner:
         [found] = measured(runner, folder, "good")
         assert found.status is Status.OK and found.rounds
+
+
+@pytest.mark.parametrize(
+    ("timing", "size"),
+    [
+        (Timing("hot", 1 << 16), 0),
+        (Timing("network", 1 << 16), 1 << 16),
+        (Timing("network", 0), 0),
+        (Timing("network", 1 << 40), 1 << 20),  # no more than the last cache holds
+        (Timing("network"), 1 << 20),
+    ],
+)
+def test_between_calls_as_much_is_read_as_a_network_touches(
+    timing: Timing, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_last_cache", lambda cpu: 1 << 20)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        worker = workers.Worker(ours, affinity())
+        worker.fill_flood(Timing("network", 1 << 18))  # of the task before
+        worker.fill_flood(timing)
+        assert worker.flood.nbytes == size or timing.caches == "hot"
 
 
 def test_a_worker_imports_no_compiler(tmp_path: Path) -> None:

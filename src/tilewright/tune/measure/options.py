@@ -23,8 +23,11 @@ class Limits:
 class Timing:
     """How a program is timed.
 
-    caches: "hot": the same call again and again; "network": before each call the caches are filled
-    with other data and the inputs are written, as the rest of a network does it.
+    caches: "hot": the same call again and again; "network": before each call other data is read and
+    then the inputs are written, as the rest of a network does it.
+    between: bytes of that other data: what the rest of the network touches. What a cache holds
+    besides it stays: weights of a small network are in the last cache at each run. At most as much
+    is read as the last cache holds, which is also what None stands for.
     round_seconds: a round's calls take at least so long together. fewest, most: rounds.
     seconds: no round begins later, unless there are too few.
     tight: timing ends where the 95% interval of the median is at most so far from it to both
@@ -37,6 +40,7 @@ class Timing:
     """
 
     caches: Caches = "hot"
+    between: int | None = None
     round_seconds: float = 1e-3
     fewest: int = 5
     most: int = 40

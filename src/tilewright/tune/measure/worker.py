@@ -60,12 +60,19 @@ class Worker:
                 self.cases = _cases(files[1])
             if not request["compare"]:
                 self.cases = []
-            if request["timing"]["caches"] == "network" and not self.flood.size:
-                self.flood = np.ones(_last_cache(min(self.cpus)) // 8, np.int64)
+            self.fill_flood(Timing(**request["timing"]))
             self.floor = min(self.floor, best_of(self.anchor, 5))
             self._answer(self._trial(request, files[0]))
             for file in files:
                 os.close(file)
+
+    def fill_flood(self, timing: Timing) -> None:
+        """Have the data that is read between two calls in memory."""
+        if timing.caches == "network":
+            most = _last_cache(min(self.cpus))
+            size = most if timing.between is None else min(timing.between, most)
+            if self.flood.nbytes != size // 8 * 8:
+                self.flood = np.ones(size // 8, np.int64)
 
     def _answer(self, fields: dict[str, Any]) -> None:
         self.channel.send(json.dumps(fields).encode())
