@@ -59,7 +59,9 @@ NOT_SEEN_TO_ROUND = {
     "product-into-table",
     "root-as-power",
     "root-of-a-square",
+    "pairs-of-groups",
     "transpose-of-a-product",
+    "wider-kernel",
 }
 ROUNDED = [
     rule

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.graph import interp
 from tilewright.graph.infer import specialize
@@ -47,6 +47,7 @@ INTEGERS: Final = (dtypes.int64, dtypes.int32, dtypes.uint8)
 FUEL: Final = 5
 # Of results within rounding, in units of the largest: float32's, after a few hundred operations.
 TOLERANCE: Final = 1e-4
+NARROW: Final = 2e-2  # the same of float16 and bfloat16, which hold small integers
 # What to do about a counterexample, by whether the rule claims equal results.
 _HINTS: Final = {
     True: "Give it a condition (when=...), or exact=False if both sides may round otherwise",
@@ -67,21 +68,52 @@ def check(
     comes to an end, and where no instance is found.
     """
     rng = np.random.default_rng(seed)
+    draws = _Draws(rule, rng, once)
     agreed = 0
-    for n in range(DRAWS):
-        mixed = n > DRAWS // 2
+    while agreed < instances and draws.count < DRAWS:
         try:
-            agreed += _agrees(rule, _instance(rule, rng, mixed), rng, once)
+            agreed += draws.next()
         except _Counterexample as first:
-            found = _smallest(rule, rng, first, mixed, once)
+            found = _smallest(draws, first)
             raise rule.error(found.message, found.hint) from found.__cause__
-        if agreed == instances:
-            return n + 1
+    if agreed == instances:
+        return draws.count
     raise rule.error(
         f"it applied to {agreed} of {DRAWS} random instances of its pattern {rule.pattern}, "
         f"expected {instances}",
         "Say what to try it on: Rule(..., samples=lambda rng: {x: array, ...})",
     )
+
+
+def holds(rule: Rule, seed: int = 0, instances: int = INSTANCES) -> bool:
+    """Whether `check` of one application would take a rule; it looks for no counterexample that is
+    small.
+    """
+    draws = _Draws(rule, np.random.default_rng(seed), True)
+    agreed = 0
+    try:
+        while agreed < instances and draws.count < DRAWS:
+            agreed += draws.next()
+    except _Counterexample:
+        return False
+    return agreed == instances
+
+
+@dataclass
+class _Draws:
+    """Random instances of a rule's pattern, one after another. count: how many so far."""
+
+    rule: Rule
+    rng: np.random.Generator
+    once: bool
+    count: int = 0
+
+    def next(self) -> bool:
+        """Whether the rule applies to another one; raises where it changes the result."""
+        mixed = self.count > DRAWS // 2
+        self.count += 1
+        graph = _instance(self.rule, self.rng, mixed)
+        return _agrees(self.rule, graph, self.rng, self.once)
 
 
 class _Counterexample(Exception):
@@ -100,17 +132,11 @@ class _Counterexample(Exception):
         self.size = sum(math.prod(v.extents) for v in values) + len(graph.operations)
 
 
-def _smallest(
-    rule: Rule,
-    rng: np.random.Generator,
-    best: _Counterexample,
-    mixed: bool,
-    once: bool,
-) -> _Counterexample:
+def _smallest(draws: _Draws, best: _Counterexample) -> _Counterexample:
     """The smallest counterexample of some more draws: it is read by a person."""
     for _ in range(MORE):
         try:
-            _agrees(rule, _instance(rule, rng, mixed), rng, once)
+            draws.next()
         except _Counterexample as other:
             best = min(best, other, key=lambda e: e.size)
     return best
@@ -170,11 +196,17 @@ def _difference(
     want: Array,
     got: Array,
     exact: bool,
+    within: float = TOLERANCE,
 ) -> str | None:
     """Where two results differ first, in words; None if they agree."""
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} becomes {got.dtype}{list(got.shape)}"
+    if dtype_of(want.dtype) is dtypes.bfloat16:  # which NumPy takes for no number
+        return _difference(
+            want.astype(np.float32), got.astype(np.float32), exact, NARROW
+        )
     real = want.dtype.kind == "f"
+    within = NARROW if want.dtype == np.float16 else within
     same = (want == got) | ((want != want) & (got != got))
     if real and exact:
         same &= (np.signbit(want) == np.signbit(got)) | (want != want)
@@ -182,7 +214,7 @@ def _difference(
         finite = np.isfinite(want)
         peak = float(np.abs(want[finite]).max(initial=0.0))
         with np.errstate(invalid="ignore"):
-            same |= np.abs(want - got) <= TOLERANCE * max(peak, 1e-30)
+            same |= np.abs(want - got) <= within * max(peak, 1e-30)
     elif not exact:
         same |= np.abs(want.astype(np.int64) - got.astype(np.int64)) <= 1  # a tie
     if same.all():
@@ -418,7 +450,10 @@ def _elements(
     if not v.dtype.is_float:
         low = 0 if np.iinfo(kind).min == 0 else -4
         return rng.integers(low, 5, v.extents).astype(kind)
-    found = (2 * rng.standard_normal(v.extents)).astype(kind)
+    if v.dtype.bits < 32:  # few digits, so that sums and products are exact
+        found = rng.integers(-3, 4, v.extents).astype(kind)
+    else:
+        found = (2 * rng.standard_normal(v.extents)).astype(kind)
     if special:
         odd = rng.choice(np.array(SPECIAL, kind), v.extents)
         found = np.where(rng.random(v.extents) < 0.3, odd, found)

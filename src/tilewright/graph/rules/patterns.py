@@ -182,10 +182,14 @@ class Operator:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """One of several operators: those of a list, or all that have one of some traits."""
+    """One of several operators: those of a list, or all that have one of some traits.
+
+    text: what to print for a long list.
+    """
 
     operators: tuple[Operator, ...] = ()
     traits: Trait = Trait.NONE
+    text: str = ""
 
     @property
     def names(self) -> frozenset[str]:
@@ -203,6 +207,8 @@ class AnyOf:
         return _applied(self, operands, attributes)
 
     def __str__(self) -> str:
+        if self.text:
+            return self.text
         words = [str(o) for o in self.operators]
         words += [str(t.name).lower() for t in Trait if t & self.traits]
         return "|".join(words)

@@ -14,7 +14,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.patterns import Tensor
 from tilewright.graph.rules.rule import Sample
 
-REALS = (dtypes.float32, dtypes.float64)
+REALS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
 Shape = tuple[int, ...]
 
 

@@ -14,6 +14,7 @@ from tilewright.graph.rules.substitutions.rows import (
     ROUNDED,
     UNARY,
     both,
+    meaning,
     same_rank,
     typed,
 )
@@ -58,6 +59,9 @@ def _swaps_the_last_two(m: Match) -> bool:
     swapped = list(range(rank))
     swapped[-2:] = swapped[-2:][::-1]
     return rank >= 2 and order(m, perm, x) == swapped
+
+
+meaning(_swaps_the_last_two, {perm: "[1, 0]"})
 
 
 def _pairs(draw: Drawing) -> Drawn:
@@ -145,10 +149,10 @@ def _along(place: int, of: Tensor, words: str) -> Condition:
         return (found if found < 0 else found - rank) == place
 
     condition.__doc__ = f"they are joined along {words}"
-    return condition
+    return meaning(condition, {axis: str(place)})
 
 
-def _part_by_part(m: Match) -> bool:
+def part_by_part(m: Match) -> bool:
     """x and z, and y and w, have one rank and one extent along the axis"""
     at = int(m.attribute(axis))
     pairs = [(m[x].extents, m[z].extents), (m[y].extents, m[w].extents)]
@@ -173,7 +177,7 @@ def _alike_but(place: int) -> Condition:
     return condition
 
 
-def _parts(draw: Drawing) -> Drawn:
+def drawn_parts(draw: Drawing) -> Drawn:
     """Parts of two sums: x and y of one, z and w of the other."""
     rank = draw.one_of(1, 2, 3)
     at = int(draw.rng.integers(-rank, rank))
@@ -238,47 +242,47 @@ CONCATENATIONS = (
         "join-of-a-join",
         joined(joined(x, y), z),
         joined(x, y, z),
-        samples=typed(_parts),
+        samples=typed(drawn_parts),
     ),
     Rule(
         "join-of-a-join-behind",
         joined(x, joined(y, z)),
         joined(x, y, z),
-        samples=typed(_parts),
+        samples=typed(drawn_parts),
     ),
     Rule(
         "join-behind-unary",
         (of_join := UNARY(joined(x, y)).with_attributes()),
         joined(of_join.on(x), of_join.on(y)),
-        samples=typed(_parts),
+        samples=typed(drawn_parts),
     ),
     Rule(
         "join-behind-sum",
         joined(x, y) + joined(z, w),
         joined(x + z, y + w),
-        [_part_by_part],
-        samples=typed(_parts),
+        [part_by_part],
+        samples=typed(drawn_parts),
     ),
     Rule(
         "join-before-sum",
         joined(x + z, y + w),
         joined(x, y) + joined(z, w),
         [_one_shape_each],
-        samples=typed(_parts),
+        samples=typed(drawn_parts),
     ),
     Rule(
         "join-behind-elementwise-product",
         joined(x, y) * joined(z, w),
         joined(x * z, y * w),
-        [_part_by_part],
-        samples=typed(_parts),
+        [part_by_part],
+        samples=typed(drawn_parts),
     ),
     Rule(
         "join-before-elementwise-product",
         joined(x * z, y * w),
         joined(x, y) * joined(z, w),
         [_one_shape_each],
-        samples=typed(_parts),
+        samples=typed(drawn_parts),
     ),
     Rule(
         "join-behind-product",

@@ -12,7 +12,14 @@ from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Computed, LeftOut, Tensor, onnx, tensors
 from tilewright.graph.rules.rule import Condition, Rule, Sample
 from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
-from tilewright.graph.rules.substitutions.rows import REAL, ROUNDED, both, typed
+from tilewright.graph.rules.substitutions.rows import (
+    NUMBER,
+    REAL,
+    ROUNDED,
+    both,
+    meaning,
+    typed,
+)
 from tilewright.graph.rules.substitutions.siblings import merge, operands
 
 a, b, c = tensors("a b c")
@@ -155,7 +162,7 @@ def one_number(part: Tensor) -> Condition:
         return m[part].shape == ()
 
     condition.__doc__ = f"{part} is a number"
-    return condition
+    return meaning(condition, {part: NUMBER})
 
 
 def _factors(draw: Drawing) -> dict[object, object]:
@@ -209,7 +216,7 @@ def _not_broadcast(m: Match) -> bool:
     return len(m[c].extents) <= 2 and m.result.extents == shape
 
 
-def _matrices(*parts: Tensor) -> Condition:
+def matrices(*parts: Tensor) -> Condition:
     def condition(m: Match) -> bool:
         return all(len(m[p].extents) == 2 for p in parts)
 
@@ -302,7 +309,7 @@ PRODUCTS = (
         "gemm-of-product-and-sum",
         a @ b + c,
         onnx.Gemm(a, b, c),
-        [_matrices(a, b), _not_broadcast],
+        [matrices(a, b), _not_broadcast],
         samples=typed(_gemms),
         **ROUNDED,
     ),

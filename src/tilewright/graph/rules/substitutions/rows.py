@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,23 +17,26 @@ from tilewright.graph.rules.substitutions.drawing import Drawing
 ROUNDED: Mapping[str, Any] = {"exact": False}
 REAL: Mapping[str, Any] = {"exact": False, "finite": True}
 
-UNARY = one_of(
-    onnx.Abs,
-    onnx.Ceil,
-    onnx.Elu,
-    onnx.Erf,
-    onnx.Exp,
-    onnx.Floor,
-    onnx.HardSigmoid,
-    onnx.LeakyRelu,
-    onnx.Neg,
-    onnx.Relu,
-    onnx.Sigmoid,
-    onnx.Softplus,
-    onnx.Sqrt,
-    onnx.Tanh,
+UNARY = replace(
+    one_of(
+        onnx.Abs,
+        onnx.Ceil,
+        onnx.Elu,
+        onnx.Erf,
+        onnx.Exp,
+        onnx.Floor,
+        onnx.HardSigmoid,
+        onnx.LeakyRelu,
+        onnx.Neg,
+        onnx.Relu,
+        onnx.Sigmoid,
+        onnx.Softplus,
+        onnx.Sqrt,
+        onnx.Tanh,
+    ),
+    text="Unary",
 )
-BINARY = one_of(onnx.Add, onnx.Sub, onnx.Mul, onnx.Div)
+BINARY = replace(one_of(onnx.Add, onnx.Sub, onnx.Mul, onnx.Div), text="Binary")
 
 
 def both(
@@ -63,6 +67,17 @@ def typed(draw: Callable[[Drawing], Mapping[Any, Any]]) -> Samples:
         return {**drawing.typed(shapes), **others}
 
     return samples
+
+
+NUMBER = "number"
+
+
+def meaning(condition: Condition, means: Mapping[Any, str]) -> Condition:
+    """The condition with what it says of attributes (their value) and tensors (NUMBER), for
+    proofs to know.
+    """
+    vars(condition)["means"] = {id(part): what for part, what in means.items()}
+    return condition
 
 
 def same_rank(*parts: Tensor) -> Condition:

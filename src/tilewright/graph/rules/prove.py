@@ -1,0 +1,269 @@
+"""Deriving rules from axioms: both sides are rewritten until no axiom applies, and compared.
+
+A proof says that the sides are equal wherever all that stands in it is defined: not in which shapes
+that is so, nor how sums round. That is what conditions, labels and the check on random operands are
+for; a rule is proved besides, not instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.graph.rules.axioms import AXIOMS
+from tilewright.graph.rules.patterns import (
+    AnyOf,
+    Apply,
+    Attribute,
+    Computed,
+    LeftOut,
+    Maybe,
+    Number,
+    On,
+    Pattern,
+    Tensor,
+)
+from tilewright.graph.rules.rule import Rule
+from tilewright.graph.rules.substitutions.rows import NUMBER
+
+STEPS = 200  # that a side may take
+COMMUTATIVE = ("Add", "Mul")  # and associative
+
+
+@dataclass(frozen=True)
+class Term:
+    """An operator on terms; a tensor or a number without any.
+
+    Sums and products have any number of operands, in an order of their own.
+    """
+
+    head: str
+    operands: tuple[Term, ...] = ()
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        if not self.operands:
+            return self.head
+        words = [*map(str, self.operands), *(f"{k}={v}" for k, v in self.attributes)]
+        return f"{self.head}({', '.join(words)})"
+
+
+Bound = Mapping[int, Any]
+
+
+class NoFormula(Exception):
+    """A side that is not a formula, of which nothing can be derived."""
+
+
+def prove(
+    rule: Rule,
+    axioms: Sequence[Rule] = AXIOMS,
+) -> tuple[str, ...] | None:
+    """The names of the axioms that make both sides equal, each once; None if they do not."""
+    used: dict[str, None] = {}
+    try:
+        known = _meaning(rule)
+        left = _normal(_term(rule.pattern, known), axioms, used)
+        right = _normal(_term(rule.replacement, known), axioms, used)
+    except NoFormula:
+        return None
+    return tuple(used) if left == right else None
+
+
+def _meaning(rule: Rule) -> Bound:
+    """What its conditions say of attributes and tensors, by their identities."""
+    found: dict[int, Any] = {}
+    for condition in rule.when:
+        found |= getattr(condition, "means", {})
+    return found
+
+
+def _term(part: Any, bound: Bound) -> Term:
+    """A pattern as a term. bound: what stands for tensors and attributes, by their identities."""
+    match part:
+        case Tensor():
+            found = bound.get(id(part))
+            if isinstance(found, Term):
+                return found
+            return Term(f"number {part.name}" if found == NUMBER else part.name)
+        case Number():
+            return Term(f"{part.value:g}")
+        case Apply():
+            head = bound.get(id(part), str(part.operator))
+            named = [(k, _attribute(v, bound)) for k, v in part.attributes.items()]
+            given = [(k, v) for k, v in named if v is not None]
+            return _applied(head, [_term(p, bound) for p in part.operands], given)
+        case On():
+            head = bound.get(id(part.pattern), str(part.pattern.operator))
+            return _applied(head, [_term(p, bound) for p in part.operands], [])
+    raise NoFormula
+
+
+def _attribute(given: Any, bound: Bound) -> Any:
+    match given:
+        case Attribute():
+            return bound.get(id(given), given.name)
+        case Computed():
+            return given.text
+        case LeftOut():
+            return None  # it means the same as leaving it out
+    return str(given)
+
+
+def _applied(
+    head: str,
+    operands: Sequence[Term],
+    attributes: Sequence[tuple[str, Any]],
+) -> Term:
+    """The term, its operands in order where that does not matter, and numbers multiplied."""
+    if head not in COMMUTATIVE:
+        return Term(head, tuple(operands), tuple(sorted(attributes)))
+    flat: list[Term] = []
+    for t in operands:
+        flat += t.operands if t.head == head else [t]
+    if head == "Mul":
+        flat = _one_factor(flat)
+    if len(flat) == 1:
+        return flat[0]
+    return Term(head, tuple(sorted(flat, key=str)))
+
+
+def _one_factor(factors: Sequence[Term]) -> list[Term]:
+    numbers = [t for t in factors if _is_literal(t)]
+    others = [t for t in factors if not _is_literal(t)]
+    product = 1.0
+    for t in numbers:
+        product *= float(t.head)
+    if product == 1.0 and others:
+        return others
+    return [Term(f"{product:g}"), *others]
+
+
+def _is_literal(term: Term) -> bool:
+    return not term.operands and term.head.lstrip("-")[:1].isdigit()
+
+
+def _is_number(term: Term) -> bool:
+    """Whether a term is a number, written out or by a condition."""
+    named = not term.operands and term.head.startswith("number ")
+    return named or _is_literal(term)
+
+
+# -------------------------------------------------------------------------------------- rewriting
+
+
+def _normal(
+    term: Term,
+    axioms: Sequence[Rule],
+    used: dict[str, None],
+) -> Term:
+    """The term with axioms applied until none does, the innermost terms first."""
+    for _ in range(STEPS):
+        inner = [_normal(t, axioms, used) for t in term.operands]
+        term = _applied(term.head, inner, term.attributes) if inner else term
+        changed = _step(term, axioms, used)
+        if changed is None:
+            return term
+        term = changed
+    raise NoFormula
+
+
+def _step(
+    term: Term,
+    axioms: Sequence[Rule],
+    used: dict[str, None],
+) -> Term | None:
+    """The term with the first axiom that matches all of it, or some operands of a sum."""
+    for axiom in axioms:
+        for part, rest in _parts(term):
+            for bound in _match(axiom.pattern, part, _meaning(axiom)):
+                made = _term(axiom.replacement, bound)
+                whole = _applied(term.head, [made, *rest], ()) if rest else made
+                if whole != term:
+                    used[axiom.name] = None
+                    return whole
+    return None
+
+
+def _parts(term: Term) -> Iterator[tuple[Term, Sequence[Term]]]:
+    """The term with nothing left over; of sums and products, two operands with the others."""
+    yield term, ()
+    if term.head in COMMUTATIVE and len(term.operands) > 2:
+        places = range(len(term.operands))
+        for pair in itertools.combinations(places, 2):
+            chosen = [term.operands[n] for n in pair]
+            rest = [term.operands[n] for n in places if n not in pair]
+            yield Term(term.head, tuple(chosen)), rest
+
+
+def _match(
+    part: Any,
+    term: Term,
+    bound: Bound,
+) -> Iterator[Bound]:
+    match part:
+        case Tensor():
+            found = bound.get(id(part))
+            if found is None or (found == NUMBER and _is_number(term)):
+                yield {**bound, id(part): term}
+            elif bound[id(part)] == term:
+                yield bound
+        case Number():
+            if term.head == f"{part.value:g}":
+                yield bound
+        case Apply():
+            yield from _match_applied(part, term, bound)
+
+
+def _match_applied(part: Apply, term: Term, bound: Bound) -> Iterator[Bound]:
+    if not term.operands or not _heads(part, term.head):
+        return
+    named: dict[int, Any] = {id(part): term.head}
+    given = dict(term.attributes)
+    for name, wanted in part.attributes.items():
+        match wanted:
+            case Attribute():
+                named[id(wanted)] = given.pop(name, None)
+            case LeftOut():
+                pass
+            case _ if given.pop(name, None) != str(wanted):
+                return
+    clash = any(bound.get(key, value) != value for key, value in named.items())
+    if clash or given:
+        return
+    for operands in _groupings(term, len(part.operands)):
+        yield from _match_all(part.operands, operands, {**bound, **named})
+
+
+def _heads(part: Apply, head: str) -> bool:
+    if isinstance(part.operator, AnyOf):
+        return head in (*part.operator.names, str(part.operator))
+    return head == str(part.operator)
+
+
+def _groupings(term: Term, count: int) -> Iterator[Sequence[Term]]:
+    """The operands; those of a sum or product in two groups, in every way."""
+    if term.head not in COMMUTATIVE or count != 2:
+        if len(term.operands) == count:
+            yield term.operands
+        return
+    total = len(term.operands)
+    for bits in range(1, 2**total - 1):
+        groups: tuple[list[Term], list[Term]] = ([], [])
+        for n, t in enumerate(term.operands):
+            groups[bits >> n & 1].append(t)
+        yield [_applied(term.head, g, ()) for g in groups]
+
+
+def _match_all(
+    parts: Sequence[Pattern | Maybe],
+    terms: Sequence[Term],
+    bound: Bound,
+) -> Iterator[Bound]:
+    if not parts:
+        yield bound
+        return
+    for more in _match(parts[0], terms[0], bound):
+        yield from _match_all(parts[1:], terms[1:], more)
