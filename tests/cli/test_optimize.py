@@ -109,7 +109,7 @@ def test_a_mix_of_costs_is_a_sum(model, tmp_path, capsys):
         (("--cost", "time*-1"), 1, "the weight of 'time' is -1.0"),
         (("--alpha", "0.5"), 1, "alpha is 0.5"),
         (("--budget", "0"), 1, "a budget of 0"),
-        (("--method", "luck"), 1, "no method is called 'luck'"),
+        (("--patience", "-1"), 1, "a patience of -1"),
         (("--replay", "none.json"), 1, "none.json"),
         (("--replay", "none.json", "--alpha", "2"), 1, "--alpha: --replay searches"),
     ],

@@ -19,13 +19,14 @@ from tilewright.graph.rules.substitutions import SUBSTITUTIONS
 from tilewright.graph.substitute.backtracking import backtrack
 from tilewright.graph.substitute.derivation import Derivation, replay
 from tilewright.graph.substitute.identity import Digests, digest
-from tilewright.graph.substitute.optimize import METHODS, Settings, optimize
+from tilewright.graph.substitute.optimize import Settings, optimize
 from tilewright.graph.substitute.partition import edge_weights, partition
 from tilewright.graph.substitute.parts import convex, extract, splice
 from tilewright.graph.substitute.pricing import Pricing
-from tilewright.graph.substitute.steps import folded
+from tilewright.graph.substitute.steps import folded, successors
 from tilewright.graph.verify import verify
 from tilewright.search.result import Limits, Stop
+from tilewright.testing.networks.builder import Net
 from tilewright.testing.substitutable import random_substitutable
 
 GROUPS = 12
@@ -56,10 +57,12 @@ def check_same(before: Graph, after: Graph, inputs) -> None:
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_random_graphs_mean_the_same(group):
     moved = 0
-    how = Settings(alpha=2.0, budget=3, part=12)
+    how = Settings(alpha=2.0, budget=2, part=12)
     for n in range(CASES):
-        case = random_substitutable(CASES * group + n, 4)
-        found = optimize(case.graph, SUBSTITUTIONS, any_number, how)
+        seed = CASES * group + n
+        case = random_substitutable(seed, 4)
+        some = SUBSTITUTIONS[seed % 3 :: 3]  # all of them take too long together
+        found = optimize(case.graph, some, any_number, how)
         verify(found.graph)
         moved += len(found.derivation.steps)
         check_same(case.graph, found.graph, case.inputs)
@@ -68,10 +71,9 @@ def test_random_graphs_mean_the_same(group):
     assert moved >= CASES // 4
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_search_repeats_itself_and_the_cost_falls(method):
-    case = random_substitutable(3, 9)
-    how = Settings(method=method, budget=10)
+def test_a_search_repeats_itself_and_the_cost_falls():
+    case = random_substitutable(3, 6)
+    how = Settings(budget=3)
     first, second = (
         optimize(case.graph, SUBSTITUTIONS, operations, how) for _ in range(2)
     )
@@ -211,6 +213,40 @@ def test_names_of_a_new_part_do_not_clash():
     assert len(made.operations) == 4
 
 
+# -- pricing
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_window_tells_the_difference_of_the_whole(seed):
+    """For a cost that is a sum over operations, at any radius."""
+
+    def weighed(g):
+        return float(sum(len(op.op_type) + len(op.inputs) for op in g.operations))
+
+    graph = folded(random_substitutable(seed, 5).graph)
+    for radius in (0, 2):
+        pricing = Pricing(weighed, radius)
+        for _, after in successors(graph, SUBSTITUTIONS):
+            assert pricing.change(graph, after) == weighed(after) - weighed(graph)
+
+
+def test_blocks_of_one_structure_are_priced_once():
+    asked = []
+
+    def noted(g):
+        asked.append(g)
+        return operations(g)
+
+    pricing = Pricing(noted)
+    assert pricing.whole(small()) == pricing.whole(small(order=True)) == 3.0
+    assert len(asked) == pricing.asked == 1
+    graph = small()
+    one, two, last = graph.operations
+    other = replace(two, op_type="Neg")
+    pricing.whole(replace(graph, operations=(one, other, last)))
+    assert pricing.asked == 2
+
+
 # -- limits
 
 
@@ -259,27 +295,25 @@ def test_alpha_lets_a_step_cost_more_first():
 
 
 def test_exact_takes_no_rule_that_rounds():
-    case = random_substitutable(3, 9)
-    found = optimize(
-        case.graph, SUBSTITUTIONS, any_number, Settings(alpha=2.0, budget=2, exact=True)
+    """A product of two weights is known, but rounds otherwise than two products in a row."""
+    n = Net("chain")
+    y = (n.input(8, 6) @ n.weight(6, 6, fan=6)) @ n.weight(6, 6, fan=6)
+    case = n.case([y])
+    free, exact = (
+        optimize(case.graph, SUBSTITUTIONS, operations, Settings(exact=exact))
+        for exact in (False, True)
     )
-    exact = {r.name for r in SUBSTITUTIONS if r.same_bits}
-    assert {s.rule for s in found.derivation.steps} <= exact
-    for a, b in zip(
-        interp.evaluate(case.graph, case.inputs).values(),
-        interp.evaluate(found.graph, case.inputs).values(),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(a, b)
+    assert (free.after, exact.after) == (1.0, 2.0)
+    assert not exact.derivation.steps
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"method": "luck"},
         {"alpha": 0.9},
         {"alpha": float("nan")},
         {"budget": 0},
+        {"patience": -1},
         {"part": 1},
     ],
 )
@@ -294,12 +328,52 @@ def test_a_wrong_rule_is_refused_when_it_is_registered():
         register(Rule("wrong-relu", onnx.Relu(x), onnx.Abs(x)))
 
 
+# -- what was published
+
+
+def kernels(graph: Graph) -> float:
+    """As MetaFlow counts: products and convolutions cost most, parts and joins nothing."""
+    prices = {"Conv": 10.0, "MatMul": 10.0, "Split": 0.0, "Concat": 0.0, "Slice": 0.0}
+    return sum(prices.get(op.op_type, 1.0) for op in graph.operations)
+
+
+def test_the_inception_block_of_metaflow_is_found_from_its_plain_form():
+    """Its convolutions of one image become one, smaller windows with zeros around them."""
+    n = Net("inception")
+    x = n.input(1, 8, 7, 7)
+    one = x.conv_bias(4, 1)
+    three = x.conv_bias(6, 3)
+    deep = x.conv_bias(4, 1).conv_bias(6, 3)
+    case = n.case([n.cat(one, three, deep)])
+    found = optimize(case.graph, SUBSTITUTIONS, kernels, Settings(alpha=1.2))
+    kinds = [op.op_type for op in found.graph.operations]
+    assert kinds.count("Conv") == 2
+    assert "merge-convolutions-of-one-image" in {s.rule for s in found.derivation.steps}
+    check_same(case.graph, found.graph, case.inputs)
+
+
+def test_the_recurrent_cell_of_metaflow_is_found_from_its_plain_form():
+    """f*c + f*x becomes f*(c+x), and three products of one vector become one."""
+    n = Net("cell")
+    x, state = n.input(2, 6), n.input(2, 6)
+    f = (x @ n.weight(6, 6, fan=6)).Sigmoid()
+    r = (x @ n.weight(6, 6, fan=6)).Sigmoid()
+    value = x @ n.weight(6, 6, fan=6)
+    c = f * state + f * value
+    case = n.case([c, r * c.Tanh() + r * x])
+    found = optimize(case.graph, SUBSTITUTIONS, kernels, Settings(alpha=1.2))
+    kinds = [op.op_type for op in found.graph.operations]
+    assert kinds.count("MatMul") == 1
+    assert kinds.count("Mul") == 2
+    check_same(case.graph, found.graph, case.inputs)
+
+
 # -- derivations
 
 
 def derived():
-    case = random_substitutable(3, 9)
-    found = optimize(case.graph, SUBSTITUTIONS, operations, Settings(budget=10))
+    case = random_substitutable(3, 6)
+    found = optimize(case.graph, SUBSTITUTIONS, operations, Settings(budget=3))
     assert found.derivation.steps
     return folded(case.graph), found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
+from math import inf, nan
 
 import pytest
 from hypothesis import given
@@ -163,3 +163,50 @@ def test_the_frontier_has_a_limit() -> None:
         ):
             assert (found.stop, found.evaluations) == (stop, count)
             assert found.exact == (stop is Stop.FINISHED)
+
+
+def test_slack_follows_what_costs_a_little_more() -> None:
+    """The way from 2 to 1 leads over 3: a slack of 1.5 does not reach it, 1.6 does."""
+    costs = {0: 2.0, 1: 3.0, 2: 1.0}
+
+    def up(n: int) -> list[int]:
+        return [n + 1] if n + 1 in costs else []
+
+    near = best_first([0], up, lambda n: costs[n], slack=1.5)
+    assert (near.state, near.exact) == (0, False)
+    far = best_first([0], up, lambda n: costs[n], slack=1.6)
+    assert (far.state, far.exact) == (2, True)
+
+
+def test_what_became_too_costly_is_not_expanded() -> None:
+    """0 leads to 8 and 5; from 5 on 8 costs more than its slack allows."""
+    after = {0: [1, 2], 1: [3], 2: [4], 3: [], 4: []}
+    costs = {0: 9.0, 1: 8.0, 2: 5.0, 3: 1.0, 4: 5.0}
+    expanded: list[int] = []
+
+    def follow(n: int) -> list[int]:
+        expanded.append(n)
+        return after[n]
+
+    best_first([0], follow, lambda n: costs[n], slack=1.2)
+    assert 1 not in expanded and expanded[:2] == [0, 2]
+
+
+def test_expansions_are_counted_and_the_cheapest_come_first() -> None:
+    expanded: list[int] = []
+
+    def more(n: int) -> list[int]:
+        expanded.append(n)
+        return [2 * n, 2 * n + 1]
+
+    found = best_first([1], more, lambda n: -float(n), expansions=3)
+    assert (found.stop, expanded) == (Stop.EXPANSIONS, [1, 3, 7])
+    assert found.state == 15 and not found.exact
+    whole = best_first([4], lambda n: [n - 1] if n else [], float, expansions=5)
+    assert (whole.state, whole.stop, whole.exact) == (0, Stop.FINISHED, True)
+
+
+@pytest.mark.parametrize("wrong", [{"slack": 0.5}, {"slack": nan}, {"expansions": 0}])
+def test_slack_and_expansions_below_one_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        best_first([0], lambda n: [], float, **wrong)

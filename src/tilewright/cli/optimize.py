@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from tilewright.graph.substitute.derivation import Derivation
     from tilewright.graph.substitute.optimize import Outcome
 
-SEARCH: Final = ("cost", "alpha", "budget", "method", "seconds", "derivation")
+SEARCH: Final = (
+    "cost",
+    "alpha",
+    "budget",
+    "patience",
+    "method",
+    "seconds",
+    "derivation",
+)
 
 
 def _weights(text: str) -> dict[str, float]:
@@ -82,15 +90,16 @@ _weights.__name__ = "cost"
     help="Graphs to expand in each part of the model.",
 )
 @click.option(
+    "--patience",
+    type=int,
+    default=10,
+    show_default=True,
+    help="Leave a part after so many graphs in a row that lead to nothing cheaper.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(0),
     help="Stop after so long; results then depend on the machine.",
-)
-@click.option(
-    "--method",
-    default="backtracking",
-    show_default=True,
-    help="How to search: backtracking or saturation.",
 )
 @click.option("--derivation", type=OUT, help="Write the steps to this file.")
 @click.option(
@@ -114,8 +123,8 @@ def command(
     cost: Mapping[str, float],
     alpha: float,
     budget: int,
+    patience: int,
     seconds: float | None,
-    method: str,
     derivation: Path | None,
     replay: Path | None,
     options: CompileOptions,
@@ -151,7 +160,7 @@ def command(
         files = save_onnx(found, place)
         _report_replay(graph, found, steps, files, as_json)
         return
-    how = Settings(method, alpha, budget, exact=options.math == "exact")
+    how = Settings(alpha, budget, patience, exact=options.math == "exact")
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
         outcome = substitution.search(
             graph, Options(**given), how, cost, Limits(seconds=seconds, until=until)

@@ -47,104 +47,145 @@ class _Random:
         scale = np.sqrt(max(1, array.size // max(shape[0], 1)))
         return self.typer.constant(self._name(), array / array.dtype.type(scale))
 
-    def one(self, values: list[Value]) -> Value:
-        """One of some values, a later one more often."""
-        n = len(values)
-        return values[n - 1 - int(abs(self.rng.normal()) * n / 2) % n]
+    def image(self) -> Value:
+        """One of the images, a later one more often."""
+        return self._one(self.images)
+
+    def matrix(self) -> Value:
+        """One of the matrices, a later one more often."""
+        return self._one(self.matrices)
+
+    def convolved(self, x: Value, side: int = 3) -> Value:
+        """An image convolved, of the same extents."""
+        weight = self.weight(CHANNELS, CHANNELS, side, side)
+        border = [side // 2] * 4
+        return self.op("Conv", x, weight, pads=border)
+
+    def chance(self) -> bool:
+        """Heads or tails."""
+        drawn = self.rng.random()
+        return drawn < 0.5
+
+    def kind(self, *kinds: str) -> str:
+        """One of some operators."""
+        drawn = self.rng.integers(len(kinds))
+        return kinds[int(drawn)]
+
+    def _one(self, values: list[Value]) -> Value:
+        count = len(values)
+        back = abs(self.rng.normal()) * count / 2
+        place = count - 1 - int(back) % count
+        return values[place]
 
     def _name(self) -> str:
         self.count += 1
         return f"t{self.count}"
 
 
-def _convolve(r: _Random, x: Value) -> Value:
-    side = int(r.rng.choice([1, 1, 3, 3, 5]))
-    pads = [side // 2] * 4
-    out = r.op("Conv", x, r.weight(CHANNELS, CHANNELS, side, side), pads=pads)
-    return r.op("Relu", out) if r.rng.random() < 0.5 else out
-
-
 def _siblings(r: _Random) -> None:
-    x = r.one(r.images)
-    r.images += [_convolve(r, x) for _ in range(int(r.rng.integers(2, 4)))]
+    x = r.image()
+    count = 2 + int(r.chance())
+    for _ in range(count):
+        side = r.rng.choice([1, 1, 3, 3, 5])
+        made = r.convolved(x, int(side))
+        if r.chance():
+            made = r.op("Relu", made)
+        r.images.append(made)
 
 
 def _residual(r: _Random) -> None:
-    x = r.one(r.images)
-    out = r.op("Conv", x, r.weight(CHANNELS, CHANNELS, 3, 3), pads=[1] * 4)
-    r.images.append(r.op("Add", out, x))
+    x = r.image()
+    made = r.convolved(x)
+    made = r.op("Add", made, x)
+    r.images.append(made)
 
 
 def _sum_of_convolutions(r: _Random) -> None:
-    made = [
-        r.op("Conv", r.one(r.images), r.weight(CHANNELS, CHANNELS, 3, 3), pads=[1] * 4)
-        for _ in range(2)
-    ]
-    r.images.append(r.op("Add", *made))
+    one = r.convolved(r.image())
+    other = r.convolved(r.image())
+    made = r.op("Add", one, other)
+    r.images.append(made)
 
 
-def _elementwise_image(r: _Random) -> None:
-    kind = str(r.rng.choice(["Add", "Mul", "Sub"]))
-    r.images.append(r.op(kind, r.one(r.images), r.one(r.images)))
+def _elementwise(r: _Random) -> None:
+    kind = r.kind("Add", "Mul", "Sub")
+    made = r.op(kind, r.image(), r.image())
+    r.images.append(made)
 
 
-def _concat_and_back(r: _Random) -> None:
-    whole = r.op("Concat", r.one(r.images), r.one(r.images), axis=1)
-    whole = r.op("Relu", whole) if r.rng.random() < 0.7 else whole
-    r.images.append(
-        r.op("Conv", whole, r.weight(CHANNELS, 2 * CHANNELS, 1, 1))
-        if r.rng.random() < 0.5
-        else r.op("Split", whole, count=2, axis=1, num_outputs=2)
-    )
+def _joined(r: _Random) -> None:
+    whole = r.op("Concat", r.image(), r.image(), axis=1)
+    if r.chance():
+        whole = r.op("Relu", whole)
+    if r.chance():
+        weight = r.weight(CHANNELS, 2 * CHANNELS, 1, 1)
+        made = r.op("Conv", whole, weight)
+    else:
+        made = r.op("Split", whole, count=2, axis=1, num_outputs=2)
+    r.images.append(made)
 
 
 def _scaled(r: _Random) -> None:
-    x = _convolve(r, r.one(r.images))
-    kind = str(r.rng.choice(["Add", "Mul"]))
-    r.images.append(r.op(kind, x, r.weight(1, CHANNELS, 1, 1)))
+    x = r.convolved(r.image())
+    kind = r.kind("Add", "Mul")
+    scale = r.weight(1, CHANNELS, 1, 1)
+    made = r.op(kind, x, scale)
+    r.images.append(made)
 
 
 def _products(r: _Random) -> None:
-    x = r.one(r.matrices)
-    r.matrices += [r.op("MatMul", x, r.weight(6, 6)) for _ in range(2)]
+    x = r.matrix()
+    for _ in range(2):
+        weight = r.weight(6, 6)
+        made = r.op("MatMul", x, weight)
+        r.matrices.append(made)
 
 
 def _chain(r: _Random) -> None:
-    a = r.op("MatMul", r.one(r.matrices), r.weight(6, 6))
-    r.matrices.append(r.op("MatMul", a, r.weight(6, 6)))
+    made = r.matrix()
+    for _ in range(2):
+        weight = r.weight(6, 6)
+        made = r.op("MatMul", made, weight)
+    r.matrices.append(made)
 
 
 def _distributed(r: _Random) -> None:
-    a, b, c = (r.one(r.matrices) for _ in range(3))
-    kind = str(r.rng.choice(["Mul", "MatMul"]))
-    r.matrices.append(r.op("Add", r.op(kind, a, b), r.op(kind, a, c)))
+    a = r.matrix()
+    kind = r.kind("Mul", "MatMul")
+    one = r.op(kind, a, r.matrix())
+    other = r.op(kind, a, r.matrix())
+    made = r.op("Add", one, other)
+    r.matrices.append(made)
 
 
 def _transposed(r: _Random) -> None:
-    x = r.op("Transpose", r.one(r.matrices), perm=[1, 0])
-    kind = str(r.rng.choice(["MatMul", "Add", "Mul"]))
-    y = r.op(kind, x, r.one(r.matrices))
-    r.matrices.append(r.op("Transpose", y, perm=[1, 0]))
+    x = r.op("Transpose", r.matrix(), perm=[1, 0])
+    kind = r.kind("MatMul", "Add", "Mul")
+    y = r.op(kind, x, r.matrix())
+    made = r.op("Transpose", y, perm=[1, 0])
+    r.matrices.append(made)
 
 
-def _tempered(r: _Random) -> None:
-    kind = str(r.rng.choice(["Relu", "Tanh", "Sigmoid"]))
-    values = r.images if r.rng.random() < 0.5 else r.matrices
-    values.append(r.op(kind, r.one(values)))
+def _activated(r: _Random) -> None:
+    kind = r.kind("Relu", "Tanh", "Sigmoid")
+    values = r.images if r.chance() else r.matrices
+    x = values[-1]
+    made = r.op(kind, x)
+    values.append(made)
 
 
 PIECES: tuple[Callable[[_Random], None], ...] = (
     _siblings,
     _residual,
     _sum_of_convolutions,
-    _elementwise_image,
-    _concat_and_back,
+    _elementwise,
+    _joined,
     _scaled,
     _products,
     _chain,
     _distributed,
     _transposed,
-    _tempered,
+    _activated,
 )
 
 
@@ -159,15 +200,14 @@ def random_substitutable(seed: int, pieces: int = 5) -> Case:
     for n in rng.integers(len(PIECES), size=pieces):
         PIECES[int(n)](r)
     operations = tuple(r.typer.operations)
-    read = {v for op in operations for v in op.reads}
-    # What nothing reads is an output, and here and there what is read as well.
-    ends = [
-        v for op in operations for v in op.writes if v not in read or rng.random() < 0.1
-    ]
-    used = {v for v in r.typer.known if v in read}
-    constants = {v: np.asarray(r.typer.known[v]) for v in used}
-    ordered = {v: constants[v] for v in r.typer.known if v in used}
-    graph = Graph(f"g{seed}", (image, matrix), tuple(ends), operations, ordered)
+    graph = Graph(f"g{seed}", (image, matrix), (), operations)
+    outputs = []
+    for op in operations:
+        for v in op.writes:
+            # What nothing reads is an output, and here and there what is read as well.
+            if not graph.users(v) or rng.random() < 0.1:
+                outputs.append(v)
+    graph = graph.with_operations(operations, r.typer.known, outputs)
     inputs = {
         v.name: rng.standard_normal(v.extents).astype(r.dtype.numpy)
         for v in graph.inputs

@@ -33,8 +33,9 @@ class Change:
 
 def places(graph: Graph, rule: Rule) -> Iterator[Match]:
     """Every way in which a rule may be applied to a graph, in the order of its operations."""
+    names = rule.names
     for op in graph.operations:
-        if op.qualified in rule.names:
+        if op.qualified in names:
             yield from rule.matches(graph, op)
 
 

@@ -80,12 +80,14 @@ def backtrack(
     *,
     alpha: float = 1.05,
     budget: int = 100,
+    patience: int | None = None,
     limits: Limits | None = None,
     fallback: Fallback | None = None,
 ) -> Found:
     """The cheapest graph that `budget` expansions reach.
 
-    Raises InputError for an alpha or a budget below 1.
+    patience: expansions in a row that find nothing cheaper, after which the search ends. Raises
+    InputError for an alpha, a budget or a patience below 1.
     """
     space = _Space(rules, pricing, fallback)
     start = _State(graph, space.digests.graph(graph))
@@ -95,6 +97,7 @@ def backtrack(
         space.cost,
         key=lambda state: state.digest,
         slack=alpha,
+        patience=patience,
         expansions=budget,
         limits=limits,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,36 +21,32 @@ from tilewright.graph.substitute.steps import folded
 from tilewright.graph.verify import verify
 from tilewright.search.result import Limits, Stop
 
-METHODS: Final[dict[str, Callable[..., Found]]] = {
-    "backtracking": backtrack,
-}
 # Operations on each side of a cut that are searched again together.
 AROUND: Final = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search. alpha: see `backtrack`. budget: expansions per part. part: operations that are
-    searched together, at most. exact: rules that change no bit alone. Raises InputError."""
+    """How to search. Raises InputError.
 
-    method: str = "backtracking"
+    alpha, patience: see `backtrack`. budget: expansions per part. part: operations that are
+    searched together, at most. exact: rules that change no bit alone.
+    """
+
     alpha: float = 1.05
     budget: int = 100
+    patience: int | None = 10
     part: int = 40
     exact: bool = False
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise InputError(
-                f"no method is called {self.method!r}",
-                hint=f"choose {' or '.join(METHODS)}",
-            )
         if not 1 <= self.alpha < float("inf"):
             raise InputError(f"alpha is {self.alpha!r}", hint="give 1 or more")
-        if self.budget < 1 or self.part < 2:
+        if self.budget < 1 or self.part < 2 or (self.patience or 1) < 1:
             raise InputError(
-                f"a budget of {self.budget!r}, parts of {self.part!r} operations",
-                hint="give a budget from 1 and parts from 2",
+                f"a budget of {self.budget!r}, a patience of {self.patience!r}, parts of "
+                f"{self.part!r} operations",
+                hint="give a budget and a patience from 1 and parts from 2",
             )
 
 
@@ -158,13 +154,13 @@ class _Search:
         if rest.evaluations is not None:
             more = max(1, rest.evaluations - self.evaluations)
             rest = replace(rest, evaluations=more)
-        method = METHODS[self.how.method]
-        return method(
+        return backtrack(
             part,
             self.rules,
             self.pricing,
             alpha=self.how.alpha,
             budget=self.how.budget,
+            patience=self.how.patience,
             limits=rest,
             fallback=self.fallback,
         )

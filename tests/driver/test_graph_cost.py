@@ -1,0 +1,82 @@
+"""What graphs cost: of their plan after fusion, measured, and mixed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import InputError
+from tilewright.driver.graph_cost import COSTS, GraphCost
+from tilewright.driver.options import Options
+from tilewright.driver.substitution import search
+from tilewright.graph.nodes import Graph
+from tilewright.testing.networks.builder import Net
+
+ONE = Options(threads=1, cache=False)
+
+
+def network(width: int = 32, layers: int = 2) -> Graph:
+    n = Net(f"mlp{width}")
+    x = n.input(16, 64)
+    for _ in range(layers):
+        x = x.linear(width, act="Relu")
+    return n.case([x]).graph
+
+
+def cost(graph: Graph, options: Options = ONE, **weights: float) -> float:
+    return GraphCost(options, weights)(graph)
+
+
+def test_launches_and_flops_are_those_of_the_plan():
+    """A product, its bias and its activation are one kernel."""
+    assert cost(network(layers=2), launches=1) == 2
+    assert cost(network(layers=3), launches=1) == 3
+    products = 2 * 16 * (64 * 32 + 32 * 32)
+    assert products <= cost(network(), flops=1) <= 1.1 * products
+
+
+def test_bytes_count_what_kernels_read_and_write_and_not_what_is_fused():
+    first = 16 * 64 + 64 * 32 + 32 + 16 * 32
+    second = 16 * 32 + 32 * 32 + 32 + 16 * 32
+    assert cost(network(), bytes=1) == 4 * (first + second)
+
+
+def test_time_grows_with_the_work_and_falls_with_threads():
+    small, large = network(32), network(1024)
+    assert 0 < cost(small, time=1) < cost(large, time=1) < 1
+    wide = network(4096)
+    many = Options(threads=4, cache=False)
+    assert cost(wide, many, time=1) < 0.5 * cost(wide, time=1)
+
+
+def test_measured_is_the_time_of_a_run():
+    assert 0 < cost(network(), measured=1) < 1
+
+
+def test_a_mix_is_a_sum():
+    graph = network()
+    mixed = cost(graph, time=2, launches=3)
+    assert mixed == pytest.approx(2 * cost(graph, time=1) + 3 * 2)
+
+
+@pytest.mark.parametrize(
+    "weights", [{}, {"time": 0.0}, {"time": -1.0}, {"time": float("nan")}, {"x": 1.0}]
+)
+def test_wrong_weights_are_refused(weights):
+    with pytest.raises(InputError):
+        GraphCost(ONE, weights)
+
+
+def test_the_names_are_those_that_are_documented():
+    assert COSTS == ("time", "flops", "bytes", "launches", "measured")
+
+
+def test_a_search_lowers_the_predicted_time_of_a_product_of_weights():
+    n = Net("low")
+    x = n.input(64, 256)
+    y = (x @ n.weight(256, 256, fan=256)) @ n.weight(256, 64, fan=256)
+    case = n.case([y])
+    found = search(case.graph, ONE)
+    assert found.after < 0.5 * found.before
+    assert [op.op_type for op in found.graph.operations] == ["MatMul"]
+    assert np.prod(next(iter(found.graph.constants.values())).shape) == 256 * 64
