@@ -52,6 +52,12 @@ MODELS: Final[Mapping[str, str]] = {
     "column_sums_short": """(float[64,64,256] x) => (float[64,256] y)
         { axes = Constant<value_ints = [1]>() y = ReduceSum<keepdims=0>(x, axes) }""",
     "transpose": "(float[768,768] x) => (float[768,768] y) { y = Transpose<perm=[1,0]>(x) }",
+    "attention_few": """(float[4,4,64] q, float[4,4096,64] k, float[4,4096,64] v)
+        => (float[4,4,64] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
+        p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
+    "attention_long": """(float[2,64,32] q, float[2,16384,32] k, float[2,16384,32] v)
+        => (float[2,64,32] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
+        p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
     "attention": """(float[2,64,32] q, float[2,64,32] k, float[2,64,32] v) => (float[2,64,32] y)
         { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t) p = Softmax<axis=-1>(s)
           y = MatMul(p, v) }""",
@@ -197,6 +203,9 @@ CASES: Final[Mapping[str, Case]] = {
     "moved_products": Case("convolution"),
     "deep_sum": Case("convolution_strided"),
     "halo": Case("depthwise_channels"),
+    "few_keys": Case("attention_long"),
+    "few_vectors": Case("attention_few"),
+    "key_block": Case("attention_long"),
 }
 
 

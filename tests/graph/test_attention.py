@@ -209,12 +209,10 @@ def test_shapes(rows: int, keys: int) -> None:
     assert agree(body) == ["attention"]
 
 
-def test_rows_too_long_for_the_cache_fall_apart() -> None:
+def test_rows_too_long_for_the_cache_are_one_kernel_over_blocks_of_keys() -> None:
     body = "(float[64,8] q, float[8,200000] k, float[200000,8] v) => (float[64,8] y) { "
-    parts = kernels_of(body + "s = MatMul(q, k) " + TAIL + " }")
-    assert [len(p) for p in parts[:2]] == [1, 4]
-    # The second sum is as deep as the keys are many: it may come in parts.
-    assert {name for p in parts[2:] for name in p} <= {"matmul", "matmul_parts"}
+    (names,) = kernels_of(body + "s = MatMul(q, k) " + TAIL + " }")
+    assert names[-2:] == ["matmul_online", "matmul_result"]
 
 
 def test_one_query_is_not_one_kernel() -> None:

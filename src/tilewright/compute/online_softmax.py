@@ -1,9 +1,9 @@
 """Attention over blocks of keys: the weighted mean of the attentions over each block.
 
     y[q] = sum[k] softmax(t[q])[k] * v[k]
-         = combine[b] (m[b, q], l[b, q], y[b, q])
+         = combine[b] (m[b, q], w[b, q], y[b, q])
 
-with the greatest score m[b], the sum l[b] of exp(t - m[b]) and the attention y[b] over block b of
+with the greatest score m[b], the sum w[b] of exp(t - m[b]) and the attention y[b] over block b of
 the keys alone. The operator is associative and commutative, so that blocks may go by one after
 another, or each by itself (split keys). Nothing overflows for whatever scores: every exponential is
 of a number that is not positive, and a mean of means needs no greater numbers than those it is of.
@@ -26,7 +26,6 @@ from tilewright.expr.nodes import (
     Buffer,
     Call,
     Const,
-    Div,
     Eq,
     Expr,
     Le,
@@ -47,23 +46,31 @@ Axes = Sequence[Expr]
 
 @cache
 def weighted_mean(dtype: DType) -> Reducer:
-    """On (m, l, y): the mean of values y with the weights l * exp(m).
+    """On (m, w, y): the mean of values y with the weights w * exp(m).
 
-    A weight is held as its greatest exponent m, finite or inf, and what is left, l: 0 for nothing,
-    else at least 1, so that the divisor Max(l, 1) changes nothing but 0 / 0. NaN goes through.
+    A weight is held as its greatest exponent m, finite or inf, and what is left, w: 0 for nothing,
+    else at least 1, so that the divisor Max(w, 1) changes nothing but 0 / 0. NaN goes through.
     """
-    m, l, y, n, k, z = (Var(name, dtype) for name in "mlynkz")
+    m = Var("m", dtype)
+    w = Var("w", dtype)
+    y = Var("y", dtype)
+    n = Var("n", dtype)
+    k = Var("k", dtype)
+    z = Var("z", dtype)
+    one = const(1.0, dtype)
+    zero = const(0.0, dtype)
     top = Max(m, n)
-    left = l * Call("exp", (m - top,))
+    left = w * Call("exp", (m - top,))
     right = k * Call("exp", (n - top,))
     total = left + right
-    share = const(1.0, dtype) / Max(total, const(1.0, dtype))
+    share = one / Max(total, one)
+    mean = y * (left * share) + z * (right * share)
     return Reducer(
         "weighted_mean",
-        lhs=(m, l, y),
+        lhs=(m, w, y),
         rhs=(n, k, z),
-        result=(top, total, y * (left * share) + z * (right * share)),
-        identity=(_lowest(dtype), const(0.0, dtype), const(0.0, dtype)),
+        result=(top, total, mean),
+        identity=(_lowest(dtype), zero, zero),
     )
 
 
@@ -90,7 +97,13 @@ class _Attention:
     @property
     def inner(self) -> dict[Buffer, Computation]:
         """What is made and read inside alone, with what makes it."""
-        made = (*self.scores, self.peak, self.exp, self.total, self.weights)
+        made = (
+            *self.scores,
+            self.peak,
+            self.exp,
+            self.total,
+            self.weights,
+        )
         return {c.outputs[0].tensor: c for c in made}
 
     @property
@@ -116,12 +129,15 @@ def online_softmax(
     are such, the result is NaN as it was.
     """
     found = _recognized(tuple(group))
-    if found is None or not 0 < size < found.keys:
+    if found is None:
+        return None
+    if not 0 < size < found.keys:
         return None
     inner = found.inner
-    if not inner.keys().isdisjoint(kept):
-        return None
-    if any(b in inner for c in found.rest for b in c.inputs):
+    used = set(kept)
+    for c in found.rest:
+        used.update(c.inputs)
+    if not used.isdisjoint(inner):
         return None
     blocks = _Blocks(found, size)
     parts = [blocks.part(c) for c in inner.values()]
@@ -147,7 +163,8 @@ def _recognized(group: Group) -> _Attention | None:
     at = next((n for n, c in enumerate(group) if _is_peak(c)), 0)
     if not at or len(group) < at + 5 or not is_contraction(group[0]):
         return None
-    scores, (peak, exp, total, weights, mean) = group[:at], group[at : at + 5]
+    scores = group[:at]
+    peak, exp, total, weights, mean = group[at : at + 5]
     tensor = scores[-1].outputs[0].tensor
     keys = tensor.shape[-1]
     axes = tuple(Var(f"a{n}", INDEX) for n in range(len(tensor.shape)))
@@ -155,11 +172,12 @@ def _recognized(group: Group) -> _Attention | None:
         return None
     row = (*axes[:-1], const(0))
     score = Load(tensor, axes)
-    exped, summed = (Load(c.outputs[0].tensor, axes) for c in (exp, weights))
-    top, whole = (Load(c.outputs[0].tensor, row) for c in (peak, total))
+    exponential = Load(exp.outputs[0].tensor, axes)
+    top = Load(peak.outputs[0].tensor, row)
+    whole = Load(total.outputs[0].tensor, row)
     one = const(1.0, tensor.dtype)
-    shares = (exped * (one / whole), exped / whole)
     zero = const(0.0, tensor.dtype)
+    shares = (exponential * (one / whole), exponential / whole)
     guards = tuple(Select(Call("isnan", (s,)), zero, s) for s in shares)
     value = _value(weights, axes)
     fits = (
@@ -167,14 +185,21 @@ def _recognized(group: Group) -> _Attention | None:
         and _value(exp, axes) is Call("exp", (Sub(score, top),))
         and total.reducer is not None
         and is_sum(total.reducer)
-        and _value(total, axes) is exped
+        and _value(total, axes) is exponential
         and value in (*shares, *guards)
-        and _is_mean(mean, summed.buffer)
+        and _is_mean(mean, weights.outputs[0].tensor)
     )
     if not fits:
         return None
     return _Attention(
-        scores, peak, exp, total, weights, mean, group[at + 5 :], value in guards
+        scores,
+        peak,
+        exp,
+        total,
+        weights,
+        mean,
+        rest=group[at + 5 :],
+        guarded=value in guards,
     )
 
 
@@ -190,13 +215,14 @@ def _is_peak(c: Computation) -> bool:
 def _has_keys(c: Computation, keys: int, dtype: DType) -> bool:
     """Whether its result is a tensor of its own whose last axis is the keys, in full precision."""
     axes = identity_dims(c)
+    if not axes or axes[-1] is None:
+        return False
+    if not dtype.is_float or dtype.bits < 32:
+        return False
+    tensor = c.outputs[0].tensor
     return (
-        bool(axes)
-        and c.outputs[0].tensor.shape[-1] == keys
-        and axes[-1] is not None
-        and c.outputs[0].tensor.dtype is dtype
-        and dtype.is_float
-        and dtype.bits >= 32
+        tensor.shape[-1] == keys
+        and tensor.dtype is dtype
         and all(d.combine in (CC, PW) for d in c.dims)
     )
 
@@ -209,18 +235,18 @@ def _value(c: Computation, axes: Axes) -> Expr | None:
     found = identity_dims(c)
     if found is None or len(found) != len(axes):
         return None
-    env: dict[object, object] = {
-        d.var: a for d, a in zip(found, axes, strict=True) if d is not None
-    }
-    rest = [d for d in c.dims if d.var not in env]
-    if len([d for d in rest if d.extent > 1]) > (0 if c.is_map else 1):
-        return None
+    env: dict[object, object] = {}
+    for d, axis in zip(found, axes, strict=True):
+        if d is not None:
+            env[d.var] = axis
+    for d in c.dims:
+        if d.combine == CC and d.extent > 1 and d.var not in env:
+            return None
     last = found[-1]
     if c.combined_dims:
-        (key,) = c.combined_dims
-        env |= {key.var: axes[-1]}
-        if last is not None and last.extent > 1:
+        if len(c.combined_dims) > 1 or (last is not None and last.extent > 1):
             return None
+        env[c.combined_dims[0].var] = axes[-1]
     value: Expr = substitute(c.outputs[0].value, env)
     return _without_units(value, axes)
 
@@ -231,10 +257,10 @@ def _without_units(value: Expr, axes: Axes) -> Expr:
     for load in (n for n in postorder(value) if isinstance(n, Load)):
         if len(load.index) != len(axes):
             continue
-        index = [
-            a if extent == 1 and i is const(0) else i
-            for a, i, extent in zip(axes, load.index, load.buffer.shape, strict=True)
-        ]
+        index = list(load.index)
+        for n, extent in enumerate(load.buffer.shape):
+            if extent == 1 and index[n] is const(0):
+                index[n] = axes[n]
         if load.buffer.shape[-1] == 1:
             index[-1] = const(0)
         env[load] = Load(load.buffer, tuple(index))
@@ -255,16 +281,12 @@ def _is_mean(c: Computation, weights: Buffer) -> bool:
     if reads[0] not in (value.lhs, value.rhs) or weights in _buffers(other):
         return False
     *rows, key = reads[0].index
-    free = {d.var for d in c.dims if d.combine == CC}
-    varying = [i for i in rows if i is not const(0)]
-    return (
-        key is reduced[0].var
-        and reduced[0].extent == weights.shape[-1]
-        and all(i in free for i in varying)
-        and len(set(varying)) == len(varying)
-        and c.outputs[0].tensor.dtype is weights.dtype
-        and c.outputs[0].tensor not in c.inputs
-    )
+    if key is not reduced[0].var or reduced[0].extent != weights.shape[-1]:
+        return False
+    if any(n is key for i in rows for n in postorder(i)):
+        return False
+    made = c.outputs[0].tensor
+    return made.dtype is weights.dtype and made not in c.inputs
 
 
 def _buffers(e: Expr) -> set[Buffer]:
@@ -283,14 +305,12 @@ class _Blocks:
         self.count = -(-attention.keys // size)
         self.even = attention.keys % size == 0
         self.block = Dim(Var("b", INDEX), self.count)
-        self.tensors = {
-            b: Buffer(f"{b.name}_part", self._extents(b), b.dtype)
-            for b in attention.inner
-        }
+        self.tensors = {b: self._part(b) for b in attention.inner}
 
-    def _extents(self, b: Buffer) -> tuple[int, ...]:
+    def _part(self, b: Buffer) -> Buffer:
         *rows, keys = b.shape
-        return (self.count, *rows, min(keys, self.size))
+        extents = (self.count, *rows, min(keys, self.size))
+        return Buffer(f"{b.name}_part", extents, b.dtype)
 
     def start(self) -> Expr:
         """The first key of a block."""
@@ -314,19 +334,25 @@ class _Blocks:
         (out,) = c.outputs
         key = self.key(c)
         value = self.moved(out.value, key)
+        index = (self.block.var, *out.index)
         if c is self.attention.exp:
             top = value.args[0].rhs  # type: ignore[attr-defined]
             floor = Max(top, _lowest(top.dtype))
             value = substitute(value, {top: floor})
         if c is self.attention.weights:
             value = self._share(value)
-        dims = [replace(d, size=self.size) if d is key else d for d in c.dims]
-        made = Output(self.tensors[out.tensor], (self.block.var, *out.index), value)
-        return replace(c, dims=(self.block, *dims), outputs=(made,))
+        made = Output(self.tensors[out.tensor], index, value)
+        return replace(c, dims=self._dims(c, key), outputs=(made,))
+
+    def _dims(self, c: Computation, key: Dim | None) -> tuple[Dim, ...]:
+        """The blocks, and the dimensions with as many keys as a block has."""
+        dims = (replace(d, size=self.size) if d is key else d for d in c.dims)
+        return (self.block, *dims)
 
     def key(self, c: Computation) -> Dim | None:
         """The dimension of the keys."""
-        if c in (self.attention.peak, self.attention.total, self.attention.mean):
+        a = self.attention
+        if c in (a.peak, a.total, a.mean):
             return c.combined_dims[0]
         axes = identity_dims(c)
         assert axes is not None
@@ -344,57 +370,73 @@ class _Blocks:
     def kept_rows(self) -> Computation:
         """The maximum and the sum of each row, for the mean over blocks."""
         a = self.attention
-        tensors = [self.tensors[c.outputs[0].tensor] for c in (a.peak, a.total)]
-        dtype = tensors[0].dtype
-        shape = tensors[0].shape[1:-1]
-        dims = tuple(Dim(Var(f"r{n}", INDEX), e) for n, e in enumerate(shape))
-        place = (self.block.var, *(d.var for d in dims))
-        top, total = (Load(b, (*place, const(0))) for b in tensors)
-        held = [Buffer(f"{b.name}_row", (self.count, *shape), dtype) for b in tensors]
-        values = (Max(top, _lowest(dtype)), total)
-        outputs = tuple(Output(b, place, v) for b, v in zip(held, values, strict=True))
-        return Computation(f"{a.mean.name}_rows", (self.block, *dims), outputs)
+        peaks = self.tensors[a.peak.outputs[0].tensor]
+        totals = self.tensors[a.total.outputs[0].tensor]
+        shape = peaks.shape[:-1]
+        rows = tuple(
+            Dim(Var(f"r{n}", INDEX), extent) for n, extent in enumerate(shape[1:])
+        )
+        place = (self.block.var, *(d.var for d in rows))
+        top = Load(peaks, (*place, const(0)))
+        total = Load(totals, (*place, const(0)))
+        values = {peaks: Max(top, _lowest(top.dtype)), totals: total}
+        outputs = []
+        for b, value in values.items():
+            held = Buffer(f"{b.name}_row", shape, b.dtype)
+            outputs.append(Output(held, place, value))
+        return Computation(
+            f"{a.mean.name}_rows",
+            (self.block, *rows),
+            tuple(outputs),
+        )
 
     def means(self, rows: Computation) -> tuple[Computation, Computation, Computation]:
         """The attention over each block, their mean, and the result.
 
         rows: what keeps the maximum and the sum of each row.
         """
-        a = self.attention
-        (out,) = a.mean.outputs
-        free = a.mean.parallel_dims
-        key = self.key(a.mean)
-        dtype = out.tensor.dtype
-        shape = tuple(d.extent for d in free)
-        place = tuple(d.var for d in free)
-        whole = Buffer(f"{out.tensor.name}_part", (self.count, *shape), dtype)
-        value = self.moved(out.value, key)
-        dims = [replace(d, size=self.size) if d is key else d for d in a.mean.dims]
-        part = Output(whole, (self.block.var, *place), value)
+        c = self.attention.mean
+        (out,) = c.outputs
+        key = self.key(c)
+        shape = tuple(d.extent for d in c.parallel_dims)
+        place = tuple(d.var for d in c.parallel_dims)
+        made = Buffer(f"{out.tensor.name}_part", (self.count, *shape), out.tensor.dtype)
+        index = (self.block.var, *place)
+        part = Output(made, index, self.moved(out.value, key))
         mean = replace(
-            a.mean,
-            name=f"{a.mean.name}_part",
-            dims=(self.block, *dims),
+            c,
+            name=f"{c.name}_part",
+            dims=self._dims(c, key),
             outputs=(part,),
         )
+        return (mean, *self._combined(rows, Load(made, index)))
+
+    def _combined(
+        self,
+        rows: Computation,
+        part: Load,
+    ) -> tuple[Computation, Computation]:
+        """The mean over the blocks, of which `part` is one, and the result."""
+        c = self.attention.mean
+        (out,) = c.outputs
+        free = c.parallel_dims
+        shape = tuple(d.extent for d in free)
+        place = tuple(d.var for d in free)
         row = self._row()
-        top, total = (Load(o.tensor, row) for o in rows.outputs)
-        values = (top, total, Load(whole, part.index))
-        names = ("peak", "total", "mean")
-        held = [Buffer(f"{out.tensor.name}_{n}", shape, dtype) for n in names]
+        values = [*(Load(o.tensor, row) for o in rows.outputs), part]
+        outputs = []
+        for what, value in zip(("peak", "total", "mean"), values, strict=True):
+            held = Buffer(f"{out.tensor.name}_{what}", shape, part.dtype)
+            outputs.append(Output(held, place, value))
         online = Computation(
-            f"{a.mean.name}_online",
+            f"{c.name}_online",
             (*free, replace(self.block, combine=PW)),
-            tuple(Output(b, place, v) for b, v in zip(held, values, strict=True)),
-            weighted_mean(dtype),
+            tuple(outputs),
+            weighted_mean(part.dtype),
         )
-        _, l, y = (Load(b, place) for b in held)
-        last = Computation(
-            f"{a.mean.name}_result",
-            free,
-            (replace(out, value=self._empty(l, y)),),
-        )
-        return mean, online, last
+        _, total, mean = (Load(o.tensor, place) for o in outputs)
+        result = replace(out, value=self._empty(total, mean))
+        return online, Computation(f"{c.name}_result", free, (result,))
 
     def _row(self) -> tuple[Expr, ...]:
         """Where the maximum and the sum of a row of the product are."""
@@ -416,20 +458,17 @@ def _cut(parts: list[Computation], blocks: _Blocks) -> list[Computation]:
     if blocks.even:
         return parts
     n = len(blocks.attention.scores) - 1
-    (out,) = parts[n].outputs
-    key = parts[n].dims[1:]
-    axes = identity_dims(parts[n])
-    assert axes is not None and axes[-1] is not None and key
+    last = parts[n]
+    (out,) = last.outputs
+    axes = identity_dims(last)
+    assert axes is not None and axes[-1] is not None
     own = Le(blocks.block.var * blocks.size, blocks.start() + axes[-1].var)
     hidden = const(float("-inf"), out.tensor.dtype)
-    if parts[n].is_map:
-        cut = Output(out.tensor, out.index, Select(own, out.value, hidden))
-        return [*parts[:n], replace(parts[n], outputs=(cut,)), *parts[n + 1 :]]
+    if last.is_map:
+        cut = replace(out, value=Select(own, out.value, hidden))
+        return [*parts[:n], replace(last, outputs=(cut,)), *parts[n + 1 :]]
     whole = Buffer(f"{out.tensor.name}_whole", out.tensor.shape, out.tensor.dtype)
-    before = replace(parts[n], outputs=(replace(out, tensor=whole),))
-    free = parts[n].parallel_dims
-    value = Select(own, Load(whole, out.index), hidden)
-    behind = Computation(
-        f"{parts[n].name}_cut", free, (Output(out.tensor, out.index, value),)
-    )
+    before = replace(last, outputs=(replace(out, tensor=whole),))
+    cut = replace(out, value=Select(own, Load(whole, out.index), hidden))
+    behind = Computation(f"{last.name}_cut", last.parallel_dims, (cut,))
     return [*parts[:n], before, behind, *parts[n + 1 :]]

@@ -20,6 +20,7 @@ from tilewright.plan.passes.partition import Partition, Refuses
 from tilewright.plan.passes.recompute import Recompute
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
+from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import Forms, transform_convolutions
 from tilewright.plan.questions import Cost, Questions
@@ -57,6 +58,21 @@ class ConcatInPlace(Pass[Plan]):
         fixed = _fixed(program)
         least = self.side_by_side
         return _on_host(program, lambda steps: concat_in_place(steps, fixed, least))
+
+
+@dataclass(frozen=True)
+class StreamAttention(Pass[Plan]):
+    """Attention with more keys than a cache keeps scores of goes over blocks of keys."""
+
+    is_profitable: IsProfitable = field(repr=False)
+    key_block: int
+
+    def run(self, program: Plan) -> Plan:
+        kept, most = program.kept, self.key_block
+        return _on_host(
+            program,
+            lambda steps: stream_attention(steps, kept, self.is_profitable, most),
+        )
 
 
 @dataclass(frozen=True)
@@ -154,8 +170,10 @@ def plan_pipeline(
     passes += [
         Fuse(costs.repeated),
         ConcatInPlace(costs.side_by_side),
-        SplitGroups(ask.is_profitable),
     ]
+    if not exact:
+        passes += [StreamAttention(ask.is_profitable, costs.key_block)]
+    passes += [SplitGroups(ask.is_profitable)]
     if not exact:
         passes += [
             Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),

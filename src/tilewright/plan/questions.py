@@ -34,7 +34,8 @@ class PlanCosts:
     repeated: times that cheap arithmetic is done again rather than its result stored. side_by_side:
     elements in memory, at least, of a tensor that lives in another. moved_products: multiply-adds
     per result that pay for moving an element. deep_sum: products of a part of a sum, at least.
-    halo: times its size that a tensor may take with its border.
+    halo: times its size that a tensor may take with its border. key_block: keys of a block of
+    attention, at most.
     """
 
     repeated: int
@@ -42,6 +43,7 @@ class PlanCosts:
     moved_products: int
     deep_sum: int
     halo: float
+    key_block: int
 
 
 NO_REWRITE_PAYS: Final = PlanCosts(
@@ -50,6 +52,7 @@ NO_REWRITE_PAYS: Final = PlanCosts(
     moved_products=sys.maxsize,
     deep_sum=sys.maxsize,
     halo=1.0,
+    key_block=sys.maxsize,
 )
 
 

@@ -57,7 +57,12 @@ DESCRIPTIONS = (*MACHINES.values(), TINY)
 
 # What keeps passes from what would not pay for small tensors.
 WHIMS = PlanCosts(
-    repeated=100, side_by_side=1, moved_products=0, deep_sum=2, halo=100.0
+    repeated=100,
+    side_by_side=1,
+    moved_products=0,
+    deep_sum=2,
+    halo=100.0,
+    key_block=16,
 )
 
 

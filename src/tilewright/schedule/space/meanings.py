@@ -48,7 +48,7 @@ MEANINGS: Sequence[Meaning] = (
         "pack.<buffer>",
         "whether an operand is copied in the order in which it is read",
         YES_NO,
-        "tiled, blocked, attention",
+        "tiled, blocked, attention, streaming_attention",
     ),
     Meaning(
         "pad.<buffer>",
@@ -104,7 +104,7 @@ MEANINGS: Sequence[Meaning] = (
         "<buffer>.in_place",
         "whether an intermediate row uses the memory of the result (`store_with`)",
         YES_NO,
-        "rows, attention",
+        "rows, attention, streaming_attention",
     ),
     Meaning(
         "<last>.parallel",
@@ -173,14 +173,14 @@ MEANINGS: Sequence[Meaning] = (
         "<computation>.joins",
         "whether it shares the loop of the previous pass over a row (`merge`)",
         YES_NO,
-        "rows, attention",
+        "rows, attention, streaming_attention",
     ),
     Meaning(
         "<computation>.rows",
         "the number of interleaved rows (`vthread`); of a block; of a "
         "register tile of `kernel`",
         "1 to all",
-        "rows, attention, winograd, scan, kernel",
+        "rows, attention, streaming_attention, winograd, scan, kernel",
     ),
     Meaning(
         "<reduction>.intrinsic",
@@ -204,7 +204,7 @@ MEANINGS: Sequence[Meaning] = (
         "<reduction>.block_tile",
         "the same, inside of a block",
         "that fit the registers",
-        "attention",
+        "attention, streaming_attention",
     ),
     Meaning(
         "<reduction>.lanes",
@@ -260,7 +260,7 @@ MEANINGS: Sequence[Meaning] = (
         "<reduction>.panels",
         "whether all rows of a block are visited per panel of columns",
         YES_NO,
-        "blocked, attention, sized",
+        "blocked, attention, streaming_attention, sized",
     ),
     Meaning(
         "<reduction>.panel",

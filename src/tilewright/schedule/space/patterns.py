@@ -297,14 +297,14 @@ def _streaming(
     """Attention of blocks, and the mean of the blocks; None where it is not that."""
     at = group.index(second)
     tail = group[at + 1 :]
-    if len(tail) != 3 or [c.is_map for c in tail] != [True, False, True]:
+    if [c.is_map for c in tail] != [True, False, True]:
         return None
     rows, online, last = tail
     whole = _attention(group[: at + 1], second)
     blocks = reduction_dims(online)
-    if whole is None or len(blocks) != 1 or len(online.outputs) != 3:
-        return None
     made = {o.tensor for o in (*rows.outputs, *second.outputs)}
+    if whole is None or len(blocks) != 1 or len(online.outputs) != len(made):
+        return None
     if set(online.inputs) != made or not made.isdisjoint(last.inputs):
         return None
     return replace(whole, name="streaming_attention", computations=group)
@@ -331,23 +331,32 @@ def are_rows(computations: Sequence[Computation]) -> bool:
     return all(c.is_map or _row_reduction(c) for c in computations)
 
 
-def streams_rows(pattern: KernelPattern, constants: Collection[Buffer]) -> bool:
+def streams_rows(
+    pattern: KernelPattern,
+    constants: Collection[Buffer],
+    few: int = 1,
+    size: int = 0,
+) -> bool:
     """Whether a tiled reduction reads most of its data once, along rows: a matrix times a vector.
 
-    Such data, if it is not constant, is not worth copying into an order for tiles.
+    Such data, if it is not constant, is not worth copying into an order for tiles. A tensor of more
+    than `size` elements is not either for at most `few` vectors: it comes from memory.
     """
     r = pattern.reduction
     inner = [] if r is None else reduction_dims(r)
     if r is None or not inner or inner[-1].extent <= CLOSE:
         return False
     dims = [*free_dims(r), *inner]
-    return any(
-        a.buffer not in constants
-        and stride(address(a), inner[-1].var) == 1
-        and all(any(uses(i, d.var) for i in a.index) for d in dims)
-        and math.prod(d.extent for d in dims) <= a.buffer.size  # windows overlap
-        for a in r.accesses
-    )
+    for a in r.accesses:
+        if a.buffer in constants or stride(address(a), inner[-1].var) != 1:
+            continue
+        read = [d for d in dims if any(uses(i, d.var) for i in a.index)]
+        points = math.prod(d.extent for d in read)
+        vectors = math.prod(d.extent for d in dims) // points if points else 0
+        most = few if a.buffer.size > size else 1
+        if vectors <= most and points <= a.buffer.size:  # windows overlap
+            return True
+    return False
 
 
 def _row_reduction(c: Computation) -> bool:

@@ -275,6 +275,15 @@ class CostModel:
     halo: float = _constant(
         2.0, "times", "its size that a tensor may take with its border"
     )
+    few_keys: int = _constant(
+        64, "keys", "of a block of attention, at least: its mean has exponentials too"
+    )
+    few_vectors: int = _constant(
+        8, "vectors", "at most, for which a matrix that comes from memory is not copied"
+    )
+    key_block: int = _constant(
+        1024, "keys", "of a block of attention, at most: enough to pay for its mean"
+    )
 
     @property
     def plan(self) -> PlanCosts:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.compute.test_online_softmax import Attention
 from tests.targets.cpu.sketches.machines import Small
 from tests.targets.cpu.sketches.test_columns import reduced
 from tests.targets.cpu.sketches.test_defaults import attention
@@ -27,6 +28,7 @@ from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.nodes import Computation
+from tilewright.compute.online_softmax import online_softmax
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
@@ -80,6 +82,14 @@ def scores() -> Program:
     return Program(lower("k", steps, [*inputs, out], [out]), steps)
 
 
+def blocks_of_scores() -> Program:
+    a = Attention(keys=130, rows=9)
+    steps = online_softmax(a.group, 66)
+    assert steps is not None
+    params = [a.q, a.k, a.v, a.m, a.y]
+    return Program(lower("k", steps, params, [a.y]), list(steps))
+
+
 def grouped_product() -> Program:
     steps, weights = grouped(8, 3, 8, 5)
     return of(steps, weights)
@@ -115,6 +125,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "groups": grouped_product,
     "winograd": filtered,
     "attention": scores,
+    "streaming attention": blocks_of_scores,
     "softmax": lambda: of(softmax(7, 19)),
     "windows of vectors": lambda: of(parts(True, "max", 1)),
     "windows of rows": lambda: of(parts(False, "max", 1)),

@@ -20,7 +20,7 @@ from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
 from tilewright.targets.cpu.sketches.roles import TilePlan, plan
-from tilewright.targets.cpu.sketches.rows import in_rows
+from tilewright.targets.cpu.sketches.rows import in_rows, streams
 from tilewright.targets.cpu.sketches.tiled_reduction import (
     pack_columns,
     reduce_in_registers,
@@ -41,7 +41,10 @@ class Product:
 
 
 def attention(
-    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+    s: Schedule,
+    pattern: KernelPattern,
+    at: Context,
+    choose: Choices,
 ) -> Schedule:
     """See the module's docstring.
 
@@ -84,13 +87,19 @@ def attention(
     return s
 
 
-def block_rows(pattern: KernelPattern, costs: CostModel) -> int:
+def block_rows(
+    pattern: KernelPattern,
+    costs: CostModel,
+) -> int:
     """Rows of a block: few stick out, and their scores stay in the cache; 0 where none fit.
 
-    There is none either where the products have no rows: they are bound by memory.
+    There is none either where the products have no rows, or few and many keys: they are bound by
+    memory.
     """
     assert pattern.parts is not None
     machine = costs.machine
+    if streams(pattern.parts[0], Context(machine)):
+        return 0
     scores, output = (
         plan(pattern.parts[n], Context(machine), Choices()) for n in (0, 2)
     )
@@ -112,14 +121,20 @@ def block_rows(pattern: KernelPattern, costs: CostModel) -> int:
     return max(fitting, key=lambda n: (-math.ceil(rows / n) * n, n), default=0)
 
 
-def work(scores: KernelPattern, costs: CostModel) -> float:
+def work(
+    scores: KernelPattern,
+    costs: CostModel,
+) -> float:
     """Nanoseconds of both products on one core."""
     assert scores.reduction is not None
     return 2 * math.prod(d.extent for d in scores.reduction.dims) * costs.product_ns
 
 
 def product(
-    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
+    s: Schedule,
+    pattern: KernelPattern,
+    at: Context,
+    choose: Choices,
 ) -> Product:
     """A product with the nest of its results apart from that of its accumulators."""
     assert pattern.reduction is not None
@@ -127,7 +142,12 @@ def product(
     return Product(pattern.reduction.name, plan(pattern, at, choose), target, loops)
 
 
-def into(s: Schedule, buffer: str, anchor: str, stack: int) -> None:
+def into(
+    s: Schedule,
+    buffer: str,
+    anchor: str,
+    stack: int,
+) -> None:
     """Compute a buffer at a loop, and place what is left of it."""
     s.compute_at(buffer, anchor)
     place(s, buffer, stack)

@@ -30,6 +30,7 @@ from tilewright.schedule.space.patterns import (
     arguments,
     free_dims,
     reduction_dims,
+    streams_rows,
     stride,
     uses,
 )
@@ -39,6 +40,14 @@ from tilewright.targets.cpu.sketches.row_loops import RowLoop, in_results, row_l
 
 USUAL_ROWS = (1, 2, 4)  # that the rule takes
 ROWS = (1, 2, 3, 4, 8)  # that may be interleaved
+
+
+def streams(pattern: KernelPattern, at: Context) -> bool:
+    """Whether a tiled reduction is bound by memory, which it reads along rows."""
+    assert pattern.reduction is not None
+    dtype = pattern.reduction.outputs[0].value.dtype
+    size = at.machine.l2 // dtype.itemsize
+    return streams_rows(pattern, at.constants, at.costs.few_vectors, size)
 
 
 def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
@@ -100,6 +109,8 @@ def in_rows(
     last = computations[-1]
     row_dims = _row_dims(last, computations)
     outer = existing(s, [f"{last.name}.{d.var.name}" for d in row_dims])
+    if len(outer) > 1 and not last.is_map:
+        s.reorder(*outer)
     if outer:
         for c in reversed(computations[:-1]):
             for o in c.outputs:
@@ -214,7 +225,7 @@ def _fetches(
 def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Dim]:
     """The leading free dimensions of the last Computation over which everything can be computed."""
     if not last.is_map:
-        return free_dims(last)
+        return _streamed_first(last)
     small = _row_values(computations)
     reads = [a for a in last.accesses if a.buffer in small]
     found: list[Dim] = []
@@ -223,6 +234,15 @@ def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Di
             break
         found.append(d)
     return found
+
+
+def _streamed_first(c: Computation) -> list[Dim]:
+    """The free dimensions of a reduction, those that its largest tensor has before the others.
+
+    Each of its rows is then used for all that it is for while it is in the cache.
+    """
+    largest = max(c.accesses, key=lambda a: a.buffer.size)
+    return sorted(free_dims(c), key=lambda d: not _depends(largest, d))
 
 
 def _row_values(computations: Sequence[Computation]) -> set[Buffer]:

@@ -28,7 +28,6 @@ from tilewright.schedule.space.patterns import (
     are_rows,
     classify,
     parts,
-    streams_rows,
 )
 from tilewright.schedule.space.selection import default_point
 from tilewright.targets.cpu.sketches.attention import attention, block_rows
@@ -39,7 +38,7 @@ from tilewright.targets.cpu.sketches.given import given
 from tilewright.targets.cpu.sketches.joint_reductions import joint, joint_rows
 from tilewright.targets.cpu.sketches.maps import maps
 from tilewright.targets.cpu.sketches.plain import plain
-from tilewright.targets.cpu.sketches.rows import rows
+from tilewright.targets.cpu.sketches.rows import rows, streams
 from tilewright.targets.cpu.sketches.scans import scans
 from tilewright.targets.cpu.sketches.sized import sized
 from tilewright.targets.cpu.sketches.streaming import streamed
@@ -186,7 +185,7 @@ def sketches(
     seen = merged(kernel, computations)
     pattern = classify(seen.computations)
     found = [] if pattern.name == "plain" else [[pattern]]
-    if pattern.name == "tiled" and streams_rows(pattern, at.constants):
+    if pattern.name == "tiled" and streams(pattern, at):
         found.insert(0, [KernelPattern("rows", pattern.computations)])
     if pattern.name == "tiled" and memory_order(pattern, at.costs) is not None:
         found.insert(0, [replace(pattern, name="columns")])

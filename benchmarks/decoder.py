@@ -1,0 +1,154 @@
+"""Tokens per second of a decoder with a key-value cache, beside ONNX Runtime on the same model.
+
+    python -m benchmarks.decoder [--size small|medium] [--tokens N] [--threads N]
+    python -m benchmarks.decoder --write decoder.onnx    # to rewrite it, by a quantizer say
+    python -m benchmarks.decoder --model rewritten.onnx
+
+One token after another, each engine in turns on its own caches, with the tokens of a fixed random
+sequence; the logits are compared at every step. ONNX Runtime has past and present in one buffer by
+its IO binding. Bytes per token are those that have to be read: weights, and the keys and values of
+the cache once; beside them the rate of a copy (bytes read and written) in the same process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+
+import tilewright as tw
+from benchmarks.decoder_model import Arrays, Decoder, build
+
+SIZES = {
+    "small": Decoder(8192, 512, 4, 8, 2, 64, 1408, 1024),
+    "medium": Decoder(32000, 1024, 8, 16, 4, 64, 2816, 2048),
+}
+TOLERANCE = 2e-3  # of logits of unit variance, after all layers in float32
+
+Step = Callable[[Any, Any], Any]  # ids and the place of the token: the logits
+
+
+def ours(model: onnx.ModelProto, d: Decoder, threads: int) -> Step:
+    """The compiled model; what it gives back as caches goes in at the next step."""
+    exe = tw.compile(model, threads=threads, cache=False)
+    caches = d.empty()
+
+    def step(ids: Any, last: Any) -> Any:
+        logits, *kept = exe(ids=ids, last_key=last, **caches)
+        caches.update(zip(d.caches, kept, strict=True))
+        return logits
+
+    return step
+
+
+def onnx_runtime(model: onnx.ModelProto, d: Decoder, threads: int) -> Step:
+    """A session whose caches stay where they are."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    caches = {k: ort.OrtValue.ortvalue_from_numpy(a) for k, a in d.empty().items()}
+    binding = session.io_binding()
+    for name, value in caches.items():
+        binding.bind_ortvalue_input(name, value)
+        binding.bind_ortvalue_output(f"{name}_out", value)
+    binding.bind_output("logits")
+
+    def step(ids: Any, last: Any) -> Any:
+        binding.bind_cpu_input("ids", ids)
+        binding.bind_cpu_input("last_key", last)
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[-1].numpy()
+
+    return step
+
+
+def copy_rate(count: int = 1 << 24) -> float:
+    """Bytes per second of a copy, read and written, of arrays that no cache keeps."""
+    source = np.ones(count, np.float32)
+    target = np.empty_like(source)
+    taken = []
+    for _ in range(7):
+        start = time.perf_counter()
+        target[:] = source
+        taken.append(time.perf_counter() - start)
+    return 2 * source.nbytes / statistics.median(taken)
+
+
+def traffic(d: Decoder, weights: Arrays) -> int:
+    """Bytes that a token has to read."""
+    table = weights["table"].nbytes
+    caches = sum(a.nbytes for a in d.empty().values())
+    return sum(a.nbytes for a in weights.values()) - table + caches
+
+
+def compare(engines: dict[str, Step], d: Decoder, tokens: int) -> dict[str, float]:
+    """The median seconds of a token by engine.
+
+    Raises AssertionError where their logits differ, or are not finite.
+    """
+    rng = np.random.default_rng(3)
+    taken: dict[str, list[float]] = {name: [] for name in engines}
+    for place in range(tokens):
+        ids = rng.integers(0, d.vocabulary, (d.batch, 1))
+        last = np.full(d.batch, place, np.int32)
+        found = []
+        for name, step in engines.items():
+            start = time.perf_counter()
+            logits = step(ids, last)
+            taken[name].append(time.perf_counter() - start)
+            found.append(np.array(logits))
+        assert np.isfinite(found[0]).all(), f"token {place}"
+        for other in found[1:]:
+            np.testing.assert_allclose(found[0], other, rtol=TOLERANCE, atol=TOLERANCE)
+    return {name: statistics.median(times[2:]) for name, times in taken.items()}
+
+
+@click.command()
+@click.option("--size", type=click.Choice([*SIZES]), default="small", show_default=True)
+@click.option("--tokens", default=48, show_default=True, help="After two that warm up.")
+@click.option("--threads", default=1, show_default=True)
+@click.option(
+    "--write", type=click.Path(path_type=Path), help="Write the model, and end."
+)
+@click.option("--model", type=click.Path(path_type=Path, exists=True))
+def main(
+    size: str, tokens: int, threads: int, write: Path | None, model: Path | None
+) -> None:
+    """Tokens per second of both, and their ratio."""
+    d = SIZES[size]
+    weights = d.weights()
+    made = build(d, weights) if model is None else onnx.load(model)
+    if write is not None:
+        onnx.save(made, write)
+        return
+    if tokens + 2 > d.positions:
+        raise click.BadParameter(
+            f"the cache has {d.positions} positions", param_hint="--tokens"
+        )
+    engines = {
+        "Tilewright": ours(made, d, threads),
+        "ONNX Runtime": onnx_runtime(made, d, threads),
+    }
+    found = compare(engines, d, tokens + 2)
+    read, rate = traffic(d, weights), copy_rate()
+    for name, seconds in found.items():
+        share = read / seconds / rate
+        print(
+            f"{name:<14}{1 / seconds:8.1f} tokens/s   {share:5.2f} of the copy's rate"
+        )
+    mine, other = found.values()
+    print(f"ratio {other / mine:.2f}; {read / 1e6:.0f} MB per token, {threads} threads")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Attention with more keys than a cache keeps scores of: one kernel over blocks of keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.graph.test_attention import (
+    FOUND,
+    KEYS,
+    ROWS,
+    agree,
+    bytes_of,
+    inputs_of,
+    kernels_of,
+)
+from tilewright.base import events
+from tilewright.frontends.onnx.load import load
+from tilewright.graph.interp import evaluate
+from tilewright.targets.cpu.sketches import rules
+
+LONG, BLOCK = 151, 76  # no number of blocks divides these keys
+FORMS = {name: body.replace(f",{KEYS}", f",{LONG}") for name, body in FOUND.items()}
+STREAMED = [name for name in FOUND if name != "any step of one element"]
+
+
+@pytest.fixture(autouse=True)
+def no_cache_keeps_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that few keys are enough: attention as a whole is not profitable."""
+    monkeypatch.setattr(rules, "block_rows", lambda pattern, costs: 0)
+
+
+def streams(body: str, change: Any = None) -> list[int]:
+    """Keys per block, of what compiles to one kernel that is right and had its own schedule."""
+    with events.record() as log:
+        agree(body, change)
+    assert not [e for e in log if e.kind in ("kept-plain", "kept-serial")]
+    return [e.fields["keys"] for e in log if e.kind == "streamed-attention"]
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_it_is_one_kernel_over_blocks_of_keys(name: str) -> None:
+    assert streams(FORMS[name]) == [BLOCK]
+    assert len(kernels_of(FORMS[name])) == 1
+
+
+def test_a_step_behind_the_softmax_keeps_it_whole() -> None:
+    name = "any step of one element"
+    assert streams(FORMS[name]) == []
+    assert len(kernels_of(FORMS[name])) > 1
+
+
+def test_one_query_stays_several_kernels() -> None:
+    """Each reads memory once, as fast as it gives data."""
+    body = FORMS["plain"].replace(f",{ROWS},", ",1,")
+    assert streams(body) == []
+
+
+@pytest.mark.parametrize(
+    "rows,keys,block",
+    [(1, 1, 0), (5, 1, 0), (5, 64, 0), (5, 129, 65), (2, 128, 64), (197, 131, 66)],
+)
+def test_shapes(rows: int, keys: int, block: int) -> None:
+    body = (
+        FOUND["added mask"]
+        .replace(f",{KEYS}", f",{keys}")
+        .replace(f",{ROWS},", f",{rows},")
+    )
+    assert streams(body) == ([block] if block else [])
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.finfo(np.float32).min])
+def test_masked_rows_are_as_onnx_has_them(value: float) -> None:
+    """All keys hidden by -inf: NaN; by a number: their mean. A padding to the left hides blocks."""
+
+    def mask(arrays: dict[str, Any]) -> None:
+        m = arrays["m"]
+        m[..., :90] = value
+        m[0] = value
+
+    assert streams(FORMS["added mask"], mask) == [BLOCK]
+
+
+def test_guarded_rows() -> None:
+    def mask(arrays: dict[str, Any]) -> None:
+        arrays["m"][4, :] = -np.inf
+        arrays["m"][5, 1:] = -np.inf
+        arrays["m"][6, 3] = np.nan
+
+    assert streams(FORMS["guarded"], mask) == [BLOCK]
+
+
+def test_large_scores_do_not_overflow() -> None:
+    def scale(arrays: dict[str, Any]) -> None:
+        arrays["q"] *= 1e18
+        arrays["k"] *= 1e18
+
+    assert streams(FORMS["plain"], scale) == [BLOCK]
+
+
+def test_a_causal_mask() -> None:
+    size = 130
+    body = (
+        f"(float[2,{size},8] q, float[2,8,{size}] k, float[2,{size},8] v, "
+        f"bool[{size},{size}] m) => (float[2,{size},8] y) {{ s = MatMul(q, k) "
+        "low = Constant<value_float=-3.4028234663852886e38>() t = Where(m, s, low) "
+        "p = Softmax<axis=-1>(t) y = MatMul(p, v) }"
+    )
+
+    def causal(arrays: dict[str, Any]) -> None:
+        arrays["m"] = np.tril(np.ones((size, size), bool))
+
+    assert streams(body, causal) == [65]
+
+
+@pytest.mark.parametrize("group", [1, 3])
+def test_grouped_heads_and_values_of_another_size(group: int) -> None:
+    body = (
+        f"(float[2,2,{group},9,8] q, float[2,2,1,8,150] k, float[2,2,1,150,12] v) => "
+        f"(float[2,2,{group},9,12] y) {{ s = MatMul(q, k) p = Softmax<axis=-1>(s) "
+        "y = MatMul(p, v) }"
+    )
+    assert streams(body) == [75]
+
+
+def test_float64() -> None:
+    model = bytes_of(FORMS["plain"].replace("float[", "double["))
+    arrays = {k: a.astype(np.float64) for k, a in inputs_of(load(model)).items()}
+    with events.record() as log:
+        exe = tw.compile(model, threads=1, cache=False, fallback="error")
+    assert [e for e in log if e.kind == "streamed-attention"]
+    want = evaluate(load(model), arrays)["y"]
+    np.testing.assert_allclose(exe(**arrays), want, rtol=1e-13, atol=1e-13)
+
+
+def test_float16_stays_whole() -> None:
+    body = FORMS["plain"].replace("float[", "float16[")
+    with events.record() as log:
+        tw.compile(bytes_of(body), threads=1, cache=False, fallback="error")
+    assert not [e for e in log if e.kind == "streamed-attention"]
+
+
+def test_exact_mathematics_keeps_the_sums_in_their_order() -> None:
+    with events.record() as log:
+        tw.compile(bytes_of(FORMS["plain"]), cache=False, math="exact")
+    assert not [e for e in log if e.kind == "streamed-attention"]
+
+
+def test_threads() -> None:
+    model = bytes_of(FOUND["plain"].replace(f",{KEYS}", ",700").replace(",10,", ",90,"))
+    arrays = inputs_of(load(model))
+    want = evaluate(load(model), arrays, float64=True)["y"]
+    for threads in (1, 2):
+        exe = tw.compile(model, threads=threads, cache=False, fallback="error")
+        np.testing.assert_allclose(exe(**arrays), want, rtol=2e-5, atol=2e-5)
