@@ -43,6 +43,7 @@ __all__ = [
     "halide",
     "lift",
     "mdh",
+    "quantize",
     "rules",
     "save_onnx",
     "te",

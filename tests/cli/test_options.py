@@ -24,7 +24,7 @@ TAKEN = {
         "dim",
     },
     "demo": {"mcpu", "threads", "math", "memory_limit", "sanitize"},
-    "quantize": {"memory_limit", "trust", "external_data_root", "dim"},
+    "quantize": {"threads", "memory_limit", "trust", "external_data_root", "dim"},
 }
 
 

@@ -100,6 +100,13 @@ _LAYERS: Final = (
         type=_share,
         help="Keep layers in floats until no more is lost, as in 0.5%.",
     ),
+    click.option(
+        "--metric",
+        type=click.Choice(["both", "cosine"]),
+        default="both",
+        show_default=True,
+        help="both is top-1 and cosine; cosine, where outputs are no scores of classes.",
+    ),
     click.option("--keep", multiple=True, help="A layer that stays in floats."),
 )
 _FOR_HOST: Final = (
@@ -111,6 +118,7 @@ _FOR_HOST: Final = (
     "search",
     "correct_bias",
     "max_drop",
+    "metric",
     "keep",
     "threads",
 )
@@ -190,7 +198,7 @@ def _samples(
     options: CompileOptions,
 ) -> list[Any]:
     """The samples of all files, checked. Random ones where none is given, which is said."""
-    from tilewright.graph.passes.quantize.data import samples_of
+    from tilewright.graph.quantize.data import samples_of
 
     found: list[Any] = []
     if archive is not None:

@@ -14,10 +14,10 @@ from tilewright.driver.compile import compile as compiled
 from tilewright.driver.options import Options
 from tilewright.driver.steps import import_model, with_dims
 from tilewright.graph.nodes import Graph
-from tilewright.graph.passes.quantize import Quantized, Recipe
-from tilewright.graph.passes.quantize import quantize as quantized
-from tilewright.graph.passes.quantize.calibrate import Run, Sample
-from tilewright.graph.passes.quantize.data import samples_of
+from tilewright.graph.quantize import Quantized, Recipe
+from tilewright.graph.quantize import quantize as quantized
+from tilewright.graph.quantize.calibrate import Run, Sample
+from tilewright.graph.quantize.data import samples_of
 
 _READING = ("threads", "memory_limit", "trust", "external_data_roots", "inputs")
 
@@ -29,6 +29,7 @@ def quantize(
     example_inputs: Sequence[Any] = (),
     dims: Mapping[str, int] | None = None,
     max_drop: float | None = None,
+    metric: str = "both",
     keep: Collection[str] = (),
     threads: int | None = None,
     reading: Mapping[str, Any] | None = None,
@@ -40,8 +41,8 @@ def quantize(
     inputs, each with several samples along its first axis, or a list of such dictionaries with one
     sample each. The last quarter is held out for measuring. max_drop: the most that may be lost of
     top-1 agreement and cosine with the float model (0.005 is half a percent); layers that cost too
-    much stay in floats. keep: layers that stay in any case. reading: options of `compile` for
-    reading the source. recipe:
+    much stay in floats. metric: "both", or "cosine" where outputs are no scores of classes. keep:
+    layers that stay in any case. reading: options of `compile` for reading the source. recipe:
 
     - method: "min-max", "percentile" (with percentile=99.99), "entropy" or "mse", how ranges of
       activations are chosen
@@ -69,6 +70,7 @@ def quantize(
             chosen,
             lambda g: runner(g, threads),
             max_drop=max_drop,
+            metric=metric,
             keep=keep,
             fallback=onnx_fallback(),
         )

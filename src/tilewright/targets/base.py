@@ -58,7 +58,7 @@ class Calibration:
 
     samples: an array for each input, several times. scales: those of a model quantized before, by
     tensor; no samples are needed then. by: how sums are rescaled, as the target names it. method:
-    how ranges are chosen from samples (`graph.passes.quantize.observers.METHODS`).
+    how ranges are chosen from samples (`graph.quantize.observers.METHODS`).
     """
 
     samples: Sequence[Mapping[str, np.ndarray[Any, Any]]] = ()

@@ -8,9 +8,9 @@ from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
-from tilewright.graph.passes.quantize import Recipe
-from tilewright.graph.passes.quantize.calibrate import interpreter
-from tilewright.graph.passes.quantize.model import calibrated
+from tilewright.graph.quantize import Recipe
+from tilewright.graph.quantize.calibrate import interpreter
+from tilewright.graph.quantize.model import calibrated
 
 FALLBACK = OnnxFallback()
 RUNNER = interpreter(FALLBACK)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.graph.quantize.models import drawn, graph_of
 from tilewright.base.errors import InputError
-from tilewright.graph.passes.quantize.data import held_out, samples_of
+from tilewright.graph.quantize.data import held_out, samples_of
 
 
 @pytest.fixture(scope="module")

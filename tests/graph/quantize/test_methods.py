@@ -15,12 +15,12 @@ from tests.graph.quantize.models import (
 )
 from tilewright.base.errors import InputError
 from tilewright.graph.interp import evaluate
-from tilewright.graph.passes.quantize import Recipe, factors
-from tilewright.graph.passes.quantize.affine import channel_scales, round_weights
-from tilewright.graph.passes.quantize.layers import find_layers
-from tilewright.graph.passes.quantize.migrate import migrated
-from tilewright.graph.passes.quantize.rounding import round_by_data
-from tilewright.graph.passes.quantize.statistics import (
+from tilewright.graph.quantize import Recipe, factors
+from tilewright.graph.quantize.affine import channel_scales, round_weights
+from tilewright.graph.quantize.layers import find_layers
+from tilewright.graph.quantize.migrate import migrated
+from tilewright.graph.quantize.rounding import round_by_data
+from tilewright.graph.quantize.statistics import (
     Gram,
     Mean,
     columns_of,
@@ -220,6 +220,19 @@ def test_smoothing_moves_outliers():
     )
 
 
+def test_the_strength_says_how_much_moves():
+    graph = outliers()
+    readers = find_layers(graph)[0]
+    seen = np.linspace(1, 32, 32)
+    seen[5] = 0  # a channel without data keeps its weights
+    weights = factors.input_ranges(graph, readers)
+    for strength in (0, 0.3, 0.8, 1):
+        found = factors.smooth_by({"n": seen}, strength)(graph, readers)
+        want = seen**strength / weights ** (1 - strength)
+        want[5] = 1
+        assert np.allclose(found, want)
+
+
 def test_smoothing_needs_a_strength():
     for strength in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match="strength of smoothing"):
@@ -277,6 +290,29 @@ def test_rounding_by_data_loses_less():
         return float(((x @ (w - found.real)) ** 2).mean())
 
     assert lost(by_data) < 0.5 * lost(near)
+
+
+@pytest.mark.parametrize("terms", [1, 127, 128, 150])
+def test_blocks_round_as_one_input_after_another(terms):
+    """As the method is published, each rounding being made good in all that are still real."""
+    graph = graph_of(
+        "y = MatMul(x, w)", f"float[N, {terms}] x) => (float[N, 3] y",
+        w=drawn(0, terms, 3),
+    )  # fmt: skip
+    (layer,) = find_layers(graph)[0]
+    x = drawn(1, 2 * terms, terms) @ drawn(2, terms, terms) / terms**0.5
+    gram = (x.T @ x).astype(np.float64)
+    w = graph.constants[layer.weight].astype(np.float64)
+    damped = gram + 0.01 * np.trace(gram) / terms * np.eye(terms)
+    left, want = w.copy(), np.empty_like(w)
+    scales = channel_scales(graph.constants[layer.weight], 1).astype(np.float64)
+    for n in range(terms):
+        rest = np.linalg.inv(damped[n:, n:])
+        want[n] = np.clip(np.rint(left[n] / scales), -127, 127)
+        error = (left[n] - want[n] * scales) / rest[0, 0]
+        left[n:] -= np.outer(rest[:, 0], error)
+    found = round_by_data(layer, graph.constants[layer.weight], gram)
+    assert (found.whole != want).mean() < 0.01  # ties may fall to the other side
 
 
 def test_rounding_by_data_without_correlation_is_to_nearest():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import InputError
-from tilewright.graph.passes.quantize.affine import (
+from tilewright.graph.quantize.affine import (
     Affine,
     Range,
     asymmetric,
@@ -13,7 +13,7 @@ from tilewright.graph.passes.quantize.affine import (
     symmetric,
     whole_byte,
 )
-from tilewright.graph.passes.quantize.observers import (
+from tilewright.graph.quantize.observers import (
     METHODS,
     Entropy,
     Histogram,
@@ -155,8 +155,9 @@ def test_rounding_is_onnx_s():
     import onnx.parser
     from onnx.reference import ReferenceEvaluator
 
-    x = np.append(normal(5, 1000) * 3, [0.5, 1.5, -0.5, 1e6, -1e6]).astype(np.float32)
-    for kept in (Affine(np.float32(0.02), np.uint8(7)), symmetric(Range(-4, 3))):
+    x = np.append(normal(5, 1000) * 3, [0.125, 0.375, -0.125, 1e6, -1e6])
+    x = x.astype(np.float32)
+    for kept in (Affine(np.float32(0.25), np.uint8(7)), symmetric(Range(-4, 3))):
         kind = "uint8" if kept.dtype == np.uint8 else "int8"
         text = (
             f'<ir_version: 10, opset_import: ["" : 21]> f (float[N] x, float s, {kind} z)'

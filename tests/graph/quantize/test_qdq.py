@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
 from tests.graph.quantize.models import (
@@ -22,9 +23,9 @@ from tests.graph.quantize.models import (
 from tilewright.base.errors import InputError
 from tilewright.driver.compile import text
 from tilewright.frontends.onnx import load
-from tilewright.frontends.onnx.export import to_onnx
-from tilewright.graph.passes.quantize import Recipe, quantize
-from tilewright.graph.passes.quantize.layers import find_layers
+from tilewright.frontends.onnx.export import operation_to_model, to_onnx
+from tilewright.graph.quantize import Recipe, quantize
+from tilewright.graph.quantize.layers import find_layers
 from tilewright.graph.verify import verify
 
 
@@ -236,3 +237,116 @@ def test_a_quantized_model_has_nothing_left_to_quantize(network):
     again = made(made(graph, samples).quantized(), samples)
     assert {s.why for s in again.skipped} == {"its weights are computed"}
     assert not again.layers
+
+
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+
+
+def slots(graph):
+    """The operands that read dequantized bytes, by operation and number."""
+    return {
+        (op.writes[0].name, n)
+        for op in graph.operations
+        for n, v in enumerate(op.inputs)
+        if v is not None
+        and op.op_type not in _PAIR
+        and (made_by := graph.producer(v)) is not None
+        and made_by.op_type == "DequantizeLinear"
+    }
+
+
+_X = "float[1, 2, 4, 4] x) => (float[1, 3, H, W] y"
+_PRODUCT = {("y", 0), ("y", 1)}
+PLACES = {
+    "a move whose operand is read in floats too": (
+        "p = MaxPool<kernel_shape = [2, 2]>(x)  e = Exp(x)  y = Conv(p, w)",
+        f"{_X}, float[1, 2, 4, 4] e",
+        _PRODUCT,
+    ),
+    "a move whose operand a layer reads too": (
+        "p = MaxPool<kernel_shape = [1, 1]>(x)  e = Conv(x, w)  y = Conv(p, w)",
+        f"{_X}, float[1, 3, 4, 4] e",
+        _PRODUCT | {("p", 0), ("e", 0), ("e", 1)},
+    ),
+    "a move with a second result": (
+        "p, e = MaxPool<kernel_shape = [2, 2]>(x)  y = Conv(p, w)",
+        f"{_X}, int64[1, 2, 3, 3] e",
+        _PRODUCT,
+    ),
+    "a sum that broadcasts": (
+        "m = ReduceMax<axes = [2, 3]>(x)  s = Add(x, m)  y = Conv(s, w)",
+        _X,
+        _PRODUCT,
+    ),
+    "a sum of one tensor with itself": ("s = Add(x, x)  y = Conv(s, w)", _X, _PRODUCT),
+    "a sum with a constant": ("s = Add(x, c)  y = Conv(s, w)", _X, _PRODUCT),
+    "a sum of two inputs": (
+        "e = Exp(x)  s = Add(x, e)  r = Relu(s)  y = Conv(r, w)",
+        _X,
+        _PRODUCT | {("s", 0), ("s", 1)},
+    ),
+    "a sum of two products: the later one stays real": (
+        "a = Conv(x, v)  b = Conv(x, u)  s = Add(b, a)  y = Conv(s, w)",
+        _X,
+        _PRODUCT | {("a", 0), ("a", 1), ("b", 0), ("b", 1), ("s", 1)},
+    ),
+    "a sum of a product that others read": (
+        "a = Conv(x, v)  s = Add(a, x)  y = Conv(s, w)  e = Exp(a)",
+        f"{_X}, float[1, 2, 4, 4] e",
+        _PRODUCT | {("a", 0), ("a", 1), ("s", 0), ("s", 1)},
+    ),
+    "a clipped sum that others read": (
+        "e = Exp(x)  s = Add(x, e)  r = Relu(s)  y = Conv(r, w)  t = Neg(s)",
+        f"{_X}, float[1, 2, 4, 4] t",
+        _PRODUCT,
+    ),
+    "a concatenation with a constant": (
+        "s = Concat<axis = 1>(x, c)  y = Conv(s, k)",
+        _X,
+        _PRODUCT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places(name):
+    nodes, signature, want = PLACES[name]
+    arrays = {
+        "w": drawn(0, 3, 2, 1, 1), "v": drawn(1, 2, 2, 1, 1), "u": drawn(2, 2, 2, 1, 1),
+        "c": drawn(3, 1, 2, 4, 4), "k": drawn(4, 3, 4, 1, 1),
+    }  # fmt: skip
+    used = {n: a for n, a in arrays.items() if f" {n})" in nodes}
+    graph = graph_of(nodes, signature, **used)
+    samples = samples_for(graph)
+    found = made(graph, samples).quantized()
+    verify(found)
+    assert slots(found) == want
+    real, whole = (RUNNER(g)(samples[0])["y"] for g in (graph, found))
+    assert np.abs(real - whole).max() < 0.05 * np.abs(real).max()
+
+
+def test_what_is_written_is_onnx_s_bit_for_bit(network):
+    graph, samples = network
+    rng = np.random.default_rng(0)
+    tried = set()
+    for activations in ("uint8", "int8"):
+        found = made(graph, samples, activations=activations).quantized()
+        for op in found.operations:
+            whole = op.inputs[0] if op.op_type == "DequantizeLinear" else op.outputs[0]
+            key = (op.op_type, whole.dtype, op.attributes.get("axis"))
+            if op.op_type not in _PAIR or key in tried:
+                continue
+            tried.add(key)
+            x = op.inputs[0]
+            if x.dtype.is_float:
+                data = (10 * rng.standard_normal(x.extents)).astype(np.float32)
+            else:
+                limits = np.iinfo(x.dtype.numpy)
+                data = rng.integers(limits.min, limits.max, x.extents, x.dtype.numpy)
+            known = {v: found.constants[v] for v in op.inputs[1:]}
+            model = operation_to_model(op, known)
+            model.ir_version, model.opset_import[0].version = 10, 21
+            (want,) = ReferenceEvaluator(model).run(None, {x.name: data})
+            ours = tw.compile(model, threads=1, cache=False)(data)
+            assert ours.dtype == want.dtype and (ours == want).all()
+    assert len(tried) >= 5

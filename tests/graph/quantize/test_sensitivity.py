@@ -6,9 +6,9 @@ import pytest
 import tilewright as tw
 from tests.graph.quantize.models import RUNNER, drawn, graph_of, made, samples_for
 from tilewright.base.errors import InputError
-from tilewright.graph.passes.quantize import Recipe, quantize
-from tilewright.graph.passes.quantize.metrics import compare, cosine
-from tilewright.graph.passes.quantize.sensitivity import switched
+from tilewright.graph.quantize import Recipe, quantize, sensitivity
+from tilewright.graph.quantize.metrics import compare, cosine
+from tilewright.graph.quantize.sensitivity import switched
 from tilewright.graph.verify import verify
 
 
@@ -49,6 +49,17 @@ def test_the_fragile_layer_alone_is_kept():
     )
 
 
+def test_what_is_written_is_measured_and_not_what_was_tried(monkeypatch):
+    """Where trials are too hopeful, layers go back until the model itself keeps the limit."""
+    monkeypatch.setattr(sensitivity, "_fewest", lambda trials, order, limit: 0)
+    graph = fragile()
+    report = quantize(
+        graph, samples_for(graph, 12), Recipe(), RUNNER, max_drop=0.1
+    ).report
+    assert report.agreement.drop <= 0.1
+    assert [layer.name for layer in report.kept] == ["MatMul -> c"]
+
+
 def test_no_drop_at_all_keeps_all_layers():
     graph = fragile()
     found = quantize(graph, samples_for(graph, 4), Recipe(), RUNNER, max_drop=0.0)
@@ -83,6 +94,8 @@ def test_agreement():
     other = {"y": np.array([[1, 2], [3, 4]], np.float32)}
     found = compare([(want, other)])
     assert found.top1 == 0.5 and found.rows == 2 and found.drop == 0.5
+    encoded = compare([(want, other)], "cosine")
+    assert encoded.top1 is None and 0 < encoded.drop < 0.05
     sequence = {"y": np.ones((1, 2, 3), np.float32)}
     assert compare([(sequence, sequence)]).top1 is None
 
@@ -119,6 +132,8 @@ def test_the_face():
     assert y.shape == (6, 5)
     with pytest.raises(InputError, match="quantize takes no luck"):
         tw.quantize(graph, {"x": data}, luck=3)
+    with pytest.raises(InputError, match="not measured by 'luck'"):
+        tw.quantize(graph, {"x": data}, metric="luck")
     with pytest.raises(InputError, match="max_drop is 2"):
         tw.quantize(graph, {"x": data}, max_drop=2)
     with pytest.raises(InputError, match="no option is called color"):

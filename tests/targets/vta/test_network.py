@@ -23,7 +23,7 @@ from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
-from tilewright.graph.passes.quantize.affine import power_of_two, whole_byte
+from tilewright.graph.quantize.affine import power_of_two, whole_byte
 from tilewright.runtime import devices
 from tilewright.runtime.model import HostFallbackStep, LaunchStep, NativeStep
 from tilewright.targets import vta

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
-from tilewright.graph.passes.quantize.affine import most
+from tilewright.graph.quantize.affine import most
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.intrinsics import WGT, elements
 from tilewright.targets.vta.layers import Convolution, Requantize

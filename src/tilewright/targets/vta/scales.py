@@ -19,14 +19,14 @@ from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Value
-from tilewright.graph.passes.quantize.affine import (
+from tilewright.graph.quantize.affine import (
     most,
     power_of_two,
     symmetric,
     whole_byte,
 )
-from tilewright.graph.passes.quantize.calibrate import interpreter, observe
-from tilewright.graph.passes.quantize.observers import observer_of
+from tilewright.graph.quantize.calibrate import interpreter, observe
+from tilewright.graph.quantize.observers import observer_of
 
 Array = NDArray[Any]
 Bytes = NDArray[np.int8]

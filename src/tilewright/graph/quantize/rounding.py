@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.graph.passes.quantize.affine import Weights, channel_scales
-from tilewright.graph.passes.quantize.layers import Layer
-from tilewright.graph.passes.quantize.statistics import columns_of, weights_of
+from tilewright.graph.quantize.affine import Weights, channel_scales
+from tilewright.graph.quantize.layers import Layer
+from tilewright.graph.quantize.statistics import columns_of, weights_of
 
 Array = NDArray[Any]
 _DAMPING = 0.01  # of the mean of H's diagonal, added to it
 _BLOCK = 128  # inputs whose corrections reach the rest at once
 
 
-def round_by_data(layer: Layer, w: Array, gram: Array) -> Weights:
+def round_by_data(
+    layer: Layer,
+    w: Array,
+    gram: Array,
+) -> Weights:
     """Weights of a layer in int8. gram: X^T X of its data, float64 [terms, terms]."""
     scales = channel_scales(w, layer.channels)
     left = columns_of(layer, w).astype(np.float64)
@@ -38,7 +42,11 @@ def _factor(gram: Array) -> Array:
     return np.linalg.cholesky((inverse + inverse.T) / 2).T
 
 
-def _rounded(left: Array, scales: Array, factor: Array) -> Array:
+def _rounded(
+    left: Array,
+    scales: Array,
+    factor: Array,
+) -> Array:
     """The integers [results, terms]; `left` is used up."""
     terms = left.shape[1]
     whole = np.empty_like(left)

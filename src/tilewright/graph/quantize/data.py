@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.graph.nodes import Graph, Value
-from tilewright.graph.passes.quantize.calibrate import Sample
+from tilewright.graph.quantize.calibrate import Sample
 
 Array = NDArray[Any]
 HELD_OUT = 4  # one of so many samples is held out for measuring
 
 
-def samples_of(graph: Graph, data: Any) -> list[Sample]:
+def samples_of(
+    graph: Graph,
+    data: Any,
+) -> list[Sample]:
     """The samples, each an array for every input of the graph.
 
     data: such samples in a row; or arrays by name that hold several: of the input's rank plus one
@@ -49,7 +52,10 @@ def held_out(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Samp
     return samples[:kept], samples[kept:]
 
 
-def _named(graph: Graph, sample: Any) -> Mapping[str, Array]:
+def _named(
+    graph: Graph,
+    sample: Any,
+) -> Mapping[str, Array]:
     """One sample by name, for all inputs and no others."""
     if not isinstance(sample, Mapping):
         raise InputError(
@@ -75,7 +81,10 @@ def _named(graph: Graph, sample: Any) -> Mapping[str, Array]:
     return {name: np.asarray(sample[name]) for name in names}
 
 
-def _cut(graph: Graph, data: Mapping[str, Any]) -> list[Sample]:
+def _cut(
+    graph: Graph,
+    data: Mapping[str, Any],
+) -> list[Sample]:
     """Arrays of several samples as one dictionary for each."""
     arrays = _named(graph, data)
     parts = {v.name: list(_parts(v, arrays[v.name])) for v in graph.inputs}
@@ -90,7 +99,10 @@ def _cut(graph: Graph, data: Mapping[str, Any]) -> list[Sample]:
     return [{name: found[n] for name, found in parts.items()} for n in range(count)]
 
 
-def _parts(v: Value, array: Array) -> Iterable[Array]:
+def _parts(
+    v: Value,
+    array: Array,
+) -> Iterable[Array]:
     """The samples in one array."""
     rank = None if v.shape is None else len(v.shape)
     if rank is None or array.ndim == rank + 1:
@@ -108,7 +120,10 @@ def _parts(v: Value, array: Array) -> Iterable[Array]:
     return (array[n : n + batch] for n in range(0, len(array), batch))
 
 
-def _check(v: Value, array: Array) -> None:
+def _check(
+    v: Value,
+    array: Array,
+) -> None:
     """Raise InputError for a sample that the input does not take, or that says nothing."""
     fits = v.shape is None or (
         len(v.shape) == array.ndim
@@ -132,7 +147,10 @@ def _check(v: Value, array: Array) -> None:
         )
 
 
-def _misfit(v: Value, array: Array) -> InputError:
+def _misfit(
+    v: Value,
+    array: Array,
+) -> InputError:
     found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
     return InputError(
         f"expected {v.type_text}, or several of them along a first axis, got {found}",
@@ -140,7 +158,10 @@ def _misfit(v: Value, array: Array) -> InputError:
     )
 
 
-def _check_varied(graph: Graph, samples: Sequence[Sample]) -> None:
+def _check_varied(
+    graph: Graph,
+    samples: Sequence[Sample],
+) -> None:
     """Raise InputError where an input of floats is one and the same number everywhere."""
     for v in graph.inputs:
         arrays = [sample[v.name] for sample in samples]

@@ -25,7 +25,10 @@ Runner = Callable[[Graph], Run]
 class Sees(Protocol):
     """What observes a tensor."""
 
-    def see(self, array: Array) -> None:
+    def see(
+        self,
+        array: Array,
+    ) -> None:
         """Count an array."""
         ...
 
@@ -61,7 +64,10 @@ def observe(
     return found
 
 
-def with_outputs(graph: Graph, values: Sequence[Value]) -> Graph:
+def with_outputs(
+    graph: Graph,
+    values: Sequence[Value],
+) -> Graph:
     """The graph with these values as its outputs, as far as it computes them."""
     outputs = [v for v in values if v in graph.producers]
     return graph.with_operations(graph.operations, outputs=outputs or graph.outputs)

@@ -8,13 +8,13 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
-from tilewright.graph.passes.quantize.calibrate import Runner, Sample
-from tilewright.graph.passes.quantize.data import held_out
-from tilewright.graph.passes.quantize.metrics import Agreement, compare
-from tilewright.graph.passes.quantize.model import Calibrated, calibrated
-from tilewright.graph.passes.quantize.recipe import Recipe
-from tilewright.graph.passes.quantize.report import LayerReport, Quantized, Report
-from tilewright.graph.passes.quantize.sensitivity import Chosen, choose
+from tilewright.graph.quantize.calibrate import Runner, Sample
+from tilewright.graph.quantize.data import held_out
+from tilewright.graph.quantize.metrics import Agreement, check_metric, compare
+from tilewright.graph.quantize.model import Calibrated, calibrated
+from tilewright.graph.quantize.recipe import Recipe
+from tilewright.graph.quantize.report import LayerReport, Quantized, Report
+from tilewright.graph.quantize.sensitivity import Chosen, choose
 
 
 def quantize(
@@ -24,6 +24,7 @@ def quantize(
     runner: Runner,
     *,
     max_drop: float | None = None,
+    metric: str = "both",
     keep: Collection[str] = (),
     fallback: Fallback | None = None,
 ) -> Quantized:
@@ -32,16 +33,18 @@ def quantize(
     samples: as `data.samples_of` gives them; of several, the last quarter is held out, and the
     agreement is measured there. runner: makes what runs a graph. max_drop: the most that may be
     lost of top-1 agreement and cosine; fragile layers are kept in floats for it. keep: layers to
-    keep in floats in any case. Raises InputError for a layer that is not there.
+    keep in floats in any case. metric: "cosine" where outputs are no scores of classes. Raises
+    InputError for a layer that is not there, and an unknown metric.
     """
+    check_metric(metric)
     for_ranges, for_measuring = held_out(samples)
     model = calibrated(graph, for_ranges, recipe, runner, fallback)
     _check_names(keep, model)
     model = model.without(keep)
     if max_drop is None:
-        chosen = Chosen({}, (), _agreement(graph, model, for_measuring, runner))
+        chosen = Chosen({}, (), _agreement(graph, model, for_measuring, runner, metric))
     else:
-        chosen = choose(model, for_measuring, max_drop, runner)
+        chosen = choose(model, for_measuring, max_drop, runner, metric)
     layers = [*_layers(model, chosen), *_skipped(model)]
     apart = 0 if for_measuring is for_ranges else len(for_measuring)
     report = Report(layers, chosen.agreement, len(for_ranges), apart, model.notes)
@@ -49,13 +52,21 @@ def quantize(
 
 
 def _agreement(
-    graph: Graph, model: Calibrated, samples: Sequence[Sample], runner: Runner
+    graph: Graph,
+    model: Calibrated,
+    samples: Sequence[Sample],
+    runner: Runner,
+    metric: str,
 ) -> Agreement:
     reference, found = runner(graph), runner(model.quantized())
-    return compare((reference(s), found(s)) for s in samples)
+    pairs = ((reference(s), found(s)) for s in samples)
+    return compare(pairs, metric)
 
 
-def _check_names(keep: Collection[str], model: Calibrated) -> None:
+def _check_names(
+    keep: Collection[str],
+    model: Calibrated,
+) -> None:
     names = [layer.name for layer in model.layers]
     for name in keep:
         if name not in names:
@@ -67,7 +78,10 @@ def _check_names(keep: Collection[str], model: Calibrated) -> None:
 _FRAGILE = "it costs more than may be lost"
 
 
-def _layers(model: Calibrated, chosen: Chosen) -> list[LayerReport]:
+def _layers(
+    model: Calibrated,
+    chosen: Chosen,
+) -> list[LayerReport]:
     costs: Mapping[str, float] = chosen.costs
     return [
         LayerReport(

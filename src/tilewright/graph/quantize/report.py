@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tilewright.base.text import columns
 from tilewright.graph.nodes import Graph
-from tilewright.graph.passes.quantize.metrics import Agreement
+from tilewright.graph.quantize.metrics import Agreement
 
 
 @dataclass(frozen=True, slots=True)

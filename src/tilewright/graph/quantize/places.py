@@ -19,7 +19,7 @@ from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
-from tilewright.graph.passes.quantize.layers import Layer
+from tilewright.graph.quantize.layers import Layer
 
 _CLIPS = ("Relu", "Clip")
 _SUMS = ("Add", "Sum")
@@ -38,14 +38,21 @@ class Places:
     reads: dict[Slot, None] = field(default_factory=dict)
     tied: dict[Value, list[Value]] = field(default_factory=dict)
 
-    def need(self, v: Value) -> bool:
+    def need(
+        self,
+        v: Value,
+    ) -> bool:
         """Quantize it; whether that is new."""
         if v in self.tied:
             return False
         self.tied[v] = [v]
         return True
 
-    def tie(self, a: Value, b: Value) -> None:
+    def tie(
+        self,
+        a: Value,
+        b: Value,
+    ) -> None:
         """Give two tensors one quantization."""
         if self.tied[a] is self.tied[b]:
             return
@@ -54,7 +61,9 @@ class Places:
 
 
 def find_places(
-    graph: Graph, layers: Sequence[Layer], among: Collection[Value] | None = None
+    graph: Graph,
+    layers: Sequence[Layer],
+    among: Collection[Value] | None = None,
 ) -> Places:
     """Where to quantize so that these layers read bytes.
 
@@ -82,7 +91,9 @@ def find_places(
 
 
 def _sources(
-    graph: Graph, v: Value, byte_readers: set[Operation]
+    graph: Graph,
+    v: Value,
+    byte_readers: set[Operation],
 ) -> Iterator[tuple[Slot, Value, bool]]:
     """The operands that are to be bytes where `v` is, and whether of the same quantization."""
     op = graph.producer(v)
@@ -105,7 +116,9 @@ def _sources(
 
 
 def _addends(
-    graph: Graph, op: Operation, byte_readers: set[Operation]
+    graph: Graph,
+    op: Operation,
+    byte_readers: set[Operation],
 ) -> Iterator[tuple[Slot, Value, bool]]:
     """The operands of a sum of two that are to be bytes."""
     operands = [u for u in op.inputs if u is not None]
@@ -122,7 +135,9 @@ def _addends(
 
 
 def _product_behind(
-    graph: Graph, v: Value, byte_readers: set[Operation]
+    graph: Graph,
+    v: Value,
+    byte_readers: set[Operation],
 ) -> Operation | None:
     """The layer whose result, clipped perhaps, is `v` and goes nowhere else."""
     if len(graph.users(v)) != 1 or v in graph.outputs:
@@ -131,7 +146,10 @@ def _product_behind(
     return op if op in byte_readers else None
 
 
-def _before_clip(graph: Graph, v: Value) -> Operation | None:
+def _before_clip(
+    graph: Graph,
+    v: Value,
+) -> Operation | None:
     """The operation that makes `v`, or of what is clipped to it and read nowhere else."""
     op = graph.producer(v)
     if op is None or op.qualified not in _CLIPS:
@@ -142,11 +160,17 @@ def _before_clip(graph: Graph, v: Value) -> Operation | None:
     return graph.producer(u)
 
 
-def _is_real(graph: Graph, u: Value) -> bool:
+def _is_real(
+    graph: Graph,
+    u: Value,
+) -> bool:
     return u.dtype is float32 and u.kind == "tensor" and u not in graph.constants
 
 
-def _let_averages_read(graph: Graph, places: Places) -> None:
+def _let_averages_read(
+    graph: Graph,
+    places: Places,
+) -> None:
     for v in places.tied:
         for op in graph.users(v):
             if op.qualified in _AVERAGES and op.inputs[0] is v:

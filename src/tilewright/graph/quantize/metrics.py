@@ -9,8 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.errors import InputError
+
 Array = NDArray[Any]
 Outputs = Mapping[str, Array]
+METRICS = ("both", "cosine")
+
+
+def check_metric(metric: str) -> None:
+    """Raise InputError for an unknown one."""
+    if metric not in METRICS:
+        raise InputError(
+            f"agreement is not measured by {metric!r}",
+            hint=f"one of {', '.join(METRICS)}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +47,14 @@ class Agreement:
         return f"top-1 agreement {self.top1:.2%} of {self.rows} rows, {cosine}"
 
 
-def compare(pairs: Iterable[tuple[Outputs, Outputs]]) -> Agreement:
-    """The agreement of outputs by name, in pairs: the reference's, and the other's."""
+def compare(
+    pairs: Iterable[tuple[Outputs, Outputs]],
+    metric: str = "both",
+) -> Agreement:
+    """The agreement of outputs by name, in pairs: the reference's, and the other's.
+
+    metric: one of METRICS; for "cosine" outputs are no scores of classes.
+    """
     cosines: list[float] = []
     same = rows = 0
     for reference, found in pairs:
@@ -45,7 +63,7 @@ def compare(pairs: Iterable[tuple[Outputs, Outputs]]) -> Agreement:
                 continue
             got = found[name]
             cosines.append(cosine(want, got))
-            if want.ndim == 2 and want.shape[1] > 1:
+            if metric == "both" and want.ndim == 2 and want.shape[1] > 1:
                 equal = want.argmax(1) == got.argmax(1)
                 same += int(equal.sum())
                 rows += len(want)
@@ -53,7 +71,10 @@ def compare(pairs: Iterable[tuple[Outputs, Outputs]]) -> Agreement:
     return Agreement(same / rows if rows else None, mean, rows)
 
 
-def cosine(a: Array, b: Array) -> float:
+def cosine(
+    a: Array,
+    b: Array,
+) -> float:
     """Of the angle between two tensors; 0 where one is zero and the other not, or not finite."""
     x = a.reshape(-1).astype(np.float64)
     y = b.reshape(-1).astype(np.float64)

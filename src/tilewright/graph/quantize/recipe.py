@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.base.errors import InputError
-from tilewright.graph.passes.quantize.affine import activations_in
-from tilewright.graph.passes.quantize.observers import (
+from tilewright.graph.quantize.affine import activations_in
+from tilewright.graph.quantize.observers import (
     Observer,
     Quantizer,
     observer_of,

@@ -69,7 +69,10 @@ class Skipped:
     why: str
 
 
-def _operand(op: Operation, n: int) -> Value:
+def _operand(
+    op: Operation,
+    n: int,
+) -> Value:
     v = op.inputs[n]
     assert v is not None
     return v
@@ -111,7 +114,10 @@ def find_layers(graph: Graph) -> tuple[list[Layer], list[Skipped]]:
     return layers, skipped
 
 
-def _reason(graph: Graph, op: Operation) -> str:
+def _reason(
+    graph: Graph,
+    op: Operation,
+) -> str:
     """Why the operation is not a layer to quantize; empty where it is."""
     data, weight = (_operand(op, n) for n in (0, 1))
     w = graph.constants.get(weight)
@@ -124,7 +130,10 @@ def _reason(graph: Graph, op: Operation) -> str:
     return _unfit(op, w)
 
 
-def _unfit(op: Operation, w: Array) -> str:
+def _unfit(
+    op: Operation,
+    w: Array,
+) -> str:
     """As `_reason`, of the weights and attributes."""
     if not w.size:
         return "its weights are empty"

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.graph.nodes import Graph, Operation, Value, constant
-from tilewright.graph.passes.quantize.affine import Affine, Weights
-from tilewright.graph.passes.quantize.layers import Layer
-from tilewright.graph.passes.quantize.places import Places
+from tilewright.graph.quantize.affine import Affine, Weights
+from tilewright.graph.quantize.layers import Layer
+from tilewright.graph.quantize.places import Places
 
 Array = NDArray[Any]
 VERSION = 13  # of the operators: the first that has scales along an axis
@@ -32,11 +32,17 @@ class Names:
     taken: set[str]
 
     @classmethod
-    def of(cls, graph: Graph) -> Names:
+    def of(
+        cls,
+        graph: Graph,
+    ) -> Names:
         """Those that the graph and its subgraphs have are taken."""
         return cls({v.name for v in _all_values(graph)})
 
-    def fresh(self, stem: str) -> str:
+    def fresh(
+        self,
+        stem: str,
+    ) -> str:
         """The stem, or with a number where it is taken."""
         name = stem
         count = 1
@@ -65,7 +71,11 @@ class QdqWriter:
     def __post_init__(self) -> None:
         self.constants = dict(self.graph.constants)
 
-    def constant(self, stem: str, array: Any) -> Value:
+    def constant(
+        self,
+        stem: str,
+        array: Any,
+    ) -> Value:
         """A new constant."""
         a = np.asarray(array)
         v = constant(self.names.fresh(stem), a)
@@ -82,7 +92,11 @@ class QdqWriter:
         )
         return result
 
-    def rounded(self, v: Value, how: Affine) -> Value:
+    def rounded(
+        self,
+        v: Value,
+        how: Affine,
+    ) -> Value:
         """A computed tensor, quantized and dequantized."""
         if v not in self._real:
             scale = self.constant(f"{v.name}/scale", how.scale)
@@ -94,7 +108,13 @@ class QdqWriter:
             self._real[v] = self.op("DequantizeLinear", stem, v, whole, scale, zero)
         return self._real[v]
 
-    def known(self, v: Value, whole: Array, scales: Array, axis: int) -> Value:
+    def known(
+        self,
+        v: Value,
+        whole: Array,
+        scales: Array,
+        axis: int,
+    ) -> Value:
         """A constant, dequantized from integers with scales along an axis."""
         w = self.constant(f"{v.name}/quantized", whole)
         scale = self.constant(f"{v.name}/scale", scales)
@@ -148,7 +168,10 @@ def _write_parameters(
         inputs[2] = out.known(bias, whole, scales, 0)
 
 
-def whole_bias(b: Array, scales: Array) -> Array | None:
+def whole_bias(
+    b: Array,
+    scales: Array,
+) -> Array | None:
     """The bias in int32 of these units.
 
     None where it is too large, or no vector of one number per channel.

@@ -33,11 +33,17 @@ class Range:
         """The largest magnitude."""
         return max(-self.low, self.high)
 
-    def with_others(self, other: Range) -> Range:
+    def with_others(
+        self,
+        other: Range,
+    ) -> Range:
         """The least range of both."""
         return Range(min(self.low, other.low), max(self.high, other.high))
 
-    def within(self, threshold: float) -> Range:
+    def within(
+        self,
+        threshold: float,
+    ) -> Range:
         """The part whose magnitudes are at most the threshold."""
         return Range(max(self.low, -threshold), min(self.high, threshold))
 
@@ -54,19 +60,28 @@ class Affine:
         """Of the integers."""
         return self.zero.dtype
 
-    def whole(self, x: Array) -> Array:
+    def whole(
+        self,
+        x: Array,
+    ) -> Array:
         """The integers of real numbers."""
         limits = np.iinfo(self.dtype)
         with np.errstate(all="ignore"):
             q = np.rint(x.astype(np.float32) / self.scale) + np.float32(self.zero)
         return np.asarray(np.clip(q, limits.min, limits.max).astype(self.dtype))
 
-    def real(self, q: Array) -> Array:
+    def real(
+        self,
+        q: Array,
+    ) -> Array:
         """The numbers that integers stand for, in float32."""
         centered = q.astype(np.int32) - np.int32(self.zero)
         return np.asarray(centered.astype(np.float32) * self.scale)
 
-    def rounded(self, x: Array) -> Array:
+    def rounded(
+        self,
+        x: Array,
+    ) -> Array:
         """The numbers that are left of `x` in integers."""
         return self.real(self.whole(x))
 
@@ -109,14 +124,20 @@ def most(bits: int) -> int:
     return (1 << bits - 1) - 1
 
 
-def power_of_two(largest: float, bits: int = 8) -> float:
+def power_of_two(
+    largest: float,
+    bits: int = 8,
+) -> float:
     """The least power of two of which the largest number is at most that of so many bits."""
     if largest > 0:
         return 2.0 ** math.ceil(math.log2(largest / most(bits)))
     return 1.0
 
 
-def whole_byte(largest: float, bits: int = 8) -> float:
+def whole_byte(
+    largest: float,
+    bits: int = 8,
+) -> float:
     """The unit of which the largest number is the largest one of so many bits."""
     if largest > 0:
         return largest / most(bits)
@@ -144,19 +165,28 @@ class Weights:
         return np.asarray(self.whole.astype(np.float32) * self.scales.reshape(shape))
 
 
-def along(axis: int, rank: int) -> tuple[int, ...]:
+def along(
+    axis: int,
+    rank: int,
+) -> tuple[int, ...]:
     """The shape in which a vector broadcasts along one axis of a tensor of that rank."""
     return tuple(-1 if n == axis else 1 for n in range(rank))
 
 
-def channel_scales(w: Array, axis: int) -> Array:
+def channel_scales(
+    w: Array,
+    axis: int,
+) -> Array:
     """A scale for each channel along an axis, by its largest magnitude; float32 [channels]."""
     others = tuple(n for n in range(w.ndim) if n != axis)
     largest = np.abs(w).max(others, initial=0).astype(np.float64)
     return np.array([_scale(float(n) / 127) for n in largest], np.float32)
 
 
-def round_weights(w: Array, axis: int) -> Weights:
+def round_weights(
+    w: Array,
+    axis: int,
+) -> Weights:
     """Each weight rounded to the nearest multiple of its channel's scale."""
     scales = channel_scales(w, axis)
     steps = scales.reshape(along(axis, w.ndim))

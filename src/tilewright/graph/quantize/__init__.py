@@ -19,8 +19,8 @@ sensitivity  the layers to keep in floats
 report       what it came to
 """
 
-from tilewright.graph.passes.quantize.pipeline import quantize
-from tilewright.graph.passes.quantize.recipe import Recipe
-from tilewright.graph.passes.quantize.report import Quantized, Report
+from tilewright.graph.quantize.pipeline import quantize
+from tilewright.graph.quantize.recipe import Recipe
+from tilewright.graph.quantize.report import Quantized, Report
 
 __all__ = ["Quantized", "Recipe", "Report", "quantize"]

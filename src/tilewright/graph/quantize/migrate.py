@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.graph.nodes import Graph, Operation, Value, constant
-from tilewright.graph.passes.quantize.affine import along
-from tilewright.graph.passes.quantize.insert import Names
-from tilewright.graph.passes.quantize.layers import Layer
+from tilewright.graph.quantize.affine import along
+from tilewright.graph.quantize.insert import Names
+from tilewright.graph.quantize.layers import Layer
 
 Array = NDArray[Any]
 Slot = tuple[Operation, int]
@@ -47,7 +47,12 @@ class Division:
     root: Operation | None = None
     why: str = ""
 
-    def of(self, v: Value, axis: int, readers: int = 1) -> Division:
+    def of(
+        self,
+        v: Value,
+        axis: int,
+        readers: int = 1,
+    ) -> Division:
         """Divide `v`, which so many operations read, along an axis counted from the front."""
         op = self.graph.producer(v)
         if op is None:
@@ -62,24 +67,39 @@ class Division:
         rule(self, op, axis)
         return self
 
-    def _fail(self, why: str) -> Division:
+    def _fail(
+        self,
+        why: str,
+    ) -> Division:
         self.why = self.why or why
         return self
 
     # ------------------------------------------------------------------------------ the rules
 
-    def homogeneous(self, op: Operation, axis: int) -> None:
+    def homogeneous(
+        self,
+        op: Operation,
+        axis: int,
+    ) -> None:
         """f(a / s)."""
         self.of(_first(op), axis)
 
-    def spatial(self, op: Operation, axis: int) -> None:
+    def spatial(
+        self,
+        op: Operation,
+        axis: int,
+    ) -> None:
         """Pooling, channel by channel."""
         if axis != 1:
             self._fail(f"{op.label} mixes the axis")
         else:
             self.of(_first(op), axis)
 
-    def total(self, op: Operation, axis: int) -> None:
+    def total(
+        self,
+        op: Operation,
+        axis: int,
+    ) -> None:
         """a + c or a - c."""
         place = self._constant_operand(op)
         if place is None:
@@ -93,7 +113,11 @@ class Division:
         else:
             self.of(other, axis)
 
-    def scaled(self, op: Operation, axis: int) -> None:
+    def scaled(
+        self,
+        op: Operation,
+        axis: int,
+    ) -> None:
         """a * c, or a / c."""
         place = self._constant_operand(op)
         if place is None or (op.qualified == "Div" and place == 0):
@@ -102,7 +126,11 @@ class Division:
         divides = op.qualified == "Div"
         self._scale(op, place, axis, self.factor if divides else 1 / self.factor)
 
-    def normalized(self, op: Operation, axis: int) -> None:
+    def normalized(
+        self,
+        op: Operation,
+        axis: int,
+    ) -> None:
         """A normalization over the last axis alone, with its scale and bias."""
         rank = len(op.writes[0].shape or ())
         over = op.attributes.get("axis", -1) % max(rank, 1)
@@ -114,7 +142,11 @@ class Division:
             if n and v is not None:
                 self.edits[op, n] = self.graph.constants[v] / self.factor
 
-    def product(self, op: Operation, axis: int) -> None:
+    def product(
+        self,
+        op: Operation,
+        axis: int,
+    ) -> None:
         """The weights, and the bias, of a layer."""
         layer = self.layers.get(op)
         rank = len(op.writes[0].shape or ())
@@ -135,11 +167,20 @@ class Division:
 
     layers: Mapping[Operation, Layer] = field(default_factory=dict)
 
-    def _constant_operand(self, op: Operation) -> int | None:
+    def _constant_operand(
+        self,
+        op: Operation,
+    ) -> int | None:
         places = [n for n, v in enumerate(op.inputs) if v in self.graph.constants]
         return places[0] if len(op.inputs) == 2 and len(places) == 1 else None
 
-    def _scale(self, op: Operation, place: int, axis: int, by: Array) -> None:
+    def _scale(
+        self,
+        op: Operation,
+        place: int,
+        axis: int,
+        by: Array,
+    ) -> None:
         """Multiply a constant operand along the result's axis."""
         v = op.inputs[place]
         assert v is not None
@@ -218,7 +259,11 @@ def division(
     return found.of(data, axis, len(readers))
 
 
-def by_input(layer: Layer, w: Array, factor: Array) -> Array:
+def by_input(
+    layer: Layer,
+    w: Array,
+    factor: Array,
+) -> Array:
     """A factor per channel of the data, in the shape that multiplies the weights."""
     if layer.group == 1:
         return factor.reshape(along(layer.inputs, w.ndim))
@@ -227,7 +272,10 @@ def by_input(layer: Layer, w: Array, factor: Array) -> Array:
     return rows.reshape(*rows.shape, *[1] * (w.ndim - 2))
 
 
-def edited(graph: Graph, edits: Mapping[Slot, Array]) -> Graph:
+def edited(
+    graph: Graph,
+    edits: Mapping[Slot, Array],
+) -> Graph:
     """The graph with other constants at these operands, in float32."""
     names = Names.of(graph)
     constants = dict(graph.constants)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tilewright.graph.infer import Fallback
 from tilewright.graph.interp import run_on
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.passes.quantize.affine import Weights
-from tilewright.graph.passes.quantize.layers import Layer
-from tilewright.graph.passes.quantize.migrate import Slot, edited
+from tilewright.graph.quantize.affine import Weights
+from tilewright.graph.quantize.layers import Layer
+from tilewright.graph.quantize.migrate import Slot, edited
 
 Array = NDArray[Any]
 
@@ -50,7 +50,10 @@ def corrected(
     return edited(graph, edits), left
 
 
-def bias_slot(graph: Graph, layer: Layer) -> Slot | None:
+def bias_slot(
+    graph: Graph,
+    layer: Layer,
+) -> Slot | None:
     """The operand that is the layer's bias: its own, or that of the sum right behind it."""
     many = (layer.weight.extents[layer.channels],)
     if layer.op.qualified in ("Conv", "Gemm"):

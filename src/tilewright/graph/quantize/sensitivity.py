@@ -15,10 +15,10 @@ import numpy as np
 from tilewright.base import events
 from tilewright.base.dtypes import bool_
 from tilewright.graph.nodes import Graph, Value
-from tilewright.graph.passes.quantize.calibrate import Run, Runner, Sample
-from tilewright.graph.passes.quantize.insert import Names, QdqWriter
-from tilewright.graph.passes.quantize.metrics import Agreement, Outputs, compare
-from tilewright.graph.passes.quantize.model import Calibrated
+from tilewright.graph.quantize.calibrate import Run, Runner, Sample
+from tilewright.graph.quantize.insert import Names, QdqWriter
+from tilewright.graph.quantize.metrics import Agreement, Outputs, compare
+from tilewright.graph.quantize.model import Calibrated
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +67,16 @@ class _Trials:
     switches: dict[str, Value]
     samples: Sequence[Sample]
     reference: Sequence[Outputs]
+    metric: str
 
-    def with_bytes_in(self, names: Sequence[str]) -> Agreement:
+    def with_bytes_in(
+        self,
+        names: Sequence[str],
+    ) -> Agreement:
         """The agreement if these layers are quantized."""
         state = {v.name: np.array(name in names) for name, v in self.switches.items()}
         found = (self.run({**sample, **state}) for sample in self.samples)
-        return compare(zip(self.reference, found, strict=True))
+        return compare(zip(self.reference, found, strict=True), self.metric)
 
 
 def choose(
@@ -80,18 +84,19 @@ def choose(
     samples: Sequence[Sample],
     limit: float,
     runner: Runner,
+    metric: str = "both",
 ) -> Chosen:
     """The layers to keep in floats so that `Agreement.drop` is at most the limit.
 
-    samples: held out, no range comes from them. With all layers in floats nothing is lost, so there
-    always is such a choice.
+    samples: held out, no range comes from them. metric: as for `compare`. With all layers in
+    floats nothing is lost, so there always is such a choice.
     """
     reference = [_real(a) for a in map(runner(model.graph), samples)]
-    agreement = _of_qdq(model, (), samples, reference, runner)
+    agreement = _of_qdq(model, (), samples, reference, runner, metric)
     if agreement.drop <= limit:
         return Chosen({}, (), agreement)
     graph, switches = switched(model)
-    trials = _Trials(runner(graph), switches, samples, reference)
+    trials = _Trials(runner(graph), switches, samples, reference, metric)
     costs = {}
     with events.span("sensitivity", total=len(switches)):
         for name in switches:
@@ -101,7 +106,7 @@ def choose(
     count = _fewest(trials, order, limit)
     while True:
         keep = tuple(order[:count])
-        agreement = _of_qdq(model, keep, samples, reference, runner)
+        agreement = _of_qdq(model, keep, samples, reference, runner, metric)
         if agreement.drop <= limit or count == len(order):
             break
         # Sums of bytes and places around layers differ a little from what was tried.
@@ -109,7 +114,11 @@ def choose(
     return Chosen({name: costs[name] for name in order}, keep, agreement)
 
 
-def _fewest(trials: _Trials, order: Sequence[str], limit: float) -> int:
+def _fewest(
+    trials: _Trials,
+    order: Sequence[str],
+    limit: float,
+) -> int:
     """How many of the first layers to keep, by halving: more of them are taken to lose less."""
     low, high = 0, len(order)
     while low < high:
@@ -127,10 +136,11 @@ def _of_qdq(
     samples: Sequence[Sample],
     reference: Sequence[Outputs],
     runner: Runner,
+    metric: str,
 ) -> Agreement:
     """The agreement of what will be written."""
     run = runner(model.quantized(keep))
-    return compare(zip(reference, map(run, samples), strict=True))
+    return compare(zip(reference, map(run, samples), strict=True), metric)
 
 
 def _real(outputs: Outputs) -> Outputs:

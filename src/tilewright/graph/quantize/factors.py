@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.graph.nodes import Graph, Value
-from tilewright.graph.passes.quantize.affine import round_weights
-from tilewright.graph.passes.quantize.layers import Layer, find_layers
-from tilewright.graph.passes.quantize.migrate import (
+from tilewright.graph.quantize.affine import round_weights
+from tilewright.graph.quantize.layers import Layer, find_layers
+from tilewright.graph.quantize.migrate import (
     MOST,
     by_input,
     division,
     migrated,
 )
-from tilewright.graph.passes.quantize.statistics import columns_of
+from tilewright.graph.quantize.statistics import columns_of
 
 Array = NDArray[Any]
 Groups = Mapping[Value, Sequence[Layer]]
@@ -45,7 +45,10 @@ def readers_of(layers: Sequence[Layer]) -> dict[Value, list[Layer]]:
     return found
 
 
-def move_factors(graph: Graph, choose: Choice) -> tuple[Graph, dict[str, str]]:
+def move_factors(
+    graph: Graph,
+    choose: Choice,
+) -> tuple[Graph, dict[str, str]]:
     """The graph with a factor moved at the data of each layer that takes one.
 
     Gives also what did not take one, with the reason, by the names of tensors.
@@ -71,7 +74,10 @@ def _bounded(factor: Array) -> Array:
     return np.clip(np.where(fine, factor, 1.0), 1 / MOST, MOST)
 
 
-def input_ranges(graph: Graph, readers: Sequence[Layer]) -> Array:
+def input_ranges(
+    graph: Graph,
+    readers: Sequence[Layer],
+) -> Array:
     """The largest magnitude of the weights that meet each channel of the data; [channels]."""
     found: Any = 0.0
     for layer in readers:
@@ -80,7 +86,10 @@ def input_ranges(graph: Graph, readers: Sequence[Layer]) -> Array:
     return np.asarray(found)
 
 
-def _by_data_channel(layer: Layer, w: Array) -> Array:
+def _by_data_channel(
+    layer: Layer,
+    w: Array,
+) -> Array:
     if layer.group == 1:
         return np.asarray(
             np.moveaxis(w, layer.inputs, 0).reshape(w.shape[layer.inputs], -1).max(1)
@@ -112,7 +121,11 @@ class _Even:
 
     most: float = 0.0
 
-    def __call__(self, graph: Graph, readers: Sequence[Layer]) -> Array | None:
+    def __call__(
+        self,
+        graph: Graph,
+        readers: Sequence[Layer],
+    ) -> Array | None:
         """sqrt(range before / range after); None where no layer is before."""
         after = input_ranges(graph, readers)
         by_op = {layer.op: layer for layer in find_layers(graph)[0]}
@@ -133,10 +146,16 @@ class _Even:
 # ---------------------------------------------------------------------------- by the data's ranges
 
 
-def smooth_by(largest: Mapping[str, Array], strength: float) -> Choice:
+def smooth_by(
+    largest: Mapping[str, Array],
+    strength: float,
+) -> Choice:
     """SmoothQuant's factors. largest: of each channel, by the names of tensors."""
 
-    def choose(graph: Graph, readers: Sequence[Layer]) -> Array | None:
+    def choose(
+        graph: Graph,
+        readers: Sequence[Layer],
+    ) -> Array | None:
         seen = largest[readers[0].data.name]
         weights = input_ranges(graph, readers)
         with np.errstate(all="ignore"):
@@ -146,10 +165,16 @@ def smooth_by(largest: Mapping[str, Array], strength: float) -> Choice:
     return choose
 
 
-def search_by(largest: Mapping[str, Array], grams: Mapping[str, Array]) -> Choice:
+def search_by(
+    largest: Mapping[str, Array],
+    grams: Mapping[str, Array],
+) -> Choice:
     """AWQ's factors. grams: X^T X of the data of layers, by the names of tensors."""
 
-    def choose(graph: Graph, readers: Sequence[Layer]) -> Array | None:
+    def choose(
+        graph: Graph,
+        readers: Sequence[Layer],
+    ) -> Array | None:
         name = readers[0].data.name
         if name not in grams:
             return None
@@ -163,7 +188,10 @@ def search_by(largest: Mapping[str, Array], grams: Mapping[str, Array]) -> Choic
     return choose
 
 
-def _powered(seen: Array, power: float) -> Array:
+def _powered(
+    seen: Array,
+    power: float,
+) -> Array:
     """seen ** power, scaled so that the factors lie evenly about 1."""
     positive = seen > 0
     factor = np.where(positive, seen, 1.0) ** power
@@ -173,7 +201,12 @@ def _powered(seen: Array, power: float) -> Array:
     return np.where(positive, factor / np.sqrt(used.max() * used.min()), 1.0)
 
 
-def _lost(graph: Graph, layer: Layer, factor: Array, gram: Array) -> float:
+def _lost(
+    graph: Graph,
+    layer: Layer,
+    factor: Array,
+    gram: Array,
+) -> float:
     """The squared error of the results when weights times the factor are rounded."""
     w = graph.constants[layer.weight].astype(np.float64)
     by = by_input(layer, w, factor)

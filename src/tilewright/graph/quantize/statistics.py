@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.ops.windows import windows
-from tilewright.graph.passes.quantize.calibrate import Sees
-from tilewright.graph.passes.quantize.layers import Layer
+from tilewright.graph.quantize.calibrate import Sees
+from tilewright.graph.quantize.layers import Layer
 
 Array = NDArray[Any]
 MOST_ROWS = 4096  # of one array that a Gram matrix takes: evenly spaced ones
@@ -25,7 +25,10 @@ class Channels:
     axis: int
     largest: Array = field(default_factory=lambda: np.zeros(1))
 
-    def see(self, array: Array) -> None:
+    def see(
+        self,
+        array: Array,
+    ) -> None:
         """Count an array."""
         others = tuple(n for n in range(array.ndim) if n != self.axis % array.ndim)
         found = np.abs(array).max(others, initial=0).astype(np.float64)
@@ -39,7 +42,10 @@ class Mean:
     total: Any = 0.0
     count: int = 0
 
-    def see(self, array: Array) -> None:
+    def see(
+        self,
+        array: Array,
+    ) -> None:
         """Count an array."""
         self.total = self.total + array.sum(0, keepdims=True, dtype=np.float64)
         self.count += len(array)
@@ -61,7 +67,10 @@ class Gram:
     matrix: Any = 0.0
     rows: int = 0
 
-    def see(self, array: Array) -> None:
+    def see(
+        self,
+        array: Array,
+    ) -> None:
         """Count an array."""
         x = rows_of(self.layer, array)
         x = x[:: -(-len(x) // MOST_ROWS)] if len(x) else x
@@ -76,13 +85,19 @@ class Together:
 
     parts: Sequence[Sees]
 
-    def see(self, array: Array) -> None:
+    def see(
+        self,
+        array: Array,
+    ) -> None:
         """Count an array in each."""
         for part in self.parts:
             part.see(array)
 
 
-def rows_of(layer: Layer, x: Array) -> Array:
+def rows_of(
+    layer: Layer,
+    x: Array,
+) -> Array:
     """The rows [rows, terms] whose products with the weights' columns are the results."""
     if layer.op.qualified != "Conv":
         return x.reshape(-1, x.shape[-1])
@@ -102,12 +117,19 @@ def rows_of(layer: Layer, x: Array) -> Array:
     return taken.reshape(-1, x.shape[1] * int(np.prod(kernel)))
 
 
-def columns_of(layer: Layer, w: Array) -> Array:
+def columns_of(
+    layer: Layer,
+    w: Array,
+) -> Array:
     """Weights as [results, terms], in the order of the rows of `rows_of`."""
     return np.moveaxis(w, layer.channels, 0).reshape(w.shape[layer.channels], -1)
 
 
-def weights_of(layer: Layer, columns: Array, like: Array) -> Array:
+def weights_of(
+    layer: Layer,
+    columns: Array,
+    like: Array,
+) -> Array:
     """What `columns_of` made, in the layer's own form again."""
     first = np.moveaxis(like, layer.channels, 0)
     return np.moveaxis(columns.reshape(first.shape), 0, layer.channels)

@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from tilewright.base import events
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.passes.quantize import bias, factors
-from tilewright.graph.passes.quantize.affine import (
+from tilewright.graph.passes.simplify import remove_unused
+from tilewright.graph.quantize import bias, factors
+from tilewright.graph.quantize.affine import (
     Affine,
     Range,
     Weights,
     round_weights,
 )
-from tilewright.graph.passes.quantize.calibrate import Runner, Sample, Sees, observe
-from tilewright.graph.passes.quantize.insert import write_qdq
-from tilewright.graph.passes.quantize.layers import Layer, Skipped, find_layers
-from tilewright.graph.passes.quantize.observers import Observer
-from tilewright.graph.passes.quantize.places import Places, find_places
-from tilewright.graph.passes.quantize.recipe import Recipe
-from tilewright.graph.passes.quantize.rounding import round_by_data
-from tilewright.graph.passes.quantize.statistics import Channels, Gram, Mean, Together
-from tilewright.graph.passes.simplify import remove_unused
+from tilewright.graph.quantize.calibrate import Runner, Sample, Sees, observe
+from tilewright.graph.quantize.insert import write_qdq
+from tilewright.graph.quantize.layers import Layer, Skipped, find_layers
+from tilewright.graph.quantize.observers import Observer
+from tilewright.graph.quantize.places import Places, find_places
+from tilewright.graph.quantize.recipe import Recipe
+from tilewright.graph.quantize.rounding import round_by_data
+from tilewright.graph.quantize.statistics import Channels, Gram, Mean, Together
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -51,18 +51,27 @@ class Calibrated:
     skipped: Sequence[Skipped]
     notes: Mapping[str, Mapping[str, str]]
 
-    def without(self, names: Collection[str]) -> Calibrated:
+    def without(
+        self,
+        names: Collection[str],
+    ) -> Calibrated:
         """The model whose layers of these names stay in floats, as was asked."""
         left = [layer for layer in self.layers if layer.name not in names]
         asked = [Skipped(la.op, _ASKED) for la in self.layers if la.name in names]
         return replace(self, layers=left, skipped=[*self.skipped, *asked])
 
-    def places(self, keep: Collection[str] = ()) -> Places:
+    def places(
+        self,
+        keep: Collection[str] = (),
+    ) -> Places:
         """Where bytes are, if the layers of these names stay in floats."""
         chosen = [layer for layer in self.layers if layer.name not in keep]
         return find_places(self.graph, chosen, self.spans)
 
-    def affine(self, places: Places) -> dict[Value, Affine]:
+    def affine(
+        self,
+        places: Places,
+    ) -> dict[Value, Affine]:
         """How each tensor in `places` is kept: those that are tied, by the range of them all."""
         found = {}
         for v, tied in places.tied.items():
@@ -72,7 +81,10 @@ class Calibrated:
             found[v] = self.recipe.quantizer(span)
         return found
 
-    def quantized(self, keep: Collection[str] = ()) -> Graph:
+    def quantized(
+        self,
+        keep: Collection[str] = (),
+    ) -> Graph:
         """The model in QDQ form; the layers of these names stay in floats."""
         places = self.places(keep)
         chosen = {la.op: la for la in self.layers if la.name not in keep}
@@ -181,7 +193,9 @@ def _with_factors(
 
 
 def _weights(
-    graph: Graph, layers: Sequence[Layer], seen: _Seen
+    graph: Graph,
+    layers: Sequence[Layer],
+    seen: _Seen,
 ) -> dict[Operation, Weights]:
     found = {}
     with events.span("round", total=len(layers)):
@@ -196,7 +210,9 @@ def _weights(
 
 
 def _carried(
-    graph: Graph, layers: Sequence[Layer], weights: Mapping[Operation, Weights]
+    graph: Graph,
+    layers: Sequence[Layer],
+    weights: Mapping[Operation, Weights],
 ) -> tuple[list[Layer], dict[Operation, Weights]]:
     """Layers and weights by the operations of a graph in which biases alone were changed."""
     now = {v: layer for layer in find_layers(graph)[0] for v in layer.op.writes}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.graph.passes.quantize.affine import Affine, Range
+from tilewright.graph.quantize.affine import Affine, Range
 
 Array = NDArray[Any]
 Quantizer = Callable[[Range], Affine]
@@ -33,7 +33,10 @@ class Observer(ABC):
         self.finite = True
         self.count = 0
 
-    def see(self, array: Array) -> None:
+    def see(
+        self,
+        array: Array,
+    ) -> None:
         """Count an array of any shape."""
         x = np.asarray(array).reshape(-1)
         fine = np.isfinite(x)
@@ -47,21 +50,33 @@ class Observer(ABC):
         self.tally(x)
 
     @abstractmethod
-    def tally(self, x: Array) -> None:
+    def tally(
+        self,
+        x: Array,
+    ) -> None:
         """Count finite numbers, whose range `span` has already."""
 
     @abstractmethod
-    def range(self, quantizer: Quantizer) -> Range:
+    def range(
+        self,
+        quantizer: Quantizer,
+    ) -> Range:
         """The range to quantize by `quantizer`; numbers outside will be clipped to it."""
 
 
 class MinMax(Observer):
     """All that was seen: nothing is clipped."""
 
-    def tally(self, x: Array) -> None:
+    def tally(
+        self,
+        x: Array,
+    ) -> None:
         pass  # `span` says all
 
-    def range(self, quantizer: Quantizer) -> Range:
+    def range(
+        self,
+        quantizer: Quantizer,
+    ) -> Range:
         return self.span
 
 
@@ -79,7 +94,10 @@ class Histogram(Observer):
         self.above = np.zeros(BINS, np.int64)
         self.width = 0.0
 
-    def tally(self, x: Array) -> None:
+    def tally(
+        self,
+        x: Array,
+    ) -> None:
         largest = self.span.largest
         if self.width == 0:
             self.width = largest / BINS
@@ -90,7 +108,10 @@ class Histogram(Observer):
         self.below += self._bins(x[negative])
         self.above += self._bins(x[~negative])
 
-    def _bins(self, x: Array) -> Array:
+    def _bins(
+        self,
+        x: Array,
+    ) -> Array:
         if self.width == 0:  # zeros alone
             places = np.zeros(x.size, np.int64)
         else:
@@ -104,7 +125,10 @@ class Histogram(Observer):
         used = np.flatnonzero(both)
         return both[: used[-1] + 1] if used.size else both[:1]
 
-    def up_to(self, bins: float) -> Range:
+    def up_to(
+        self,
+        bins: float,
+    ) -> Range:
         """The range of magnitudes in so many bins."""
         return self.span.within(bins * self.width)
 
@@ -121,7 +145,10 @@ class Percentile(Histogram):
     end.
     """
 
-    def __init__(self, percent: float = 99.99) -> None:
+    def __init__(
+        self,
+        percent: float = 99.99,
+    ) -> None:
         super().__init__()
         if not 0 < percent <= 100:
             raise InputError(
@@ -129,7 +156,10 @@ class Percentile(Histogram):
             )
         self.percent = percent
 
-    def range(self, quantizer: Quantizer) -> Range:
+    def range(
+        self,
+        quantizer: Quantizer,
+    ) -> Range:
         if _is_symmetric(quantizer):
             return self.up_to(_bins_for(self.magnitudes, self.percent))
         tail = 100 - (100 - self.percent) / 2
@@ -142,7 +172,10 @@ class Percentile(Histogram):
         )
 
 
-def _bins_for(counts: Array, percent: float) -> int:
+def _bins_for(
+    counts: Array,
+    percent: float,
+) -> int:
     """The fewest first bins that hold so many percent of all."""
     total = counts.sum()
     # A count is an integer: what falls short by less than rounding is enough.
@@ -159,7 +192,10 @@ class Entropy(Histogram):
     8-bit inference with TensorRT, GTC 2017.)
     """
 
-    def range(self, quantizer: Quantizer) -> Range:
+    def range(
+        self,
+        quantizer: Quantizer,
+    ) -> Range:
         # Pairs of bins, as single counts in many bins are noise and no shape.
         counts = _merged(self.below + self.above)[: BINS // 2]
         counts = counts[: np.flatnonzero(counts).max(initial=0) + 1]
@@ -173,7 +209,11 @@ class Entropy(Histogram):
         return self.up_to(2 * (best + 0.5) if best < len(counts) else BINS)
 
 
-def divergence(counts: Array, bins: int, levels: int) -> float:
+def divergence(
+    counts: Array,
+    bins: int,
+    levels: int,
+) -> float:
     """KL(P || Q) for a threshold after so many bins of a histogram; see `Entropy`."""
     kept = counts[:bins].astype(np.float64)
     p = kept.copy()
@@ -203,12 +243,18 @@ def _smoothed(p: Array) -> Array:
 class SquaredError(Histogram):
     """The threshold with the least mean squared error of rounding and clipping together."""
 
-    def range(self, quantizer: Quantizer) -> Range:
+    def range(
+        self,
+        quantizer: Quantizer,
+    ) -> Range:
         steps = np.linspace(1.0, 1 / 16, 61)
         candidates = [self.span.within(self.span.largest * f) for f in steps]
         return min(candidates, key=lambda span: self.error(quantizer(span)))
 
-    def error(self, kept: Affine) -> float:
+    def error(
+        self,
+        kept: Affine,
+    ) -> float:
         """The sum of squared errors of all that was seen, each number as its bin's middle."""
         middles = (np.arange(BINS) + 0.5) * self.width
         found = 0.0
@@ -231,7 +277,10 @@ METHODS: Mapping[str, Callable[[], Observer]] = {
 }
 
 
-def observer_of(method: str, percentile: float | None = None) -> Callable[[], Observer]:
+def observer_of(
+    method: str,
+    percentile: float | None = None,
+) -> Callable[[], Observer]:
     """What makes observers of a method. Raises InputError for an unknown one."""
     if method not in METHODS:
         raise InputError(
