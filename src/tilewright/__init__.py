@@ -16,6 +16,10 @@ __version__ = "0.1.0"
 # Public name -> `module` or `module:attribute`. Loaded when first used: importing stays cheap.
 _PUBLIC: Final = {
     "compile": "tilewright.driver:compile",
+    "compile_training_step": "tilewright.driver.training:compile_training_step",
+    "grad": "tilewright.driver.differentiate:grad",
+    "value_and_grad": "tilewright.driver.differentiate:value_and_grad",
+    "optim": "tilewright.graph.optimizers",
     "load": "tilewright.runtime.executable:load",
     "Executable": "tilewright.runtime.executable:Executable",
     "Graph": "tilewright.graph.nodes:Graph",
@@ -37,6 +41,10 @@ _PUBLIC: Final = {
 __all__ = [
     "__version__",
     "compile",
+    "compile_training_step",
+    "grad",
+    "value_and_grad",
+    "optim",
     "load",
     "Executable",
     "Graph",

@@ -35,10 +35,13 @@ def is_module(source: object) -> bool:
     )
 
 
-def to_onnx(module: Any, example_inputs: Sequence[Any] = ()) -> bytes:
+def to_onnx(
+    module: Any, example_inputs: Sequence[Any] = (), optimize: bool = True
+) -> bytes:
     """The ONNX model (serialized) of a module traced on `example_inputs`, or of a program.
 
-    An exported program was traced already, on inputs that it holds. Raises InputError for a module
+    optimize: let PyTorch compute ahead what depends on parameters alone, which replaces them. An
+    exported program was traced already, on inputs that it holds. Raises InputError for a module
     without example inputs, ModelError if PyTorch cannot export it.
     """
     import torch
@@ -63,6 +66,7 @@ def to_onnx(module: Any, example_inputs: Sequence[Any] = ()) -> bytes:
                 tuple(example_inputs),
                 kwargs=named,
                 dynamo=True,
+                optimize=optimize,
                 verbose=False,
                 external_data=False,
             )

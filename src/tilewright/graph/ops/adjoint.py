@@ -1,9 +1,9 @@
 """The adjoint of an operator, derived from its Computations: `tilewright::Adjoint`.
 
 Inputs: those of the operator, its results, and what flows to each of its results (left out where
-nothing does); outputs: what flows to each input in the attribute `adjoint_wanted`. It has the
-operator's attributes; `adjoint_of`, `adjoint_domain`, `adjoint_version` and the counts of inputs
-and outputs, `adjoint_arity`, say which operator and how many operands.
+nothing does); outputs: what flows to each input in the attribute `wanted`. Which operator it is
+say `operator`, `operator_domain`, `operator_version`, the counts of its inputs and outputs `arity`,
+and its attributes, whose names begin with `of_` here: an adjoint has one itself.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tilewright.ir.node import substitute
 from tilewright.loops.nodes import If, Kernel, Stmt, Update, block
 
 ADJOINT, DOMAIN = "Adjoint", "tilewright"
+_OWN = "of_"  # before the name of an attribute of the operator
 
 
 def derived(
@@ -48,12 +49,12 @@ def derived(
     is a Kernel or has no derivative.
     """
     attributes = {
-        **op.attributes,
-        "adjoint_of": op.op_type,
-        "adjoint_domain": op.domain,
-        "adjoint_version": op.version,
-        "adjoint_arity": [len(op.inputs), len(op.outputs)],
-        "adjoint_wanted": list(wanted),
+        "operator": op.op_type,
+        "operator_domain": op.domain,
+        "operator_version": op.version,
+        "arity": [len(op.inputs), len(op.outputs)],
+        "wanted": list(wanted),
+        **{_OWN + name: value for name, value in op.attributes.items()},
     }
     operands = (*op.inputs, *op.outputs, *flows)
     found = Operation(ADJOINT, operands, (), attributes, DOMAIN, name=op.label)
@@ -75,16 +76,21 @@ def _buffer(v: Value | None) -> Buffer | None:
 
 def _operator(call: OpCall) -> Operation:
     """The operator whose adjoint it is."""
-    arity, count = call.attr("adjoint_arity")
+    arity, count = call.attr("arity")
     operands = call.operation.inputs
-    own = {k: v for k, v in call.operation.attributes.items() if "adjoint_" not in k}
+    attributes = call.operation.attributes
+    own = {
+        name.removeprefix(_OWN): value
+        for name, value in attributes.items()
+        if name.startswith(_OWN)
+    }
     return Operation(
-        call.attr("adjoint_of"),
+        call.attr("operator"),
         operands[:arity],
         operands[arity : arity + count],
         own,
-        call.attr("adjoint_domain"),
-        call.attr("adjoint_version"),
+        call.attr("operator_domain"),
+        call.attr("operator_version"),
         call.operation.name,
     )
 
@@ -95,7 +101,7 @@ def _steps(
     outputs: Sequence[Buffer | None],
 ) -> list[Computation | Kernel] | None:
     op = _operator(call)
-    arity, count = call.attr("adjoint_arity")
+    arity, count = call.attr("arity")
     aliases = _Aliases()
     operands = aliases.of(inputs[:arity])
     results = inputs[arity : arity + count]
@@ -113,7 +119,7 @@ def _steps(
     }
     wanted = {
         b: out
-        for i, out in zip(call.attr("adjoint_wanted"), outputs, strict=True)
+        for i, out in zip(call.attr("wanted"), outputs, strict=True)
         if (b := operands[i]) is not None and out is not None
     }
     steps = [s for s in program if isinstance(s, Computation)]
@@ -206,7 +212,7 @@ def _scattered(s: ScatterAdd) -> Kernel:
 
 
 def _types(call: OpCall) -> Sequence[Type]:
-    wanted = call.attr("adjoint_wanted")
+    wanted = call.attr("wanted")
     return [(call.dtype(i), call.shape(i)) for i in wanted]
 
 

@@ -1,0 +1,85 @@
+"""`tw.grad` and `tw.value_and_grad`: a model's derivatives as a Graph, to compile or inspect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.base.errors import InputError
+from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.options import Options
+from tilewright.graph.nodes import Graph
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.passes.differentiate import (
+    differentiate,
+    extended,
+    free_constants,
+    inputs_of,
+    loss_of,
+)
+from tilewright.graph.renaming import name_outputs
+
+
+def grad(
+    source: Any,
+    by: Sequence[str] | str | None = None,
+    example_inputs: Sequence[Any] = (),
+    *,
+    loss: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Graph:
+    """The graph that computes the derivatives of a model's loss, one result per name in `by`.
+
+    source, example_inputs, dims, options: as for `tw.compile`, which takes the result. by: names of
+    inputs, or of constants, which become inputs behind the others; None: all inputs of floats.
+    loss: the output to differentiate, if there are several; one float. The result of `x` has x's
+    type and the name `grad.x`. Raises InputError for a loss that is not a scalar and for an input
+    that it does not depend on, UnsupportedError for an operator without a derivative.
+    """
+    return _differentiated(source, by, example_inputs, loss, dims, options)[0]
+
+
+def value_and_grad(
+    source: Any,
+    by: Sequence[str] | str | None = None,
+    example_inputs: Sequence[Any] = (),
+    *,
+    loss: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Graph:
+    """As `grad`, with all outputs of the model before the derivatives."""
+    return _differentiated(source, by, example_inputs, loss, dims, options)[1]
+
+
+def _differentiated(
+    source: Any,
+    by: Sequence[str] | str | None,
+    example_inputs: Sequence[Any],
+    loss: str | None,
+    dims: Mapping[str, int] | None,
+    options: Mapping[str, Any],
+) -> tuple[Graph, Graph]:
+    from tilewright.driver import steps
+
+    chosen = Options.of(dict(options))
+    names = [by] if isinstance(by, str) else by
+    with exclusive():
+        graph = steps.import_model(source, example_inputs, chosen)
+        if dims:
+            graph = steps.with_dims(graph, dims, chosen)
+        constants = {v.name for v in graph.constants}
+        free = [n for n in names or () if n in constants]
+        graph, _ = free_constants(graph, free)
+        y = loss_of(graph, loss)
+        wanted = inputs_of(graph, names)
+        if not wanted:
+            raise InputError("the model has no inputs of floats", hint="name constants")
+        f = Fragment("grad", graph.constants)
+        found = differentiate(graph, y, wanted, f)
+        results = [f"grad.{v.name}" for v in wanted]
+        alone = extended(graph, f, found)
+        both = extended(graph, f, (*graph.outputs, *found))
+        before = [v.name for v in graph.outputs]
+        return name_outputs(alone, results), name_outputs(both, [*before, *results])

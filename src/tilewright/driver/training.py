@@ -1,0 +1,313 @@
+"""`tw.compile_training_step`: loss, derivatives and the optimizer's update as one compiled model.
+
+The step reads parameters and the optimizer's states from one set of buffers and writes the new ones
+to another; the two change places after each step, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import InputError, ModelError
+from tilewright.base.text import listing
+from tilewright.driver.compile import compile
+from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.options import Options
+from tilewright.graph.losses import LOSSES, Loss, target_of
+from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.optimizers import SGD, Optimizer
+from tilewright.graph.passes.differentiate import (
+    as_ready,
+    differentiate,
+    extended,
+    free_constants,
+    inputs_of,
+    loss_of,
+    trainable,
+)
+from tilewright.graph.passes.rematerialize import rematerialize
+from tilewright.graph.renaming import name_outputs
+
+Array = np.ndarray[Any, Any]
+_STEP = "step"  # in a saved file: how many were taken
+
+
+def compile_training_step(
+    model: Any,
+    loss: str | Loss,
+    optimizer: Optimizer | None = None,
+    example_inputs: Sequence[Any] = (),
+    *,
+    parameters: Sequence[str] | None = None,
+    dims: Mapping[str, int] | None = None,
+    remat: bool | int = False,
+    **options: Any,
+) -> TrainingStep:
+    """A step that trains a model on one batch.
+
+    model: an ONNX model (a path, bytes or ModelProto), a torch.nn.Module with example inputs of the
+    batch's shape, or a Graph; example_inputs, dims, options: as for `tw.compile`. loss:
+    "cross_entropy" or "mean_squared_error" of the model's only output, which adds an input
+    `target`; or the name of an output that is the loss. optimizer: of `tw.optim`; SGD(0.01) if it
+    is left out. parameters: the names of those to train; all weights if they are left out.
+    remat: compute cheap results again for the derivatives instead of keeping them, as far as it
+    saves memory, or until at most so many bytes of results live at once; the losses are the same.
+
+    Raises InputError for a loss that is not a scalar, for a parameter that does not exist or that
+    the loss does not depend on, and UnsupportedError for an operator without a derivative. As in
+    inference, normalizations by a batch's statistics use those that the model holds.
+    """
+    chosen = Options.of(dict(options))
+    rule = SGD() if optimizer is None else optimizer
+    with exclusive():
+        source = _Source.of(model, example_inputs, parameters, chosen)
+        graph = source.graph
+        if dims:
+            from tilewright.driver import steps
+
+            graph = steps.with_dims(graph, dims, chosen)
+        graph, layout = _with_update(graph, loss, rule, list(source.arrays), remat)
+    run = compile(graph, **options)
+    return TrainingStep(run, source, rule, layout)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A model whose parameters are inputs. arrays: their first values; proto: what it came from."""
+
+    graph: Graph
+    arrays: dict[str, Array]
+    proto: Any = None
+    original: Graph | None = None
+
+    @staticmethod
+    def of(
+        model: Any,
+        example_inputs: Sequence[Any],
+        names: Sequence[str] | None,
+        options: Options,
+    ) -> _Source:
+        from tilewright.driver import steps
+
+        if isinstance(model, Graph):
+            chosen = trainable(model) if names is None else names
+            graph, arrays = free_constants(model, chosen)
+            return _Source(graph, arrays, original=model)
+        from tilewright.frontends import torch
+        from tilewright.frontends.onnx import parameters
+
+        named = names
+        if torch.is_module(model):
+            if names is None and hasattr(model, "named_parameters"):
+                pairs = model.named_parameters()
+                named = [n for n, p in pairs if p.requires_grad]
+            model = torch.to_onnx(model, example_inputs, optimize=False)
+        proto = parameters.read(model)
+        chosen = parameters.weights(proto) if named is None else list(named)
+        free, arrays = parameters.free(proto, chosen)
+        graph = steps.import_model(free, (), options)
+        return _Source(graph, arrays, proto)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How many inputs of a step are data, parameters and states; the names of the parameters."""
+
+    data: tuple[Value, ...]
+    parameters: tuple[Value, ...]
+    states: int
+
+
+def _with_update(
+    graph: Graph,
+    loss: str | Loss,
+    rule: Optimizer,
+    names: Sequence[str],
+    remat: bool | int = False,
+) -> tuple[Graph, _Layout]:
+    """The graph of a whole step: data, parameters, states, factors to loss and what is new."""
+    f = Fragment("training", graph.constants)
+    data = [v for v in graph.inputs if v.name not in names]
+    graph, y = _with_loss(graph, loss, f, data)
+    wanted = inputs_of(graph, names)
+    if not wanted:
+        raise InputError(
+            "the model has no parameters to train",
+            hint="its weights must be initializers, or name some: parameters=[...]",
+        )
+    loss_steps = extended(graph, f, (*graph.outputs, y))
+    back = Fragment("gradient", loss_steps.constants)
+    flows = differentiate(loss_steps, y, wanted, back)
+    rate = Value("training.rate", float32, ())
+    factors = [
+        Value(f"training.factor{n}", float32, ()) for n in range(len(rule.factors(1)))
+    ]
+    states: list[Value] = []
+    new: list[Value] = []
+    kept: list[Value] = []
+    update = Fragment("update", loss_steps.constants)
+    for p, g in zip(wanted, flows, strict=True):
+        own = [
+            Value(f"training.{p.name}.state{n}", p.dtype, p.shape)
+            for n in range(rule.states)
+        ]
+        scalars = [rate, *factors]
+        if p.dtype is not float32:
+            scalars = [update.op("CastLike", s, p) for s in scalars]
+        found = rule.update(update, p, g, own, scalars[0], scalars[1:])
+        states += own
+        new.append(found[0])
+        kept += found[1:]
+    inputs = (*data, *wanted, *states, rate, *factors)
+    whole = replace(loss_steps, inputs=inputs)
+    back.operations = as_ready(back.operations, update.operations)
+    back.constants |= update.constants
+    whole = extended(whole, back, (y, *new, *kept))
+    if remat:
+        derived = set(back.operations)
+        forward = sum(op not in derived for op in whole.operations)
+        whole = rematerialize(whole, forward, None if remat is True else remat)
+    labels = ["loss", *(f"new.{v.name}" for v in (*wanted, *states))]
+    whole = name_outputs(whole, labels)
+    return whole, _Layout(tuple(data), tuple(wanted), rule.states)
+
+
+def _with_loss(
+    graph: Graph,
+    loss: str | Loss,
+    f: Fragment,
+    data: list[Value],
+) -> tuple[Graph, Value]:
+    """The graph and its loss; an input for the target goes to `data` where the loss has one."""
+    formula = LOSSES.get(loss) if isinstance(loss, str) else loss
+    if formula is None:
+        assert isinstance(loss, str)
+        if loss not in {v.name for v in graph.outputs}:
+            raise InputError(
+                f"{loss!r} is neither a loss nor an output of the model",
+                hint=f"losses: {listing(sorted(LOSSES))}; outputs: "
+                f"{listing([v.name for v in graph.outputs])}",
+            )
+        return graph, loss_of(graph, loss)
+    if len(graph.outputs) != 1 or not graph.outputs[0].static:
+        shown = ", ".join(map(str, graph.outputs))
+        raise InputError(
+            f"the loss is of one output of known shape; the model has {shown}",
+            hint="give dims={...}, or let the model compute its loss and name that output",
+        )
+    y = graph.outputs[0]
+    target = target_of(formula, y)
+    data.append(target)
+    graph = replace(graph, inputs=(*graph.inputs, target))
+    return graph, formula(f, y, target)
+
+
+class TrainingStep:
+    """A model in training: `step(x, target)` takes one step and returns the loss before it.
+
+    learning_rate: may be changed between steps. steps: how many were taken.
+    """
+
+    def __init__(
+        self,
+        run: Any,
+        source: _Source,
+        rule: Optimizer,
+        layout: _Layout,
+    ) -> None:
+        self._run = run
+        self._source = source
+        self._rule = rule
+        self._layout = layout
+        self.learning_rate = rule.learning_rate
+        self.steps = 0
+        first = [_own(source.arrays[v.name]) for v in layout.parameters]
+        zeros = [np.zeros_like(a) for a in first for _ in range(layout.states)]
+        self._now = [*first, *zeros]
+        self._next = [np.empty_like(a) for a in self._now]
+        self._loss = np.empty((), np.float32)
+
+    def step(self, *batch: Any, **named: Any) -> float:
+        """Train on one batch, given in the order of `inputs` or by name; returns its loss.
+
+        Raises InputError for a batch of another shape or type, and takes no step then.
+        """
+        data = self._in_order(batch, named)
+        factors = (self.learning_rate, *self._rule.factors(self.steps + 1))
+        scalars = [np.float32(x) for x in factors]
+        loss, *_ = self._run(*data, *self._now, *scalars, out=[None, *self._next])
+        self._now, self._next = self._next, self._now
+        self.steps += 1
+        return float(loss)
+
+    def _in_order(self, batch: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        names = self.inputs
+        rest = names[len(batch) :]
+        if len(batch) > len(names) or set(named) != set(rest):
+            raise InputError(
+                f"the batch has {len(batch)} arrays and {listing(sorted(named))} by name",
+                hint=f"a step takes {listing(list(names))}",
+            )
+        return [*batch, *(named[n] for n in rest)]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of a batch's arrays, in order."""
+        return tuple(v.name for v in self._layout.data)
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The parameters by name, as they are after the last step; copies."""
+        pairs = zip(self._layout.parameters, self._now, strict=False)
+        return {v.name: a.copy() for v, a in pairs}
+
+    def model(self) -> Any:
+        """The model with the parameters as they are: an onnx.ModelProto, or the Graph's like."""
+        now = self.parameters
+        if self._source.original is not None:
+            graph = self._source.original
+            constants = {v: now.get(v.name, a) for v, a in graph.constants.items()}
+            return replace(graph, constants=constants)
+        from tilewright.frontends.onnx.parameters import with_values
+
+        return with_values(self._source.proto, now)
+
+    def save(self, path: str | Path) -> None:
+        """Write the parameters and the optimizer's states to an .npz file, for `restore`."""
+        arrays = dict(zip(self._names(), self._now, strict=True))
+        target = Path(path)
+        part = target.with_name(f".{target.name}.part")
+        with part.open("wb") as file:
+            np.savez(file, **{_STEP: np.array(self.steps)}, **arrays)  # type: ignore[arg-type]
+        os.replace(part, target)
+
+    def restore(self, path: str | Path) -> None:
+        """Go on from what `save` wrote. Raises ModelError for a file of another model."""
+        with np.load(path, allow_pickle=False) as file:
+            for name, a in zip(self._names(), self._now, strict=True):
+                if name not in file or file[name].shape != a.shape:
+                    raise ModelError(
+                        f"it holds no {name!r} of the shape {list(a.shape)}",
+                        where=str(path),
+                        hint="it was saved from another model, or with another optimizer",
+                    )
+            for name, a in zip(self._names(), self._now, strict=True):
+                a[...] = file[name]
+            self.steps = int(file[_STEP])
+
+    def _names(self) -> list[str]:
+        own = [v.name for v in self._layout.parameters]
+        states = [f"{n}.state{i}" for n in own for i in range(self._layout.states)]
+        return [f"parameter.{n}" for n in own] + states
+
+
+def _own(a: Array) -> Array:
+    return np.array(a, order="C")

@@ -1,0 +1,86 @@
+"""The weights of an ONNX model as its inputs, and new values for them in the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tilewright.base.errors import InputError
+from tilewright.base.text import listing
+
+Array = np.ndarray[Any, Any]
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+# Floats that are read for their values, or kept as statistics: operator -> its inputs.
+_SETTINGS = {"BatchNormalization": (3, 4), "Resize": (1, 2), "Upsample": (1,)}
+
+
+def read(source: Any) -> onnx.ModelProto:
+    """The model of a path, of the bytes of a file, or itself."""
+    if isinstance(source, bytes):
+        return onnx.load_model_from_string(source)
+    if isinstance(source, str | Path):
+        return onnx.load(str(source))
+    found: onnx.ModelProto = source
+    return found
+
+
+def weights(model: onnx.ModelProto) -> list[str]:
+    """The names of the initializers that are tensors of floats, and no statistics or settings."""
+    settings = {
+        name
+        for node in model.graph.node
+        for n in _SETTINGS.get(node.op_type, ())
+        for name in node.input[n : n + 1]
+    }
+    return [
+        t.name
+        for t in model.graph.initializer
+        if t.data_type in _FLOATS and t.dims and t.name not in settings
+    ]
+
+
+def free(
+    model: onnx.ModelProto,
+    names: Sequence[str],
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model with initializers of these names as further inputs, and their values.
+
+    They are inputs before any pass sees them: nothing is computed from them in advance. Raises
+    InputError for a name that no initializer has.
+    """
+    by_name = {t.name: t for t in model.graph.initializer}
+    for name in names:
+        if name not in by_name:
+            raise InputError(
+                f"the model has no parameter {name!r}",
+                hint=f"it has {listing(sorted(by_name))}",
+            )
+    arrays = {n: numpy_helper.to_array(by_name[n]) for n in names}
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    kept = [t for t in found.graph.initializer if t.name not in arrays]
+    del found.graph.initializer[:]
+    found.graph.initializer.extend(kept)
+    given = [v for v in found.graph.input if v.name not in arrays]
+    del found.graph.input[:]
+    found.graph.input.extend(given)
+    for n in names:
+        t = by_name[n]
+        info = onnx.helper.make_tensor_value_info(n, t.data_type, list(t.dims))
+        found.graph.input.append(info)
+    return found, arrays
+
+
+def with_values(model: onnx.ModelProto, arrays: Mapping[str, Array]) -> onnx.ModelProto:
+    """The model with other values of some initializers."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for t in found.graph.initializer:
+        if t.name in arrays:
+            t.CopyFrom(numpy_helper.from_array(arrays[t.name], t.name))
+    return found

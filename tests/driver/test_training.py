@@ -1,0 +1,260 @@
+"""Training steps: optimizers against PyTorch's, what is trained and kept, and wrong requests."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import tilewright as tw
+from tilewright.base.errors import InputError, ModelError
+
+RNG = np.random.default_rng(5)
+SHAPES = {"w1": (5, 4), "b1": (5,), "w2": (3, 5)}
+
+
+def network(result="float[6, 3] y", tail=""):
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]> g (float[6, 4] x) => ({result}) {{
+          f = Gemm<transB=1>(x, w1, b1)
+          h = Tanh(f)
+          y = Gemm<transB=1>(h, w2)
+          {tail}
+        }}"""
+    )
+    for name, shape in SHAPES.items():
+        array = RNG.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def weights(model):
+    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+
+
+BATCHES = [
+    (RNG.standard_normal((6, 4)).astype(np.float32), RNG.integers(0, 3, 6))
+    for _ in range(5)
+]
+
+
+def trained_by_torch(model, make, batches):
+    import torch
+
+    p = {n: torch.tensor(a, requires_grad=True) for n, a in weights(model).items()}
+    optimizer = make(torch.optim, list(p.values()))
+    losses = []
+    for x, t in batches:
+        h = torch.tanh(torch.tensor(x) @ p["w1"].T + p["b1"])
+        loss = torch.nn.functional.cross_entropy(h @ p["w2"].T, torch.tensor(t))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, {n: v.detach().numpy() for n, v in p.items()}
+
+
+@pytest.mark.parametrize(
+    ("rule", "make"),
+    [
+        (tw.optim.SGD(0.1), lambda o, p: o.SGD(p, 0.1)),
+        (tw.optim.SGD(0.1, 0.05), lambda o, p: o.SGD(p, 0.1, weight_decay=0.05)),
+        (tw.optim.Momentum(0.1), lambda o, p: o.SGD(p, 0.1, 0.9)),
+        (
+            tw.optim.Momentum(0.1, 0.8, nesterov=True),
+            lambda o, p: o.SGD(p, 0.1, 0.8, nesterov=True),
+        ),
+        (tw.optim.Adam(0.02), lambda o, p: o.Adam(p, 0.02)),
+        (tw.optim.AdamW(0.02), lambda o, p: o.AdamW(p, 0.02)),
+    ],
+    ids=["sgd", "decay", "momentum", "nesterov", "adam", "adamw"],
+)
+def test_optimizers_agree_with_torch(rule, make):
+    pytest.importorskip("torch")
+    model = network()
+    step = tw.compile_training_step(model, "cross_entropy", rule, threads=1)
+    losses = [step.step(*b) for b in BATCHES]
+    want, parameters = trained_by_torch(model, make, BATCHES)
+    np.testing.assert_allclose(losses, want, rtol=1e-5)
+    for name, array in step.parameters.items():
+        np.testing.assert_allclose(array, parameters[name], rtol=1e-4, atol=1e-5)
+
+
+def test_the_trained_model_computes_with_the_new_parameters():
+    model = network()
+    step = tw.compile_training_step(model, "cross_entropy", threads=1)
+    step.step(*BATCHES[0])
+    trained = step.model()
+    for name, array in weights(trained).items():
+        np.testing.assert_array_equal(array, step.parameters[name])
+    assert not np.array_equal(weights(trained)["w1"], weights(model)["w1"])
+    p = step.parameters
+    want = np.tanh(BATCHES[0][0] @ p["w1"].T + p["b1"]) @ p["w2"].T
+    got = tw.compile(trained, threads=1)(BATCHES[0][0])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_what_was_saved_goes_on_alike(tmp_path):
+    model = network()
+    first = tw.compile_training_step(model, "cross_entropy", tw.optim.Adam(), threads=1)
+    for b in BATCHES[:2]:
+        first.step(*b)
+    first.save(tmp_path / "at2.npz")
+    second = tw.compile_training_step(
+        model, "cross_entropy", tw.optim.Adam(), threads=1
+    )
+    second.restore(tmp_path / "at2.npz")
+    assert second.steps == 2
+    for b in BATCHES[2:]:
+        assert first.step(*b) == second.step(*b)
+    other = tw.compile_training_step(
+        model, "cross_entropy", tw.optim.Momentum(), threads=1
+    )
+    with pytest.raises(ModelError, match=r"it holds no 'w2\.state1'"):
+        tw.compile_training_step(
+            model, "cross_entropy", tw.optim.Adam(), parameters=["w2", "b1", "w1"],
+            threads=1,
+        ).restore(_saved(other, tmp_path))  # fmt: skip
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["at2.npz", "other.npz"]
+
+
+def _saved(step, folder):
+    step.save(folder / "other.npz")
+    return folder / "other.npz"
+
+
+def test_only_the_chosen_parameters_change():
+    model = network()
+    step = tw.compile_training_step(
+        model, "cross_entropy", parameters=["w2"], threads=1
+    )
+    step.step(*BATCHES[0])
+    assert list(step.parameters) == ["w2"]
+    after = weights(step.model())
+    np.testing.assert_array_equal(after["w1"], weights(model)["w1"])
+    assert not np.array_equal(after["w2"], weights(model)["w2"])
+
+
+def test_the_rate_may_change_between_steps():
+    step = tw.compile_training_step(network(), "cross_entropy", threads=1)
+    step.learning_rate = 0.0
+    before = step.parameters
+    step.step(*BATCHES[0])
+    for name, array in step.parameters.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_a_loss_of_the_models_own():
+    model = network("float loss", "s = Mul(y, y) loss = ReduceMean<keepdims=0>(s)")
+    step = tw.compile_training_step(model, "loss", tw.optim.SGD(0.1), threads=1)
+    losses = [step.step(BATCHES[0][0]) for _ in range(20)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_torch_module():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+    )
+    first = {n: p.detach().numpy().copy() for n, p in module.named_parameters()}
+    x, t = BATCHES[0]
+    step = tw.compile_training_step(
+        module, "cross_entropy", tw.optim.SGD(0.1), (torch.tensor(x),), threads=1
+    )
+    loss = torch.nn.functional.cross_entropy(module(torch.tensor(x)), torch.tensor(t))
+    loss.backward()
+    assert step.step(x, t) == pytest.approx(loss.item(), rel=1e-5)
+    assert set(step.parameters) == set(first)
+    for n, p in module.named_parameters():
+        want = first[n] - 0.1 * p.grad.numpy()
+        np.testing.assert_allclose(step.parameters[n], want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_wrong_batch_is_refused_and_changes_nothing():
+    step = tw.compile_training_step(network(), "cross_entropy", threads=1)
+    before = step.parameters
+    x, t = BATCHES[0]
+    with pytest.raises(InputError, match="'x'"):
+        step.step(x[:3], t[:3])
+    with pytest.raises(InputError, match="a step takes x, target"):
+        step.step(x)
+    with pytest.raises(InputError, match="a step takes"):
+        step.step(x, labels=t)
+    assert step.steps == 0
+    for name, array in step.parameters.items():
+        np.testing.assert_array_equal(array, before[name])
+    assert step.step(x=x, target=t) == pytest.approx(step.step(x, t), rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"loss": "hinge"}, "'hinge' is neither a loss nor an output"),
+        ({"loss": "y"}, "is not a scalar"),
+        ({"loss": "cross_entropy", "parameters": ["w3"]}, "no parameter 'w3'"),
+        ({"loss": "cross_entropy", "parameters": []}, "no parameters to train"),
+    ],
+)
+def test_wrong_requests(how, said):
+    with pytest.raises(InputError, match=said):
+        tw.compile_training_step(network(), **how)
+
+
+def test_a_parameter_that_does_not_reach_the_loss():
+    model = network("float loss", "loss = ReduceMean<keepdims=0>(h)")
+    with pytest.raises(InputError, match="'w2' does not reach the loss"):
+        tw.compile_training_step(model, "loss", parameters=["w1", "w2"])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tw.optim.SGD(-1.0),
+        lambda: tw.optim.Adam(beta1=1.0),
+        lambda: tw.optim.Momentum(beta=-0.1),
+    ],
+)
+def test_settings_out_of_range(make):
+    with pytest.raises(InputError):
+        make()
+
+
+def deep(layers=5, rows=512, width=64):
+    """Products with a map behind each, whose operand and result are both kept for derivatives."""
+    body = "".join(
+        f" u{i} = MatMul(g{i}, w{i}) g{i + 1} = Gelu(u{i})" for i in range(layers)
+    )
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[{rows}, {width}] g0) => (float loss) {{ {body}
+          s = Mul(g{layers}, g{layers}) loss = ReduceMean<keepdims=0>(s) }}"""
+    )
+    for i in range(layers):
+        array = RNG.standard_normal((width, width)) / np.sqrt(width)
+        model.graph.initializer.append(
+            numpy_helper.from_array(array.astype(np.float32), f"w{i}")
+        )
+    return model
+
+
+def test_recomputing_saves_memory_and_changes_no_bit():
+    model, x = deep(), RNG.standard_normal((512, 64)).astype(np.float32)
+    steps = [
+        tw.compile_training_step(model, "loss", remat=remat, threads=1)
+        for remat in (False, True)
+    ]
+    losses = [[s.step(x) for _ in range(3)] for s in steps]
+    assert losses[0] == losses[1]
+    for name, array in steps[0].parameters.items():
+        np.testing.assert_array_equal(array, steps[1].parameters[name])
+    peaks = [s._run.peak_bytes for s in steps]
+    assert peaks[1] <= peaks[0] - 2 * x.nbytes
+
+
+def test_a_memory_limit_for_the_step():
+    model = deep()
+    with pytest.raises(
+        tw.TilewrightError, match=r"over the limit of 1,000; take smaller"
+    ):
+        tw.compile_training_step(model, "loss", remat=1000)
