@@ -1,11 +1,12 @@
 """How well programs are measured: the same ones twice, beside builds, and as in a network.
 
     python -m benchmarks.measurement [twice] [beside] [network] [--programs N] [--threads N]
+    python -m benchmarks.measurement network --network mobilenet_v2
 
 twice: programs of several operators in two passes, in another order each: how far the times of one
 program are apart, whether the order of all is the same (Kendall's tau), and trials a second.
 beside: one program by turns alone and while others are built on another core, or on the same.
-network: each kernel of ResNet-18 with hot caches and with the network's, beside its time within the
+network: each kernel of a network with hot caches and with the network's, beside its time within the
 network.
 """
 
@@ -16,25 +17,23 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from math import exp, log
+from math import log
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 import tilewright as tw
-from benchmarks.conv_nets import ResNet18
+from benchmarks import harness, models
 from benchmarks.operators import FLOAT32
 from tilewright.base.text import columns
 from tilewright.cli.rounds import disturbance
-from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model
 from tilewright.driver.tasks import tasks
 from tilewright.runtime.threads import affinity
 from tilewright.tune.base import Job, Measurement, Status, Task
 from tilewright.tune.measure.builder import Builder
 from tilewright.tune.measure.local import LocalRunner
-from tilewright.tune.measure.options import Caches, Timing
+from tilewright.tune.measure.options import Timing
 
 OPERATORS = (
     "matmul_512",
@@ -166,34 +165,32 @@ def _endless(task: Task, point: Any) -> Iterator[tuple[int, Any]]:
         yield n, many
 
 
-def network(threads: int) -> str:
-    """The kernels of ResNet-18, by themselves and within it."""
-    x = torch.randn(1, 3, 224, 224)
-    graph = import_model(ResNet18().eval(), [x], Options())
-    found = tasks(graph, threads=threads)
-    exe: Any = tw.compile(graph, threads=threads)
-    profile = exe.profile(x.numpy(), repeat=30)
-    rows = [["kernel", "calls", "within, us", "hot", "network"]]
-    ratios: dict[str, list[float]] = {"hot": [], "network": []}
+def network(name: str, threads: int) -> str:
+    """The kernels of a network, by themselves and within it."""
+    path, _ = harness.prepare(name, models.default_directory())
+    found = tasks(str(path), threads=threads)
+    exe: Any = tw.compile(str(path), threads=threads, records=False)
+    profile = exe.profile(models.inputs(name), repeat=30)
+    seconds = {row.name: row.seconds for row in profile.rows}
+    states = {
+        "hot": Timing(),
+        "a run between": Timing("network", exe.peak_bytes),
+        "the last cache between": Timing("network"),
+    }
+    rows = [["kernel", "calls", "within, us", *states]]
+    ratios: dict[str, list[float]] = {state: [] for state in states}
     for task in found:
-        if not task.sources:
-            continue  # copies that no node asked for
-        nodes = {*task.sources}
-        own = [row.seconds for row in profile.rows if nodes.intersection(row.nodes)]
-        inside = statistics.median(own)
+        inside = statistics.mean(seconds[k] for k in task.kernels)
         [job] = programs(task, 1)
         shown = []
-        for caches in ratios:
-            timing = Timing(caches=cast(Caches, caches))
+        for state, timing in states.items():
             with LocalRunner(threads, timing=timing) as runner:
                 [(_, m)] = runner.measure([job])
-            ratios[caches].append(m.seconds / inside)
-            shown.append(f"{ratios[caches][-1]:.2f}")
+            ratios[state].append(m.seconds / inside)
+            shown.append(f"{ratios[state][-1]:.2f}")
         rows.append([task.name[:40], str(task.calls), f"{inside * 1e6:.1f}", *shown])
-    means = [f"{exp(statistics.mean(map(log, r))):.2f}" for r in ratios.values()]
-    rows.append(["geometric mean", "", "", *means])
-    spread = [f"{statistics.stdev(map(log, r)):.2f}" for r in ratios.values()]
-    rows.append(["standard deviation of the logarithm", "", "", *spread])
+    off = [f"{statistics.mean(abs(log(x)) for x in r):.2f}" for r in ratios.values()]
+    rows.append(["mean distance of the logarithms", "", "", *off])
     return columns(rows)
 
 
@@ -203,13 +200,14 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=["twice", "beside", "network"])
     parser.add_argument("--programs", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--network", default="shufflenet", help="for `network`")
     given = parser.parse_args()
     if (said := disturbance()) is not None:
         print(said)
     made = {
         "twice": lambda: twice(given.programs, given.threads),
         "beside": lambda: beside(given.programs),
-        "network": lambda: network(given.threads),
+        "network": lambda: network(given.network, given.threads),
     }
     for part in given.parts:
         print(f"\n{part}\n{made[part]()}")

@@ -5,8 +5,8 @@
 
 `data` measures random layers of networks and random pipelines of images, each kernel by random
 schedules, and adds every program to the file at once: a run that is killed goes on where it was.
-`train` holds every fifth model out, fits trees to the programs of the others, prints how good they
-are on those held out, and writes the model with its card.
+`train` fits trees to the programs, prints how good they are on models that they have not seen, and
+writes the model with its card.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rich.console import Console
 
 from benchmarks import harness, pretrain_data, pretrain_fit
 from tilewright.base.errors import TilewrightError
+from tilewright.tune.pretrained import LEAST, MARGIN
 
 
 @click.group()
@@ -57,10 +58,18 @@ def data(path: Path, seconds: float, mcpu: str, count: int) -> None:
     type=click.Choice(["rank", "regression"]),
     help="By pairs, or squares of logarithms of seconds.",
 )
-@click.option("--prior/--no-prior", default=True, show_default=True)
+@click.option("--prior/--no-prior", default=False, show_default=True)
 @click.option("--rounds", default=150, show_default=True, type=click.IntRange(1))
-@click.option("--members", default=4, show_default=True, type=click.IntRange(1))
-@click.option("--margin", default=1.0, show_default=True, type=click.FloatRange(0))
+@click.option("--members", default=6, show_default=True, type=click.IntRange(1))
+@click.option("--margin", default=MARGIN, show_default=True, type=click.FloatRange(0))
+@click.option("--least", default=LEAST, show_default=True, type=click.FloatRange(0))
+@click.option(
+    "--shortest",
+    default=2e-5,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds of a default; less is left out.",
+)
 @click.option("--seed", default=0, show_default=True)
 def train(
     paths: tuple[Path, ...],
@@ -70,10 +79,14 @@ def train(
     rounds: int,
     members: int,
     margin: float,
+    least: float,
+    shortest: float,
     seed: int,
 ) -> None:
     """Fit a model to the programs of PATHS, and say how good it is."""
-    how = pretrain_fit.How(objective, prior, rounds, members, margin, seed)
+    how = pretrain_fit.How(
+        objective, prior, rounds, members, margin, least, shortest, seed
+    )
     try:
         fitted = pretrain_fit.fit(paths, how)
         pretrain_fit.write(out, fitted, _command(paths))

@@ -25,13 +25,14 @@ from tilewright.tune.base import Vector
 from tilewright.tune.features.fast import Fast
 from tilewright.tune.models.analytic import estimates
 from tilewright.tune.models.forest import Forest
-from tilewright.tune.models.learner import Ensemble, Learner
+from tilewright.tune.models.learner import Ensemble
 from tilewright.tune.models.objectives import OBJECTIVES
 from tilewright.tune.models.programs import Examples, Programs, numbered
 from tilewright.tune.models.trees import Trees
-from tilewright.tune.pretrained import Pretrained
+from tilewright.tune.pretrained import LEAST as LEAST_GAIN
+from tilewright.tune.pretrained import MARGIN, Pretrained
 
-FOLDS: Final = 5  # of so many models one is held out
+FOLDS: Final = 5  # parts, each judged on by a model of the others
 LEAST: Final = (
     8  # programs of a kernel that succeeded; with less, its order says little
 )
@@ -42,20 +43,23 @@ PACKAGES: Final = ("tilewright", "llvmlite", "lightgbm", "numpy")
 
 @dataclass(frozen=True)
 class How:
-    """How to fit. prior: learn what the analytic model leaves over. margin: spreads by which the
-    model's choice must beat the default to be taken."""
+    """How to fit. prior: learn what the analytic model leaves over. margin, least: by how much the
+    model's choice must beat the default to be taken, see `pretrained.choose`. shortest: seconds;
+    kernels whose default takes less are left out, because their times say little."""
 
     objective: str = "regression"
-    prior: bool = True
+    prior: bool = False
     rounds: int = 150
-    members: int = 4
-    margin: float = 1.0
+    members: int = 6
+    margin: float = MARGIN
+    least: float = LEAST_GAIN
+    shortest: float = 2e-5
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Result:
-    """How good a model is on a kind of operator, which it learned from other models of.
+    """How good models are on a kind of operator, of which each has not seen those it is judged on.
 
     kernels, programs: judged. pairs, top, recall: as in `cost_models`. gain: the default's time by
     that of the program of least cost. taken: the share of kernels where one is surely faster, as
@@ -83,29 +87,37 @@ class Fitted:
     model: Pretrained
     how: How
     data: Measured
-    learned: int
-    held: int
+    kernels: int
     results: Sequence[Result]
 
 
-def held_out(source: str) -> bool:
-    """Whether the model of this name is judged on: on each level and machine, for all kernels."""
-    digest = hashlib.sha256(source.encode()).digest()
-    return digest[0] % FOLDS == 0
+def part_of(source: str, parts: int, drawn: str = "") -> int:
+    """Which of so many parts the model of this name is in: on each level and machine, with all its
+    kernels. drawn: another one, another division."""
+    digest = hashlib.sha256(f"{drawn}{source}".encode()).digest()
+    return digest[0] % parts
 
 
-def by_kernel(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def by_kernel(rows: Sequence[Row], shortest: float = 0.0) -> dict[str, list[Row]]:
     """The programs of each kernel that has enough of them, by machine and task.
 
-    Two models may have the same kernel: it belongs to the first one's.
+    shortest: seconds; those whose default takes less are left out, or failed. Two models may have
+    the same kernel: it belongs to the first one's.
     """
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(f"{row.machine} {row.task}", []).append(row)
     for name, own in found.items():
         found[name] = [r for r in own if r.source == own[0].source]
-    enough = {n: sum(r.seconds is not None for r in own) for n, own in found.items()}
-    return {name: own for name, own in found.items() if enough[name] >= LEAST}
+    return {name: own for name, own in found.items() if _counts(own, shortest)}
+
+
+def _counts(own: Sequence[Row], shortest: float) -> bool:
+    """Whether there are enough programs of a kernel, and its default takes so long."""
+    if sum(r.seconds is not None for r in own) < LEAST:
+        return False
+    known = [r.seconds for r in own if r.default and r.seconds is not None]
+    return not shortest or any(seconds >= shortest for seconds in known)
 
 
 def examples(kernels: Mapping[str, Sequence[Row]], prior: bool) -> Examples:
@@ -120,43 +132,57 @@ def examples(kernels: Mapping[str, Sequence[Row]], prior: bool) -> Examples:
 
 
 def fit(paths: Sequence[Path], how: How) -> Fitted:
-    """Fit to what the files hold, but for what is held out, and judge on that.
+    """Fit to what the files hold; judged on each part of it by a model of the others.
 
-    Raises InputError where there is too little of either.
+    Raises InputError where there is too little.
     """
     data = read(paths)
-    kernels = by_kernel(data.rows)
-    held = {n: own for n, own in kernels.items() if held_out(own[0].source)}
-    learned = {n: own for n, own in kernels.items() if n not in held}
-    if not learned or not held:
-        raise InputError(
-            f"{len(learned)} kernels to learn from, and {len(held)} to judge on",
-            where=", ".join(map(str, paths)),
-            hint=f"measure more: a kernel counts with {LEAST} programs that succeeded",
-        )
-
-    def member(seed: int) -> Learner:
-        return Trees(OBJECTIVES[how.objective], seed, how.rounds)
-
-    ensemble = Ensemble(member, how.members, how.seed)
-    ensemble.fit(examples(learned, how.prior).useful())
-    members = [Forest.of(state) for state in ensemble.state()["members"]]
-    model = Pretrained(members, ensemble.unit, how.prior, {})
-    results = judged(model, held, how.margin)
-    return Fitted(model, how, data, len(learned), len(held), results)
-
-
-def judged(
-    model: Pretrained, kernels: Mapping[str, Sequence[Row]], margin: float
-) -> list[Result]:
-    """How good the model is on each kind of these kernels, and on all of them."""
-    kinds: dict[str, list[_Verdict]] = {}
+    kernels = by_kernel(data.rows, how.shortest)
+    parts: list[dict[str, list[Row]]] = [{} for _ in range(FOLDS)]
     for name, own in kernels.items():
-        verdict = _verdict(model, {name: own}, margin)
-        kinds.setdefault(own[0].kind, []).append(verdict)
-    found = [_result(kind, kinds[kind]) for kind in sorted(kinds)]
-    every = [v for verdicts in kinds.values() for v in verdicts]
-    return [*found, _result(ALL, every)]
+        parts[part_of(own[0].source, FOLDS)][name] = own
+    if not all(parts):
+        raise InputError(
+            f"{len(kernels)} kernels, not one for each of {FOLDS} parts to judge on",
+            where=", ".join(map(str, paths)),
+            hint=f"measure more: a kernel counts with {LEAST} programs that succeeded, and "
+            f"{how.shortest:g} s of its default",
+        )
+    verdicts: dict[str, list[_Verdict]] = {}
+    for held in parts:
+        others = {n: own for n, own in kernels.items() if n not in held}
+        model = model_of(others, how)
+        for name, own in held.items():
+            found = _verdict(model, {name: own}, how)
+            verdicts.setdefault(own[0].kind, []).append(found)
+    return Fitted(model_of(kernels, how), how, data, len(kernels), results(verdicts))
+
+
+def model_of(kernels: Mapping[str, Sequence[Row]], how: How) -> Pretrained:
+    """Fitted to these kernels. Each member leaves some models out, so that where members agree,
+    they would of a kernel that none has seen."""
+    members, unit = [], ""
+    for n in range(how.members):
+        own = {
+            name: rows
+            for name, rows in kernels.items()
+            if how.members == 1 or part_of(rows[0].source, how.members, "member ") != n
+        }
+        learner = Ensemble(
+            lambda seed: Trees(OBJECTIVES[how.objective], seed, how.rounds),
+            1,
+            how.seed + n,
+        )
+        learner.fit(examples(own, how.prior).useful())
+        members += [Forest.of(state) for state in learner.state()["members"]]
+        unit = learner.unit
+    return Pretrained(members, unit, how.prior, {})
+
+
+def results(verdicts: Mapping[str, Sequence[_Verdict]]) -> list[Result]:
+    """A result for each kind, and one for all kernels."""
+    found = [_result(kind, verdicts[kind]) for kind in sorted(verdicts)]
+    return [*found, _result(ALL, [v for own in verdicts.values() for v in own])]
 
 
 @dataclass(frozen=True)
@@ -172,7 +198,7 @@ class _Verdict:
 
 
 def _verdict(
-    model: Pretrained, kernel: Mapping[str, Sequence[Row]], margin: float
+    model: Pretrained, kernel: Mapping[str, Sequence[Row]], how: How
 ) -> _Verdict:
     (rows,) = kernel.values()
     of = examples(kernel, False)
@@ -190,10 +216,11 @@ def _verdict(
     if default is None:
         return _Verdict(*measures, None, None)
     gain = float(logs[default] - logs[np.argmin(cost)])
-    at_most: Vector = cost + margin * found.spread
+    beside = model.beside(of.programs.rows[default], of.programs.rows)
+    at_most: Vector = beside.cost + how.margin * beside.spread + how.least
     at_most[default] = np.inf
     best = int(np.argmin(at_most))
-    sure = at_most[best] < cost[default]
+    sure = at_most[best] < 0
     return _Verdict(
         *measures, gain, float(logs[default] - logs[best]) if sure else None
     )
@@ -224,7 +251,7 @@ def _times(logs: Sequence[float]) -> float:
 
 def table(results: Sequence[Result]) -> Table:
     """A row per kind."""
-    view = Table(title="models that were held out")
+    view = Table(title="each kernel by a model that has not seen it")
     view.add_column("kind")
     for heading in (
         "kernels",
@@ -257,8 +284,7 @@ def card(fitted: Fitted, command: str) -> dict[str, Any]:
         "kinds": dict(Counter(r.kind for r in rows)),
         "machines": dict(Counter(r.machine for r in rows)),
         "versions": {name: version(name) for name in PACKAGES},
-        "learned kernels": fitted.learned,
-        "held-out kernels": fitted.held,
+        "kernels": fitted.kernels,
         "accuracy": [asdict(r) for r in fitted.results],
     }
 

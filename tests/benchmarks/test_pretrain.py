@@ -12,7 +12,16 @@ from click.testing import CliRunner
 
 from benchmarks import pretrain, pretrain_data, pretrain_fit
 from benchmarks.pretrain_data import Collector, candidates
-from benchmarks.pretrain_fit import ALL, How, by_kernel, fit, held_out, judged
+from benchmarks.pretrain_fit import (
+    ALL,
+    How,
+    _verdict,
+    by_kernel,
+    fit,
+    model_of,
+    part_of,
+    results,
+)
 from benchmarks.pretrain_rows import Row, Writer, packed, read
 from tilewright.base.errors import InputError
 from tilewright.driver.tasks import tasks
@@ -246,12 +255,13 @@ def data(tmp_path_factory):
 
 @pytest.mark.parametrize("objective", ["rank", "regression"])
 def test_a_model_learns_what_the_times_depend_on(data, objective):
-    found = fit([data], How(objective, False, rounds=40, members=2))
+    how = How(objective, rounds=40, members=2, margin=1.0, least=0.0)
+    found = fit([data], how)
     kinds = {r.kind: r for r in found.results}
     assert set(kinds) == {"a", "b", ALL}
     whole = kinds[ALL]
-    assert found.held == whole.kernels == kinds["a"].kernels + kinds["b"].kernels
-    assert found.learned + found.held == 60
+    assert found.kernels == 60  # each is judged on, by a model of the others
+    assert whole.kernels == kinds["a"].kernels + kinds["b"].kernels == 60
     assert whole.pairs > 0.8
     assert whole.top > 0.8
     assert whole.gain > 2
@@ -267,6 +277,16 @@ class Oracle:
 
     def judge(self, rows):
         return Prediction(self.sign * 2 * rows[:, 0], np.full(len(rows), self.spread))
+
+    def beside(self, default, rows):
+        found = self.judge(rows)
+        return Prediction(found.cost - self.sign * 2 * default[0], found.spread)
+
+
+def judged(model, kernels, margin, least=0.0):
+    how = How(margin=margin, least=least)
+    of = [_verdict(model, {name: own}, how) for name, own in kernels.items()]
+    return results({"product": of})
 
 
 def test_the_judgment_by_hand():
@@ -288,20 +308,56 @@ def test_the_judgment_by_hand():
     unsure = judged(Oracle(1.1), kernels, 1.0)[-1]
     assert (unsure.taken, unsure.taken_gain, unsure.overall) == (0, 1, 1)
     assert unsure.gain == whole.gain
+    assert judged(Oracle(0.5), kernels, 1.0, least=0.6)[-1].taken == 0
     wrong = judged(Oracle(0.0, -1.0), kernels, 1.0)[-1]
     assert wrong.pairs == 0
     assert wrong.gain == 1  # the default itself is what it takes for the fastest
     assert wrong.taken == 0
 
 
-def test_models_are_held_out_as_a_whole(data):
-    every = {f"layer {n}" for n in range(300)}
-    share = sum(map(held_out, every)) / 300
-    assert 0.1 < share < 0.3
+def test_models_are_held_out_as_a_whole():
+    every = [part_of(f"layer {n}", 5) for n in range(300)]
+    assert all(30 < every.count(part) < 90 for part in range(5))
+    other = [part_of(f"layer {n}", 5, "member ") for n in range(300)]
+    assert 30 < sum(a == b for a, b in zip(every, other, strict=True)) < 90
     rows = [row(n, source="layer 1") for n in range(9)]
     rows += [row(n, source="layer 2") for n in range(9, 12)]
     ((_, own),) = by_kernel(rows).items()
     assert {r.source for r in own} == {"layer 1"}
+
+
+def test_no_model_is_judged_on_what_it_learned(data, monkeypatch):
+    seen = []
+
+    def spy(kernels, how):
+        seen.append({own[0].source for own in kernels.values()})
+        return model_of(kernels, how)
+
+    monkeypatch.setattr(pretrain_fit, "model_of", spy)
+    fit([data], How(rounds=2, members=2))
+    *parts, whole = seen
+    assert len(parts) == 5 and len(whole) == 60
+    left_out = [whole - part for part in parts]
+    assert set.union(*left_out) == whole
+    assert sum(map(len, left_out)) == 60
+
+
+def test_each_member_leaves_some_models_out(data):
+    kernels = by_kernel(read([data]).rows)
+    several = model_of(kernels, How(rounds=5, members=3)).members
+    alone = model_of(kernels, How(rounds=5, members=1)).members
+    assert len(several) == 3 and len(alone) == 1
+    rows = np.stack([r.columns for own in kernels.values() for r in own])
+    values = [m.values(rows).tobytes() for m in (*several, *alone)]
+    assert len(set(values)) == 4
+
+
+def test_kernels_that_take_no_time_are_left_out():
+    rows = [row(n) for n in range(9)]
+    assert by_kernel(rows, shortest=1e-3)
+    assert not by_kernel(rows, shortest=1.1e-3)  # its default takes 1 ms
+    failed = [row(0, seconds=None, status="crash"), *(row(n) for n in range(1, 10))]
+    assert by_kernel(failed) and not by_kernel(failed, shortest=1e-9)
 
 
 def test_kernels_of_few_programs_do_not_count(tmp_path):
@@ -309,7 +365,7 @@ def test_kernels_of_few_programs_do_not_count(tmp_path):
     failed = [row(n, seconds=None, status="crash") for n in range(7, 20)]
     assert not by_kernel([*(row(n) for n in range(7)), *failed])
     written(tmp_path / "d", *(row(n) for n in range(20)))
-    with pytest.raises(InputError, match="kernels to learn from"):
+    with pytest.raises(InputError, match="parts to judge on"):
         fit([tmp_path / "d"], How())
 
 
@@ -325,7 +381,7 @@ def test_the_command_writes_a_model_with_its_card(data, tmp_path):
     assert model.card["accuracy"][-1]["kind"] == ALL
     assert set(model.card["versions"]) == set(pretrain_fit.PACKAGES)
     page = out.with_suffix(".md").read_text()
-    assert "learned kernels" in page
+    assert "- kernels: 60" in page
     assert "| pairs |" in page
     (task,) = tasks(layer(0, ("softmax",)).case.graph, threads=1, mcpu="x86-64-v3")
     assert choose(task, model, 1e9, candidates=4).tried

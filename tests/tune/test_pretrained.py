@@ -96,10 +96,16 @@ def test_what_is_not_sure_is_left_to_the_rules(spread):
 def test_the_margin_counts_spreads():
     """All others are predicted 1 faster, give or take 0.5."""
     model = Known(lambda n: float(n == DEFAULT), lambda n: 0.5)
-    assert choose(task(), model, 1e9, margin=1.9).point is not None
-    assert choose(task(), model, 1e9, margin=2.0).point is None
+    assert choose(task(), model, 1e9, margin=1.9, least=0).point is not None
+    assert choose(task(), model, 1e9, margin=2.0, least=0).point is None
     unknown = Known(lambda n: float(n == DEFAULT), lambda n: np.inf)
     assert choose(task(), unknown, 1e9, margin=0).point is not None
+
+
+def test_a_small_gain_is_not_enough_however_sure():
+    model = Known(lambda n: float(n == DEFAULT))
+    assert choose(task(), model, 1e9, least=0.9).point is not None
+    assert choose(task(), model, 1e9, least=1.0).point is None
 
 
 def test_the_surest_is_taken_and_not_the_one_of_least_cost():
@@ -155,7 +161,9 @@ def test_the_same_is_chosen_again():
     assert model.asked[1:] != asked
 
 
-@pytest.mark.parametrize("wrong", [{"budget_seconds": -1}, {"margin": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"budget_seconds": -1}, {"margin": -1}, {"least": -1}]
+)
 def test_wrong_numbers_are_refused(wrong):
     given = {"budget_seconds": 1, **wrong}
     with pytest.raises(InputError, match="a budget of"):
@@ -199,7 +207,7 @@ def trained(rows, objective="regression"):
 
 def test_a_real_kernel_is_scheduled_as_the_model_says(product, rows):
     model, _ = trained(rows)
-    found = choose(product, model, 1e9, margin=0.5)
+    found = choose(product, model, 1e9, margin=0.5, least=0)
     default = product.schedule(product.space.default())
     kernels = [product.program(default), product.program(found.point)]
     cost = model.predict(product.key, kernels).cost
@@ -228,6 +236,20 @@ def test_a_prior_is_added(rows):
     by_rank, _ = trained(rows, "rank")
     assert not by_rank.absolute
     assert by_rank.unit == ORDER
+
+
+@pytest.mark.parametrize("prior", [False, True])
+def test_each_member_compares_with_the_default_for_itself(rows, prior):
+    plain, _ = trained(rows)
+    model = dataclasses.replace(plain, prior=prior)
+    found = model.beside(rows[0], rows)
+    single = [
+        dataclasses.replace(model, members=[m]).judge(rows).cost for m in model.members
+    ]
+    more = np.stack([cost - cost[0] for cost in single])
+    np.testing.assert_allclose(found.cost, more.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(found.spread, more.std(axis=0), atol=1e-6)
+    assert found.cost[0] == found.spread[0] == 0
 
 
 def test_another_version_of_the_features_is_refused(rows, tmp_path, monkeypatch):

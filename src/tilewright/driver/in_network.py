@@ -167,32 +167,43 @@ class Network:
         }
 
     def compared(self, before: Sequence[Outcome], after: Sequence[Outcome]) -> Compared:
-        """The model with some choices and with others, in sittings of both.
-
-        Two copies of one program differ by where their memory lies, for as long as they live: so
-        each sitting has copies of its own, and counts as one pair of times.
-        """
+        """The model with some choices and with others, in sittings of both."""
         both = self.compiled(before), self.compiled(after)
-        found: tuple[list[float], list[float]] = ([], [])
-        for _ in range(SITTINGS):
-            times: tuple[list[float], list[float]] = ([], [])
-            copies = [_copy(exe) for exe in both]
-            for n in range(_ROUNDS):
-                for side in (0, 1) if n % 2 else (1, 0):
-                    times[side].append(self._timed(copies[side]))
-            for side in (0, 1):
-                found[side].append(statistics.median(times[side]))
-        sure = confidence(found[1], found[0])
-        without, with_them = map(statistics.median, found)
-        return Compared(without, with_them, {}, sure)
+        return compared(both, self._timed)
 
     def _timed(self, exe: Executable) -> float:
-        """Seconds of a call, the mean of a batch."""
-        start, calls = time.perf_counter(), 0
-        while (taken := time.perf_counter() - start) < _BATCH or not calls:
-            exe(self._feeds)
-            calls += 1
-        return taken / calls
+        return seconds_of(exe, self._feeds)
+
+
+def compared(
+    both: tuple[Executable, Executable], timed: Callable[[Executable], float]
+) -> Compared:
+    """Two programs in turns. timed: seconds of a call.
+
+    Two copies of one program differ by where their memory lies, for as long as they live: so each
+    sitting has copies of its own, and counts as one pair of times.
+    """
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(SITTINGS):
+        times: tuple[list[float], list[float]] = ([], [])
+        copies = [_copy(exe) for exe in both]
+        for n in range(_ROUNDS):
+            for side in (0, 1) if n % 2 else (1, 0):
+                times[side].append(timed(copies[side]))
+        for side in (0, 1):
+            found[side].append(statistics.median(times[side]))
+    before, after = map(statistics.median, found)
+    return Compared(before, after, {}, confidence(found[1], found[0]))
+
+
+def seconds_of(exe: Executable, feeds: Mapping[str, Array]) -> float:
+    """Seconds of a call, the mean of a batch."""
+    given = dict(feeds)
+    start, calls = time.perf_counter(), 0
+    while (taken := time.perf_counter() - start) < _BATCH or not calls:
+        exe(given)
+        calls += 1
+    return taken / calls
 
 
 _Parts = dict[str, list[float]]

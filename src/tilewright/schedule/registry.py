@@ -9,8 +9,8 @@ from inspect import Parameter, signature
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from tilewright.ir.node import postorder
-from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.walk import loops_of
 from tilewright.schedule.legality import check_steps, check_tiles
 from tilewright.schedule.tensorized_block import settled
 
@@ -134,7 +134,7 @@ def _registered(found: Primitive[_P, _T]) -> Primitive[_P, _T]:
 def _without_lost_notes(kernel: Kernel) -> Kernel:
     if not kernel.notes:
         return kernel
-    loops = {s.var.name for s in postorder(kernel.body) if isinstance(s, For)}
+    loops = {f.var.name for f in loops_of(kernel.body)}
     kept = {name: said for name, said in kernel.notes.items() if name in loops}
     if len(kept) == len(kernel.notes):
         return kernel

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tilewright.base import limits
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime import schema
+from tilewright.schedule import step_cache
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.registry import PRIMITIVES
 
@@ -69,7 +71,11 @@ def apply(kernel: Kernel, step: Step) -> tuple[Kernel, Any]:
             hint=f"known: {', '.join(sorted(PRIMITIVES))}",
         )
     check_arguments(rewrite, kernel.name, step.args, step.options)
-    return rewrite(kernel, *step.args, **step.options)
+    cache = step_cache.active()
+    if cache is None:
+        return rewrite(kernel, *step.args, **step.options)
+    make = partial(rewrite, kernel, *step.args, **step.options)
+    return cache.made(kernel, str(step), make)
 
 
 def replay(kernel: Kernel, trace: Trace | Sequence[Step]) -> Kernel:

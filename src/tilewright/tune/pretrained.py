@@ -29,7 +29,10 @@ from tilewright.tune.models.programs import Rows
 from tilewright.tune.models.stored import State
 
 NAME: Final = "pretrained"
-MARGIN: Final = 1.0  # spreads by which a choice must beat the default
+# By how much a choice must beat the default: in spreads, and on top as a logarithm, where costs are
+# logarithms of seconds. With both, `benchmarks.pretrain train` chooses for 6% of the kernels.
+MARGIN: Final = 3.0
+LEAST: Final = 0.3
 CANDIDATES: Final = 32
 CHANGES: Final = 3  # at most so many parameters of the default are changed
 TRIES: Final = 4  # draws for each candidate that is wanted
@@ -70,6 +73,24 @@ class Pretrained:
         found = np.stack([m.values(rows) for m in self.members])
         known = estimates(rows) if self.prior else np.zeros(len(rows))
         return Prediction(found.mean(axis=0) + known, found.std(axis=0))
+
+    def compared(self, default: Kernel, kernels: Sequence[Kernel]) -> Prediction:
+        """What programs cost more than the default."""
+        first, *rows = self.features.extract_all([default, *kernels])
+        return self.beside(first, np.stack(rows))
+
+    def beside(self, default: Rows, rows: Rows) -> Prediction:
+        """What programs cost more than the default, by their features.
+
+        default: float32 [columns]. rows: float32 [programs, columns]. Each member compares for
+        itself, so the spread is that of the differences: what members do not know of a kernel, it
+        and its default have in common.
+        """
+        both = np.concatenate([default[None], rows])
+        found = np.stack([m.values(both) for m in self.members])
+        more = found[:, 1:] - found[:, :1]
+        known = estimates(both) if self.prior else np.zeros(len(both))
+        return Prediction(more.mean(axis=0) + known[1:] - known[0], more.std(axis=0))
 
     def save(self, path: Path) -> None:
         """Write it into one file."""
@@ -123,20 +144,21 @@ def choose(
     budget_seconds: float,
     *,
     margin: float = MARGIN,
+    least: float = LEAST,
     candidates: int = CANDIDATES,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Choice:
-    """The best candidate near the default, where its cost and `margin` spreads are less than what
-    the default costs; else none.
+    """The best candidate near the default, where its cost, `margin` spreads and `least` are
+    together less than what the default costs; else none.
 
     Candidates are the default with one to CHANGES parameters changed, the same for a seed. None is
     begun that is not expected to be done, prediction included, within the budget: as long as the
-    longest before it. Nothing is measured. Raises InputError for a negative budget or margin.
+    longest before it. Nothing is measured. Raises InputError for a negative number of these.
     """
-    if budget_seconds < 0 or margin < 0:
+    if min(budget_seconds, margin, least) < 0:
         raise InputError(
-            f"a budget of {budget_seconds} s and a margin of {margin}",
+            f"a budget of {budget_seconds} s, a margin of {margin} and at least {least}",
             where="choose",
             hint="give numbers from 0 on",
         )
@@ -164,23 +186,27 @@ def choose(
         points.append(point)
     if not points:
         return Choice(None, 1.0, 0, f"there is no candidate: {reason}")
-    return _judged(model, task, points, base, margin)
+    kernels = [task.program(p) for p in points]
+    if isinstance(model, Pretrained):
+        found = model.compared(known, kernels)
+    else:
+        predicted = model.predict(task.key, kernels)
+        found = Prediction(predicted.cost - base, predicted.spread)
+    return _judged(points, found, margin, least)
 
 
 def _judged(
-    model: CostModel | Pretrained,
-    task: Task,
-    points: Sequence[Point],
-    base: float,
-    margin: float,
+    points: Sequence[Point], found: Prediction, margin: float, least: float
 ) -> Choice:
-    """The candidate that is surest to be fast, if it is sure enough."""
-    found = model.predict(task.key, [task.program(p) for p in points])
+    """The candidate that is surest to be fast, if it is sure enough.
+
+    found: what each costs more than the default.
+    """
     spread = margin * found.spread if margin else np.zeros(len(points))
-    at_most = found.cost + spread
-    sure = bool((at_most < base).any())
+    at_most = found.cost + spread + least
+    sure = bool((at_most < 0).any())
     best = int(np.argmin(at_most if sure else found.cost))
-    gain = float(np.exp(min(base - found.cost[best], 50.0)))
+    gain = float(np.exp(min(-found.cost[best], 50.0)))
     if sure:
         said = f"predicted {gain:.3g} times as fast as the default"
         return Choice(points[best], gain, len(points), said)

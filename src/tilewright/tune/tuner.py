@@ -145,6 +145,7 @@ class Tuning:
             t.candidate.key: t for t in earlier if t.strategy != FINAL
         }
         self._settled: dict[str, Trial] = {}
+        self._unlearned: list[Sample] = []
         self._refused = 0
         self._least = inf
         measured = {task.space.default(), *again}
@@ -289,9 +290,11 @@ class Tuning:
     def _learn(self, trials: Sequence[Trial]) -> None:
         with self.accounts.spending("learn"):
             if self._tools.model is not None:
-                samples = list(self._samples(trials))
-                if samples:
-                    self._tools.model.update(samples)
+                self._unlearned += self._samples(trials)
+                # The default alone says nothing of what is faster: fitting would be for nothing.
+                if len(self._unlearned) > 1:
+                    self._tools.model.update(self._unlearned)
+                    self._unlearned = []
             self._strategy.tell(trials)
 
     def _samples(self, trials: Iterable[Trial]) -> Iterator[Sample]:

@@ -24,7 +24,8 @@ class Timing:
     """How a program is timed.
 
     caches: "hot": the same call again and again; "network": before each call other data is read and
-    then the inputs are written, as the rest of a network does it.
+    then the inputs are written, and what reading the results takes longer than from the nearest
+    caches counts, as the rest of a network does it.
     between: bytes of that other data: what the rest of the network touches. What a cache holds
     besides it stays: weights of a small network are in the last cache at each run. At most as much
     is read as the last cache holds, which is also what None stands for.

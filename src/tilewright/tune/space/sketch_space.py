@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from tilewright.schedule import Schedule
-from tilewright.schedule.space import Point, Sketch
+from tilewright.schedule.space import Choices, Point, Sketch
+from tilewright.schedule.step_cache import StepCache
 from tilewright.tune.base import Candidate
 from tilewright.tune.space.choice_space import ChoiceSpace
 
@@ -17,7 +19,13 @@ class SketchSpace(ChoiceSpace[Schedule]):
     """
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
-        super().__init__({sketch.name: sketch.run for sketch in sketches})
+        # Candidates begin with the same steps, also those of different sketches.
+        self.steps = StepCache()
+        super().__init__({s.name: partial(self._run, s) for s in sketches})
+
+    def _run(self, sketch: Sketch, choices: Choices) -> Schedule:
+        with self.steps.used():
+            return sketch.run(choices)
 
     def schedule(self, candidate: Candidate) -> Point:
         """The schedule of a candidate, as `Task.schedule` has it.

@@ -1,0 +1,128 @@
+"""Whether other decisions about a plan would make a network faster: each pass with another number.
+
+    python -m benchmarks.plan_choices --networks mobilenet_v2,resnet18
+
+A decision is a pass of the plan's pipeline left out, or one of its numbers changed. Its network is
+compared with the usual one in turns, as `tune` compares (`driver.in_network`), on one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any, Final
+
+import click
+
+import tilewright as tw
+from benchmarks import harness, models
+from tilewright.driver import planning
+from tilewright.driver.in_network import compared, seconds_of
+from tilewright.driver.same_results import expect_equal
+from tilewright.ir.passes import Pass, Pipeline
+from tilewright.plan.nodes import Plan
+from tilewright.plan.pipeline import (
+    AddHalos,
+    ConcatInPlace,
+    Fuse,
+    SeparateWindows,
+    SplitDeepSums,
+    SplitGroups,
+    Winograd,
+)
+from tilewright.runtime.executable import Executable
+
+Decide = Callable[[Pass[Plan]], Pass[Plan] | None]
+
+
+def without(kind: type[Pass[Plan]]) -> Decide:
+    """The pass is left out."""
+    return lambda p: None if isinstance(p, kind) else p
+
+
+def changed(kind: type[Pass[Plan]], field: str, to: Callable[[Any], Any]) -> Decide:
+    """A number of the pass is another one."""
+    assert field in {f.name for f in fields(kind)}
+    return lambda p: (
+        replace(p, **{field: to(getattr(p, field))}) if isinstance(p, kind) else p
+    )
+
+
+CHOICES: Final[Mapping[str, Decide]] = {
+    "no halo": changed(AddHalos, "halo", lambda _: 0.0),
+    "halos of four times the size": changed(AddHalos, "halo", lambda n: 4 * n),
+    "no Winograd": without(Winograd),
+    "Winograd wherever it is less work": changed(
+        Winograd, "moved_products", lambda _: 0
+    ),
+    "Winograd F(4) as well": changed(Winograd, "tiles", lambda _: (2, 4)),
+    "fuse what is read once": changed(Fuse, "repeated", lambda _: 1),
+    "repeat eight times as much": changed(Fuse, "repeated", lambda n: 8 * n),
+    "groups as they were fused": without(SplitGroups),
+    "concatenations are copied": without(ConcatInPlace),
+    "windows along all axes at once": without(SeparateWindows),
+    "deep sums at once": without(SplitDeepSums),
+}
+
+
+@contextmanager
+def decided(decide: Decide | None) -> Iterator[None]:
+    """What is compiled inside has plans by this decision."""
+    usual = planning.plan_pipeline
+
+    def made(*args: Any) -> Pipeline[Plan]:
+        found = usual(*args)
+        passes = (
+            found.passes if decide is None else filter(None, map(decide, found.passes))
+        )
+        return replace(found, passes=tuple(passes))
+
+    planning.plan_pipeline = made
+    try:
+        yield
+    finally:
+        planning.plan_pipeline = usual
+
+
+def compiled(path: str, decide: Decide | None) -> Executable:
+    """A network on one thread; no cache knows of the decision."""
+    with decided(decide):
+        made = tw.compile(path, threads=1, records=False, cache=False)
+    assert isinstance(made, Executable)
+    return made
+
+
+def rows(name: str) -> Iterator[str]:
+    """A line for each decision."""
+    path, _ = harness.prepare(name, models.default_directory())
+    feeds = models.inputs(name)
+    usual = compiled(str(path), None)
+    for label, decide in CHOICES.items():
+        other = compiled(str(path), decide)
+        if code(other) == code(usual):
+            yield f"{name}, {label}: the same code"
+            continue
+        expect_equal(usual, other, feeds)
+        found = compared((usual, other), lambda exe: seconds_of(exe, feeds))
+        times = f"{found.before * 1e3:.2f} ms -> {found.after * 1e3:.2f} ms"
+        sure = f"faster with {found.confidence:.0%}"
+        yield f"{name}, {label}: {times}, {found.gain:.3f} times as fast, {sure}"
+
+
+def code(exe: Executable) -> list[bytes]:
+    """What runs."""
+    return [bytes(o) for o in exe.model.objects]
+
+
+@click.command(epilog="Example: python -m benchmarks.plan_choices --networks lenet")
+@harness.networks_option
+def main(networks: list[str]) -> None:
+    """Compare other decisions about the plans of networks with the usual ones."""
+    for name in networks:
+        for row in rows(name):
+            click.echo(row)
+
+
+if __name__ == "__main__":
+    main()
