@@ -62,7 +62,7 @@ def test_fragile_layers_are_named(command, perceptron, data):
         ("--method", "mse", "--activations", "int8"),
         ("--equalize", "--correct-bias"),
         ("--smooth", "0.5"),
-        ("--search", "--weights", "gptq"),
+        ("--search", "--rounding", "gptq"),
     ],
     ids=" ".join,
 )

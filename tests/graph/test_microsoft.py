@@ -81,12 +81,6 @@ def test_products():
     check(
         "FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], transA=1, transB=1, alpha=0.5
     )
-    packed = RNG.integers(0, 256, (6, 2, 8)).astype(np.uint8)
-    scales = np.abs(floats(12))
-    zeros = RNG.integers(0, 256, 6).astype(np.uint8)
-    sizes = {"K": 32, "N": 6, "bits": 4, "block_size": 16}
-    check("MatMulNBits", [floats(3, 32), packed, scales], (1, 2), **sizes)
-    check("MatMulNBits", [floats(3, 32), packed, scales, zeros], (1, 2, 3), **sizes)
 
 
 def test_quantized():

@@ -96,8 +96,12 @@ def test_which_rows_may_round_otherwise() -> None:
     assert told == {
         "attention",
         "batchnorm-into-conv",
+        "dequantized-blocks",
+        "packed-blocks",
         "product-in-bytes",
+        "product-of-bfloat16",
         "product-of-bytes",
+        "product-of-float16",
         *(
             f"layer-norm{form}"
             for form in ("", "-scaled", "-shifted", "-scaled-and-shifted")

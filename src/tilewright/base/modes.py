@@ -6,6 +6,8 @@ from typing import Final
 
 # Each allows what those before it allow.
 MATH: Final = ("exact", "default", "fast")
+# What constant matrices of products are held in, where not as written.
+PRECISION: Final = ("bfloat16", "float16")
 # What an operator without native code is: a warning or an error.
 FALLBACK: Final = ("warn", "error")
 

@@ -101,6 +101,7 @@ class CompileOptions:
     threads: int | None = None
     fallback: str | None = None
     math: str = "default"
+    precision: str | None = None
     use_cache: bool = True
     memory_limit: int | None = None
     trust: bool = False
@@ -138,6 +139,7 @@ class CompileOptions:
             "threads": self.threads,
             "fallback": self.fallback,
             "math": self.math,
+            "precision": self.precision,
             "cache": None if self.use_cache else False,
             "memory_limit": self.memory_limit,
             "trust": self.trust,
@@ -233,6 +235,11 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         default="default",
         show_default=True,
         help="How far rounding may differ from the model as written.",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(modes.PRECISION),
+        help="Hold constant matrices of products in a lower precision.",
     ),
     click.option(
         "--cache/--no-cache",

@@ -24,6 +24,7 @@ from tilewright.cli.options import (
     refuse,
 )
 from tilewright.cli.output import dump, note, progress, say
+from tilewright.cli.weight_only import FOR_WEIGHTS, quantize_weights, weight_options
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -57,7 +58,7 @@ _RECIPE: Final = (
         help="uint8 is asymmetric, int8 symmetric.",
     ),
     click.option(
-        "--weights",
+        "--rounding",
         type=click.Choice(["nearest", "gptq"]),
         default="nearest",
         show_default=True,
@@ -112,7 +113,7 @@ _LAYERS: Final = (
 _FOR_HOST: Final = (
     "percentile",
     "activations",
-    "weights",
+    "rounding",
     "equalize",
     "smooth",
     "search",
@@ -124,6 +125,9 @@ _FOR_HOST: Final = (
 )
 
 
+_FOR_SAMPLES: Final = ("machine", "archive", "samples", "method", "by", *_FOR_HOST)
+
+
 def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed((*_DATA, *_LAYERS, *_RECIPE)):
         verb = option(verb)
@@ -132,6 +136,7 @@ def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @model_argument
+@weight_options
 @click.option(
     "--for", "machine", default=_HOST, show_default=True, help="cpu, or such as vta."
 )
@@ -159,6 +164,7 @@ def command(
     output: Path | None,
     options: CompileOptions,
     as_json: bool,
+    weights: str | None,
     **recipe: Any,
 ) -> None:
     """Quantize MODEL (.onnx, .pt2) to 8 bits by what samples show of its tensors.
@@ -170,6 +176,12 @@ def command(
       tilewright quantize model.onnx --for vta --sample cat.npz --sample dog.npz
       tilewright run model.onnx --target vta --scales model.scales.json --inputs cat.npz
     """
+    of_weights = {name: recipe.pop(name) for name in FOR_WEIGHTS}
+    if weights is not None:
+        refuse(_FOR_SAMPLES, "not with --weights", "weights need no samples")
+        quantize_weights(model, output, options, as_json, weights=weights, **of_weights)
+        return
+    refuse(FOR_WEIGHTS, "it is for --weights", "give --weights int4 or int8")
     graph = _graph(model, options)
     if machine != _HOST:
         refuse(_FOR_HOST, f"not with --for {machine}", "these are for the host")

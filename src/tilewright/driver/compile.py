@@ -42,6 +42,8 @@ def compile(
       contents
     - fallback: "warn" or "error", for operators without native code
     - math: "exact", "default" or "fast"
+    - precision: "bfloat16" or "float16", to hold constant matrices of products in; sums stay in
+      float32, but activations are rounded to bfloat16 too where the processor multiplies pairs
     - cache: False neither reads nor writes the kernel cache
     - memory_limit: in bytes
     - trust: read a .pt2 with PyTorch's own reader, which runs code from the file

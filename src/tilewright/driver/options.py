@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import flags, modes
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.memory import machine_memory, memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import Store, default_store
@@ -33,6 +33,7 @@ class Options:
     threads: int | None = None
     fallback: str | None = None
     math: str = "default"
+    precision: str | None = None
     cache: bool | None = None
     memory_limit: int | None = None
     trust: bool = False
@@ -59,6 +60,8 @@ class Options:
             object.__setattr__(self, "fallback", flags.FALLBACK.get())
         _check_mode("math", self.math, modes.MATH)
         _check_mode("fallback", self.fallback, modes.FALLBACK)
+        if self.precision is not None:
+            self._check_precision()
         for name in ("threads", "memory_limit"):
             value = getattr(self, name)
             number = whole(value, 1)
@@ -84,6 +87,20 @@ class Options:
             object.__setattr__(self, "scales", checked_scales(self.scales))
         object.__setattr__(self, "published", _published(self.records))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
+
+    def _check_precision(self) -> None:
+        """Raise InputError or UnsupportedError for a precision that cannot be had."""
+        _check_mode("precision", self.precision, modes.PRECISION)
+        if self.math == "exact":
+            raise InputError(
+                f'precision={self.precision!r} rounds weights, math="exact" nothing',
+                hint="leave one of them out",
+            )
+        if self.target != "cpu":
+            raise UnsupportedError(
+                f"precision={self.precision!r}: target {self.target!r} has no such mode",
+                hint='compile for target="cpu", or leave precision out',
+            )
 
     @property
     def _names_machine(self) -> bool:
@@ -127,6 +144,8 @@ class Options:
         switches = {"trust": self.trust, "sanitize": self.sanitize}
         lists = {"inputs": self.inputs, "external_data_roots": self.external_data_roots}
         given = {name: repr(value) for name, value in lists.items() if value}
+        if self.precision is not None:
+            given["precision"] = self.precision
         if self.machine is not None:
             given["machine"] = repr(self.description or self.machine)
         if self.scales is not None:

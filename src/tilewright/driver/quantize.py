@@ -47,7 +47,7 @@ def quantize(
     - method: "min-max", "percentile" (with percentile=99.99), "entropy" or "mse", how ranges of
       activations are chosen
     - activations: "uint8", asymmetric, or "int8", symmetric
-    - weights: "nearest" or "gptq", how weights are rounded; they are int8 with one scale for each
+    - rounding: "nearest" or "gptq", how weights are rounded; they are int8 with one scale for each
       output channel
     - equalize: give weights of neighboring layers equal ranges
     - smooth: strength, 0 to 1, of moving outliers of activations into weights (SmoothQuant)

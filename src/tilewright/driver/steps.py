@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import events, flags
-from tilewright.base.dtypes import int8, int32, uint8
+from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import Store
 from tilewright.base.text import listing
@@ -36,7 +36,7 @@ from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation
-from tilewright.graph.pipeline import graph_pipeline
+from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, Plan, Step
 from tilewright.plan.normalize import kernel_signature
@@ -179,8 +179,17 @@ def build(
 def optimize(graph: Graph, options: Options, target: Target) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
     byte_products = bool(target.products(uint8, int8, int32))
-    pipeline = graph_pipeline(options.math, onnx_fallback(), byte_products)
+    lower = _lower_precision(options, target)
+    pipeline = graph_pipeline(options.math, onnx_fallback(), byte_products, lower)
     return pipeline.run(graph, check=flags.DEBUG.get())
+
+
+def _lower_precision(options: Options, target: Target) -> LowerPrecision | None:
+    """The pass that holds weights in the precision asked for."""
+    if options.precision is None:
+        return None
+    pairs = bool(target.products(bfloat16, bfloat16, float32))
+    return LowerPrecision(options.precision, pairs)
 
 
 def kernels(

@@ -11,8 +11,10 @@ from tilewright.graph.passes.decompose import decompose
 from tilewright.graph.rules import registry
 from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
+from tilewright.graph.rules.block_weights import block_rules
 from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.layer_norm import LAYER_NORM
+from tilewright.graph.rules.lower_precision import precision_rules
 from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
@@ -48,6 +50,34 @@ class IntegerProducts(Pass[Graph]):
 
     def run(self, program: Graph) -> Graph:
         return rewrite(rewrite(program, [*QUANTIZED, CONCAT_OF_BYTES]), PRODUCTS)
+
+
+@dataclass(frozen=True)
+class KeepBlocks(Pass[Graph]):
+    """Weights that are dequantized by the block stay packed.
+
+    in_bytes: the target multiplies bytes faster than floats. fast: they may be used unasked.
+    """
+
+    in_bytes: bool
+    fast: bool
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, block_rules(self.in_bytes, self.fast))
+
+
+@dataclass(frozen=True)
+class LowerPrecision(Pass[Graph]):
+    """Constant matrices of products are held in float16 or bfloat16.
+
+    pairs: the target multiplies pairs of bfloat16.
+    """
+
+    precision: str
+    pairs: bool
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, precision_rules(self.precision, self.pairs))
 
 
 @dataclass(frozen=True)
@@ -121,16 +151,19 @@ def graph_pipeline(
     math: str,
     fallback: Fallback | None,
     byte_products: bool = True,
+    lower: LowerPrecision | None = None,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
-    bytes faster than floats.
+    bytes faster than floats. lower: the precision that weights are held in, if another.
     """
     fold = FoldConstants(fallback)
-    passes: list[Pass[Graph]] = []
-    if math != "exact" and byte_products:
-        passes.append(IntegerProducts())
+    passes: list[Pass[Graph]] = [] if lower is None else [lower]
+    if math != "exact":
+        passes.append(KeepBlocks(byte_products, math == "fast"))
+        if byte_products:
+            passes.append(IntegerProducts())
     passes += [
         fold,
         Inline(fallback),

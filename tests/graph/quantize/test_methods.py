@@ -357,7 +357,7 @@ def test_gptq_of_a_model():
     )
     assert errors(graph, by_data, samples) < errors(graph, near, samples)
     with pytest.raises(InputError, match="not rounded by 'luck'"):
-        Recipe(weights="luck")
+        Recipe(rounding="luck")
 
 
 # --------------------------------------------------------------------------------- bias

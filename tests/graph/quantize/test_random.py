@@ -76,7 +76,7 @@ RECIPES = (
     {},
     {"activations": "int8", "method": "mse"},
     {"equalize": True, "correct_bias": True},
-    {"smooth": 0.5, "weights": "gptq"},
+    {"smooth": 0.5, "rounding": "gptq"},
 )
 
 

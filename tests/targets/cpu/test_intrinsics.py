@@ -125,6 +125,42 @@ def test_vnni_is_exact(size: tuple[int, int, int], threads: int) -> None:
     np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
 
 
+@needs("avx512vnni")
+@pytest.mark.parametrize("bits", [4, 8])
+def test_bits_of_bytes_are_exact(bits: int) -> None:
+    """Numbers cut out of bytes, signed bytes by them: all bits set and negative ones too."""
+    parts, words = 8 // bits, 3
+    x, w, y = (
+        Buffer("a", (words, parts, 4), int8),
+        Buffer("b", (words, 16, 4), uint8),
+        Buffer("c", (16,), int32),
+    )
+
+    def part(i: Any, k: Any, h: Any, n: Any) -> Any:
+        q = (w[k, i, n] >> cast(h * bits, uint8)) & ((1 << bits) - 1)
+        return cast(x[k, h, n], int32) * cast(q, int32)
+
+    def whole(i: Any, k: Any, n: Any) -> Any:
+        return cast(x[k, 0, n], int32) * cast(w[k, i, n], int32)
+
+    over = (words, parts, 4) if parts > 1 else (words, 4)
+    mm = reduce_("mm", y, over, "add", part if parts > 1 else whole)
+    s = Schedule(lower("mm", [mm], params=[x, w, y], outputs=[y]))
+    s.decompose_reduction("c", "mm.i")
+    s.reorder("mm.k", "mm.i", *(["mm.h"] if parts > 1 else []), "mm.n")
+    s.tensorize("mm.i", f"cpu.vpdpbusd.{bits}")
+    verify(s.kernel)
+    random = np.random.default_rng(0)
+    a = random.integers(-128, 128, (words, parts, 4)).astype(np.int8)
+    b = random.integers(0, 256, (words, 16, 4)).astype(np.uint8)
+    a[0], b[0] = -128, 255
+    c = np.zeros(16, np.int32)
+    assert run_native(s.kernel, {x: a, w: b, y: c}) == 0
+    shifts = np.arange(0, 8, bits)
+    q = (b[:, :, None].astype(np.int32) >> shifts[:, None]) & ((1 << bits) - 1)
+    np.testing.assert_array_equal(c, np.einsum("khn,kihn->i", a.astype(np.int32), q))
+
+
 @needs("avx512vnni", "avx512bf16")
 @pytest.mark.parametrize("dtype", [int8, bfloat16], ids=str)
 def test_packing_by_the_instruction(dtype: DType) -> None:

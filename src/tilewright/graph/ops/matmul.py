@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import float32
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
@@ -131,6 +132,31 @@ register(
         flops=_matmul_flops,
         traits=CHANGES_AXES,
         gradient=_matmul_gradient,
+    )
+)
+
+
+# A product whose operands are floats of different types, in float32: its sum's, and its result's.
+MIXED = "MixedMatMul"
+
+
+def _mixed_arrays(
+    _: OpCall,
+    a: Array,
+    b: Array,
+) -> list[Array]:
+    return [np.matmul(a.astype(np.float32), b.astype(np.float32))]
+
+
+register(
+    OpDef(
+        MIXED,
+        lambda call: [(float32, matmul_shape(call, call.shape(0), call.shape(1)))],
+        "tilewright",
+        compute=_matmul,
+        reference=_mixed_arrays,
+        flops=_matmul_flops,
+        traits=CHANGES_AXES,
     )
 )
 

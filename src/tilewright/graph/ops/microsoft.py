@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from tilewright.base.numbers import ceil_div
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast
 from tilewright.graph.ops.fragment import Fragment
@@ -163,47 +160,7 @@ def _fused_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), matmul_shape(call, a, b))]
 
 
-def _nbits(call: OpCall, f: Fragment) -> Sequence[Value] | None:
-    """x @ W^T with W (N, K) packed in blocks of a row, low bits first, a scale per block."""
-    bits = call.attr("bits", 4)
-    block = call.attr("block_size")
-    rows = call.attr("N")
-    columns = call.attr("K")
-    packed = call.constant(1)
-    scales = call.constant(2)
-    if packed is None or scales is None or call.has(4) or bits not in (2, 4, 8):
-        return None
-    zeros = call.constant(3) if call.has(3) else None
-    if call.has(3) and (zeros is None or zeros.dtype != np.uint8):
-        return None
-    blocks = ceil_div(columns, block)
-    q = _unpacked(packed.reshape(rows, -1), bits)
-    q = q.reshape(rows, blocks, block).astype(np.float32)
-    zero: Any = 1 << (bits - 1)
-    if zeros is not None:
-        zero = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks, None]
-    scale = scales.reshape(rows, blocks, 1).astype(np.float32)
-    weights = ((q - zero) * scale).reshape(rows, -1)
-    w = np.ascontiguousarray(weights[:, :columns].T)
-    y = f.op("MatMul", call.value(0), f.constant(w, call.dtype(0)))
-    if call.has(5):
-        y = f.op("Add", y, call.value(5))
-    return [y]
-
-
-def _unpacked(packed: Any, bits: int) -> Any:
-    """Each byte as 8 / bits numbers, low bits first, along the last axis."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(*packed.shape[:-1], -1)
-
-
 _define("FusedMatMul", _fused_matmul, _fused_type)
-_define(
-    "MatMulNBits",
-    _nbits,
-    lambda call: [(call.dtype(0), (*call.shape(0)[:-1], call.attr("N")))],
-)
 
 
 # ----------------------------------------------------------------------------------- quantized

@@ -153,7 +153,7 @@ def _observed(
     grams: dict[Operation, Gram] = {}
     if recipe.correct_bias:
         means = {layer.data: Mean() for layer in layers}
-    if recipe.weights == "gptq":
+    if recipe.rounding == "gptq":
         grams = {layer.op: Gram(layer) for layer in layers if layer.group == 1}
     for v, mean in means.items():
         parts[v].append(mean)

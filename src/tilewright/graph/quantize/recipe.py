@@ -31,7 +31,7 @@ class Recipe:
     method: str = "min-max"
     percentile: float | None = None
     activations: str = "uint8"
-    weights: str = "nearest"
+    rounding: str = "nearest"
     equalize: bool = False
     smooth: float | None = None
     search: bool = False
@@ -41,9 +41,9 @@ class Recipe:
         """Raises InputError for a value that an option does not have."""
         observer_of(self.method, self.percentile)
         activations_in(self.activations)
-        if self.weights not in ROUNDINGS:
+        if self.rounding not in ROUNDINGS:
             raise InputError(
-                f"weights are not rounded by {self.weights!r}",
+                f"weights are not rounded by {self.rounding!r}",
                 hint=f"one of {', '.join(ROUNDINGS)}",
             )
         if self.smooth is not None and not 0 <= self.smooth <= 1:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
+from tilewright.graph.rules.block_weights import BLOCK_WEIGHTS
 from tilewright.graph.rules.layer_norm import LAYER_NORM
+from tilewright.graph.rules.lower_precision import LOWER_PRECISION
 from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
@@ -18,4 +20,6 @@ CATALOG: tuple[Rule, ...] = (
     *QUANTIZED,
     CONCAT_OF_BYTES,
     *PRODUCTS,
+    *BLOCK_WEIGHTS,
+    *LOWER_PRECISION,
 )

@@ -14,6 +14,8 @@
 * `windows`: a reduction of windows along one axis, and of its results along another, with at most
   one map behind them.
 * `winograd`: a contraction of two transforms, maps of many outputs each, and a map behind it.
+* `block_scaled`: a contraction with integers cut out of words, by the block, a sum over the blocks,
+  and at most one map behind them.
 * `plain`: anything else.
 """
 
@@ -25,8 +27,9 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, PS, Computation, Dim
+from tilewright.compute.reducer import is_sum
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.nodes import Buffer, Call, Expr, Load, Mul, Var
+from tilewright.expr.nodes import Buffer, Call, Cast, Expr, Load, Mul, Var
 from tilewright.ir.node import postorder
 
 CLOSE = 4  # elements apart: a vector of them is a few loads and shuffles
@@ -111,6 +114,9 @@ def classify(computations: Sequence[Computation]) -> KernelPattern:
     separate = _windows(group)
     if separate is not None:
         return separate
+    scaled = _block_scaled(group)
+    if scaled is not None:
+        return scaled
     if _transformed(computations):
         return KernelPattern("winograd", group, computations[2], computations[3])
     products = [c for c in reductions if _is_product(c)]
@@ -210,6 +216,46 @@ def _windows(group: tuple[Computation, ...]) -> KernelPattern | None:
         if slides and found.name == "tiled"
         else None
     )
+
+
+def nested_dims(inner: Computation, outer: Computation) -> dict[Dim, Dim] | None:
+    """The inner sum's dimension by the outer's, where the outer one reads each of its results once.
+
+    None where it does not, or reads them at other points than they are made at.
+    """
+    made = inner.outputs[0]
+    reads = [a for a in outer.accesses if a.buffer is made.tensor]
+    mine, theirs = ({d.var: d for d in c.dims} for c in (inner, outer))
+    if len(inner.outputs) > 1 or len(reads) != 1:
+        return None
+    found: dict[Dim, Dim] = {}
+    for i, j in zip(made.index, reads[0].index, strict=True):
+        if i in mine and j in theirs and mine[i].extent == theirs[j].extent:
+            found[theirs[j]] = mine[i]
+        elif affine(i) != affine(j):
+            return None
+    outside = {d for d in outer.dims if d.extent > 1}
+    return found if outside <= set(found) else None
+
+
+def _block_scaled(group: tuple[Computation, ...]) -> KernelPattern | None:
+    """A sum over blocks of sums of products with bits of words; the columns are contiguous."""
+    if len(group) not in (2, 3) or any(c.is_map for c in group[:2]):
+        return None
+    inner, outer, *rest = group
+    words = [n for n in postorder(inner.outputs[0].value) if isinstance(n, Cast)]
+    from_words = any(n.value.dtype.is_int for n in words)
+    if not (from_words and is_contraction(inner) and len(reduction_dims(outer)) == 1):
+        return None
+    if nested_dims(inner, outer) is None or len(free_dims(outer)) > 2:
+        return None
+    found = _tiled(outer, tuple(group[1:]))
+    if found is None or outer.reducer is None or not is_sum(outer.reducer):
+        return None
+    (held,) = {b for b in outer.inputs if b is inner.outputs[0].tensor}
+    if any(held in c.inputs for c in rest):
+        return None
+    return replace(found, name="block_scaled", computations=group, reduction=outer)
 
 
 def _near(r: Computation, d: Dim, most: int) -> bool:

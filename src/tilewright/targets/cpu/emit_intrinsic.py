@@ -19,7 +19,7 @@ from tilewright.loops.nodes import Operand, Unit
 from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
 from tilewright.targets.cpu.emit_check import check_unit
 from tilewright.targets.cpu.emit_expr import Expressions
-from tilewright.targets.cpu.emit_text import Value, integer
+from tilewright.targets.cpu.emit_text import Value, integer, vector_type
 from tilewright.targets.cpu.emit_transpose import emit_transpose
 from tilewright.targets.cpu.emit_types import memory_type
 from tilewright.targets.cpu.value_numbering import PURE, Info
@@ -148,6 +148,37 @@ class _Dot:
 
     def _as_operand(self, x: Expressions, v: Value) -> Value:
         return x.ins(f"bitcast {v.typed} to {self.operands}", "i32", 16)
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockDot:
+    """`out[i] += sum over h, k of a[h, k] * part h of b[i, k]`: 4 signed bytes of a per h."""
+
+    bits: int
+
+    def __call__(self, x: Expressions, s: Unit) -> None:
+        a, b, out = s.operands
+        words = _held(x, b, "block dot", lambda p: self._load(x, p))
+        place, start = _pointer(x, out), _pointer(x, a)
+        total = x.ins(f"load <16 x i32>, {place.typed}, align 4", "i32", 16)
+        for h in range(8 // self.bits):
+            word = x.ins(f"load i32, {_moved(x, start, 4 * h).typed}, align 1", "i32")
+            parts = (self._part(x, words, h), x.splat(word, 16))
+            cast = f"to {vector_type('i8', 64)}"
+            bytes_ = (x.ins(f"bitcast {p.typed} {cast}", "i8", 64) for p in parts)
+            total = x.call("x86.avx512.vpdpbusd.512", "i32", 16, total, *bytes_)
+        x.line(f"store {total.typed}, {place.typed}, align 4")
+
+    def _load(self, x: Expressions, p: Value) -> Value:
+        return x.ins(f"load <16 x i32>, {p.typed}, align 1", "i32", 16)
+
+    def _part(self, x: Expressions, words: Value, h: int) -> Value:
+        """Numbers `h` of all bytes; a shift of words leaves bits of neighbors above them."""
+        if self.bits == 8:
+            return words
+        mask = x.splat(integer(0x01010101 * ((1 << self.bits) - 1), "i32"), 16)
+        low = x.splat(integer(h * self.bits, "i32"), 16)
+        return x.binary("and", x.binary("lshr", words, low) if h else words, mask)
 
 
 def _interleave(x: Expressions, s: Unit) -> None:
@@ -305,6 +336,8 @@ def _bytes(data: bytes) -> str:
 
 _CALLS: Mapping[str, Callable[[Expressions, Unit], None]] = {
     "vpdpbusd": _Dot("llvm.x86.avx512.vpdpbusd.512", "i32", "<64 x i8>"),
+    "vpdpbusd.4": _BlockDot(4),
+    "vpdpbusd.8": _BlockDot(8),
     "interleave": _interleave,
     "transpose": emit_transpose,
     "vdpbf16ps": _Dot("llvm.x86.avx512bf16.dpbf16ps.512", "float", "<32 x bfloat>"),

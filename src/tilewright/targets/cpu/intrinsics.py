@@ -8,11 +8,12 @@ that the numbers of a lane are neighbors: `pack` the right-hand side of a produc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Expr
 from tilewright.loops.intrinsic import (
     Extent,
     Formal,
@@ -54,6 +55,40 @@ def _dot(
         features=features,
         tolerance=0.0 if out is int32 else _BF16,
         rounding="" if out is int32 else _ROUNDING,
+    )
+
+
+def _block_dot(bits: int) -> TensorIntrinsic:
+    """`out[i] += sum over h, k of a[h, k] * (b[i, k] >> h * bits)` for 16 lanes i, of `bits` bits.
+
+    a: signed; b: bytes of 8 / bits unsigned numbers. With whole bytes there is no h.
+    """
+    parts, inside = 8 // bits, 4
+    x = Buffer("a", (parts, inside) if parts > 1 else (inside,), int8)
+    w = Buffer("b", (LANES, inside), uint8)
+    y = Buffer("out", (LANES,), int32)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Call:
+        reads = (t.access_ptr("r") for t in inputs)
+        call = hardware_intrinsic(
+            f"vpdpbusd.{bits}", outputs[0].access_ptr("rw"), *reads
+        )
+        return None, None, call
+
+    def whole(i: Any, k: Any) -> Expr:
+        return cast(x[k], int32) * cast(w[i, k], int32)
+
+    def part(i: Any, h: Any, k: Any) -> Expr:
+        q = (w[i, k] >> cast(h * bits, uint8)) & ((1 << bits) - 1)
+        return cast(x[h, k], int32) * cast(q, int32)
+
+    over, value = ((inside,), whole) if parts == 1 else ((parts, inside), part)
+    return decl_tensor_intrinsic(
+        reduce_(f"vpdpbusd.{bits}", y, over, "add", value),
+        lower,
+        name=f"cpu.vpdpbusd.{bits}",
+        target="cpu",
+        features=["avx512vnni"],
     )
 
 
@@ -144,6 +179,7 @@ def _transpose(dtype: DType) -> TensorIntrinsic:
 vpdpbusd = _dot("vpdpbusd", uint8, int8, int32, ["avx512vnni"])
 vdpbf16ps = _dot("vdpbf16ps", bfloat16, bfloat16, float32, ["avx512bf16"])
 DOTS = (vpdpbusd, vdpbf16ps)
+BLOCK_DOTS = {bits: _block_dot(bits) for bits in (4, 8)}
 INTERLEAVES = {d: _interleave(d) for d in (int8, bfloat16)}
 TILES = tuple(
     _tiles(*row, side)

@@ -10,7 +10,13 @@ from pathlib import Path
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
-from tilewright.targets.cpu.intrinsics import DOTS, INTERLEAVES, TILES, TRANSPOSES
+from tilewright.targets.cpu.intrinsics import (
+    BLOCK_DOTS,
+    DOTS,
+    INTERLEAVES,
+    TILES,
+    TRANSPOSES,
+)
 
 _CPU = Path("/sys/devices/system/cpu")
 
@@ -65,6 +71,12 @@ class Machine:
             if tuple(t.dtype for t in d.tensors) == dtypes
         )
         return tuple(d.name for d in fit if all(map(self.has, d.features)))
+
+    def block_dot(self, bits: int) -> str | None:
+        """The intrinsic that multiplies bytes by unsigned numbers of so many bits; None without."""
+        found = BLOCK_DOTS.get(bits)
+        fits = found is not None and all(map(self.has, found.features))
+        return found.name if found is not None and fits else None
 
     def interleave(self, dtype: DType) -> str | None:
         """The intrinsic that makes neighbors of rows, for the second operand of a dot product."""

@@ -31,6 +31,7 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.schedule.space.selection import default_point
 from tilewright.targets.cpu.sketches.attention import attention, block_rows
+from tilewright.targets.cpu.sketches.block_scaled import block_scaled
 from tilewright.targets.cpu.sketches.blocked import blocked, has_depth
 from tilewright.targets.cpu.sketches.columns import columns, memory_order
 from tilewright.targets.cpu.sketches.context import Context
@@ -109,6 +110,7 @@ RULES: Mapping[str, Rule] = {
         tiled, cycles=lambda pattern, at: products(pattern, at) or _points(pattern, at)
     ),
     "blocked": Rule(blocked),
+    "block_scaled": Rule(block_scaled),
     "rows": Rule(rows, regroups=True),
     "columns": Rule(columns),
     "attention": Rule(

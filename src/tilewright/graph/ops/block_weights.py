@@ -1,0 +1,102 @@
+"""Weights of few bits: integers with a scale, and maybe a zero point, per block of the depth.
+
+Element (k, n) of the matrix is `(q[k, n] - zero[k // block, n]) * scale[k // block, n]`. The last
+block may be partial. This is what `MatMulNBits` of com.microsoft holds, and what ONNX's
+`DequantizeLinear` with a `block_size` makes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.numbers import ceil_div
+from tilewright.graph.ops.registry import Array
+
+BITS = (2, 4, 8)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BlockWeights:
+    """A matrix of `depth` rows, N columns.
+
+    q: uint8 [depth, N], each below 2**bits. scale: a float dtype, [blocks, N]. zero: [blocks, N] in
+    uint8 or a float dtype, or one number for all.
+    """
+
+    bits: int
+    block: int
+    q: Array
+    scale: Array
+    zero: Array | float
+
+    @property
+    def depth(self) -> int:
+        """Rows of the matrix: what a product sums over."""
+        return int(self.q.shape[0])
+
+    @property
+    def columns(self) -> int:
+        """Columns of the matrix."""
+        return int(self.q.shape[1])
+
+    @property
+    def blocks(self) -> int:
+        """Scales of a column."""
+        return ceil_div(self.depth, self.block)
+
+    def real(
+        self,
+        dtype: Any = np.float32,
+    ) -> Array:
+        """The matrix that the integers stand for, in float32 and then in `dtype`."""
+        shift, factor = (self._spread(x) for x in (self.zero, self.scale))
+        real = (self.q.astype(np.float32) - shift) * factor
+        found: Array = real.astype(dtype)
+        return found
+
+    def _spread(
+        self,
+        x: Array | float,
+    ) -> Any:
+        """A parameter for each element, in float32."""
+        if not isinstance(x, np.ndarray):
+            return np.float32(x)
+        each = np.repeat(x.astype(np.float32), self.block, axis=0)
+        return each[: self.depth]
+
+    def whole(self) -> Array:
+        """q with zeros behind, so that the last block is whole: [blocks, block, N]."""
+        missing = self.blocks * self.block - self.depth
+        padded = np.pad(self.q, ((0, missing), (0, 0)))
+        return padded.reshape(self.blocks, self.block, self.columns)
+
+
+def unpacked(
+    packed: Array,
+    bits: int,
+) -> Array:
+    """Each byte as 8 / bits numbers, low bits first, along the last axis."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    found: Array = parts.reshape(*packed.shape[:-1], -1)
+    return found
+
+
+def packed(
+    q: Array,
+    bits: int,
+) -> Array:
+    """The inverse of `unpacked`: uint8 numbers below 2**bits along the last axis, by the byte.
+
+    An axis that does not fill its last byte is filled with zeros.
+    """
+    count = 8 // bits
+    missing = -q.shape[-1] % count
+    whole = np.pad(q, [(0, 0)] * (q.ndim - 1) + [(0, missing)])
+    parts = whole.reshape(*q.shape[:-1], -1, count).astype(np.uint8)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    found: Array = np.bitwise_or.reduce(parts << shifts, axis=-1).astype(np.uint8)
+    return found

@@ -1,0 +1,314 @@
+"""Weight-only quantization: constant matrices of products become integers of few bits.
+
+Each column of a matrix has a scale, and maybe a zero point, per `group` rows; activations stay as
+they are. The products become `MatMulNBits` of com.microsoft, or ONNX's own `DequantizeLinear` with
+a `block_size` in front of the product (opset 21): other runtimes read both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import events
+from tilewright.base.dtypes import DType, dtype_of
+from tilewright.base.errors import InputError
+from tilewright.graph.nodes import Graph, Operation, Value, constant
+from tilewright.graph.ops.block_weights import BlockWeights, packed
+from tilewright.graph.ops.registry import Array
+from tilewright.graph.passes.simplify import remove_unused
+
+BITS: Final = (4, 8)
+GROUPS: Final = (16, 32, 64, 128, 256)
+FORMS: Final = ("nbits", "qdq")
+LEAST: Final = 4096  # elements of a matrix: smaller ones are no memory traffic
+FLOATS: Final = ("float32", "float16", "bfloat16")
+
+# (matrix [K, N] in float32, bits, group, symmetric) -> its integers and scales
+Round = Callable[[Array, int, int, bool], BlockWeights]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to quantize: bits and group of an integer matrix, whether zero points are left out.
+
+    form: "nbits" or "qdq". round: what chooses integers and scales.
+    """
+
+    bits: int
+    group: int
+    symmetric: bool
+    form: str
+    round: Round
+
+
+def weight_only(
+    graph: Graph,
+    bits: int = 4,
+    group: int = 32,
+    *,
+    symmetric: bool = True,
+    form: str = "nbits",
+    round: Round | None = None,
+) -> Graph:
+    """The graph with the weights of MatMul and Gemm in `bits` bits, a scale per `group` of them.
+
+    Matrices of fewer than 4096 elements, and those that are not constant, stay as they are.
+    symmetric: about the middle of the integers, without zero points. round: chooses the integers
+    and scales of a matrix, by default the nearest (`round_to_nearest`).
+
+    Raises InputError for other bits, groups or forms, for weights that are not finite, and for a
+    graph that has nothing to quantize.
+    """
+    _check("bits", bits, BITS)
+    _check("group", group, GROUPS)
+    _check("form", form, FORMS)
+    recipe = Recipe(
+        bits,
+        group,
+        symmetric,
+        form,
+        round or round_to_nearest,
+    )
+    constants = dict(graph.constants)
+    operations: list[Operation] = []
+    for op in graph.operations:
+        operations += _quantized(op, constants, recipe) or [op]
+    if len(operations) == len(graph.operations) and all(
+        a is b for a, b in zip(operations, graph.operations, strict=True)
+    ):
+        raise InputError(
+            "there is no MatMul or Gemm with a constant matrix to quantize",
+            where=f"graph {graph.name!r}",
+            hint=f"such a matrix has two axes and at least {LEAST} elements",
+        )
+    return remove_unused(graph.with_operations(operations, constants))
+
+
+def _check(name: str, value: Any, known: tuple[Any, ...]) -> None:
+    if value not in known:
+        raise InputError(
+            f"{name} is {value!r}",
+            hint=f"give one of {', '.join(map(str, known))}",
+        )
+
+
+def round_to_nearest(
+    w: Array,
+    bits: int,
+    group: int,
+    symmetric: bool,
+) -> BlockWeights:
+    """The nearest integers of a matrix [K, N], with the scales that its largest elements need.
+
+    Symmetric: the element that is farthest from 0 is exact, the least integer. Else the range of
+    the group, with 0 in it, is the range of the integers.
+    """
+    depth, columns = w.shape
+    blocks = -(-depth // group)
+    missing = blocks * group - depth
+    whole = np.pad(w, ((0, missing), (0, 0))).reshape(blocks, group, columns)
+    top, bottom = whole.max(1), whole.min(1)
+    most = (1 << bits) - 1
+    middle = 1 << (bits - 1)
+    if symmetric:
+        scale = np.where(top > -bottom, top, bottom) / -middle
+        zero: Any = float(middle)
+        shift = zero
+    else:
+        top, bottom = np.maximum(top, 0), np.minimum(bottom, 0)
+        scale = (top - bottom) / most
+        zero = np.rint(-bottom / _divisor(scale)).astype(np.uint8)
+        shift = zero[:, None].astype(np.float32)
+    q = np.rint(whole / _divisor(scale)[:, None]) + shift
+    q = np.clip(q, 0, most).astype(np.uint8).reshape(-1, columns)[:depth]
+    return BlockWeights(
+        bits,
+        group,
+        q,
+        scale.astype(np.float32),
+        zero,
+    )
+
+
+def _divisor(scale: Array) -> Array:
+    """Scales to divide by: a group of zeros has none."""
+    found: Array = np.where(scale == 0, 1, scale).astype(np.float32)
+    return found
+
+
+def _quantized(
+    op: Operation,
+    constants: dict[Value, Array],
+    recipe: Recipe,
+) -> list[Operation] | None:
+    """What an operation becomes; None for one that stays. Adds its constants."""
+    if op.qualified not in ("MatMul", "Gemm"):
+        return None
+    attributes = op.attributes
+    if attributes.get("transA", 0):
+        return None
+    x, given = op.inputs[:2]
+    matrix = None if given is None else constants.get(given)
+    if x is None or given is None or matrix is None or x.dtype is None:
+        return None
+    large = matrix.ndim == 2 and matrix.size >= LEAST
+    if not large or x.dtype.name not in FLOATS or x.shape is None:
+        return None
+    w = matrix.astype(np.float32)
+    if attributes.get("transB", 0):
+        w = w.T
+    if not np.isfinite(w).all():
+        raise InputError(
+            f"the weights {given.name!r} are not all finite",
+            where=f"node {op.label!r}",
+            hint="quantize a model without NaN and infinities",
+        )
+    weights = recipe.round(
+        w,
+        recipe.bits,
+        recipe.group,
+        recipe.symmetric,
+    )
+    error = _share(weights.real() - w, w)
+    events.emit("weight-only", node=op.label, weights=given.name, error=error)
+    builder = _Builder(op, x, x.dtype, weights, constants)
+    return builder.nbits() if recipe.form == "nbits" else builder.qdq()
+
+
+def _share(part: Array, whole: Array) -> float:
+    """The norm of one matrix by that of another; 0 where that is 0."""
+    norm = float(np.linalg.norm(whole))
+    return float(np.linalg.norm(part)) / norm if norm else 0.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Builder:
+    """The operations that stand in place of a product `op` of `x`, in the dtype of `x`."""
+
+    op: Operation
+    x: Value
+    dtype: DType
+    weights: BlockWeights
+    constants: dict[Value, Array]
+
+    def nbits(self) -> list[Operation]:
+        """MatMulNBits, and what Gemm adds behind it."""
+        w = self.weights
+        q = packed(np.ascontiguousarray(w.whole().transpose(2, 0, 1)), w.bits)
+        inputs = [
+            self.x,
+            self.constant("packed", q),
+            self.constant("scales", self.scales().T.reshape(-1)),
+        ]
+        if isinstance(w.zero, np.ndarray):
+            zeros = packed(np.ascontiguousarray(w.zero.T), w.bits)
+            inputs.append(self.constant("zeros", zeros.reshape(-1)))
+        sizes = {"N": w.columns, "K": w.depth}
+        how = {"bits": w.bits, "block_size": w.block}
+        product = Operation(
+            "MatMulNBits",
+            tuple(inputs),
+            self.op.outputs,
+            {**sizes, **how},
+            "com.microsoft",
+            1,
+            self.op.name,
+        )
+        return self.scaled(product)
+
+    def qdq(self) -> list[Operation]:
+        """DequantizeLinear of the blocks, and the product as it was."""
+        w = self.weights
+        storage = dtype_of(f"uint{w.bits}")
+        inputs = [
+            self.constant("q", w.q.astype(storage.numpy)),
+            self.constant("scales", self.scales()),
+        ]
+        shape = w.scale.shape
+        zero = np.broadcast_to(np.asarray(w.zero), shape)
+        inputs.append(self.constant("zeros", zero.astype(storage.numpy)))
+        real = Value(
+            self.name("dequantized"),
+            self.dtype,
+            w.q.shape,
+        )
+        dequantize = Operation(
+            "DequantizeLinear",
+            tuple(inputs),
+            (real,),
+            {"axis": 0, "block_size": w.block},
+            version=21,
+            name=self.name("dequantize"),
+        )
+        attributes = {k: v for k, v in self.op.attributes.items() if k != "transB"}
+        product = replace(
+            self.op,
+            inputs=(self.x, real, *self.op.inputs[2:]),
+            attributes=attributes,
+        )
+        return [dequantize, product]
+
+    def scaled(self, product: Operation) -> list[Operation]:
+        """A product with the factors and the third operand of Gemm, if it is one."""
+        attributes: Mapping[str, Any] = self.op.attributes
+        alpha = attributes.get("alpha", 1.0)
+        beta = attributes.get("beta", 1.0)
+        bias = self.op.inputs[2] if len(self.op.inputs) > 2 else None
+        steps = [product]
+        if alpha != 1.0:
+            self.then(steps, "Mul", self.number("alpha", alpha))
+        if bias is None or beta == 0.0:
+            return steps
+        if beta != 1.0:
+            term = replace(bias, name=self.name("term"))
+            factor = self.number("beta", beta)
+            steps.insert(
+                0,
+                Operation("Mul", (bias, factor), (term,), version=14),
+            )
+            bias = term
+        self.then(steps, "Add", bias)
+        return steps
+
+    def then(self, steps: list[Operation], op_type: str, other: Value) -> None:
+        """One more operation on the result of the last one, whose result it takes over."""
+        last = steps[-1]
+        result = last.outputs[0]
+        assert result is not None
+        before = replace(result, name=self.name(f"before_{op_type.lower()}"))
+        steps[-1] = replace(last, outputs=(before,))
+        name = self.name(op_type.lower())
+        steps.append(
+            Operation(
+                op_type,
+                (before, other),
+                (result,),
+                version=14,
+                name=name,
+            )
+        )
+
+    def scales(self) -> Array:
+        """In the dtype of the activations, as runtimes want them."""
+        found: Array = self.weights.scale.astype(self.dtype.numpy)
+        return found
+
+    def name(self, what: str) -> str:
+        """A name from that of the result."""
+        result = self.op.outputs[0]
+        assert result is not None
+        return f"{result.name}/{what}"
+
+    def number(self, what: str, value: float) -> Value:
+        """A constant scalar."""
+        return self.constant(what, np.array(value, self.dtype.numpy))
+
+    def constant(self, what: str, array: Array) -> Value:
+        """A new constant of the graph."""
+        made = constant(self.name(what), np.ascontiguousarray(array))
+        self.constants[made] = np.ascontiguousarray(array)
+        return made

@@ -1,0 +1,108 @@
+"""Products whose constant matrix is held in float16 or bfloat16, summed in float32.
+
+    a @ w  =  a @ float32(bfloat16(w))        the matrix rounds, once, when it is stored
+    a @ w  =  bfloat16(a) @ bfloat16(w)       where the machine multiplies pairs of bfloat16
+
+A product of one row is as fast as its matrix can be read, of which there is half. The second form
+is for more rows; it rounds the activations too. Both are for who asks for them alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, bfloat16, dtype_of, float16, float32
+from tilewright.base.errors import InputError
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.matmul import MIXED
+from tilewright.graph.ops.registry import Array
+from tilewright.graph.rules.block_weights import added
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import (
+    constants,
+    maybe,
+    one_of,
+    onnx,
+    tensors,
+)
+from tilewright.graph.rules.rule import Given, Rule, Sample
+
+a, bias = tensors("a bias")
+(w,) = constants("w")
+product = one_of(onnx.MatMul, onnx.Gemm)(a, w, maybe(bias)).with_attributes()
+
+
+def _of_matrices(m: Match) -> bool:
+    """float32 times a matrix; a is not transposed"""
+    gemm = m.root.qualified == "Gemm"
+    floats = m[a].dtype is float32 and m[w].dtype is float32
+    transposed = gemm and m.root.attributes.get("transA", 0)
+    return floats and m[a].static and m.array(w).ndim == 2 and not transposed
+
+
+def _stored(m: Match, dtype: DType) -> Array:
+    """The matrix [K, N] in the lower type. Raises InputError for what it has no number for."""
+    matrix = m.array(w)
+    if m.root.qualified == "Gemm" and m.root.attributes.get("transB", 0):
+        matrix = matrix.T
+    largest = np.abs(matrix[np.isfinite(matrix)]).max(initial=0)
+    if largest > dtype.max:
+        raise InputError(
+            f"the weights {m[w].name!r} are as large as {largest:.4g}, beyond {dtype}",
+            where=f"node {m.root.label!r}",
+            hint='compile with precision="bfloat16", or without precision',
+        )
+    return np.ascontiguousarray(matrix.astype(dtype.numpy))
+
+
+def _rows(v: Value) -> int:
+    return int(np.prod(v.extents[:-1]))
+
+
+def precision_rules(precision: str, pairs: bool) -> tuple[Rule, ...]:
+    """precision: "float16" or "bfloat16". pairs: the machine multiplies pairs of bfloat16."""
+    dtype = dtype_of(precision)
+
+    def build(m: Match, f: Fragment) -> Value:
+        """a product with the matrix in the lower type"""
+        x = m[a]
+        weights = f.constant(_stored(m, dtype))
+        if pairs and dtype is bfloat16 and _rows(x) > 1:
+            x = f.op("Cast", x, to=number_of("bfloat16"))
+        y = f.ops(MIXED, x, weights, domain="tilewright")[0]
+        gemm = m.root.attributes if m.root.qualified == "Gemm" else {}
+        return added(f, y, m.get(bias), gemm)
+
+    name = f"product-of-{precision}"
+    return (
+        Rule(
+            name,
+            product,
+            build,
+            when=[_of_matrices],
+            exact=False,
+            samples=_samples,
+        ),
+    )
+
+
+def _samples(rng: np.random.Generator) -> Sample:
+    """Matrices that the lower types have exactly."""
+    turned = bool(rng.integers(2))
+    matrix = rng.integers(-8, 9, (6, 5)).astype(np.float32)
+    gemm = Given({"transB": 1, "alpha": 0.5, "beta": 2.0}, (), onnx.Gemm)
+    return {
+        a: rng.integers(-8, 9, (3, 6)).astype(np.float32),
+        w: matrix.T if turned else matrix,
+        bias: rng.standard_normal(5).astype(np.float32) if turned else None,
+        product: gemm if turned else Given({}, (), onnx.MatMul),
+    }
+
+
+LOWER_PRECISION = tuple(
+    rule
+    for dtype in (float16, bfloat16)
+    for rule in precision_rules(dtype.name, pairs=True)
+)
