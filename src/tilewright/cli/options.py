@@ -108,6 +108,7 @@ class CompileOptions:
     external_data_root: tuple[Path, ...] = ()
     no_default: tuple[str, ...] = ()
     sanitize: bool = False
+    fusion: bool = True
     dim: tuple[tuple[str, int], ...] = ()
     scales: Path | None = None
     description: str | None = None
@@ -144,6 +145,7 @@ class CompileOptions:
             "memory_limit": self.memory_limit,
             "trust": self.trust,
             "sanitize": self.sanitize,
+            "fusion": self.fusion,
             "dims": self.dims or None,
         }
 
@@ -258,6 +260,13 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     ),
     click.option(
         "--sanitize", is_flag=True, help="Check every memory access at run time."
+    ),
+    click.option(
+        "--no-fusion",
+        "fusion",
+        flag_value=False,
+        default=True,
+        help="Run one operator at a time, for comparison.",
     ),
     click.option(
         "--dim",

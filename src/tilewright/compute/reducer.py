@@ -172,6 +172,25 @@ def arg_reducer(
     return _cache[key]
 
 
+def paired(first: Reducer, second: Reducer) -> Reducer:
+    """Both operators side by side: its components are those of the first, then the second's."""
+    types = (*first.dtypes, *second.dtypes)
+    lhs = tuple(Var(f"a{n}", t) for n, t in enumerate(types))
+    rhs = tuple(Var(f"b{n}", t) for n, t in enumerate(types))
+    cut = len(first.dtypes)
+    return Reducer(
+        f"{first.name}_{second.name}",
+        lhs,
+        rhs,
+        (
+            *first.combine(lhs[:cut], rhs[:cut]),
+            *second.combine(lhs[cut:], rhs[cut:]),
+        ),
+        (*first.identity, *second.identity),
+        first.commutative and second.commutative,
+    )
+
+
 def _nan(x: Expr) -> Expr:
     return Call("isnan", (x,))
 

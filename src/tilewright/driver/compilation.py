@@ -55,7 +55,15 @@ class Compilation:
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses
         asked = self.options
-        return make_plan(graph, self.host, asked.math, observe, refuses, asked.limit)
+        return make_plan(
+            graph,
+            self.host,
+            asked.math,
+            observe,
+            refuses,
+            limit=asked.limit,
+            fusion=asked.fusion,
+        )
 
 
 def store_for(target: Target, options: Options) -> Store | None:

@@ -48,6 +48,7 @@ def compile(
     - memory_limit: in bytes
     - trust: read a .pt2 with PyTorch's own reader, which runs code from the file
     - sanitize: check every access while the model runs
+    - fusion: False runs one operator at a time, for comparison
     - inputs: names of inputs that every call must give, although the model has defaults for them
     - external_data_roots: folders besides the model's own that weights may be read from, also
       from files with several hard links

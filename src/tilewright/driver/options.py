@@ -38,6 +38,7 @@ class Options:
     memory_limit: int | None = None
     trust: bool = False
     sanitize: bool = False
+    fusion: bool = True
     inputs: Collection[str] = ()
     external_data_roots: Sequence[str | Path] = ()
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -70,6 +71,8 @@ class Options:
                     f"{name}={value!r}", hint="give an integer of at least 1"
                 )
             object.__setattr__(self, name, number)
+        if not isinstance(self.fusion, bool):
+            raise InputError(f"fusion={self.fusion!r}", hint="give True or False")
         if isinstance(self.inputs, str) or not all(
             isinstance(n, str) for n in self.inputs
         ):
@@ -158,6 +161,8 @@ class Options:
             given["memory_limit"] = str(self.limit)
         if self.published.digest:
             given["records"] = self.published.digest
+        if not self.fusion:
+            given["fusion"] = "off"
         return chosen | given | {name: "on" for name, on in switches.items() if on}
 
     def expect_calibration(self, target: str, quantizes: bool) -> None:

@@ -31,11 +31,13 @@ def make_plan(
     observe: Observer | None = None,
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
+    fusion: bool = True,
 ) -> Plan:
     """The graph as groups, each a kernel that suits the target, and host fallbacks.
 
     refuses: why each device besides the host does not take a group; the others go there. limit:
-    bytes that a call may need; what would be more is computed again where that helps.
+    bytes that a call may need; what would be more is computed again where that helps. fusion: as
+    for `plan_pipeline`.
     Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
     and after each pass, with the name of what was done.
     """
@@ -43,7 +45,9 @@ def make_plan(
         plan = lower(graph)
     if observe is not None:
         observe("lower", plan)
-    pipeline = plan_pipeline(questions(target), math, refuses, limit)
+    pipeline = plan_pipeline(
+        questions(target), math, refuses, limit=limit, fusion=fusion
+    )
     return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
 
 

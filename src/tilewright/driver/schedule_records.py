@@ -39,7 +39,8 @@ class ScheduleRecord:
     sketch: whose point the schedule is. sketches: those that apply, best first. refused: what was
     tried in vain, each with the reason that a primitive gave. estimate: expected nanoseconds of all
     cores together of the target's own choice, None for another and where the target has none.
-    tuned: the record that the schedule comes from.
+    tuned: the record that the schedule comes from. fused: what passes over the plan did to make it
+    one kernel, and what they kept apart.
     """
 
     kernel: str
@@ -51,6 +52,7 @@ class ScheduleRecord:
     refused: tuple[str, ...]
     estimate: float | None
     tuned: Chosen | None = None
+    fused: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; `values` under the kernel's name are what `schedules=` takes."""
@@ -63,6 +65,7 @@ class ScheduleRecord:
             "candidates": {p.name: list(p.candidates) for p in self.parameters},
             "trace": [str(step) for step in self.trace.steps],
             "refused": list(self.refused),
+            "fused": list(self.fused),
             "estimated_ns": self.estimate,
             "tuned": None if self.tuned is None else asdict(self.tuned),
         }
@@ -79,6 +82,7 @@ class ScheduleRecord:
             lines.append(f"tuned: record of {day(t)}, {t.gain:.2f}x of default")
         lines += [f"also possible: {', '.join(others)}"] if others else []
         lines += [f"refused: {reason}" for reason in self.refused]
+        lines += self.fused
         return lines + [_shown(p) for p in self.parameters]
 
     def __str__(self) -> str:
@@ -99,9 +103,12 @@ def _shown(p: Parameter) -> str:
 
 
 def records(
-    plan: Plan, target: Target, choose: ChosenSchedules
+    plan: Plan,
+    target: Target,
+    choose: ChosenSchedules,
+    planning: Sequence[events.Event] = (),
 ) -> list[ScheduleRecord]:
-    """How each kernel of the host is scheduled, in order."""
+    """How each kernel of the host is scheduled, in order; planning: events while it was planned."""
     compiler = KernelCompiler(
         target, target, None, choose=choose, withdraw=choose.withdraw
     )
@@ -111,8 +118,32 @@ def records(
         fixed = [b in plan.data for b in signature.values]
         compiler.settle(signature, fixed)
         made = _record(compiler, group, signature, fixed)
-        found.append(replace(made, tuned=choose.record(signature)))
+        fused = tuple(_fusion(e) for e in planning if _is_of(e, group))
+        tuned = choose.record(signature)
+        found.append(replace(made, tuned=tuned, fused=fused))
     return found
+
+
+def _is_of(event: events.Event, group: FusionGroup) -> bool:
+    """Whether it tells how operators became this group, or why another one did not join it."""
+    sources = {*event.fields.get("sources", ())}
+    match event.kind:
+        case "fuse":
+            return bool(sources) and sources <= {*group.sources}
+        case "kept-apart":
+            return not sources.isdisjoint(group.sources)
+    return False
+
+
+def _fusion(event: events.Event) -> str:
+    """`fused: relu into conv (epilogue)`, or `kept apart: ...` with the reason."""
+    said = event.fields
+    into = said["into"] if isinstance(said["into"], str) else ", ".join(said["into"])
+    rule = said["rule"].strip("_").replace("_", " ")
+    both = f"{said['producer']} and {into} ({rule})"
+    if event.kind == "kept-apart":
+        return f"kept apart: {both}: {said['reason']}"
+    return f"fused: {both}"
 
 
 def _record(

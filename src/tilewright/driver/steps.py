@@ -179,8 +179,13 @@ def build(
 def optimize(graph: Graph, options: Options, target: Target) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
     byte_products = bool(target.products(uint8, int8, int32))
-    lower = _lower_precision(options, target)
-    pipeline = graph_pipeline(options.math, onnx_fallback(), byte_products, lower)
+    pipeline = graph_pipeline(
+        options.math,
+        onnx_fallback(),
+        byte_products,
+        lower=_lower_precision(options, target),
+        idioms=options.fusion,
+    )
     return pipeline.run(graph, check=flags.DEBUG.get())
 
 
@@ -280,8 +285,9 @@ def schedules(
     options: Options,
 ) -> list[ScheduleRecord]:
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
-    plan, host = planned(source, example_inputs, dims, options)
-    return records(plan, host, chosen_schedules(plan, host, options))
+    with events.record() as log:
+        plan, host = planned(source, example_inputs, dims, options)
+    return records(plan, host, chosen_schedules(plan, host, options), log)
 
 
 def planned(

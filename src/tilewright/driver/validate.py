@@ -72,7 +72,8 @@ def validate_model(
                 code="TW-TARGET",
                 hint="for cpu; the simulators check every access by themselves",
             )
-        plan = make_plan(optimize(graph, chosen, machine), machine, chosen.math)
+        graph = optimize(graph, chosen, machine)
+        plan = make_plan(graph, machine, chosen.math, fusion=chosen.fusion)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
         given["choose"] = chosen_schedules(plan, machine, chosen)
         return list(validate_groups(plan, machine, sanitize=chosen.sanitize, **given))

@@ -152,11 +152,13 @@ def graph_pipeline(
     fallback: Fallback | None,
     byte_products: bool = True,
     lower: LowerPrecision | None = None,
+    idioms: bool = True,
 ) -> Pipeline[Graph]:
     """The passes before lowering.
 
     math: "exact" keeps every operator as written. byte_products: whether the target multiplies
-    bytes faster than floats. lower: the precision that weights are held in, if another.
+    bytes faster than floats. lower: the precision that weights are held in, if another. idioms:
+    whether operators that exporters wrote out become one.
     """
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [] if lower is None else [lower]
@@ -174,7 +176,7 @@ def graph_pipeline(
     if math != "exact":
         passes.append(FoldBatchnorm())
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
-    if math != "exact":
+    if math != "exact" and idioms:
         passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())
     return Pipeline("graph", tuple(passes), verify)

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -246,6 +247,17 @@ class Plan:
         if found == self.steps:
             return self
         return replace(self, steps=found)
+
+    def with_constants(self, data: Mapping[Buffer, np.ndarray[Any, Any]]) -> Plan:
+        """The plan with more constants, which its steps read; itself without any."""
+        if not data:
+            return self
+        taken = {v.name for v in self.graph.values}
+        values = {Value(fresh(taken, b.name), b.dtype, b.shape): b for b in data}
+        arrays = {v: data[b] for v, b in values.items()}
+        graph = replace(self.graph, constants={**self.graph.constants, **arrays})
+        buffers, known = {**self.buffers, **values}, {**self.data, **data}
+        return replace(self, graph=graph, buffers=buffers, data=known)
 
     def __repr__(self) -> str:
         return f"Plan({self.graph.name!r}, {len(self.steps)} steps)"

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass, Pipeline
-from tilewright.plan.nodes import HOST, Plan
+from tilewright.plan.nodes import HOST, Plan, Step
 from tilewright.plan.passes.concat_in_place import concat_in_place
-from tilewright.plan.passes.fuse import fuse
+from tilewright.plan.passes.fuse import fuse, inline_views
 from tilewright.plan.passes.halo import add_halos
 from tilewright.plan.passes.of_device import Rewrite, of_device
 from tilewright.plan.passes.partition import Partition, Refuses
+from tilewright.plan.passes.products import merge_products
 from tilewright.plan.passes.recompute import Recompute
+from tilewright.plan.passes.siblings import merge_siblings
 from tilewright.plan.passes.split_groups import IsProfitable, split_groups
 from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.stream_attention import stream_attention
@@ -46,6 +50,15 @@ class Fuse(Pass[Plan]):
     def run(self, program: Plan) -> Plan:
         kept, repeated = program.kept, self.repeated
         return _on_host(program, lambda steps: fuse(steps, kept, repeated))
+
+
+@dataclass(frozen=True)
+class InlineViews(Pass[Plan]):
+    """Maps that move nothing in memory vanish; all other operators have a kernel of their own."""
+
+    def run(self, program: Plan) -> Plan:
+        kept = program.kept
+        return _on_host(program, lambda steps: inline_views(steps, kept))
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,35 @@ class SplitGroups(Pass[Plan]):
 
     def run(self, program: Plan) -> Plan:
         return _on_host(program, lambda steps: split_groups(steps, self.is_profitable))
+
+
+@dataclass(frozen=True)
+class MergeProducts(Pass[Plan]):
+    """Products of one tensor with several constants become one product."""
+
+    cost: Cost = field(repr=False)
+
+    def run(self, program: Plan) -> Plan:
+        made: dict[Buffer, np.ndarray[Any, Any]] = {}
+
+        def merged(steps: Sequence[Step]) -> list[Step]:
+            kept, data = program.kept, program.data
+            found, constants = merge_products(steps, kept, data, self.cost)
+            made.update(constants)
+            return found
+
+        return _on_host(program, merged).with_constants(made)
+
+
+@dataclass(frozen=True)
+class MergeSiblings(Pass[Plan]):
+    """Groups that read one tensor at the same points become one with several results."""
+
+    cost: Cost = field(repr=False)
+
+    def run(self, program: Plan) -> Plan:
+        data, cost = program.data, self.cost
+        return _on_host(program, lambda steps: merge_siblings(steps, data, cost))
 
 
 @dataclass(frozen=True)
@@ -159,27 +201,34 @@ def plan_pipeline(
     math: str,
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
+    fusion: bool = True,
 ) -> Pipeline[Plan]:
     """The passes from lowering to kernels; `math`: what the arithmetic may become.
 
     refuses: why each device besides the host does not take a group. limit: bytes that a call may
-    need; None: as many as it wants.
+    need; None: as many as it wants. fusion: without, each operator has kernels and results of its
+    own, and the passes behind change how these compute.
     """
     exact, costs = math == "exact", ask.costs
     passes: list[Pass[Plan]] = [Partition(d, why) for d, why in refuses.items()]
-    passes += [
-        Fuse(costs.repeated),
-        ConcatInPlace(costs.side_by_side),
-    ]
+    if fusion:
+        passes += [Fuse(costs.repeated), ConcatInPlace(costs.side_by_side)]
+    else:
+        passes.append(InlineViews())
     if not exact:
-        passes += [StreamAttention(ask.is_profitable, costs.key_block)]
-    passes += [SplitGroups(ask.is_profitable)]
+        passes.append(StreamAttention(ask.is_profitable, costs.key_block))
+    passes.append(SplitGroups(ask.is_profitable))
+    if fusion:
+        passes.append(MergeSiblings(ask.estimated_cost))
     if not exact:
         passes += [
             Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),
             SplitDeepSums(ask.estimated_cost, costs.deep_sum),
         ]
-    passes += [SeparateWindows(ask.estimated_cost, exact), AddHalos(costs.halo)]
+    passes.append(SeparateWindows(ask.estimated_cost, exact))
+    if fusion:  # behind Winograd, whose convolutions read whole tensors
+        passes.append(MergeProducts(ask.estimated_cost))
+    passes.append(AddHalos(costs.halo))
     if limit is not None:
         passes.append(Recompute(ask.estimated_cost, limit))
     checked: set[Computation] = (

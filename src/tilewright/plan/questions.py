@@ -14,6 +14,8 @@ from typing import Final, Protocol
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 
+_SAME: Final = 1e-9  # of a time: sums in another order differ by less
+
 
 class Cost(Protocol):
     """What a target expects of Computations as one kernel, in nanoseconds; None where another
@@ -44,6 +46,17 @@ class PlanCosts:
     deep_sum: int
     halo: float
     key_block: int
+
+
+def dearer(one: float | None, several: Sequence[float | None]) -> str:
+    """Why one kernel in place of several does not pay, by their expected nanoseconds; empty if it
+    does. Where the target is not good at one of the several, any that it is good at pays."""
+    if one is None:
+        return "the target is not good at one kernel of them"
+    known = [t for t in several if t is not None]
+    if len(known) < len(several) or one <= sum(known) * (1 + _SAME):
+        return ""
+    return f"one kernel is expected to take {one / 1000:.1f} us, {sum(known) / 1000:.1f} us apart"
 
 
 NO_REWRITE_PAYS: Final = PlanCosts(

@@ -240,6 +240,55 @@ def square(b: Builder) -> None:
     mirrored(b)
 
 
+def sibling_reductions(b: Builder) -> None:
+    """Several reductions of one tensor, and sometimes a map of it in between."""
+    x = b.floating(1, 4)
+    axis = b.rng.randrange(-1, len(x.extents) - 1)
+    if 0 in x.extents:
+        raise Rejected
+    keep = b.bit()
+    for name in ("ReduceSum", b.one_of("ReduceMax", "ReduceMin", "ReduceMean")):
+        b.op(name, x, b.ints(axis), keepdims=keep)
+        if b.chance(0.3):
+            b.op("Neg", x)
+
+
+def sibling_maps(b: Builder) -> None:
+    """Several maps of one tensor, of which one may read another."""
+    x = b.floating(1, 4)
+    y = b.op("Add", x, b.partner(x))
+    b.op(b.one_of("Relu", "Neg", "Abs"), b.one_of(x, y))
+
+
+def sibling_products(b: Builder) -> None:
+    """Products of one tensor with constants, which others read."""
+    x = b.leaf((b.one_of(1, 3, 6), b.one_of(4, 5)), fixed=False)
+    for _ in range(b.rng.randint(2, 3)):
+        width = b.one_of(2, 4, 16)
+        weights = b.leaf((x.extents[1], width), fixed=b.chance(0.9))
+        y = b.op("MatMul", x, weights)
+        if b.chance(0.7):
+            bias = b.leaf((width,), fixed=True)
+            biased = b.op("Add", y, bias)
+            y = b.op("Relu", biased)
+        last = b.leaf((width, 3), fixed=True)
+        b.op("MatMul", y, last)
+
+
+def residual_norm(b: Builder) -> None:
+    """A sum that is normalized, and used on."""
+    x = b.leaf((b.one_of(2, 3), b.one_of(5, 8, 17)), fixed=False)
+    y = b.op("Add", x, b.leaf(x.extents, x.dtype, fixed=False))
+    scale = b.leaf((x.extents[-1],), fixed=True)
+    z = b.op("LayerNormalization", y, scale, axis=-1)
+    if b.chance(0.5):
+        other = z
+    else:
+        other = x
+    name = b.one_of("Add", "Mul")
+    b.op(name, y, other)
+
+
 def hosted(b: Builder) -> None:
     """An operator that without native code."""
     x = _image(b)
@@ -258,6 +307,10 @@ PIECES = (
     (added, 3.0),
     (mirrored, 1.0),
     (square, 0.7),
+    (sibling_reductions, 4.0),
+    (sibling_maps, 3.0),
+    (sibling_products, 8.0),
+    (residual_norm, 3.0),
     (hosted, 0.4),
     (ops.unary, 2.0),
     (ops.binary, 2.0),

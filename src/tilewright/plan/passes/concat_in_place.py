@@ -83,8 +83,8 @@ def concat_in_place(
             if p.tensor is tensor:
                 found[b] = p.within(place)
         found[tensor] = place
-    readers = {b: _reader(p) for b, p in found.items()}
-    return [_placed(s, found, readers) for s in steps if s not in gone]
+    readers = {b: reader(p) for b, p in found.items()}
+    return [placed(s, found, readers) for s in steps if s not in gone]
 
 
 def _copied(step: Step) -> tuple[Buffer, PartOf] | None:
@@ -153,7 +153,7 @@ def _free(
     return plain and writers.isdisjoint(readers)
 
 
-def _placed(step: Step, found: dict[Buffer, PartOf], readers: Readers) -> Step:
+def placed(step: Step, found: dict[Buffer, PartOf], readers: Readers) -> Step:
     if not isinstance(step, FusionGroup):
         return step
     if found.keys().isdisjoint((*step.reads, *step.writes)):
@@ -177,5 +177,5 @@ def _moved(
     return replace(c, outputs=tuple(outputs))
 
 
-def _reader(place: PartOf) -> Callable[[Load], Expr]:
+def reader(place: PartOf) -> Callable[[Load], Expr]:
     return lambda load: Load(place.tensor, place.inside(load.index))

@@ -22,11 +22,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import follow, identity_dims, inline
 from tilewright.expr.affine import affine
+from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, joined, merge
@@ -56,6 +59,12 @@ def fuse(
     return _used(out, outputs)
 
 
+def inline_views(groups: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
+    """The groups without maps that leave every element at its place in memory, such as a Reshape;
+    `outputs` are the buffers that must exist."""
+    return _used(_inline_maps(list(groups), outputs, 0, _is_view), outputs)
+
+
 def _used(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
     """Without groups whose results nothing reads, once index maps went into their readers."""
     needed = set(outputs)
@@ -77,6 +86,28 @@ def _is_index_map(computation: Computation) -> bool:
         isinstance(n, Load) for i in getattr(value, "index", ()) for n in postorder(i)
     )
     return isinstance(value, Load | Const) and not checked
+
+
+def _is_view(c: Computation) -> bool:
+    """Whether a map copies a whole tensor in the order in which it lies in memory."""
+    (out,) = c.outputs
+    value = out.value
+    if not isinstance(value, Load) or value.buffer.size != out.tensor.size:
+        return False
+    if not _is_index_map(c) or not out.tensor.size:
+        return False
+    axes = np.indices([d.extent for d in c.dims], sparse=True)
+    grid = {d.var: axis for d, axis in zip(c.dims, axes, strict=True)}
+    places = []
+    for index, shape in (
+        (out.index, out.tensor.shape),
+        (value.index, value.buffer.shape),
+    ):
+        at = np.zeros((), np.int64)
+        for i, extent in zip(index, shape, strict=True):
+            at = at * extent + evaluate(i, grid)
+        places.append(at)
+    return bool(np.all(places[0] == places[1]))
 
 
 def _affine_reads(computation: Computation) -> bool:
@@ -103,7 +134,8 @@ def _written(computation: Computation) -> int:
     return sum(sizes[o.value] for o in computation.outputs)
 
 
-def _small(computation: Computation) -> bool:
+def is_small(computation: Computation) -> bool:
+    """Whether a fused Computation is worth its code: see MAX_NODES, MAX_LOADS, MAX_WRITTEN."""
     nodes, loads = _size(computation)
     return (
         nodes <= MAX_NODES
@@ -119,7 +151,7 @@ def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
     for c in group.computations:
         if tensor in c.inputs:
             new = inline(producer, c)
-            if new is None or not _small(new):
+            if new is None or not is_small(new):
                 return None
             if not c.is_map and _affine_reads(c) and not _affine_reads(new):
                 return None
@@ -129,7 +161,10 @@ def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
 
 
 def _inline_maps(
-    groups: list[Step], outputs: frozenset[Buffer], repeated: int
+    groups: list[Step],
+    outputs: frozenset[Buffer],
+    repeated: int,
+    eligible: Callable[[Computation], bool] = lambda computation: True,
 ) -> list[Step]:
     flow = DefUse(groups)
     place: dict[Step, int] = {s: n for n, s in enumerate(groups)}
@@ -140,6 +175,7 @@ def _inline_maps(
             not isinstance(group, FusionGroup)
             or not group.is_map
             or identity_dims(group.computations[0]) is None
+            or not eligible(group.computations[0])
         ):
             continue
         tensor = group.writes[0]
@@ -159,7 +195,11 @@ def _inline_maps(
         if any(m is None for m in merged):
             continue
         events.emit(
-            "fuse", rule="inline", producer=group.name, into=[c.name for c in consumers]
+            "fuse",
+            rule="inline",
+            producer=group.name,
+            into=[c.name for c in consumers],
+            sources=group.sources,
         )
         flow.remove(group)
         slots[n] = None
@@ -245,7 +285,11 @@ def _attach(groups: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[
                 break
             producer, merged = step
             events.emit(
-                "fuse", rule=rule.__name__, producer=producer.name, into=current.name
+                "fuse",
+                rule=rule.__name__,
+                producer=producer.name,
+                into=current.name,
+                sources=merged.sources,
             )
             flow.remove(producer)
             flow.remove(current)
@@ -271,11 +315,11 @@ def _epilogue(
     if any(b in others for b in consumer.reads):
         return None
     new = follow(last, consumer.computations[0])
-    if new is None or not _small(new):
+    if new is None or not is_small(new):
         return None
     if last.is_map:
         combined = inline(last, consumer.computations[0])
-        if combined is None or not _small(combined):
+        if combined is None or not is_small(combined):
             return None
         before = producer.computations[-2]
         if not before.is_map:
@@ -298,7 +342,7 @@ def _prologue(
     readers = [c for c in consumer.computations if tensor in c.inputs]
     if len(readers) == 1 and _reads_once(readers[0], tensor):
         combined = inline(first, readers[0])
-        if combined is not None and _small(combined):
+        if combined is not None and is_small(combined):
             rest = [combined if c is readers[0] else c for c in consumer.computations]
             return merge(producer, consumer, rest)
         return None

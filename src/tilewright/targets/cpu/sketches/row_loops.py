@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.nodes import Computation, Dim
+from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
@@ -38,19 +38,21 @@ class RowLoop:
 def row_loops(
     s: Schedule,
     computations: Sequence[Computation],
-    rows: Sequence[Dim],
+    rows: int,
     machine: Machine,
     choose: Choices,
 ) -> list[RowLoop]:
-    """The loops over one row; the last Computation has the loops `rows` around it.
+    """The loops over one row; rows: how many free dimensions of the last Computation, and of those
+    that stay in memory, are around it.
 
     parameters: `<computation>.joins`, whether it runs in the loop before it.
     """
     found: list[RowLoop] = []
     wide: int | None = None  # the last that runs more than once
     for c in computations:
-        around = rows if c is computations[-1] else ()
-        dims = [d for d in (*free_dims(c), *reduction_dims(c)) if d not in around]
+        held = all(o.tensor not in s.kernel.params for o in c.outputs)
+        free = free_dims(c)[0 if held else rows :]
+        dims = [*free, *reduction_dims(c)]
         new = RowLoop(tuple(f"{c.name}.{d.var.name}" for d in dims), (c,))
         joined = None if wide is None else _joined(s, found[wide], new, machine, choose)
         if wide is not None and joined is not None:

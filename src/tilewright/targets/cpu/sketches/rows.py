@@ -106,19 +106,12 @@ def in_rows(
     flight at a time, and `<computation>.prefetch`; `<last>.rows`, interleaved: one row's work fills
     the latency of another's.
     """
-    last = computations[-1]
-    row_dims = _row_dims(last, computations)
-    outer = existing(s, [f"{last.name}.{d.var.name}" for d in row_dims])
-    if len(outer) > 1 and not last.is_map:
-        s.reorder(*outer)
-    if outer:
-        for c in reversed(computations[:-1]):
-            for o in c.outputs:
-                if o.tensor not in s.kernel.params:
-                    s.compute_at(o.tensor.name, outer[-1])
-                    place(s, o.tensor.name, at.costs.stack)
+    held = {o.tensor for c in computations[:-1] for o in c.outputs}
+    alone = held.isdisjoint(s.kernel.params)
+    row_dims = _row_dims(computations[-1], computations, alone)
+    outer = _around_rows(s, computations, row_dims, at.costs.stack)
     together = _together(s, computations, row_dims, outer, at, near, choose)
-    made = row_loops(s, computations, row_dims, at.machine, choose)
+    made = row_loops(s, computations, len(row_dims), at.machine, choose)
     whole = not outer or extents(s.kernel)[outer[-1]] % together == 0
     overwritten = in_results(s, computations, at.costs, choose) if whole else set()
     fetch = _fetches(computations, len(row_dims), at.costs)
@@ -131,6 +124,32 @@ def in_rows(
     block, inner = s.split(outer[-1], together, "overlap")
     s.vthread(inner)
     return [*outer[:-1], block]
+
+
+def _around_rows(
+    s: Schedule, computations: Sequence[Computation], rows: Sequence[Dim], stack: int
+) -> list[str]:
+    """Everything inside of the last one's loops over rows, which others that stay in memory join;
+    the names of these loops."""
+    outer: list[str] = []
+    for c in reversed(computations):
+        dims = rows if c is computations[-1] else free_dims(c)[: len(rows)]
+        loops = existing(s, [f"{c.name}.{d.var.name}" for d in dims])
+        if c is computations[-1]:
+            outer = loops
+            if len(outer) > 1 and not c.is_map:
+                s.reorder(*outer)
+        elif not outer:
+            return outer
+        elif any(o.tensor in s.kernel.params for o in c.outputs):
+            for one, other in zip(loops, outer, strict=False):
+                s.merge(one, other)
+            outer = loops[: len(outer)]
+        else:
+            for o in c.outputs:
+                s.compute_at(o.tensor.name, outer[-1])
+                place(s, o.tensor.name, stack)
+    return outer
 
 
 def _together(
@@ -222,10 +241,15 @@ def _fetches(
     return found
 
 
-def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Dim]:
-    """The leading free dimensions of the last Computation over which everything can be computed."""
+def _row_dims(
+    last: Computation, computations: Sequence[Computation], alone: bool
+) -> list[Dim]:
+    """The leading free dimensions of the last Computation over which everything can be computed.
+
+    alone: whether nothing else stays in memory, whose loops would have to have that order too.
+    """
     if not last.is_map:
-        return _streamed_first(last)
+        return _streamed_first(last) if alone else free_dims(last)
     small = _row_values(computations)
     reads = [a for a in last.accesses if a.buffer in small]
     found: list[Dim] = []

@@ -1,0 +1,414 @@
+"""Products of one tensor with several constants as one product: horizontal fusion.
+
+Convolutions and matrix products that read the same elements, and differ in constant weights and
+biases alone, become one whose constants lie side by side: the queries and values of an encoder, the
+first convolutions of the branches of an Inception block. The results are one tensor, in which each
+has its part, so that nothing is copied: readers read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import events
+from tilewright.compute.contraction import is_contraction
+from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.compute.transforms import map_loads, map_outputs
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var
+from tilewright.ir.node import postorder, substitute
+from tilewright.plan.nodes import DefUse, FusionGroup, Step, merge
+from tilewright.plan.passes.concat_in_place import PartOf, placed, reader
+from tilewright.plan.questions import Cost, dearer
+
+Array = np.ndarray[Any, Any]
+Data = Mapping[Buffer, Array]
+PRODUCTS: Final = 8  # that become one, at most
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Product:
+    """A group beside whose results, along one dimension, those of another may lie.
+
+    axes: which axis the dimension runs along, of each tensor that it indexes: constants, and what
+    the group writes.
+    """
+
+    group: FusionGroup
+    dim: Dim
+    axes: Mapping[Buffer, int]
+
+    @property
+    def result(self) -> Buffer:
+        """What others read."""
+        return self.group.computations[-1].outputs[0].tensor
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Merged:
+    """Products as one. places: where the result of each is now. constants: side by side."""
+
+    group: FusionGroup
+    places: dict[Buffer, PartOf]
+    constants: dict[Buffer, Array]
+
+    def rewrite(
+        self,
+        step: Step,
+    ) -> Step:
+        """A step that reads the results where they are now."""
+        readers = {b: reader(place) for b, place in self.places.items()}
+        return placed(step, self.places, readers)
+
+
+def merge_products(
+    steps: Sequence[Step],
+    keep: Collection[Buffer],
+    data: Data,
+    cost: Cost,
+) -> tuple[list[Step], dict[Buffer, Array]]:
+    """The steps with products merged where that pays, and the constants that this makes.
+
+    keep: buffers that stay as they are. data: the constants. cost: nanoseconds that the target
+    expects of Computations as one kernel, None where it is not good at them.
+
+    requires of each group
+        it is a contraction, and at most one map of its result behind it
+        a dimension of it indexes, of all that is read, constants alone, each along a whole axis
+        that dimension leads one axis of the result, which is not in `keep` and which no other step
+        writes; Computations alone read it
+    and of two
+        they are the same but for that dimension's extent, those constants and what they write; so
+        both read the same elements of what is not constant, and run where the first does
+        the target expects no more time of one, and of those who read the results, than of both
+    """
+    out = list(steps)
+    made: dict[Buffer, Array] = {}
+    flow = DefUse(out)
+    place = 0
+    while place < len(out):
+        family = _family(out[place], flow, keep, {**data, **made})
+        place += 1
+        if len(family) < 2:
+            continue
+        merged = _merged(family, {**data, **made})
+        known = {**data, **made, **merged.constants}
+        reason = _dearer(merged, family, flow, known, cost)
+        into = [p.group.name for p in family[1:]]
+        said: dict[str, Any] = {"rule": "product", "into": into}
+        said |= {"producer": family[0].group.name, "sources": merged.group.sources}
+        if reason:
+            events.emit("kept-apart", **said, reason=reason)
+            continue
+        gone = {p.group for p in family[1:]}
+        out[place - 1] = merged.group
+        out = [merged.rewrite(s) for s in out if s not in gone]
+        flow = DefUse(out)
+        made |= merged.constants
+        events.emit("fuse", **said)
+    return out, made
+
+
+def _family(
+    step: Step,
+    flow: DefUse,
+    keep: Collection[Buffer],
+    data: Data,
+) -> list[Product]:
+    """A product and those behind it that are alike and read the same."""
+    first = _product(step, flow, keep, data)
+    if first is None:
+        return []
+    found = [first]
+    read = next(b for b in first.group.reads if b not in data)
+    readers = flow.readers[read]
+    for group in readers[readers.index(first.group) + 1 :]:
+        other = _product(group, flow, keep, data)
+        if other is not None and _pairs(first, other) is not None:
+            found.append(other)
+    return found[:PRODUCTS]
+
+
+def _product(
+    step: Step,
+    flow: DefUse,
+    keep: Collection[Buffer],
+    data: Data,
+) -> Product | None:
+    """The step as a product that others may be merged with, or None."""
+    if not isinstance(step, FusionGroup) or len(step.computations) not in (1, 2):
+        return None
+    product, *rest = step.computations
+    if not is_contraction(product) or not all(c.is_map for c in rest):
+        return None
+    result = step.writes[-1]
+    used = [s for b in step.writes for s in flow.readers.get(b, ())]
+    if any(flow.readers.get(b) for b in step.writes[:-1]):
+        return None
+    if any(b in keep for b in step.writes):
+        return None
+    if any(s.kernel for s in used):
+        return None
+    if len(flow.writers[result]) != 1:
+        return None
+    if all(b in data for b in step.reads):
+        return None
+    for dim in product.dims:
+        axes = _axes(step, dim, data) if dim.combine == CC else None
+        if axes is not None:
+            return Product(step, dim, axes)
+    return None
+
+
+def _axes(
+    group: FusionGroup,
+    dim: Dim,
+    data: Data,
+) -> dict[Buffer, int] | None:
+    """The axis of each tensor that the dimension runs along; None where it does not along one, or
+    indexes something that is neither constant nor written here."""
+    found: dict[Buffer, int] = {}
+    result = group.writes[-1]
+    for c in group.computations:
+        if dim.var not in {d.var for d in c.dims}:
+            return None
+        written = [(o.tensor, o.index) for o in c.outputs]
+        for b, index in (*((a.buffer, a.index) for a in c.accesses), *written):
+            if b is result:
+                axis = _leading(index, dim, b.shape)
+            elif any(dim.var in postorder(i) for i in index):
+                axis = _whole(index, dim, b.shape)
+            else:
+                continue
+            if axis is None:
+                return None
+            if b not in data and b not in group.writes:
+                return None
+            if found.setdefault(b, axis) != axis:
+                return None
+    if not any(b in data for b in found):
+        return None
+    return found
+
+
+def _whole(
+    index: Sequence[Expr],
+    dim: Dim,
+    shape: Sequence[int],
+) -> int | None:
+    """The axis that the dimension runs along from end to end, if it is in no other."""
+    along = [n for n, i in enumerate(index) if dim.var in postorder(i)]
+    axis = along[0]
+    if len(along) > 1 or index[axis] is not dim.var:
+        return None
+    if shape[axis] != dim.extent:
+        return None
+    return axis
+
+
+def _leading(
+    index: Sequence[Expr],
+    dim: Dim,
+    shape: Sequence[int],
+) -> int | None:
+    """The axis that has the first term of the dimension's mixed-radix split, or all of it.
+
+    Another term is then the same for a value of the dimension and for one larger by as many as are
+    in one step along that axis.
+    """
+    steps: dict[int, int] = {}
+    spans: list[int] = []
+    for n, i in enumerate(index):
+        match i:
+            case Var() if i is dim.var:
+                steps[n] = 1
+            case FloorDiv(lhs, Const(c)) if lhs is dim.var:
+                steps[n] = int(c.real)
+            case Mod(lhs, Const(m)) if lhs is dim.var:
+                spans.append(int(m.real))
+            case Mod(FloorDiv(lhs, Const(c)), Const(m)) if lhs is dim.var:
+                spans.append(int(c.real) * int(m.real))
+            case _ if dim.var in postorder(i):
+                return None
+    if len(steps) != 1:
+        return None
+    ((axis, step),) = steps.items()
+    if step * shape[axis] != dim.extent:
+        return None
+    if any(step % span for span in spans):
+        return None
+    return axis
+
+
+def _pairs(
+    first: Product,
+    second: Product,
+) -> dict[Buffer, Buffer] | None:
+    """For each tensor along the first's dimension the one in its place in the second; None where
+    the two differ in anything else."""
+    ours, theirs = first.group.computations, second.group.computations
+    if len(ours) != len(theirs):
+        return None
+    found: dict[Buffer, Buffer] = {}
+    for a, b in zip(ours, theirs, strict=True):
+        if a.tags != b.tags:
+            return None
+        if not _same_dims(a, b, first.dim, second.dim):
+            return None
+        tensors = [[x.buffer for x in c.accesses] for c in (a, b)]
+        for c, used in zip((a, b), tensors, strict=True):
+            used += [o.tensor for o in c.outputs]
+        if len(tensors[0]) != len(tensors[1]):
+            return None
+        for x, y in zip(*tensors, strict=True):
+            if x is y and x not in first.axes:
+                continue
+            if found.setdefault(x, y) is not y:
+                return None
+            if not _alike(x, y, first, second):
+                return None
+    back = {y: x for x, y in found.items()}
+    if len(back) != len(found):
+        return None
+    same = all(_is_same(a, b, back) for a, b in zip(ours, theirs, strict=True))
+    return found if same else None
+
+
+def _same_dims(
+    a: Computation,
+    b: Computation,
+    along: Dim,
+    other: Dim,
+) -> bool:
+    """Whether both have equal dimensions but for the extent of those, and combine alike."""
+    if len(a.dims) != len(b.dims):
+        return False
+    if (a.reducer is None) != (b.reducer is None):
+        return False
+    if a.reducer is not None and b.reducer is not None:
+        if not a.reducer.does_as(b.reducer):
+            return False
+    return all(
+        d.combine == e.combine
+        and (d.var is along.var) == (e.var is other.var)
+        and (d.var is along.var or d.extent == e.extent)
+        for d, e in zip(a.dims, b.dims, strict=True)
+    )
+
+
+def _alike(
+    x: Buffer,
+    y: Buffer,
+    first: Product,
+    second: Product,
+) -> bool:
+    """Whether two tensors differ in nothing but the extent of the axis that may be longer."""
+    axis = first.axes.get(x)
+    if axis is None or second.axes.get(y) != axis:
+        return False
+    if x.dtype is not y.dtype:
+        return False
+    return _resized(x, axis, 0) == _resized(y, axis, 0)
+
+
+def _resized(
+    b: Buffer,
+    axis: int,
+    extent: int,
+) -> tuple[int, ...]:
+    return (*b.shape[:axis], extent, *b.shape[axis + 1 :])
+
+
+def _is_same(
+    a: Computation,
+    b: Computation,
+    back: Mapping[Buffer, Buffer],
+) -> bool:
+    """Whether `b` on the dimensions and tensors of `a` is `a`."""
+    env: dict[Any, Any] = {e.var: d.var for d, e in zip(a.dims, b.dims, strict=True)}
+    moved = {y: _on(x) for y, x in back.items()}
+    return all(
+        back.get(p.tensor) is o.tensor
+        and all(substitute(i, env) is j for i, j in zip(p.index, o.index, strict=True))
+        and substitute(map_loads(p.value, moved), env) is o.value
+        for o, p in zip(a.outputs, b.outputs, strict=True)
+    )
+
+
+def _on(b: Buffer) -> Callable[[Load], Expr]:
+    return lambda load: Load(b, load.index)
+
+
+def _merged(
+    family: Sequence[Product],
+    data: Data,
+) -> Merged:
+    """Products that are alike as one."""
+    first = family[0]
+    along = [{b: b for b in first.axes}]
+    along += [found for p in family[1:] if (found := _pairs(first, p)) is not None]
+    longer: dict[Buffer, Buffer] = {}
+    constants: dict[Buffer, Array] = {}
+    places: dict[Buffer, PartOf] = {}
+    for b, axis in first.axes.items():
+        parts = [pairs[b] for pairs in along]
+        extent = sum(p.shape[axis] for p in parts)
+        longer[b] = Buffer(b.name, _resized(b, axis, extent), b.dtype)
+        if b in data:
+            arrays = [np.reshape(data[p], p.shape) for p in parts]
+            constants[longer[b]] = np.concatenate(arrays, axis)
+        elif b is first.result:
+            before = 0
+            for p in parts:
+                at = tuple(before if n == axis else 0 for n in range(len(b.shape)))
+                places[p] = PartOf(longer[b], at)
+                before += p.shape[axis]
+    size = sum(p.dim.extent for p in family)
+    computations = [
+        _longer(c, first.dim, size, longer) for c in first.group.computations
+    ]
+    group = first.group
+    for other in family[1:]:
+        group = merge(group, other.group, computations)
+    return Merged(group, places, constants)
+
+
+def _longer(
+    c: Computation,
+    dim: Dim,
+    size: int,
+    longer: Mapping[Buffer, Buffer],
+) -> Computation:
+    """A Computation with `size` points along a dimension, on longer tensors."""
+    moved = {b: _on(new) for b, new in longer.items()}
+    dims = tuple(replace(d, size=size) if d.var is dim.var else d for d in c.dims)
+    outputs = tuple(
+        replace(o, tensor=longer.get(o.tensor, o.tensor))
+        for o in map_outputs(c, lambda e: map_loads(e, moved))
+    )
+    return replace(c, dims=dims, outputs=outputs)
+
+
+def _dearer(
+    merged: Merged,
+    family: Sequence[Product],
+    flow: DefUse,
+    data: Data,
+    cost: Cost,
+) -> str:
+    """Why the one, with all who read the results, is expected to take more time; empty if not."""
+    readers = {s: None for p in family for s in flow.readers.get(p.result, ())}
+    reason = dearer(
+        cost(merged.group.computations, data),
+        [cost(p.group.computations, data) for p in family],
+    )
+    for s in () if reason else readers:
+        moved = merged.rewrite(s)
+        assert isinstance(moved, FusionGroup)
+        before = cost(s.computations, data)
+        if before is not None:
+            reason = reason or dearer(cost(moved.computations, data), [before])
+    return reason

@@ -1,0 +1,266 @@
+"""Kernels of several results: what is read at the same points is read once.
+
+Two groups that read one tensor become one group with the results of both; so do a group and one
+that reads its result, although others read that too and it stays in memory. Forms, the first that
+applies:
+
+* a map of several outputs: two maps over equal points;
+* a reduction to several results at once: two reductions over equal points;
+* a sequence over rows: reductions along rows, and maps that make or use these rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from tilewright.base import events
+from tilewright.compute.contraction import is_contraction
+from tilewright.compute.nodes import CC, PW, Computation, Dim
+from tilewright.compute.reducer import paired
+from tilewright.compute.transforms import inline, map_outputs
+from tilewright.expr.nodes import Buffer, Const, Expr, Mul, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import postorder, substitute
+from tilewright.plan.nodes import FusionGroup, Step, merge
+from tilewright.plan.passes.fuse import is_small
+from tilewright.plan.questions import Cost, dearer
+
+ROWS: Final = 12  # results over one row, at most, of all Computations
+LONG_ROW: Final = 1 << 16  # elements: threads share a longer one, better than several
+REACH: Final = 8  # steps that a group moves up, at most: its results live from there
+RESULTS: Final = 4  # of one kernel, at most: each is a stream of stores
+
+Form = Callable[
+    [Sequence[Computation], Sequence[Computation]], list[Computation] | None
+]
+
+
+def merge_siblings(
+    steps: Sequence[Step],
+    constants: Collection[Buffer],
+    cost: Cost,
+) -> list[Step]:
+    """The steps, pairs of groups as one where both read, or one makes what the other reads.
+
+    cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
+    good at them. constants: known when compiling; reading these twice is no reason.
+
+    requires of two groups, of which the second moves up to the first:
+        both are Computations
+        no step between writes what the second reads
+        they have an access in common, of an element for each point at least
+        the target is good at the form, and expects no more time of it than of both
+    """
+
+    out: list[Step] = []
+    for step in steps:
+        found = _merged(out, step, constants, cost)
+        if found is None:
+            out.append(step)
+        else:
+            place, group = found
+            out[place] = group
+    return out
+
+
+def _merged(
+    out: Sequence[Step],
+    second: Step,
+    constants: Collection[Buffer],
+    cost: Cost,
+) -> tuple[int, FusionGroup] | None:
+    """Where a group before this one is, and both as one; the nearest with which that pays."""
+    if not isinstance(second, FusionGroup) or second.kernel is not None:
+        return None
+    reads = frozenset(second.reads)
+    for place in range(len(out) - 1, max(-1, len(out) - 1 - REACH), -1):
+        first = out[place]
+        if isinstance(first, FusionGroup) and first.kernel is None:
+            shared = reads.intersection((*first.reads, *first.writes)) - {*constants}
+            group = _one(first, second, cost) if shared else None
+            if group is not None:
+                return place, group
+        if not reads.isdisjoint(first.writes):
+            return None
+    return None
+
+
+def _one(
+    first: FusionGroup,
+    second: FusionGroup,
+    cost: Cost,
+) -> FusionGroup | None:
+    """Both as one group in a form that pays, or None."""
+    a, b = first.computations, second.computations
+    for form in FORMS:
+        made = form(a, b)
+        if made is None or not all(map(is_small, made)):
+            continue
+        said: dict[str, Any] = {"rule": form.__name__.strip("_")}
+        said |= {"producer": first.name, "into": second.name}
+        reason = dearer(cost(made), [cost(a), cost(b)])
+        if reason:
+            sources = (*first.sources, *second.sources)
+            events.emit("kept-apart", **said, sources=sources, reason=reason)
+            continue
+        merged = merge(first, second, made)
+        events.emit("fuse", **said, sources=merged.sources)
+        return merged
+    return None
+
+
+def _one_map(
+    first: Sequence[Computation],
+    second: Sequence[Computation],
+) -> list[Computation] | None:
+    """Two maps over equal points as one of several outputs."""
+    if len(first) != 1 or len(second) != 1:
+        return None
+    (a,), (b,) = first, second
+    if any(not c.is_map or c.reducer is not None for c in (a, b)):
+        return None
+    for o in a.outputs:
+        if o.tensor in b.inputs:
+            inlined = inline(replace(a, outputs=(o,)), b)
+            if inlined is None:
+                return None
+            b = inlined
+    both = _aligned(a, b)
+    if both is None:
+        return None
+    a, b = both
+    return [replace(a, outputs=(*a.outputs, *b.outputs))]
+
+
+def _one_reduction(
+    first: Sequence[Computation],
+    second: Sequence[Computation],
+) -> list[Computation] | None:
+    """Two reductions over equal points as one to several results; not totals, whose parts have
+    threads of their own."""
+    if len(first) != 1 or len(second) != 1:
+        return None
+    (a,), (b,) = first, second
+    if a.reducer is None or b.reducer is None:
+        return None
+    if any(o.tensor in b.inputs for o in a.outputs):
+        return None
+    if any(d.combine not in (CC, PW) for d in (*a.dims, *b.dims)):
+        return None
+    if not _extents(a):
+        return None
+    both = _aligned(a, b)
+    if both is None:
+        return None
+    a, b = both
+    outputs = (*a.outputs, *b.outputs)
+    assert a.reducer is not None and b.reducer is not None
+    return [replace(a, outputs=outputs, reducer=paired(a.reducer, b.reducer))]
+
+
+def _rows(
+    first: Sequence[Computation],
+    second: Sequence[Computation],
+) -> list[Computation] | None:
+    """Reductions along rows and maps, one after another over the same rows."""
+    made = {o.tensor for c in first for o in c.outputs}
+    if sum(len(c.outputs) for c in (*first, *second)) > ROWS:
+        return None
+    rows = {tuple(_extents(c)) for c in (*first, *second) if c.reducer is not None}
+    if len(rows) != 1 or () in rows:
+        return None
+    if any(_multiplies(c) for c in (*first, *second)):
+        return None
+    (leading,) = rows
+    points = max(math.prod(d.extent for d in c.dims) for c in (*first, *second))
+    if points > LONG_ROW * math.prod(leading):
+        return None
+    if any(tuple(_extents(c))[: len(leading)] != leading for c in (*first, *second)):
+        return None
+    reads = [a for c in second for a in c.accesses if a.buffer in made]
+    if not all(isinstance(i, Var | Const) for a in reads for i in a.index):
+        return None
+    if not reads and not _same_rows(first, second):
+        return None
+    return [*first, *second]
+
+
+FORMS: Final[tuple[Form, ...]] = (_one_map, _one_reduction, _rows)
+
+
+def _multiplies(c: Computation) -> bool:
+    """Whether it sums products of different things: of a square, one row is all it reads."""
+    if not is_contraction(c):
+        return False
+    nodes = postorder(c.outputs[0].value)
+    products = [n for n in nodes if isinstance(n, Mul)]
+    return any(n.lhs is not n.rhs for n in products)
+
+
+def _extents(c: Computation) -> list[int]:
+    """Of the free dimensions of more than one point."""
+    return [d.extent for d in c.dims if d.combine == CC and d.extent != 1]
+
+
+def _same_rows(
+    first: Sequence[Computation],
+    second: Sequence[Computation],
+) -> bool:
+    """Whether both read one tensor in the order of its axes, all of it."""
+    return bool(_whole(first) & _whole(second))
+
+
+def _whole(computations: Sequence[Computation]) -> set[Buffer]:
+    """The tensors that have an element for each point of a Computation that reads them in the order
+    of its dimensions."""
+    found = set()
+    for c in computations:
+        place: dict[Expr, int] = {d.var: n for n, d in enumerate(c.dims)}
+        points = math.prod(d.extent for d in c.dims)
+        for a in c.accesses:
+            at = [place.get(i) for i in a.index if not isinstance(i, Const)]
+            plain = [n for n in at if n is not None]
+            if plain == sorted({*plain}) and len(plain) == len(at):
+                found |= {a.buffer} if a.buffer.size == points > 0 else set()
+    return found
+
+
+def _aligned(
+    a: Computation,
+    b: Computation,
+) -> tuple[Computation, Computation] | None:
+    """Both over the dimensions of `a`; None if their points differ or they have no access of a
+    tensor in common that has an element for each point."""
+    if len(a.outputs) + len(b.outputs) > RESULTS or a.tags != b.tags:
+        return None
+    mine, theirs = _points(a), _points(b)
+    if [(d.size, d.combine) for d in mine] != [(d.size, d.combine) for d in theirs]:
+        return None
+    env: dict[Any, Any] = {d.var: const(0) for d in (*a.dims, *b.dims)}
+    env |= {d.var: e.var for d, e in zip((*mine, *theirs), mine * 2, strict=True)}
+
+    def renamed(e: Expr) -> Expr:
+        return simplify(substitute(e, env))
+
+    one, other = (
+        replace(c, dims=tuple(mine), outputs=map_outputs(c, renamed)) for c in (a, b)
+    )
+    return (one, other) if _shares(one, other) else None
+
+
+def _points(c: Computation) -> list[Dim]:
+    """The dimensions of more than one point, or of none."""
+    return [d for d in c.dims if d.extent != 1]
+
+
+def _shares(
+    a: Computation,
+    b: Computation,
+) -> bool:
+    """Whether both read the same elements at the same points, one for each at least."""
+    points = math.prod(d.extent for d in a.dims)
+    common = {*a.accesses} & {*b.accesses}
+    return any(load.buffer.size >= points > 0 for load in common)
