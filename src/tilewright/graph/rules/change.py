@@ -8,9 +8,16 @@ from dataclasses import dataclass, replace
 
 from tilewright.base.errors import CompileError
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.errors import DataDependent, definition_of_node
+from tilewright.graph.ops.errors import (
+    DataDependent,
+    definition_of_node,
+)
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.passes.simplify import captured, remove_unused, renamed
+from tilewright.graph.passes.simplify import (
+    captured,
+    remove_unused,
+    renamed,
+)
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.terms import built
@@ -48,7 +55,13 @@ def apply(
 
     None where both sides differ in type, and where operations would wait for each other.
     """
-    change = change_at(graph, rule, m, fixed_values(graph), _unused(graph, m.root))
+    change = change_at(
+        graph,
+        rule,
+        m,
+        fixed_values(graph),
+        _unused(graph, m.root),
+    )
     if change is None:
         return None
     after = applied(graph, {m.root: change})
@@ -84,7 +97,11 @@ def change_at(
     """
     f = Fragment(_prefix(m.root, number), graph.constants)
     try:
-        with definition_of_node(m.root, f"rule {rule.name!r} fails", CompileError):
+        with definition_of_node(
+            m.root,
+            f"rule {rule.name!r} fails",
+            CompileError,
+        ):
             results = built(rule.replacement, m, f)
     except DataDependent:
         return None
@@ -109,7 +126,13 @@ def change_at(
 
 
 def _copy(f: Fragment, source: Value, named: Value) -> Value:
-    copy = Operation("Identity", (source,), (named,), version=21, name="out")
+    copy = Operation(
+        "Identity",
+        (source,),
+        (named,),
+        version=21,
+        name="out",
+    )
     f.operations.append(copy)
     return named
 
@@ -118,7 +141,11 @@ def _same_type(a: Value, b: Value, keeps_type: bool) -> bool:
     """Whether both have one type, which is known or kept by the rule."""
     if keeps_type:
         return a.kind == b.kind
-    return b.static and (a.kind, a.dtype, a.shape) == (b.kind, b.dtype, b.shape)
+    return b.static and (a.kind, a.dtype, a.shape) == (
+        b.kind,
+        b.dtype,
+        b.shape,
+    )
 
 
 def applied(graph: Graph, changes: Mapping[Operation, Change]) -> Graph | None:
@@ -176,7 +203,9 @@ def _placed(
         yield op
 
 
-def _in_order(operations: Sequence[Operation]) -> list[Operation] | None:
+def _in_order(
+    operations: Sequence[Operation],
+) -> list[Operation] | None:
     """Operations behind what they read, else as they stood; None for a cycle."""
     made = {v: n for n, op in enumerate(operations) for v in op.writes}
     waits = [{made[v] for v in op.reads if v in made} for op in operations]

@@ -8,12 +8,22 @@ and vanishes when constants are folded; until then it costs nothing.
 from __future__ import annotations
 
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.convolutions import CONVOLUTIONS
-from tilewright.graph.rules.substitutions.filters import FILTERS
-from tilewright.graph.rules.substitutions.motion import MOTION
+from tilewright.graph.rules.substitutions.convolutions import (
+    CONVOLUTIONS,
+)
+from tilewright.graph.rules.substitutions.filters import (
+    FILTERS,
+)
+from tilewright.graph.rules.substitutions.motion import (
+    MOTION,
+)
 from tilewright.graph.rules.substitutions.parts import PARTS
-from tilewright.graph.rules.substitutions.products import PRODUCTS
-from tilewright.graph.rules.substitutions.strength import STRENGTH
+from tilewright.graph.rules.substitutions.products import (
+    PRODUCTS,
+)
+from tilewright.graph.rules.substitutions.strength import (
+    STRENGTH,
+)
 from tilewright.graph.rules.substitutions.sums import SUMS
 
 SUBSTITUTIONS: tuple[Rule, ...] = (

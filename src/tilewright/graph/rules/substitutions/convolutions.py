@@ -14,11 +14,25 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall
 from tilewright.graph.ops.windows import Windows
 from tilewright.graph.rules.match import Match
-from tilewright.graph.rules.patterns import maybe, onnx, tensors
+from tilewright.graph.rules.patterns import (
+    maybe,
+    onnx,
+    tensors,
+)
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
-from tilewright.graph.rules.substitutions.rows import REAL, ROUNDED
-from tilewright.graph.rules.substitutions.siblings import members, merge, operands
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+    drawn,
+)
+from tilewright.graph.rules.substitutions.rows import (
+    REAL,
+    ROUNDED,
+)
+from tilewright.graph.rules.substitutions.siblings import (
+    members,
+    merge,
+    operands,
+)
 
 x, w, bias = tensors("x w bias")
 conv = onnx.Conv(x, w, maybe(bias)).with_attributes().once()
@@ -161,7 +175,11 @@ def _missing(shape: Windows, shapes: Sequence[Windows]) -> list[tuple[int, int]]
 
 def _growth(shape: Windows, shapes: Sequence[Windows]) -> list[tuple[int, int]]:
     """By how many places a kernel grows before and behind each axis to have that padding."""
-    pairs = zip(_missing(shape, shapes), shape.dilations, strict=True)
+    pairs = zip(
+        _missing(shape, shapes),
+        shape.dilations,
+        strict=True,
+    )
     return [(begin // d, end // d) for (begin, end), d in pairs]
 
 
@@ -192,7 +210,11 @@ def _one_convolution(m: Match, f: Fragment) -> Sequence[Value]:
         _enlarged(f, weight, _growth(shape, shapes))
         for weight, shape in zip(weights, shapes, strict=True)
     ]
-    inputs = [m.root.inputs[0], f.op("Concat", *wide, axis=0), _biases(f, together)]
+    inputs = [
+        m.root.inputs[0],
+        f.op("Concat", *wide, axis=0),
+        _biases(f, together),
+    ]
     y = f.op("Conv", *inputs, **attributes_of(_padded(shapes)))
     sizes = [v.extents[0] for v in weights]
     return f.pieces("Split", y, f.ints(*sizes), count=len(sizes), axis=1)
@@ -200,12 +222,24 @@ def _one_convolution(m: Match, f: Fragment) -> Sequence[Value]:
 
 def _padded(shapes: Sequence[Windows]) -> Windows:
     """The first with the padding of the largest."""
-    return replace(shapes[0], begin=_most(shapes, "begin"), end=_most(shapes, "end"))
+    return replace(
+        shapes[0],
+        begin=_most(shapes, "begin"),
+        end=_most(shapes, "end"),
+    )
 
 
 def _most(shapes: Sequence[Windows], side: str) -> tuple[int, ...]:
     """The largest padding on one side of each axis."""
-    return tuple(map(max, zip(*(getattr(s, side) for s in shapes), strict=True)))
+    return tuple(
+        map(
+            max,
+            zip(
+                *(getattr(s, side) for s in shapes),
+                strict=True,
+            ),
+        )
+    )
 
 
 def _biases(f: Fragment, convolutions: Sequence[Operation]) -> Value | None:
@@ -222,11 +256,17 @@ def _biases(f: Fragment, convolutions: Sequence[Operation]) -> Value | None:
     return f.op("Concat", *found, axis=0)
 
 
-def _convolutions_of_one_image(draw: Drawing) -> list[Value]:
+def _convolutions_of_one_image(
+    draw: Drawing,
+) -> list[Value]:
     rank = draw.one_of(1, 2)
     group = draw.one_of(1, 1, 1, 2)
     channels = group * draw.extent(1, 2)
-    image = draw.input(draw.extent(1, 2), channels, *[draw.one_of(4, 6)] * rank)
+    image = draw.input(
+        draw.extent(1, 2),
+        channels,
+        *[draw.one_of(4, 6)] * rank,
+    )
     dilation = draw.one_of(1, 2)
     stride = draw.one_of(1, 2, 3)
     alike = draw.maybe(0.2)  # in extents: strides hide that they differ
@@ -239,10 +279,19 @@ def _convolutions_of_one_image(draw: Drawing) -> list[Value]:
         half = draw.one_of(0, 1)
         odd = draw.one_of(0, 0, 0, 1)
         if alike:
-            dilation, stride = draw.one_of(1, 2), draw.one_of(2, 3, 3)
+            dilation, stride = (
+                draw.one_of(1, 2),
+                draw.one_of(2, 3, 3),
+            )
             half, odd = 1, 0
         out = group * draw.extent(1, 3)
-        parameters = [draw.weight(out, channels // group, *[2 * half + 1 + odd] * rank)]
+        parameters = [
+            draw.weight(
+                out,
+                channels // group,
+                *[2 * half + 1 + odd] * rank,
+            )
+        ]
         if draw.maybe():
             parameters.append(draw.weight(out))
         pads = [half * dilation] * rank + [(half + odd) * dilation] * rank
@@ -278,7 +327,10 @@ def _wider(m: Match, f: Fragment) -> Value | None:
     begin = tuple(p + d for p, d in zip(shape.begin, shape.dilations, strict=True))
     end = tuple(p + d for p, d in zip(shape.end, shape.dilations, strict=True))
     wide = _enlarged(f, m[w], [(1, 1)] * len(shape.kernel))
-    attributes = attributes_of(replace(shape, begin=begin, end=end), group_of(m.root))
+    attributes = attributes_of(
+        replace(shape, begin=begin, end=end),
+        group_of(m.root),
+    )
     return f.op("Conv", m[x], wide, m.get(bias), **attributes)
 
 
@@ -296,7 +348,11 @@ def _half_the_groups(m: Match, f: Fragment) -> Value:
     for n in range(out):
         side = (n // per_group) % 2
         mask[n, side * depth : (side + 1) * depth] = 1
-    weight = f.op("Mul", f.op("Concat", m[w], m[w], axis=1), f.constant(mask))
+    weight = f.op(
+        "Mul",
+        f.op("Concat", m[w], m[w], axis=1),
+        f.constant(mask),
+    )
     attributes = attributes_of(windows_of(m.root), group // 2)
     return f.op("Conv", m[x], weight, m.get(bias), **attributes)
 
@@ -304,7 +360,11 @@ def _half_the_groups(m: Match, f: Fragment) -> Value:
 def _one_place_each(m: Match) -> bool:
     """each channel is multiplied with one number"""
     shape = windows_of(m.root)
-    alone = {m[w].extents[1], *shape.kernel, *shape.strides} == {1}
+    alone = {
+        m[w].extents[1],
+        *shape.kernel,
+        *shape.strides,
+    } == {1}
     return alone and m[w].extents[0] == m[x].extents[1]
 
 
@@ -323,7 +383,11 @@ def _grouped(draw: Drawing) -> list[Value]:
     group = draw.one_of(1, 2, channels, channels)
     group = group if channels % group == 0 else 1
     kernel = draw.one_of(1, 1, 3)
-    image = draw.input(draw.extent(1, 2), channels, *[draw.one_of(1, 3)] * rank)
+    image = draw.input(
+        draw.extent(1, 2),
+        channels,
+        *[draw.one_of(1, 3)] * rank,
+    )
     out = channels if draw.maybe(0.7) else 2 * group
     operands = [draw.weight(out, channels // group, *[kernel] * rank)]
     if draw.maybe():
@@ -355,7 +419,13 @@ CONVOLUTIONS = (
         drawn(_convolutions_of_one_image),
         finite=True,  # zeros around a kernel read what it does not
     ),
-    Rule("wider-kernel", plain, _wider, samples=drawn(_grouped), **REAL),
+    Rule(
+        "wider-kernel",
+        plain,
+        _wider,
+        samples=drawn(_grouped),
+        **REAL,
+    ),
     Rule(
         "pairs-of-groups",
         plain,

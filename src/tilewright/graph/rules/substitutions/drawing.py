@@ -14,7 +14,12 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.patterns import Tensor
 from tilewright.graph.rules.rule import Sample
 
-REALS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
+REALS = (
+    dtypes.float32,
+    dtypes.float64,
+    dtypes.float16,
+    dtypes.bfloat16,
+)
 Shape = tuple[int, ...]
 
 
@@ -59,10 +64,18 @@ class Drawing:
     def graph(self, *results: Value) -> Graph:
         """What was drawn, with these results."""
         operations = tuple(self.f.operations)
-        return Graph("drawn", tuple(self.inputs), results, operations, self.f.constants)
+        return Graph(
+            "drawn",
+            tuple(self.inputs),
+            results,
+            operations,
+            self.f.constants,
+        )
 
 
-def drawn(draw: Callable[[Drawing], list[Value]]) -> Callable[..., Graph]:
+def drawn(
+    draw: Callable[[Drawing], list[Value]],
+) -> Callable[..., Graph]:
     """Samples of a rule from a function that draws the results of a graph."""
 
     def samples(rng: np.random.Generator) -> Graph:

@@ -9,15 +9,27 @@ import numpy as np
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match
-from tilewright.graph.rules.patterns import Attribute, constants, maybe, onnx, tensors
+from tilewright.graph.rules.patterns import (
+    Attribute,
+    constants,
+    maybe,
+    onnx,
+    tensors,
+)
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.substitutions.convolutions import (
     attributes_of,
     group_of,
     windows_of,
 )
-from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
-from tilewright.graph.rules.substitutions.rows import REAL, ROUNDED
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+    drawn,
+)
+from tilewright.graph.rules.substitutions.rows import (
+    REAL,
+    ROUNDED,
+)
 
 x, y, w, v, b, d, c = tensors("x y w v b d c")
 (pads, zero) = constants("pads zero")
@@ -40,7 +52,13 @@ def _one_geometry(m: Match) -> bool:
     """both have one kernel, stride, dilation and padding"""
     second = same if m.has(same) else other
     one, two = (windows_of(m.operation(part)) for part in (conv, second))
-    fields = ("kernel", "strides", "dilations", "begin", "end")
+    fields = (
+        "kernel",
+        "strides",
+        "dilations",
+        "begin",
+        "end",
+    )
     return all(getattr(one, name) == getattr(two, name) for name in fields)
 
 
@@ -64,7 +82,11 @@ def _sum_of_weights(m: Match, f: Fragment) -> Value:
     """Conv(x, w + v, b + d)"""
     weight = f.op("Add", m[w], m[v])
     op = m.operation(conv)
-    return f.apply(op, [m[x], weight, _sum(f, m.get(b), m.get(d))], op.attributes)
+    return f.apply(
+        op,
+        [m[x], weight, _sum(f, m.get(b), m.get(d))],
+        op.attributes,
+    )
 
 
 def _joined_channels(m: Match, f: Fragment) -> Value:
@@ -72,10 +94,19 @@ def _joined_channels(m: Match, f: Fragment) -> Value:
     image = f.op("Concat", m[x], m[y], axis=1)
     weight = f.op("Concat", m[w], m[v], axis=1)
     op = m.operation(conv)
-    return f.apply(op, [image, weight, _sum(f, m.get(b), m.get(d))], op.attributes)
+    return f.apply(
+        op,
+        [image, weight, _sum(f, m.get(b), m.get(d))],
+        op.attributes,
+    )
 
 
-def _convolved(draw: Drawing, image: Value, channels: int, change: float) -> Value:
+def _convolved(
+    draw: Drawing,
+    image: Value,
+    channels: int,
+    change: float,
+) -> Value:
     """A convolution that now and then differs in one way from the plain one."""
     group = 2 if draw.maybe(change) else 1
     rank = len(image.extents) - 2
@@ -107,7 +138,11 @@ def _sums_of_one(draw: Drawing) -> list[Value]:
 def _sums_of_two(draw: Drawing) -> list[Value]:
     spatial = [draw.one_of(1, 3)] * draw.one_of(1, 2)
     images = [
-        draw.input(draw.one_of(1, 1, 2), 2 * draw.one_of(1, 2), *spatial)
+        draw.input(
+            draw.one_of(1, 1, 2),
+            2 * draw.one_of(1, 2),
+            *spatial,
+        )
         for _ in range(2)
     ]
     terms = [_convolved(draw, image, 2, 0.1) for image in images]
@@ -129,7 +164,10 @@ def _along_channels(m: Match) -> bool:
 
 def _rows(m: Match, f: Fragment, channels: int) -> Value:
     """c as a vector of one number for each channel."""
-    if len(m[c].extents) < 2 and m[c].extents[:1] in ((), (1,)):
+    if len(m[c].extents) < 2 and m[c].extents[:1] in (
+        (),
+        (1,),
+    ):
         return f.op("Expand", m[c], f.ints(channels))
     vector = f.reshape(m[c], -1)
     return f.op("Expand", vector, f.ints(channels))
@@ -152,7 +190,11 @@ def _shifted(m: Match, f: Fragment) -> Value:
     """Conv(x, w, b + c)"""
     term = _rows(m, f, m[w].extents[0])
     op = m.operation(conv)
-    return f.apply(op, [m[x], m[w], _sum(f, m.get(b), term)], op.attributes)
+    return f.apply(
+        op,
+        [m[x], m[w], _sum(f, m.get(b), term)],
+        op.attributes,
+    )
 
 
 def _with_channels(op_type: str) -> Any:
@@ -161,8 +203,17 @@ def _with_channels(op_type: str) -> Any:
         image = draw.input(2, 2, *[draw.one_of(1, 2)] * rank)
         channels = draw.one_of(1, 2)
         result = _convolved(draw, image, 2 * channels, 0.0)
-        shapes = [(), (1,), (2 * channels, *[1] * rank), (1, 2 * channels, *[1] * rank)]
-        odd = [(2,), (2, *[1] * (rank + 1)), (1,) * (rank + 3)]
+        shapes = [
+            (),
+            (1,),
+            (2 * channels, *[1] * rank),
+            (1, 2 * channels, *[1] * rank),
+        ]
+        odd = [
+            (2,),
+            (2, *[1] * (rank + 1)),
+            (1,) * (rank + 3),
+        ]
         shape = draw.one_of(*odd) if draw.maybe(0.4) else draw.one_of(*shapes)
         return [draw.f.op(op_type, result, draw.input(*shape))]
 
@@ -171,7 +222,11 @@ def _with_channels(op_type: str) -> Any:
 
 # -------------------------------------------------------------------------- padding, and no window
 
-mode = Attribute("mode", examples=("constant", "reflect", "edge"), default="constant")
+mode = Attribute(
+    "mode",
+    examples=("constant", "reflect", "edge"),
+    default="constant",
+)
 padded = onnx.Pad(x, pads, maybe(zero), mode=mode).once()
 conv_of_padded = onnx.Conv(padded, w, maybe(b)).with_attributes()
 
@@ -200,20 +255,36 @@ def _padding_of_its_own(m: Match, f: Fragment) -> Value:
     shape = windows_of(op)
     rank = len(shape.kernel)
     numbers = [int(n) for n in m.array(pads)]
-    before, behind = numbers[2 : rank + 2], numbers[rank + 4 :]
+    before, behind = (
+        numbers[2 : rank + 2],
+        numbers[rank + 4 :],
+    )
     own = [*shape.begin, *shape.end]
     both = [p + q for p, q in zip(own, [*before, *behind], strict=True)]
-    attributes = {**attributes_of(shape, group_of(op)), "pads": both}
+    attributes = {
+        **attributes_of(shape, group_of(op)),
+        "pads": both,
+    }
     return f.op("Conv", m[x], m[w], m.get(b), **attributes)
 
 
 def _paddings(draw: Drawing) -> list[Value]:
     rank = draw.one_of(1, 2)
     image = draw.input(2, 2, *[4] * rank)
-    numbers = [0, 0, *[draw.one_of(0, 1) for _ in range(rank)]] * 2
+    numbers = [
+        0,
+        0,
+        *[draw.one_of(0, 1) for _ in range(rank)],
+    ] * 2
     if draw.maybe(0.2):
         numbers[draw.one_of(0, 1, 2, rank + 2)] += draw.one_of(-1, 2)
-    kinds = ("constant", "constant", "constant", "reflect", "edge")
+    kinds = (
+        "constant",
+        "constant",
+        "constant",
+        "reflect",
+        "edge",
+    )
     operands = [draw.f.ints(*numbers)]
     if draw.maybe(0.4):
         operands.append(draw.f.constant(draw.one_of(0, 0, 1), draw.dtype))

@@ -13,10 +13,19 @@ from importlib.resources import files
 from typing import Any
 
 from tilewright.base.errors import InputError
-from tilewright.graph.rules.patterns import Apply, Tensor, onnx, parts
+from tilewright.graph.rules.patterns import (
+    Apply,
+    Tensor,
+    onnx,
+    parts,
+)
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing
-from tilewright.graph.rules.substitutions.products import matrices
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+)
+from tilewright.graph.rules.substitutions.products import (
+    matrices,
+)
 from tilewright.graph.rules.substitutions.rows import typed
 
 _OPERATORS: Mapping[type, str] = {
@@ -52,8 +61,16 @@ def parsed(line: str) -> Rule:
         )
     names: dict[str, Tensor] = {}
     real = "real" in labels
-    pattern = _formula(ast.parse(left.strip(), mode="eval").body, names, real)
-    replacement = _formula(ast.parse(right.strip(), mode="eval").body, names, real)
+    pattern = _formula(
+        ast.parse(left.strip(), mode="eval").body,
+        names,
+        real,
+    )
+    replacement = _formula(
+        ast.parse(right.strip(), mode="eval").body,
+        names,
+        real,
+    )
     return made(name.strip(), pattern, replacement, labels)
 
 
@@ -77,7 +94,13 @@ def _matrices(left: Apply, tensors: Mapping[Tensor, None]) -> Any:
 
     def draw_shapes(draw: Drawing) -> dict[Any, Any]:
         extents = (2, draw.one_of(1, 2, 3))
-        shapes = {t: (draw.one_of(*extents), draw.one_of(*extents)) for t in tensors}
+        shapes = {
+            t: (
+                draw.one_of(*extents),
+                draw.one_of(*extents),
+            )
+            for t in tensors
+        }
         if draw.maybe(0.3):
             odd = draw.one_of(*tensors)
             shapes[odd] = draw.one_of((2,), (2, 2, 2), ())
@@ -95,13 +118,20 @@ def _formula(node: ast.expr, names: dict[str, Tensor], real: bool) -> Any:
             return names.setdefault(name, Tensor(name, real=real))
         case ast.Constant(value=int() | float() as number):
             return number
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=number)):
+        case ast.UnaryOp(
+            op=ast.USub(),
+            operand=ast.Constant(value=number),
+        ):
             return -number  # type: ignore[operator]
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             operator = getattr(onnx, _OPERATORS[type(sign)])
             sides = (_formula(side, names, real) for side in (left, right))
             return operator(*sides)
-        case ast.Call(func=ast.Name(id=name), args=operands, keywords=keywords):
+        case ast.Call(
+            func=ast.Name(id=name),
+            args=operands,
+            keywords=keywords,
+        ):
             given = {str(k.arg): ast.literal_eval(k.value) for k in keywords}
             applied = (_formula(operand, names, real) for operand in operands)
             return getattr(onnx, name)(*applied, **given)

@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.graph.rules.match import Match
-from tilewright.graph.rules.patterns import Attribute, Computed, Tensor, onnx, tensors
+from tilewright.graph.rules.patterns import (
+    Attribute,
+    Computed,
+    Tensor,
+    onnx,
+    tensors,
+)
 from tilewright.graph.rules.rule import Condition, Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing
-from tilewright.graph.rules.substitutions.products import no_vector
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+)
+from tilewright.graph.rules.substitutions.products import (
+    no_vector,
+)
 from tilewright.graph.rules.substitutions.rows import (
     BINARY,
     ROUNDED,
@@ -24,7 +34,14 @@ Drawn = dict[Any, Any]
 
 # ------------------------------------------------------------------------------------- transposes
 
-PERMS = ([1, 0], [0, 2, 1], [2, 0, 1], [1, 2, 0], [0, 1], [0, 1, 3, 2])
+PERMS = (
+    [1, 0],
+    [0, 2, 1],
+    [2, 0, 1],
+    [1, 2, 0],
+    [0, 1],
+    [0, 1, 3, 2],
+)
 perm = Attribute("perm", examples=PERMS)
 second = Attribute("perm'", examples=PERMS)
 unary = UNARY(x).with_attributes()
@@ -80,13 +97,23 @@ def _pairs(draw: Drawing) -> Drawn:
 
 def _products(draw: Drawing) -> Drawn:
     by = draw.one_of(
-        None, None, [1, 0], [0, 2, 1], [0, 2, 1], [2, 1, 0], [0, 1], [0, 1, 2]
+        None,
+        None,
+        [1, 0],
+        [0, 2, 1],
+        [0, 2, 1],
+        [2, 1, 0],
+        [0, 1],
+        [0, 1, 2],
     )
     rank = draw.one_of(2, 3) if by is None else len(by)
     extent = draw.one_of(1, 2, 3)
     batch = (extent,) * (rank - 2)
     rows, columns = draw.one_of((extent, extent), (1, 2))
-    shapes = [(*batch, rows, extent), (*batch, extent, columns)]
+    shapes = [
+        (*batch, rows, extent),
+        (*batch, extent, columns),
+    ]
     if draw.maybe(0.3):
         shapes[draw.one_of(0, 1)] = (extent,) * draw.one_of(1, 2, 3)
     elif by is None:
@@ -100,7 +127,11 @@ TRANSPOSES = (
         onnx.Transpose(onnx.Transpose(x, perm=perm), perm=second),
         transposed(x, Computed("perm'(perm)", _composed)),
     ),
-    Rule("transpose-before-unary", transposed(unary), unary.on(transposed(x))),
+    Rule(
+        "transpose-before-unary",
+        transposed(unary),
+        unary.on(transposed(x)),
+    ),
     Rule(
         "transpose-behind-unary",
         behind,
@@ -155,7 +186,10 @@ def _along(place: int, of: Tensor, words: str) -> Condition:
 def part_by_part(m: Match) -> bool:
     """x and z, and y and w, have one rank and one extent along the axis"""
     at = int(m.attribute(axis))
-    pairs = [(m[x].extents, m[z].extents), (m[y].extents, m[w].extents)]
+    pairs = [
+        (m[x].extents, m[z].extents),
+        (m[y].extents, m[w].extents),
+    ]
     return all(len(p) == len(q) and p[at] == q[at] for p, q in pairs)
 
 
@@ -194,7 +228,11 @@ def drawn_parts(draw: Drawing) -> Drawn:
     return {**found, axis: at}
 
 
-def _factors(places: tuple[Tensor, Tensor], single: Tensor, left: bool) -> Any:
+def _factors(
+    places: tuple[Tensor, Tensor],
+    single: Tensor,
+    left: bool,
+) -> Any:
     """Two matrices to join, and one to multiply with: from the left or the right."""
 
     def draw_shapes(draw: Drawing) -> Drawn:
@@ -215,14 +253,21 @@ def _factors(places: tuple[Tensor, Tensor], single: Tensor, left: bool) -> Any:
             other = (depth,)
         elif draw.maybe(0.4):
             other = (draw.one_of(1, extent), *other)
-        return {**dict(zip(places, joins, strict=True)), single: other, axis: at}
+        return {
+            **dict(zip(places, joins, strict=True)),
+            single: other,
+            axis: at,
+        }
 
     return typed(draw_shapes)
 
 
 def _blocks(draw: Drawing) -> Drawn:
     rows, columns = draw.one_of(1, 2), draw.one_of(1, 2)
-    first, second_depth = draw.one_of(1, 2), draw.one_of(1, 2)
+    first, second_depth = (
+        draw.one_of(1, 2),
+        draw.one_of(1, 2),
+    )
     if draw.maybe(0.3):
         first, second_depth = second_depth, first
     left = [(rows, first), (rows, second_depth)]

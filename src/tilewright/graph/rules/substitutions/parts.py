@@ -22,9 +22,20 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.rule import Given, Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
-from tilewright.graph.rules.substitutions.motion import order, perm
-from tilewright.graph.rules.substitutions.rows import BINARY, ROUNDED, UNARY, typed
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+    drawn,
+)
+from tilewright.graph.rules.substitutions.motion import (
+    order,
+    perm,
+)
+from tilewright.graph.rules.substitutions.rows import (
+    BINARY,
+    ROUNDED,
+    UNARY,
+    typed,
+)
 
 x, y, w = tensors("x y w")
 axis = Attribute("axis", examples=(0, 1, -1), default=0)
@@ -131,7 +142,13 @@ def _joined_and_split(draw: Drawing) -> list[Value]:
         sizes = sizes[::-1]
     if min(sizes) < 0:
         sizes = [extent, *[0] * (count - 1)]
-    return draw.f.pieces("Split", joined, draw.f.ints(*sizes), count=count, axis=back)
+    return draw.f.pieces(
+        "Split",
+        joined,
+        draw.f.ints(*sizes),
+        count=count,
+        axis=back,
+    )
 
 
 def _on_the_parts(m: Match, f: Fragment) -> Sequence[Value]:
@@ -170,7 +187,13 @@ def _unary_and_split(draw: Drawing) -> list[Value]:
 
 
 def _split_and_unary(draw: Drawing) -> list[Value]:
-    parts = draw.f.pieces("Split", draw.input(3, 2), draw.f.ints(1, 2), count=2, axis=0)
+    parts = draw.f.pieces(
+        "Split",
+        draw.input(3, 2),
+        draw.f.ints(1, 2),
+        count=2,
+        axis=0,
+    )
     op_type = draw.one_of("Relu", "Neg", "Tanh")
     return [draw.f.op(op_type, part) for part in parts[:: draw.one_of(1, -1)]]
 
@@ -218,13 +241,20 @@ def _one_slice(m: Match, f: Fragment) -> Value:
 def _slices(draw: Drawing) -> dict[Any, Any]:
     rank = draw.one_of(1, 2)
     found: dict[Any, Any] = {x: tuple(draw.one_of(3, 6) for _ in range(rank))}
-    for parts in ((starts, ends, axes, steps), (starts2, ends2, axes2, steps2)):
+    for parts in (
+        (starts, ends, axes, steps),
+        (starts2, ends2, axes2, steps2),
+    ):
         count = draw.one_of(1, rank)
         numbers = draw.rng.integers(-8, 9, (2, count))
         along = draw.rng.permutation(rank)[:count]
         by = draw.rng.choice([-2, -1, 1, 2, 3], count)
         plain = draw.maybe(0.3)
-        given = (*numbers, None if plain else along, None if plain else by)
+        given = (
+            *numbers,
+            None if plain else along,
+            None if plain else by,
+        )
         found |= dict(zip(parts, given, strict=True))
     return found
 
@@ -233,7 +263,10 @@ def _slices(draw: Drawing) -> dict[Any, Any]:
 
 SHAPES = one_of(onnx.Reshape, onnx.Flatten, onnx.Squeeze, onnx.Unsqueeze)
 shaped = SHAPES(SHAPES(x, ...).with_attributes(), ...).with_attributes()
-SHAPE = Computed("its shape", lambda m: np.array(m.result.extents, np.int64))
+SHAPE = Computed(
+    "its shape",
+    lambda m: np.array(m.result.extents, np.int64),
+)
 as_result = onnx.Reshape(x, SHAPE, allowzero=1)
 
 
@@ -242,7 +275,11 @@ def _reshapes(draw: Drawing) -> list[Value]:
     for _ in range(2):
         way = draw.one_of("Reshape", "Flatten", "Unsqueeze")
         if way == "Reshape":
-            value = draw.f.op(way, value, draw.f.ints(*draw.one_of((3, -1), (1, -1))))
+            value = draw.f.op(
+                way,
+                value,
+                draw.f.ints(*draw.one_of((3, -1), (1, -1))),
+            )
         elif way == "Flatten":
             value = draw.f.op(way, value, axis=draw.one_of(0, 1))
         else:
@@ -259,7 +296,10 @@ def _order_kept(m: Match) -> bool:
 
 def _turned(draw: Drawing) -> dict[Any, Any]:
     by = draw.one_of([1, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2])
-    return {x: tuple(draw.one_of(1, 1, 2, 3) for _ in by), perm: by}
+    return {
+        x: tuple(draw.one_of(1, 1, 2, 3) for _ in by),
+        perm: by,
+    }
 
 
 expanded = onnx.Expand(y, ...)
@@ -270,7 +310,11 @@ def _spreads(draw: Drawing) -> dict[Any, Any]:
     shape = (draw.extent(1, 3), draw.extent(1, 3))
     target = draw.one_of(shape, (2, *shape), (1, 1))
     small = tuple(draw.one_of(1, n) for n in shape)
-    return {x: shape, y: small, expanded: Given(more=(np.array(target),))}
+    return {
+        x: shape,
+        y: small,
+        expanded: Given(more=(np.array(target),)),
+    }
 
 
 # ---------------------------------------------------------------------------------------- lookups
@@ -299,7 +343,12 @@ def _lookups(draw: Drawing) -> dict[Any, Any]:
     factor = (extent,) * draw.one_of(1, 2, 2, 3)
     shape = (extent,) * draw.one_of(0, 1, 1, 2)
     places = draw.rng.integers(-extent, extent, shape)
-    return {x: table, w: factor, index: places, axis: draw.one_of(0, 0, 0, 1, -1)}
+    return {
+        x: table,
+        w: factor,
+        index: places,
+        axis: draw.one_of(0, 0, 0, 1, -1),
+    }
 
 
 def _evenly_spaced(m: Match) -> bool:
@@ -326,7 +375,14 @@ def _as_slice(m: Match, f: Fragment) -> Value:
     stop = int(places[-1]) + (1 if step > 0 else -1)
     end = INT_MIN if stop < 0 else stop
     at = f.ints(m.attribute(axis))
-    return f.op("Slice", m[x], f.ints(int(places[0])), f.ints(end), at, f.ints(step))
+    return f.op(
+        "Slice",
+        m[x],
+        f.ints(int(places[0])),
+        f.ints(end),
+        at,
+        f.ints(step),
+    )
 
 
 def _indices(draw: Drawing) -> dict[Any, Any]:
@@ -361,7 +417,10 @@ PARTS = (
         samples=drawn(_joined_and_split),
     ),
     Rule(
-        "unary-behind-split", of_unary, _on_the_parts, samples=drawn(_unary_and_split)
+        "unary-behind-split",
+        of_unary,
+        _on_the_parts,
+        samples=drawn(_unary_and_split),
     ),
     Rule(
         "unary-before-split",
@@ -369,8 +428,18 @@ PARTS = (
         _before_the_split,
         samples=drawn(_split_and_unary),
     ),
-    Rule("slice-of-a-slice", outer, _one_slice, samples=typed(_slices)),
-    Rule("shape-of-a-shape", shaped, as_result, samples=drawn(_reshapes)),
+    Rule(
+        "slice-of-a-slice",
+        outer,
+        _one_slice,
+        samples=typed(_slices),
+    ),
+    Rule(
+        "shape-of-a-shape",
+        shaped,
+        as_result,
+        samples=drawn(_reshapes),
+    ),
     Rule(
         "transpose-as-shape",
         onnx.Transpose(x, perm=perm),
@@ -378,7 +447,12 @@ PARTS = (
         [_order_kept],
         samples=typed(_turned),
     ),
-    Rule("expand-in-binary", spread, spread.on(x, y), samples=typed(_spreads)),
+    Rule(
+        "expand-in-binary",
+        spread,
+        spread.on(x, y),
+        samples=typed(_spreads),
+    ),
     Rule(
         "lookup-as-slice",
         fixed,

@@ -9,9 +9,22 @@ import numpy as np
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match
-from tilewright.graph.rules.patterns import Computed, LeftOut, Tensor, onnx, tensors
-from tilewright.graph.rules.rule import Condition, Rule, Sample
-from tilewright.graph.rules.substitutions.drawing import Drawing, drawn
+from tilewright.graph.rules.patterns import (
+    Computed,
+    LeftOut,
+    Tensor,
+    onnx,
+    tensors,
+)
+from tilewright.graph.rules.rule import (
+    Condition,
+    Rule,
+    Sample,
+)
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+    drawn,
+)
 from tilewright.graph.rules.substitutions.rows import (
     NUMBER,
     REAL,
@@ -20,7 +33,10 @@ from tilewright.graph.rules.substitutions.rows import (
     meaning,
     typed,
 )
-from tilewright.graph.rules.substitutions.siblings import merge, operands
+from tilewright.graph.rules.substitutions.siblings import (
+    merge,
+    operands,
+)
 
 a, b, c = tensors("a b c")
 
@@ -79,21 +95,37 @@ def _same_but(place: int, axis: int) -> Condition:
 def _split(f: Fragment, y: Value, like: Sequence[Value], axis: int) -> list[Value]:
     """The parts of a product that belong to the operands that were put together."""
     sizes = [v.extents[axis] for v in like]
-    return f.pieces("Split", y, f.ints(*sizes), count=len(sizes), axis=axis)
+    return f.pieces(
+        "Split",
+        y,
+        f.ints(*sizes),
+        count=len(sizes),
+        axis=axis,
+    )
 
 
 def _one_left(m: Match, f: Fragment) -> Sequence[Value]:
     """Split(x @ Concat(y...))"""
     right = operands(m, 1)
     together = f.op("Concat", *right, axis=-1)
-    return _split(f, f.op("MatMul", m.root.inputs[0], together), right, -1)
+    return _split(
+        f,
+        f.op("MatMul", m.root.inputs[0], together),
+        right,
+        -1,
+    )
 
 
 def _one_right(m: Match, f: Fragment) -> Sequence[Value]:
     """Split(Concat(y...) @ x)"""
     left = operands(m, 0)
     together = f.op("Concat", *left, axis=-2)
-    return _split(f, f.op("MatMul", together, m.root.inputs[1]), left, -2)
+    return _split(
+        f,
+        f.op("MatMul", together, m.root.inputs[1]),
+        left,
+        -2,
+    )
 
 
 def _shape(draw: Drawing, rows: int, columns: int) -> tuple[int, ...]:
@@ -133,16 +165,42 @@ def _shared_matrix(m: Match) -> bool:
 def _sums(draw: Drawing) -> dict[object, object]:
     """a and b as the left operands, c as the right, in any number of dimensions."""
     rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
-    left = [(rows, depth), (2, rows, depth), (depth,), (rows, 1), (1, depth)]
-    right = [(depth, columns), (2, depth, columns), (depth,)]
-    return {a: draw.one_of(*left), b: draw.one_of(*left), c: draw.one_of(*right)}
+    left = [
+        (rows, depth),
+        (2, rows, depth),
+        (depth,),
+        (rows, 1),
+        (1, depth),
+    ]
+    right = [
+        (depth, columns),
+        (2, depth, columns),
+        (depth,),
+    ]
+    return {
+        a: draw.one_of(*left),
+        b: draw.one_of(*left),
+        c: draw.one_of(*right),
+    }
 
 
-def _sums_on_the_right(draw: Drawing) -> dict[object, object]:
+def _sums_on_the_right(
+    draw: Drawing,
+) -> dict[object, object]:
     rows, depth, columns = (draw.one_of(1, 2, 3) for _ in range(3))
-    right = [(depth, columns), (2, depth, columns), (depth,), (1, columns), (depth, 1)]
+    right = [
+        (depth, columns),
+        (2, depth, columns),
+        (depth,),
+        (1, columns),
+        (depth, 1),
+    ]
     left = [(rows, depth), (2, rows, depth), (depth,)]
-    return {c: draw.one_of(*left), a: draw.one_of(*right), b: draw.one_of(*right)}
+    return {
+        c: draw.one_of(*left),
+        a: draw.one_of(*right),
+        b: draw.one_of(*right),
+    }
 
 
 def one_shape(*parts: Tensor) -> Condition:
@@ -168,7 +226,15 @@ def one_number(part: Tensor) -> Condition:
 def _factors(draw: Drawing) -> dict[object, object]:
     """c as a factor of a product of a and b, or of one operand: a number, a row or a column."""
     rows, depth, columns = (draw.one_of(1, 2, 2, 3) for _ in range(3))
-    extents = [(), (1,), (depth,), (columns,), (rows, 1), (1, columns), (1, depth)]
+    extents = [
+        (),
+        (1,),
+        (depth,),
+        (columns,),
+        (rows, 1),
+        (1, columns),
+        (1, depth),
+    ]
     return {
         a: draw.one_of((rows, depth), (2, rows, depth), (depth,)),
         b: draw.one_of((depth, columns), (2, depth, columns), (depth,)),
@@ -196,18 +262,40 @@ COLUMN = onnx.Reshape(c, Computed("[-1, 1]", _as_column))
 # ------------------------------------------------------------------------------------------- Gemm
 
 gemm = onnx.Gemm(
-    a, b, c, alpha=LeftOut(1.0), beta=LeftOut(1.0), transA=LeftOut(0), transB=LeftOut(0)
+    a,
+    b,
+    c,
+    alpha=LeftOut(1.0),
+    beta=LeftOut(1.0),
+    transA=LeftOut(0),
+    transB=LeftOut(0),
 )
 plain_gemm = onnx.Gemm(
-    a, b, alpha=LeftOut(1.0), beta=LeftOut(1.0), transA=LeftOut(0), transB=LeftOut(0)
+    a,
+    b,
+    alpha=LeftOut(1.0),
+    beta=LeftOut(1.0),
+    transA=LeftOut(0),
+    transB=LeftOut(0),
 )
 
 
 def _gemms(draw: Drawing) -> dict[object, object]:
     rows, depth, columns = (draw.extent() for _ in range(3))
-    more = [(), (columns,), (rows, 1), (rows, columns), (1, columns), (2, rows, 1)]
+    more = [
+        (),
+        (columns,),
+        (rows, 1),
+        (rows, columns),
+        (1, columns),
+        (2, rows, 1),
+    ]
     left = [(rows, depth), (rows, depth), (2, rows, depth)]
-    return {a: draw.one_of(*left), b: (depth, columns), c: draw.one_of(*more)}
+    return {
+        a: draw.one_of(*left),
+        b: (depth, columns),
+        c: draw.one_of(*more),
+    }
 
 
 def _not_broadcast(m: Match) -> bool:
@@ -313,8 +401,20 @@ PRODUCTS = (
         samples=typed(_gemms),
         **ROUNDED,
     ),
-    Rule("product-and-sum-of-gemm", gemm, a @ b + c, samples=typed(_gemms), **ROUNDED),
-    Rule("product-of-gemm", plain_gemm, a @ b, samples=typed(_gemms), **ROUNDED),
+    Rule(
+        "product-and-sum-of-gemm",
+        gemm,
+        a @ b + c,
+        samples=typed(_gemms),
+        **ROUNDED,
+    ),
+    Rule(
+        "product-of-gemm",
+        plain_gemm,
+        a @ b,
+        samples=typed(_gemms),
+        **ROUNDED,
+    ),
     merge(
         "merge-products-of-one-left-operand",
         onnx.MatMul,

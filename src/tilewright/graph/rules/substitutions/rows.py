@@ -9,9 +9,21 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.rules.match import Match
-from tilewright.graph.rules.patterns import Apply, Tensor, one_of, onnx
-from tilewright.graph.rules.rule import Condition, Rule, Sample, Samples
-from tilewright.graph.rules.substitutions.drawing import Drawing
+from tilewright.graph.rules.patterns import (
+    Apply,
+    Tensor,
+    one_of,
+    onnx,
+)
+from tilewright.graph.rules.rule import (
+    Condition,
+    Rule,
+    Sample,
+    Samples,
+)
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+)
 
 # How the two sides of a rule agree.
 ROUNDED: Mapping[str, Any] = {"exact": False}
@@ -36,7 +48,10 @@ UNARY = replace(
     ),
     text="Unary",
 )
-BINARY = replace(one_of(onnx.Add, onnx.Sub, onnx.Mul, onnx.Div), text="Binary")
+BINARY = replace(
+    one_of(onnx.Add, onnx.Sub, onnx.Mul, onnx.Div),
+    text="Binary",
+)
 
 
 def both(
@@ -50,12 +65,28 @@ def both(
 ) -> tuple[Rule, Rule]:
     """An equation as two rules of these names: from left to right, and back."""
     return (
-        Rule(there, left, right, when, samples=samples, **agree),
-        Rule(back, right, left, when, samples=samples, **agree),
+        Rule(
+            there,
+            left,
+            right,
+            when,
+            samples=samples,
+            **agree,
+        ),
+        Rule(
+            back,
+            right,
+            left,
+            when,
+            samples=samples,
+            **agree,
+        ),
     )
 
 
-def typed(draw: Callable[[Drawing], Mapping[Any, Any]]) -> Samples:
+def typed(
+    draw: Callable[[Drawing], Mapping[Any, Any]],
+) -> Samples:
     """Samples from a function that gives a shape (a tuple) or an array per tensor, and
     attributes."""
 

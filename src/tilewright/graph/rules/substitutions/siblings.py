@@ -43,7 +43,10 @@ class Siblings:
             if fits and all(condition(pair) for condition in self.alike):
                 fitting.append(other)
         groups = [tuple(fitting)] if len(fitting) > 1 else []
-        for others in (*groups, *((other,) for other in fitting)):
+        for others in (
+            *groups,
+            *((other,) for other in fitting),
+        ):
             if _independent(graph, (*others, op)):
                 yield Match(graph, op, {}, also=others)
 

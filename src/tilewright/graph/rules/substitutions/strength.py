@@ -15,8 +15,15 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.drawing import Drawing
-from tilewright.graph.rules.substitutions.rows import REAL, ROUNDED, both, typed
+from tilewright.graph.rules.substitutions.drawing import (
+    Drawing,
+)
+from tilewright.graph.rules.substitutions.rows import (
+    REAL,
+    ROUNDED,
+    both,
+    typed,
+)
 
 (x, y) = tensors("x y")
 (a, b) = reals("a b")
@@ -69,7 +76,11 @@ def _means(draw: Drawing) -> dict[object, object]:
     over = list(range(2, rank))
     if draw.maybe(0.3):
         over = [int(draw.rng.integers(rank))]
-    return {x: shape, axes: np.array(over), keep: draw.one_of(0, 1, 1)}
+    return {
+        x: shape,
+        axes: np.array(over),
+        keep: draw.one_of(0, 1, 1),
+    }
 
 
 def _behind_the_second(m: Match) -> object:
@@ -82,12 +93,38 @@ STRENGTH = (
     Rule("square", x**2, x * x),
     Rule("cube", a**3, a * (a * a), **ROUNDED),
     Rule("power-of-one", x**1, x),
-    Rule("inverse-as-power", a**-1, onnx.Reciprocal(a), **ROUNDED),
+    Rule(
+        "inverse-as-power",
+        a**-1,
+        onnx.Reciprocal(a),
+        **ROUNDED,
+    ),
     Rule("root-as-power", a**0.5, onnx.Sqrt(a), **REAL),
-    Rule("inverse-root-as-power", a**-0.5, onnx.Reciprocal(onnx.Sqrt(a)), **REAL),
-    *both("one-over", "inverse", 1 / a, onnx.Reciprocal(a), agree={}),
-    Rule("times-an-inverse", b * onnx.Reciprocal(a), b / a, **ROUNDED),
-    Rule("root-of-a-square", onnx.Sqrt(a * a), onnx.Abs(a), **ROUNDED),
+    Rule(
+        "inverse-root-as-power",
+        a**-0.5,
+        onnx.Reciprocal(onnx.Sqrt(a)),
+        **REAL,
+    ),
+    *both(
+        "one-over",
+        "inverse",
+        1 / a,
+        onnx.Reciprocal(a),
+        agree={},
+    ),
+    Rule(
+        "times-an-inverse",
+        b * onnx.Reciprocal(a),
+        b / a,
+        **ROUNDED,
+    ),
+    Rule(
+        "root-of-a-square",
+        onnx.Sqrt(a * a),
+        onnx.Abs(a),
+        **ROUNDED,
+    ),
     Rule(
         "quotient-by-powers-of-two",
         a / c,
