@@ -118,3 +118,35 @@ def test_what_cannot_be_differentiated_is_said(body, given, result, by, said):
 def test_an_operator_without_a_derivative_is_named():
     with pytest.raises(UnsupportedError, match=r"\(Floor\): Floor has no derivative"):
         tw.grad(model("f = Floor(x) y = ReduceSum<keepdims=0>(f)", "float[3] x"))
+
+
+@pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        ("h = Gelu(x)", "float16[4, 6] x"),
+        ("h = LayerNormalization(x, w)", "float16[4, 6] x, float16[6] w"),
+        ("h = MaxPool<kernel_shape=[2,2]>(x)", "float16[1, 2, 5, 5] x"),
+        (
+            "i = Constant<value=int64[3] {0, 0, 2}>() h = Gather(x, i)",
+            "float16[4, 6] x",
+        ),
+    ],
+    ids=["gelu", "layer-norm", "pool", "gather"],
+)
+def test_float16_rounds_but_a_few_times(body, given):
+    """Sums are in float32: the result is within two roundings of that in float64."""
+    text = f"{body} s = Mul(h, h) y = ReduceSum<keepdims=0>(s)"
+    narrow = tw.compile(tw.grad(model(text, given, "float16 y")), threads=1)
+    wide_given = given.replace("float16", "double")
+    wide = tw.compile(tw.grad(model(text, wide_given, "double y")), threads=1)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(t.shape).astype(np.float16) for t in narrow.inputs]
+    got = narrow(*arrays)
+    want = wide(*(a.astype(np.float64) for a in arrays))
+    pairs = zip(
+        got if isinstance(got, tuple) else (got,),
+        want if isinstance(want, tuple) else (want,),
+    )
+    for g, w in pairs:
+        assert g.dtype == np.float16
+        np.testing.assert_allclose(g, w, rtol=2e-3, atol=2e-3)
