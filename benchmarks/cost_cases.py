@@ -51,9 +51,34 @@ MODELS: Final[Mapping[str, str]] = {
         { axes = Constant<value_ints = [0]>() y = ReduceSum<keepdims=0>(x, axes) }""",
     "column_sums_short": """(float[64,64,256] x) => (float[64,256] y)
         { axes = Constant<value_ints = [1]>() y = ReduceSum<keepdims=0>(x, axes) }""",
+    "image_first": """(float[192, 256, 3] x) => (float[3, 192, 256] y) {
+        a = Transpose<perm = [2, 0, 1]>(x)
+        y = Abs(a)
+    }""",
+    "stencil_across": """(float[16, 128, 192] x) => (float[128, 191, 16] y)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] last = {191}, int64[1] end = {192},
+     int64[1] axis = {2}> {
+        a = Slice(x, zero, last, axis)
+        b = Slice(x, one, end, axis)
+        c = Add(a, b)
+        y = Transpose<perm = [1, 2, 0]>(c)
+    }""",
+    "stencil_back": """(float[128, 194, 16] x) => (float[16, 128, 192] y)
+    <int64[1] b0 = {0}, int64[1] b1 = {1}, int64[1] b2 = {2}, int64[1] axis = {1},
+     int64[1] e0 = {192}, int64[1] e1 = {193}, int64[1] e2 = {194}> {
+        a = Slice(x, b0, e0, axis)
+        b = Slice(x, b1, e1, axis)
+        c = Slice(x, b2, e2, axis)
+        d = Add(a, b)
+        e = Add(d, c)
+        y = Transpose<perm = [2, 0, 1]>(e)
+    }""",
     "transpose": "(float[768,768] x) => (float[768,768] y) { y = Transpose<perm=[1,0]>(x) }",
     "attention_few": """(float[4,4,64] q, float[4,4096,64] k, float[4,4096,64] v)
         => (float[4,4,64] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
+        p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
+    "attention_wide": """(float[64,32] q, float[16384,32] k, float[16384,544] v)
+        => (float[64,544] y) { t = Transpose<perm=[1,0]>(k) s = MatMul(q, t)
         p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
     "attention_long": """(float[2,64,32] q, float[2,16384,32] k, float[2,16384,32] v)
         => (float[2,64,32] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
@@ -181,6 +206,11 @@ CASES: Final[Mapping[str, Case]] = {
     "panel_uses": Case("product_pitched"),
     "useful": Case("product_bytes", "sapphirerapids"),
     "recomputed": Case("convolutions"),
+    "apart": Case("stencil_across"),
+    "far_load": Case("stencil_across"),
+    "far_store": Case("stencil_back"),
+    "turned": Case("stencil_across"),
+    "few_across": Case("image_first"),
     "transpose_side": Case("transpose"),
     "strip_rows": Case("transpose"),
     "long_sum": Case("column_sums_short"),
@@ -203,7 +233,7 @@ CASES: Final[Mapping[str, Case]] = {
     "moved_products": Case("convolution"),
     "deep_sum": Case("convolution_strided"),
     "halo": Case("depthwise_channels"),
-    "few_keys": Case("attention_long"),
+    "few_keys": Case("attention_wide"),
     "few_vectors": Case("attention_few"),
     "key_block": Case("attention_long"),
 }

@@ -27,6 +27,22 @@ COSTS = cost_model(V4)
 STRUCTURE = {
     ("graph/passes/decompose.py", "_parts"),  # an opset
     ("graph/passes/simplify.py", "FOLD_BYTES"),  # what a compilation may cost
+    ("graph/passes/differentiate.py", "_STATISTICS"),  # of operands
+    ("graph/passes/rematerialize.py", "_bytes"),  # bits of a byte
+    ("graph/passes/weight_only.py", "BITS"),  # what operators take, as the next five
+    ("graph/passes/weight_only.py", "GROUPS"),
+    ("graph/passes/weight_only.py", "LEAST"),
+    ("graph/passes/weight_only.py", "weight_only"),
+    ("graph/passes/weight_only.py", "_Builder"),
+    ("targets/cpu/sketches/block_scaled.py", "_bits"),
+    ("schedule/space/patterns.py", "_block_scaled"),  # of loads
+    ("plan/passes/products.py", "PRODUCTS"),  # of what is tried, as the next four
+    ("plan/passes/siblings.py", "ROWS"),
+    ("plan/passes/siblings.py", "LONG_ROW"),
+    ("plan/passes/siblings.py", "REACH"),
+    ("plan/passes/siblings.py", "RESULTS"),
+    ("plan/questions.py", "dearer"),  # of a microsecond
+    ("targets/cpu/sketches/register_transpose.py", "_SHUFFLED"),  # bytes
     ("plan/interp.py", "UNWRITTEN"),  # what memory holds that nobody wrote
     ("plan/layout.py", "_is_map"),  # axes
     (

@@ -213,6 +213,21 @@ class CostModel:
     recomputed: float = _constant(
         1.1, "times the work", "that is allowed where neighboring blocks need the same"
     )
+    apart: float = _constant(
+        1.5, "cycles", "a lane of a vector whose lanes lie on lines of their own"
+    )
+    far_load: float = _constant(
+        2.7,
+        "cycles",
+        "a lane of a vector that is read where its lanes displace one another",
+    )
+    far_store: float = _constant(8.0, "cycles", "a lane of one that is written so")
+    turned: float = _constant(
+        1.5, "times the speed", "is expected before vectors leave the last dimension"
+    )
+    few_across: int = _constant(
+        4, "elements", "side by side that vectors are read out of, and not transposed"
+    )
     transpose_side: int = _constant(
         16, "elements", "of a side of a transposed tile: whole lines of four-byte ones"
     )

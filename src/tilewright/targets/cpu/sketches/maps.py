@@ -17,9 +17,12 @@ from tilewright.schedule.space.nest import (
     fetched_ahead,
     vectorize_inner,
 )
-from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride
+from tilewright.schedule.space.patterns import KernelPattern, address, free_dims
+from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.inner_dimension import goes_on, inner_dimension
 from tilewright.targets.cpu.sketches.register_transpose import (
+    pays,
     shares,
     transpose,
     transposed_nest,
@@ -47,7 +50,9 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     taken = work * costs.point_ns + costs.moving(s.kernel.params, at.constants)
     threads = at.threads(choose, c.name, costs.worth_sharing(taken))
     crossed = transposed_nest(s, loops, at.machine)
-    if crossed is not None and choose(f"{c.name}.tiles", (True, False), True):
+    if crossed is not None and choose(
+        f"{c.name}.tiles", (True, False), pays(crossed, costs)
+    ):
         trial = s.fork()
         try:
             outer = transpose(trial, crossed, costs, choose, c.name)
@@ -62,12 +67,12 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
                 at.share(trial, shares(trial, outer, costs), choose, c.name)
             return trial
     forms = [address(a) for a in c.accesses] + [_place(c)]
-    _innermost(s, c, dims, loops, choose)
+    _innermost(s, c, dims, loops, costs, choose)
     inner = loops.pop()
     extent = dims[-1].extent
     depth = len(dims) - 1
     while loops and all(
-        _contiguous(f, dims[depth - 1], dims[depth], extent) for f in forms
+        goes_on(f, dims[depth - 1], dims[depth], extent) for f in forms
     ):
         inner = s.fuse(loops.pop(), inner)
         depth -= 1
@@ -88,13 +93,19 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
 
 
 def _innermost(
-    s: Schedule, c: Computation, dims: list[Dim], loops: list[str], choose: Choices
+    s: Schedule,
+    c: Computation,
+    dims: list[Dim],
+    loops: list[str],
+    costs: CostModel,
+    choose: Choices,
 ) -> None:
     """Another dimension in the place of the last one, in the lists as well."""
     if len(dims) < 2:
         return
     names = [d.var.name for d in dims]
-    taken = choose(f"{c.name}.inner", names, names[-1])
+    usual = inner_dimension(c, dims, costs).var.name
+    taken = choose(f"{c.name}.inner", names, usual)
     at = names.index(taken)
     if at < len(dims) - 1:
         dims.append(dims.pop(at))
@@ -105,10 +116,3 @@ def _innermost(
 def _place(c: Computation) -> Affine:
     o = c.outputs[0]
     return address(o.tensor[o.index])
-
-
-def _contiguous(form: Affine, outer: object, inner: object, extent: int) -> bool:
-    """Whether one step of `outer` moves as far as `extent` steps of `inner`."""
-    a = stride(form, outer.var)  # type: ignore[attr-defined]
-    b = stride(form, inner.var)  # type: ignore[attr-defined]
-    return a is not None and b is not None and a == b * extent

@@ -26,6 +26,7 @@ from tilewright.schedule.space.patterns import address, stride
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.machine import Machine
 
+_SHUFFLED = 4  # bytes of an element
 STRIPS = (
     64,
     256,
@@ -37,7 +38,8 @@ STRIPS = (
 class TransposedNest:
     """loops: of the nest, outermost first. rows: along which it stores to `place`; columns: along
     which it loads `reads`. copy: whether it does nothing else. narrows: whether it makes fewer
-    bytes than it reads, of what lies along the columns only."""
+    bytes than it reads, of what lies along the columns only. whole: whether no other load goes
+    across."""
 
     loops: tuple[str, ...]
     rows: For
@@ -46,6 +48,7 @@ class TransposedNest:
     reads: tuple[Load, ...]
     copy: bool
     narrows: bool
+    whole: bool
 
 
 def transposed_nest(
@@ -88,8 +91,30 @@ def transposed_nest(
     narrows = along and narrow and _axes_apart(place, rows.var, column.var)
     names = tuple(f.var.name for f in nest)
     return TransposedNest(
-        names, rows, column, place, reads, store.value in reads, narrows
+        names,
+        rows,
+        column,
+        place,
+        reads,
+        store.value in reads,
+        narrows,
+        len(reads) == len(found),
     )
+
+
+def pays(a: TransposedNest, costs: CostModel) -> bool:
+    """Whether tiles are faster than vectors along the longer of rows and columns.
+
+    Few elements of four bytes side by side are read apart by shuffles; they are also stored so, by
+    a quarter of a vector at most.
+    """
+    if any(x.dtype.itemsize != _SHUFFLED for x in (a.place, *a.reads)):
+        return a.whole
+    stored = costs.machine.lanes(a.place.dtype) // costs.few_across
+    rows, columns = a.rows.trips, a.columns.trips
+    assert rows is not None and columns is not None
+    few = columns <= costs.few_across or rows <= min(stored, costs.few_across)
+    return a.whole and not few
 
 
 def _loops(s: Schedule) -> dict[str, For]:
