@@ -46,6 +46,7 @@ class Small:
 
 
 AXIS = "<int64[1] axis = {%d}>"
+WHOLE = ", ".join(str(7 * n % 23 - 11) for n in range(64 * 24))
 SMALL: dict[str, Small] = {
     "map": Small("(float[3,37] x) => (float[3,37] y) { y = Sigmoid(x) }"),
     "transpose": Small(
@@ -85,6 +86,16 @@ SMALL: dict[str, Small] = {
     "attention": Small(
         "(float[1,2,24,8] q, float[1,2,8,40] k, float[1,2,40,8] v) => (float[1,2,24,8] y) "
         "{ s = MatMul(q, k) p = Softmax<axis=-1>(s) y = MatMul(p, v) }"
+    ),
+    "long attention": Small(
+        "(float[1,2,24,8] q, float[1,2,8,2048] k, float[1,2,2048,8] v) => (float[1,2,24,8] y) "
+        "{ s = MatMul(q, k) p = Softmax<axis=-1>(s) y = MatMul(p, v) }",
+        caches=(16 << 10, 64 << 10, 1 << 20),
+    ),
+    "few bits": Small(
+        f"(float[3,64] x, float[2,24] s) => (float[3,24] y) <int8[64,24] w = {{{WHOLE}}}> "
+        "{ d = DequantizeLinear<axis=0, block_size=32>(w, s) y = MatMul(x, d) }",
+        {"s": (2, 24)},
     ),
     "scan": Small(
         "(float[4,50] x) => (float[4,50] y) <int64 axis = {1}> { y = CumSum(x, axis) }"

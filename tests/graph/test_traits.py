@@ -76,6 +76,7 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "LRN": ((signed(2, 3, 4, 5),), {"size": 3}),
     "LpPool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2]}),
     "MatMul": ((signed(2, 3), signed(3, 4)), {}),
+    "MixedMatMul": ((signed(2, 3), signed(3, 4).astype(np.float16)), {}),
     "MaxPool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
     "AveragePool": ((signed(2, 3, 4, 5),), {"kernel_shape": [2, 2]}),
     "Mod": ((whole(2, 3), np.int32(4)), {}),

@@ -353,7 +353,7 @@ def test_gptq_of_a_model():
     )
     samples = [{"x": correlated(64, 32)} for _ in range(4)]
     near, by_data = (
-        made(graph, samples, weights=w).quantized() for w in ("nearest", "gptq")
+        made(graph, samples, rounding=w).quantized() for w in ("nearest", "gptq")
     )
     assert errors(graph, by_data, samples) < errors(graph, near, samples)
     with pytest.raises(InputError, match="not rounded by 'luck'"):
