@@ -175,6 +175,10 @@ def test_as_onnx_runtime():
         ({4: np.zeros(5, np.int32)}, "input 4"),
         ({5: np.zeros(9, np.float32)}, "input 5"),
         ({4: np.full(32, 2, np.int32)}, "groups outside of 0 to 1"),
+        ({1: np.zeros((8, 2, 8), np.int8)}, "input 1 is int8: give one of uint8"),
+        ({2: np.ones(16, np.float64)}, "input 2 is float64"),
+        ({3: np.zeros(16, np.int32)}, "input 3 is int32"),
+        ({4: np.zeros(32, np.float32)}, "input 4 is float32"),
     ],
 )
 def test_operands_that_do_not_fit(change, said):
@@ -189,6 +193,7 @@ def test_operands_that_do_not_fit(change, said):
         ({"bits": 3}, "bits is 3"),
         ({"block_size": 24}, "block_size is 24"),
         ({"K": 33}, "last axis has to be K = 33"),
+        ({"N": 0}, "N is 0, K is 32"),
     ],
 )
 def test_attributes_that_do_not_fit(change, said):
@@ -277,3 +282,17 @@ def test_blocks_across_the_depth_are_left():
     x = RNG.normal(size=(3, 32)).astype(np.float32)
     want = x.astype(np.float64) @ np.repeat(scale, 16, 1)
     close(tw.compile(made, cache=False)(x), want)
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan])
+def test_scales_that_are_not_finite(scale):
+    """An infinite scale makes NaN of a weight that is zero, though not of its block's sum."""
+    model_, x, _ = dequantized(TensorProto.INT8, "MatMul", 16, True)
+    known = {t.name: t for t in model_.graph.initializer}
+    arrays = {n: numpy_helper.to_array(t).copy() for n, t in known.items()}
+    arrays["s"][1, 2] = scale
+    arrays["q"][16:32, 2] = arrays["z"][1, 2] + np.arange(16) % 2
+    for name, array in arrays.items():
+        known[name].CopyFrom(numpy_helper.from_array(array, name))
+    y = tw.compile(model_, cache=False)(x)
+    assert np.isnan(y[:, 2]).all() and np.isfinite(np.delete(y, 2, 1)).all()

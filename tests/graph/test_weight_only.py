@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright as tw
+from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_onnx
@@ -152,3 +153,45 @@ def test_weights_that_are_not_finite():
     with pytest.raises(InputError, match="'w' are not all finite") as caught:
         weight_only(load(model))
     assert "Gemm" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["nbits", "qdq"])
+def test_names_are_not_taken_twice(form):
+    model = network(alpha=0.5, beta=2.0)
+    taken = ("h/packed", "h/q", "h/scales", "h/term", "h/before_mul", "h/dequantized")
+    for name in taken:
+        array = np.ones(64, np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+        model.graph.node.append(helper.make_node("Add", ["h", name], [f"{name}/sum"]))
+        output = helper.make_tensor_value_info(f"{name}/sum", 1, None)
+        model.graph.output.append(output)
+    x = RNG.normal(size=(3, 100)).astype(np.float32)
+    made = weight_only(load(model), bits=8, form=form)
+    onnx.checker.check_model(to_onnx(made))
+    found, want = (tw.compile(m, cache=False)(x) for m in (made, model))
+    for f, w in zip(found, want, strict=True):
+        assert share(f, w) < 0.02
+
+
+def test_the_error_is_that_of_the_scales_that_are_written():
+    """float16 has few digits for scales of weights as small as these."""
+    model = network(np.float16)
+    w = (RNG.normal(size=(100, 64)) * 1e-6).astype(np.float16)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(w, "w"))
+    with events.record() as seen:
+        made = weight_only(load(model), form="qdq")
+    error = next(e.fields["error"] for e in seen if e.kind == "weight-only")
+    known = {v.name: a.astype(np.float32) for v, a in made.constants.items()}
+    scales = np.repeat(known["h/scales"], 32, axis=0)[:100]
+    real = (known["h/q"] - np.repeat(known["h/zeros"], 32, axis=0)[:100]) * scales
+    assert error == pytest.approx(share(real, w), rel=1e-4)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("size", [3e38, 2e-44])
+def test_the_largest_and_the_least_weights(size, symmetric):
+    w = np.sign(RNG.normal(size=(64, 8))).astype(np.float32) * np.float32(size)
+    w[:3] = 0
+    found = round_to_nearest(w, 4, 32, symmetric)
+    assert np.isfinite(found.scale).all() and np.max(found.zero) <= 15
+    assert share(found.real(), w) < 0.2

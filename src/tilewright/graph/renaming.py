@@ -64,3 +64,9 @@ def name_outputs(graph: Graph, names: Sequence[str]) -> Graph:
     if not swap and not extra:
         return graph
     return graph.with_operations((*graph.operations, *extra), outputs=outputs)
+
+
+def names_in(graph: Graph) -> set[str]:
+    """The names of all values, those of subgraphs included."""
+    inner = (names_in(g) for op in graph.operations for g in op.subgraphs)
+    return {v.name for v in graph.values}.union(*inner)

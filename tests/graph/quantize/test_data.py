@@ -1,5 +1,7 @@
 """Calibration data: how they are cut into samples, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -94,3 +96,11 @@ def test_the_last_quarter_is_held_out(count, apart):
     ranges, measuring = held_out(samples)
     assert (len(ranges), len(measuring)) == (count - apart, apart)
     assert [*ranges, *measuring] == samples
+
+
+def test_one_number_for_an_input_of_any_rank_is_refused():
+    graph = graph_of("y = Mul(x, x)", "float x) => (float y")
+    free = replace(graph.inputs[0], shape=None)
+    graph = replace(graph, inputs=(free,))
+    with pytest.raises(InputError, match="expected"):
+        samples_of(graph, {"x": np.float32(1)})

@@ -402,4 +402,27 @@ def test_means_are_over_all_rows():
     mean = Mean()
     mean.see(np.ones((2, 3), np.float32))
     mean.see(np.zeros((1, 3), np.float32))
-    assert np.allclose(mean.mean, 2 / 3)
+    ((found, rows),) = mean.means
+    assert np.allclose(found, 2 / 3) and rows == 3
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[(12,)] * 3, [(3, 12), (7, 12)], [(1, 3, 12), (1, 7, 12), (1, 3, 12)]],
+)
+def test_biases_are_corrected_for_data_of_any_shape(shapes):
+    """What is added is the mean over all rows, however they come."""
+    dims = ", ".join(["N", "S", "12"][-len(shapes[0]) :])
+    graph = graph_of(
+        "z = MatMul(x, w)  y = Add(z, b)", f"float[{dims}] x) => (float y",
+        w=drawn(0, 12, 4), b=drawn(1, 4),
+    )  # fmt: skip
+    samples = [{"x": drawn(n, *s) + 1} for n, s in enumerate(shapes)]
+    model = made(graph, samples, correct_bias=True)
+    (layer,) = model.layers
+    lost = drawn(0, 12, 4) - model.weights[layer.op].real
+    rows = np.concatenate([s["x"].reshape(-1, 12) for s in samples])
+    (add,) = (op for op in model.graph.operations if op.op_type == "Add")
+    (bias,) = (v for v in add.inputs if v in model.graph.constants)
+    want = drawn(1, 4) + (rows @ lost).mean(0)
+    np.testing.assert_allclose(model.graph.constants[bias], want, atol=1e-5)

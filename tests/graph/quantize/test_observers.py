@@ -106,6 +106,13 @@ def test_entropy_clips_an_outlier():
     assert seen(Entropy(), flat).range(symmetric).largest == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.parametrize("quantizer", [symmetric, asymmetric])
+def test_entropy_sees_past_the_zeros_of_a_relu(quantizer):
+    x = np.maximum(normal(), 0)
+    found = seen(Entropy(), x).range(quantizer)
+    assert found.largest > 0.8 * x.max()
+
+
 def test_entropy_counts_outliers_in_the_reference_alone():
     counts = np.zeros(256, np.int64)
     counts[:128] = 100

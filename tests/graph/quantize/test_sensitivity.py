@@ -1,5 +1,7 @@
 """Fragile layers go back to floats: the fewest, the same ones each time, and by name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,14 @@ def test_no_drop_at_all_keeps_all_layers():
     assert [op.op_type for op in found.graph.operations] == [
         op.op_type for op in graph.operations
     ]
+
+
+def test_layers_of_one_name_are_kept_together():
+    graph = fragile()
+    same = [replace(op, name="same") for op in graph.operations]
+    graph = graph.with_operations(same)
+    found = quantize(graph, samples_for(graph, 4), Recipe(), RUNNER, max_drop=0.0)
+    assert [layer.name for layer in found.report.kept] == ["same"] * 4
 
 
 def test_switches_are_layers():

@@ -7,7 +7,7 @@ Source of the meaning: ContribOperators.md of ONNX Runtime.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,17 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.microsoft import DOMAIN
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
-PACKED, SCALES, ZEROS, GROUPS, BIAS = 1, 2, 3, 4, 5
+A, PACKED, SCALES, ZEROS, GROUPS, BIAS = range(6)
+_FLOATS = ("float32", "float16", "bfloat16")
+# The types of operands that have a meaning here; zero points in bytes are packed like weights.
+_TYPES: Mapping[int, Sequence[str]] = {
+    A: _FLOATS,
+    PACKED: ("uint8",),
+    SCALES: _FLOATS,
+    ZEROS: ("uint8", *_FLOATS),
+    GROUPS: ("int32",),
+    BIAS: _FLOATS,
+}
 
 
 def _sizes(call: OpCall) -> tuple[int, int, int, int]:
@@ -34,6 +44,8 @@ def _sizes(call: OpCall) -> tuple[int, int, int, int]:
         raise call.error("it needs the attributes N, K and block_size")
     if bits not in BITS:
         raise call.error(f"bits is {bits}: give one of {', '.join(map(str, BITS))}")
+    if n < 1 or k < 1:
+        raise call.error(f"N is {n}, K is {k}: a matrix has at least one of each")
     if block < 16 or block & (block - 1):
         raise call.error(f"block_size is {block}: give a power of two from 16 on")
     return n, k, block, bits
@@ -41,6 +53,11 @@ def _sizes(call: OpCall) -> tuple[int, int, int, int]:
 
 def _type(call: OpCall) -> Sequence[Type]:
     n, k, block, bits = _sizes(call)
+    for i, known in _TYPES.items():
+        if call.has(i) and call.dtype(i).name not in known:
+            raise call.error(
+                f"input {i} is {call.dtype(i)}: give one of {', '.join(known)}"
+            )
     shape = call.shape(0)
     if not shape or shape[-1] != k:
         raise call.error(f"A is {list(shape)}: its last axis has to be K = {k}")
@@ -82,7 +99,7 @@ def nbits_weights(call: OpCall) -> BlockWeights | None:
         if groups is None or np.any(groups.reshape(-1)[:k] != np.arange(k) // block):
             return None
     blocks = ceil_div(k, block)
-    q = unpacked(bytes_.reshape(n, -1).view(np.uint8), bits)[:, :k]
+    q = unpacked(bytes_.reshape(n, -1), bits)[:, :k]
     scale = scales.reshape(n, blocks).T
     return BlockWeights(
         bits,

@@ -16,10 +16,12 @@ import numpy as np
 from tilewright.base import events
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
+from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.block_weights import BlockWeights, packed
 from tilewright.graph.ops.registry import Array
 from tilewright.graph.passes.simplify import remove_unused
+from tilewright.graph.renaming import names_in
 
 BITS: Final = (4, 8)
 GROUPS: Final = (16, 32, 64, 128, 256)
@@ -74,9 +76,10 @@ def weight_only(
         round or round_to_nearest,
     )
     constants = dict(graph.constants)
+    taken = names_in(graph)
     operations: list[Operation] = []
     for op in graph.operations:
-        operations += _quantized(op, constants, recipe) or [op]
+        operations += _quantized(op, constants, taken, recipe) or [op]
     if len(operations) == len(graph.operations) and all(
         a is b for a, b in zip(operations, graph.operations, strict=True)
     ):
@@ -110,18 +113,21 @@ def round_to_nearest(
     depth, columns = w.shape
     blocks = -(-depth // group)
     missing = blocks * group - depth
-    whole = np.pad(w, ((0, missing), (0, 0))).reshape(blocks, group, columns)
+    # In float64, as the range of a group may be more than float32 holds.
+    whole = np.pad(w.astype(np.float64), ((0, missing), (0, 0)))
+    whole = whole.reshape(blocks, group, columns)
     top, bottom = whole.max(1), whole.min(1)
     most = (1 << bits) - 1
     middle = 1 << (bits - 1)
     if symmetric:
-        scale = np.where(top > -bottom, top, bottom) / -middle
+        scale = (np.where(top > -bottom, top, bottom) / -middle).astype(np.float32)
         zero: Any = float(middle)
         shift = zero
     else:
         top, bottom = np.maximum(top, 0), np.minimum(bottom, 0)
-        scale = (top - bottom) / most
-        zero = np.rint(-bottom / _divisor(scale)).astype(np.uint8)
+        scale = ((top - bottom) / most).astype(np.float32)
+        # A scale that is no normal number may have been rounded to half of what it was.
+        zero = np.clip(np.rint(-bottom / _divisor(scale)), 0, most).astype(np.uint8)
         shift = zero[:, None].astype(np.float32)
     q = np.rint(whole / _divisor(scale)[:, None]) + shift
     q = np.clip(q, 0, most).astype(np.uint8).reshape(-1, columns)[:depth]
@@ -129,23 +135,24 @@ def round_to_nearest(
         bits,
         group,
         q,
-        scale.astype(np.float32),
+        scale,
         zero,
     )
 
 
 def _divisor(scale: Array) -> Array:
     """Scales to divide by: a group of zeros has none."""
-    found: Array = np.where(scale == 0, 1, scale).astype(np.float32)
+    found: Array = np.where(scale == 0, 1, scale)
     return found
 
 
 def _quantized(
     op: Operation,
     constants: dict[Value, Array],
+    taken: set[str],
     recipe: Recipe,
 ) -> list[Operation] | None:
-    """What an operation becomes; None for one that stays. Adds its constants."""
+    """What an operation becomes; None for one that stays. Adds constants and taken names."""
     if op.qualified not in ("MatMul", "Gemm"):
         return None
     attributes = op.attributes
@@ -173,16 +180,18 @@ def _quantized(
         recipe.group,
         recipe.symmetric,
     )
+    # In the dtype of the activations, as runtimes want them: that is what is written and measured.
+    weights = replace(weights, scale=weights.scale.astype(x.dtype.numpy))
     error = _share(weights.real() - w, w)
     events.emit("weight-only", node=op.label, weights=given.name, error=error)
-    builder = _Builder(op, x, x.dtype, weights, constants)
+    builder = _Builder(op, x, x.dtype, weights, constants, taken)
     return builder.nbits() if recipe.form == "nbits" else builder.qdq()
 
 
 def _share(part: Array, whole: Array) -> float:
     """The norm of one matrix by that of another; 0 where that is 0."""
-    norm = float(np.linalg.norm(whole))
-    return float(np.linalg.norm(part)) / norm if norm else 0.0
+    norm, lost = (float(np.linalg.norm(x.astype(np.float64))) for x in (whole, part))
+    return lost / norm if norm else 0.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -194,6 +203,7 @@ class _Builder:
     dtype: DType
     weights: BlockWeights
     constants: dict[Value, Array]
+    taken: set[str]
 
     def nbits(self) -> list[Operation]:
         """MatMulNBits, and what Gemm adds behind it."""
@@ -202,7 +212,7 @@ class _Builder:
         inputs = [
             self.x,
             self.constant("packed", q),
-            self.constant("scales", self.scales().T.reshape(-1)),
+            self.constant("scales", w.scale.T.reshape(-1)),
         ]
         if isinstance(w.zero, np.ndarray):
             zeros = packed(np.ascontiguousarray(w.zero.T), w.bits)
@@ -226,7 +236,7 @@ class _Builder:
         storage = dtype_of(f"uint{w.bits}")
         inputs = [
             self.constant("q", w.q.astype(storage.numpy)),
-            self.constant("scales", self.scales()),
+            self.constant("scales", w.scale),
         ]
         shape = w.scale.shape
         zero = np.broadcast_to(np.asarray(w.zero), shape)
@@ -292,16 +302,11 @@ class _Builder:
             )
         )
 
-    def scales(self) -> Array:
-        """In the dtype of the activations, as runtimes want them."""
-        found: Array = self.weights.scale.astype(self.dtype.numpy)
-        return found
-
     def name(self, what: str) -> str:
-        """A name from that of the result."""
+        """A new name from that of the result."""
         result = self.op.outputs[0]
         assert result is not None
-        return f"{result.name}/{what}"
+        return fresh(self.taken, f"{result.name}/{what}", ".")
 
     def number(self, what: str, value: float) -> Value:
         """A constant scalar."""

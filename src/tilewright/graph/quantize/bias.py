@@ -7,7 +7,7 @@ per channel, padding included; that goes into the bias. (Nagel et al. 2019, sect
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +28,13 @@ def corrected(
     graph: Graph,
     layers: Mapping[Operation, Layer],
     weights: Mapping[Operation, Weights],
-    means: Mapping[Value, Array],
+    means: Mapping[Value, Sequence[tuple[Array, int]]],
     fallback: Fallback | None,
 ) -> tuple[Graph, dict[str, str]]:
     """The graph with other biases, and the layers that have none, with the reason.
 
-    means: of the layers' data over samples, their first axis 1.
+    means: of the layers' data over samples, their first axis 1, and of how many; one for each
+    shape that data had.
     """
     edits: dict[Slot, Array] = {}
     left: dict[str, str] = {}
@@ -73,16 +74,20 @@ def _shift(
     graph: Graph,
     layer: Layer,
     weights: Weights,
-    mean: Array,
+    means: Sequence[tuple[Array, int]],
     fallback: Fallback | None,
 ) -> Array:
     """What is missing from the mean of each channel."""
     lost = graph.constants[layer.weight].astype(np.float64) - weights.real
-    x = mean.astype(np.float32)
     d = lost.astype(np.float32)
-    like = (replace(layer.data, shape=x.shape), replace(layer.weight, shape=d.shape))
-    op = replace(layer.op, inputs=like)
-    (found,) = run_on(op, [x, d], fallback)
-    axis = layer.data_axis % found.ndim
-    others = tuple(n for n in range(found.ndim) if n != axis)
-    return np.asarray(found.mean(others, dtype=np.float64))
+    total, count = np.zeros(weights.scales.shape), 0
+    for mean, samples in means:
+        x = mean.astype(np.float32)
+        like = replace(layer.data, shape=x.shape), replace(layer.weight, shape=d.shape)
+        op = replace(layer.op, inputs=like)
+        (found,) = run_on(op, [x, d], fallback)
+        axis = layer.data_axis % found.ndim
+        others = tuple(n for n in range(found.ndim) if n != axis)
+        total += samples * found.sum(others, dtype=np.float64)
+        count += samples * (found.size // found.shape[axis])
+    return total / max(count, 1)

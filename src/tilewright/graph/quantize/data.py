@@ -105,7 +105,8 @@ def _parts(
 ) -> Iterable[Array]:
     """The samples in one array."""
     rank = None if v.shape is None else len(v.shape)
-    if rank is None or array.ndim == rank + 1:
+    many = max(array.ndim, 1) if rank is None else rank + 1
+    if array.ndim == many:
         return array
     first = v.shape[0] if v.shape else None
     if array.ndim != rank or rank == 0:

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.quantize.affine import Affine, Weights
 from tilewright.graph.quantize.layers import Layer
 from tilewright.graph.quantize.places import Places
+from tilewright.graph.renaming import names_in
 
 Array = NDArray[Any]
 VERSION = 13  # of the operators: the first that has scales along an axis
@@ -26,50 +28,25 @@ _WHOLE = np.iinfo(np.int32)
 
 
 @dataclass(eq=False)
-class Names:
-    """Names of values that the graph does not have yet."""
-
-    taken: set[str]
-
-    @classmethod
-    def of(
-        cls,
-        graph: Graph,
-    ) -> Names:
-        """Those that the graph and its subgraphs have are taken."""
-        return cls({v.name for v in _all_values(graph)})
-
-    def fresh(
-        self,
-        stem: str,
-    ) -> str:
-        """The stem, or with a number where it is taken."""
-        name = stem
-        count = 1
-        while name in self.taken:
-            count += 1
-            name = f"{stem}.{count}"
-        self.taken.add(name)
-        return name
-
-
-def _all_values(graph: Graph) -> list[Value]:
-    inner = (g for op in graph.operations for g in op.subgraphs)
-    return [*graph.values, *(v for g in inner for v in _all_values(g))]
-
-
-@dataclass(eq=False)
 class QdqWriter:
     """Adds pairs to operations in the making; each tensor is quantized once."""
 
     graph: Graph
-    names: Names
+    taken: set[str] = field(init=False)
     operations: list[Operation] = field(default_factory=list)
     constants: dict[Value, Array] = field(default_factory=dict)
     _real: dict[Value, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.taken = names_in(self.graph)
         self.constants = dict(self.graph.constants)
+
+    def name(
+        self,
+        stem: str,
+    ) -> str:
+        """The stem, or with a number where it is taken."""
+        return fresh(self.taken, stem, ".")
 
     def constant(
         self,
@@ -78,7 +55,7 @@ class QdqWriter:
     ) -> Value:
         """A new constant."""
         a = np.asarray(array)
-        v = constant(self.names.fresh(stem), a)
+        v = constant(self.name(stem), a)
         self.constants[v] = a
         return v
 
@@ -86,7 +63,7 @@ class QdqWriter:
         self, op_type: str, stem: str, like: Value, *inputs: Value, **more: Any
     ) -> Value:
         """A new operation with one result, of the type of `like`."""
-        result = replace(like, name=self.names.fresh(stem))
+        result = replace(like, name=self.name(stem))
         self.operations.append(
             Operation(op_type, inputs, (result,), more, "", VERSION, result.name)
         )
@@ -135,7 +112,7 @@ def write_qdq(
     weights: Mapping[Operation, Weights],
 ) -> Graph:
     """The graph with layers in QDQ form. affine: of the tensors in `places`."""
-    out = QdqWriter(graph, Names.of(graph))
+    out = QdqWriter(graph)
     for op in graph.operations:
         inputs = list(op.inputs)
         for n, v in enumerate(op.inputs):

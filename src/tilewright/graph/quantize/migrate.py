@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.quantize.affine import along
-from tilewright.graph.quantize.insert import Names
 from tilewright.graph.quantize.layers import Layer
+from tilewright.graph.renaming import names_in
 
 Array = NDArray[Any]
 Slot = tuple[Operation, int]
@@ -277,7 +278,7 @@ def edited(
     edits: Mapping[Slot, Array],
 ) -> Graph:
     """The graph with other constants at these operands, in float32."""
-    names = Names.of(graph)
+    taken = names_in(graph)
     constants = dict(graph.constants)
     new: dict[Operation, list[Value | None]] = {}
     for (op, n), array in edits.items():
@@ -286,7 +287,7 @@ def edited(
         old = inputs[n]
         stem = f"{op.label}/{n}" if old is None else old.name
         real = array.astype(np.float32)
-        inputs[n] = v = constant(names.fresh(f"{stem}/scaled"), real)
+        inputs[n] = v = constant(fresh(taken, f"{stem}/scaled", "."), real)
         constants[v] = real
     operations = [
         replace(op, inputs=tuple(new[op])) if op in new else op

@@ -120,7 +120,7 @@ def calibrated(
     weights = _weights(graph, layers, seen)
     if recipe.correct_bias:
         by_op = {layer.op: layer for layer in layers}
-        means = {v: m.mean for v, m in seen.means.items()}
+        means = {v: m.means for v, m in seen.means.items()}
         made = bias.corrected(graph, by_op, weights, means, fallback)
         graph, notes["correct_bias"] = made
         layers, weights = _carried(graph, layers, weights)

@@ -189,8 +189,15 @@ class Entropy(Histogram):
     The reference P is the histogram up to the threshold, with all that is beyond in its last bin;
     Q is the same without that, in as many levels as bytes have for it, each level's mass spread
     over those of its bins that have any. The threshold with the least KL(P || Q) is taken. (Migacz,
-    8-bit inference with TensorRT, GTC 2017.)
+    8-bit inference with TensorRT, GTC 2017.) Zeros are not counted: every threshold keeps them, and
+    behind a Relu their mass would hide what is lost of all others.
     """
+
+    def tally(
+        self,
+        x: Array,
+    ) -> None:
+        super().tally(x[x != 0])
 
     def range(
         self,

@@ -16,7 +16,7 @@ from tilewright.base import events
 from tilewright.base.dtypes import bool_
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.quantize.calibrate import Run, Runner, Sample
-from tilewright.graph.quantize.insert import Names, QdqWriter
+from tilewright.graph.quantize.insert import QdqWriter
 from tilewright.graph.quantize.metrics import Agreement, Outputs, compare
 from tilewright.graph.quantize.model import Calibrated
 
@@ -35,15 +35,17 @@ class Chosen:
 
 def switched(model: Calibrated) -> tuple[Graph, dict[str, Value]]:
     """The model with an input for each layer, by its name: whether it computes in bytes."""
-    out = QdqWriter(model.graph, Names.of(model.graph))
+    out = QdqWriter(model.graph)
     affine = model.affine(model.places())
     layers = {layer.op: layer for layer in model.layers}
     switches: dict[str, Value] = {}
     for op in model.graph.operations:
         layer = layers.get(op)
         if layer is not None:
-            switch = Value(out.names.fresh(f"{layer.name}/in bytes"), bool_, ())
-            switches[layer.name] = switch
+            if layer.name not in switches:  # layers may share a name, and then a fate
+                name = out.name(f"{layer.name}/in bytes")
+                switches[layer.name] = Value(name, bool_, ())
+            switch = switches[layer.name]
             inputs = list(op.inputs)
             whole = out.rounded(layer.data, affine[layer.data])
             w = model.weights[op]

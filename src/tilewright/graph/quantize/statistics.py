@@ -37,23 +37,28 @@ class Channels:
 
 @dataclass(eq=False)
 class Mean:
-    """The mean over the first axis of all arrays together; float64, with that axis as 1."""
+    """The means over the first axis of all arrays of one shape; float64, with that axis as 1.
 
-    total: Any = 0.0
-    count: int = 0
+    A vector is one row. sums: the sum and the number of rows by the shape of a row.
+    """
+
+    sums: dict[tuple[int, ...], tuple[Array, int]] = field(default_factory=dict)
 
     def see(
         self,
         array: Array,
     ) -> None:
         """Count an array."""
-        self.total = self.total + array.sum(0, keepdims=True, dtype=np.float64)
-        self.count += len(array)
+        rows = np.atleast_2d(array)
+        total, count = self.sums.get(rows.shape[1:], (0.0, 0))
+        total = total + rows.sum(0, keepdims=True, dtype=np.float64)
+        self.sums[rows.shape[1:]] = np.asarray(total), count + len(rows)
 
     @property
-    def mean(self) -> Array:
-        """Of all that was seen."""
-        return np.asarray(self.total / max(self.count, 1))
+    def means(self) -> list[tuple[Array, int]]:
+        """Each with the number of rows that it is of."""
+        found = ((total, count) for total, count in self.sums.values() if count)
+        return [(total / count, count) for total, count in found]
 
 
 @dataclass(eq=False)

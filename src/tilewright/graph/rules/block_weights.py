@@ -57,6 +57,13 @@ def _is_product_of_floats(v: Value) -> bool:
     return known and v.static and len(v.extents) > 0 and 0 not in v.extents
 
 
+def _may_stay_packed(w: BlockWeights) -> bool:
+    """Not empty; and finite: 0 * inf is NaN for an element, and may be none for a block's sum."""
+    return w.q.size > 0 and bool(
+        np.isfinite(w.scale).all() and np.isfinite(w.zero).all()
+    )
+
+
 def _nbits(
     m: Match,
     f: Fragment,
@@ -65,11 +72,11 @@ def _nbits(
 ) -> Value | None:
     """a product of blocks in their packed form
 
-    None where the matrix is not constant, or not of blocks.
+    None where the matrix is not constant, not of blocks, or not of finite numbers.
     """
     call = OpCall(m.root, m.graph.constants)
     weights = nbits_weights(call) if _is_product_of_floats(m[a]) else None
-    if weights is None or 0 in weights.q.shape:
+    if weights is None or not _may_stay_packed(weights):
         return None
     asked = fast or call.attr("accuracy_level", 0) == BYTES
     y = block_scaled(
@@ -89,11 +96,14 @@ def _blocked(
 ) -> Value | None:
     """a product of blocks in their packed form
 
-    None where the blocks are not along the depth, or the operands are not a product's of matrices.
+    None where the blocks are not along the depth, the operands are not a product's of matrices, or
+    scales are not finite.
     """
     weights = _block_weights(m)
     gemm = m.root.attributes if m.root.qualified == "Gemm" else {}
-    if weights is None or not _is_product_of_floats(m[a]) or 0 in weights.q.shape:
+    if weights is None or not _is_product_of_floats(m[a]):
+        return None
+    if not _may_stay_packed(weights):
         return None
     if m[a].extents[-1] != weights.depth or gemm.get("transA", 0):
         return None
