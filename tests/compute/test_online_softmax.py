@@ -283,6 +283,32 @@ WRONG = {
             lambda h, i, j: Call(
                 "sqrt", (a.e[h, i, j] * (const(1.0, a.dtype) / a.sum[h, i, 0]),))),
     ),
+    "less the score of the first key": (
+        "mask", lambda a: map_(
+            "mask", a.t, lambda h, i, j: a.s[h, i, j] - a.s[h, i, 0]),
+    ),
+    "scores in another order": (
+        "mask", lambda a: map_(
+            "mask", a.t, lambda h, i, j: a.s[h, i, const(KEYS - 1) - j]),
+    ),
+    "scores of another row for each key": (
+        "mask", lambda a: map_("mask", a.t, lambda h, i, j: a.s[h, j % ROWS, j]),
+    ),
+    "scores multiplied by a matrix": (
+        "mask", lambda a: reduce_(
+            "mask", a.t, (KEYS,), "add",
+            lambda h, i, j, k: a.s[h, i, k] * a.k[h, j, k % SIZE]),
+    ),
+    "the greatest score as a value": (
+        "mean", lambda a: reduce_(
+            "mean", a.y, (KEYS,), "add",
+            lambda h, i, d, j: a.p[h, i, j] * (a.v[h, j, d] + a.top[h, i, 0])),
+    ),
+    "exponentials as values": (
+        "mean", lambda a: reduce_(
+            "mean", a.y, (KEYS,), "add",
+            lambda h, i, d, j: a.p[h, i, j] * (a.v[h, j, d] * a.e[h, i, j])),
+    ),
     "the probability of another key": (
         "mean", lambda a: reduce_(
             "mean", a.y, (KEYS,), "add",

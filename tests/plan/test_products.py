@@ -21,7 +21,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import map_outputs
 from tilewright.driver.options import Options
 from tilewright.driver.steps import planned
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Le, Select, const
 from tilewright.graph.nodes import Operation
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel, block
@@ -64,16 +64,22 @@ class Model:
         weights: Buffer | None = None,
         bias: bool = False,
         after: Callable[[Any], Any] = lambda e: e,
+        triangle: bool = False,
     ) -> Buffer:
         w = weights or self.constant(K, n)
         name = f"p{len(self.steps)}"
         out = Buffer(name, (M, n), float32)
-        if not bias:
+        if not bias and not triangle:
             return self.add(name, matmul(name, out, x, w))
         acc, b = Buffer(f"{name}a", (M, n), float32), self.constant(n)
         r = matmul(name, acc, x, w)
         i, j = (d.var for d in r.dims[:2])
-        e = map_(f"{name}b", out, lambda i, j: after(acc[i, j] + b[j]))
+
+        def value(i: Any, j: Any) -> Any:
+            e = after(acc[i, j] + b[j])
+            return Select(Le(j, i), e, const(0.0, float32)) if triangle else e
+
+        e = map_(f"{name}b", out, value)
         env = {d.var: v for d, v in zip(e.dims, (i, j), strict=True)}
         outputs = map_outputs(e, lambda v: substitute(v, dict(env)))
         return self.add(name, r, replace(e, dims=r.dims[:2], outputs=outputs))
@@ -164,6 +170,9 @@ APART: dict[str, Callable[[Model], Any]] = {
     "with different maps": both(
         lambda m: m.product(4, bias=True),
         lambda m: m.product(4, bias=True, after=lambda e: e * 2.0),
+    ),
+    "with what depends on the column": both(
+        lambda m: m.product(4, triangle=True), lambda m: m.product(4, triangle=True)
     ),
 }
 
@@ -282,6 +291,23 @@ def test_heads(mcpu: str, queries: int, values: int) -> None:
     exe: Any = tw.compile(model, mcpu=mcpu, cache=False, records=False)
     for got, expected in zip(exe(x), want, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_triangles_of_two_products() -> None:
+    """Trilu of the second counts its own columns."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    triangles (float[16,16] x) => (float[16,16] y) {
+      a = MatMul(x, wa) c = Add(a, ba) t = Trilu<upper = 0>(c)
+      b = MatMul(x, wb) d = Add(b, bb) u = Trilu<upper = 0>(d) y = MatMul(t, u)
+    }""")
+    rng = np.random.default_rng(6)
+    for name, shape in {"wa": (16, 16), "wb": (16, 16), "ba": 16, "bb": 16}.items():
+        array = rng.standard_normal(shape, dtype=np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    x = rng.standard_normal((16, 16), dtype=np.float32)
+    want: Any = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    got: Any = tw.compile(model, cache=False, records=False)(x)
+    np.testing.assert_allclose(got, want[0], rtol=1e-4, atol=1e-4)
 
 
 def test_heads_of_one_size_are_one_product() -> None:

@@ -38,6 +38,7 @@ def test_numbers_of_pairs():
     assert confidence([1] * 8, [1] * 8) == 0  # there is no difference at all
     assert confidence([1] * 8, [2] * 8, among=2) == 1 - 2 / 256
     assert confidence([], []) == confidence([1, 1], [2, inf]) == 0
+    assert confidence([0, 1], [1, 2]) == confidence([1, 1], [2, 0]) == 0
     with pytest.raises(ValueError, match="zip"):
         confidence([1], [1, 2])
 

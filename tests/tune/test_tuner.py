@@ -270,6 +270,27 @@ def test_where_nothing_is_faster_the_default_is_the_best() -> None:
     assert outcome.confidence == 0
 
 
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_default_that_fails_in_the_final_comparison_is_no_measure(at: int) -> None:
+    """In its first pass or in a later one: nothing is known of how sure the best is."""
+    land = Landscape((4,), lambda place: 1.0 - 0.1 * place[0])
+
+    class Lost(TableRunner):
+        def _measurement(self, candidate: Candidate) -> Measurement:
+            if candidate == land.default() and self.jobs.count(candidate) == at + 2:
+                return Measurement(Status.LOST, reason="killed")
+            return super()._measurement(candidate)
+
+    tuning = Tuning(land.task(), Tools(Lost(land)), by="exhaustive")
+    tuning.step()
+    tuning.settle(passes=8)
+    outcome = tuning.outcome()
+    assert outcome.best is not None and outcome.best.measurement.status is Status.OK
+    assert outcome.default is not None
+    assert outcome.default.measurement.status is Status.LOST
+    assert outcome.confidence == 0
+
+
 def test_nothing_is_compared_before_the_first_step() -> None:
     land = Landscape((6,), bowl)
     tuning = Tuning(land.task(), Tools(TableRunner(land)))

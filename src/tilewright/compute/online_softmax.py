@@ -107,6 +107,11 @@ class _Attention:
         return {c.outputs[0].tensor: c for c in made}
 
     @property
+    def values(self) -> set[Buffer]:
+        """What the weights are multiplied with."""
+        return set(self.mean.inputs) - {self.weights.outputs[0].tensor}
+
+    @property
     def keys(self) -> int:
         """How many there are."""
         return self.scores[-1].outputs[0].tensor.shape[-1]
@@ -119,10 +124,10 @@ def online_softmax(
 ) -> Group | None:
     """Attention over blocks of `size` keys, the last one shorter, and the mean over the blocks.
 
-    requires, else None: a product (the scores) and maps of it, whose last axis is the keys; along
-    it max, exp(t - max), sum and exp / sum, nothing else; a product of that with values, summed
-    over the keys alone. The same one dtype, float32 or float64, throughout. What is inside is read
-    nowhere else, not by others either (`kept`). There are more keys than `size`.
+    requires, else None: a product (the scores) and maps of it, key by key, whose last axis is the
+    keys; along it max, exp(t - max), sum and exp / sum, nothing else; a product of that with
+    values, summed over the keys alone. The same one dtype, float32 or float64, throughout. What is
+    inside is read nowhere else, not by others either (`kept`). There are more keys than `size`.
 
     Where the blocks are not alike, the last one begins earlier, and the scores of keys that were in
     the block before are -inf. A block all of whose scores are -inf counts nothing; where all blocks
@@ -134,7 +139,7 @@ def online_softmax(
     if not 0 < size < found.keys:
         return None
     inner = found.inner
-    used = set(kept)
+    used = {*kept, *found.values}
     for c in found.rest:
         used.update(c.inputs)
     if not used.isdisjoint(inner):
@@ -169,6 +174,9 @@ def _recognized(group: Group) -> _Attention | None:
     keys = tensor.shape[-1]
     axes = tuple(Var(f"a{n}", INDEX) for n in range(len(tensor.shape)))
     if not all(_has_keys(c, keys, tensor.dtype) for c in scores):
+        return None
+    made = {c.outputs[0].tensor for c in scores}
+    if not all(_key_by_key(c, made) for c in scores):
         return None
     row = (*axes[:-1], const(0))
     score = Load(tensor, axes)
@@ -224,6 +232,19 @@ def _has_keys(c: Computation, keys: int, dtype: DType) -> bool:
         tensor.shape[-1] == keys
         and tensor.dtype is dtype
         and all(d.combine in (CC, PW) for d in c.dims)
+    )
+
+
+def _key_by_key(c: Computation, made: set[Buffer]) -> bool:
+    """Whether it reads of what is made inside, for a key, that of the same key alone."""
+    axes = identity_dims(c)
+    key = axes[-1] if axes else None
+    if key is None:
+        return False
+    reads = [a.index for a in c.accesses if a.buffer in made]
+    return all(
+        last is key.var and not any(key.var in postorder(i) for i in rows)
+        for *rows, last in reads
     )
 
 

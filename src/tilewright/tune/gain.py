@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from math import inf, isfinite, log
+from math import inf, log
 from typing import Final
 
 HORIZON: Final = 64  # trials that an expected gain is about
@@ -53,7 +53,7 @@ def confidence(fast: Sequence[float], slow: Sequence[float], among: int = 1) -> 
     one is the best: that many probabilities are added (Bonferroni).
     """
     pairs = list(zip(fast, slow, strict=True))
-    if not pairs or not all(map(isfinite, (*fast, *slow))):
+    if not pairs or not all(0 < t < inf for t in (*fast, *slow)):
         return 0.0
     gains = [log(b / a) for a, b in pairs]
     ranks = _doubled_ranks([abs(g) for g in gains])

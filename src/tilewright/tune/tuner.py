@@ -402,8 +402,11 @@ class Tuning:
         )
 
     def _confidence(self, best: Trial | None, default: Trial | None) -> float:
-        """How sure it is that the best is faster; 0 before the final comparison."""
+        """How sure it is that the best is faster; 0 before the final comparison, and where the
+        default failed in it."""
         if not self._settled or best is None or default is None or best is default:
+            return 0.0
+        if _seconds(default) == inf:
             return 0.0
         among = len(self._settled) - 1
         return confidence(best.measurement.rounds, default.measurement.rounds, among)

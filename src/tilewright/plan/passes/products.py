@@ -18,7 +18,7 @@ from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.transforms import map_loads, map_outputs
-from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.ir.node import postorder, substitute
 from tilewright.plan.nodes import DefUse, FusionGroup, Step, merge
 from tilewright.plan.passes.concat_in_place import PartOf, placed, reader
@@ -80,6 +80,7 @@ def merge_products(
         a dimension of it indexes, of all that is read, constants alone, each along a whole axis
         that dimension leads one axis of the result, which is not in `keep` and which no other step
         writes; Computations alone read it
+        what is computed depends on that dimension by what it reads alone, not by where it is
     and of two
         they are the same but for that dimension's extent, those constants and what they write; so
         both read the same elements of what is not constant, and run where the first does
@@ -175,6 +176,8 @@ def _axes(
     for c in group.computations:
         if dim.var not in {d.var for d in c.dims}:
             return None
+        if any(_counts(o.value, dim) for o in c.outputs):
+            return None
         written = [(o.tensor, o.index) for o in c.outputs]
         for b, index in (*((a.buffer, a.index) for a in c.accesses), *written):
             if b is result:
@@ -192,6 +195,16 @@ def _axes(
     if not any(b in data for b in found):
         return None
     return found
+
+
+def _counts(
+    value: Expr,
+    dim: Dim,
+) -> bool:
+    """Whether a value depends on the dimension by more than what it reads: Trilu does."""
+    loads = {n.buffer for n in postorder(value) if isinstance(n, Load)}
+    blank = dict.fromkeys(loads, lambda load: const(0, load.dtype))
+    return dim.var in postorder(map_loads(value, blank))
 
 
 def _whole(
