@@ -16,7 +16,8 @@ from tilewright.compute.nodes import CC, PS, PW, Computation
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, as_expr, call, const
-from tilewright.graph.ops.registry import DataDependent, OpCall, OpDef, Trait, register
+from tilewright.graph.nodes import DataDependent
+from tilewright.graph.ops.registry import OpCall, OpDef, Trait, register
 
 
 def maximum(a: Expr, b: Any) -> Expr:

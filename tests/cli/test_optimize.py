@@ -106,6 +106,8 @@ def test_a_mix_of_costs_is_a_sum(model, tmp_path, capsys):
         (("--cost", "speed"), 1, "no cost is called 'speed'"),
         (("--cost", "time*fast"), 2, "'fast' is not a number"),
         (("--cost", "time*0"), 1, "every weight is 0"),
+        (("--cost", "time+time*-3"), 1, "the weight of 'time' is -2.0"),
+        (("--patience", "0"), 1, "a patience of 0"),
         (("--cost", "time*-1"), 1, "the weight of 'time' is -1.0"),
         (("--alpha", "0.5"), 1, "alpha is 0.5"),
         (("--budget", "0"), 1, "a budget of 0"),
@@ -129,9 +131,10 @@ def test_symbolic_shapes_are_asked_for(model, capsys):
     assert "--dim N=1" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_derivation_is_refused(model, tmp_path, capsys):
+@pytest.mark.parametrize("text", ["{}", "[]", "[" * 100_000])
+def test_a_file_that_is_no_derivation_is_refused(text, model, tmp_path, capsys):
     file = tmp_path / "s.json"
-    file.write_text("{}")
+    file.write_text(text)
     assert run(model, "--replay", file, "--dim", "N=4") == 1
     assert "s.json: derivation: it is not a derivation" in capsys.readouterr().err
 

@@ -230,3 +230,72 @@ def test_nothing_is_left_where_writing_fails(tmp_path, monkeypatch):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"none/m\.onnx"):
         tw.save_onnx(load(many_weights()), tmp_path / "none" / "m.onnx")
+
+
+def squeezed(names, opset):
+    """A branch that squeezes `x0` and adds a vector, and its values by these names."""
+    x0, squeezed, other, y = names
+    return Graph(
+        y.name,
+        (),
+        (y,),
+        (
+            Operation("Squeeze", (x0,), (squeezed,), {"axes": [0]}, version=opset),
+            Operation("Add", (squeezed, other), (y,), version=14),
+        ),
+    )
+
+
+def test_conversions_hide_no_value_of_the_graphs_around():
+    """`s` squeezed wants a constant `s_axes`, which the graph around has, or one inside."""
+    condition = Value("c", dtypes.bool_, ())
+    taken = Value("s_axes", dtypes.float32, (3,))
+    x, x0 = (Value(n, dtypes.float32, (1, 3)) for n in ("x", "x0"))
+    s, t, y = (Value(n, dtypes.float32, (3,)) for n in ("s", "t", "y"))
+    t_axes = Value("t_axes", dtypes.float32, (3,))
+    then = squeezed((x0, s, taken, Value("a", dtypes.float32, (3,))), 11)
+    other = Graph("b", (), (t_axes,), (Operation("Relu", (t,), (t_axes,), version=14),))
+    branches = {"then_branch": then, "else_branch": other}
+    graph = float_graph(
+        Operation("Relu", (x,), (x0,), version=14),
+        Operation("Squeeze", (x,), (t,), {"axes": [0]}, version=11),
+        Operation("If", (condition,), (y,), branches, version=11),
+        inputs=[condition, x, taken],
+        outputs=[y],
+    )
+    model = tw.to_onnx(graph)
+    onnx.checker.check_model(model, full_check=True)
+    feeds = {"x": np.full((1, 3), -2, "f"), "s_axes": np.full(3, 5, "f")}
+    for choice, want in ((True, 5), (False, 0)):
+        (found,) = ort_run(model, {**feeds, "c": np.array(choice)})
+        np.testing.assert_array_equal(found, np.full(3, want, "f"))
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 2}, {"axis": -2, "inverse": 1}])
+def test_the_axis_of_a_fourier_transform_stays(attributes):
+    x, y, z = (Value(n, dtypes.float32, (2, 3, 5, 2)) for n in "xyz")
+    transform = Operation("DFT", (x,), (y,), attributes, version=17)
+    alone = float_graph(transform, inputs=[x], outputs=[y])
+    newer = Operation("Gelu", (x,), (z,), version=20)
+    both = float_graph(transform, newer, inputs=[x], outputs=[y, z])
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 5, 2)).astype("f")}
+    (want,) = ort_run(tw.to_onnx(alone), feeds)
+    model = tw.to_onnx(both)
+    onnx.checker.check_model(model, full_check=True)
+    assert model.opset_import[0].version == 20
+    np.testing.assert_allclose(ort_run(model, feeds)[0], want, rtol=1e-6)
+
+
+def test_no_two_nodes_have_one_name():
+    """Rewrites give the parts of a node its name; ONNX Runtime refuses two of one."""
+    x, y, z = (Value(n, dtypes.float32, (2,)) for n in "xyz")
+    graph = float_graph(
+        Operation("Neg", (x,), (y,), version=13, name="n"),
+        Operation("Relu", (y,), (z,), version=14, name="n"),
+        inputs=[x],
+        outputs=[z],
+    )
+    model = tw.to_onnx(graph)
+    assert [node.name for node in model.graph.node] == ["n", "n_2"]
+    (found,) = ort_run(model, {"x": np.array([-1, 2], "f")})
+    np.testing.assert_array_equal(found, np.array([1, 0], "f"))

@@ -47,6 +47,7 @@ from tilewright.rules import (
 )
 
 x, y, z = tensors("x y z")
+REAL = reals("real")[0]
 (c,) = constants("c")
 relu = onnx.Relu
 TWICE = Rule("relu-twice", relu(relu(x)), relu(x))
@@ -181,7 +182,7 @@ RIGHT = {
     "a sign drawn out": Rule("r", -x * y, -(x * y)),
     "the same twice": Rule("r", onnx.Max(x, x), x),
     "a product with one": Rule("r", x * 1, x),
-    "a power": Rule("r", x**2, x * x),
+    "a power": Rule("r", REAL**2, REAL * REAL),
     "a root of a product": Rule("r", onnx.Sqrt(x) * onnx.Sqrt(x), onnx.Abs(x), exact=False,
                                 samples=lambda rng: {x: rng.uniform(0, 2, (3, 4)).astype("f")}),
     "a matrix product turned round": replace(TURNED, when=[both_matrices]),
@@ -434,3 +435,11 @@ def test_a_value_of_unknown_type_is_not_known_to_be_real() -> None:
     (op,) = graph.operations
     assert len(list(matches(onnx.Neg(anything), graph, op))) == 1
     assert not list(matches(onnx.Neg(real), graph, op))
+
+
+def test_integers_are_tried_where_they_overflow():
+    """A square that overflows may be negative, so that its absolute is another."""
+    rule = Rule("r", onnx.Abs(x * x), x * x)
+    with pytest.raises(InputError, match="it is wrong on"):
+        check(rule)
+    check(Rule("r", onnx.Abs(REAL * REAL), REAL * REAL))

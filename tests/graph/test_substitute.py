@@ -6,10 +6,13 @@ import hashlib
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser as onnx_parser
 import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
+from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.rules.patterns import onnx, reals
@@ -414,3 +417,32 @@ def test_derivations_that_do_not_fit_are_refused():
 def test_files_that_are_no_derivations_are_refused(text):
     with pytest.raises(InputError, match="derivation"):
         Derivation.from_json(text)
+
+
+def test_what_is_known_in_a_run_alone_is_left_as_it_is():
+    """NonZero gives as many columns as the data has: no condition may ask for them."""
+    model = onnx_parser.parse_model(
+        """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[3, 4] x) => (float[?, ?] y) < int64[2] i = {0, 1} > {
+      places = NonZero (x)
+      rows = Transpose <perm = [1, 0]> (places)
+      pairs = Gather <axis = 1> (rows, i)
+      a, b = Split <axis = 0> (places)
+      left = Cast <to = 1> (pairs)
+      right = Cast <to = 1> (places)
+      one = MatMul (left, right)
+      other = MatMul (left, right)
+      y = Add (one, other)
+    }"""
+    )
+    graph = load(model)
+    assert not graph.outputs[0].static
+    fallback = OnnxFallback()
+    how = Settings(alpha=2.0, budget=3)
+    found = optimize(graph, SUBSTITUTIONS, any_number, how, fallback=fallback)
+    verify(found.graph)
+    feeds = {"x": np.eye(3, 4, dtype=np.float32)}
+    (want,) = interp.evaluate(graph, feeds, fallback=fallback).values()
+    (got,) = interp.evaluate(found.graph, feeds, fallback=fallback).values()
+    np.testing.assert_allclose(got, want)

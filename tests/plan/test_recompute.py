@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -205,3 +206,23 @@ def test_a_model_within_its_limit(
         assert exe.peak_bytes == same.peak_bytes
     with pytest.raises(MemoryLimitError, match="over the memory limit"):
         tw.compile(model, cache=False, memory_limit=2**18)
+
+
+@pytest.mark.parametrize("seed", [9, 11, 81])
+def test_what_is_made_again_twice_has_two_names(seed: int) -> None:
+    """By its name a plan's text tells a tensor."""
+    choices = random.Random(seed)
+    made, steps = [tensor("x")], []
+    for n in range(choices.randrange(5, 14)):
+        y = tensor(f"t{n}")
+        if choices.random() < 0.5:
+            steps.append(twice(choices.choice(made[-3:]), y))
+        else:
+            steps.append(product(choices.choice(made), choices.choice(made), y))
+        made.append(y)
+    plan = plan_of(made[0], made[-1], steps)
+    for tensors in (1, 2, 3):
+        found = within(plan, tensors)
+        names = [b.name for step in found.steps for b in step.writes]
+        assert len(set(names)) == len(names)
+        np.testing.assert_array_equal(results(found), results(plan))

@@ -13,10 +13,10 @@ from tilewright.base.errors import (
     ModelError,
     TilewrightError,
 )
-from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.nodes import DataDependent, Operation, Value
 from tilewright.graph.ops import registry
 from tilewright.graph.ops.errors import definition_of_node
-from tilewright.graph.ops.registry import DataDependent, OpDef, register
+from tilewright.graph.ops.registry import OpDef, register
 
 IMAGE = np.ones((1, 2, 4, 4), np.float32)
 ROW = np.ones((2, 3), np.float32)

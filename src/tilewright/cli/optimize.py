@@ -47,11 +47,12 @@ def _weights(text: str) -> dict[str, float]:
     for term in text.split("+"):
         name, star, factor = term.strip().partition("*")
         try:
-            found[name.strip()] = float(factor) if star else 1.0
+            weight = float(factor) if star else 1.0
         except ValueError:
             raise click.BadParameter(
                 f"{factor!r} is not a number; expected NAME or NAME*NUMBER, joined by +"
             ) from None
+        found[name.strip()] = found.get(name.strip(), 0.0) + weight
     return found
 
 

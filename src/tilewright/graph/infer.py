@@ -28,8 +28,15 @@ from tilewright.base.errors import (
 )
 from tilewright.graph import sequences
 from tilewright.graph.folding import as_typed, may_fold
-from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
-from tilewright.graph.ops.errors import RULES, DataDependent, definition_of_node, place
+from tilewright.graph.nodes import (
+    DataDependent,
+    Graph,
+    Operation,
+    Shape,
+    Value,
+    constant,
+)
+from tilewright.graph.ops.errors import RULES, definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.inside import check_parts
 from tilewright.graph.ops.registry import (

@@ -25,6 +25,10 @@ Shape = tuple[Dim, ...]
 KINDS = ("tensor", "sequence", "optional", "map")  # nested: "optional.sequence"
 
 
+class DataDependent(ValueError):
+    """A type was asked for that depends on a value which is not known yet."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Value:
     """What flows along an edge.
@@ -50,9 +54,9 @@ class Value:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The shape, when it is static. Raises ValueError when it is not."""
+        """The shape, when it is static. Raises DataDependent when it is not."""
         if self.shape is None or not all(isinstance(d, int) for d in self.shape):
-            raise ValueError(f"{self} has no static shape")
+            raise DataDependent(f"{self} has no static shape")
         return tuple(int(d) for d in self.shape if d is not None)
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.base.names import fresh
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.frontends.onnx.opsets import common_opsets, every_operation
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx
@@ -109,6 +110,11 @@ def graph_to_onnx(graph: Graph, store: Store | None = None) -> Any:
     proto.output.extend(_info(v) for v in graph.outputs)
     proto.initializer.extend(store(a, v.name) for v, a in graph.constants.items())
     proto.node.extend(operation_to_onnx(op, store) for op in graph.operations)
+    taken: set[str] = set()
+    for (
+        node
+    ) in proto.node:  # no two may have one name, which the parts of a rewrite have
+        node.name = node.name and fresh(taken, node.name)
     return proto
 
 

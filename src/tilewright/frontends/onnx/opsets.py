@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.base.errors import UnsupportedError
+from tilewright.base.names import fresh
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 
@@ -26,18 +27,20 @@ Converter = Callable[[Operation, int, "Names"], Operation | None]
 
 
 class Names:
-    """Constants made by conversions, under names that the graph has not."""
+    """Constants made by conversions of one graph, under names that nothing has.
 
-    def __init__(self, graph: Graph) -> None:
-        self._taken = {v.name for v in graph.values}
+    taken: those of all values, which grow here. A name of the graph around, used again, would hide
+    its value from what captures it; ONNX allows none.
+    """
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
         self.constants: dict[Value, Any] = {}
 
     def ints(self, name: str, numbers: Any) -> Value:
-        """A new constant int64 vector."""
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        array = np.asarray(numbers, int64.numpy).reshape(-1)
+        """A new int64 constant: a number, or a vector of them."""
+        name = fresh(self._taken, name)
+        array = np.asarray(numbers, int64.numpy)
         value = constant(name, array)
         self.constants[value] = array
         return value
@@ -50,7 +53,8 @@ def common_opsets(graph: Graph) -> tuple[Graph, dict[str, int]]:
     """
     opsets = _wanted(graph)
     problems: dict[str, None] = {}
-    converted = _convert(graph, opsets, problems)
+    taken = {v.name for g in _every_graph(graph) for v in g.values}
+    converted = _convert(graph, opsets, taken, problems)
     if problems:
         raise UnsupportedError(
             f"no one opset has all operators of this graph: {'; '.join(problems)}",
@@ -63,10 +67,14 @@ def common_opsets(graph: Graph) -> tuple[Graph, dict[str, int]]:
 
 def every_operation(graph: Graph) -> Iterator[Operation]:
     """The operations of a graph and of all subgraphs."""
+    return (op for g in _every_graph(graph) for op in g.operations)
+
+
+def _every_graph(graph: Graph) -> Iterator[Graph]:
+    yield graph
     for op in graph.operations:
-        yield op
         for inner in op.subgraphs:
-            yield from every_operation(inner)
+            yield from _every_graph(inner)
 
 
 def _wanted(graph: Graph) -> dict[str, int]:
@@ -84,10 +92,20 @@ def _since(op: Operation) -> int:
 
 
 def _convert(
-    graph: Graph, opsets: Mapping[str, int], problems: dict[str, None]
+    graph: Graph,
+    opsets: Mapping[str, int],
+    taken: set[str],
+    problems: dict[str, None],
 ) -> Graph:
-    names = Names(graph)
-    operations = [_converted(op, opsets, names, problems) for op in graph.operations]
+    names = Names(taken)
+    operations = []
+    for op in graph.operations:
+        bodies = {
+            n: _convert(a, opsets, taken, problems) if isinstance(a, Graph) else a
+            for n, a in op.attributes.items()
+        }
+        op = replace(op, attributes=bodies) if op.subgraphs else op
+        operations.append(_converted(op, opsets, names, problems))
     if all(a is b for a, b in zip(operations, graph.operations)):
         return graph
     return replace(
@@ -100,12 +118,6 @@ def _convert(
 def _converted(
     op: Operation, opsets: Mapping[str, int], names: Names, problems: dict[str, None]
 ) -> Operation:
-    if op.subgraphs:
-        bodies = {
-            n: _convert(a, opsets, problems) if isinstance(a, Graph) else a
-            for n, a in op.attributes.items()
-        }
-        op = replace(op, attributes=bodies)
     target = opsets[op.domain]
     old = schema_of(op.op_type, op.domain, op.version)
     new = schema_of(op.op_type, op.domain, target)
@@ -167,6 +179,17 @@ def _to_input(attribute: str, since: int) -> Converter:
     return convert
 
 
+def _fourier_axis(op: Operation, target: int, names: Names) -> Operation | None:
+    """DFT's axis is an input since opset 20, and is another one where it is left out."""
+    if target < 20 or op.version >= 20:
+        return None
+    given = dict(op.attributes)
+    first = next(v.name for v in op.writes)
+    operand = names.ints(f"{first}_axis", given.pop("axis", 1))
+    length = op.inputs[1] if len(op.inputs) > 1 else None
+    return replace(op, inputs=(op.inputs[0], length, operand), attributes=given)
+
+
 def _count_parts(op: Operation, target: int, names: Names) -> Operation | None:
     """Split needs the number of equal parts since opset 18, where no sizes are given."""
     if target < 18 or len(op.inputs) > 1 or "num_outputs" in op.attributes:
@@ -213,6 +236,7 @@ CONVERT: Final[Mapping[str, tuple[Converter, ...]]] = {
     "Softmax": (_last_axis,),
     "LogSoftmax": (_last_axis,),
     "Hardmax": (_last_axis,),
+    "DFT": (_fourier_axis,),
     "GridSample": (_sample_modes,),
     "RoiAlign": (_explicit("coordinate_transformation_mode", "output_half_pixel", 16),),
 }

@@ -11,15 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightError
-from tilewright.graph.nodes import Operation
+from tilewright.graph.nodes import DataDependent, Operation
 
 CODE = "TW-DEFINITION"
 RULES = "its inputs or attributes break the operator's rules"
 _LONGEST = 300  # characters of a foreign message
-
-
-class DataDependent(Exception):
-    """Raised inside `infer` when an output's shape depends on a value that is not known yet."""
 
 
 def place(op: Operation) -> str:

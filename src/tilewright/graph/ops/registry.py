@@ -32,8 +32,8 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, InputError, ModelError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.nodes import Graph, Operation, Shape, Value
-from tilewright.graph.ops.errors import DataDependent, definition_of_node, place
+from tilewright.graph.nodes import DataDependent, Graph, Operation, Shape, Value
+from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.traits import Trait
 from tilewright.loops.nodes import Kernel
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.errors import DataDependent, definition_of_node
+from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
+from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.inside import check_parts
 from tilewright.graph.ops.registry import OpCall, definition_of, program_of

@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.errors import CompileError
-from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.errors import (
-    DataDependent,
-    definition_of_node,
-)
+from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
+from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.passes.simplify import (
     captured,

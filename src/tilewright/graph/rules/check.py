@@ -40,7 +40,7 @@ from tilewright.graph.rules.rule import Given, Rule, Sample
 
 DRAWS: Final = 3000  # at most
 MORE: Final = 40  # after a first counterexample
-INSTANCES: Final = 12  # that a rule must agree on
+INSTANCES: Final = 24  # that a rule must agree on
 SPECIAL: Final = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan)
 REALS: Final = (dtypes.float32, dtypes.float64)
 INTEGERS: Final = (dtypes.int64, dtypes.int32, dtypes.uint8)
@@ -442,14 +442,18 @@ def _elements(
     rng: np.random.Generator,
     special: bool,
 ) -> Array:
-    """Random elements; special: zeros of both signs, infinities and NaN among them."""
+    """Random elements, integers as large as they may be among them; special: zeros of both signs,
+    infinities and NaN as well."""
     assert v.dtype is not None
     kind = v.dtype.numpy
     if v.dtype.is_bool:
         return rng.integers(0, 2, v.extents).astype(kind)
     if not v.dtype.is_float:
-        low = 0 if np.iinfo(kind).min == 0 else -4
-        return rng.integers(low, 5, v.extents).astype(kind)
+        least, most = np.iinfo(kind).min, np.iinfo(kind).max
+        found = rng.integers(max(least, -4), 5, v.extents).astype(kind)
+        # Sums and products of these overflow.
+        far = rng.integers(least, most, v.extents, kind, endpoint=True)
+        return np.asarray(np.where(rng.random(v.extents) < 0.3, far, found), kind)
     if v.dtype.bits < 32:  # few digits, so that sums and products are exact
         found = rng.integers(-3, 4, v.extents).astype(kind)
     else:

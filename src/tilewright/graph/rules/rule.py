@@ -9,14 +9,14 @@ A rule applies only where both sides have one type. It is checked on random inst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.rules.match import Match, matches
 from tilewright.graph.rules.patterns import (
@@ -126,7 +126,7 @@ class Rule:
             found = matches(self.pattern, graph, op)
         else:
             found = self.pattern.matches(graph, op)
-        return (m for m in found if all(condition(m) for condition in self.when))
+        return (m for m in found if fulfilled(self.when, m))
 
     def error(self, message: str, hint: str = "") -> InputError:
         """The error to raise for a rule that is wrong."""
@@ -141,6 +141,16 @@ class Rule:
         conditions = "; ".join(_first_line(c) for c in self.when)
         text = f"{self.name}: {_bare(self.pattern)} => {_bare(right)}"
         return f"{text}  where {conditions}" if conditions else text
+
+
+def fulfilled(conditions: Iterable[Condition], m: Match) -> bool:
+    """Whether a match fulfills conditions. One that asks for what is known in a run alone, as the
+    extents of what NonZero gives, is not fulfilled.
+    """
+    try:
+        return all(condition(m) for condition in conditions)
+    except DataDependent:
+        return False
 
 
 def _bare(side: Any) -> str:

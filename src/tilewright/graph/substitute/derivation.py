@@ -23,6 +23,15 @@ from tilewright.graph.substitute.steps import Step, taken
 
 VERSION: Final = 1
 _WHERE: Final = "derivation"
+# What reading a file that holds anything else may raise.
+_MALFORMED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ class Derivation:
                 _word(data["end"]),
                 tuple(_stage(s) for s in data["stages"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _MALFORMED as error:
             raise InputError(
                 f"it is not a derivation: {type(error).__name__}: {error}",
                 where=_WHERE,

@@ -42,7 +42,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not 1 <= self.alpha < float("inf"):
             raise InputError(f"alpha is {self.alpha!r}", hint="give 1 or more")
-        if self.budget < 1 or self.part < 2 or (self.patience or 1) < 1:
+        patience = 1 if self.patience is None else self.patience
+        if self.budget < 1 or self.part < 2 or patience < 1:
             raise InputError(
                 f"a budget of {self.budget!r}, a patience of {self.patience!r}, parts of "
                 f"{self.part!r} operations",

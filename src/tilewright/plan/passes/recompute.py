@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tilewright.base import events
+from tilewright.base.names import fresh
 from tilewright.compute.transforms import map_loads, map_outputs
 from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.ir.passes import Pass
@@ -181,8 +182,12 @@ def _again(plan: Plan, chain: Sequence[FusionGroup], b: Buffer, late: int) -> Pl
     requires: every group of the chain makes one live tensor whole, from what lives until there or
     what the chain makes; so the copies make the same, bit by bit.
     """
-    swap = {t: _copy(t) for g in chain for t in g.writes}
-    copies = [replace(_reading(g, swap), name=f"{g.name}.again") for g in chain]
+    names = {t.name for step in plan.steps for t in (*step.reads, *step.writes)}
+    swap = {t: _copy(t, names) for g in chain for t in g.writes}
+    steps = {step.name for step in plan.steps}
+    copies = [
+        replace(_reading(g, swap), name=fresh(steps, f"{g.name}.again")) for g in chain
+    ]
     later = {b: swap[b]}
     rest = [
         _reading(s, later) if isinstance(s, FusionGroup) else s
@@ -191,8 +196,8 @@ def _again(plan: Plan, chain: Sequence[FusionGroup], b: Buffer, late: int) -> Pl
     return plan.with_steps((*plan.steps[:late], *copies, *rest))
 
 
-def _copy(t: Buffer) -> Buffer:
-    return Buffer(f"{t.name}.again", t.shape, t.dtype)
+def _copy(t: Buffer, taken: set[str]) -> Buffer:
+    return Buffer(fresh(taken, f"{t.name}.again"), t.shape, t.dtype)
 
 
 def _reading(group: FusionGroup, swap: Mapping[Buffer, Buffer]) -> FusionGroup:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Operator
-from tilewright.graph.rules.rule import Condition, Rule
+from tilewright.graph.rules.rule import Condition, Rule, fulfilled
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Siblings:
             pair = Match(graph, op, {}, also=(other,))
             fits = self.operator.covers(other) and len(other.writes) == 1
             fits = fits and _operand(other, self.shared) is source
-            if fits and all(condition(pair) for condition in self.alike):
+            if fits and fulfilled(self.alike, pair):
                 fitting.append(other)
         groups = [tuple(fitting)] if len(fitting) > 1 else []
         for others in (

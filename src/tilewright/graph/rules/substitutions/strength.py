@@ -90,15 +90,10 @@ def _behind_the_second(m: Match) -> object:
 AXES = Computed("[2, ...]", _behind_the_second)
 
 STRENGTH = (
-    Rule("square", x**2, x * x),
+    Rule("square", a**2, a * a),
     Rule("cube", a**3, a * (a * a), **ROUNDED),
-    Rule("power-of-one", x**1, x),
-    Rule(
-        "inverse-as-power",
-        a**-1,
-        onnx.Reciprocal(a),
-        **ROUNDED,
-    ),
+    Rule("power-of-one", a**1, a),
+    Rule("inverse-as-power", a**-1, onnx.Reciprocal(a), **ROUNDED),
     Rule("root-as-power", a**0.5, onnx.Sqrt(a), **REAL),
     Rule(
         "inverse-root-as-power",
