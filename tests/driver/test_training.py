@@ -213,11 +213,69 @@ def test_a_parameter_that_does_not_reach_the_loss():
         lambda: tw.optim.SGD(-1.0),
         lambda: tw.optim.Adam(beta1=1.0),
         lambda: tw.optim.Momentum(beta=-0.1),
+        lambda: tw.optim.SGD(float("nan")),
+        lambda: tw.optim.Adam(beta1="0.9"),
     ],
 )
 def test_settings_out_of_range(make):
     with pytest.raises(InputError):
         make()
+
+
+def line(kind="float", x="x", w="w"):
+    text = f"""<ir_version: 10, opset_import: ["": 21]>
+        g ({kind}[4, 2] {x}) => ({kind}[4, 1] y) {{ y = MatMul({x}, {w}) }}"""
+    model = onnx.parser.parse_model(text)
+    dtype = np.float16 if kind == "float16" else np.float32
+    zeros = np.zeros((2, 1), dtype)
+    model.graph.initializer.append(numpy_helper.from_array(zeros, w))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "optimizer", "said"),
+    [
+        (lambda: line(x="target"), tw.optim.SGD(), "an input 'target' of its own"),
+        (lambda: line(w="target"), tw.optim.SGD(), "an input 'target' of its own"),
+        (lambda: line("float16"), tw.optim.Adam(), "epsilon=1e-08 is 0 in float16"),
+        (line, tw.optim.Adam, "the optimizer is <class"),
+        (line, "adam", "the optimizer is 'adam'"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(make, optimizer, said):
+    with pytest.raises(InputError, match=said):
+        tw.compile_training_step(make(), "mean_squared_error", optimizer)
+
+
+def test_what_no_step_saved_is_refused_and_changes_nothing(tmp_path):
+    step = tw.compile_training_step(line(), "mean_squared_error", tw.optim.Adam())
+    step.step(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32))
+    whole = tmp_path / "whole.npz"
+    step.save(whole)
+    content = whole.read_bytes()
+    saved = dict(np.load(whole))
+    before = step.parameters["w"]
+    (tmp_path / "cut").write_bytes(content[: len(content) // 2])
+    (tmp_path / "text").write_text("hello")
+    for name, other in (
+        ("count", {k: a for k, a in saved.items() if k != "step"}),
+        ("type", saved | {"parameter.w": saved["parameter.w"].astype(str)}),
+        ("shape", saved | {"parameter.w": np.zeros((2, 2), np.float32)}),
+    ):
+        with (tmp_path / name).open("wb") as file:
+            np.savez(file, **other)
+    for name in ("cut", "text", "count", "type", "shape", "none"):
+        with pytest.raises(ModelError, match=name):
+            step.restore(tmp_path / name)
+        np.testing.assert_array_equal(step.parameters["w"], before)
+        assert step.steps == 1
+    step.restore(whole)
+
+
+def test_a_loss_of_one_element_with_axes():
+    model = network("float[1, 1] loss", "loss = ReduceMean(h)")
+    step = tw.compile_training_step(model, "loss", parameters="w1")
+    assert isinstance(step.step(np.ones((6, 4), np.float32)), float)
 
 
 def deep(layers=5, rows=512, width=64):

@@ -467,6 +467,50 @@ def test_an_update_that_is_overwritten_gets_nothing():
     np.testing.assert_array_equal(dw, [0, 1, 1])
 
 
+@pytest.mark.parametrize(
+    ("body", "x", "want"),
+    [
+        ("o = Celu(x)", [0.0, -0.0, 2.0], [1, 1, 1]),
+        ("o = Mish(x)", [1e200, 1e3, 0.0], [1, 1, 0.6]),
+        ("o = ReduceL1(x)", [0.0, -0.0, -2.0], [0, 0, -1]),
+        ("o = ReduceL2(x)", [0.0, -0.0, 0.0], [0, 0, 0]),
+        ("o = ReduceL2(x)", [0.0, 3.0, -4.0], [0, 0.6, -0.8]),
+    ],
+)
+def test_where_a_formula_would_lose_the_slope(body, x, want):
+    x = np.array(x)
+    [dx] = gradient_at(body, {"x": x}, (1,) if "Reduce" in body else (3,))
+    np.testing.assert_allclose(dx, want, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:1 operators have no native code")
+def test_dropout_that_may_not_train():
+    """Whether it does is an input: what is not dropped is not scaled where it does not train."""
+    source = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 22]> g (double[3] x, bool[1] t) => (double y)
+        {
+            s = Constant<value = int64[0] {}>()
+            b = Reshape(t, s)
+            r = Constant<value = float {0.25}>()
+            o, mask = Dropout(x, r, b)
+            y = ReduceSum<keepdims=0>(o)
+        }""")
+    exe = tw.compile(tw.grad(source, ["x"]), threads=1, cache=False)
+    for training in (False, True):
+        dx = exe(np.ones(3), np.array([training]))
+        slopes = {0.0, 1 / 0.75} if training else {1.0}
+        assert set(dx) <= slopes
+
+
+def test_shapes_that_are_not_known_are_said():
+    source = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 22]> g (double[] x, double[3] w) => (double[1] y)
+        { p = Mul(x, w) s = ReduceSum(p) one = Constant<value = int64[1] {1}>()
+          y = Reshape(s, one) }""")
+    with pytest.raises(UnsupportedError, match="known"):
+        tw.grad(source, ["w"])
+
+
 def test_products_with_zeros():
     x = np.array([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0], [2.0, 3.0, 4.0]])
     a = "a = Constant<value_ints=[1]>()\n o = ReduceProd<keepdims=0>(x, a)"

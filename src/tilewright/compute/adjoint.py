@@ -235,8 +235,8 @@ class _Slopes:
             return (), times(cases, self._others())
         if _does(self.step, "max", "min", "max_number"):
             o = self.step.outputs[0]
-            extreme = _cast(o.tensor[o.index], o.value.dtype)
-            chosen = Eq(o.value, extreme)
+            exact = self._exact()
+            chosen = Eq(o.value, exact[o.index])
             ties = self._ties(chosen)
             return (chosen,), times(cases, 1.0 / ties[o.index])
         if n != 0 or not _names_an_element(self.step):
@@ -266,6 +266,15 @@ class _Slopes:
             op = reducer(by, value.dtype)
             self.steps.append(Computation(made.name, self.step.dims, outputs, op))
         return self._made[name]
+
+    def _exact(self) -> Buffer:
+        """The extreme element as it is: one that was rounded may equal none."""
+        [o] = self.step.outputs
+        if o.tensor.dtype is o.value.dtype:
+            return o.tensor
+        names = ("max", "min", "max_number")
+        by = next(name for name in names if _does(self.step, name))
+        return self._again("exact", o.value, by)
 
     def _ties(
         self,

@@ -78,7 +78,7 @@ def gathered(
         values.append(_where([c for c in own if c not in shared], value))
     total = reduce(lambda a, b: a + b, values)
     flow = simplify(substitute(part.flow, env), reach)
-    if shared and _alone_leaves(flow, total, shared):
+    if shared and _alone_leaves(flow, total, reach):
         total = substitute(total, {flow: _where(shared, flow)})
     else:
         total = _where(shared, total)
@@ -108,16 +108,20 @@ def _where(
 def _alone_leaves(
     flow: Expr,
     total: Expr,
-    guards: Sequence[Expr],
+    reach: Mapping[Var, tuple[int, int]],
 ) -> bool:
     """Whether all that needs the guards is the read of what flows: a guarded read, as padding is.
 
-    Every other index is a variable or a constant, so it is inside of its tensor at every point.
+    Every other index is a constant, or a variable that is inside of its tensor at every point.
     """
     if not isinstance(flow, Load) or not isinstance(total, Mul):
         return False
     others = [n for n in postorder(total) if isinstance(n, Load) and n is not flow]
-    return all(isinstance(i, Var | Const) for n in others for i in n.index)
+    return all(
+        isinstance(i, Const) or (isinstance(i, Var) and reach[i][1] < extent)
+        for n in others
+        for i, extent in zip(n.index, n.buffer.shape, strict=True)
+    )
 
 
 def _solved(
@@ -133,30 +137,45 @@ def _solved(
     order = sorted(range(len(index)), key=lambda n: len(affine(index[n]).terms))
     solved: dict[Node, Node] = {}
     guards: list[Expr] = []
+    now: dict[Node, Node]
     for n in order:
         form = affine(substitute(index[n], solved))
         digits = _split(form, affine(place[n]), extents)
         if digits is not None:
-            for digit, (e, ranges) in digits.items():
-                solved[digit] = e
-                guards += ranges
-                del extents[digit]
-            continue
-        v = _to_solve(form, extents)
-        if v is None:
-            guards.append(Eq(place[n], to_expr(form)))
-            continue
-        c = form.coefficient(v)
-        rest = affine(place[n]) - (form - Affine(((v, c),), 0))
-        whole = to_expr(rest if c > 0 else rest.scaled(-1))
-        if abs(c) != 1:
-            guards.append(Eq(Mod(whole, const(abs(c))), const(0)))
-            whole = FloorDiv(whole, const(abs(c)))
-        guards += [Le(const(0), whole), Lt(whole, const(extents.pop(v)))]
-        now: dict[Node, Node] = {v: whole}
+            now = {}
+            ranges = []
+            for digit, (e, own) in digits.items():
+                now[digit] = e
+                ranges += own
+        else:
+            v = _to_solve(form, extents)
+            if v is None:
+                guards.append(Eq(place[n], to_expr(form)))
+                continue
+            whole, ranges = _quotient(form, affine(place[n]), v, extents[v])
+            now = {v: whole}
+        for found in now:
+            del extents[found]  # type: ignore[arg-type]
         solved = {k: substitute(e, now) for k, e in solved.items()} | now
-        guards = [substitute(g, now) for g in guards]
+        guards = [substitute(g, now) for g in guards] + ranges
     return solved, guards
+
+
+def _quotient(
+    form: Affine,
+    place: Affine,
+    v: Var,
+    extent: int,
+) -> tuple[Expr, list[Expr]]:
+    """The variable `v` of a form where that is at the place, and the conditions for it."""
+    c = form.coefficient(v)
+    rest = place - (form - Affine(((v, c),), 0))
+    whole = to_expr(rest if c > 0 else rest.scaled(-1))
+    guards: list[Expr] = []
+    if abs(c) != 1:
+        guards.append(Eq(Mod(whole, const(abs(c))), const(0)))
+        whole = FloorDiv(whole, const(abs(c)))
+    return whole, [*guards, Le(const(0), whole), Lt(whole, const(extent))]
 
 
 def _split(
@@ -182,7 +201,7 @@ def _split(
         e = FloorDiv(rest, const(c)) if c > 1 else rest
         low, high = Le(const(0), e), Lt(e, const(extents[v]))  # type: ignore[index]
         found[v] = (e, [low, high])  # type: ignore[index]
-        rest = Mod(rest, const(c)) if c > 1 else rest
+        rest = Mod(rest, const(c)) if c > 1 else const(0)
     return found
 
 

@@ -7,10 +7,12 @@ to another; the two change places after each step, and nothing is copied.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -46,7 +48,7 @@ def compile_training_step(
     optimizer: Optimizer | None = None,
     example_inputs: Sequence[Any] = (),
     *,
-    parameters: Sequence[str] | None = None,
+    parameters: Sequence[str] | str | None = None,
     dims: Mapping[str, int] | None = None,
     remat: bool | int = False,
     **options: Any,
@@ -67,6 +69,14 @@ def compile_training_step(
     """
     chosen = Options.of(dict(options))
     rule = SGD() if optimizer is None else optimizer
+    if not isinstance(rule, Optimizer):
+        raise InputError(
+            f"the optimizer is {rule!r}",
+            hint="give one of tw.optim: tw.optim.Adam(0.001)",
+        )
+    if parameters is not None:
+        names = [parameters] if isinstance(parameters, str) else parameters
+        parameters = list(dict.fromkeys(names))
     with exclusive():
         source = _Source.of(model, example_inputs, parameters, chosen)
         graph = source.graph
@@ -205,6 +215,11 @@ def _with_loss(
         )
     y = graph.outputs[0]
     target = target_of(formula, y)
+    if target.name in {v.name for v in (*graph.inputs, *graph.constants)}:
+        raise InputError(
+            f"the model has an input {target.name!r} of its own",
+            hint="rename it: the step adds one of that name for the loss",
+        )
     data.append(target)
     graph = replace(graph, inputs=(*graph.inputs, target))
     return graph, formula(f, y, target)
@@ -246,7 +261,7 @@ class TrainingStep:
         loss, *_ = self._run(*data, *self._now, *scalars, out=[None, *self._next])
         self._now, self._next = self._next, self._now
         self.steps += 1
-        return float(loss)
+        return float(loss.item())
 
     def _in_order(self, batch: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         names = self.inputs
@@ -291,22 +306,42 @@ class TrainingStep:
 
     def restore(self, path: str | Path) -> None:
         """Go on from what `save` wrote. Raises ModelError for a file of another model."""
-        with np.load(path, allow_pickle=False) as file:
-            for name, a in zip(self._names(), self._now, strict=True):
-                if name not in file or file[name].shape != a.shape:
-                    raise ModelError(
-                        f"it holds no {name!r} of the shape {list(a.shape)}",
-                        where=str(path),
-                        hint="it was saved from another model, or with another optimizer",
-                    )
-            for name, a in zip(self._names(), self._now, strict=True):
-                a[...] = file[name]
-            self.steps = int(file[_STEP])
+        saved = _read_arrays(path)
+        steps = np.zeros((), np.int64)
+        wanted = {_STEP: steps, **dict(zip(self._names(), self._now, strict=True))}
+        for name, a in wanted.items():
+            b = saved.get(name)
+            if b is None or (b.shape, b.dtype) != (a.shape, a.dtype):
+                raise ModelError(
+                    f"it holds no {name!r}: {a.dtype}{list(a.shape)}",
+                    where=str(path),
+                    hint="it was saved from another model, or with another optimizer",
+                )
+        for name, a in wanted.items():
+            a[...] = saved[name]
+        self.steps = int(steps)
 
     def _names(self) -> list[str]:
         own = [v.name for v in self._layout.parameters]
         states = [f"{n}.state{i}" for n in own for i in range(self._layout.states)]
         return [f"parameter.{n}" for n in own] + states
+
+
+def _read_arrays(path: str | Path) -> dict[str, Array]:
+    """The arrays of an .npz file. Raises ModelError for a file that is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise ModelError(
+            "no such file", where=str(path), hint="Check the path"
+        ) from None
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error):
+        raise ModelError(
+            "not a file of saved arrays, or not a whole one",
+            where=str(path),
+            hint="give one that TrainingStep.save wrote",
+        ) from None
 
 
 def _own(a: Array) -> Array:

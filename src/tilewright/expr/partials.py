@@ -48,6 +48,13 @@ def _over(
     return call("sqrt", 1.0 - x * x)
 
 
+def _sign(x: Expr) -> Expr:
+    """1, -1, or x itself where that is 0 or NaN."""
+    none, one = const(0.0, x.dtype), const(1.0, x.dtype)
+    negative = Select(Lt(x, none), const(-1.0, x.dtype), x)
+    return Select(Lt(none, x), one, negative)
+
+
 # The derivative of each function of one argument by x, where y is its value.
 _FUNCTIONS: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
     "exp": lambda x, y: y,
@@ -71,7 +78,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
     "arctanh": lambda x, y: 1.0 / (1.0 - x * x),
     "erf": lambda x, y: call("exp", -(x * x)) * _HALF_ROOT_PI,
     "sigmoid": lambda x, y: y * (1.0 - y),
-    "abs": lambda x, y: call("copysign", const(1.0, x.dtype), x),
+    "abs": lambda x, y: _sign(x),
     **dict.fromkeys(
         ("floor", "ceil", "trunc", "round_even"), lambda x, y: const(0.0, x.dtype)
     ),

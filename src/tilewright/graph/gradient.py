@@ -14,7 +14,7 @@ from tilewright.base.errors import CompileError, ModelError, UnsupportedError
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.adjoint import derived
 from tilewright.graph.ops.derivative import Backward, filled, summed_to
-from tilewright.graph.ops.errors import definition_of_node, place
+from tilewright.graph.ops.errors import DataDependent, definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import (
     Gradient,
@@ -59,7 +59,15 @@ def backward(
         wanted = [i for i, v in enumerate(op.inputs) if v in depends]
         if not wanted:  # what depends is around a subgraph, which reads it
             _refuse(op)
-        for i, part in _parts(f, op, arrived, wanted).items():
+        try:
+            parts = _parts(f, op, arrived, wanted)
+        except DataDependent as error:
+            raise UnsupportedError(
+                f"its derivative needs the shape of {str(error)!r}, which is not known",
+                where=place(op),
+                hint="give the model's inputs shapes",
+            ) from None
+        for i, part in parts.items():
             v = op.inputs[i]
             assert v is not None
             part = summed_to(f, part, v)

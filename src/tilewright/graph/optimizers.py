@@ -11,8 +11,11 @@ regularization", ICLR 2019.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Value
@@ -126,9 +129,20 @@ class Adam:
         v = _mixed(f, states[1], f.op("Mul", g, g), self.beta2)
         first = f.op("Mul", m, factors[0])
         second = f.op("Sqrt", f.op("Mul", v, factors[1]))
-        below = f.op("Add", second, f.constant(self.epsilon, p.dtype))
+        below = f.op("Add", second, self._epsilon(f, p))
         step = f.op("Div", first, below)
         return [f.op("Sub", start, f.op("Mul", rate, step)), m, v]
+
+    def _epsilon(self, f: Fragment, p: Value) -> Value:
+        """Raises InputError where it is 0 in the type of `p`: what never moves would be 0 / 0."""
+        assert p.dtype is not None
+        if self.epsilon and not np.array(self.epsilon).astype(p.dtype.numpy):
+            raise InputError(
+                f"{type(self).__name__}: epsilon={self.epsilon} is 0 in {p.dtype}, "
+                f"the type of {p.name!r}",
+                hint="take a larger one (1e-4), or train in float32",
+            )
+        return f.constant(self.epsilon, p.dtype)
 
 
 @dataclass(frozen=True)
@@ -147,9 +161,10 @@ def _check(optimizer: Optimizer) -> None:
     """Raise InputError for a setting that is out of range."""
     for name, value in vars(optimizer).items():
         below_one = name.startswith("beta")
-        if value < 0 or (below_one and value >= 1):
+        number = isinstance(value, int | float)
+        if not number or not 0 <= value < (1 if below_one else math.inf):
             raise InputError(
-                f"{type(optimizer).__name__}: {name}={value}",
+                f"{type(optimizer).__name__}: {name}={value!r}",
                 hint="0 or more" + (", below 1" if below_one else ""),
             )
 

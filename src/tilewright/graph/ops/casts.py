@@ -237,6 +237,8 @@ def _dropout_gradient(
         )
     ratio = f.constant(0.5, float32) if not call.has(1) else call.value(1)
     kept = f.op("CastLike", f.op("Sub", f.constant(1, ratio.dtype), ratio), g)
+    if _trains(call) is None:
+        kept = f.op("Where", call.value(2), kept, f.constant(1, g.dtype))
     zero = f.constant(0, g.dtype)
     return [f.op("Where", call.out(1), f.op("Div", g, kept), zero)]
 

@@ -159,8 +159,8 @@ def _selu(op: OpCall, x: Expr) -> Expr:
 
 def _celu(op: OpCall, x: Expr) -> Expr:
     alpha = op.attr("alpha", 1.0)
-    zero = const(0, x.dtype)
-    return Max(zero, x) + Min(zero, alpha * call("expm1", x / alpha))
+    below = alpha * call("expm1", x / alpha)
+    return Select(const(0, x.dtype) < x, x, below)
 
 
 def _shrink(op: OpCall, x: Expr) -> Expr:
@@ -222,10 +222,13 @@ def _mish_gradient(
     y: Value,
     g: Value,
 ) -> Sequence[Value]:
-    """t + x * sigmoid(x) * (1 - t * t) with t = tanh(softplus(x))"""
+    """t + s * (1 - t * t) with t = tanh(softplus(x)) and s = x * sigmoid(x).
+
+    Without the brackets t would be lost beside a large s.
+    """
     t = o("Tanh", o("Softplus", x[0]))
     bent = o("Mul", x[0], o("Sigmoid", x[0]))
-    slope = o("Sub", o("Add", t, bent), o("Mul", bent, o("Mul", t, t)))
+    slope = o("Add", t, o("Sub", bent, o("Mul", bent, o("Mul", t, t))))
     return [o("Mul", g, slope)]
 
 

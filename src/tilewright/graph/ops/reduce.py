@@ -194,24 +194,42 @@ def _gradient(mean: bool) -> Gradient:
         y: Value,
         g: Value,
     ) -> Sequence[Value]:
-        extents = derivative.extents(x[0])
-        if op.has(1):
-            axes = op.ints(1)
-        else:
-            axes = op.attr("axes")
-        over = {op.axis(a, len(extents)) for a in (axes or range(len(extents)))}
-        if axes == [] and op.attr("noop_with_empty_axes", 0):
-            over = set()
-        kept = [1 if i in over else n for i, n in enumerate(extents)]
-        flow = derivative.spread(
-            f,
-            derivative.reshaped(f, g, kept),
-            x[0],
-        )
-        count = max(math.prod(extents[i] for i in over), 1)
+        flow = _spread(f, op, g, x[0])
+        count = max(op.size(0) // max(math.prod(derivative.extents(y)), 1), 1)
         return [derivative.scaled(f, flow, 1 / count) if mean else flow]
 
     return rule
+
+
+def _norm_gradient(
+    f: Fragment,
+    op: OpCall,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value]:
+    """g * x / y; 0 where the norm is 0: there it has a kink, as a magnitude has."""
+    zero = f.constant(0, y.dtype)
+    one = f.constant(1, y.dtype)
+    is_zero = f.op("Equal", y, zero)
+    share = f.op("Div", f.op("Where", is_zero, zero, g), f.op("Where", is_zero, one, y))
+    return [f.op("Mul", _spread(f, op, share, x[0]), x[0])]
+
+
+def _spread(
+    f: Fragment,
+    op: OpCall,
+    reduced: Value,
+    x: Value,
+) -> Value:
+    """A value of the result's shape in the shape of the input `x`."""
+    extents = derivative.extents(x)
+    axes = op.ints(1) if op.has(1) else op.attr("axes")
+    over = {op.axis(a, len(extents)) for a in (axes or range(len(extents)))}
+    if not axes and op.attr("noop_with_empty_axes", 0):
+        over = set()
+    kept = [1 if i in over else n for i, n in enumerate(extents)]
+    return derivative.spread(f, derivative.reshaped(f, reduced, kept), x)
 
 
 def _real(function: str) -> Callable[[Expr, int], Expr]:
@@ -279,6 +297,7 @@ for _row in (
         lambda x, a: np.sqrt(np.sum(np.square(x), a, keepdims=True)),
         before=lambda x: x * x,
         after=_real("sqrt"),
+        gradient=_norm_gradient,
     ),
     Row(
         "ReduceLogSum",

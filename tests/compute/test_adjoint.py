@@ -1,0 +1,154 @@
+"""The adjoint of Computations against central differences of what they compute."""
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import float16, float32, float64
+from tilewright.compute.adjoint import ScatterAdd, adjoint
+from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.interp import evaluate
+from tilewright.expr.nodes import Buffer, Select, call, const
+
+
+def buffer(name, *shape, dtype=float64):
+    return Buffer(name, shape, dtype)
+
+
+def flowing(steps, arrays, flow):
+    """What flows to each input, from `flow` to the last result."""
+    y = steps[-1].outputs[0].tensor
+    g = Buffer("g", y.shape, y.dtype)
+    results = {x: Buffer(f"d{x.name}", x.shape, x.dtype) for x in arrays}
+    found = adjoint(steps, {y: g}, results)
+    assert not any(isinstance(s, ScatterAdd) for s in found)
+    computed = evaluate(found, {**arrays, g: flow})
+    return [computed[r] for r in results.values()]
+
+
+def some_of(shape):
+    """At most 12 elements, spread over all."""
+    every = list(np.ndindex(shape))
+    return every[:: max(len(every) // 12, 1)]
+
+
+def differences(steps, arrays, flow, step=1e-6):
+    y = steps[-1].outputs[0].tensor
+    found = []
+    for x, a in arrays.items():
+        d = np.full(a.shape, np.nan)
+        for i in some_of(a.shape):
+            ends = []
+            for sign in (-1, 1):
+                moved = a.copy()
+                moved[i] += sign * step
+                ends.append((evaluate(steps, {**arrays, x: moved})[y] * flow).sum())
+            d[i] = (ends[1] - ends[0]) / (2 * step)
+        found.append(d)
+    return found
+
+
+def agrees(steps, *inputs, seed=0):
+    rng = np.random.default_rng(seed)
+    arrays = {x: rng.uniform(0.5, 1.5, x.shape) for x in inputs}
+    flow = rng.uniform(0.5, 1.5, steps[-1].outputs[0].tensor.shape)
+    got = flowing(steps, arrays, flow)
+    for g, want in zip(got, differences(steps, arrays, flow), strict=True):
+        known = ~np.isnan(want)
+        np.testing.assert_allclose(g[known], want[known], rtol=1e-6, atol=1e-6)
+
+
+def test_an_axis_of_one_point_beside_another():
+    """x[i + j] with j < 1: i is the place, j is 0 and not the place too."""
+    x, y = buffer("x", 4), buffer("y", 4, 1)
+    agrees([map_("y", y, lambda i, j: x[i + j])], x)
+
+
+def test_digits_of_an_index_inside_another_index():
+    """x[i + j, 3 * j + k]: i is found by j, which is then found from the second index."""
+    x, y = buffer("x", 6, 8), buffer("y", 3, 2, 3)
+    agrees([map_("y", y, lambda i, j, k: x[i + j, 3 * j + k])], x)
+
+
+def test_a_factor_shorter_than_what_it_is_multiplied_with():
+    """There is no w[p] for the last elements of x, which are not read."""
+    x, w, y = buffer("x", 5), buffer("w", 3), buffer("y", 3)
+    agrees([map_("y", y, lambda i: x[i] * w[i])], x, w)
+
+
+def test_the_greatest_of_values_wider_than_the_result():
+    """1.2345 * 3 in float32 is not what was rounded to float16."""
+    x, y = buffer("x", 4, dtype=float16), buffer("y", dtype=float16)
+    step = reduce_("y", y, (4,), "max", lambda k: cast(x[k], float32) * 1.2345)
+    arrays = {x: np.array([1, 3, 2, 3], np.float16)}
+    [dx] = flowing([step], arrays, np.array(1, np.float16))
+    np.testing.assert_allclose(dx, [0, 0.6172, 0, 0.6172], rtol=1e-3)
+
+
+def test_a_magnitude_has_no_slope_at_zero():
+    x, y = buffer("x", 4), buffer("y", 4)
+    step = map_("y", y, lambda i: call("abs", x[i]))
+    [dx] = flowing([step], {x: np.array([0.0, -0.0, 2, -2])}, np.ones(4))
+    np.testing.assert_array_equal(dx, [0, 0, 1, -1])
+
+
+def test_zero_points_give_zeros():
+    x, w, y = buffer("x", 0, 2), buffer("w", 2), buffer("y", 2)
+    step = reduce_("y", y, (0,), "add", lambda i, k: x[k, i] * w[i])
+    agrees([step], x, w)
+
+
+def _random_steps(rng):
+    """A product of accesses, its index random sums of multiples, then a step on its result."""
+    rank = int(rng.integers(1, 4))
+    extents = [int(n) for n in rng.integers(1, 4, rank)]
+    kept = int(rng.integers(0, rank + 1))
+    sources = []
+
+    def access(name):
+        index, shape = [], []
+        for _ in range(int(rng.integers(1, 4))):
+            factors = [int(c) for c in rng.choice([0, 0, 1, 1, 2, 3, 4, -1, -2], rank)]
+            ends = [c * (n - 1) for c, n in zip(factors, extents, strict=True)]
+            start = -sum(min(e, 0) for e in ends) + int(rng.integers(0, 2))
+            index.append((start, factors))
+            last = start + sum(max(e, 0) for e in ends)
+            shape.append(last + 1 + int(rng.choice([0, 0, 2])))
+        b = buffer(name, *shape)
+        sources.append(b)
+
+        def read(point):
+            return b[
+                tuple(
+                    sum((v * c for v, c in zip(point, f, strict=True) if c), const(s))
+                    for s, f in index
+                )
+            ]
+
+        return read
+
+    x, w = access("x"), access("w")
+    form = rng.integers(0, 3)
+
+    def value(*point):
+        a, b = x(point), w(point)
+        if form == 0:
+            return a * b
+        if form == 1:
+            return Select(point[0] < const(2), a * b, a)
+        return a * b * a + b
+
+    out = buffer("s", *extents[:kept])
+    if kept == rank:
+        first = map_("s", out, value)
+    else:
+        op = ("add", "max", "mul")[int(rng.integers(0, 3))]
+        first = reduce_("s", out, extents[kept:], op, value)
+    y = buffer("y", *out.shape)
+    return [first, map_("y", y, lambda *i: out[i] * out[i])], sources
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed):
+    rng = np.random.default_rng(seed)
+    steps, sources = _random_steps(rng)
+    agrees(steps, *sources, seed=seed)
