@@ -19,6 +19,7 @@ from tilewright.compute.split_axes import split_axes
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Select, Var, const
 from tilewright.frontends.onnx import load
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, Kernel, Store, block, loop
 from tilewright.loops.passes.hoist import hoist
 from tilewright.plan.lower import lower
@@ -107,6 +108,83 @@ def test_what_is_read_for_many_elements_is_computed_once(moves: bool) -> None:
     fused = fuse(steps, frozenset({y}), COSTS.repeated)
     assert len(fused) == (1 if moves else 2)
     same(steps, fused, [x], [y])
+
+
+MASK, FLOW = Buffer("m", (4, 6, 6), float32), Buffer("g", (4, 6, 6), float32)
+
+
+def masked(out: Buffer) -> FusionGroup:
+    """The derivative of Relu: what flows where the result was not 0."""
+    zero = const(0.0, float32)
+    where = map_("where", out, lambda *i: Select(Lt(zero, MASK[i]), FLOW[i], zero))
+    return stage("where", where)
+
+
+@pytest.mark.parametrize("taps", [3, 5])
+def test_a_masked_tensor_is_stored_for_a_window_that_reads_it_often(taps: int) -> None:
+    """It then lies in memory with a border, and the convolution tests nothing."""
+    t, y, w = (
+        Buffer("t", IMAGE.shape, float32),
+        Buffer("y", (4, 6, 6), float32),
+        Buffer("wt", (taps,), float32),
+    )
+    steps = [
+        masked(t),
+        stage(
+            "window",
+            reduce_(
+                "window",
+                y,
+                (taps,),
+                "add",
+                lambda c, i, j, n: padded(t, (c, i, j + n - 1), 0.0) * w[n],
+            ),
+        ),
+    ]
+    fused = fuse(steps, frozenset({y}), COSTS.repeated)
+    assert len(fused) == (1 if taps <= COSTS.repeated else 2)
+    given = [MASK, FLOW, w]
+    same(steps, fused, given, [y])
+    bordered = add_halos(fused, {y, *given}, COSTS.halo)
+    same(steps, bordered, given, [y])
+    if len(fused) == 2:
+        window = bordered[-1]
+        assert isinstance(window, FusionGroup)
+        (value,) = (o.value for c in window.computations for o in c.outputs)
+        assert not any(isinstance(n, Select) for n in postorder(value))
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_masked_tensor_vanishes_into_one_reader_and_is_stored_for_several(
+    readers: int,
+) -> None:
+    t = Buffer("t", IMAGE.shape, float32)
+    results = [Buffer(f"s{n}", (4,), float32) for n in range(readers)]
+    steps = [masked(t)] + [
+        stage(b.name, reduce_(b.name, b, (6, 6), "add", lambda c, i, j: t[c, i, j]))
+        for b in results
+    ]
+    fused = fuse(steps, frozenset(results), COSTS.repeated)
+    assert len(fused) == (1 if readers == 1 else 3)
+    same(steps, fused, [MASK, FLOW], results)
+
+
+def test_padding_is_no_mask() -> None:
+    """Its condition reads nothing: it goes into several readers, however often they read it."""
+    t, y, z = (Buffer(n, IMAGE.shape, float32) for n in "tyz")
+    pad = map_("pad", t, lambda c, i, j: padded(IMAGE, (c, i - 1, j), 0.0))
+    steps = [
+        stage("pad", pad),
+        *(
+            stage(
+                b.name, reduce_(b.name, b, (6,), "add", lambda c, i, j, k: t[c, k, j])
+            )
+            for b in (y, z)
+        ),
+    ]
+    fused = fuse(steps, frozenset({y, z}), COSTS.repeated)
+    assert len(fused) == 2
+    same(steps, fused, [IMAGE], [y, z])
 
 
 @pytest.mark.parametrize("plain", [True, False])

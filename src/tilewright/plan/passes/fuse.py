@@ -3,8 +3,9 @@
 Three rules, each a law of `compute/transforms.py` plus the condition under which it pays:
 
 * inline: a map's value takes the place of its result in its consumers. Always for pure index maps
-  (reshape, transpose, slice, expand) while the consumers' accesses stay affine; for arithmetic only
-  into one map, so that nothing is computed twice.
+  (reshape, transpose, slice, expand) while the consumers' accesses stay affine; where the map also
+  reads whether it keeps an element (the derivative of Relu), only into one consumer that does not
+  ask that too often; for arithmetic only into one map, so that nothing is computed twice.
 * prologue: a map whose only consumer reduces rows (softmax, layer normalization) becomes that
   group's first Computation.
 * epilogue: a map that reads the result of a reduction, matrix product or convolution point by point
@@ -19,6 +20,7 @@ with the names of SOURCES operators at most.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -79,6 +81,7 @@ def _used(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
 
 
 def _is_index_map(computation: Computation) -> bool:
+    """Whether a map moves elements and computes none: `_is_masked` or not."""
     value = computation.outputs[0].value
     if isinstance(value, Select) and isinstance(value.otherwise, Const):
         value = value.then
@@ -86,6 +89,14 @@ def _is_index_map(computation: Computation) -> bool:
         isinstance(n, Load) for i in getattr(value, "index", ()) for n in postorder(i)
     )
     return isinstance(value, Load | Const) and not checked
+
+
+def _is_masked(index_map: Computation) -> bool:
+    """Whether an index map reads from memory which elements to keep, as `m[i] > 0 ? x[i] : 0`."""
+    value = index_map.outputs[0].value
+    return isinstance(value, Select) and any(
+        isinstance(n, Load) for n in postorder(value.condition)
+    )
 
 
 def _is_view(c: Computation) -> bool:
@@ -185,11 +196,7 @@ def _inline_maps(
         producer = group.computations[0]
         if any(c.kernel is not None for c in consumers) or not consumers:
             continue
-        if not _is_index_map(producer) and not (
-            len(consumers) == 1 and consumers[0].is_map
-        ):
-            continue
-        if _recomputes(producer, consumers, repeated):
+        if not _pays(producer, consumers, repeated):
             continue
         merged = [_inlined(producer, c) for c in consumers]
         if any(m is None for m in merged):
@@ -217,25 +224,34 @@ def _inline_maps(
     return [s for s in slots if s is not None]
 
 
-def _recomputes(
+def _pays(
     producer: Computation, consumers: Sequence[FusionGroup], repeated: int
 ) -> bool:
-    """Whether inlining arithmetic would compute an element too often (broadcast reads): anything
-    costly more than once, else more than `repeated` times."""
-    if _is_index_map(producer):
+    """Whether a map should vanish into its consumers.
+
+    Moving costs them nothing. A masked move gives each element a second read, and none of them a
+    border to lie in: it goes to one consumer. So does arithmetic, if the consumer is a map.
+    """
+    moves = _is_index_map(producer)
+    if moves and not _is_masked(producer):
+        return True
+    if len(consumers) != 1 or not (moves or consumers[0].is_map):
         return False
-    consumer = consumers[0].computations[0]
-    points = 1
-    for d in consumer.dims:
-        points *= max(d.extent, 1)
-    size = producer.outputs[0].tensor.size
-    reads = sum(a.buffer is producer.outputs[0].tensor for a in consumer.accesses)
-    if points * reads <= size:
-        return False
+    return not _recomputes(producer, consumers[0], repeated)
+
+
+def _recomputes(producer: Computation, consumer: FusionGroup, repeated: int) -> bool:
+    """Whether inlining would compute an element too often (broadcast reads, windows, products):
+    anything costly more than once, else more than `repeated` times."""
+    tensor = producer.outputs[0].tensor
     costly = any(
         isinstance(n, Call | Div) for n in postorder(producer.outputs[0].value)
     )
-    return costly or points > repeated * size
+    return any(
+        not _reads_once(c, tensor) and (costly or _points(c) > repeated * tensor.size)
+        for c in consumer.computations
+        if tensor in c.inputs
+    )
 
 
 def _may_wait(
@@ -351,12 +367,13 @@ def _prologue(
     return merge(producer, consumer, (first, *consumer.computations))
 
 
+def _points(computation: Computation) -> int:
+    return math.prod(max(d.extent, 1) for d in computation.dims)
+
+
 def _reads_once(computation: Computation, tensor: Buffer) -> bool:
-    points = 1
-    for d in computation.dims:
-        points *= max(d.extent, 1)
     accesses = sum(a.buffer is tensor for a in computation.accesses)
-    return points * accesses <= tensor.size
+    return _points(computation) * accesses <= tensor.size
 
 
 def _rows(group: FusionGroup, tensor: Buffer) -> bool:

@@ -186,3 +186,55 @@ def test_windows_that_do_not_overlap_are_tiled_too(results):
         results(kernel), native(found.default().schedule.kernel), strict=True
     ):
         np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+def by_weights(taps: int, stride: int = 1, pad: int = 1) -> list[Computation]:
+    """What flows to the weights of a convolution: neither operand is a constant."""
+    size, c, m = 4, 18, 7
+    out = (size * stride + 2 * pad - taps) // stride + 1
+    x = Buffer("X", (2, c, size * stride, size * stride), float32)
+    g = Buffer("G", (2, m, out, out), float32)
+    w = Buffer("W", (m, c, taps, taps), float32)
+
+    def value(j, i, k, v, n, h, q):
+        at = (n, i, h * stride + k - pad, q * stride + v - pad)
+        return padded(x, at, 0.0) * g[n, j, h, q]
+
+    return [reduce_("conv", w, (2, out, out), "add", value)]
+
+
+MACHINES = {
+    "small": Small(),
+    "sse": machine("x86-64-v2"),
+    "avx2": machine("x86-64-v3"),
+    "avx512": machine("x86-64-v4"),
+}
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("name", MACHINES)
+def test_columns_of_a_gradient_by_weights_fill_vectors(name, pad, stride, results):
+    """Three taps do not: channels go along the vectors, and the padded copy has them last."""
+    computations = by_weights(3, stride, pad)
+    kernel = plain(computations)
+    want = results(kernel)
+    at = Context(MACHINES[name], set())
+    sketch = sketches(kernel, computations, at)[0]
+    (parameter,) = (p for p in sketch.default().parameters if p.name == "conv.vector")
+    assert parameter.candidates == ("v", "j", "i")
+    if at.machine.lanes(float32) > 4:  # three of four lanes are not few
+        assert parameter.default != "v"
+    for chosen in parameter.candidates:
+        after = sketch.at({"conv.vector": chosen}).schedule.kernel
+        verify(after)
+        for a, b in zip(want, results(after), strict=True):
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+        if pad and stride == 1 and chosen == "i":
+            assert "X.pad: float32[2, 6, 6, 18]" in repr(after)
+
+
+def test_operands_that_are_no_constants_stay_where_the_taps_fill_a_vector():
+    computations = by_weights(4, pad=2)
+    sketch = sketches(plain(computations), computations, Context(Small(), set()))[0]
+    assert not [p for p in sketch.default().parameters if p.name == "conv.vector"]

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import permutations
 
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Load
 from tilewright.schedule.space.choices import Choices
@@ -157,14 +158,21 @@ def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
 
 
 def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
-    """Whether columns may run along `d` instead: what is read along it is packed, or contiguous in
-    what follows, and the result is transposed by an intrinsic."""
+    """Whether columns may run along `d` instead: what is read along it is packed, and the result is
+    transposed by an intrinsic.
+
+    Constants are packed when compiling. Others are, on every run, where the pattern's own columns
+    do not fill a vector: the 3 taps in the derivative of a convolution by its weights.
+    """
     r, e = pattern.reduction, pattern.epilogue
     assert r is not None
     out, dims = result_of(pattern)
     loads = _data_loads(r)
     along = [a for a in loads if _depends(a, d)]
-    packed = bool(along) and all(a.buffer in at.constants for a in along)
+    packed = bool(along) and (
+        all(a.buffer in at.constants for a in along)
+        or (_is_starved(pattern, at) and all(axis_of(a, d) is not None for a in along))
+    )
     if (
         not packed
         or len(along) == len(loads)
@@ -181,6 +189,13 @@ def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
         and axis_of(out, dims[d]) is not None
         and stride(address(out), dims[d].var) != 1
     )
+
+
+def _is_starved(pattern: KernelPattern, at: Context) -> bool:
+    """Whether the contiguous dimension of a contraction's result is shorter than a vector."""
+    r, own = pattern.reduction, pattern.vector
+    assert r is not None and own is not None
+    return is_contraction(r) and own.extent < _lanes(r, at)
 
 
 def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:

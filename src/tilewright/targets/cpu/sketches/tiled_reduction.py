@@ -48,6 +48,7 @@ from tilewright.targets.cpu.sketches.interleaved import interleaved
 from tilewright.targets.cpu.sketches.register_transpose import (
     axis_of,
     lanes_last,
+    move_last,
     shares,
     transpose,
     transposed_nest,
@@ -176,7 +177,7 @@ def _stage_padding(
 
     anchor: the loop around each part's copy; None for one of the whole.
     """
-    guarded = {a.buffer for a in _guarded(r, p)}
+    guarded = {a.buffer: a for a in _guarded(r, p)}
     for buffer in sorted(guarded, key=lambda b: b.name):
         if not choose(f"pad.{buffer.name}", (True, False), True):
             continue
@@ -186,7 +187,11 @@ def _stage_padding(
         except ScheduleError:
             continue  # a guard on something else than the border: the reads keep it
         s = trial
-        loops = existing(s, [f"{new}.r{d}" for d in range(len(buffer.shape))])
+        rank = len(buffer.shape)
+        axis = axis_of(guarded[buffer], p.vector)
+        if axis is not None and axis != rank - 1:
+            move_last(s, new, axis, rank)
+        loops = existing(s, [f"{new}.r{d}" for d in range(rank)])
         if loops:
             vectorize_inner(s, loops[-1], at.machine.lanes(buffer.dtype))
             if anchor is not None:
