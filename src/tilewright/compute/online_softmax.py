@@ -151,7 +151,10 @@ def online_softmax(
     return (*_cut(parts, blocks), mean, kept_rows, *_joined(combined, found.rest))
 
 
-def _joined(combined: Sequence[Computation], rest: Group) -> Group:
+def _joined(
+    combined: Sequence[Computation],
+    rest: Group,
+) -> Group:
     """The map behind the mean goes into the one map that follows, if there is one."""
     online, last = combined
     if len(rest) == 1:
@@ -220,7 +223,11 @@ def _is_peak(c: Computation) -> bool:
     return any(c.reducer.does_as(r) for r in greatest)
 
 
-def _has_keys(c: Computation, keys: int, dtype: DType) -> bool:
+def _has_keys(
+    c: Computation,
+    keys: int,
+    dtype: DType,
+) -> bool:
     """Whether its result is a tensor of its own whose last axis is the keys, in full precision."""
     axes = identity_dims(c)
     if not axes or axes[-1] is None:
@@ -235,7 +242,10 @@ def _has_keys(c: Computation, keys: int, dtype: DType) -> bool:
     )
 
 
-def _key_by_key(c: Computation, made: set[Buffer]) -> bool:
+def _key_by_key(
+    c: Computation,
+    made: set[Buffer],
+) -> bool:
     """Whether it reads of what is made inside, for a key, that of the same key alone."""
     axes = identity_dims(c)
     key = axes[-1] if axes else None
@@ -248,7 +258,10 @@ def _key_by_key(c: Computation, made: set[Buffer]) -> bool:
     )
 
 
-def _value(c: Computation, axes: Axes) -> Expr | None:
+def _value(
+    c: Computation,
+    axes: Axes,
+) -> Expr | None:
     """What it computes at a place: over the axes of the scores, of which the last is the keys.
 
     None where it covers its tensor by anything else than one dimension per axis.
@@ -272,7 +285,10 @@ def _value(c: Computation, axes: Axes) -> Expr | None:
     return _without_units(value, axes)
 
 
-def _without_units(value: Expr, axes: Axes) -> Expr:
+def _without_units(
+    value: Expr,
+    axes: Axes,
+) -> Expr:
     """Indices along axes of extent 1 as the row has them: 0 for the last, the axis for others."""
     env: dict[object, object] = {}
     for load in (n for n in postorder(value) if isinstance(n, Load)):
@@ -289,7 +305,10 @@ def _without_units(value: Expr, axes: Axes) -> Expr:
     return result
 
 
-def _is_mean(c: Computation, weights: Buffer) -> bool:
+def _is_mean(
+    c: Computation,
+    weights: Buffer,
+) -> bool:
     """A product of the weights, once, with something else, summed over the keys alone."""
     reduced = [d for d in c.dims if d.combine != CC]
     if not is_contraction(c) or len(reduced) != 1 or weights not in c.inputs:
@@ -320,7 +339,11 @@ def _buffers(e: Expr) -> set[Buffer]:
 class _Blocks:
     """Rewrites Computations to blocks of the keys."""
 
-    def __init__(self, attention: _Attention, size: int) -> None:
+    def __init__(
+        self,
+        attention: _Attention,
+        size: int,
+    ) -> None:
         self.attention = attention
         self.size = size
         self.count = -(-attention.keys // size)
@@ -338,7 +361,11 @@ class _Blocks:
         at = self.block.var * self.size
         return at if self.even else Min(at, const(self.attention.keys - self.size))
 
-    def moved(self, value: Expr, key: Dim | None) -> Expr:
+    def moved(
+        self,
+        value: Expr,
+        key: Dim | None,
+    ) -> Expr:
         """A value of one block, over the place in it instead of the key."""
         env: dict[object, object] = {}
         if key is not None:
@@ -365,7 +392,11 @@ class _Blocks:
         made = Output(self.tensors[out.tensor], index, value)
         return replace(c, dims=self._dims(c, key), outputs=(made,))
 
-    def _dims(self, c: Computation, key: Dim | None) -> tuple[Dim, ...]:
+    def _dims(
+        self,
+        c: Computation,
+        key: Dim | None,
+    ) -> tuple[Dim, ...]:
         """The blocks, and the dimensions with as many keys as a block has."""
         dims = (replace(d, size=self.size) if d is key else d for d in c.dims)
         return (self.block, *dims)
@@ -465,7 +496,11 @@ class _Blocks:
         read = next(a for a in self.attention.mean.accesses if a.buffer is weights)
         return (self.block.var, *read.index[:-1])
 
-    def _empty(self, total: Load, mean: Load) -> Expr:
+    def _empty(
+        self,
+        total: Load,
+        mean: Load,
+    ) -> Expr:
         """The mean; of nothing, NaN as 0 / 0 is. Guarded, the mean of weights that are all 0."""
         dtype = mean.dtype
         if self.attention.guarded:
@@ -474,7 +509,10 @@ class _Blocks:
         return Select(nothing, const(float("nan"), dtype), mean)
 
 
-def _cut(parts: list[Computation], blocks: _Blocks) -> list[Computation]:
+def _cut(
+    parts: list[Computation],
+    blocks: _Blocks,
+) -> list[Computation]:
     """The parts, with scores of keys that were in the block before as -inf."""
     if blocks.even:
         return parts

@@ -33,7 +33,10 @@ class Arena:
     total: int
 
 
-def live_bytes(lives: Iterable[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
+def live_bytes(
+    lives: Iterable[Lifetime],
+    alignment: int = ALIGNMENT,
+) -> list[int]:
     """The bytes alive at each step, up to the last one at which anything lives."""
     held = list(lives)
     change = [0] * (max((v.last for v in held), default=-1) + 2)
@@ -48,7 +51,10 @@ def live_bytes(lives: Iterable[Lifetime], alignment: int = ALIGNMENT) -> list[in
     return found
 
 
-def assign_offsets(lives: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Arena:
+def assign_offsets(
+    lives: Sequence[Lifetime],
+    alignment: int = ALIGNMENT,
+) -> Arena:
     """Offsets such that no two buffers alive at one step overlap.
 
     The total is at least the peak of `live_bytes`, which not every set of lifetimes can reach.
@@ -72,11 +78,17 @@ Fit = Callable[[int, float], tuple[float, float]]
 Order = Callable[[Sequence[Lifetime], Sequence[int]], Sequence[tuple[int, ...]]]
 
 
-def _by_size(lives: Sequence[Lifetime], _: Sequence[int]) -> list[tuple[int, ...]]:
+def _by_size(
+    lives: Sequence[Lifetime],
+    _: Sequence[int],
+) -> list[tuple[int, ...]]:
     return [(-v.size, v.first) for v in lives]
 
 
-def _by_area(lives: Sequence[Lifetime], _: Sequence[int]) -> list[tuple[int, ...]]:
+def _by_area(
+    lives: Sequence[Lifetime],
+    _: Sequence[int],
+) -> list[tuple[int, ...]]:
     """Bytes times steps: what is in the way of most others goes first."""
     return [(-v.size * (v.last - v.first + 1), v.first) for v in lives]
 
@@ -88,19 +100,31 @@ def _by_breadth(
     return [(-max(profile[v.first : v.last + 1]), -v.size, v.first) for v in lives]
 
 
-def _by_length(lives: Sequence[Lifetime], _: Sequence[int]) -> list[tuple[int, ...]]:
+def _by_length(
+    lives: Sequence[Lifetime],
+    _: Sequence[int],
+) -> list[tuple[int, ...]]:
     return [(v.first - v.last, -v.size, v.first) for v in lives]
 
 
-def _by_start(lives: Sequence[Lifetime], _: Sequence[int]) -> list[tuple[int, ...]]:
+def _by_start(
+    lives: Sequence[Lifetime],
+    _: Sequence[int],
+) -> list[tuple[int, ...]]:
     return [(v.first, -v.size) for v in lives]
 
 
-def _lowest(offset: int, left: float) -> tuple[float, float]:
+def _lowest(
+    offset: int,
+    left: float,
+) -> tuple[float, float]:
     return offset, left
 
 
-def _tightest(offset: int, left: float) -> tuple[float, float]:
+def _tightest(
+    offset: int,
+    left: float,
+) -> tuple[float, float]:
     return left, offset
 
 
@@ -137,7 +161,11 @@ def _placed(
     return Arena(tuple(offsets), total)
 
 
-def _gap(taken: Sequence[tuple[int, int]], size: int, fit: Fit) -> int:
+def _gap(
+    taken: Sequence[tuple[int, int]],
+    size: int,
+    fit: Fit,
+) -> int:
     """Where `size` bytes go between what is taken, which is sorted; else behind all of it."""
     free: list[tuple[int, float]] = []
     end = 0
@@ -149,5 +177,8 @@ def _gap(taken: Sequence[tuple[int, int]], size: int, fit: Fit) -> int:
     return min(free, key=lambda gap: fit(*gap))[0]
 
 
-def _aligned(size: int, alignment: int) -> int:
+def _aligned(
+    size: int,
+    alignment: int,
+) -> int:
     return -(-size // alignment) * alignment

@@ -11,19 +11,29 @@ import onnx
 from onnx import numpy_helper
 
 from tilewright.base.errors import InputError
+from tilewright.base.memory import memory_limit
 from tilewright.base.text import listing
+from tilewright.frontends.files import checked
 
 Array = np.ndarray[Any, Any]
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
 # Floats that are read for their values, or kept as statistics: operator -> its inputs.
-_SETTINGS = {"BatchNormalization": (3, 4), "Resize": (1, 2), "Upsample": (1,)}
+_SETTINGS = {
+    ("", "BatchNormalization"): (3, 4),
+    ("", "Resize"): (1, 2),
+    ("", "Upsample"): (1,),
+}
 
 
 def read(source: Any) -> onnx.ModelProto:
-    """The model of a path, of the bytes of a file, or itself."""
+    """The model of a path, of the bytes of a file, or itself.
+
+    Raises ModelError for a path at which no file is.
+    """
     if isinstance(source, bytes):
         return onnx.load_model_from_string(source)
     if isinstance(source, str | Path):
+        checked(Path(source), memory_limit())
         return onnx.load(str(source))
     found: onnx.ModelProto = source
     return found
@@ -34,7 +44,7 @@ def weights(model: onnx.ModelProto) -> list[str]:
     settings = {
         name
         for node in model.graph.node
-        for n in _SETTINGS.get(node.op_type, ())
+        for n in _SETTINGS.get((node.domain.removeprefix("ai.onnx"), node.op_type), ())
         for name in node.input[n : n + 1]
     }
     return [

@@ -85,17 +85,27 @@ def _held(plan: Plan) -> list[Lifetime]:
     ]
 
 
-def _between_steps(plan: Plan, b: Buffer) -> bool:
+def _between_steps(
+    plan: Plan,
+    b: Buffer,
+) -> bool:
     inside = b not in plan.given and b not in plan.results
     return inside and plan.device_of(b) == HOST
 
 
-def _excess(plan: Plan, limit: int) -> int:
+def _excess(
+    plan: Plan,
+    limit: int,
+) -> int:
     """The bytes above the limit, of all steps together: 0 where the plan fits."""
     return sum(max(0, now - limit) for now in live_bytes(_held(plan)))
 
 
-def _changes(plan: Plan, limit: int, cost: Cost) -> Iterator[_Change]:
+def _changes(
+    plan: Plan,
+    limit: int,
+    cost: Cost,
+) -> Iterator[_Change]:
     """Every change that leaves less above the limit."""
     profile = live_bytes(_held(plan))
     before = sum(max(0, now - limit) for now in profile)
@@ -176,7 +186,12 @@ def _chains(
         chain = tuple(sorted((*more, *chain), key=place.__getitem__))
 
 
-def _again(plan: Plan, chain: Sequence[FusionGroup], b: Buffer, late: int) -> Plan:
+def _again(
+    plan: Plan,
+    chain: Sequence[FusionGroup],
+    b: Buffer,
+    late: int,
+) -> Plan:
     """The chain runs again before step `late`; from there on, its `b` is the one that is read.
 
     requires: every group of the chain makes one live tensor whole, from what lives until there or
@@ -196,11 +211,17 @@ def _again(plan: Plan, chain: Sequence[FusionGroup], b: Buffer, late: int) -> Pl
     return plan.with_steps((*plan.steps[:late], *copies, *rest))
 
 
-def _copy(t: Buffer, taken: set[str]) -> Buffer:
+def _copy(
+    t: Buffer,
+    taken: set[str],
+) -> Buffer:
     return Buffer(fresh(taken, f"{t.name}.again"), t.shape, t.dtype)
 
 
-def _reading(group: FusionGroup, swap: Mapping[Buffer, Buffer]) -> FusionGroup:
+def _reading(
+    group: FusionGroup,
+    swap: Mapping[Buffer, Buffer],
+) -> FusionGroup:
     """The group on other buffers, whether it writes or reads them."""
     if swap.keys().isdisjoint((*group.reads, *group.writes)):
         return group

@@ -54,7 +54,10 @@ def _streamed(
     return group
 
 
-def _sizes(keys: int, most: int) -> Iterator[int]:
+def _sizes(
+    keys: int,
+    most: int,
+) -> Iterator[int]:
     """Keys of a block: at most `most`, then at most half as many, and so on."""
     while most > 1:
         if most < keys:
@@ -62,7 +65,10 @@ def _sizes(keys: int, most: int) -> Iterator[int]:
         most //= 2
 
 
-def _block(keys: int, most: int) -> int:
+def _block(
+    keys: int,
+    most: int,
+) -> int:
     """Keys of a block: the most, of half as many at least, that divide all; else a fair part."""
     dividing = (n for n in range(most, most // 2, -1) if keys % n == 0)
     return next(dividing, -(-keys // -(-keys // most)))

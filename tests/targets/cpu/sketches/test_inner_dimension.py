@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,17 @@ def test_the_last_dimension_stays_where_another_is_not_much_faster(level: str) -
     times = {d.var.name: cycles(c, c.dims, d, costs) for d in c.dims}
     assert inner_dimension(c, c.dims, costs) is c.dims[-1]
     assert min(times, key=times.__getitem__) == c.dims[-1].var.name
+
+
+def test_every_result_of_a_map_counts() -> None:
+    """Two results stored side by side outweigh one read that is not."""
+    one = channels_last(3)
+    (o,) = one.outputs
+    other = Buffer("z", o.tensor.shape, float32)
+    both = replace(one, outputs=(o, replace(o, tensor=other)))
+    costs = cost_model(machine("x86-64-v3"))
+    times = [[cycles(c, c.dims, d, costs) for d in c.dims] for c in (one, both)]
+    assert all(b > a for a, b in zip(*times, strict=True))
 
 
 @pytest.mark.parametrize("made", [channels_first, channels_last])

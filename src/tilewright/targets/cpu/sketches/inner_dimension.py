@@ -26,15 +26,14 @@ def inner_dimension(c: Computation, dims: Sequence[Dim], costs: CostModel) -> Di
 
 def cycles(c: Computation, dims: Sequence[Dim], inner: Dim, costs: CostModel) -> float:
     """Expected cycles of an element's accesses, with vectors along `inner`."""
-    (o,) = c.outputs
-    place = o.tensor[o.index]
-    lanes = costs.machine.lanes(o.tensor.dtype)
-    forms = [address(a) for a in (*c.accesses, place)]
+    places = [o.tensor[o.index] for o in c.outputs]
+    lanes = costs.machine.lanes(places[0].dtype)
+    forms = [address(a) for a in (*c.accesses, *places)]
     extent = joined_extent(forms, dims, inner)
     vectors = math.ceil(extent / lanes)
     filled = min(lanes, extent)
     taken = sum(_vector(a, inner, filled, costs, costs.far_load) for a in c.accesses)
-    taken += _vector(place, inner, filled, costs, costs.far_store)
+    taken += sum(_vector(p, inner, filled, costs, costs.far_store) for p in places)
     return vectors * taken / extent
 
 

@@ -7,7 +7,6 @@ import math
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Call, Div
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
@@ -66,7 +65,8 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
             if threads:
                 at.share(trial, shares(trial, outer, costs), choose, c.name)
             return trial
-    forms = [address(a) for a in c.accesses] + [_place(c)]
+    places = [o.tensor[o.index] for o in c.outputs]
+    forms = [address(a) for a in (*c.accesses, *places)]
     _innermost(s, c, dims, loops, costs, choose)
     inner = loops.pop()
     extent = dims[-1].extent
@@ -111,8 +111,3 @@ def _innermost(
         dims.append(dims.pop(at))
         loops.append(loops.pop(at))
         s.reorder(*loops)
-
-
-def _place(c: Computation) -> Affine:
-    o = c.outputs[0]
-    return address(o.tensor[o.index])
