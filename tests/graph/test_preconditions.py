@@ -134,6 +134,56 @@ LAYER_NORM: dict[str, Row] = {
     "not divided by": (18, f"({LNX}) {{ {LAST} y = Div(s, d) }}", LNC, False),
 }  # fmt: skip
 
+# ----------------------------------------------------------------------------- RMS norm
+
+RMS = "q = {square} m = ReduceMean(q, {axes}) e = Add(m, eps) "
+SQUARED = RMS.format(square="Pow(x, two)", axes="last")
+ROOT = SQUARED + "s = Sqrt(e) "
+RMC = LNC | {"one": np.float32(1), "minus": np.float32(-0.5), "more": real(2, 6, 6)}
+RMS_NORM: dict[str, Row] = {
+    "divided": (18, f"({LNX}) {{ {ROOT} y = Div(x, s) }}", RMC, True),
+    "with a scale": (18, f"({LNX}) {{ {ROOT} n = Div(x, s) y = Mul(g, n) }}", RMC, True),
+    "by the reciprocal": (
+        18, f"({LNX}) {{ {ROOT} r = Reciprocal(s) n = Mul(x, r) y = Mul(n, g) }}", RMC, True,
+    ),
+    "by one over it": (
+        18, f"({LNX}) {{ {ROOT} r = Div(one, s) n = Mul(r, x) y = Mul(n, g) }}", RMC, True,
+    ),
+    "by a power": (
+        18, f"({LNX}) {{ {SQUARED} r = Pow(e, minus) y = Mul(x, r) }}", RMC, True,
+    ),
+    "by another power": (
+        18, f"({LNX}) {{ {SQUARED} r = Pow(e, minus) y = Mul(x, r) }}",
+        RMC | {"minus": np.float32(-1.5)}, False,
+    ),
+    "another number over it": (
+        18, f"({LNX}) {{ {ROOT} r = Div(two, s) y = Mul(r, x) }}", RMC, False,
+    ),
+    "another axis": (
+        18, f"({LNX}) {{ {RMS.format(square='Mul(x, x)', axes='first')} s = Sqrt(e) "
+        "y = Div(x, s) }", RMC, False,
+    ),
+    "a product of two": (
+        18, f"({LNX}) {{ {RMS.format(square='Mul(x, more)', axes='last')} r = Abs(e) "
+        "s = Sqrt(r) y = Div(x, s) }", RMC, False,
+    ),
+    "squares of something else": (
+        18, f"({LNX}) {{ {RMS.format(square='Mul(more, more)', axes='last')} "
+        "s = Sqrt(e) y = Div(x, s) }", RMC, False,
+    ),
+    "epsilon per row": (
+        18, f"({LNX}) {{ {ROOT} y = Div(x, s) }}",
+        RMC | {"eps": abs(real(6, 1)) + np.float32(0.01)}, False,
+    ),
+    "with a scale per row": (
+        18, f"({LNX}) {{ {ROOT} n = Div(x, s) y = Mul(n, column) }}", RMC, True,
+    ),
+    "the quotient leaves": (
+        18, f"({LNX}, float[2, 6, 6] n) {{ {ROOT} n = Div(x, s) y = Mul(n, g) }}", RMC, True,
+    ),
+    "not divided by": (18, f"({LNX}) {{ {ROOT} y = Div(s, x) }}", RMC, False),
+}  # fmt: skip
+
 # ----------------------------------------------------------------------------- attention
 
 QKV = "float[2, 6, 4] q, float[2, 4, 6] k, float[2, 6, 4] v"
@@ -396,12 +446,14 @@ CLEAN_UP: dict[str, Row] = {
 }  # fmt: skip
 
 GROUPS = {
-    "batch norm": BATCH_NORM, "layer norm": LAYER_NORM, "attention": ATTENTION,
+    "batch norm": BATCH_NORM, "layer norm": LAYER_NORM, "rms norm": RMS_NORM,
+    "attention": ATTENTION,
     "products": PRODUCTS, "quantized": QUANTIZED, "clean-up": CLEAN_UP,
 }  # fmt: skip
 ON_BYTES = ("product-", "selection-", "quantized-", "clipped-")
 RULES = {  # how the names of the rules begin that are looked at
-    "batch norm": "batchnorm-", "layer norm": "layer-norm", "attention": "attention",
+    "batch norm": "batchnorm-", "layer norm": "layer-norm", "rms norm": "rms-norm",
+    "attention": "attention",
     "products": ON_BYTES, "quantized": ON_BYTES, "clean-up": "",
 }  # fmt: skip
 ROWS = [(g, n) for g, rows in GROUPS.items() for n in rows]
@@ -467,3 +519,34 @@ def test_an_operation_of_which_one_result_leaves_the_model_is_kept() -> None:
     )
     for name, want in before.items():
         np.testing.assert_array_equal(after[name], want)
+
+
+@pytest.mark.parametrize(
+    ("c", "d", "merges"),
+    [
+        (np.float32(3), np.float32(3), True),
+        (np.full(1, 3, np.float32), np.full(1, 3, np.float32), True),
+        (np.float32(3), np.float32([3]), False),
+        (np.float32(0.0), np.float32(-0.0), False),
+        (np.full(2000, 3, np.float32), np.full(2000, 3, np.float32), False),
+    ],
+)
+def test_operations_on_equal_constants_are_repeated(
+    c: Any, d: Any, merges: bool
+) -> None:
+    """Of the same type and bits; large ones are not compared."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> f (float[2000] x) => (float[2000] y) '
+        "{ a = Div(x, c) b = Div(x, d) y = Sub(a, b) }"
+    )
+    pairs = zip("cd", (c, d), strict=True)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(v), k) for k, v in pairs
+    )
+    graph = load(model)
+    merged = merge_repeated(graph)
+    assert len(merged.operations) == (2 if merges else 3)
+    feeds = {"x": real(2000)}
+    with np.errstate(all="ignore"):
+        want, got = (interp.evaluate(g, feeds)["y"] for g in (graph, merged))
+    np.testing.assert_array_equal(got, want)

@@ -22,7 +22,7 @@ from tilewright.frontends.onnx.load import load
 from tilewright.graph.interp import evaluate
 from tilewright.targets.cpu.sketches import rules
 
-LONG, BLOCK = 151, 76  # no number of blocks divides these keys
+LONG, BLOCK = 152, 76
 FORMS = {name: body.replace(f",{KEYS}", f",{LONG}") for name, body in FOUND.items()}
 STREAMED = [name for name in FOUND if name != "any step of one element"]
 
@@ -61,7 +61,7 @@ def test_one_query_stays_several_kernels() -> None:
 
 @pytest.mark.parametrize(
     "rows,keys,block",
-    [(1, 1, 0), (5, 1, 0), (5, 64, 0), (5, 129, 65), (2, 128, 64), (197, 131, 66)],
+    [(1, 1, 0), (5, 1, 0), (5, 64, 0), (5, 130, 65), (2, 128, 64), (197, 132, 66)],
 )
 def test_shapes(rows: int, keys: int, block: int) -> None:
     body = (
@@ -70,6 +70,35 @@ def test_shapes(rows: int, keys: int, block: int) -> None:
         .replace(f",{ROWS},", f",{rows},")
     )
     assert streams(body) == ([block] if block else [])
+
+
+@pytest.mark.parametrize("keys", [131, 2 * 37, 3 * 43])
+def test_keys_that_only_few_divide_stay_whole(keys: int) -> None:
+    assert streams(FOUND["plain"].replace(f",{KEYS}", f",{keys}")) == []
+
+
+@pytest.mark.parametrize("rows,keys", [(1, 0), (5, 0), (0, 0), (0, 128)])
+def test_nothing_is_right_too(rows: int, keys: int) -> None:
+    """A sum over no keys is 0."""
+    body = FOUND["plain"].replace(f",{KEYS}", f",{keys}")
+    exe = tw.compile(bytes_of(body.replace(f",{ROWS},", f",{rows},")), cache=False)
+    given = {t.name: np.ones(t.extents, np.float32) for t in exe.inputs}
+    (y,) = exe.outputs
+    np.testing.assert_array_equal(exe(given), np.zeros(y.extents, np.float32))
+
+
+@pytest.mark.parametrize("keys", [131, 132])
+def test_an_infinite_value_gives_an_infinite_mean(keys: int) -> None:
+    """Every weight is positive: no block may count a key twice, once of it hidden."""
+    exe = tw.compile(
+        bytes_of(FOUND["plain"].replace(f",{KEYS}", f",{keys}")), cache=False
+    )
+    for key in (0, keys // 2 - 1, keys // 2, keys // 2 + 1, keys - 1):
+        arrays = {t.name: np.ones(t.extents, np.float32) for t in exe.inputs}
+        arrays["v"][..., key, 0] = np.inf
+        y = exe(arrays)
+        assert (y[..., 0] == np.inf).all()
+        np.testing.assert_allclose(y[..., 1:], 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("value", [-np.inf, np.finfo(np.float32).min])

@@ -22,7 +22,7 @@ from tilewright.loops.nodes import (
     block,
     loop,
 )
-from tilewright.loops.passes.in_place import overwritable
+from tilewright.loops.passes.in_place import overwritable, without_self_copy
 from tilewright.targets.cpu.intrinsics import TRANSPOSES
 
 X, Y, Z = (Buffer(n, (8, 8), float32) for n in "xyz")
@@ -121,3 +121,71 @@ def test_tensors_of_one_shape_only() -> None:
 def test_a_block_that_is_only_kept_together_is_none() -> None:
     unit = Unit("u", None, (), Store(Y, (H, J), X[H, J]))
     assert overwritable(nest(unit)) == (X, Z)
+
+
+# ------------------------------------------------------------------- without the copy of an input
+
+ROW = Store(Y, (const(3), J), Z[const(0), J])
+COPY = loop(H, 8, loop(J, 8, Store(Y, (H, J), X[H, J])))
+
+
+def copying(*stmts: Stmt) -> Kernel:
+    return Kernel("k", (X, Z, Y), (Y,), block(*stmts), {"h": {"a": 1}, "k": {"b": 2}})
+
+
+def test_a_copy_into_the_same_memory_is_left_out() -> None:
+    row = loop(K, 8, Store(Y, (const(3), K), Z[const(0), K]))
+    made = without_self_copy(copying(COPY, row), X)
+    assert made is not None
+    assert (made.params, made.outputs, made.body) == ((Z, Y), (Y,), row)
+    assert made.notes == {"k": {"b": 2}}
+
+
+TALL = Buffer("taller", (9, 8), float32)
+NO_COPIES: dict[str, tuple[Kernel, Buffer]] = {
+    "another input": (copying(COPY, loop(J, 8, ROW)), Z),
+    "read again behind": (
+        copying(COPY, loop(K, 8, Store(Y, (const(3), K), X[const(0), K]))),
+        X,
+    ),
+    "read again in an index": (
+        copying(
+            COPY, loop(K, 8, Store(Y, (Cast(X[K, K], INDEX), K), Z[const(0), K]))
+        ),
+        X,
+    ),
+    "behind other writes": (copying(loop(K, 8, ROW), COPY), X),
+    "changed": (
+        copying(loop(H, 8, loop(J, 8, Store(Y, (H, J), X[H, J] + X[H, J]))), ROW),
+        X,
+    ),
+    "turned": (
+        copying(loop(H, 8, loop(J, 8, Store(Y, (H, J), X[J, H]))), ROW),
+        X,
+    ),
+    "and more in the loop": (
+        copying(loop(H, 8, block(Store(Y, (H, H), X[H, H]), Store(Y, (H, H), Z[H, H]))), ROW),
+        X,
+    ),
+    "of another shape": (
+        Kernel(
+            "k", (TALL, Z, Y), (Y,),
+            block(loop(H, 8, loop(J, 8, Store(Y, (H, J), TALL[H, J]))), loop(K, 8, ROW)),
+        ),
+        TALL,
+    ),
+    "of a kernel of two results": (
+        Kernel(
+            "k", (X, Y, Z), (Y, Z),
+            block(COPY, loop(K, 8, Store(Z, (K, K), const(1.0, float32)))),
+        ),
+        X,
+    ),
+    "that is all": (Kernel("k", (X, Y), (Y,), COPY), X),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NO_COPIES)
+def test_what_is_no_copy_into_the_same_memory_stays(what: str) -> None:
+    kernel, source = NO_COPIES[what]
+    assert without_self_copy(kernel, source) is None

@@ -168,7 +168,7 @@ def set_(*path, to):
     [
         (
             set_("format", to=9),
-            "has format 9, this version reads 5. Load it with the version",
+            "has format 9, this version reads 6. Load it with the version",
         ),
         (
             set_("abi", to=9),

@@ -28,10 +28,8 @@ from tilewright.expr.nodes import (
     Const,
     Eq,
     Expr,
-    Le,
     Load,
     Max,
-    Min,
     Mul,
     Select,
     Sub,
@@ -122,21 +120,22 @@ def online_softmax(
     size: int,
     kept: Collection[Buffer] = (),
 ) -> Group | None:
-    """Attention over blocks of `size` keys, the last one shorter, and the mean over the blocks.
+    """Attention over blocks of `size` keys, and the mean over the blocks.
 
     requires, else None: a product (the scores) and maps of it, key by key, whose last axis is the
     keys; along it max, exp(t - max), sum and exp / sum, nothing else; a product of that with
     values, summed over the keys alone. The same one dtype, float32 or float64, throughout. What is
-    inside is read nowhere else, not by others either (`kept`). There are more keys than `size`.
+    inside is read nowhere else, not by others either (`kept`). There are more keys than `size`,
+    which divides their number: a block that repeats keys, hidden, would make NaN of their values
+    where infinite.
 
-    Where the blocks are not alike, the last one begins earlier, and the scores of keys that were in
-    the block before are -inf. A block all of whose scores are -inf counts nothing; where all blocks
-    are such, the result is NaN as it was.
+    A block all of whose scores are -inf counts nothing; where all blocks are such, the result is
+    NaN as it was.
     """
     found = _recognized(tuple(group))
     if found is None:
         return None
-    if not 0 < size < found.keys:
+    if not 0 < size < found.keys or found.keys % size:
         return None
     inner = found.inner
     used = {*kept, *found.values}
@@ -148,7 +147,7 @@ def online_softmax(
     parts = [blocks.part(c) for c in inner.values()]
     kept_rows = blocks.kept_rows()
     mean, *combined = blocks.means(kept_rows)
-    return (*_cut(parts, blocks), mean, kept_rows, *_joined(combined, found.rest))
+    return (*parts, mean, kept_rows, *_joined(combined, found.rest))
 
 
 def _joined(
@@ -346,8 +345,7 @@ class _Blocks:
     ) -> None:
         self.attention = attention
         self.size = size
-        self.count = -(-attention.keys // size)
-        self.even = attention.keys % size == 0
+        self.count = attention.keys // size
         self.block = Dim(Var("b", INDEX), self.count)
         self.tensors = {b: self._part(b) for b in attention.inner}
 
@@ -355,11 +353,6 @@ class _Blocks:
         *rows, keys = b.shape
         extents = (self.count, *rows, min(keys, self.size))
         return Buffer(f"{b.name}_part", extents, b.dtype)
-
-    def start(self) -> Expr:
-        """The first key of a block."""
-        at = self.block.var * self.size
-        return at if self.even else Min(at, const(self.attention.keys - self.size))
 
     def moved(
         self,
@@ -369,7 +362,7 @@ class _Blocks:
         """A value of one block, over the place in it instead of the key."""
         env: dict[object, object] = {}
         if key is not None:
-            env[key.var] = self.start() + key.var
+            env[key.var] = self.block.var * self.size + key.var
         for load in (n for n in postorder(value) if isinstance(n, Load)):
             if load.buffer in self.tensors:
                 index = (self.block.var, *load.index)
@@ -507,27 +500,3 @@ class _Blocks:
             return Select(Call("isnan", (total,)), const(0.0, dtype), mean)
         nothing = Eq(total, const(0.0, dtype))
         return Select(nothing, const(float("nan"), dtype), mean)
-
-
-def _cut(
-    parts: list[Computation],
-    blocks: _Blocks,
-) -> list[Computation]:
-    """The parts, with scores of keys that were in the block before as -inf."""
-    if blocks.even:
-        return parts
-    n = len(blocks.attention.scores) - 1
-    last = parts[n]
-    (out,) = last.outputs
-    axes = identity_dims(last)
-    assert axes is not None and axes[-1] is not None
-    own = Le(blocks.block.var * blocks.size, blocks.start() + axes[-1].var)
-    hidden = const(float("-inf"), out.tensor.dtype)
-    if last.is_map:
-        cut = replace(out, value=Select(own, out.value, hidden))
-        return [*parts[:n], replace(last, outputs=(cut,)), *parts[n + 1 :]]
-    whole = Buffer(f"{out.tensor.name}_whole", out.tensor.shape, out.tensor.dtype)
-    before = replace(last, outputs=(replace(out, tensor=whole),))
-    cut = replace(out, value=Select(own, Load(whole, out.index), hidden))
-    behind = Computation(f"{last.name}_cut", last.parallel_dims, (cut,))
-    return [*parts[:n], before, behind, *parts[n + 1 :]]

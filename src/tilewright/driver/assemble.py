@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,7 +78,8 @@ class Assembler:
     """Gathers constants, slots and programs while the steps are written down.
 
     plan: with places in memory. steps: the model in order. host: describes a host fallback for the
-    runtime. limit: bytes that a running call may need; None: as many as it wants.
+    runtime. limit: bytes that a running call may need; None: as many as it wants. aliases: results
+    that live in the memory of an input.
     """
 
     plan: Plan
@@ -86,6 +87,7 @@ class Assembler:
     target: Target
     host: HostKernel
     limit: int | None = None
+    aliases: Mapping[Buffer, Buffer] = field(default_factory=dict)
     _constants: ConstantPool = field(default_factory=ConstantPool)
     _objects: dict[Value, int] = field(default_factory=dict)
     _places: Mapping[Buffer, int] = field(default_factory=dict)
@@ -126,8 +128,17 @@ class Assembler:
             requirements=self.target.requirements if built else {},
             programs=tuple(self._programs),
             devices=self._devices(memory),
+            aliases=tuple(self._aliases()),
             meta={"name": graph.name, "version": __version__, **meta},
         )
+
+    def _aliases(self) -> Iterator[tuple[int, int]]:
+        """The indices of outputs, and of the inputs whose memory they live in."""
+        for out, given in self.aliases.items():
+            yield (
+                self._outputs[self._value_of[out]],
+                self._inputs[self._value_of[given]],
+            )
 
     def _check_limit(self, graph: Graph, scratch: int) -> None:
         """Refuse a model whose calls need more memory than the limit."""

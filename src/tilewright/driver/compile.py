@@ -54,6 +54,8 @@ def compile(
       from files with several hard links
     - schedules: values of schedule parameters by kernel, in the form that `schedules` returns, for
       kernels whose default schedule is not the best
+    - aliases: inputs by output: the output is written into the memory of the input, which a call
+      overwrites and returns; a key-value cache is updated in place, without a copy
     - records: the file of tuning records whose best schedules are used, if not the user's own;
       False uses none
 

@@ -42,6 +42,7 @@ class Options:
     inputs: Collection[str] = ()
     external_data_roots: Sequence[str | Path] = ()
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     samples: Sequence[Mapping[str, Any]] = ()
     scales: Mapping[str, Any] | str | Path | None = None
     by: str | None = None
@@ -84,6 +85,7 @@ class Options:
             self, "external_data_roots", _folders(self.external_data_roots)
         )
         object.__setattr__(self, "schedules", _schedules(self.schedules))
+        object.__setattr__(self, "aliases", _aliases(self.aliases))
         if isinstance(self.scales, str | Path):
             object.__setattr__(self, "scales", read_scales(Path(self.scales)))
         elif self.scales is not None:
@@ -157,6 +159,8 @@ class Options:
             given["samples"] = f"{self.by} {_digest(self.samples)}"
         if self.schedules:
             given["schedules"] = json.dumps(self.schedules, sort_keys=True)
+        if self.aliases:
+            given["aliases"] = json.dumps(self.aliases, sort_keys=True)
         if self.limit < machine_memory():
             given["memory_limit"] = str(self.limit)
         if self.published.digest:
@@ -252,6 +256,22 @@ def _schedules(given: Any) -> dict[str, dict[str, Any]]:
             hint='give parameters by kernel, such as {"matmul": {"matmul.tile": (4, 2)}}',
         )
     return found
+
+
+def _aliases(given: Any) -> dict[str, str]:
+    """Inputs by output. Raises InputError for anything else, or an input of two outputs."""
+    names = [*given, *given.values()] if isinstance(given, Mapping) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"aliases={given!r}",
+            hint='give inputs by output, such as {"present": "past"}',
+        )
+    if len(set(given.values())) < len(given):
+        raise InputError(
+            f"aliases={given!r}: two outputs cannot live in one input",
+            hint="give each output an input of its own",
+        )
+    return dict(given)
 
 
 def _digest(samples: Sequence[Mapping[str, Any]]) -> str:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import Store
 from tilewright.base.text import listing
+from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
 from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
 from tilewright.driver.build_kernel import build_kernel
 from tilewright.driver.chosen_schedules import (
@@ -57,6 +59,11 @@ def executable(
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
         _check_free(source, options)
+        if options.aliases:
+            raise InputError(
+                "aliases: a Kernel has none",
+                hint="write the array that is overwritten as a parameter that is an output",
+            )
         machine = target_of(options)
         if source.sizes:
             return SizedExecutable(source, machine, options.threads, options.sanitize)
@@ -161,14 +168,22 @@ def build(
         dump(folder, plan, compiling)
     store = store_for(compiling.host, options)
     choose = chosen_schedules(plan, compiling.host, options)
+    aliases = aliased_buffers(plan, options.aliases)
     steps = kernels(
-        plan, compiling.host, store, options.sanitize, choose, compiling.device
+        plan,
+        compiling.host,
+        store,
+        options.sanitize,
+        choose,
+        compiling.device,
+        aliases,
     )
+    check_aliases(plan, steps, aliases)
     known["tuned"] = choose.used
     plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
         assembler = Assembler(
-            plan, steps, compiling.host, _describe_host, options.limit
+            plan, steps, compiling.host, _describe_host, options.limit, aliases
         )
         placed = final(placements, compiling.device)
         known["placements"] = [astuple(p) for p in placed]
@@ -204,10 +219,12 @@ def kernels(
     sanitize: bool,
     choose: ChosenSchedules,
     device: DeviceCompiler | None = None,
+    aliases: Mapping[Buffer, Buffer] = MappingProxyType({}),
 ) -> list[BuiltStep]:
     """Every fusion group with its code; choose: which schedules the kernels get.
 
-    device: compiles the groups that are not on the host.
+    device: compiles the groups that are not on the host. aliases: results that live in the memory
+    of an input.
     """
     host = target if target.runs_here else find_target("cpu")
     mine = plan.groups_on(HOST)
@@ -216,6 +233,7 @@ def kernels(
     if flags.DEBUG.get():
         for s, signature in zip(mine, signatures, strict=True):
             verify_signature(s, signature)
+    signatures = [in_place(s, aliases) for s in signatures]
     built: dict[FusionGroup, Built] = {}
     with events.span("kernels", total=len(signatures)):
         codes = compiler.compile_all(signatures, plan.data, thread_count())

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tilewright.base.errors import CompileError, ModelError, UnsupportedError
-from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.nodes import DataDependent, Operation, Value
 from tilewright.graph.ops.adjoint import derived
 from tilewright.graph.ops.derivative import Backward, filled, summed_to
-from tilewright.graph.ops.errors import DataDependent, definition_of_node, place
+from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import (
     Gradient,

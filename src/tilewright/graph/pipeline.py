@@ -18,6 +18,7 @@ from tilewright.graph.rules.lower_precision import precision_rules
 from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
+from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -120,7 +121,7 @@ class RecognizeIdioms(Pass[Graph]):
     """Operators that exporters wrote out are one operator again."""
 
     def run(self, program: Graph) -> Graph:
-        return rewrite(rewrite(program, LAYER_NORM), [ATTENTION_RULE])
+        return rewrite(rewrite(program, [*LAYER_NORM, *RMS_NORM]), [ATTENTION_RULE])
 
 
 @dataclass(frozen=True)

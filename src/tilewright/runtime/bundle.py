@@ -30,7 +30,7 @@ from tilewright.base.files import write_whole
 from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "

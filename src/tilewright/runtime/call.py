@@ -330,7 +330,9 @@ class Plan:
             return None
         step = self.steps[0]
         model = self.model
-        if any(not t.is_static for t in (*model.inputs, *model.outputs)):
+        if model.aliases or any(
+            not t.is_static for t in (*model.inputs, *model.outputs)
+        ):
             return None
         places = {(s.kind, s.at): p for p, s in step.varying}
         if len(places) != len(step.varying) or any(
@@ -366,9 +368,13 @@ def run(
 ) -> list[Any]:
     """All steps on converted inputs; the outputs, in `targets` where one is not None.
 
-    `watch`, if given, is called for each step and has to run it; devices are timed then.
+    Outputs that are aliases are written into their inputs. `watch`, if given, is called for each
+    step and has to run it; devices are timed then.
     """
-    values = Values(frame, inputs, targets, watch is not None)
+    places = list(targets)
+    for output, given in plan.model.aliases:
+        places[output] = inputs[given]
+    values = Values(frame, inputs, places, watch is not None)
     transfers = values.transfers
     try:
         for step in plan.steps:

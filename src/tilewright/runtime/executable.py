@@ -123,6 +123,7 @@ class Executable:
         Returns one array, or a tuple if the model has several outputs (PyTorch tensors if an input
         was one); they own their memory. `out`: an array (or a sequence or mapping of them, None
         for those wanted new) that receives the outputs and is returned in their place.
+        Of the `aliases` that a model was compiled with, the input's array is written, and returned.
         The first call that gives certain of the `defaults` compiles a form that takes them.
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
         value such as an index out of range.
@@ -171,6 +172,7 @@ class Executable:
             )
             return found
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
+        outputs.donate(self.model, values, [None] * len(self.model.outputs))
         frame = self._frame()
         try:
             return measure(self._plan, frame, converted, repeat, peak_gflops, peak_gbs)
@@ -214,6 +216,8 @@ class Executable:
             return form(given, out=out)
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
         wanted = outputs.targets(out, self.model.outputs)
+        if self.model.aliases:
+            outputs.donate(self.model, values, wanted)
         targets = [outputs.writable(target, converted) for target in wanted]
         frame = self._frame()
         try:
@@ -225,7 +229,7 @@ class Executable:
             if target is None:
                 results[n] = outputs.to_torch(results[n]) if torch else results[n]
                 continue
-            if targets[n] is None:
+            if targets[n] is None and target is not results[n]:
                 np.copyto(target, results[n])
             results[n] = target
         return results[0] if len(results) == 1 else tuple(results)

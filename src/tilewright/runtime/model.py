@@ -171,7 +171,8 @@ class CompiledModel:
     objects: ELF objects of kernels and segments, linked together; support: the thread pool's.
     constants: uint8 array that slots of kind "constant" point into; may be a mapped file.
     arena_bytes: of tensors between kernels; `workspace` bytes and `threads` times
-    `thread_workspace` bytes follow in the same block. object_slots: Python variables between
+    `thread_workspace` bytes follow in the same block. aliases: outputs, by index, that are written
+    into the memory of an input, by index. object_slots: Python variables between
     steps. sizes: values of the sizes of a kernel whose code is for all of them.
     requirements: `arch` and CPU `features` that the code needs. programs: code of devices.
     devices: for each device the bytes of its arena. meta: free for the compiler (name, version,
@@ -187,6 +188,7 @@ class CompiledModel:
     arena_bytes: int = 0
     workspace: int = 0
     thread_workspace: int = 0
+    aliases: tuple[tuple[int, int], ...] = ()
     object_slots: int = 0
     sizes: tuple[int, ...] = ()
     requirements: Mapping[str, Any] = field(default_factory=dict)
@@ -230,6 +232,7 @@ def check(model: CompiledModel) -> None:
     ):
         if sizes < 0:
             raise ArtifactError(f"the model asks for {sizes} bytes of memory")
+    _check_aliases(model)
     objects = sum(slot.kind == "object" for slot in _slots(model))
     if model.object_slots > objects:
         raise ArtifactError(
@@ -242,6 +245,19 @@ def check(model: CompiledModel) -> None:
     numbers = [k.number for k in model.kernels]
     if numbers != list(range(len(numbers))):
         raise ArtifactError("the model's kernels are not numbered in order")
+
+
+def _check_aliases(model: CompiledModel) -> None:
+    """Raise ArtifactError for an alias of tensors that differ, or of one tensor twice."""
+    for out, given in model.aliases:
+        if out >= len(model.outputs) or given >= len(model.inputs):
+            raise ArtifactError(f"the model has no output {out} or no input {given}")
+        target, source = model.outputs[out], model.inputs[given]
+        if not target.is_static or target.layout != source.layout:
+            raise ArtifactError(f"{target} cannot live in the memory of {source}")
+    for ends in zip(*model.aliases, strict=True):
+        if len(set(ends)) < len(ends):
+            raise ArtifactError("an input or output is aliased twice")
 
 
 def _device_limits(model: CompiledModel, step: Step) -> dict[str, int]:

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.runtime import buffer
-from tilewright.runtime.model import Tensor, listed
+from tilewright.runtime.model import CompiledModel, Tensor, listed
 
 
 def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
@@ -71,6 +71,58 @@ def _check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
                 where=f"out= for {name!r} and {second!r}",
                 hint="give each output a separate array",
             )
+
+
+def donate(model: CompiledModel, values: Sequence[Any], wanted: list[Any]) -> None:
+    """Put the arrays of inputs that outputs are written into where these are `wanted`.
+
+    Raises InputError for an array that cannot be written in place, that shares memory with another
+    one of the call, or for another array that is wanted.
+    """
+    own = {given for _, given in model.aliases}
+    others = [a for n, a in enumerate(values) if n not in own]
+    arrays = [a for a in (*others, *wanted) if isinstance(a, np.ndarray)]
+    for output, given in model.aliases:
+        array, tensor = values[given], model.inputs[given]
+        name = model.outputs[output].name
+        where = f"input {tensor.name!r}, in whose memory {name!r} is written"
+        _check_donated(array, tensor, where)
+        asked = wanted[output]
+        if asked is not None and asked is not array:
+            raise InputError(
+                "out= has another array for it",
+                where=where,
+                hint="leave it out, or give the input's array",
+            )
+        wanted[output] = array
+        if any(a is not asked and buffer.overlap(array, a) for a in arrays):
+            raise InputError(
+                "it shares memory with another array of the call",
+                where=where,
+                hint="give it an array of its own",
+            )
+        arrays.append(array)
+
+
+def _check_donated(array: Any, tensor: Tensor, where: str) -> None:
+    """Raise InputError unless native code can write into this array."""
+    if not isinstance(array, np.ndarray):
+        raise InputError(
+            f"expected a NumPy array, got {type(array).__name__}", where=where
+        )
+    dtype = dtype_of(tensor.dtype).numpy
+    if array.dtype != dtype or array.shape != tensor.extents:
+        found = f"{array.dtype}{list(array.shape)}"
+        raise InputError(
+            f"expected {tensor.layout}, got {found}", where=where, code="TW-SHAPE"
+        )
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned and flags.writeable):
+        raise InputError(
+            "the array is read-only, or not contiguous",
+            where=where,
+            hint="give np.array(x, order='C'), and what the call returns at the next one",
+        )
 
 
 def writable(target: Any, values: Sequence[Any]) -> Any:

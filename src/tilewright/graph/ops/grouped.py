@@ -82,26 +82,15 @@ def _cached(
     start: Value,
     kept: int,
 ) -> Value:
-    """The cache with `new` put behind the first `start` (batch, 1, 1, 1) elements."""
+    """The cache with `new` put behind the first `start` (batch) elements."""
     if past is None:
         return new
-    batch, heads, length, size = new.extents
+    batch, heads, _, size = new.extents
     room = kept - past.extents[2]
     if room:
         grown = f.constant(np.zeros((batch, heads, room, size)), past.dtype)
         past = f.op("Concat", past, grown, axis=2)
-    places = f.constant(np.arange(kept).reshape(1, 1, -1, 1), int64)
-    at = f.op("Sub", places, start)
-    limit = f.constant(length, int64)
-    zero = f.constant(0, int64)
-    not_before = f.op("GreaterOrEqual", at, zero)
-    fresh = f.op("And", not_before, f.op("Less", at, limit))
-    if length > 1:
-        last = f.constant(length - 1, int64)
-        inside = f.op("Max", f.op("Min", at, last), zero)
-        shape = f.ints(batch, heads, kept, size)
-        new = f.op("GatherElements", new, f.op("Expand", inside, shape), axis=2)
-    return f.op("Where", fresh, new, past)
+    return f.op("TensorScatter", past, new, start, version=24, axis=2)
 
 
 def _mask(
@@ -182,7 +171,7 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         half = call.shape(COS)[-1]
         query = rotated(f, query, half, angles, interleaved)
         key = rotated(f, key, half, angles, interleaved)
-    behind = f.op("Unsqueeze", start, f.ints(2, 3))
+    behind = f.reshape(start, batch)
     caches = []
     for n, new in enumerate((key, value)):
         past = call.value(PAST + n) if call.has(PAST + n) else None

@@ -19,6 +19,9 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait, native_dtype
 from tilewright.graph.ops.traits import IMPURE
 
+MERGED_BYTES = (
+    1 << 12
+)  # of a constant that is compared with others: numbers, places, axes
 FOLD_BYTES = (
     64 << 20
 )  # a folded result may be this large, or as large as what it was made from
@@ -106,10 +109,10 @@ def merge_repeated(graph: Graph) -> Graph:
     """Common subexpressions: one operation for all with the same operands and attributes.
 
     Same operator of the same version, operands, attributes (their types and bits included) and
-    result types, no random numbers: same results. Results that leave the model or that a subgraph
-    reads keep their own values.
+    result types, no random numbers: same results. Small constants of the same type and bits are the
+    same operand. Results that leave the model or that a subgraph reads keep their own values.
     """
-    swap: dict[Value, Value] = {}
+    swap = _equal_constants(graph)
     seen: dict[tuple[Any, ...], Operation] = {}
     kept: list[Operation] = []
     inside = captured(graph)
@@ -134,6 +137,19 @@ def merge_repeated(graph: Graph) -> Graph:
             continue
         swap |= {a: b for a, b in pairs if a is not None and b is not None}
     return graph.with_operations(kept)
+
+
+def _equal_constants(graph: Graph) -> dict[Value, Value]:
+    """Small constants by the first of the same type and bits."""
+    first: dict[tuple[Any, ...], Value] = {}
+    swap: dict[Value, Value] = {}
+    for v, array in graph.constants.items():
+        if not native_dtype(v.dtype) or array.nbytes > MERGED_BYTES:
+            continue
+        same = first.setdefault((_type(v), array.tobytes()), v)
+        if same is not v:
+            swap[v] = same
+    return swap
 
 
 def _type(v: Value) -> tuple[Any, ...]:

@@ -10,12 +10,14 @@ from tilewright.graph.rules.lower_precision import LOWER_PRECISION
 from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
+from tilewright.graph.rules.rms_norm import RMS_NORM
 from tilewright.graph.rules.rule import Rule
 
 CATALOG: tuple[Rule, ...] = (
     *NO_OPS,
     BATCHNORM,
     *LAYER_NORM,
+    *RMS_NORM,
     ATTENTION_RULE,
     *QUANTIZED,
     CONCAT_OF_BYTES,

@@ -23,10 +23,11 @@ from tilewright.graph.rules.patterns import (
     onnx,
     tensors,
 )
-from tilewright.graph.rules.rule import Rule, Sample
+from tilewright.graph.rules.rule import Condition, Rule, Sample
 
 
-def _mean(of: Pattern) -> Apply:
+def mean_over(of: Pattern) -> Apply:
+    """The mean of a pattern over some axes, which stay as axes of extent 1."""
     axes = constants("axes")[0]
     named = Attribute("axes")
     anything = Attribute("noop")
@@ -38,20 +39,26 @@ def _mean(of: Pattern) -> Apply:
 
 (x,) = tensors("x")
 eps, scale, bias = constants("eps scale bias")
-mean = _mean(x)
+mean = mean_over(x)
 centered = x - mean
 squared = x - mean
 powered = x - mean
-variance = _mean(either(squared * squared, powered**2))
+variance = mean_over(either(squared * squared, powered**2))
 normalized = centered / onnx.Sqrt(variance + eps)
 
 
-def _over_the_last_axis(m: Match) -> bool:
-    """both means are over the last axis of x, whose shape is known"""
-    shape = m[x].shape
-    if shape is None or not m[x].static:
-        return False
-    return all(_axes(m, part) == [len(shape) - 1] for part in (mean, variance))
+def over_the_last_axis(*means: Apply) -> Condition:
+    """The condition that means are over the last axis of x."""
+
+    def condition(m: Match) -> bool:
+        shape = m[x].shape
+        if shape is None or not m[x].static:
+            return False
+        return all(_axes(m, part) == [len(shape) - 1] for part in means)
+
+    every = "both means are" if len(means) > 1 else "the mean is"
+    condition.__doc__ = f"{every} over the last axis of x, whose shape is known"
+    return condition
 
 
 def _axes(m: Match, part: Apply) -> list[int] | None:
@@ -66,12 +73,14 @@ def _axes(m: Match, part: Apply) -> list[int] | None:
     return [int(a) % len(x_shape) for a in np.ravel(axes)]
 
 
-def _one_epsilon(m: Match) -> bool:
+def one_epsilon(m: Match) -> bool:
     """eps is one number"""
     return m.array(eps).size == 1
 
 
-def _per_column(part: Any) -> Any:
+def per_column(part: Any) -> Condition:
+    """The condition that a part has a number for each column of x."""
+
     def condition(m: Match) -> bool:
         return m[part].shape == m[x].extents[-1:]
 
@@ -120,7 +129,7 @@ def _rule(
     replacement: Apply,
     *conditions: Any,
 ) -> Rule:
-    when = [_one_epsilon, _over_the_last_axis, *conditions]
+    when = [one_epsilon, over_the_last_axis(mean, variance), *conditions]
     return Rule(name, pattern, replacement, when, exact=False, samples=_samples)
 
 
@@ -130,15 +139,15 @@ LAYER_NORM = (
         "layer-norm-scaled-and-shifted",
         (once * scale).once() + bias,
         _layer_norm(scale, bias),
-        _per_column(scale),
-        _per_column(bias),
+        per_column(scale),
+        per_column(bias),
     ),
     _rule(
         "layer-norm-shifted",
         once + bias,
         _layer_norm(ONES, bias),
-        _per_column(bias),
+        per_column(bias),
     ),
-    _rule("layer-norm-scaled", once * scale, _layer_norm(scale), _per_column(scale)),
+    _rule("layer-norm-scaled", once * scale, _layer_norm(scale), per_column(scale)),
     _rule("layer-norm", normalized, _layer_norm(ONES)),
 )

@@ -1,4 +1,4 @@
-"""The inputs of a kernel that its output may overwrite."""
+"""The inputs of a kernel whose memory its output may take, and what it need not copy then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.ir.node import postorder
 from tilewright.loops.analysis.access import expressions, guarded_accesses
 from tilewright.loops.analysis.dependence import stored_once
-from tilewright.loops.nodes import Kernel, Stmt, Store, Unit, Update, While
+from tilewright.loops.nodes import (
+    Block,
+    For,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+)
 from tilewright.loops.walk import walk
 
 
@@ -43,6 +53,39 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
         and b not in others
         and all(x.index == store.index for x in own if x.buffer is b)
     )
+
+
+def without_self_copy(kernel: Kernel, source: Buffer) -> Kernel | None:
+    """The kernel where its only output lies in the memory of the input `source`.
+
+    requires, else None: the program begins with a nest that does nothing but
+    `output[i] = source[i]`, each element at its own place and type, and nothing behind it reads
+    `source`. Then the copy changes nothing: nobody has written the output before it.
+    """
+    if len(kernel.outputs) != 1 or not isinstance(kernel.body, Block):
+        return None
+    first, *rest = kernel.body.stmts
+    copy = first
+    while isinstance(copy, For):
+        copy = copy.body
+    own = isinstance(copy, Store) and _is_self_copy(copy, kernel.outputs[0], source)
+    used = {x.buffer for s in rest for at in walk(s) for x in _read(at.stmt)}
+    if not own or source in used:
+        return None
+    body = block(*rest)
+    loops = {at.stmt.var.name for at in walk(body) if isinstance(at.stmt, For)}
+    params = tuple(b for b in kernel.params if b is not source)
+    notes = {name: note for name, note in kernel.notes.items() if name in loops}
+    return Kernel(kernel.name, params, kernel.outputs, body, notes)
+
+
+def _is_self_copy(s: Store, target: Buffer, source: Buffer) -> bool:
+    same = (target.shape, target.dtype) == (source.shape, source.dtype)
+    return same and s.buffer is target and s.value is Load(source, s.index)
+
+
+def _read(s: Stmt) -> list[Load]:
+    return [x for e in expressions(s) for x in _loads(e)]
 
 
 def _acts(s: Stmt) -> bool:

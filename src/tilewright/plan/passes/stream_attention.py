@@ -40,8 +40,7 @@ def _streamed(
     most: int,
 ) -> FusionGroup:
     """The group over the largest blocks of keys that make it profitable as one kernel."""
-    reduced = [c.combined_dims for c in group.computations if c.combined_dims]
-    keys = max((d.extent for d in reduced[-1]), default=0) if reduced else 0
+    keys = _keys(group)
     if keys < 2 or is_profitable(group.computations):
         return group
     for size in _sizes(keys, most):
@@ -54,21 +53,26 @@ def _streamed(
     return group
 
 
+def _keys(group: FusionGroup) -> int:
+    """The longest axis of the last reduction: the keys, where the group is attention."""
+    keys = 0
+    for c in group.computations:
+        dims = c.combined_dims
+        if dims:
+            keys = max(d.extent for d in dims)
+    return keys
+
+
 def _sizes(
     keys: int,
     most: int,
 ) -> Iterator[int]:
-    """Keys of a block: at most `most`, then at most half as many, and so on."""
-    while most > 1:
-        if most < keys:
-            yield _block(keys, most)
-        most //= 2
-
-
-def _block(
-    keys: int,
-    most: int,
-) -> int:
-    """Keys of a block: the most, of half as many at least, that divide all; else a fair part."""
-    dividing = (n for n in range(most, most // 2, -1) if keys % n == 0)
-    return next(dividing, -(-keys // -(-keys // most)))
+    """Keys of a block: the most, up to `most`, that divide all; then at most half as many, ..."""
+    size = min(most, keys - 1)
+    while size > 1:
+        divides = keys % size == 0
+        if divides:
+            yield size
+            size //= 2
+        else:
+            size -= 1

@@ -83,7 +83,7 @@ def scores() -> Program:
 
 
 def blocks_of_scores() -> Program:
-    a = Attention(keys=130, rows=9)
+    a = Attention(keys=132, rows=9)
     steps = online_softmax(a.group, 66)
     assert steps is not None
     params = [a.q, a.k, a.v, a.m, a.y]
@@ -126,6 +126,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "winograd": filtered,
     "attention": scores,
     "streaming attention": blocks_of_scores,
+    "streaming attention in parts": blocks_of_scores,
     "softmax": lambda: of(softmax(7, 19)),
     "windows of vectors": lambda: of(parts(True, "max", 1)),
     "windows of rows": lambda: of(parts(False, "max", 1)),
@@ -140,7 +141,12 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "total": lambda: total(999),
     "given": given,
 }
-ON = {"winograd": V3, "permuted": V3, "bytes": MACHINES["cascadelake"].target().machine}
+ON = {
+    "winograd": V3,
+    "permuted": V3,
+    "bytes": MACHINES["cascadelake"].target().machine,
+    "streaming attention in parts": MACHINES["embedded"].target().machine,
+}
 
 
 def drawn(sketch: Sketch, r: random.Random) -> Point | None:

@@ -45,7 +45,7 @@ def joint(
         outer.append(block)
     held = _accumulators(s, c, outer)
     for acc in held:
-        (start,) = s.decompose_reduction(acc, inner)
+        start, *_ = s.decompose_reduction(acc, inner)  # others have one iteration
         register_vectors(s, start, lanes)
     s.reorder(*(_loop(c, d) for d in reduction_dims(c)), inner)
     register_vectors(s, inner, lanes)

@@ -1,0 +1,113 @@
+"""Results that live in the memory of an input: a key-value cache, the parameters of a step.
+
+Condition, for a result r in the memory of an input a: they are of one shape and dtype; one kernel
+writes r; nothing reads a after it; and the kernel itself reads a not at all, or may write its last
+result over it (`overwritable`). Then r is what it would be elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.text import listing
+from tilewright.driver.assemble import Built, BuiltStep
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Graph, Value
+from tilewright.loops.passes.in_place import without_self_copy
+from tilewright.plan.nodes import Plan
+from tilewright.plan.normalize import KernelSignature
+
+Aliases = Mapping[Buffer, Buffer]
+
+
+def aliased_buffers(plan: Plan, aliases: Mapping[str, str]) -> dict[Buffer, Buffer]:
+    """Inputs by result, of names. Raises InputError for those that cannot be."""
+    found = {}
+    for output, given in aliases.items():
+        out = _named(plan.graph.outputs, output, "output")
+        source = _named(plan.graph.inputs, given, "input")
+        ends = [plan.buffers.get(v) for v in (out, source)]
+        where = f"aliases, {output!r} in {given!r}"
+        result, memory = ends
+        _check_ends(plan.graph, out, source, where)
+        if result is None or memory is None or _type(result) != _type(memory):
+            raise InputError(
+                f"they differ: {out.type_text} and {source.type_text}", where=where
+            )
+        found[result] = memory
+    return found
+
+
+def _named(values: Sequence[Value], name: str, kind: str) -> Value:
+    for v in values:
+        if v.name == name:
+            return v
+    have = listing([repr(v.name) for v in values])
+    raise InputError(f"aliases: no {kind} is called {name!r}", hint=f"there are {have}")
+
+
+def _type(b: Buffer) -> tuple[object, ...]:
+    return b.shape, b.dtype
+
+
+def _check_ends(graph: Graph, out: Value, source: Value, where: str) -> None:
+    """Raise InputError where one of both is something else too."""
+    if out in graph.inputs or out in graph.constants:
+        raise InputError("the output is an input or constant as it is", where=where)
+    if source in graph.outputs:
+        raise InputError("the input is an output as it is, too", where=where)
+
+
+def in_place(signature: KernelSignature, aliases: Aliases) -> KernelSignature:
+    """A Kernel given as such without the copy of an input that its result lives in already."""
+    kernel = signature.kernel
+    if kernel is None or len(kernel.outputs) != 1 or kernel.outputs[0] not in aliases:
+        return signature
+    made = without_self_copy(kernel, aliases[kernel.outputs[0]])
+    if made is None:
+        return signature
+    return replace(
+        signature,
+        kernel=made,
+        values=made.params,
+        params=made.params,
+        offsets=(0,) * len(made.params),
+    )
+
+
+def check_aliases(plan: Plan, steps: Sequence[BuiltStep], aliases: Aliases) -> None:
+    """Raise UnsupportedError where the condition of the module's docstring does not hold."""
+    for result, source in aliases.items():
+        why = _conflict(plan, steps, result, source)
+        if why:
+            raise UnsupportedError(
+                f"{result.name!r} cannot live in the memory of {source.name!r}: {why}",
+                where=f"graph {plan.graph.name!r}, aliases",
+                hint="leave this pair out: the output then has memory of its own",
+            )
+
+
+def _conflict(
+    plan: Plan,
+    steps: Sequence[BuiltStep],
+    result: Buffer,
+    source: Buffer,
+) -> str:
+    """What is against it; empty if nothing is."""
+    writers = [n for n, s in enumerate(plan.steps) if result in s.writes]
+    made = steps[writers[0]] if len(writers) == 1 else None
+    if not isinstance(made, Built):
+        return "it is not made by one kernel of the host"
+    (at,) = writers
+    later = [s.name for s in plan.steps[at + 1 :] if source in s.reads]
+    if later:
+        return f"{later[0]} reads {source.name!r} after {made.stage.name} has written"
+    last = made.signature.values[-1] is result
+    if source in made.signature.values and not (last and source in made.over):
+        return (
+            f"{made.stage.name} reads {source.name!r} elsewhere than where it writes, "
+            "or writes an element twice"
+        )
+    return ""
