@@ -59,6 +59,20 @@ def test_a_mix_is_a_sum():
     assert mixed == pytest.approx(2 * cost(graph, time=1) + 3 * 2)
 
 
+def test_the_least_is_of_sums_and_products_without_maps():
+    n = Net("one")
+    product = n.case([n.input(64, 256) @ n.weight(256, 64, fan=256)]).graph
+    n = Net("map")
+    activation = n.case([n.input(64, 256).Tanh()]).graph
+    time = GraphCost(ONE, {"time": 1})
+    assert 0 < time.least_of(product) <= time(product)
+    assert time.least_of(activation) == 0 < time(activation)
+    mixed = GraphCost(ONE, {"flops": 2, "launches": 1})
+    assert mixed.least is not None
+    assert mixed.least_of(product) == 2 * 2 * 64 * 256 * 64
+    assert GraphCost(ONE, {"bytes": 1, "launches": 1, "measured": 1}).least is None
+
+
 @pytest.mark.parametrize(
     "weights", [{}, {"time": 0.0}, {"time": -1.0}, {"time": float("nan")}, {"x": 1.0}]
 )

@@ -250,6 +250,46 @@ def test_blocks_of_one_structure_are_priced_once():
     assert pricing.asked == 2
 
 
+def sums_alone(g: Graph) -> float:
+    """A lower bound of `kernels`: joins and maps vanish."""
+    return sum(10.0 for op in g.operations if op.op_type in ("Conv", "MatMul"))
+
+
+def test_a_guess_is_of_what_came_and_what_went():
+    graph = folded(random_substitutable(3, 12).graph)
+    asked = []
+
+    def least(g):
+        asked.append(g)
+        assert len(g.operations) == 1
+        return sums_alone(g)
+
+    pricing = Pricing(operations, least=least)
+    guesses = set()
+    for _, after in successors(graph, SUBSTITUTIONS):
+        guess = pricing.guess(graph, after)
+        assert guess == sums_alone(after) - sums_alone(graph)
+        guesses.add(guess)
+    assert len(guesses) > 1
+    assert pricing.asked == 0
+    structures = Digests(contents=False)
+    assert len({structures.graph(g) for g in asked}) == len(asked)  # each once
+
+
+def test_guesses_save_prices_and_lose_nothing_where_they_are_right():
+    n = Net("cell")
+    x, state = n.input(2, 6), n.input(2, 6)
+    f = (x @ n.weight(6, 6, fan=6)).Sigmoid()
+    value = x @ n.weight(6, 6, fan=6)
+    graph = n.case([f * state + f * value]).graph
+    plain, guided = (
+        optimize(graph, SUBSTITUTIONS, kernels, Settings(alpha=1.2), least=least)
+        for least in (None, sums_alone)
+    )
+    assert guided.after == plain.after < plain.before
+    assert guided.evaluations < plain.evaluations
+
+
 # -- limits
 
 
@@ -295,6 +335,46 @@ def test_alpha_lets_a_step_cost_more_first():
         ("up", 2.0, 3.0),
         ("down", 3.0, 1.0),
     ]
+
+
+def two_chains() -> Graph:
+    values = [[Value(f"{n}{k}", float32, (2,)) for n in "xy"] for k in range(2)]
+    ops = (Operation("Relu", (x,), (y,), version=14) for x, y in values)
+    inputs, outputs = zip(*values, strict=True)
+    return Graph("g", inputs, outputs, tuple(ops))
+
+
+def test_successors_near_some_operations_are_of_matches_that_touch_them():
+    graph, rules = two_chains(), chain_rules()
+    first, second = graph.operations
+    labels = [
+        [step.node for step, _ in successors(graph, rules, near=near)]
+        for near in (None, [first], [second], [])
+    ]
+    assert labels == [[first.label, second.label], [first.label], [second.label], []]
+
+
+def test_after_a_step_that_did_not_pay_only_steps_near_it_are_taken():
+    """What is independent of it is not tried with it, and the least is found all the same."""
+    raised = set()
+
+    def price(g):
+        chains = [chain(g, v) for v in g.outputs]
+        raised.add(sum("Relu" in c and "Tanh" in c for c in chains))
+        return float(sum(2.0 if kind == "Relu" else 1.0 for c in chains for kind in c))
+
+    def chain(g, v):
+        made = g.producer(v)
+        return [] if made is None else [*chain(g, made.inputs[0]), made.op_type]
+
+    class Whole(Pricing):
+        def change(self, before, after):
+            return self.whole(after) - self.whole(before)
+
+    found = backtrack(two_chains(), chain_rules(), Whole(price), alpha=1.8)
+    assert found.cost == 2.0
+    assert [s.rule for s in found.steps] == ["up", "down", "up", "down"]
+    assert raised == {0, 1}
 
 
 def test_exact_takes_no_rule_that_rounds():

@@ -128,6 +128,46 @@ def test_patience_counts_expansions_in_vain() -> None:
         best_first([0], up, float, patience=0)
 
 
+@given(grid=grids)
+def test_guesses_change_no_optimum(grid: Grid) -> None:
+    """However wrong they are, all that is within reach is evaluated in the end, once."""
+    found = best_first(
+        [(0, 0)], grid.neighbors, grid.cost, guess=lambda p: -grid.cost(p)
+    )
+    assert found.cost == found.bound == grid.least and found.stop is Stop.FINISHED
+    assert found.evaluations == len(grid.points)
+
+
+def test_a_state_is_evaluated_when_its_guess_is_the_least_of_all() -> None:
+    asked: list[int] = []
+
+    def cost(n: int) -> float:
+        asked.append(n)
+        return float(n)
+
+    found = best_first(
+        [50], lambda n: range(40, 50), cost, guess=float, slack=1.05, patience=1
+    )
+    assert (found.state, asked) == (40, [50, 40, 41])  # from 42 on it is too much
+    assert found.stop is Stop.PATIENCE and not found.exact
+
+
+def test_a_guess_too_high_for_the_slack_drops_a_state() -> None:
+    found = best_first(
+        [10], lambda n: [1], float, guess=lambda n: 10.5, slack=1.05, expansions=1
+    )
+    assert (found.state, found.evaluations) == (10, 1) and not found.exact
+    found = best_first([10], lambda n: [1], float, guess=lambda n: 10.4, slack=1.05)
+    assert found.state == 1
+
+
+def test_what_the_last_expansion_led_to_is_evaluated_too() -> None:
+    found = best_first(
+        [9], lambda n: [n - 1], float, guess=lambda n: n + 0.5, expansions=2
+    )
+    assert (found.state, found.stop) == (7, Stop.EXPANSIONS)
+
+
 def test_the_caller_ends_a_search_that_only_expands() -> None:
     """Every state is known after the first expansion; each one is still expanded."""
     expanded: list[int] = []

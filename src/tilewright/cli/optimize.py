@@ -93,7 +93,7 @@ _weights.__name__ = "cost"
 @click.option(
     "--patience",
     type=int,
-    default=10,
+    default=5,
     show_default=True,
     help="Leave a part after so many graphs in a row that lead to nothing cheaper.",
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tilewright.base.errors import InputError
@@ -64,11 +65,36 @@ class GraphCost:
         names = set(self._weights)
         found = {}
         if names - {MEASURED}:
-            plan = self._compiling.planned(optimize(graph, self._options, host))
+            plan = self._planned(graph)
             found = {n: OF_PLAN[n](plan, host) for n in names & set(OF_PLAN)}
         if MEASURED in names:
             found[MEASURED] = measured(graph, self._options)
         return sum(self._weights[n] * cost for n, cost in found.items())
+
+    @property
+    def least(self) -> Callable[[Graph], float] | None:
+        """`least_of`; None where none of the costs has one."""
+        return self.least_of if WITH_LEAST & set(self._weights) else None
+
+    def least_of(self, graph: Graph) -> float:
+        """About what a graph costs at least, in whatever kernels: its sums and products alone.
+
+        Maps vanish into other kernels. A search uses it to tell what is worth a closer look.
+        """
+        host = self._compiling.host
+        plan = self._planned(graph)
+        kept = [s for s in plan.steps if isinstance(s, FusionGroup) and not _is_map(s)]
+        inner = replace(plan, steps=tuple(kept))
+        names = WITH_LEAST & set(self._weights)
+        return sum(self._weights[n] * OF_PLAN[n](inner, host) for n in sorted(names))
+
+    def _planned(self, graph: Graph) -> Plan:
+        host = self._compiling.host
+        return self._compiling.planned(optimize(graph, self._options, host))
+
+
+def _is_map(group: FusionGroup) -> bool:
+    return group.kernel is None and all(c.is_map for c in group.computations)
 
 
 def predicted(plan: Plan, target: Target) -> float:
@@ -125,4 +151,6 @@ OF_PLAN: Final[Mapping[str, OfPlan]] = {
     "bytes": _bytes,
     "launches": _launches,
 }
+# Those that grow with the work of each operator, however it is fused.
+WITH_LEAST: Final = frozenset({"time", "flops"})
 COSTS: Final = (*OF_PLAN, MEASURED)

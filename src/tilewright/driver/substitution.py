@@ -55,6 +55,7 @@ def search(
             settings,
             limits=limits,
             fallback=onnx_fallback(),
+            least=cost.least,
         )
 
 

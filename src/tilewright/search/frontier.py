@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from heapq import heappop, heappush, nsmallest
 from math import inf
-from typing import Any
+from typing import Any, Generic
 
 from tilewright.base.errors import InputError
 from tilewright.search.result import (
@@ -69,6 +69,7 @@ def best_first(
     *,
     key: Callable[[S], Hashable] | None = None,
     bound: Callable[[S], float] | None = None,
+    guess: Callable[[S], float] | None = None,
     patience: int | None = None,
     slack: float | None = None,
     expansions: int | None = None,
@@ -78,8 +79,10 @@ def best_first(
     """The cheapest state found by expanding, again and again, the cheapest not expanded yet.
 
     key, lower: as for `beam`. bound: a number that the cost of this one state does not undercut; a
-    state whose bound is not below the best cost is neither evaluated nor expanded. patience:
-    expansions in a row that find nothing better, after which the search ends. slack: a state that
+    state whose bound is not below the best cost is neither evaluated nor expanded. guess:
+    about the cost of a state, where costs are numbers that take long to find; a state waits by its
+    guess and is evaluated when that is the least of all. patience: expansions in a row that find
+    nothing better, after which the search ends. slack: a state that
     costs so many times the best or more is not expanded, for costs that are not negative.
     expansions: how many states are, at most. Exact if all states within reach were evaluated.
     Raises InputError for no start, a patience, a slack or expansions below 1, a bound above its
@@ -90,53 +93,96 @@ def best_first(
         raise InputError(
             f"a slack of {slack!r}", where="best_first", hint="give 1 or more"
         )
-    name = key or itself
     run: Run[S, C] = Run("best_first", each(cost), limits, lower)
-    seen: set[Hashable] = set()
-    frontier: list[tuple[C, int, S]] = []
-    skipped = False
-
-    def consider(states: Iterable[S]) -> None:
-        nonlocal skipped
-        for state in states:
-            if (at := name(state)) in seen:
-                continue
-            seen.add(at)
-            least = -inf if bound is None else bound(state)
-            if least >= run.incumbent:
-                skipped = True
-                continue
-            most = inf if slack is None else slack * run.incumbent
-            found = run.evaluate(state, len(frontier) + 1)
-            run.require(
-                state, least, leading(found), "the bound of this state", "its cost"
-            )
-            if not leading(found) < most:
-                skipped = True
-                continue
-            heappush(frontier, (found, len(seen), state))
-
+    waiting = _Waiting(run, key or itself, bound or _no_bound, guess, slack)
     with run:
-        consider(starts)
+        waiting.add(starts)
         vain = done = 0
-        while frontier:
+        before = None  # the best one when a state was last expanded
+        while waiting.states:
+            _, place, evaluated, state = waiting.states[0]
+            if evaluated and done == expansions:
+                waiting.skipped = True
+                raise Stopped(Stop.EXPANSIONS)
             run.check()
+            if leading(waiting.states[0][0]) > waiting.most:
+                waiting.skipped = True
+                break  # the others cost as much, or more
+            heappop(waiting.states)
+            if not evaluated:
+                waiting.evaluate(state, place)
+                continue
+            vain = vain + 1 if run.best is before else 0
             if patience is not None and vain >= patience:
                 run.give_up()
-            if slack is not None and leading(frontier[0][0]) > slack * run.incumbent:
-                skipped = True
-                break  # the others cost as much, or more
-            best, done = run.best, done + 1
-            consider(expand(heappop(frontier)[-1]))
-            vain = vain + 1 if run.best is best else 0
-            if expansions is not None and len(frontier) > expansions - done:
-                skipped = True
-                if done == expansions:
-                    raise Stopped(Stop.EXPANSIONS)
-                # Only the cheapest can still be expanded; the others take memory.
-                frontier = nsmallest(expansions - done, frontier)
-    complete = run.stop is Stop.FINISHED and not skipped
+            before, done = run.best, done + 1
+            waiting.add(expand(state))
+            if expansions is not None and guess is None:
+                waiting.keep(max(1, expansions - done))
+    complete = run.stop is Stop.FINISHED and not waiting.skipped
     return run.result(run.incumbent if complete else -inf)
+
+
+class _Waiting(Generic[S, C]):
+    """The states that `best_first` is to expand. skipped: some that it met are not among them.
+
+    states: each behind its cost or guess, a number of its own, and whether it was evaluated.
+    """
+
+    def __init__(
+        self,
+        run: Run[S, C],
+        key: Callable[[S], Hashable],
+        bound: Callable[[S], float],
+        guess: Callable[[S], float] | None,
+        slack: float | None,
+    ) -> None:
+        self.states: list[tuple[Any, int, bool, S]] = []
+        self.skipped = False
+        self._run, self._key, self._bound = run, key, bound
+        self._guess, self._slack = guess, slack
+        self._seen: set[Hashable] = set()
+
+    @property
+    def most(self) -> float:
+        """States that cost so much are not expanded."""
+        return inf if self._slack is None else self._slack * self._run.incumbent
+
+    def add(self, states: Iterable[S]) -> None:
+        """Those that are met for the first time and may be the best."""
+        for state in states:
+            if (at := self._key(state)) in self._seen:
+                continue
+            self._seen.add(at)
+            if self._bound(state) >= self._run.incumbent:
+                self.skipped = True
+            elif self._guess is None or self._run.best is None:
+                self.evaluate(state, len(self._seen))
+            else:
+                self._put(self._guess(state), len(self._seen), False, state)
+
+    def evaluate(self, state: S, place: int) -> None:
+        """Find the cost of a state, which waits by it."""
+        found = self._run.evaluate(state, len(self.states) + 1)
+        least, number = self._bound(state), leading(found)
+        self._run.require(state, least, number, "the bound of this state", "its cost")
+        self._put(found, place, True, state)
+
+    def keep(self, count: int) -> None:
+        """The cheapest: only those can still be expanded, and the others take memory."""
+        if len(self.states) > count:
+            self.skipped = True
+            self.states = nsmallest(count, self.states)
+
+    def _put(self, number: Any, place: int, evaluated: bool, state: S) -> None:
+        if leading(number) < self.most:
+            heappush(self.states, (number, place, evaluated, state))
+        else:
+            self.skipped = True
+
+
+def _no_bound(state: object) -> float:
+    return -inf
 
 
 def _cost(pair: tuple[Any, Any]) -> Any:

@@ -2,7 +2,9 @@
 
 (MetaFlow: Jia et al., SysML 2019.) The cheapest graph that was not expanded yet is, in turn,
 replaced by all that one substitution makes of it; those that cost alpha times the best so far or
-more are dropped, and each graph is met once. With alpha 1 only improvements are followed.
+more are dropped, and each graph is met once. With alpha 1 only improvements are followed. Where
+costs can be guessed, a graph is priced when its guess is the least of those that wait. After a step
+that did not pay, only steps near it are taken: independent ones were open before it as well.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.substitute.identity import Digests
-from tilewright.graph.substitute.pricing import Pricing
+from tilewright.graph.substitute.parts import neighborhood
+from tilewright.graph.substitute.pricing import RADIUS, Pricing
 from tilewright.graph.substitute.steps import Step, successors
 from tilewright.search.frontier import best_first
 from tilewright.search.result import Limits, Stop
@@ -35,13 +38,17 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """A graph on the way. before, base: the graph it was made of, and what that costs."""
+    """A graph on the way. before, base: the graph it was made of, and what that costs.
+
+    anchor: the last one on the way to `before` that was the cheapest until then.
+    """
 
     graph: Graph
     digest: bytes
     steps: tuple[tuple[Step, bytes], ...] = ()
     before: Graph | None = None
     base: float = 0.0
+    anchor: _State | None = None
 
 
 class _Space:
@@ -57,11 +64,22 @@ class _Space:
         self.costs: dict[bytes, float] = {}
 
     def expand(self, state: _State) -> Iterator[_State]:
-        base = self.costs[state.digest]
-        for step, graph in successors(state.graph, self.rules, self.fallback):
+        base, anchor, near = self.costs[state.digest], state.anchor, None
+        if anchor is None or base < self.costs[anchor.digest]:
+            anchor = state
+        else:
+            # A step that did not pay pays only by what it makes possible, which is near it.
+            known = set(anchor.graph.operations)
+            came = [op for op in state.graph.operations if op not in known]
+            near = neighborhood(state.graph, came, RADIUS)
+        for step, graph in successors(state.graph, self.rules, self.fallback, near):
             digest = self.digests.graph(graph)
             steps = (*state.steps, (step, digest))
-            yield _State(graph, digest, steps, state.graph, base)
+            yield _State(graph, digest, steps, state.graph, base, anchor)
+
+    def guess(self, state: _State) -> float:
+        assert state.before is not None, "the first graph is priced at once"
+        return state.base + self.pricing.guess(state.before, state.graph)
 
     def cost(self, state: _State) -> float:
         if state.before is None:
@@ -96,6 +114,7 @@ def backtrack(
         space.expand,
         space.cost,
         key=lambda state: state.digest,
+        guess=space.guess if pricing.guesses else None,
         slack=alpha,
         patience=patience,
         expansions=budget,

@@ -35,7 +35,7 @@ class Settings:
 
     alpha: float = 1.05
     budget: int = 100
-    patience: int | None = 10
+    patience: int | None = 5
     part: int = 40
     exact: bool = False
 
@@ -72,17 +72,19 @@ def optimize(
     *,
     limits: Limits | None = None,
     fallback: Fallback | None = None,
+    least: GraphCost | None = None,
 ) -> Outcome:
     """The cheapest graph that was found of those that the rules make of `graph`; itself if none is.
 
-    The cost of the whole decides at the end: the graph that is given back never costs more. Raises
+    The cost of the whole decides at the end: the graph that is given back never costs more. least:
+    see `Pricing`; what it makes look too expensive is never priced. Raises
     InputError for settings that are wrong, ModelError for a graph that is not well-formed.
     """
     verify(graph)
     how = settings or Settings()
     allowed = [r for r in rules if r.same_bits or not how.exact]
     start = folded(graph, fallback)
-    pricing = Pricing(cost)
+    pricing = Pricing(cost, least=least)
     search = _Search(allowed, pricing, how, limits or Limits(), fallback)
     found = search.whole(start)
     before, after = pricing.whole(start), pricing.whole(found)

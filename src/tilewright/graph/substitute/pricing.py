@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tilewright.graph.nodes import Graph
+from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.substitute.identity import Digests
 from tilewright.graph.substitute.parts import extract, neighborhood
 
@@ -23,14 +23,27 @@ RADIUS: Final = 2
 
 
 class Pricing:
-    """A cost of graphs, remembered by structure. asked: how often it was computed."""
+    """A cost of graphs, remembered by structure. asked: how often it was computed.
 
-    def __init__(self, cost: GraphCost, radius: int = RADIUS) -> None:
+    least: what a graph of one operation costs at least, however it is fused; 0 if not given.
+    """
+
+    def __init__(
+        self, cost: GraphCost, radius: int = RADIUS, least: GraphCost | None = None
+    ) -> None:
         self._cost = cost
+        self._least = least
         self._radius = radius
         self._digests = Digests(contents=False)
         self._known: dict[bytes, float] = {}
+        self._alone: dict[bytes, float] = {}
+        self._of: dict[Operation, float] = {}
         self.asked = 0
+
+    @property
+    def guesses(self) -> bool:
+        """Whether `guess` knows anything."""
+        return self._least is not None
 
     def whole(self, graph: Graph) -> float:
         """The cost of a graph."""
@@ -54,3 +67,24 @@ class Pricing:
         )
         was, now = (self.whole(w) if w.operations else 0.0 for w in windows)
         return now - was
+
+    def guess(self, before: Graph, after: Graph) -> float:
+        """By about how much `after` costs more: what its new operations cost at least each, less
+        the same of those that went. Quick, since operations of one structure are priced once."""
+        old, new = set(before.operations), set(after.operations)
+        came = sum(
+            self._at_least(op, after) for op in after.operations if op not in old
+        )
+        gone = (self._at_least(op, before) for op in before.operations if op not in new)
+        return came - sum(gone)
+
+    def _at_least(self, op: Operation, graph: Graph) -> float:
+        if self._least is None:
+            return 0.0
+        if op not in self._of:
+            alone = extract(graph, [op])
+            key = self._digests.graph(alone)
+            if key not in self._alone:
+                self._alone[key] = self._least(alone)
+            self._of[op] = self._alone[key]
+        return self._of[op]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.infer import Fallback
-from tilewright.graph.nodes import Graph
+from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.simplify import fold_constants, remove_unused
 from tilewright.graph.rules.change import apply, places
 from tilewright.graph.rules.rule import Rule
@@ -25,11 +25,19 @@ class Step:
 
 
 def successors(
-    graph: Graph, rules: Sequence[Rule], fallback: Fallback | None = None
+    graph: Graph,
+    rules: Sequence[Rule],
+    fallback: Fallback | None = None,
+    near: Collection[Operation] | None = None,
 ) -> Iterator[tuple[Step, Graph]]:
-    """Every graph that one step leads to, with constants folded; in a fixed order."""
+    """Every graph that one step leads to, with constants folded; in a fixed order.
+
+    near: operations of which a match must have one; all are, if it is left out.
+    """
     for rule in rules:
         for n, match in enumerate(places(graph, rule)):
+            if near is not None and match.operations.isdisjoint(near):
+                continue
             after = apply(graph, rule, match)
             if after is not None:
                 step = Step(rule.name, match.root.label, n)
