@@ -58,16 +58,16 @@ def fuse(
     out = _inline_maps(list(groups), outputs, repeated)
     out = _attach(out, outputs, _epilogue)
     out = _attach(out, outputs, _prologue)
-    return _used(out, outputs)
+    return without_unused(out, outputs)
 
 
 def inline_views(groups: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
     """The groups without maps that leave every element at its place in memory, such as a Reshape;
     `outputs` are the buffers that must exist."""
-    return _used(_inline_maps(list(groups), outputs, 0, _is_view), outputs)
+    return without_unused(_inline_maps(list(groups), outputs, 0, _is_view), outputs)
 
 
-def _used(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
+def without_unused(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
     """Without groups whose results nothing reads, once index maps went into their readers."""
     needed = set(outputs)
     kept: list[Step] = []

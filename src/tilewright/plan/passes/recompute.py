@@ -22,6 +22,7 @@ from tilewright.ir.passes import Pass
 from tilewright.plan.arena import Lifetime, live_bytes
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
+from tilewright.plan.passes.fuse import without_unused
 from tilewright.plan.questions import Cost
 
 _CHAIN: Final = 6  # groups that are computed again for one tensor, at most
@@ -195,7 +196,8 @@ def _again(
     """The chain runs again before step `late`; from there on, its `b` is the one that is read.
 
     requires: every group of the chain makes one live tensor whole, from what lives until there or
-    what the chain makes; so the copies make the same, bit by bit.
+    what the chain makes; so the copies make the same, bit by bit. What nobody read in between runs
+    then only.
     """
     names = {t.name for step in plan.steps for t in (*step.reads, *step.writes)}
     swap = {t: _copy(t, names) for g in chain for t in g.writes}
@@ -208,7 +210,8 @@ def _again(
         _reading(s, later) if isinstance(s, FusionGroup) else s
         for s in plan.steps[late:]
     ]
-    return plan.with_steps((*plan.steps[:late], *copies, *rest))
+    made = plan.with_steps((*plan.steps[:late], *copies, *rest))
+    return made.with_steps(without_unused(made.steps, made.kept))
 
 
 def _copy(
