@@ -35,7 +35,6 @@ SEARCH: Final = (
     "alpha",
     "budget",
     "patience",
-    "method",
     "seconds",
     "derivation",
 )
