@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx.parser
 import pytest
 
+import tilewright as tw
 from tilewright.base.errors import InputError
 from tilewright.driver.graph_cost import COSTS, GraphCost
 from tilewright.driver.options import Options
@@ -94,3 +98,30 @@ def test_a_search_lowers_the_predicted_time_of_a_product_of_weights():
     assert found.after < 0.5 * found.before
     assert [op.op_type for op in found.graph.operations] == ["MatMul"]
     assert np.prod(next(iter(found.graph.constants.values())).shape) == 256 * 64
+
+
+def test_the_public_face_takes_what_compile_takes(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> m (float[n, 64] x) => (float[n, 16] y)\n'
+        "{ h = MatMul(x, a) y = MatMul(h, b) }"
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in (("a", (64, 16)), ("b", (16, 16))):
+        weight = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    file = tmp_path / "m.onnx"
+    onnx.save(model, file)
+    x = rng.standard_normal((8, 64)).astype(np.float32)
+    want = tw.compile(model)(x)
+    for source in (model, file, file.read_bytes()):
+        found = tw.optimize(source, dims={"n": 8}, cost={"flops": 1.0})
+        assert len(found.graph.operations) == 1 and found.after < found.before
+        np.testing.assert_allclose(
+            tw.compile(found.graph)(x), want, rtol=1e-3, atol=1e-3
+        )
+    with pytest.raises(InputError, match="symbolic"):
+        tw.optimize(model)
+    with pytest.raises(InputError, match="seconds"):
+        tw.optimize(model, dims={"n": 8}, seconds=0)
+    with pytest.raises(InputError, match="beauty"):
+        tw.optimize(model, dims={"n": 8}, cost="beauty")

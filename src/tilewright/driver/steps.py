@@ -111,8 +111,13 @@ def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
     )
 
 
-def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
-    """The Graph of any accepted source."""
+def import_model(
+    source: Any,
+    example_inputs: Sequence[Any],
+    options: Options,
+    standard: bool = False,
+) -> Graph:
+    """The Graph of any accepted source; standard: as for `frontends.load.load`."""
     with events.span("import"):
         if isinstance(source, Graph):
             _check_free(source, options)
@@ -135,6 +140,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
             trust=options.trust,
             inputs=options.inputs,
             external_data_roots=options.external_data_roots,
+            standard=standard,
         )
 
 

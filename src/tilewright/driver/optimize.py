@@ -1,0 +1,49 @@
+"""`tw.optimize`: an equal graph that costs less, found by substitutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.base.errors import InputError
+from tilewright.driver.compilation import onnx_fallback
+from tilewright.driver.options import Options
+from tilewright.driver.steps import import_model
+from tilewright.driver.substitution import search
+from tilewright.graph.infer import specialize
+from tilewright.graph.substitute.optimize import Outcome, Settings
+from tilewright.search.result import Limits
+
+
+def optimize(
+    source: Any,
+    example_inputs: Sequence[Any] = (),
+    *,
+    dims: Mapping[str, int] | None = None,
+    cost: str | Mapping[str, float] = "time",
+    alpha: float = 1.05,
+    budget: int = 100,
+    patience: int | None = 5,
+    seconds: float | None = None,
+    **options: Any,
+) -> Outcome:
+    """Search the graphs that substitutions lead to for the one that costs least.
+
+    source, example_inputs, dims, options: as for `compile`, which takes the result's `graph`;
+    `to_onnx` writes it for any runtime. cost: "time", "measured", "flops", "bytes" or "launches",
+    or weights by these names, whose sum is lowered. alpha: follow graphs that cost less than so
+    many times the best. budget: graphs to expand in each part of the model. patience: leave a part
+    after so many in a row that lead to nothing cheaper; None: never. seconds: stop after so long.
+
+    Rules that hold for finite numbers alone are taken too, unless `math="exact"`. Raises InputError
+    for symbolic extents without a value in `dims`, and for settings that are wrong.
+    """
+    chosen = Options.of(options)
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"seconds={seconds!r}", hint="give a number above 0")
+    graph = import_model(source, example_inputs, chosen, standard=True)
+    if dims:
+        graph = specialize(graph, dims, fallback=onnx_fallback(), decompose=False)
+    settings = Settings(alpha, budget, patience, exact=chosen.math == "exact")
+    weights = {cost: 1.0} if isinstance(cost, str) else cost
+    return search(graph, chosen, settings, weights, Limits(seconds=seconds))
