@@ -156,6 +156,12 @@ PATTERNS["bytes, Concat"] = (
     "a = Concat<axis = 1>(r, r2) y = QuantizeLinear(a, s, z)",
     {"s": np.float32(0.25), "z": np.uint8(7)},
 )
+PATTERNS["root mean square"] = (
+    "float[2, 8] x) => (float[2, 8] y",
+    "q = Mul(x, x) m = ReduceMean<keepdims = 1>(q, last) e = Add(m, eps) r = Sqrt(e) "
+    "i = Reciprocal(r) y = Mul(x, i)",
+    {"last": np.array([-1]), "eps": np.float32(1e-3)},
+)
 for _nodes, _channels in SPATIAL.items():
     PATTERNS[f"between convolutions, {_nodes.partition('(')[0].partition('<')[0]}"] = (
         "float[1, 4, 6, 6] x) => (float[a, b, c, d] y",
@@ -181,7 +187,7 @@ def model_of(name: str) -> Any:
 
 FORMULAS = {"patterns.py", "axioms.py"}
 # What passes make.
-MADE = {"LayerNormalization"}
+MADE = {"LayerNormalization", "RMSNormalization"}
 MAPS = {"ConvTranspose", "Resize"}  # those without Computations of their own
 
 CASES = [(p, n) for p in PATTERNS for n, _ in enumerate(model_of(p).graph.node)]

@@ -107,6 +107,11 @@ def test_which_rows_may_round_otherwise() -> None:
             f"layer-norm{form}"
             for form in ("", "-scaled", "-shifted", "-scaled-and-shifted")
         ),
+        *(
+            f"rms-norm-{form}{scaled}"
+            for form in ("by-one-over-it", "divided", "multiplied")
+            for scaled in ("", "-and-scaled")
+        ),
     }
 
 
