@@ -241,11 +241,16 @@ CASES: Final[Mapping[str, Case]] = {
 
 def model(name: str) -> onnx.ModelProto:
     """The model of MODELS of that name, with seeded weights."""
+    return parsed(name, MODELS[name])
+
+
+def parsed(name: str, text: str) -> onnx.ModelProto:
+    """The model that a text describes; inputs whose names begin with w are seeded weights."""
     import onnx.parser
     from onnx import numpy_helper
 
     head = '<ir_version: 10, opset_import: ["" : 21]>'
-    found = onnx.parser.parse_model(f"{head}\n{name} {MODELS[name]}")
+    found = onnx.parser.parse_model(f"{head}\n{name} {text}")
     rng = np.random.default_rng(0)
     given = list(found.graph.input)
     del found.graph.input[:]

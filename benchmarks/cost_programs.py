@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from benchmarks.cost_cases import contents
+from benchmarks.cost_cases import contents, parsed
 from tilewright.base.errors import TilewrightError
 from tilewright.loops.nodes import Kernel
 from tilewright.targets import registry
@@ -71,24 +71,7 @@ class Program:
 
 def model(text: str) -> onnx.ModelProto:
     """The model, with seeded weights."""
-    import onnx.parser
-    from onnx import numpy_helper
-
-    head = '<ir_version: 10, opset_import: ["" : 21]>'
-    found = onnx.parser.parse_model(f"{head}\nmodel {text}")
-    rng = np.random.default_rng(0)
-    given = list(found.graph.input)
-    del found.graph.input[:]
-    for value in given:
-        if not value.name.startswith("w"):
-            found.graph.input.append(value)
-            continue
-        kind = value.type.tensor_type
-        shape = [d.dim_value for d in kind.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        array = numpy_helper.from_array(contents(shape, dtype, rng), value.name)
-        found.graph.initializer.append(array)
-    return found
+    return parsed("model", text)
 
 
 class Operator:

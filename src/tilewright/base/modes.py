@@ -20,3 +20,15 @@ REPLACED: Final = {
     "--strict": "--fallback error",
     "--no-strict": "--fallback warn",
 }
+
+# What `text` and `--emit` show of a compilation, in its order.
+STAGES: Final = (
+    "graph",
+    "plan",
+    "memory",
+    "computation",
+    "schedule",
+    "kernel",
+    "llvm",
+    "asm",
+)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.base import modes
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import certificate, inputs, quantized, records
@@ -28,17 +29,6 @@ from tilewright.runtime.threads import thread_count
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
 
-STAGES: Final = (
-    "graph",
-    "plan",
-    "memory",
-    "computation",
-    "schedule",
-    "kernel",
-    "llvm",
-    "asm",
-)
-
 
 @click.command()
 @model_argument
@@ -47,7 +37,7 @@ STAGES: Final = (
 )
 @click.option(
     "--emit",
-    type=click.Choice(STAGES),
+    type=click.Choice(modes.STAGES),
     help="Print this stage instead (or write it to -o).",
 )
 @click.option(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tilewright.base import modes
 from tilewright.base.errors import FlagError
 from tilewright.driver.chosen_schedules import chosen_schedules
 from tilewright.driver.compilation import Compilation
@@ -24,16 +25,7 @@ from tilewright.plan.nodes import (
 )
 from tilewright.plan.normalize import kernel_signature
 
-KINDS: Final = (
-    "graph",
-    "plan",
-    "memory",
-    "computation",
-    "schedule",
-    "kernel",
-    "llvm",
-    "asm",
-)
+KINDS: Final = modes.STAGES
 
 
 def show(plan: Plan, compiling: Compilation, kind: str) -> str:
