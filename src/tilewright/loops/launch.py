@@ -1,0 +1,87 @@
+"""What a GPU is given: a Kernel as launches, each the program of one thread of a grid of blocks.
+
+    Program = Program(name, params, outputs, workspace, launches)      the launches run in order
+    Launch  = Launch(name, params, grid, threads, shared, body)        body: what one thread runs
+    Stmt   += Barrier(scope)                     the threads of a block meet
+            | Combine(buffers, indices, reducer, width)  one value of each thread, combined
+
+In a Kernel a loop over `threadIdx` is a phase: it may have others beside it in its block, each over
+threads of its own, and what a later one reads of an earlier one is there, since the interpreter
+runs one after the other. A Launch has the same phases in one program of a thread, with barriers
+where a thread reads or overwrites what another one wrote, and nowhere else: they follow from the
+dependences of the Kernel (`loops/passes/to_launches.py`), and nobody writes one.
+
+Meaning: the blocks of a grid run in any order, the threads of a block at any relative speed. `body`
+has the variables of `AXIS`, registers of its own (`Alloc` in "register"), the block's `shared`
+buffers and the buffers of the caller. Two threads may not touch an element of which one changes it,
+unless a barrier of that scope is between (in different blocks: never). Every thread of a block
+reaches a Barrier or Combine together with the others, or none does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Var
+from tilewright.loops.nodes import GPU_AXES, Stmt
+
+# The number of a block in its grid, and of a thread in its block, on each axis.
+AXIS: Final = {axis: Var(axis, INDEX) for axis in GPU_AXES}
+
+
+class Barrier(Stmt):
+    """All threads of the block come here before one goes on.
+
+    scope: "shared" where they exchange shared memory only, "global" where the caller's as well.
+    """
+
+    scope: str
+
+
+class Combine(Stmt):
+    """The components of a reducer, combined over `width` neighboring threads.
+
+    Each thread has one element of each buffer, in registers, and has the result of its neighbors
+    there afterwards. Neighbors are threads of one warp whose numbers agree but for the last
+    log2(width) bits; they are combined as a tree, earlier threads on the left, so that the result
+    is the same each time and a reducer that does not commute is combined in order.
+    """
+
+    buffers: tuple[Buffer, ...]
+    indices: tuple[tuple[Expr, ...], ...]
+    reducer: Reducer
+    width: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Launch:
+    """A grid of blocks of threads.
+
+    grid, threads: how many there are on the axes x, y, z. shared: what each block has once, with
+    undefined contents at first. params: the buffers of the caller and of the workspace that `body`
+    uses.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    grid: tuple[Extent, Extent, Extent]
+    threads: tuple[int, int, int]
+    shared: tuple[Buffer, ...]
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Program:
+    """Launches in order, each of which sees what those before it wrote.
+
+    params: as those of the Kernel, outputs among them. workspace: further buffers of the device
+    that live as long as the program runs.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    workspace: tuple[Buffer, ...]
+    launches: tuple[Launch, ...]
