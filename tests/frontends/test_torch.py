@@ -1,11 +1,19 @@
 """Programs that torch.export.save wrote: compiled, cached, and refused for what they are not."""
 
+import copy
+
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.base.errors import MemoryLimitError, ModelError
+from tilewright.base.errors import (
+    InputError,
+    MemoryLimitError,
+    ModelError,
+    TilewrightWarning,
+    UnsupportedError,
+)
 from tilewright.frontends.load import load
 
 torch = pytest.importorskip("torch")
@@ -100,3 +108,89 @@ def test_a_damaged_program_a_missing_one_and_a_folder(path, tmp_path, capfd):
 def test_one_that_is_too_large_is_not_read(path):
     with pytest.raises(MemoryLimitError, match="over the memory limit"):
         tw.compile(path, memory_limit=100)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(6, 4)
+        self.drop = torch.nn.Dropout(0.9)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x, *, scale=None):
+        y = self.norm(self.drop(self.first(x)))
+        return y if scale is None else y * scale["by"]
+
+
+def expected(module, *args, **named):
+    module = copy.deepcopy(module).eval()
+    return module(*args, **named).detach().numpy()
+
+
+def test_a_bare_tensor_arrays_and_arguments_by_name_are_example_inputs():
+    module, x, by = Scaled(), torch.randn(2, 6), torch.randn(4)
+    for given in (x, (x,), [x.numpy()], x.numpy()):
+        found = tw.compile(module, given)(x.numpy())
+        np.testing.assert_allclose(found, expected(module, x), rtol=1e-5, atol=1e-6)
+    found = tw.compile(module, {"x": x, "scale": {"by": by}})(x.numpy(), by.numpy())
+    wanted = expected(module, x, scale={"by": by})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="are not the module's arguments"):
+        tw.compile(module, {"y": x})
+    for nothing in ((), {}, None):
+        with pytest.raises(InputError, match="needs example inputs"):
+            tw.compile(module, nothing)
+
+
+def test_the_users_module_stays_as_it_was():
+    module = Scaled().train()
+    module.norm.eval()
+    tw.compile(module, (torch.randn(2, 6),))
+    assert [m.training for m in module.modules()] == [True, True, True, False]
+    assert all(p.requires_grad for p in module.parameters())
+    with pytest.raises(ModelError):
+        tw.compile(module, (torch.randn(2, 7),))
+    assert module.training
+
+
+def test_dimensions_have_the_names_that_the_user_gave():
+    module, rows = Scaled(), torch.export.Dim("rows")
+    for shapes in (({0: rows},), {"x": {0: rows}}, [[rows, None]]):
+        exe = tw.compile(module, (torch.randn(2, 6),), dynamic_shapes=shapes)
+        x = torch.randn(5, 6)
+        wanted = expected(module, x)
+        np.testing.assert_allclose(exe(x.numpy()), wanted, rtol=1e-5, atol=1e-6)
+        fixed = tw.compile(
+            module, (torch.randn(2, 6),), dynamic_shapes=shapes, dims={"rows": 5}
+        )
+        np.testing.assert_allclose(fixed(x.numpy()), wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="no dimension is called 'cols'"):
+        tw.compile(
+            module, torch.randn(2, 6), dynamic_shapes=({0: rows},), dims={"cols": 5}
+        )
+    with pytest.raises(InputError, match="only a torch.nn.Module is traced"):
+        tw.compile(b"", dynamic_shapes=({0: rows},))
+
+
+def test_an_operator_that_nothing_imports_is_named_with_its_line():
+    class Decomposed(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.svd(x)[1]
+
+    with pytest.raises(UnsupportedError, match=r"svd.*test_torch.py:\d+"):
+        tw.compile(Decomposed(), torch.randn(3, 3))
+
+
+def test_what_only_the_onnx_exporter_imports_goes_through_it():
+    class Chosen(torch.nn.Module):
+        def forward(self, x):
+            return torch.nonzero(x > 0)
+
+    x = torch.randn(3, 3)
+    with (
+        events.record() as happened,
+        pytest.warns(TilewrightWarning, match="NonZero"),
+    ):
+        exe = tw.compile(Chosen(), x)
+    assert any(e.kind == "imported-by-onnx" for e in happened)
+    np.testing.assert_array_equal(exe(x.numpy()), torch.nonzero(x > 0).numpy())

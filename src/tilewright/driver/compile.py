@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def compile(
     source: Any,
-    example_inputs: Sequence[Any] = (),
+    example_inputs: Any = (),
     *,
     dims: Mapping[str, int] | None = None,
     **options: Any,
@@ -31,8 +31,9 @@ def compile(
     """Compile a model for this machine.
 
     source: a path to an ONNX file or to an exported PyTorch program (.pt2), the bytes of an ONNX
-    file, an onnx.ModelProto, a torch.nn.Module (with example_inputs), an ExportedProgram, a Graph,
-    or a Kernel, which is compiled as scheduled. dims: values of symbolic dimensions. options:
+    file, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram, a Graph, or a Kernel, which is
+    compiled as scheduled. example_inputs: what a module is traced on: a tensor, a sequence of
+    arguments, or a mapping of arguments by name. dims: values of symbolic dimensions. options:
 
     - target, mcpu, threads: what to compile for
     - machine: a file that describes the processor's caches and costs, or the accelerator; for
@@ -56,6 +57,8 @@ def compile(
       kernels whose default schedule is not the best
     - aliases: inputs by output: the output is written into the memory of the input, which a call
       overwrites and returns; a key-value cache is updated in place, without a copy
+    - dynamic_shapes: for a torch.nn.Module, dimensions that differ between calls, as
+      torch.export.export takes them; `dims` and errors call them by the names given there
     - records: the file of tuning records whose best schedules are used, if not the user's own;
       False uses none
 

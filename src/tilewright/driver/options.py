@@ -47,6 +47,7 @@ class Options:
     scales: Mapping[str, Any] | str | Path | None = None
     by: str | None = None
     records: bool | str | Path | None = None
+    dynamic_shapes: Any = None
     published: Published = field(init=False, default=NOTHING)
     description: Mapping[str, Any] | None = field(init=False, default=None)
 

@@ -123,11 +123,23 @@ def import_model(
             _check_free(source, options)
             return source
         from tilewright.frontends import torch
-        from tilewright.frontends.load import load
+        from tilewright.frontends.load import load, of_torch
 
         if torch.is_module(source):
-            source = torch.to_onnx(source, example_inputs)
-        elif not isinstance(source, str | Path | bytes) and not hasattr(
+            return of_torch(
+                source,
+                example_inputs,
+                dynamic_shapes=options.dynamic_shapes,
+                limit=options.limit,
+                inputs=options.inputs,
+                standard=standard,
+            )
+        if options.dynamic_shapes is not None:
+            raise InputError(
+                "dynamic_shapes: only a torch.nn.Module is traced",
+                hint="leave it out, and give values of symbolic dimensions as dims={...}",
+            )
+        if not isinstance(source, str | Path | bytes) and not hasattr(
             source, "opset_import"
         ):
             raise InputError(

@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import InputError, ModelError
 from tilewright.base.memory import memory_limit as memory_limit_of
 from tilewright.frontends import onnx, torch
 from tilewright.frontends.files import checked
+from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Graph
 
 _EXPORTED: Final = "torch.export.save(torch.export.export(module, inputs), 'model.pt2')"
@@ -66,5 +67,33 @@ def load(
         )
     limit = memory_limit_of(memory_limit)
     checked(path, limit)
-    model = torch.to_onnx(torch.load(path, memory_limit=limit, trust=trust))
-    return onnx.load(model, memory_limit=limit, inputs=inputs, standard=standard)
+    program = torch.load(path, memory_limit=limit, trust=trust)
+    return of_torch(program, limit=limit, inputs=inputs, standard=standard)
+
+
+def of_torch(
+    source: Any,
+    example_inputs: Any = (),
+    *,
+    dynamic_shapes: Any = None,
+    limit: int,
+    inputs: Collection[str] = (),
+    standard: bool = False,
+) -> Graph:
+    """The Graph of a module or program of PyTorch; as `torch.to_graph`, with its errors."""
+    found = torch.to_graph(
+        source,
+        example_inputs,
+        dynamic_shapes=dynamic_shapes,
+        limit=limit,
+        fallback=OnnxFallback(),
+        standard=standard,
+    )
+    if not isinstance(found, Graph):
+        return onnx.load(found, memory_limit=limit, inputs=inputs, standard=standard)
+    for name in inputs:
+        raise InputError(
+            f"inputs: no input with a default is called {name!r}",
+            hint="a PyTorch program has none",
+        )
+    return found

@@ -1,26 +1,28 @@
-"""Importing PyTorch modules and exported programs, through torch.export and ONNX in memory."""
+"""Importing PyTorch modules and exported programs: by rules of ATen, else through ONNX."""
 
 from __future__ import annotations
 
 import io
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from tilewright.base import events
 from tilewright.base.errors import (
     InputError,
     ModelError,
     TilewrightError,
     UnsupportedError,
 )
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Graph
 
 # Of the files that torch.export.save writes.
 SUFFIX: Final = ".pt2"
 # What makes ONNX of them.
 PACKAGES: Final = ("torch", "onnxscript")
+# Of the error for a module that changes itself, which no way of importing it mends.
+STATE: Final = "TW-STATE"
 
 
 def is_module(source: object) -> bool:
@@ -35,9 +37,54 @@ def is_module(source: object) -> bool:
     )
 
 
-def to_onnx(
-    module: Any, example_inputs: Sequence[Any] = (), optimize: bool = True
-) -> bytes:
+def to_graph(
+    source: Any,
+    example_inputs: Any = (),
+    *,
+    dynamic_shapes: Any = None,
+    limit: int,
+    fallback: Fallback | None = None,
+    standard: bool = False,
+) -> Graph | bytes:
+    """The Graph of a module traced on `example_inputs`, or of an exported program.
+
+    example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name.
+    dynamic_shapes: dimensions that differ between calls, as `torch.export.export` takes them; their
+    names are those of the graph. limit: bytes of memory. standard: operators stay ONNX's.
+
+    A program with an operator that no rule imports goes through PyTorch's exporter to ONNX, and the
+    result is the bytes of that model.
+
+    Raises InputError for a module without example inputs, ModelError if PyTorch cannot export it,
+    UnsupportedError naming the operators that neither way imports, with the user's line.
+    """
+    from tilewright.frontends.torch.aten.importer import Settings
+    from tilewright.frontends.torch.aten.program import import_program
+    from tilewright.frontends.torch.trace import exported
+
+    symbols: dict[str, str] = {}
+    program = source
+    if not hasattr(source, "graph_signature"):
+        program, symbols = exported(source, example_inputs, dynamic_shapes)
+    elif dynamic_shapes is not None:
+        raise InputError(
+            "dynamic_shapes: the program was exported already",
+            hint="give them to torch.export.export",
+        )
+    try:
+        return import_program(program, Settings(limit, fallback, standard, symbols))
+    except UnsupportedError as error:
+        if error.code == STATE:
+            raise
+        try:
+            model = to_onnx(program)
+        except ModelError:
+            raise error from None
+        events.emit("imported-by-onnx", reason=str(error))
+        return model
+
+
+def to_onnx(module: Any, example_inputs: Any = (), optimize: bool = True) -> bytes:
     """The ONNX model (serialized) of a module traced on `example_inputs`, or of a program.
 
     optimize: let PyTorch compute ahead what depends on parameters alone, which replaces them. An
@@ -46,24 +93,20 @@ def to_onnx(
     """
     import torch
 
-    named: dict[str, Any] = {}
+    from tilewright.frontends.torch.trace import arguments, evaluating, quiet, reason
+
+    around: Any = nullcontext()
     if isinstance(module, torch.export.ExportedProgram):
-        example_inputs, named = module.example_inputs or (tuple(example_inputs), {})
-    elif not example_inputs:
-        raise InputError(
-            "a PyTorch module needs example inputs to be traced on",
-            where=type(module).__name__,
-            hint="call tw.compile(module, (example,))",
-        )
-    if isinstance(module, torch.nn.Module):
-        module = module.eval()
+        positional, named = module.example_inputs or ((), {})
+    else:
+        positional, named = arguments(module, example_inputs)
+        around = evaluating(module)
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), _quiet(_EXPORTER), torch.no_grad():
-        warnings.simplefilter("ignore")
+    with quiet(_EXPORTER), torch.no_grad(), around:
         try:
             program = torch.onnx.export(
                 module,
-                tuple(example_inputs),
+                tuple(positional),
                 kwargs=named,
                 dynamo=True,
                 optimize=optimize,
@@ -72,7 +115,7 @@ def to_onnx(
             )
         except Exception as error:
             raise ModelError(
-                f"PyTorch cannot export the module: {_reason(error)}",
+                f"PyTorch cannot export the module: {reason(error)}",
                 where=type(module).__name__,
                 hint="make torch.export.export(module, inputs) succeed first",
             ) from error
@@ -102,18 +145,16 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
             where=where,
             hint=f"Run: pip install {' '.join(PACKAGES)}",
         ) from None
-    with (
-        warnings.catch_warnings(),
-        _quiet("torch.export", "torch._export.serde.serialize"),
-    ):
-        warnings.simplefilter("ignore")
+    from tilewright.frontends.torch.trace import quiet, reason
+
+    with quiet("torch.export", "torch._export.serde.serialize"):
         try:
             return torch.export.load(path) if trust else _read(path, memory_limit)
         except TilewrightError as error:
             raise error.at(where) from None
         except Exception as error:
             raise ModelError(
-                f"not an exported program, or a damaged one: {_reason(error)}",
+                f"not an exported program, or a damaged one: {reason(error)}",
                 where=where,
                 hint="Write it by torch.export.save(torch.export.export(module, inputs), path)",
             ) from None
@@ -129,23 +170,5 @@ def _read(path: Path, limit: int) -> Any:
         return program.read(Archive(file, limit))
 
 
-def _reason(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else repr(error)
-
-
 # Without torchvision the exporter logs a line for each operator of it, which nobody asked.
 _EXPORTER: Final = "torch.onnx._internal.exporter._registration"
-
-
-@contextmanager
-def _quiet(*names: str) -> Iterator[None]:
-    """Nothing but errors that nobody catches is worth a line of PyTorch's own."""
-    levels = {logging.getLogger(name): logging.getLogger(name).level for name in names}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)

@@ -1,0 +1,43 @@
+"""The backend that `torch.compile(model, backend="tilewright")` finds by its entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.driver.options import Options
+from tilewright.graph.nodes import Graph
+
+
+def backend(
+    module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph that PyTorch captured.
+
+    options: those of `tw.compile`, as `torch.compile(model, backend="tilewright", options={...})`
+    hands them over. mode: "default" or None; the others are Inductor's. Raises InputError for an
+    option or a mode that does not exist.
+    """
+    from tilewright.base.errors import InputError
+    from tilewright.driver.compile import compile as compile_graph
+    from tilewright.frontends.onnx.reference import OnnxFallback
+    from tilewright.frontends.torch import dynamo
+    from tilewright.frontends.torch.aten.importer import Settings
+
+    if mode not in (None, "default"):
+        raise InputError(
+            f"mode={mode!r} is one of PyTorch's own backend",
+            hint='give options={...} of tw.compile, such as {"math": "fast"}',
+        )
+    given = dict(options or {})
+    chosen = Options.of(given)
+
+    def compiled(graph: Graph) -> Callable[..., Any]:
+        return compile_graph(graph, **given)
+
+    settings = Settings(chosen.limit, OnnxFallback())
+    return dynamo.backend(module, example_inputs, compiled, settings)

@@ -1,0 +1,117 @@
+"""Adding operations to a graph in the making, under names that say which module they are of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, int64
+from tilewright.base.names import fresh
+from tilewright.graph.infer import Typer
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.casts import number_of
+
+# How torch.compile begins the path of a module: with the variable that holds it.
+_CAPTURED: Final = re.compile(r"^L\['\w+'\]\.?")
+NEWEST: Final = 24  # of the operator sets whose definitions the rules mean
+
+
+class Builder:
+    """Operations through a Typer, which folds what is known and infers types."""
+
+    def __init__(self, typer: Typer) -> None:
+        self.typer = typer
+        self.prefix = ""
+        self.names: set[str] = set()
+
+    def at(self, node: Any) -> None:
+        """What follows is for this node: its module's path is the beginning of all names."""
+        path = module_of(node)
+        self.prefix = f"{path}.{node.name}" if path else str(node.name)
+
+    def place(self, node: Any) -> str:
+        """Where a node is in the user's program: its module, and the line that made it."""
+        path = module_of(node)
+        line = source_of(node)
+        return ", ".join(part for part in (path or str(node.name), line) if part)
+
+    def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
+        """Apply an operator of one result."""
+        return self.ops(op_type, *inputs, count=1, **attributes)[0]
+
+    def ops(
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        count: int,
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[Value]:
+        """Apply an operator of several results."""
+        name = fresh(self.names, f"{self.prefix}/{op_type}")
+        outputs = tuple(
+            Value(fresh(self.names, f"{name}.{n}") if n else name) for n in range(count)
+        )
+        draft = Operation(
+            op_type,
+            inputs,
+            outputs,
+            attributes,
+            domain,
+            1 if domain else NEWEST,
+            name,
+        )
+        return [v for v in self.typer.apply(draft) if v is not None]
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Value:
+        """A constant operand."""
+        return self.typer.constant(fresh(self.names, f"{self.prefix}/constant"), array)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """`x` in another type, itself where it has it."""
+        return x if x.dtype is dtype else self.op("Cast", x, to=number_of(dtype.name))
+
+    def sizes(self, numbers: Sequence[Any]) -> Value:
+        """Integers and Values without axes, as one vector."""
+        if all(isinstance(n, int) for n in numbers):
+            return self.constant(np.asarray(list(numbers), np.int64))
+        one = self.constant(np.asarray([1], np.int64))
+        parts = [
+            self.constant(np.asarray([n], np.int64))
+            if isinstance(n, int)
+            else self.op("Reshape", self.cast(n, int64), one)
+            for n in numbers
+        ]
+        return self.op("Concat", *parts, axis=0)
+
+    def known_size(self, node: Any, value: Any) -> Any:
+        """A size of the program as a number where it is known."""
+        if isinstance(value, Value) and not hasattr(node.meta.get("val"), "shape"):
+            found = self.typer.known.get(value)
+            return value if found is None or found.size != 1 else found.item()
+        return value
+
+    def extents(self, x: Value) -> tuple[int, ...]:
+        """The extents of a tensor that has none that only a call knows."""
+        return x.extents
+
+
+def module_of(node: Any) -> str:
+    """The path of the module that a node came from, `layers.0.attention`; empty for the whole."""
+    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
+    paths = [str(entry[0]) for entry in stack.values()]
+    found = _CAPTURED.sub("", paths[-1]) if paths else ""
+    return "" if found.startswith("_empty_nn_module") else found
+
+
+def source_of(node: Any) -> str:
+    """The user's line that made a node, `model.py:12`; empty where PyTorch does not know it."""
+    trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
+    lines = [text.strip() for text in trace if text.strip().startswith('File "')]
+    if not lines:
+        return ""
+    path, _, rest = lines[-1].removeprefix('File "').partition('", line ')
+    return f"{path.rpartition('/')[2]}:{rest.partition(',')[0]}"

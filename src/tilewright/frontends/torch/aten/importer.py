@@ -1,0 +1,331 @@
+"""From a graph of torch.fx in operators of ATen to a Graph, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import limits
+from tilewright.base.errors import (
+    MemoryLimitError,
+    TilewrightError,
+    UnsupportedError,
+)
+from tilewright.base.names import fresh
+from tilewright.frontends.torch.aten.builder import Builder
+from tilewright.frontends.torch.aten.in_place import changed, functional_forms
+from tilewright.frontends.torch.aten.rules import (
+    Call,
+    Result,
+    dtype_of_torch,
+    name_of,
+    rule_of,
+)
+from tilewright.graph.infer import Fallback, Typer, check_size
+from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.renaming import name_outputs
+
+_GETITEM: Final = "operator.getitem"
+_INLINED: Final = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+HINT: Final = "write the model without it, or export it to ONNX by another way"
+
+
+class Refused(Exception):
+    """A rule does not take a use of an operator. target: which; error: why, and where."""
+
+    def __init__(self, target: Any, error: UnsupportedError) -> None:
+        super().__init__(str(error))
+        self.target, self.error = target, error
+
+
+@dataclass(frozen=True)
+class Source:
+    """A graph of torch.fx with what is known of it.
+
+    held: the tensors that placeholders stand for, with the names of the constants that they become.
+    numbers: what other placeholders are that are no tensors. outputs: names, where there are some.
+    """
+
+    module: Any
+    held: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """limit: bytes of memory. fallback: runs operators without a definition. standard: operators
+    stay ONNX's, for `to_onnx`. symbols: names for the dimensions that PyTorch calls s0, s1, ...
+    """
+
+    limit: int
+    fallback: Fallback | None = None
+    standard: bool = False
+    symbols: Mapping[str, str] = field(default_factory=dict)
+
+
+def import_graph(source: Source, settings: Settings) -> Graph:
+    """The Graph of a source whose operators all have rules.
+
+    Raises Refused for a use that a rule does not take, MemoryLimitError for constants or tensors
+    beyond the limit.
+    """
+    with limits.compilation():
+        return _Import(source, settings).graph()
+
+
+def missing(module: Any) -> dict[str, str]:
+    """The operators without a rule, each with where the program uses it first."""
+    place = Builder(Typer()).place
+    found: dict[str, str] = {}
+    for n, target in nodes(module):
+        if not has_rule(target):
+            found.setdefault(name_of(target), place(n))
+    return found
+
+
+def unsupported(operators: Mapping[str, str]) -> UnsupportedError:
+    """The error for operators without a rule."""
+    what = "; ".join(f"{name} ({where})" for name, where in operators.items())
+    return UnsupportedError(
+        f"no rule imports the operators {what}",
+        code="TW-OPERATOR",
+        items=list(operators),
+        hint=HINT,
+    )
+
+
+def nodes(module: Any) -> Iterator[tuple[Any, Any]]:
+    """What is computed, in the program and in what it runs as a part of itself: node, operator."""
+    forms = functional_forms(module)
+    for n in module.graph.nodes:
+        if n.op == "call_function":
+            if _inlined(n.target):
+                inner = next(a for a in n.args if getattr(a, "op", "") == "get_attr")
+                yield from nodes(getattr(module, inner.target))
+            elif name_of(n.target) != _GETITEM:
+                yield n, forms.get(n, n.target)
+
+
+def has_rule(target: Any) -> bool:
+    """Whether a rule takes an operator, which changes nothing in place."""
+    schema = getattr(target, "_schema", None)
+    return rule_of(target) is not None and not (schema and schema.is_mutable)
+
+
+def _inlined(target: Any) -> bool:
+    return getattr(target, "_name", "") in _INLINED
+
+
+class _Import:
+    """One program on its way. env: what each node became."""
+
+    def __init__(self, source: Source, settings: Settings) -> None:
+        self.source = source
+        self.settings = settings
+        decompose = not settings.standard
+        self.build = Builder(
+            Typer(settings.fallback, settings.limit, decompose=decompose)
+        )
+        self.env: dict[Any, Any] = {}
+        self._shared: dict[Any, Value] = {}
+        self._bytes = 0
+
+    def graph(self) -> Graph:
+        """The whole program."""
+        inputs = self._inputs()
+        given = self._run(self.source.module)
+        outputs, names = self._outputs(given)
+        typer = self.build.typer
+        used = {v for op in typer.operations for v in op.reads} | set(outputs)
+        constants = {v: a for v, a in typer.known.items() if v in used}
+        made = Graph(
+            "main", tuple(inputs), tuple(outputs), tuple(typer.operations), constants
+        )
+        return name_outputs(made, names)
+
+    # -- the interface
+
+    def _inputs(self) -> list[Value]:
+        """Placeholders: inputs of the user, and what the module holds as constants."""
+        found: list[Value] = []
+        sizes = []
+        for n in self.source.module.graph.nodes:
+            if n.op != "placeholder":
+                continue
+            if n.name in self.source.held:
+                self.env[n] = self._constant(*self.source.held[n.name])
+            elif n.name in self.source.numbers:
+                self.env[n] = self.source.numbers[n.name]
+            elif hasattr(n.meta.get("val"), "shape"):
+                self.env[n] = self._input(n)
+                found.append(self.env[n])
+            else:
+                sizes.append(n)
+        for n in sizes:
+            self.env[n] = self._size(n)
+        return found
+
+    def _input(self, node: Any) -> Value:
+        held = node.meta["val"]
+        shape = tuple(map(self._extent, held.shape))
+        name = fresh(self.build.names, node.name)
+        value = Value(name, dtype_of_torch(held.dtype), shape)
+        check_size(value, self.settings.limit, f"input {name!r}")
+        return value
+
+    def _size(self, node: Any) -> Value:
+        """A number that each call gives: it must be the extent of an input."""
+        held = node.meta.get("val")
+        for n in self.source.module.graph.nodes:
+            if n.op == "placeholder" and hasattr(n.meta.get("val"), "shape"):
+                for axis, extent in enumerate(n.meta["val"].shape):
+                    if type(extent) is not int and str(extent) == str(held):
+                        self.build.at(node)
+                        x = self.env[n]
+                        found = self.build.op("Shape", x, start=axis, end=axis + 1)
+                        first = self.build.constant(np.asarray([0], np.int64))
+                        return self.build.op("Squeeze", found, first)
+        raise UnsupportedError(
+            f"input {node.name!r} is a number that each call gives",
+            hint="give a tensor, or a number that stays",
+        )
+
+    def _extent(self, n: Any) -> int | str:
+        known = n if type(n) is int else n.node.maybe_as_int()
+        if known is not None:
+            return int(known)
+        text = str(n.node.expr)
+        return self.settings.symbols.get(text, text)
+
+    def _constant(self, held: Any, name: str) -> Value:
+        key = held.data_ptr(), tuple(held.shape), tuple(held.stride()), held.dtype
+        if held.numel() and key in self._shared:
+            return self._shared[key]
+        self._bytes += held.numel() * held.element_size()
+        if self._bytes > self.settings.limit:
+            raise MemoryLimitError(
+                f"the weights up to here take {self._bytes:,} bytes, over the memory limit of "
+                f"{self.settings.limit:,} bytes",
+                where=name,
+                hint="Raise --memory-limit if the machine has the memory",
+            )
+        array = numpy_of(held)
+        value = self.build.typer.constant(fresh(self.build.names, name), array)
+        self._shared[key] = value
+        return value
+
+    def _outputs(self, given: Sequence[Any]) -> tuple[list[Value], list[str]]:
+        """What is given: no two under one name, and nothing for None."""
+        self.build.prefix = "output"
+        values, names, taken = [], [], set(self.build.names)
+        wanted = self.source.outputs or [""] * len(given)
+        for n, (name, node) in enumerate(zip(wanted, given, strict=True)):
+            value = self._value(node)
+            if value is None:
+                continue
+            if not isinstance(value, Value):
+                value = self.build.constant(np.asarray(value))
+            values.append(value)
+            names.append(
+                fresh(taken, name or str(getattr(node, "name", f"output_{n}")))
+            )
+        return values, names
+
+    # -- the nodes
+
+    def _run(self, module: Any) -> Any:
+        """The nodes in order; what the last one gives."""
+        forms = functional_forms(module)
+        for n in module.graph.nodes:
+            if n.op == "get_attr":
+                self._attribute(module, n)
+            elif n.op == "call_function":
+                limits.check()
+                self.env[n] = self._call(n, forms.get(n, n.target))
+                self.env |= dict.fromkeys(changed(n, forms), self.env[n])
+            elif n.op == "output":
+                return n.args[0]
+        return None
+
+    def _attribute(self, module: Any, node: Any) -> None:
+        held = module
+        for part in str(node.target).split("."):
+            held = getattr(held, part)
+        if hasattr(held, "dtype"):
+            held = self._constant(held, str(node.target))
+        self.env[node] = held
+
+    def _call(self, node: Any, target: Any) -> Any:
+        if name_of(target) == _GETITEM:
+            source, index = (self._value(a) for a in node.args)
+            return source[index]
+        if _inlined(node.target):
+            return self._inline(node)
+        apply = rule_of(target)
+        assert apply is not None
+        self.build.at(node)
+        given = _arguments(node, target)
+        arguments = {name: self._value(a) for name, a in given.items()}
+        try:
+            result = apply(Call(self.build, node, target, arguments, given))
+        except UnsupportedError as error:
+            raise Refused(node.target, error) from error
+        except TilewrightError as error:
+            raise error.at(self.build.place(node)) from error.__cause__
+        return self._checked(node, result)
+
+    def _inline(self, node: Any) -> Any:
+        args = [self._value(a) for a in node.args]
+        place = next(n for n, a in enumerate(args) if hasattr(a, "graph"))
+        inner = args[place]
+        inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
+        self.env.update(zip(inputs, args[place + 1 :], strict=True))
+        return self._value(self._run(inner))
+
+    def _checked(self, node: Any, result: Result) -> Result:
+        """A rule that gives another type than PyTorch has is a mistake of the rule."""
+        held = node.meta.get("val")
+        if isinstance(result, Value) and hasattr(held, "dtype"):
+            wanted = dtype_of_torch(held.dtype)
+            if result.dtype is not None and result.dtype is not wanted:
+                result = self.build.cast(result, wanted)
+        return result
+
+    def _value(self, x: Any) -> Any:
+        """An argument: nodes as what they became, numbers and texts as they are."""
+        if isinstance(x, list | tuple):
+            return [self._value(a) for a in x]
+        if hasattr(x, "meta") and hasattr(x, "op"):
+            return self.build.known_size(x, self.env[x])
+        return x
+
+
+def _arguments(node: Any, target: Any) -> dict[str, Any]:
+    """The arguments of a call by name, defaults included."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return {str(n): a for n, a in enumerate(node.args)} | dict(node.kwargs)
+    found = {}
+    for n, argument in enumerate(schema.arguments):
+        if n < len(node.args):
+            found[argument.name] = node.args[n]
+        else:
+            found[argument.name] = node.kwargs.get(
+                argument.name, argument.default_value
+            )
+    return found
+
+
+def numpy_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """A tensor's elements, in NumPy's own memory order."""
+    import torch
+
+    dtype = dtype_of_torch(tensor.dtype).numpy
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
+    found: np.ndarray[Any, Any] = raw.numpy().view(dtype)
+    return found.reshape(tuple(tensor.shape))

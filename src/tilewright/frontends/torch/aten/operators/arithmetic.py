@@ -1,0 +1,390 @@
+"""Functions of elements: arithmetic, comparisons, logic, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from tilewright.base.dtypes import DType, bool_
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+# One operand, in the type of the result.
+_UNARY: Final = {
+    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
+    "atan": "Atan", "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf",
+    "exp": "Exp", "floor": "Floor", "log": "Log", "neg": "Neg", "reciprocal": "Reciprocal",
+    "round": "Round", "sigmoid": "Sigmoid", "sin": "Sin", "sinh": "Sinh",
+    "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh", "relu": "Relu", "selu": "Selu", "mish": "Mish",
+    "hardswish": "HardSwish", "softsign": "Softsign",
+}  # fmt: skip
+# Of integers these are what was given.
+_ROUNDING: Final = ("ceil", "floor", "round", "trunc")
+# Two operands, in the type of the result.
+_BINARY: Final = {
+    "mul": "Mul", "maximum": "Max", "minimum": "Min", "pow": "Pow",
+}  # fmt: skip
+# Two operands, in the type that both become.
+_COMPARISONS: Final = {
+    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
+}  # fmt: skip
+_LOGIC: Final = {"and": "And", "or": "Or", "xor": "Xor"}
+_BITS: Final = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
+
+
+def _unary(op_type: str) -> Callable[[Call], Value]:
+    return lambda c: c.op(op_type, c.tensor(dtype=c.dtype))
+
+
+def _rounded(op_type: str) -> Callable[[Call], Value]:
+    def apply(c: Call) -> Value:
+        if not c.dtype.is_float:
+            return c.tensor()
+        if c["decimals"]:
+            raise c.refuse(f"it rounds to {c['decimals']} decimals")
+        return c.op(op_type, c.tensor())
+
+    return apply
+
+
+def _binary(op_type: str) -> Callable[[Call], Value]:
+    def apply(c: Call) -> Value:
+        a, b = _names(c)
+        return c.op(op_type, c.tensor(a, c.dtype), c.tensor(b, c.dtype))
+
+    return apply
+
+
+def _comparison(op_type: str) -> Callable[[Call], Value]:
+    def apply(c: Call) -> Value:
+        dtype = c.promoted("self", "other")
+        if dtype is bool_ and op_type != "Equal":
+            raise c.refuse("it orders booleans")
+        return c.op(op_type, c.tensor("self", dtype), c.tensor("other", dtype))
+
+    return apply
+
+
+def _logic(name: str, bits: bool) -> Callable[[Call], Value]:
+    def apply(c: Call) -> Value:
+        dtype = bool_ if not bits else c.dtype
+        table = _LOGIC if dtype is bool_ else _BITS
+        return c.op(table[name], c.tensor("self", dtype), c.tensor("other", dtype))
+
+    return apply
+
+
+for _name, _op in _UNARY.items():
+    rule(f"aten.{_name}")(_rounded(_op) if _name in _ROUNDING else _unary(_op))
+for _name, _op in _BINARY.items():
+    rule(f"aten.{_name}")(_binary(_op))
+for _name, _op in _COMPARISONS.items():
+    rule(f"aten.{_name}")(_comparison(_op))
+for _name in _LOGIC:
+    rule(f"aten.logical_{_name}")(_logic(_name, bits=False))
+    rule(f"aten.bitwise_{_name}", f"aten.__{_name}__")(_logic(_name, bits=True))
+
+
+def _names(c: Call) -> tuple[str, str]:
+    """The two operands: `pow` has an exponent."""
+    return "self", "exponent" if "exponent" in c.arguments else "other"
+
+
+@rule("aten.add", "aten.sub", "aten.rsub")
+def _sum(c: Call) -> Value:
+    """`self + alpha * other`; of booleans a sum is a disjunction."""
+    name = c.name.split(".")[1]
+    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    if c.dtype is bool_:
+        return c.op("Or", a, b)
+    scaled = a if name == "rsub" else b
+    if c.has("alpha") and c["alpha"] != 1:
+        scaled = c.op("Mul", scaled, c.value(c["alpha"], c.dtype))
+    if name == "rsub":
+        return c.op("Sub", b, scaled)
+    return c.op("Add" if name == "add" else "Sub", a, scaled)
+
+
+@rule("aten.div")
+def _quotient(c: Call) -> Value:
+    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    mode = c["rounding_mode"]
+    if mode == "floor":
+        return floor_divided(c, a, b, c.dtype)
+    found = c.op("Div", a, b)
+    return truncated(c, found) if mode == "trunc" and c.dtype.is_float else found
+
+
+@rule("aten.floor_divide")
+def _floor_divide(c: Call) -> Value:
+    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    return floor_divided(c, a, b, c.dtype)
+
+
+@rule("aten.trunc", "aten.fix")
+def _truncate(c: Call) -> Value:
+    return truncated(c, c.tensor()) if c.dtype.is_float else c.tensor()
+
+
+@rule("aten.remainder")
+def _remainder(c: Call) -> Value:
+    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    return remainder(c, a, b, c.dtype)
+
+
+@rule("aten.fmod")
+def _fmod(c: Call) -> Value:
+    return c.op("Mod", c.tensor("self", c.dtype), c.tensor("other", c.dtype), fmod=1)
+
+
+def truncated(c: Call, x: Value) -> Value:
+    """`x` without its fraction; a zero keeps the sign of what it was."""
+    negative = c.op("Less", x, c.value(0, x.dtype))
+    return c.op("Where", negative, c.op("Ceil", x), c.op("Floor", x))
+
+
+def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
+    """With the sign of the divisor, as Python's."""
+    if not dtype.is_float:
+        return c.op("Mod", a, b)
+    zero = c.value(0, dtype)
+    rest = c.op("Mod", a, b, fmod=1)
+    other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
+    exact = c.op("Equal", rest, zero)
+    moved = c.op("And", other, c.op("Not", exact))
+    return c.op("Where", moved, c.op("Add", rest, b), rest)
+
+
+def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
+    """The quotient without a remainder: exact where that is `Mod`'s, as PyTorch computes it."""
+    rest = remainder(c, a, b, dtype)
+    found = c.op("Div", c.op("Sub", a, rest), b)
+    if not dtype.is_float:
+        return found
+    finite = c.op("Round", found)
+    nowhere = c.op("Equal", b, c.value(0, dtype))
+    return c.op("Where", nowhere, c.op("Div", a, b), finite)
+
+
+# -- one operand, by other functions
+
+
+@rule("aten.rsqrt")
+def _rsqrt(c: Call) -> Value:
+    return c.op("Reciprocal", c.op("Sqrt", c.tensor(dtype=c.dtype)))
+
+
+@rule("aten.sign", "aten.sgn")
+def _sign(c: Call) -> Value:
+    """Of NaN it is 0."""
+    x, zero = c.tensor(), c.number(0)
+    above, below = (c.cast(c.op(n, x, zero), c.dtype) for n in ("Greater", "Less"))
+    return c.op("Sub", above, below)
+
+
+@rule("aten.square")
+def _square(c: Call) -> Value:
+    x = c.tensor()
+    return c.op("Mul", x, x)
+
+
+@rule("aten.log2", "aten.log10")
+def _other_log(c: Call) -> Value:
+    base = 2 if "log2" in c.name else 10
+    found = c.op("Log", c.tensor(dtype=c.dtype))
+    return c.op("Mul", found, c.number(1 / math.log(base)))
+
+
+@rule("aten.exp2")
+def _exp2(c: Call) -> Value:
+    return c.op("Pow", c.number(2), c.tensor(dtype=c.dtype))
+
+
+@rule("aten.log1p")
+def _log1p(c: Call) -> Value:
+    """Exact to rounding near zero: what `1 + x` lost is made up for (Kahan, HP-15C handbook)."""
+    x, one = c.tensor(dtype=c.dtype), c.number(1)
+    u = c.op("Add", x, one)
+    away = c.op("Div", c.op("Mul", c.op("Log", u), x), c.op("Sub", u, one))
+    infinite = c.op("IsInf", u)
+    away = c.op("Where", infinite, c.op("Log", u), away)
+    return c.op("Where", c.op("Equal", u, one), x, away)
+
+
+@rule("aten.expm1")
+def _expm1(c: Call) -> Value:
+    """As `log1p`, the other way."""
+    x, one = c.tensor(dtype=c.dtype), c.number(1)
+    u = c.op("Exp", x)
+    less = c.op("Sub", u, one)
+    away = c.op("Div", c.op("Mul", less, x), c.op("Log", u))
+    near = c.op("Equal", u, one)
+    far = c.op("Or", c.op("Equal", less, c.number(-1)), c.op("IsInf", u))
+    return c.op("Where", near, x, c.op("Where", far, less, away))
+
+
+@rule("aten.logical_not")
+def _logical_not(c: Call) -> Value:
+    return c.op("Not", c.tensor(dtype=bool_))
+
+
+@rule("aten.bitwise_not")
+def _bitwise_not(c: Call) -> Value:
+    return c.op("Not" if c.dtype is bool_ else "BitwiseNot", c.tensor())
+
+
+@rule("aten.ne")
+def _ne(c: Call) -> Value:
+    dtype = c.promoted("self", "other")
+    return c.op("Not", c.op("Equal", c.tensor("self", dtype), c.tensor("other", dtype)))
+
+
+@rule("aten.isnan", "aten.isinf")
+def _is_special(c: Call) -> Value:
+    x = c.tensor()
+    op_type = "IsNaN" if "isnan" in c.name else "IsInf"
+    if x.dtype is not None and not x.dtype.is_float:
+        return c.op("Not", c.op("Equal", x, x))
+    return c.op(op_type, x)
+
+
+@rule("aten.atan2")
+def _atan2(c: Call) -> Value:
+    """By the quotient, moved into its quadrant."""
+    y, x = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    zero, pi = c.number(0), c.number(math.pi)
+    angle = c.op("Atan", c.op("Div", y, x))
+    up = c.op("GreaterOrEqual", y, zero)
+    moved = c.op("Where", up, c.op("Add", angle, pi), c.op("Sub", angle, pi))
+    angle = c.op("Where", c.op("Less", x, zero), moved, angle)
+    none = c.op("And", c.op("Equal", x, zero), c.op("Equal", y, zero))
+    return c.op("Where", none, zero, angle)
+
+
+# -- choices
+
+
+@rule(
+    "aten.where.self",
+    "aten.where.ScalarOther",
+    "aten.where.ScalarSelf",
+    "aten.where.Scalar",
+)
+def _where(c: Call) -> Value:
+    then, otherwise = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    return c.op("Where", c.tensor("condition", bool_), then, otherwise)
+
+
+@rule("aten.masked_fill")
+def _masked_fill(c: Call) -> Value:
+    return c.op("Where", c.tensor("mask"), c.tensor("value", c.dtype), c.tensor())
+
+
+@rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.clip", "aten.hardtanh")
+def _clamp(c: Call) -> Value:
+    low = c["min_val"] if c.has("min_val") else c["min"]
+    high = c["max_val"] if c.has("max_val") else c["max"]
+    x = c.tensor("self", c.dtype)
+    if low is not None:
+        x = c.op("Max", x, c.value(low, c.dtype))
+    return x if high is None else c.op("Min", x, c.value(high, c.dtype))
+
+
+@rule("aten.relu6")
+def _relu6(c: Call) -> Value:
+    return c.op("Clip", c.tensor(), c.number(0), c.number(6))
+
+
+@rule("aten.threshold")
+def _threshold(c: Call) -> Value:
+    x = c.tensor()
+    low = c.op("LessOrEqual", x, c.number(c["threshold"]))
+    return c.op("Where", low, c.number(c["value"]), x)
+
+
+# -- activations
+
+
+@rule("aten.gelu")
+def _gelu(c: Call) -> Value:
+    return c.op("Gelu", c.tensor(), approximate=c["approximate"])
+
+
+@rule("aten.silu")
+def _silu(c: Call) -> Value:
+    x = c.tensor()
+    return c.op("Mul", x, c.op("Sigmoid", x))
+
+
+@rule("aten.hardsigmoid")
+def _hardsigmoid(c: Call) -> Value:
+    return c.op("HardSigmoid", c.tensor(), alpha=1 / 6, beta=0.5)
+
+
+@rule("aten.leaky_relu")
+def _leaky_relu(c: Call) -> Value:
+    return c.op("LeakyRelu", c.tensor(), alpha=float(c["negative_slope"]))
+
+
+@rule("aten.celu")
+def _celu(c: Call) -> Value:
+    return c.op("Celu", c.tensor(), alpha=float(c["alpha"]))
+
+
+@rule("aten.elu")
+def _elu(c: Call) -> Value:
+    x, scale, inner = c.tensor(), float(c["scale"]), float(c["input_scale"])
+    if scale == inner == 1:
+        return c.op("Elu", x, alpha=float(c["alpha"]))
+    low = c.op("Sub", c.op("Exp", c.op("Mul", x, c.number(inner))), c.number(1))
+    low = c.op("Mul", low, c.number(float(c["alpha"]) * scale))
+    high = c.op("Mul", x, c.number(scale))
+    return c.op("Where", c.op("Greater", x, c.number(0)), high, low)
+
+
+@rule("aten.softplus")
+def _softplus(c: Call) -> Value:
+    x = c.tensor()
+    scaled = c.op("Mul", x, c.number(c["beta"]))
+    found = c.op("Div", c.op("Softplus", scaled), c.number(c["beta"]))
+    return c.op("Where", c.op("Greater", scaled, c.number(c["threshold"])), x, found)
+
+
+@rule("aten.log_sigmoid")
+def _log_sigmoid(c: Call) -> Value:
+    return c.op("Neg", c.op("Softplus", c.op("Neg", c.tensor())))
+
+
+@rule("aten.prelu", "aten._prelu_kernel")
+def _prelu(c: Call) -> Value:
+    """One slope for each channel, which is axis 1."""
+    slope = c.tensor("weight")
+    if c.rank("weight") == 1 and c.rank() > 2 and c.extent(0, "weight") != 1:
+        slope = c.reshape(slope, [-1, *[1] * (c.rank() - 2)])
+    return c.op("PRelu", c.tensor(), slope)
+
+
+@rule("aten.glu")
+def _glu(c: Call) -> Value:
+    value, gate = c.build.ops(
+        "Split", c.tensor(), count=2, axis=c.axis(), num_outputs=2
+    )
+    return c.op("Mul", value, c.op("Sigmoid", gate))
+
+
+@rule("aten.lerp")
+def _lerp(c: Call) -> Value:
+    start, end = c.tensor("self"), c.tensor("end")
+    return c.op(
+        "Add", start, c.op("Mul", c.tensor("weight", c.dtype), c.op("Sub", end, start))
+    )
+
+
+@rule("aten.addcmul", "aten.addcdiv")
+def _addcmul(c: Call) -> Value:
+    op_type = "Mul" if "addcmul" in c.name else "Div"
+    found = c.op(op_type, c.tensor("tensor1", c.dtype), c.tensor("tensor2", c.dtype))
+    if c["value"] != 1:
+        found = c.op("Mul", found, c.number(c["value"]))
+    return c.op("Add", c.tensor("self", c.dtype), found)

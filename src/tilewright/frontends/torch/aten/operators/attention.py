@@ -1,0 +1,145 @@
+"""Attention, written out: the graph's rules make one operation of it again."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.base.dtypes import bool_, int64
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+
+@rule("aten.scaled_dot_product_attention")
+def _attention(c: Call) -> Value:
+    """Any number of axes in front of queries by features: they are batch and heads."""
+    _check(c)
+    q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
+    if c["enable_gqa"]:
+        k, v = (_repeated(c, x, n) for x, n in ((k, "key"), (v, "value")))
+    return _attended(c, q, k, v)
+
+
+@rule("aten._scaled_dot_product_flash_attention_for_cpu")
+def _attention_of_cpu(c: Call) -> tuple[Value, None]:
+    """What `scaled_dot_product_attention` becomes on a processor; its other result trains."""
+    _check(c)
+    return _attended(c, *(c.tensor(n) for n in ("query", "key", "value"))), None
+
+
+def _check(c: Call) -> None:
+    if c["dropout_p"]:
+        raise c.refuse("it drops elements at random")
+
+
+def _repeated(c: Call, x: Value, name: str) -> Value:
+    """Heads of keys or values, each for several heads of queries, which follow one another."""
+    heads, mine = c.of("query").shape[-3], c.of(name).shape[-3]
+    if heads == mine:
+        return x
+    if c.rank(name) != 4:
+        raise c.refuse(
+            f"its grouped heads are in a tensor of {c.rank(name)} axes, not 4"
+        )
+    wide = c.op("Unsqueeze", x, c.ints(2))
+    wide = c.op("Expand", wide, c.ints(1, 1, int(heads) // int(mine), 1, 1))
+    return c.op("Reshape", wide, c.ints(0, int(heads), -1, int(c.of(name).shape[-1])))
+
+
+def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
+    """A row all of whose keys are masked gives zeros, as in PyTorch; NaN in scores stays."""
+    size = c.of("query").shape[-1]
+    scale = float(c["scale"]) if c.has("scale") else 1 / math.sqrt(max(int(size), 1))
+    scores = c.op("MatMul", q, _transposed(c, k, c.rank("key")))
+    scores = c.op("Mul", scores, c.number(scale))
+    low, alive = c.number(-math.inf), None
+    mask = c["attn_mask"]
+    if c["is_causal"]:
+        mask = _causal(c)
+    elif mask is not None and mask.dtype is bool_:
+        alive = c.cast(c.op("ReduceMax", c.cast(mask, int64), c.ints(-1)), bool_)
+    elif mask is not None:
+        mask = c.cast(mask, c.dtype)
+        alive = c.op("Greater", c.op("ReduceMax", mask, c.ints(-1)), low)
+    if mask is not None and mask.dtype is bool_:
+        scores = c.op("Where", mask, scores, low)
+    elif mask is not None:
+        scores = c.op("Add", scores, mask)
+    shares = c.op("Softmax", scores, axis=-1)
+    if alive is not None:
+        shares = c.op("Where", alive, shares, c.number(0))
+    return c.op("MatMul", shares, v)
+
+
+def _causal(c: Call) -> Value:
+    """Each query sees as many keys as there are queries up to it."""
+    rows, keys = c.of("query").shape[-2], c.of("key").shape[-2]
+    if type(rows) is int and type(keys) is int:
+        return c.build.constant(np.tri(rows, keys, dtype=bool))
+    row, key = (_numbers(c, n) for n in ("query", "key"))
+    return c.op("GreaterOrEqual", c.op("Unsqueeze", row, c.ints(1)), key)
+
+
+def _numbers(c: Call, name: str) -> Value:
+    """0, 1, ... for each row of a tensor."""
+    end = c.op("Shape", c.tensor(name), start=-2, end=-1)
+    zero, one = c.value(0, int64), c.value(1, int64)
+    return c.op("Range", zero, c.op("Squeeze", end, c.ints(0)), one)
+
+
+def _transposed(c: Call, x: Value, rank: int) -> Value:
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    return c.op("Transpose", x, perm=order)
+
+
+# -- an encoder's layer
+
+
+@rule("aten._transformer_encoder_layer_fwd")
+def _encoder_layer(c: Call) -> Value:
+    """PyTorch's own layer of an encoder, which it runs as one operator when it does not train."""
+    if c.has("mask"):
+        raise c.refuse("it has a mask")
+    x, eps = c.tensor("src"), float(c["eps"])
+
+    def normalized(x: Value, n: int) -> Value:
+        scale, bias = c.tensor(f"norm_weight_{n}"), c.tensor(f"norm_bias_{n}")
+        return c.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=eps)
+
+    for n, part in ((1, _self_attention), (2, _feed_forward)):
+        before = normalized(x, n) if c["norm_first"] else x
+        x = c.op("Add", x, part(c, before))
+        if not c["norm_first"]:
+            x = normalized(x, n)
+    return x
+
+
+def _self_attention(c: Call, x: Value) -> Value:
+    """Queries, keys and values by one product."""
+    both = _product(c, x, "qkv_weight", "qkv_bias")
+    parts = c.build.ops("Split", both, count=3, axis=-1, num_outputs=3)
+    q, k, v = (_heads(c, p) for p in parts)
+    size = int(c["embed_dim"]) // int(c["num_heads"])
+    scores = c.op("MatMul", q, _transposed(c, k, 4))
+    scores = c.op("Mul", scores, c.number(1 / math.sqrt(size)))
+    found = c.op("MatMul", c.op("Softmax", scores, axis=-1), v)
+    joined = c.op("Transpose", found, perm=[0, 2, 1, 3])
+    joined = c.op("Reshape", joined, c.ints(0, 0, int(c["embed_dim"])))
+    return _product(c, joined, "proj_weight", "proj_bias")
+
+
+def _heads(c: Call, x: Value) -> Value:
+    x = c.op("Reshape", x, c.ints(0, 0, int(c["num_heads"]), -1))
+    return c.op("Transpose", x, perm=[0, 2, 1, 3])
+
+
+def _feed_forward(c: Call, x: Value) -> Value:
+    inner = _product(c, x, "ffn_weight_1", "ffn_bias_1")
+    active = c.op("Gelu", inner) if c["use_gelu"] else c.op("Relu", inner)
+    return _product(c, active, "ffn_weight_2", "ffn_bias_2")
+
+
+def _product(c: Call, x: Value, weight: str, bias: str) -> Value:
+    w = c.op("Transpose", c.tensor(weight), perm=[1, 0])
+    return c.op("Add", c.op("MatMul", x, w), c.tensor(bias))

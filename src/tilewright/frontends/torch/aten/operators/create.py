@@ -1,0 +1,104 @@
+"""Tensors out of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+
+def _filled(c: Call, value: Any) -> Value:
+    """`value` in every element of the result."""
+    one = c.value(value, c.dtype)
+    fixed = c.fixed()
+    if fixed is None:
+        like = next((n for n in ("self", "input") if c.has(n)), None)
+        size = c["size"]
+        sizes = (
+            c.sizes(size)
+            if size is not None
+            else c.op("Shape", c.tensor(like or "self"))
+        )
+    else:
+        sizes = c.ints(*fixed)
+    return c.op("Expand", one, sizes)
+
+
+@rule("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten.empty", "aten.empty_like",
+      "aten.new_empty", "aten.zero", "aten.empty_strided", "aten.new_empty_strided")  # fmt: skip
+def _zeros(c: Call) -> Value:
+    """What is not defined is zero."""
+    return _filled(c, 0)
+
+
+@rule("aten.ones", "aten.ones_like", "aten.new_ones")
+def _ones(c: Call) -> Value:
+    return _filled(c, 1)
+
+
+@rule("aten.full", "aten.full_like", "aten.new_full")
+def _full(c: Call) -> Value:
+    return _filled(c, c["fill_value"])
+
+
+@rule("aten.fill")
+def _fill(c: Call) -> Value:
+    return _filled(c, c["value"])
+
+
+@rule("aten.scalar_tensor")
+def _scalar(c: Call) -> Value:
+    return c.value(c["s"], c.dtype)
+
+
+@rule("aten.arange")
+def _arange(c: Call) -> Value:
+    start = c["start"] if c.has("start") else 0
+    step = c["step"] if c.has("step") else 1
+    bounds = [c.value(n, c.dtype) for n in (start, c["end"], step)]
+    return c.op("Range", *bounds)
+
+
+@rule("aten.eye")
+def _eye(c: Call) -> Value:
+    fixed = c.fixed()
+    if fixed is None:
+        raise c.refuse("a call only knows its extents")
+    return c.build.constant(np.eye(*fixed, dtype=c.dtype.numpy))
+
+
+@rule("aten.linspace")
+def _linspace(c: Call) -> Value:
+    """From both ends to the middle, as PyTorch computes it."""
+    numbers = [c["start"], c["end"], c["steps"]]
+    if not all(isinstance(n, int | float) for n in numbers):
+        raise c.refuse("a call only knows its ends")
+    start, end, steps = numbers
+    found = np.linspace(start, end, int(steps), dtype=c.dtype.numpy)
+    return c.build.constant(found)
+
+
+@rule("aten.sym_size", "aten.size")
+def _size(c: Call) -> Value:
+    axis = c.axis()
+    found = c.op("Shape", c.tensor(), start=axis, end=axis + 1)
+    return c.op("Squeeze", found, c.ints(0))
+
+
+@rule("aten.sym_numel", "aten.numel")
+def _numel(c: Call) -> Value:
+    return c.op("Size", c.tensor())
+
+
+@rule("aten._local_scalar_dense", "aten.item")
+def _item(c: Call) -> Value:
+    return c.reshape(c.tensor(), []) if c.rank() else c.tensor()
+
+
+@rule("aten.sym_constrain_range", "aten.sym_constrain_range_for_size", "aten._assert_scalar",
+      "aten._assert_async", "aten._assert_tensor_metadata")  # fmt: skip
+def _checked(c: Call) -> None:
+    """What PyTorch asserts about a program; nothing is computed."""

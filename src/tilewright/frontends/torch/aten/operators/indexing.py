@@ -1,0 +1,144 @@
+"""Elements chosen by other tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base.dtypes import bool_, int64
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+_REDUCTIONS = {
+    None: "none", "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max",
+    "amin": "min",
+}  # fmt: skip
+
+
+@rule("aten.embedding")
+def _embedding(c: Call) -> Value:
+    return c.op("Gather", c.tensor("weight"), c.tensor("indices"), axis=0)
+
+
+@rule("aten.index_select")
+def _index_select(c: Call) -> Value:
+    index = c.tensor("index")
+    if not c.rank("index"):
+        index = c.op("Unsqueeze", index, c.ints(0))
+    if not c.rank():
+        return c.tensor()
+    return c.op("Gather", c.tensor(), index, axis=c.axis())
+
+
+@rule("aten.gather")
+def _gather(c: Call) -> Value:
+    if not c.rank():
+        return c.op("Expand", c.tensor(), c.op("Shape", c.tensor("index")))
+    return c.op("GatherElements", c.tensor(), c.tensor("index"), axis=c.axis())
+
+
+@rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
+def _scatter(c: Call) -> Value:
+    """Without `include_self` what is written to starts from what does not count: refused."""
+    name = c.name.split(".")[1]
+    reduction = "sum" if name == "scatter_add" else c["reduce"]
+    if reduction not in _REDUCTIONS or c["include_self"] is False:
+        raise c.refuse(f"it combines by {reduction!r}, or leaves out what was there")
+    index = c.tensor("index")
+    values = c["src"] if c.has("src") else c["value"]
+    if not isinstance(values, Value):
+        values = c.op("Expand", c.number(values), c.op("Shape", index))
+    elif any(
+        a != b for a, b in zip(c.of("src").shape, c.of("index").shape, strict=True)
+    ):
+        raise c.refuse("its indices are fewer than its values")
+    how = {"axis": c.axis(), "reduction": _REDUCTIONS[reduction]}
+    return c.op("ScatterElements", c.tensor(), index, values, **how)
+
+
+@rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def _index(c: Call) -> Value:
+    """`self[:, i, j]`: the chosen axes first, then one gather, and the result's axes in order."""
+    given = c["indices"]
+    places = [n for n, v in enumerate(given) if v is not None]
+    _no_masks(c, given)
+    indices = [c.cast(given[n], int64) for n in places]
+    if len(places) == 1:
+        return c.op("Gather", c.tensor(), indices[0], axis=places[0])
+    ranks = [len(c.given["indices"][n].meta["val"].shape) for n in places]
+    rank, chosen = c.rank(), max(ranks)
+    rest = [n for n in range(rank) if n not in places]
+    front = [*places, *rest]
+    x = (
+        c.tensor()
+        if front == list(range(rank))
+        else c.op("Transpose", c.tensor(), perm=front)
+    )
+    found = c.op("GatherND", x, _joined(c, indices))
+    together = places == list(range(places[0], places[-1] + 1))
+    if not together or places[0] == 0:
+        return found
+    # Axes that stand together are replaced where they stood.
+    before = len([n for n in rest if n < places[0]])
+    order = [*range(chosen, chosen + before), *range(chosen)]
+    order += range(chosen + before, chosen + len(rest))
+    return c.op("Transpose", found, perm=order)
+
+
+@rule("aten.index_put", "aten._unsafe_index_put")
+def _index_put(c: Call) -> Value:
+    given = c["indices"]
+    x, values = c.tensor(), c.cast(c["values"], c.dtype)
+    places = [n for n, v in enumerate(given) if v is not None]
+    if len(places) == 1 and given[places[0]].dtype is bool_ and not c["accumulate"]:
+        return _masked_put(c, x, given[places[0]], places[0], values)
+    _no_masks(c, given)
+    if places != list(range(len(places))):
+        raise c.refuse("an axis in front of its indices is taken whole")
+    indices = _joined(c, [c.cast(given[n], int64) for n in places])
+    # The values are broadcast to all that is written.
+    batch = c.op("Shape", indices, end=-1)
+    rest = c.op("Shape", x, start=len(places))
+    values = c.op("Expand", values, c.op("Concat", batch, rest, axis=0))
+    reduction = "add" if c["accumulate"] else "none"
+    return c.op("ScatterND", x, indices, values, reduction=reduction)
+
+
+def _masked_put(c: Call, x: Value, mask: Value, place: int, values: Value) -> Value:
+    """One value for all places of a mask is a choice."""
+    if any(n != 1 for n in c.of("values").shape):
+        raise c.refuse("it writes a value to each place of a mask")
+    behind = c.rank() - place - len(mask.shape or ())
+    wide = (
+        c.op("Unsqueeze", mask, c.ints(*(-1 - n for n in range(behind))))
+        if behind
+        else mask
+    )
+    if c.rank("values"):
+        values = c.reshape(values, [])
+    return c.op("Where", wide, values, x)
+
+
+def _no_masks(c: Call, given: Sequence[Value | None]) -> None:
+    if any(v is not None and v.dtype is bool_ for v in given):
+        raise c.refuse("how many elements a mask selects is known at a call only")
+
+
+def _joined(c: Call, indices: Sequence[Value]) -> Value:
+    """Indices of several axes, broadcast, as the last axis of one tensor."""
+    if len(indices) > 1:
+        total = indices[0]
+        for other in indices[1:]:
+            total = c.op("Add", total, other)
+        shape = c.op("Shape", total)
+        indices = [c.op("Expand", i, shape) for i in indices]
+    last = [c.op("Unsqueeze", i, c.ints(-1)) for i in indices]
+    return last[0] if len(last) == 1 else c.op("Concat", *last, axis=-1)
+
+
+@rule("aten.one_hot")
+def _one_hot(c: Call) -> Value:
+    classes = c["num_classes"]
+    if not isinstance(classes, int) or classes < 0:
+        raise c.refuse("a call only knows how many classes there are")
+    values = c.ints(0, 1)
+    return c.op("OneHot", c.tensor(), c.value(classes, int64), values, axis=-1)

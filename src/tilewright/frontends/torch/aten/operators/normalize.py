@@ -1,0 +1,104 @@
+"""Normalizations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+
+def _parameter(c: Call, name: str, fill: float, extents: list[int]) -> Value:
+    """A weight or bias, or the constant that has no effect where there is none."""
+    import numpy as np
+
+    if c.has(name):
+        return c.tensor(name, c.dtype)
+    return c.build.constant(np.full(extents, fill, c.dtype.numpy))
+
+
+@rule("aten.layer_norm", "aten.native_layer_norm")
+def _layer_norm(c: Call) -> Value | list[Value]:
+    extents = [int(n) for n in c["normalized_shape"]]
+    scale = _parameter(c, "weight", 1, extents)
+    bias = c.tensor("bias") if c.has("bias") else None
+    if ".native" in c.name:
+        how: dict[str, Any] = {"axis": -len(extents), "epsilon": float(c["eps"])}
+        x = c.tensor("input")
+        # Besides the result its mean and the reciprocal of its deviation.
+        return c.build.ops("LayerNormalization", x, scale, bias, count=3, **how)
+    axis, eps = -len(extents), float(c["eps"])
+    return c.op(
+        "LayerNormalization", c.tensor("input"), scale, bias, axis=axis, epsilon=eps
+    )
+
+
+@rule("aten.rms_norm")
+def _rms_norm(c: Call) -> Value:
+    import torch
+
+    extents = [int(n) for n in c["normalized_shape"]]
+    scale = _parameter(c, "weight", 1, extents)
+    eps = c["eps"] if c.has("eps") else torch.finfo(c.of("input").dtype).eps
+    axis = -len(extents)
+    return c.op(
+        "RMSNormalization", c.tensor("input"), scale, axis=axis, epsilon=float(eps)
+    )
+
+
+@rule("aten.batch_norm", "aten._native_batch_norm_legit_no_training")
+def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
+    """By the running statistics; with those of the batch it is refused."""
+    alone = "legit_no_training" in c.name
+    if not alone and (c["training"] or not c.has("running_mean")):
+        raise c.refuse("it normalizes by the batch's own mean and variance")
+    extents = [int(c.of("input").shape[1])]
+    scale = _parameter(c, "weight", 1, extents)
+    bias = _parameter(c, "bias", 0, extents)
+    mean, var = c.tensor("running_mean", c.dtype), c.tensor("running_var", c.dtype)
+    found = c.op(
+        "BatchNormalization",
+        c.tensor("input"),
+        scale,
+        bias,
+        mean,
+        var,
+        epsilon=float(c["eps"]),
+    )
+    return (found, None, None) if alone else found
+
+
+@rule("aten.group_norm")
+def _group_norm(c: Call) -> Value:
+    """Each group of channels in a row is normalized, then each channel scaled."""
+    groups = int(c["num_groups"])
+    return _by_rows(c, groups, int(c.of("input").shape[1]))
+
+
+@rule("aten.native_group_norm")
+def _native_group_norm(c: Call) -> tuple[Value, None, None]:
+    return _by_rows(c, int(c["group"]), int(c["C"])), None, None
+
+
+@rule("aten.instance_norm")
+def _instance_norm(c: Call) -> Value:
+    if not c["use_input_stats"]:
+        raise c.refuse("it normalizes by running statistics")
+    channels = int(c.of("input").shape[1])
+    return _by_rows(c, channels, channels)
+
+
+def _by_rows(c: Call, groups: int, channels: int) -> Value:
+    x = c.tensor("input")
+    rank = c.rank("input")
+    # 0 keeps the extent of the batch.
+    rows = c.op("Reshape", x, c.ints(0, groups, -1))
+    ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))
+    rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=float(c["eps"]))
+    found = c.op("Reshape", rows, c.op("Shape", x))
+    wide = [channels, *[1] * (rank - 2)]
+    if c.has("weight"):
+        found = c.op("Mul", found, c.reshape(c.tensor("weight"), wide))
+    if c.has("bias"):
+        found = c.op("Add", found, c.reshape(c.tensor("bias"), wide))
+    return found

@@ -1,0 +1,111 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.dtypes import int64
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+
+@rule(
+    "aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d",
+    "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices",
+)  # fmt: skip
+def _max_pool(c: Call) -> Value | list[Value]:
+    axes = _axes(c)
+    how = _windows(c, axes) | {"dilations": c.spread("dilation", axes)}
+    x, alone = _batched(c, axes)
+    if "with_indices" not in c.name:
+        return _unbatched(c, c.op("MaxPool", x, **how), alone)
+    found, place = c.build.ops("MaxPool", x, count=2, **how)
+    # ONNX counts from the first image of the batch, PyTorch from that of the channel.
+    plane = c.op("ReduceProd", c.op("Shape", x, start=-axes), keepdims=0)
+    place = c.op("Mod", c.cast(place, int64), plane)
+    return [_unbatched(c, v, alone) for v in (found, place)]
+
+
+@rule("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
+def _avg_pool(c: Call) -> Value:
+    axes = _axes(c)
+    if c["divisor_override"]:
+        raise c.refuse("it divides by another number than that of its elements")
+    how = _windows(c, axes) | {"count_include_pad": int(c["count_include_pad"])}
+    x, alone = _batched(c, axes)
+    return _unbatched(c, c.op("AveragePool", x, **how), alone)
+
+
+@rule("aten.adaptive_avg_pool1d", "aten.adaptive_avg_pool2d", "aten.adaptive_avg_pool3d",
+      "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d")  # fmt: skip
+def _adaptive_avg(c: Call) -> Value:
+    return _adaptive(c, "AveragePool", "GlobalAveragePool")
+
+
+@rule(
+    "aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"
+)
+def _adaptive_max(c: Call) -> tuple[Value, None]:
+    return _adaptive(c, "MaxPool", "GlobalMaxPool"), None
+
+
+def _adaptive(c: Call, op_type: str, whole: str) -> Value:
+    """Windows of one size where the extents divide; a mean of different ones by matrices."""
+    axes = _axes(c)
+    sizes = c.spread("output_size", axes) if c.has("output_size") else []
+    extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
+    x, alone = _batched(c, axes)
+    if all(n == 1 for n in sizes):
+        return _unbatched(c, c.op(whole, x), alone)
+    known = [n for n in extents if n is not None]
+    if len(known) < axes:
+        raise c.refuse("a call only knows the extents of its image")
+    if all(n % s == 0 for n, s in zip(known, sizes, strict=True)):
+        step = [n // s for n, s in zip(known, sizes, strict=True)]
+        found = c.op(op_type, x, kernel_shape=step, strides=step)
+        return _unbatched(c, found, alone)
+    if op_type == "MaxPool":
+        raise c.refuse("its windows have different sizes")
+    for n, (extent, size) in enumerate(zip(known, sizes, strict=True)):
+        x = _averaged(c, x, 2 + n, 2 + axes, extent, size)
+    return _unbatched(c, x, alone)
+
+
+def _averaged(c: Call, x: Value, axis: int, rank: int, extent: int, size: int) -> Value:
+    """Means of windows along one axis, as a product with the matrix of their shares."""
+    import numpy as np
+
+    shares = np.zeros((extent, size), c.dtype.numpy)
+    for n in range(size):
+        start, end = n * extent // size, -(-(n + 1) * extent // size)
+        shares[start:end, n] = 1 / (end - start)
+    order = list(range(rank))
+    order[axis], order[-1] = order[-1], order[axis]
+    last = x if axis == rank - 1 else c.op("Transpose", x, perm=order)
+    found = c.op("MatMul", last, c.build.constant(shares))
+    return found if axis == rank - 1 else c.op("Transpose", found, perm=order)
+
+
+def _axes(c: Call) -> int:
+    """How many axes an image has: the digit in the operator's name."""
+    name = c.name.split(".")[1]
+    return int(name[name.index("pool") + len("pool")])
+
+
+def _windows(c: Call, axes: int) -> dict[str, Any]:
+    kernel = c.spread("kernel_size", axes)
+    return {
+        "kernel_shape": kernel,
+        "strides": c.spread("stride", axes) if c["stride"] else kernel,
+        "pads": c.spread("padding", axes) * 2,
+        "ceil_mode": int(c["ceil_mode"]),
+    }
+
+
+def _batched(c: Call, axes: int) -> tuple[Value, bool]:
+    alone = c.rank() == axes + 1
+    return (c.op("Unsqueeze", c.tensor(), c.ints(0)) if alone else c.tensor()), alone
+
+
+def _unbatched(c: Call, x: Value, alone: bool) -> Value:
+    return c.op("Squeeze", x, c.ints(0)) if alone else x

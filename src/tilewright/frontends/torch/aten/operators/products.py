@@ -1,0 +1,113 @@
+"""Products of matrices, convolutions and attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+
+@rule("aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot")
+def _matmul(c: Call) -> Value:
+    """By the names of its operands, which are `other`, `mat2`, `vec` or `tensor`."""
+    other = next(n for n in ("other", "mat2", "vec", "tensor") if c.has(n))
+    return c.op("MatMul", c.tensor(), c.tensor(other))
+
+
+@rule("aten.linear")
+def _linear(c: Call) -> Value:
+    weight = c.tensor("weight")
+    if c.rank("weight") == 2:
+        weight = c.op("Transpose", weight, perm=[1, 0])
+    found = c.op("MatMul", c.tensor("input"), weight)
+    return c.op("Add", found, c.tensor("bias")) if c.has("bias") else found
+
+
+@rule("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm")
+def _added_product(c: Call) -> Value:
+    """`beta * self + alpha * (a @ b)`; with beta 0 what `self` holds does not matter."""
+    a, b = (
+        c[n]
+        for n in c.arguments
+        if n in ("mat1", "mat2", "batch1", "batch2", "mat", "vec")
+    )
+    if ".addbmm" in c.name:
+        raise c.refuse("it adds up a batch")
+    found = c.op("MatMul", a, b)
+    if c["alpha"] != 1:
+        found = c.op("Mul", found, c.number(c["alpha"]))
+    if c["beta"] == 0:
+        return found
+    added = c.tensor()
+    if c["beta"] != 1:
+        added = c.op("Mul", added, c.number(c["beta"]))
+    return c.op("Add", found, added)
+
+
+@rule("aten.einsum")
+def _einsum(c: Call) -> Value:
+    return c.op("Einsum", *c["tensors"], equation=c["equation"])
+
+
+@rule("aten.outer", "aten.ger")
+def _outer(c: Call) -> Value:
+    other = "vec2"
+    column = c.op("Unsqueeze", c.tensor("self", c.dtype), c.ints(1))
+    return c.op("Mul", column, c.tensor(other, c.dtype))
+
+
+# -- convolutions
+
+
+@rule("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution")
+def _conv(c: Call) -> Value:
+    if c["transposed"]:
+        return _transposed(c)
+    axes = c.rank("weight") - 2
+    how = _geometry(c, axes)
+    padding = c["padding"]
+    if padding == "valid":
+        how["pads"] = [0] * 2 * axes
+    elif padding == "same":
+        # What is odd goes to the end.
+        kernel = c.of("weight").shape[2:]
+        whole = [
+            d * (int(k) - 1) for d, k in zip(how["dilations"], kernel, strict=True)
+        ]
+        how["pads"] = [n // 2 for n in whole] + [n - n // 2 for n in whole]
+    else:
+        how["pads"] = c.spread("padding", axes) * 2
+    return _batched(c, "Conv", axes, how)
+
+
+@rule("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
+def _conv_transpose(c: Call) -> Value:
+    return _transposed(c)
+
+
+def _transposed(c: Call) -> Value:
+    axes = c.rank("weight") - 2
+    how = _geometry(c, axes)
+    how["pads"] = c.spread("padding", axes) * 2
+    how["output_padding"] = c.spread("output_padding", axes)
+    return _batched(c, "ConvTranspose", axes, how)
+
+
+def _geometry(c: Call, axes: int) -> dict[str, Any]:
+    return {
+        "strides": c.spread("stride", axes),
+        "dilations": c.spread("dilation", axes),
+        "group": int(c["groups"]),
+        "kernel_shape": [int(n) for n in c.of("weight").shape[2:]],
+    }
+
+
+def _batched(c: Call, op_type: str, axes: int, how: dict[str, Any]) -> Value:
+    """One image without a batch becomes a batch of one."""
+    x, alone = c.tensor("input"), c.rank("input") == axes + 1
+    if alone:
+        x = c.op("Unsqueeze", x, c.ints(0))
+    bias = c.tensor("bias") if c.has("bias") else None
+    found = c.op(op_type, x, c.tensor("weight"), bias, **how)
+    return c.op("Squeeze", found, c.ints(0)) if alone else found

@@ -1,0 +1,97 @@
+"""Recurrent networks: PyTorch's layers one after another, with gates in ONNX's order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """op_type: of ONNX. order: of ONNX's gates among PyTorch's. activation: where it says one."""
+
+    op_type: str
+    order: tuple[int, ...]
+    activation: str = ""
+
+
+_CELLS: Final = {
+    "lstm": _Cell("LSTM", (0, 3, 1, 2)),  # i f g o -> i o f c
+    "gru": _Cell("GRU", (1, 0, 2)),  # r z n -> z r h
+    "rnn_tanh": _Cell("RNN", (0,), "Tanh"),
+    "rnn_relu": _Cell("RNN", (0,), "Relu"),
+}
+
+
+@rule("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+def _recurrent(c: Call) -> list[Value]:
+    cell = _CELLS[c.name.split(".")[1]]
+    if c["train"] and c["dropout"]:
+        raise c.refuse("it drops elements at random, in training mode")
+    ways = 2 if c["bidirectional"] else 1
+    x = c.tensor("input")
+    if c["batch_first"]:
+        x = c.op("Transpose", x, perm=[1, 0, 2])
+    states = c["hx"] if isinstance(c["hx"], list | tuple) else [c["hx"]]
+    params, per = list(c["params"]), 4 if c["has_biases"] else 2
+    last: list[list[Value]] = [[] for _ in states]
+    for n in range(int(c["num_layers"])):
+        mine = params[n * ways * per : (n + 1) * ways * per]
+        parts = [mine[w * per : (w + 1) * per] for w in range(ways)]
+        rows = c.ints(n * ways), c.ints((n + 1) * ways), c.ints(0)
+        begin = [c.op("Slice", s, *rows) for s in states]
+        x, ends = _layer(c, cell, x, parts, begin)
+        for found, end in zip(last, ends, strict=True):
+            found.append(end)
+    if c["batch_first"]:
+        x = c.op("Transpose", x, perm=[1, 0, 2])
+    return [x, *(v[0] if len(v) == 1 else c.op("Concat", *v, axis=0) for v in last)]
+
+
+def _layer(
+    c: Call,
+    cell: _Cell,
+    x: Value,
+    parts: Sequence[Sequence[Value]],
+    begin: Sequence[Value],
+) -> tuple[Value, list[Value]]:
+    """One layer in its directions: the sequence with directions side by side, and last states."""
+    hidden = int(c.build.extents(parts[0][1])[1])
+    weights = [
+        _stacked(c, [_gates(c, cell, p[k], hidden) for p in parts]) for k in (0, 1)
+    ]
+    bias = None
+    if len(parts[0]) == 4:
+        both = [[_gates(c, cell, p[k], hidden) for k in (2, 3)] for p in parts]
+        bias = _stacked(c, [c.op("Concat", *b, axis=0) for b in both])
+    how: dict[str, Any] = {"hidden_size": hidden}
+    if len(parts) == 2:
+        how["direction"] = "bidirectional"
+    if cell.activation:
+        how["activations"] = [cell.activation] * len(parts)
+    if cell.op_type == "GRU":
+        how["linear_before_reset"] = 1
+    found = c.build.ops(
+        cell.op_type, x, *weights, bias, None, *begin, count=1 + len(begin), **how
+    )
+    y = c.op("Transpose", found[0], perm=[0, 2, 1, 3])
+    return c.op("Reshape", y, c.ints(0, 0, -1)), found[1:]
+
+
+def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:
+    """The rows of the gates in ONNX's order."""
+    if len(cell.order) == 1:
+        return x
+    gates = c.build.ops(
+        "Split", x, c.ints(*[hidden] * len(cell.order)), count=len(cell.order), axis=0
+    )
+    return c.op("Concat", *(gates[n] for n in cell.order), axis=0)
+
+
+def _stacked(c: Call, parts: Sequence[Value]) -> Value:
+    wide = [c.op("Unsqueeze", p, c.ints(0)) for p in parts]
+    return wide[0] if len(wide) == 1 else c.op("Concat", *wide, axis=0)

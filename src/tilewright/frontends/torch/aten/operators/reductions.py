@@ -1,0 +1,192 @@
+"""Sums, extrema, statistics, scans and sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilewright.base.dtypes import bool_, int64
+from tilewright.frontends.torch.aten.rules import Call, positive, rule
+from tilewright.graph.nodes import Value
+
+_REDUCTIONS: Final = {
+    "sum": "ReduceSum", "mean": "ReduceMean", "amax": "ReduceMax", "amin": "ReduceMin",
+    "prod": "ReduceProd", "logsumexp": "ReduceLogSumExp",
+}  # fmt: skip
+
+
+def reduced(c: Call, op_type: str, x: Value, axes: list[int], keep: bool) -> Value:
+    """A reduction over axes; of a tensor without axes it is the tensor."""
+    rank = len(x.shape or ())
+    if not rank:
+        return x
+    found = c.op(op_type, x, c.ints(*axes), keepdims=int(keep))
+    return found
+
+
+def _reduction(op_type: str) -> Callable[[Call], Value]:
+    def apply(c: Call) -> Value:
+        x = c.tensor("self", c.dtype)
+        return reduced(c, op_type, x, c.axes(), bool(c["keepdim"]))
+
+    return apply
+
+
+for _name, _op in _REDUCTIONS.items():
+    rule(f"aten.{_name}")(_reduction(_op))
+
+
+@rule("aten.max.default", "aten.min.default")
+def _extremum(c: Call) -> Value:
+    op_type = "ReduceMax" if ".max" in c.name else "ReduceMin"
+    return reduced(c, op_type, c.tensor(), c.axes(), keep=False)
+
+
+@rule("aten.max.dim", "aten.min.dim")
+def _extremum_and_place(c: Call) -> tuple[Value, Value]:
+    largest = ".max" in c.name
+    x, axis, keep = c.tensor(), c.axis(), bool(c["keepdim"])
+    if not c.rank():
+        return x, c.number(0, int64)
+    place = c.op("ArgMax" if largest else "ArgMin", x, axis=axis, keepdims=int(keep))
+    name = "ReduceMax" if largest else "ReduceMin"
+    return reduced(c, name, x, [axis], keep), place
+
+
+@rule("aten.max.other", "aten.min.other")
+def _larger(c: Call) -> Value:
+    op_type = "Max" if ".max" in c.name else "Min"
+    return c.op(op_type, c.tensor("self", c.dtype), c.tensor("other", c.dtype))
+
+
+@rule("aten.argmax", "aten.argmin")
+def _place(c: Call) -> Value:
+    op_type = "ArgMax" if "argmax" in c.name else "ArgMin"
+    if c.has("dim"):
+        if not c.rank():
+            return c.number(0, int64)
+        keep = int(c["keepdim"])
+        return c.op(op_type, c.tensor(), axis=c.axis(), keepdims=keep)
+    found = c.op(op_type, c.reshape(c.tensor(), [-1]), axis=0, keepdims=0)
+    return c.reshape(found, [1] * c.rank()) if c["keepdim"] else found
+
+
+@rule("aten.any", "aten.all")
+def _logical(c: Call) -> Value:
+    op_type = "ReduceMax" if ".any" in c.name else "ReduceMin"
+    bits = c.cast(c.tensor("self", bool_), int64)
+    found = reduced(c, op_type, bits, c.axes(), bool(c["keepdim"]))
+    return c.cast(found, c.dtype)
+
+
+# -- statistics
+
+
+@rule("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
+def _variance(c: Call) -> Value | tuple[Value, Value]:
+    """Over `count - correction`, 1 where nothing else is said."""
+    name = c.name.split(".")[1]
+    axes = c.axes()
+    extents = [c.extent(a) for a in axes] if c.rank() else [1]
+    known = [n for n in extents if n is not None]
+    if len(known) < len(extents):
+        raise c.refuse("a call only knows how many elements it has")
+    correction = c["correction"]
+    if correction is None:
+        correction = 1 if c["unbiased"] in (None, True) else 0
+    count = math.prod(known)
+    x, keep = c.tensor(), bool(c["keepdim"])
+    mean = reduced(c, "ReduceMean", x, axes, keep=True)
+    away = c.op("Sub", x, mean)
+    total = reduced(c, "ReduceSum", c.op("Mul", away, away), axes, keep)
+    found = c.op("Div", total, c.number(max(count - correction, 0)))
+    if name.startswith("std"):
+        found = c.op("Sqrt", found)
+    if not name.endswith("mean"):
+        return found
+    return found, mean if keep or not c.rank() else c.op("Squeeze", mean, c.ints(*axes))
+
+
+@rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")
+def _norm(c: Call) -> Value:
+    order = c["ord"] if c.has("ord") else c["p"] if c.has("p") else 2
+    return _normed(c, c.tensor("self", c.dtype), order, c.axes(), bool(c["keepdim"]))
+
+
+@rule("aten.cdist", "aten._cdist_forward")
+def _distances(c: Call) -> Value:
+    """Of each row of one tensor from each row of the other."""
+    a = c.op("Unsqueeze", c.tensor("x1"), c.ints(-2))
+    b = c.op("Unsqueeze", c.tensor("x2"), c.ints(-3))
+    last = len(c.result.shape)
+    return _normed(c, c.op("Sub", a, b), c["p"], [last], keep=False)
+
+
+def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Value:
+    size = c.op("Abs", x)
+    if order == math.inf:
+        return reduced(c, "ReduceMax", size, axes, keep)
+    if order == -math.inf:
+        return reduced(c, "ReduceMin", size, axes, keep)
+    if order in (1, 2):
+        name = "ReduceL1" if order == 1 else "ReduceL2"
+        return reduced(c, name, size if not x.shape else x, axes, keep)
+    if order == 0:
+        there = c.cast(c.op("Not", c.op("Equal", x, c.number(0))), c.dtype)
+        return reduced(c, "ReduceSum", there, axes, keep)
+    powers = reduced(c, "ReduceSum", c.op("Pow", size, c.number(order)), axes, keep)
+    return c.op("Pow", powers, c.number(1 / order))
+
+
+@rule(
+    "aten.softmax.int",
+    "aten._softmax",
+    "aten.log_softmax.int",
+    "aten._log_softmax",
+    "aten._safe_softmax",
+)
+def _softmax(c: Call) -> Value:
+    op_type = "LogSoftmax" if "log_softmax" in c.name else "Softmax"
+    x = c.tensor("self", c.dtype)
+    if not c.rank():
+        zero = c.op("Sub", x, x)  # NaN where it is not finite
+        return zero if op_type == "LogSoftmax" else c.op("Exp", zero)
+    return c.op(op_type, x, axis=c.axis())
+
+
+# -- scans and orders
+
+
+@rule("aten.cumsum")
+def _cumsum(c: Call) -> Value:
+    if not c.rank():
+        return c.tensor("self", c.dtype)
+    return c.op("CumSum", c.tensor("self", c.dtype), c.value(c.axis(), int64))
+
+
+@rule("aten.topk")
+def _topk(c: Call) -> list[Value]:
+    if not c.rank():
+        return [c.tensor(), c.number(0, int64)]
+    k = c.sizes([c["k"]])
+    how: dict[str, Any] = {"largest": int(c["largest"]), "sorted": int(c["sorted"])}
+    return c.build.ops("TopK", c.tensor(), k, count=2, axis=c.axis(), **how)
+
+
+@rule("aten.sort", "aten.argsort")
+def _sort(c: Call) -> Value | list[Value]:
+    axis = positive(int(-1 if c["dim"] is None else c["dim"]), c.rank())
+    if not c.rank():
+        found = [c.tensor(), c.number(0, int64)]
+    else:
+        extent = c.extent(axis)
+        if extent is None:
+            shape = c.op("Shape", c.tensor(), start=axis, end=axis + 1)
+        else:
+            shape = c.ints(extent)
+        largest = int(bool(c["descending"]))
+        found = c.build.ops(
+            "TopK", c.tensor(), shape, count=2, axis=axis, largest=largest, sorted=1
+        )
+    return found[1] if "argsort" in c.name else found

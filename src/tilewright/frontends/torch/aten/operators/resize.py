@@ -1,0 +1,73 @@
+"""Images at another size."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear",
+          "bicubic": "cubic"}  # fmt: skip
+
+
+@rule(
+    "aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d",
+    "aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d",
+    "aten._upsample_nearest_exact3d", "aten.upsample_linear1d", "aten.upsample_bilinear2d",
+    "aten.upsample_trilinear3d", "aten.upsample_bicubic2d",
+)  # fmt: skip
+def _resized(c: Call) -> Value:
+    name = c.name.split(".")[1]
+    kind = name.lstrip("_").removeprefix("upsample_").rstrip("123d")
+    exact = kind.startswith("nearest_exact")
+    mode = _MODES["nearest" if exact else kind]
+    axes = c.rank("input" if c.has("input") else "self") - 2
+    how: dict[str, object] = {"mode": mode, "cubic_coeff_a": -0.75}
+    if mode == "nearest":
+        where = "half_pixel" if exact else "asymmetric"
+        how |= {"coordinate_transformation_mode": where}
+        how |= {"nearest_mode": "round_prefer_ceil" if exact else "floor"}
+    elif c["align_corners"]:
+        how |= {"coordinate_transformation_mode": "align_corners"}
+    else:
+        how |= {
+            "coordinate_transformation_mode": "half_pixel"
+            if mode == "cubic"
+            else "pytorch_half_pixel"
+        }
+    x = c.tensor("input" if c.has("input") else "self")
+    scales = _scales(c, axes)
+    if scales is not None:
+        return c.op("Resize", x, None, scales, **how)
+    sizes = c["output_size"]
+    if sizes is None:
+        raise c.refuse("neither its size nor its scales are given")
+    return c.op(
+        "Resize", x, None, None, c.sizes(sizes), axes=list(range(2, axes + 2)), **how
+    )
+
+
+def _scales(c: Call, axes: int) -> Value | None:
+    """The scales that were given: where they were, they say where elements are."""
+    given = c["scale_factors"]
+    if given is None:
+        parts = [
+            c[n]
+            for n in ("scales_d", "scales_h", "scales_w", "scales")
+            if n in c.arguments
+        ]
+        given = parts if parts and all(p is not None for p in parts) else None
+    if given is None or not all(isinstance(n, int | float) for n in given):
+        return None
+    return c.build.constant(np.asarray([1, 1, *given], np.float32))
+
+
+@rule("aten.grid_sampler", "aten.grid_sampler_2d", "aten.grid_sampler_3d")
+def _grid_sample(c: Call) -> Value:
+    how = {
+        "mode": ("linear", "nearest", "cubic")[int(c["interpolation_mode"])],
+        "padding_mode": ("zeros", "border", "reflection")[int(c["padding_mode"])],
+        "align_corners": int(c["align_corners"]),
+    }
+    return c.op("GridSample", c.tensor("input"), c.tensor("grid"), **how)

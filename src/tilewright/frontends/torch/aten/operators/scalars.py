@@ -1,0 +1,76 @@
+"""Arithmetic on sizes that only a call knows: functions of Python on integers without axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tilewright.base.dtypes import bool_, float64, int64
+from tilewright.frontends.torch.aten.operators.arithmetic import floor_divided
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+_ARITHMETIC: Final = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "mod": "Mod",
+    "pow": "Pow",
+}
+_COMPARISONS: Final = {
+    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
+}  # fmt: skip
+
+
+def _operands(c: Call) -> list[Value]:
+    return [c.value(x, int64) for x in c.arguments.values()]
+
+
+def _function(op_type: str) -> Callable[[Call], Value]:
+    return lambda c: c.op(op_type, *_operands(c))
+
+
+for _name, _op in {**_ARITHMETIC, **_COMPARISONS}.items():
+    rule(f"operator.{_name}")(_function(_op))
+for _name, _op in {"sym_max": "Max", "sym_min": "Min"}.items():
+    rule(f"torch.{_name}")(_function(_op))
+
+
+@rule("operator.floordiv")
+def _floordiv(c: Call) -> Value:
+    a, b = _operands(c)
+    return floor_divided(c, a, b, int64)
+
+
+@rule("operator.truediv")
+def _truediv(c: Call) -> Value:
+    a, b = (c.cast(x, float64) for x in _operands(c))
+    return c.op("Div", a, b)
+
+
+@rule("operator.neg")
+def _neg(c: Call) -> Value:
+    return c.op("Neg", *_operands(c))
+
+
+@rule("operator.ne")
+def _ne(c: Call) -> Value:
+    return c.op("Not", c.op("Equal", *_operands(c)))
+
+
+@rule("torch.sym_not")
+def _not(c: Call) -> Value:
+    (x,) = c.arguments.values()
+    return c.op("Not", c.value(x, bool_))
+
+
+@rule("torch.sym_float")
+def _float(c: Call) -> Value:
+    (x,) = c.arguments.values()
+    return c.cast(c.value(x), float64)
+
+
+@rule("torch.sym_int", "math.trunc")
+def _int(c: Call) -> Value:
+    (x,) = c.arguments.values()
+    return c.cast(c.value(x), int64)

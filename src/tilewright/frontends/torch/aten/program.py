@@ -1,0 +1,129 @@
+"""Programs of `torch.export`: their signature, and their operators made those that have rules.
+
+A program is taken as `torch.export` wrote it where each of its operators has a rule and none
+changes a tensor in place. Otherwise PyTorch rewrites it first: without changes in place, and with
+other operators for those that have no rule, or whose rule refuses this use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.base.errors import ModelError, UnsupportedError
+from tilewright.frontends.torch.aten.importer import (
+    HINT,
+    Refused,
+    Settings,
+    Source,
+    has_rule,
+    import_graph,
+    missing,
+    nodes,
+    unsupported,
+)
+from tilewright.frontends.torch.aten.rules import rule_of
+from tilewright.frontends.torch.trace import quiet, reason
+from tilewright.graph.nodes import Graph
+
+
+def import_program(program: Any, settings: Settings) -> Graph:
+    """The Graph of a `torch.export.ExportedProgram`.
+
+    Raises UnsupportedError with every operator that has no rule and that PyTorch does not
+    decompose, with the user's line, and for a module that changes itself (TW-STATE);
+    MemoryLimitError for constants or tensors beyond the limit.
+    """
+    refused: dict[Any, UnsupportedError] = {}
+    while True:
+        ready = _ready(program, refused)
+        try:
+            return import_graph(_source(ready), settings)
+        except Refused as use:
+            if use.target in refused:
+                raise use.error from None
+            refused[use.target] = use.error
+
+
+def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
+    """The program in operators that have rules. Raises UnsupportedError for others."""
+    uses = list(nodes(program.graph_module))
+    if not all(has_rule(t) and n.target not in refused for n, t in uses):
+        program = _decomposed(program, refused)
+    for n, _ in nodes(program.graph_module):
+        if n.target in refused:
+            raise refused[n.target]
+    absent = missing(program.graph_module)
+    if absent:
+        raise unsupported(absent)
+    return program
+
+
+def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
+    import torch
+
+    table = torch.export.default_decompositions()
+    for target in list(table):
+        # What drops nothing gives the tensor that it was given, which its schema does not say.
+        if "dropout" in str(target) or target in refused:
+            continue
+        if rule_of(target) is not None:
+            del table[target]
+    try:
+        with quiet("torch"):
+            return program.run_decompositions(table)
+    except Exception as error:
+        raise ModelError(
+            f"PyTorch cannot decompose the program: {reason(error)}",
+            hint="program.run_decompositions() says more",
+        ) from error
+
+
+def _source(program: Any) -> Source:
+    """What each placeholder is, and what the outputs are called."""
+    held: dict[str, tuple[Any, str]] = {}
+    numbers: dict[str, Any] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            if hasattr(spec.arg, "value"):
+                numbers[spec.arg.name] = spec.arg.value
+            continue
+        tensor = program.state_dict.get(spec.target)
+        if tensor is None:
+            tensor = program.constants.get(spec.target)
+        if not hasattr(tensor, "dtype"):
+            raise UnsupportedError(f"{spec.target!r} is no tensor", hint=HINT)
+        held[spec.arg.name] = tensor, str(spec.target)
+    return Source(program.graph_module, held, numbers, _names(program))
+
+
+def _names(program: Any) -> list[str]:
+    """What the outputs are called. Raises UnsupportedError where the module changes itself."""
+    specs = program.graph_signature.output_specs
+    for spec in specs:
+        if spec.kind.name != "USER_OUTPUT":
+            raise UnsupportedError(
+                f"the module changes {spec.target!r} when it is called",
+                code="TW-STATE",
+                hint="give what changes as an input, and its new value as an output",
+            )
+    return [path or "" for path in _paths(program, len(specs))]
+
+
+def _paths(program: Any, count: int) -> Sequence[str]:
+    """What an output is called in the dictionary that the module gives; empty for others."""
+    from torch.utils import _pytree as trees
+
+    spec = program.call_spec.out_spec
+    if spec is None or spec.num_leaves != count:
+        return [""] * count
+    found, _ = trees.tree_flatten_with_path(trees.tree_unflatten(range(count), spec))
+    return [
+        ".".join(
+            str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", ""))))
+            for k in path
+        )
+        if any(isinstance(getattr(k, "key", None), str) for k in path)
+        else ""
+        for path, _ in found
+    ]

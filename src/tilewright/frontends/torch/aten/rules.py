@@ -1,0 +1,197 @@
+"""The rules by operator of ATen, and one use of an operator as its rule sees it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, bool_, dtype_of, int64
+from tilewright.base.errors import UnsupportedError
+from tilewright.graph.nodes import Value
+
+if TYPE_CHECKING:
+    from tilewright.frontends.torch.aten.builder import Builder
+
+# What an operator gives: a tensor, several, or for one that only checks, nothing.
+Result = Value | Sequence["Value | None"] | None
+Rule = Callable[["Call"], Result]
+
+_RULES: Final[dict[str, Rule]] = {}
+_HERE: Final = "tilewright.frontends.torch.aten"
+
+
+class Call:
+    """One use of an operator.
+
+    arguments: by the names of its schema, defaults included; tensors and sizes that only a call
+    knows are Values. node: of torch.fx, with the types that PyTorch found for its results.
+    """
+
+    def __init__(
+        self,
+        build: Builder,
+        node: Any,
+        target: Any,
+        arguments: Mapping[str, Any],
+        given: Any,
+    ) -> None:
+        self.build = build
+        self.node = node
+        self.name = name_of(target)
+        self.arguments = arguments
+        self.given = given  # the arguments as nodes of torch.fx, by name
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether the argument is there and not None."""
+        return self.arguments.get(name) is not None
+
+    def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
+        """Apply an operator of one result."""
+        return self.build.op(op_type, *inputs, **attributes)
+
+    # -- types
+
+    @property
+    def result(self) -> Any:
+        """PyTorch's description of the result, the first one of several."""
+        found = self.node.meta["val"]
+        return found[0] if isinstance(found, tuple | list) else found
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the result."""
+        return dtype_of_torch(self.result.dtype)
+
+    def fixed(self) -> list[int] | None:
+        """The extents of the result; None where one is known at a call only."""
+        shape = list(self.result.shape)
+        return shape if all(type(n) is int for n in shape) else None
+
+    def of(self, name: str) -> Any:
+        """PyTorch's description of an argument: a tensor without data, or a number."""
+        given = self.given[name]
+        return given.meta["val"] if hasattr(given, "meta") else given
+
+    def rank(self, name: str = "self") -> int:
+        """The number of axes of an argument."""
+        return len(self.of(name).shape)
+
+    def extent(self, axis: int, name: str = "self") -> int | None:
+        """An extent of an argument; None where a call knows it."""
+        found = self.of(name).shape[axis]
+        return found if type(found) is int else None
+
+    def promoted(self, a: str, b: str) -> DType:
+        """The type in which PyTorch compares two arguments."""
+        import torch
+
+        return dtype_of_torch(torch.result_type(self.of(a), self.of(b)))
+
+    # -- operands
+
+    def tensor(self, name: str = "self", dtype: DType | None = None) -> Value:
+        """An argument as a tensor, of the given type."""
+        return self.value(self.arguments[name], dtype)
+
+    def value(self, x: Any, dtype: DType | None = None) -> Value:
+        """A tensor or a number as a tensor of the given type."""
+        if isinstance(x, Value):
+            return x if dtype is None else self.cast(x, dtype)
+        return self.build.constant(np.asarray(x, (dtype or int64).numpy))
+
+    def number(self, x: Any, dtype: DType | None = None) -> Value:
+        """A constant without axes, of the type of the result."""
+        return self.build.constant(np.asarray(x, (dtype or self.dtype).numpy))
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """`x` in another type, itself where it has it."""
+        return self.build.cast(x, dtype)
+
+    def axis(self, name: str = "dim", of: str = "self") -> int:
+        """An argument that is an axis, counted from the front."""
+        return positive(int(self[name]), self.rank(of))
+
+    def axes(self, name: str = "dim", of: str = "self") -> list[int]:
+        """An argument that is axes, counted from the front; all of them where it names none."""
+        given = self[name]
+        rank = self.rank(of)
+        if given is None or given == []:
+            return list(range(rank))
+        numbers = given if isinstance(given, list | tuple) else [given]
+        return [positive(int(n), rank) for n in numbers]
+
+    def sizes(self, numbers: Sequence[Any]) -> Value:
+        """Numbers, some of which a call knows, as one vector."""
+        return self.build.sizes(numbers)
+
+    def ints(self, *numbers: int) -> Value:
+        """A constant vector."""
+        return self.build.constant(np.asarray(numbers, np.int64))
+
+    def reshape(self, x: Value, sizes: Sequence[Any]) -> Value:
+        """`x` in another shape: numbers, one of them -1, or Values."""
+        numbers = [n for n in sizes if isinstance(n, int)]
+        zeros = {"allowzero": 1} if -1 not in numbers else {}
+        return self.op("Reshape", x, self.sizes(sizes), **zeros)
+
+    def spread(self, name: str, count: int) -> list[int]:
+        """An argument of one number for each of `count` axes; one alone is for all of them."""
+        given = self[name]
+        numbers = list(given) if isinstance(given, list | tuple) else [given]
+        return [int(n) for n in (numbers * count if len(numbers) == 1 else numbers)]
+
+    def refuse(self, what: str) -> UnsupportedError:
+        """The error for a use that no operator of the graph does."""
+        return UnsupportedError(
+            f"{self.name}: {what}", where=self.build.place(self.node)
+        )
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for operators: `aten.add` for all overloads, `aten.add.Tensor` for one."""
+
+    def register(function: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def rule_of(target: Any) -> Rule | None:
+    """The rule for what a node calls; None if there is none."""
+    _load()
+    name = name_of(target)
+    return _RULES.get(name) or _RULES.get(name.rpartition(".")[0])
+
+
+def name_of(target: Any) -> str:
+    """`aten.add.Tensor` of an operator, `math.ceil` of a function."""
+    if hasattr(target, "_schema"):
+        return str(target)
+    module = getattr(target, "__module__", "").lstrip("_")
+    return f"{module}.{getattr(target, '__name__', target)}"
+
+
+def positive(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    return axis + max(rank, 1) if axis < 0 else axis
+
+
+def dtype_of_torch(dtype: Any) -> DType:
+    """The element type of a `torch.dtype`."""
+    name = str(dtype).removeprefix("torch.")
+    return bool_ if name == "bool" else dtype_of(name)
+
+
+def _load() -> None:
+    if not _RULES:
+        package = importlib.import_module(f"{_HERE}.operators")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{_HERE}.operators.{module.name}")

@@ -1,0 +1,152 @@
+"""`torch.compile` with this compiler: graphs of AOTAutograd, with frozen weights.
+
+PyTorch captures a function, takes changes in place and views out of it, and hands over graphs of
+ATen. A graph is compiled at its first call, since only then its parameters are known: they become
+constants, which are packed, for as long as they are the same tensors with the same contents.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tilewright.base.errors import TilewrightWarning, UnsupportedError
+from tilewright.frontends.torch.aten.importer import (
+    Refused,
+    Settings,
+    Source,
+    import_graph,
+    missing,
+    unsupported,
+)
+from tilewright.frontends.torch.aten.rules import rule_of
+from tilewright.graph.nodes import Graph
+
+# What a Graph is made into: a function of its inputs in order, giving one array or several.
+Compile = Callable[[Graph], Callable[..., Any]]
+_KEPT: Final = 8  # sets of weights that a graph is compiled for
+
+
+def backend(
+    module: Any, example_inputs: Sequence[Any], compile: Compile, settings: Settings
+) -> Callable[..., Any]:
+    """What runs a graph that `torch.compile` captured."""
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+
+    table = torch._decomp.core_aten_decompositions()
+    for target in list(table):
+        if rule_of(target) is not None:
+            del table[target]
+
+    def make(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        from torch._functorch.aot_autograd import make_boxed_func
+
+        frozen = _static() if not torch.is_grad_enabled() else ()
+        captured = CapturedGraph(graph, frozen, compile, settings)
+        boxed: Callable[..., Any] = make_boxed_func(captured)
+        return boxed
+
+    run: Callable[..., Any] = aot_autograd(
+        fw_compiler=make, inference_compiler=make, decompositions=table
+    )(module, list(example_inputs))
+    return run
+
+
+def _static() -> Sequence[int]:
+    """Which inputs of the graph are parameters and buffers of a module."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    about = None if context is None else context.fw_metadata
+    return () if about is None else list(about.static_input_indices)
+
+
+class CapturedGraph:
+    """One graph as a function of tensors; frozen: the places of inputs that stay.
+
+    An operator that has no rule, or a use that its rule refuses, leaves the graph to PyTorch, with
+    a warning that names it.
+    """
+
+    def __init__(
+        self, module: Any, frozen: Sequence[int], compile: Compile, settings: Settings
+    ) -> None:
+        self._module = module
+        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self._names = [n.name for n in places]
+        self._frozen = [n for n in frozen if n < len(places)]
+        self._numbers = _numbers([n.meta.get("val") for n in places])
+        self._compile, self._settings = compile, settings
+        self._made: list[tuple[list[Any], list[Any], Callable[..., Any]]] = []
+
+    def __call__(self, *args: Any) -> Any:
+        held = [(args[n], args[n]._version) for n in self._frozen]
+        numbers = [args[n] for n in self._numbers]
+        for known, same, run in self._made:
+            if numbers == same and all(map(_unchanged, known, held)):
+                return run(*args)
+        run = self._built(args)
+        self._made = [(held, numbers, run), *self._made[: _KEPT - 1]]
+        return run(*args)
+
+    def _built(self, args: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            return self._compiled(args)
+        except UnsupportedError as error:
+            warnings.warn(
+                f"PyTorch runs a graph of {len(self._module.graph.nodes)} nodes: {error}",
+                TilewrightWarning,
+                stacklevel=2,
+            )
+            module: Callable[..., Any] = self._module
+            return module
+
+    def _compiled(self, args: Sequence[Any]) -> Callable[..., Any]:
+        absent = missing(self._module)
+        if absent:
+            raise unsupported(absent)
+        held = {self._names[n]: (args[n], self._names[n]) for n in self._frozen}
+        try:
+            numbers = {self._names[n]: args[n] for n in self._numbers}
+            graph = import_graph(Source(self._module, held, numbers), self._settings)
+        except Refused as use:
+            raise use.error from None
+        names = [v.name for v in graph.inputs]
+        places = [self._names.index(name) for name in names]
+        (output,) = [n for n in self._module.graph.nodes if n.op == "output"]
+        given = [n is not None for n in output.args[0]]
+        if not any(given):
+            return lambda *_: tuple(None for _ in given)
+        run = self._compile(graph)
+
+        def call(*args: Any) -> tuple[Any, ...]:
+            found = run(*[args[n] for n in places])
+            parts = iter(_tensors(found))
+            return tuple(next(parts) if there else None for there in given)
+
+        return call
+
+
+def _unchanged(known: tuple[Any, int], given: tuple[Any, int]) -> bool:
+    """Whether it is the same tensor with the same contents, which PyTorch counts changes of."""
+    return known[0] is given[0] and known[1] == given[1]
+
+
+def _numbers(held: Sequence[Any]) -> list[int]:
+    """The places of numbers that are no extent of a tensor: a graph is compiled for each value."""
+    extents = {str(n) for v in held for n in getattr(v, "shape", ())}
+    return [
+        n
+        for n, v in enumerate(held)
+        if v is not None and not hasattr(v, "shape") and str(v) not in extents
+    ]
+
+
+def _tensors(found: Any) -> Sequence[Any]:
+    """Results as tensors, without copies: NumPy's where no input was a tensor."""
+    import torch
+
+    parts = found if isinstance(found, tuple) else (found,)
+    return [p if isinstance(p, torch.Tensor) else torch.from_numpy(p) for p in parts]

@@ -1,0 +1,166 @@
+"""Tracing a module on example inputs, in the forms and with the dimensions that users give."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import InputError, ModelError, TilewrightError
+
+_HINT: Final = "make torch.export.export(module, inputs) succeed first"
+
+
+@contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Nothing but errors that nobody catches is worth a line of PyTorch's own."""
+    levels = {logging.getLogger(name): logging.getLogger(name).level for name in names}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
+@contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """The module as it is used after training; then every part of it is as it was."""
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for m, training in modes:
+            m.training = training
+
+
+def arguments(
+    module: Any, example_inputs: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the module is called with: by position, and by name.
+
+    example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name; arrays of
+    NumPy become tensors. Raises InputError where there are none.
+    """
+    import torch
+
+    if isinstance(example_inputs, torch.Tensor | np.ndarray):
+        example_inputs = (example_inputs,)
+    if not isinstance(example_inputs, Mapping | Sequence) or not len(example_inputs):
+        raise InputError(
+            "a PyTorch module needs example inputs to be traced on",
+            where=type(module).__name__,
+            hint="call tw.compile(module, (example,)), or with a dictionary of arguments by name",
+        )
+    if isinstance(example_inputs, Mapping):
+        named = {str(name): _tensors(a) for name, a in example_inputs.items()}
+        return _in_order(module, named)
+    return tuple(map(_tensors, example_inputs)), {}
+
+
+def _in_order(
+    module: Any, named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name, by position where the module takes them so."""
+    try:
+        bound = inspect.signature(module.forward).bind(**named)
+    except TypeError as error:
+        raise InputError(
+            f"the example inputs are not the module's arguments: {error}",
+            where=type(module).__name__,
+            hint=f"it takes {inspect.signature(module.forward)}",
+        ) from None
+    return bound.args, dict(bound.kwargs)
+
+
+def _tensors(x: Any) -> Any:
+    import torch
+
+    if isinstance(x, np.ndarray | np.generic):
+        return torch.as_tensor(x)
+    if isinstance(x, Mapping):
+        return {k: _tensors(v) for k, v in x.items()}
+    return type(x)(map(_tensors, x)) if type(x) in (list, tuple) else x
+
+
+def exported(
+    module: Any, example_inputs: Any, dynamic_shapes: Any = None
+) -> tuple[Any, dict[str, str]]:
+    """The program of a module, and the user's names of the dimensions that differ between calls.
+
+    dynamic_shapes: as `torch.export.export` takes them. Raises InputError without example inputs,
+    ModelError with PyTorch's reason and the user's line where it cannot be exported.
+    """
+    import torch
+
+    positional, named = arguments(module, example_inputs)
+    with quiet("torch", "torch.export"), torch.no_grad(), evaluating(module):
+        try:
+            program = torch.export.export(
+                module, positional, named or None, dynamic_shapes=dynamic_shapes
+            )
+        except TilewrightError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"PyTorch cannot export the module: {reason(error)}",
+                where=type(module).__name__,
+                hint=_HINT,
+            ) from error
+    return program, _symbols(module, program, (positional, named), dynamic_shapes)
+
+
+def reason(error: Exception) -> str:
+    """The first line that says something, without colors."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    return text.splitlines()[0] if text else repr(error)
+
+
+def _symbols(
+    module: Any, program: Any, given: Any, dynamic_shapes: Any
+) -> dict[str, str]:
+    """The user's name of each dimension that PyTorch calls s0, s1, ..."""
+    if not dynamic_shapes:
+        return {}
+    positional, named = given
+    bound = inspect.signature(module.forward).bind(*positional, **named).arguments
+    if isinstance(dynamic_shapes, Mapping):
+        parts = [dynamic_shapes.get(name) for name in bound]
+    else:
+        parts = list(dynamic_shapes)
+    tensors = _dimensions(list(bound.values()), parts)
+    user = set(program.graph_signature.user_inputs)
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in user]
+    held = [n.meta["val"] for n in nodes if hasattr(n.meta.get("val"), "shape")]
+    found = {}
+    for value, axes in zip(held, tensors, strict=True):
+        for axis, dimension in axes.items():
+            name = getattr(dimension, "__name__", "")
+            extent = value.shape[axis]
+            if name and type(extent) is not int:
+                found[str(extent.node.expr)] = str(name)
+    return found
+
+
+def _dimensions(args: Any, spec: Any) -> Iterator[dict[int, Any]]:
+    """For each tensor of the arguments the dimensions that were named."""
+    if hasattr(args, "shape"):
+        axes = spec if isinstance(spec, Mapping) else dict(enumerate(spec or ()))
+        yield {int(a): d for a, d in axes.items()}
+    elif isinstance(args, Mapping):
+        for name, a in args.items():
+            yield from _dimensions(a, (spec or {}).get(name))
+    elif isinstance(args, list | tuple):
+        parts = spec if isinstance(spec, list | tuple) else [None] * len(args)
+        for a, part in zip(args, parts, strict=False):
+            yield from _dimensions(a, part)

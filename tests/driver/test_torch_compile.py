@@ -1,0 +1,161 @@
+"""`torch.compile(..., backend="tilewright")` beside PyTorch itself."""
+
+import warnings
+from importlib.metadata import entry_points
+
+import pytest
+
+from tilewright.base.errors import TilewrightWarning
+from tilewright.driver.torch_backend import backend
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Nothing that another test captured, and no graph that PyTorch runs without a word."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TilewrightWarning)
+        yield
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.encoder = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.head = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 4))
+        self.group = torch.nn.GroupNorm(2, 4)
+
+    def forward(self, x):
+        y = F.silu(self.norm(self.conv(x)))
+        y = F.max_pool2d(y, 2).flatten(2).transpose(1, 2)
+        y = self.head(self.encoder(y))
+        z = F.scaled_dot_product_attention(y[:, None], y[:, None], y[:, None])
+        return {"logits": y.mean(1), "rest": (z, self.group(y.mT), None)}
+
+
+def same(function, *args, compiled=None, **options):
+    run = compiled
+    if run is None:
+        run = torch.compile(function, backend=backend, **options)
+    copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    found, wanted = run(*args), function(*copies)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(args, tuple(copies))
+    return run
+
+
+def test_the_backend_is_found_by_its_name():
+    (found,) = entry_points(group="torch_dynamo_backends", name="tilewright")
+    assert found.load() is backend
+
+
+def test_a_network_at_several_batches():
+    module = Network().eval()
+    with torch.no_grad():
+        run = same(module, torch.randn(2, 3, 8, 8))
+        for n in (2, 5, 3):
+            same(module, torch.randn(n, 3, 8, 8), compiled=run)
+
+
+def test_weights_are_frozen_until_they_change():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).eval()
+    with torch.no_grad():
+        run = same(module, torch.randn(2, 4))
+        module[0].weight.mul_(2)
+        same(module, torch.randn(2, 4), compiled=run)
+        module[1].running_mean.add_(1)
+        same(module, torch.randn(2, 4), compiled=run)
+        module.load_state_dict(
+            {
+                n: torch.rand_like(t.float()).to(t.dtype)
+                for n, t in module.state_dict().items()
+            }
+        )
+        same(module, torch.randn(2, 4), compiled=run)
+        module[0].weight = torch.nn.Parameter(torch.randn(4, 4))
+        same(module, torch.randn(2, 4), compiled=run)
+
+
+def test_changes_in_place_views_and_aliases():
+    def function(x, y):
+        x.add_(1)
+        y[0] = x[1] * 2
+        return x.view(-1), x, y.t(), y[1:]
+
+    with torch.no_grad():
+        same(function, torch.randn(3, 3), torch.randn(3, 3))
+
+
+def test_graph_breaks_and_control_flow_of_python():
+    def function(x):
+        x = x * 2
+        torch._dynamo.graph_break()
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    with torch.no_grad():
+        run = same(function, torch.ones(3))
+        same(function, -torch.ones(3), compiled=run)
+
+
+def test_other_layouts_numbers_and_types():
+    def function(x, n, flag):
+        return (x * n if flag else x).to(torch.bfloat16), x.sum(), (x > 0), x.long()
+
+    with torch.no_grad():
+        run = same(function, torch.randn(3, 4).t(), 2, True)
+        same(function, torch.randn(4, 3), 3, False, compiled=run)
+        same(function, torch.randn(8, 6)[::2, ::2], 2, True, compiled=run)
+
+
+def test_gradients_of_a_perceptron():
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)
+    )
+    x = torch.randn(3, 4)
+    module(x).square().sum().backward()
+    wanted = [p.grad.clone() for p in module.parameters()]
+    module.zero_grad()
+    torch.compile(module, backend=backend)(x).square().sum().backward()
+    for p, g in zip(module.parameters(), wanted, strict=True):
+        torch.testing.assert_close(p.grad, g)
+
+
+def test_what_no_rule_takes_runs_in_torch_and_is_named():
+    def function(x):
+        return torch.linalg.svdvals(x * 2)
+
+    with (
+        torch.no_grad(),
+        pytest.warns(TilewrightWarning, match=r"svd.*test_torch_compile"),
+    ):
+        same(function, torch.randn(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"options": {"speed": 1}}, "there is no option 'speed'"),
+        ({"options": {"math": "sloppy"}}, "math"),
+        ({"mode": "max-autotune"}, "one of PyTorch's own backend"),
+    ],
+)
+def test_bad_options(how, message):
+    with pytest.raises(Exception, match=message):
+        torch.compile(lambda x: x + 1, backend=backend, **how)(torch.ones(2))
+
+
+def test_options_are_those_of_compile():
+    with torch.no_grad():
+        same(
+            lambda x: x.softmax(-1),
+            torch.randn(3),
+            options={"threads": 1, "math": "exact"},
+        )

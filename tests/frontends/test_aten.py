@@ -1,0 +1,231 @@
+"""Operators of ATen, one by one and in modules, beside PyTorch."""
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import TilewrightError, UnsupportedError
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph.infer import specialize
+from tilewright.graph.interp import evaluate
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from tests.frontends.aten import elements, shapes, sums  # noqa: E402
+from tests.frontends.aten.tensors import x  # noqa: E402
+from tilewright.frontends.torch.aten import program as programs  # noqa: E402
+from tilewright.frontends.torch.aten.importer import Settings, numpy_of  # noqa: E402
+from tilewright.frontends.torch.aten.program import import_program  # noqa: E402
+
+CASES = elements.CASES | shapes.CASES | sums.CASES
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+# Nothing of the graph does these, and the error names the operator and the line.
+REFUSED = {
+    "masks select": (lambda a: a[a > 0], "aten.nonzero|aten.index"),
+    "singular values": (lambda a: torch.linalg.svd(a)[1], "aten.*svd"),
+}
+
+
+def run(program, inputs, **symbols):
+    graph = import_program(program, Settings(1 << 32, OnnxFallback()))
+    if symbols:
+        graph = specialize(graph, symbols, fallback=OnnxFallback())
+    assert len(graph.inputs) == len(inputs)
+    given = {v.name: numpy_of(a) for v, a in zip(graph.inputs, inputs, strict=True)}
+    return graph, evaluate(graph, given, fallback=OnnxFallback())
+
+
+def check(program, inputs, expected, **symbols):
+    graph, found = run(program, inputs, **symbols)
+    leaves = [t for t in torch.utils._pytree.tree_leaves(expected) if t is not None]
+    assert len(leaves) == len(graph.outputs)
+    for n, (value, want) in enumerate(zip(graph.outputs, leaves, strict=True)):
+        want = want.detach().numpy()
+        got = found[value.name]
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), n
+        np.testing.assert_allclose(
+            got, want, rtol=2e-5, atol=2e-6, err_msg=f"result {n}"
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator(name):
+    function, *inputs = CASES[name]
+    expected = function(*inputs)
+    program = torch.export.export(Function(function), tuple(inputs))
+    check(program, inputs, expected)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_named_with_its_line(name):
+    function, pattern = REFUSED[name]
+    program = torch.export.export(Function(function), (x(3, 3),))
+    with pytest.raises(UnsupportedError, match=pattern) as caught:
+        run(program, (x(3, 3),))
+    assert "test_aten.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers(kind, both, layers):
+    torch.manual_seed(0)
+    module = kind(
+        4, 5, layers, batch_first=both, bidirectional=both, bias=layers > 1
+    ).eval()
+    inputs = (x(3, 7, 4),)
+    check(torch.export.export(module, inputs), inputs, module(*inputs))
+
+
+def test_sizes_that_a_call_knows():
+    """Arithmetic on them, in views, ranges and concatenations."""
+
+    def function(a):
+        n, m = a.shape
+        return (
+            a.view(n * m), a.new_zeros(n // 2 + m % 4), torch.arange(n * 2),
+            torch.cat([a, a]).reshape(2, n, m),
+            a.expand(3, n, m), torch.zeros(n, 2), a.flatten().unsqueeze(0) + n, a.mean(0),
+            a.roll(1, 0), torch.full((m,), 2.0),
+        )  # fmt: skip
+
+    program = torch.export.export(
+        Function(function),
+        (x(4, 6),),
+        dynamic_shapes=(
+            ({0: torch.export.Dim("n"), 1: torch.export.Dim("m", min=4, max=99)},),
+        ),
+    )
+    graph = import_program(program, Settings(1 << 32))
+    n, m = graph.inputs[0].shape
+    for shape in ((4, 6), (3, 7)):
+        check(
+            program,
+            (x(*shape),),
+            function(x(*shape)),
+            **dict(zip((n, m), shape, strict=True)),
+        )
+
+
+def test_names_are_those_of_modules_and_weights_are_shared():
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(7, 4)
+            self.block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+            self.head = torch.nn.Linear(4, 7, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, tokens):
+            return {
+                "logits": self.head(self.block(self.embed(tokens))),
+                "tokens": tokens,
+            }
+
+    module, tokens = Tied(), torch.tensor([1, 2, 3])
+    program = torch.export.export(module, (tokens,))
+    check(program, (tokens,), module(tokens))
+    graph, _ = run(program, (tokens,))
+    # No two values of a graph have one name.
+    assert [v.name for v in graph.outputs] == ["logits", "tokens_2"]
+    assert any(op.name.startswith("block.0.linear/MatMul") for op in graph.operations)
+    assert len([v for v in graph.constants if v.shape == (7, 4)]) == 1
+
+
+def test_a_module_that_changes_itself_is_refused():
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, a):
+            self.count += 1
+            return a + self.count
+
+    with pytest.raises(UnsupportedError, match="changes 'count'"):
+        run(torch.export.export(Counter(), (x(2),)), (x(2),))
+
+
+def test_weights_over_the_limit():
+    program = torch.export.export(torch.nn.Linear(100, 100), (x(1, 100),))
+    with pytest.raises(TilewrightError, match="over the memory limit"):
+        import_program(program, Settings(1000))
+
+
+class Changed(torch.nn.Module):
+    """The result of a layer, changed in one of several ways."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.conv = torch.nn.Conv1d(2, 2, 1)
+        self.way = way
+
+    def forward(self, a):
+        return self.way(self.conv(a))
+
+
+def _view_before(y):
+    flat = y.view(-1)
+    y.relu_()
+    return flat + 1
+
+
+def _dropout_before(y):
+    same = F.dropout(y, 0.5, training=False)
+    same.relu_()
+    return y + 1
+
+
+def _dropout_left(y):
+    same = F.dropout(y, 0.5, training=False)
+    y.relu_()
+    return same + 1
+
+
+def _changed_twice(y):
+    z = y.add_(1)
+    twice = y * 2
+    z.relu_()
+    return y, z, twice
+
+
+def _changed_argument(y):
+    (z := y * 2).mul_(y)
+    return z.add_(y), y
+
+
+@pytest.mark.parametrize(
+    ("way", "traced"),
+    [
+        (lambda y: y.relu_() + 1, False),
+        (lambda y: (y.relu_(), y)[1].view(-1), False),
+        (lambda y: F.silu(y, inplace=True), False),
+        (_changed_twice, False),
+        (_changed_argument, False),
+        (_view_before, True),
+        (_dropout_before, False),
+        (_dropout_left, False),
+        (lambda y: (y[:, 0].zero_(), y)[1], True),
+    ],
+)
+def test_changes_in_place(way, traced, monkeypatch):
+    """Those of what a layer made are taken as they are; where a view may be left, PyTorch is."""
+    again = []
+    decomposed = programs._decomposed
+    monkeypatch.setattr(
+        programs, "_decomposed", lambda *a: (again.append(1), decomposed(*a))[1]
+    )
+    torch.manual_seed(0)
+    module, inputs = Changed(way).eval(), (x(2, 2, 5),)
+    check(torch.export.export(module, inputs), inputs, module(*inputs))
+    assert bool(again) == traced
