@@ -63,13 +63,20 @@ def accuracy(model, images, labels):
     return float(np.mean(np.argmax(scores, axis=1) == labels))
 
 
-def train(epochs=15, seed=0):
-    """Losses of all steps, and the accuracy on the last 360 digits."""
+def train(epochs=15, seed=0, precision=None):
+    """Losses of all steps, and the accuracy on the last 360 digits.
+
+    precision: "bfloat16" for products of bfloat16.
+    """
     rng = np.random.default_rng(seed)
     images, labels = digits(rng)
     held_out = len(images) - 360
     step = tw.compile_training_step(
-        lenet(rng), "cross_entropy", tw.optim.Adam(0.002), dims={"N": BATCH}
+        lenet(rng),
+        "cross_entropy",
+        tw.optim.Adam(0.002),
+        dims={"N": BATCH},
+        precision=precision,
     )
     losses = []
     for _ in range(epochs):

@@ -27,6 +27,10 @@ def network(result="float[6, 3] y", tail=""):
     return model
 
 
+def parse(text):
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+
+
 def weights(model):
     return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
 
@@ -316,3 +320,46 @@ def test_a_memory_limit_for_the_step():
         tw.TilewrightError, match=r"over the limit of 1,000; take smaller"
     ):
         tw.compile_training_step(model, "loss", remat=1000)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2)])
+def test_targets_are_classes_or_ignored_as_in_pytorch(shape):
+    torch = pytest.importorskip("torch")
+    source = parse(
+        f"line (float[{', '.join(map(str, shape))}, 2] x) => "
+        f"(float[{', '.join(map(str, shape))}, 4] y) {{ y = MatMul(x, w) }}"
+    )
+    rng = np.random.default_rng(2)
+    w = rng.standard_normal((2, 4)).astype(np.float32)
+    source.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    step = tw.compile_training_step(source, "cross_entropy", tw.optim.SGD(0.5))
+    x = rng.standard_normal((*shape, 2)).astype(np.float32)
+    target = rng.integers(0, 4, shape)
+    target.reshape(-1)[1] = -100
+    other = torch.tensor(w, requires_grad=True)
+    scores = (torch.tensor(x) @ other).reshape(-1, 4)
+    wanted = torch.nn.functional.cross_entropy(scores, torch.tensor(target).reshape(-1))
+    wanted.backward()
+    for wrong in (-1, -4, 4, 100, -101):
+        bad = target.copy()
+        bad.reshape(-1)[2] = wrong
+        with pytest.raises(
+            InputError, match=rf"target\[.*\] is {wrong}, none of the 4"
+        ):
+            step.step(x, bad)
+        assert step.steps == 0
+    assert step.step(x, target) == pytest.approx(wanted.item(), rel=1e-5)
+    moved = (w - step.parameters["w"]) / 0.5
+    np.testing.assert_allclose(moved, other.grad.numpy(), rtol=1e-4, atol=1e-6)
+    assert np.isnan(step.step(x, np.full(shape, -100)))
+
+
+def test_a_class_without_any_chance_costs_what_it_must():
+    """The score of another class may be minus infinity: 0 * inf is no part of the sum."""
+    source = parse("line (float[1, 3] x) => (float[1, 3] y) { y = Add(x, b) }")
+    source.graph.initializer.append(
+        numpy_helper.from_array(np.zeros(3, np.float32), "b")
+    )
+    step = tw.compile_training_step(source, "cross_entropy", tw.optim.SGD(1.0))
+    x = np.array([[0.0, 0.0, -np.inf]], np.float32)
+    assert step.step(x, np.array([1])) == pytest.approx(np.log(2), rel=1e-6)

@@ -20,9 +20,10 @@ def test_lenet_learns_a_batch_by_heart():
 
 
 @pytest.mark.slow
-def test_lenet_on_digits(tmp_path):
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+def test_lenet_on_digits(tmp_path, precision):
     pytest.importorskip("sklearn")
-    losses, accuracy = train_lenet.train()
+    losses, accuracy = train_lenet.train(precision=precision)
     assert accuracy >= 0.98
     train_lenet.curve(losses, tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")

@@ -322,6 +322,38 @@ CASES["OneHot"] = (
     {"x": U(2)},
     (3, 3),
 )
+for how in ("mul", "max", "min"):
+    CASES["ScatterElements" + how] = (
+        "i = Constant<value=int64[2,3] {1, 2, 1, 1, 0, 3}>()\n "
+        f'o = ScatterElements<axis=1, reduction="{how}">(x, i, w)',
+        {"x": U(2, 4), "w": U(2, 3)},
+        (2, 4),
+    )
+    CASES["ScatterND" + how] = (
+        "i = Constant<value=int64[3,1] {2, -1, 0}>()\n "
+        f'o = ScatterND<reduction="{how}">(x, i, w)',
+        {"x": U(3, 2), "w": U(3, 2)},
+        (3, 2),
+    )
+CASES["TensorScatter"] = (
+    "i = Constant<value=int64[2] {1, 2}>()\n o = TensorScatter(x, w, i)",
+    {"x": U(2, 3, 4, 2), "w": U(2, 3, 2, 2)},
+    (2, 3, 4, 2),
+    24,
+)
+CASES["TensorScatterAround"] = (
+    "i = Constant<value=int64[2] {3, 2}>()\n "
+    'o = TensorScatter<mode="circular", axis=1>(x, w, i)',
+    {"x": U(2, 4, 2), "w": U(2, 3, 2)},
+    (2, 4, 2),
+    24,
+)
+CASES["TensorScatterFirst"] = (
+    "o = TensorScatter<axis=1>(x, w)",
+    {"x": U(2, 4, 2), "w": U(2, 3, 2)},
+    (2, 4, 2),
+    24,
+)
 CASES["ZeroSize"] = ("o = Softmax(x)", {"x": U(0, 3)}, (0, 3))
 CASES["RankZero"] = ("o = Erf(x)", {"x": np.array(0.3)}, ())
 CASES["ConvRemainder"] = (
@@ -526,11 +558,6 @@ def test_products_with_zeros():
             r"node 'Round -> o' \(Round\): Round has no derivative: it is constant",
         ),
         ("o = Sign(x)", "Sign has no derivative"),
-        (
-            "i = Constant<value=int64[3] {1, 1, 0}>()\n"
-            ' o = ScatterElements<reduction="mul">(x, i, x)',
-            "ScatterElements has no derivative: reduction='mul'",
-        ),
         (
             "a = Constant<value=int64 {0}>()\n o = CumProd(x, a)",
             "cumprod combines by mul, which has no derivative here",

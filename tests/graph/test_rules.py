@@ -97,6 +97,7 @@ def test_which_rows_may_round_otherwise() -> None:
     assert told == {
         "attention",
         "batchnorm-into-conv",
+        "conv-of-few-positions-as-product",
         "dequantized-blocks",
         "packed-blocks",
         "product-in-bytes",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.base.errors import InputError
+from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
 from tilewright.graph.nodes import Graph
@@ -16,6 +17,7 @@ from tilewright.graph.passes.differentiate import (
     free_constants,
     inputs_of,
     loss_of,
+    without_loops,
 )
 from tilewright.graph.renaming import name_outputs
 
@@ -69,6 +71,7 @@ def _differentiated(
         graph = steps.import_model(source, example_inputs, chosen)
         if dims:
             graph = steps.with_dims(graph, dims, chosen)
+        graph = without_loops(graph, onnx_fallback())
         constants = {v.name for v in graph.constants}
         free = [n for n in names or () if n in constants]
         graph, _ = free_constants(graph, free)

@@ -19,13 +19,14 @@ import numpy as np
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.text import listing
+from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.options import Options
-from tilewright.graph.losses import LOSSES, Loss, target_of
+from tilewright.graph.losses import LOSSES, Loss, check_classes, classes_of, target_of
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.optimizers import SGD, Optimizer
+from tilewright.graph.optimizers import SGD, Optimizer, Update
 from tilewright.graph.passes.differentiate import (
     as_ready,
     differentiate,
@@ -34,9 +35,15 @@ from tilewright.graph.passes.differentiate import (
     inputs_of,
     loss_of,
     trainable,
+    without_loops,
 )
 from tilewright.graph.passes.rematerialize import rematerialize
 from tilewright.graph.renaming import name_outputs
+from tilewright.graph.rules.conv_product import CONV_PRODUCT
+from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.mixed_precision import check_precision, in_bfloat16
+from tilewright.runtime.inputs import convert
+from tilewright.runtime.model import Tensor
 
 Array = np.ndarray[Any, Any]
 _STEP = "step"  # in a saved file: how many were taken
@@ -62,6 +69,8 @@ def compile_training_step(
     is left out. parameters: the names of those to train; all weights if they are left out.
     remat: compute cheap results again for the derivatives instead of keeping them, as far as it
     saves memory, or until at most so many bytes of results live at once; the losses are the same.
+    precision: "bfloat16" for products of operands that are rounded to it, summed in float32;
+    parameters, states and all else stay in float32.
 
     Raises InputError for a loss that is not a scalar, for a parameter that does not exist or that
     the loss does not depend on, and UnsupportedError for an operator without a derivative. As in
@@ -84,7 +93,14 @@ def compile_training_step(
             from tilewright.driver import steps
 
             graph = steps.with_dims(graph, dims, chosen)
+        graph = without_loops(graph, onnx_fallback())
+        if chosen.math != "exact":
+            graph = rewrite(graph, [CONV_PRODUCT])
+        if chosen.precision is not None:
+            check_precision(graph, chosen.precision)
         graph, layout = _with_update(graph, loss, rule, list(source.arrays), remat)
+        if chosen.precision is not None:
+            graph = in_bfloat16(graph)
     run = compile(graph, **options)
     return TrainingStep(run, source, rule, layout)
 
@@ -129,11 +145,13 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How many inputs of a step are data, parameters and states; the names of the parameters."""
+    """The inputs of a step. states: how many each parameter has; classes: of the target, which is
+    the last of the data, if the loss has some."""
 
     data: tuple[Value, ...]
     parameters: tuple[Value, ...]
     states: int
+    classes: int | None
 
 
 def _with_update(
@@ -146,7 +164,7 @@ def _with_update(
     """The graph of a whole step: data, parameters, states, factors to loss and what is new."""
     f = Fragment("training", graph.constants)
     data = [v for v in graph.inputs if v.name not in names]
-    graph, y = _with_loss(graph, loss, f, data)
+    graph, y, classes = _with_loss(graph, loss, f, data)
     wanted = inputs_of(graph, names)
     if not wanted:
         raise InputError(
@@ -172,7 +190,7 @@ def _with_update(
         scalars = [rate, *factors]
         if p.dtype is not float32:
             scalars = [update.op("CastLike", s, p) for s in scalars]
-        found = rule.update(update, p, g, own, scalars[0], scalars[1:])
+        found = rule.update(Update(update, p, g, own, scalars[0], scalars[1:]))
         states += own
         new.append(found[0])
         kept += found[1:]
@@ -187,7 +205,7 @@ def _with_update(
         whole = rematerialize(whole, forward, None if remat is True else remat)
     labels = ["loss", *(f"new.{v.name}" for v in (*wanted, *states))]
     whole = name_outputs(whole, labels)
-    return whole, _Layout(tuple(data), tuple(wanted), rule.states)
+    return whole, _Layout(tuple(data), tuple(wanted), rule.states, classes)
 
 
 def _with_loss(
@@ -195,8 +213,9 @@ def _with_loss(
     loss: str | Loss,
     f: Fragment,
     data: list[Value],
-) -> tuple[Graph, Value]:
-    """The graph and its loss; an input for the target goes to `data` where the loss has one."""
+) -> tuple[Graph, Value, int | None]:
+    """The graph, its loss and `classes_of` it; an input for the target goes to `data` where the
+    loss has one."""
     formula = LOSSES.get(loss) if isinstance(loss, str) else loss
     if formula is None:
         assert isinstance(loss, str)
@@ -206,7 +225,7 @@ def _with_loss(
                 hint=f"losses: {listing(sorted(LOSSES))}; outputs: "
                 f"{listing([v.name for v in graph.outputs])}",
             )
-        return graph, loss_of(graph, loss)
+        return graph, loss_of(graph, loss), None
     if len(graph.outputs) != 1 or not graph.outputs[0].static:
         shown = ", ".join(map(str, graph.outputs))
         raise InputError(
@@ -222,7 +241,7 @@ def _with_loss(
         )
     data.append(target)
     graph = replace(graph, inputs=(*graph.inputs, target))
-    return graph, formula(f, y, target)
+    return graph, formula(f, y, target), classes_of(formula, y)
 
 
 class TrainingStep:
@@ -248,14 +267,21 @@ class TrainingStep:
         zeros = [np.zeros_like(a) for a in first for _ in range(layout.states)]
         self._now = [*first, *zeros]
         self._next = [np.empty_like(a) for a in self._now]
-        self._loss = np.empty((), np.float32)
+        self._tensors = [
+            Tensor(v.name, str(v.dtype), v.extents if v.static else None)
+            for v in layout.data
+        ]
 
     def step(self, *batch: Any, **named: Any) -> float:
         """Train on one batch, given in the order of `inputs` or by name; returns its loss.
 
-        Raises InputError for a batch of another shape or type, and takes no step then.
+        Raises InputError for a batch of another shape or type, and for a target of cross entropy
+        that is not a class, and takes no step then.
         """
         data = self._in_order(batch, named)
+        if self._layout.classes is not None:
+            data = [convert(a, t) for a, t in zip(data, self._tensors, strict=True)]
+            check_classes(data[-1], self._layout.classes)
         factors = (self.learning_rate, *self._rule.factors(self.steps + 1))
         scalars = [np.float32(x) for x in factors]
         loss, *_ = self._run(*data, *self._now, *scalars, out=[None, *self._next])

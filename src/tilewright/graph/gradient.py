@@ -7,11 +7,12 @@ into, else by the adjoint of its Computations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from tilewright.base.errors import CompileError, ModelError, UnsupportedError
-from tilewright.graph.nodes import DataDependent, Operation, Value
+from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.adjoint import derived
 from tilewright.graph.ops.derivative import Backward, filled, summed_to
 from tilewright.graph.ops.errors import definition_of_node, place
@@ -23,6 +24,7 @@ from tilewright.graph.ops.registry import (
     has_trait,
 )
 from tilewright.graph.ops.traits import MIXES_TYPES, POINTWISE
+from tilewright.graph.unroll import MAX_TRIPS, copied
 
 
 def gradients(
@@ -56,23 +58,111 @@ def backward(
         arrived = {v: found[v] for v in op.writes if v in found and v in depends}
         if not arrived:
             continue
-        wanted = [i for i, v in enumerate(op.inputs) if v in depends]
-        if not wanted:  # what depends is around a subgraph, which reads it
-            _refuse(op)
         try:
-            parts = _parts(f, op, arrived, wanted)
+            parts = _flowing(f, op, arrived, depends)
         except DataDependent as error:
             raise UnsupportedError(
                 f"its derivative needs the shape of {str(error)!r}, which is not known",
                 where=place(op),
                 hint="give the model's inputs shapes",
             ) from None
-        for i, part in parts.items():
-            v = op.inputs[i]
-            assert v is not None
+        for v, part in parts:
             part = summed_to(f, part, v)
             found[v] = f.op("Add", found[v], part) if v in found else part
     return found
+
+
+def _flowing(
+    f: Fragment,
+    op: Operation,
+    flows: Mapping[Value, Value],
+    depends: Collection[Value],
+) -> list[tuple[Value, Value]]:
+    """What flows to each value that an operation reads, once for each place where it does."""
+    if op.qualified == "If":
+        return _through_if(f, op, flows, [v for v in op.reads if v in depends])
+    if op.subgraphs:
+        refuse_loop(op)
+    wanted = {i: v for i, v in enumerate(op.inputs) if v in depends}
+    parts = _parts(f, op, flows, list(wanted))
+    return [(v, parts[i]) for i, v in wanted.items() if v is not None and i in parts]
+
+
+def refuse_loop(op: Operation) -> NoReturn:
+    """Raise UnsupportedError for a Loop or Scan that was not unrolled."""
+    raise UnsupportedError(
+        f"{op.qualified} has no derivative: how often it runs is not known, or too often",
+        where=place(op),
+        hint=f"at most {MAX_TRIPS} iterations, whose number is a constant, have one",
+    )
+
+
+def _through_if(
+    f: Fragment,
+    op: Operation,
+    flows: Mapping[Value, Value],
+    xs: Sequence[Value],
+) -> list[tuple[Value, Value]]:
+    """Another If of the same condition, each branch of which computes its own again and gives what
+    flows to `xs` through it."""
+    name = f"{f.prefix}/{op.op_type}_{len(f.operations)}"
+    branches = {
+        key: _back_through(f, copied(branch, f"{name}/{key}"), op, flows, xs)
+        for key, branch in op.attributes.items()
+        if isinstance(branch, Graph)
+    }
+    results = tuple(Value(f"{name}.{n}", x.dtype, x.shape) for n, x in enumerate(xs))
+    f.operations.append(replace(op, outputs=results, attributes=branches, name=name))
+    return list(zip(xs, results, strict=True))
+
+
+def _back_through(
+    f: Fragment,
+    branch: Graph,
+    op: Operation,
+    flows: Mapping[Value, Value],
+    xs: Sequence[Value],
+) -> Graph:
+    """What flows to `xs` through one branch of `op`, from what flows to its results."""
+    inner = Fragment(branch.name, {**f.known, **branch.constants})
+    ends = [
+        Operation(
+            "Identity", (v,), (Value(f"{branch.name}/result.{n}", v.dtype, v.shape),)
+        )
+        for n, v in enumerate(branch.outputs)
+    ]
+    arrived = {
+        end.writes[0]: flows[y]
+        for end, y in zip(ends, op.outputs, strict=True)
+        if y is not None and y in flows
+    }
+    operations = [*branch.operations, *ends]
+    found = backward(inner, operations, arrived, xs)
+    outputs = [
+        inner.op("Identity", found[x]) if x in found else filled(inner, x, 0)
+        for x in xs
+    ]
+    return Graph(
+        branch.name,
+        (),
+        tuple(outputs),
+        tuple(needed_for([*operations, *inner.operations], outputs)),
+        {**branch.constants, **inner.constants},
+    )
+
+
+def needed_for(
+    operations: Sequence[Operation],
+    outputs: Sequence[Value],
+) -> list[Operation]:
+    """The operations that the outputs need, in order."""
+    needed = set(outputs)
+    kept = []
+    for op in reversed(operations):
+        if not needed.isdisjoint(op.writes):
+            needed.update(op.reads)
+            kept.append(op)
+    return kept[::-1]
 
 
 def depending(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from tilewright.base.dtypes import int64
+from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.derivative import extents
 from tilewright.graph.ops.fragment import Fragment
@@ -13,14 +17,33 @@ from tilewright.graph.ops.fragment import Fragment
 Loss = Callable[[Fragment, Value, Value], Value]
 
 
+IGNORED = -100  # a target that counts for nothing, as in PyTorch
+
+
 def cross_entropy(f: Fragment, y: Value, target: Value) -> Value:
-    """The mean of -log softmax(y)[target]; y: [..., classes], target: int64 of its other axes."""
-    classes = extents(y)[-1]
-    marks = f.constant([0, 1], y.dtype)
-    hot = f.op("OneHot", target, f.constant(classes, int64), marks)
-    log = f.op("LogSoftmax", y, axis=-1)
-    of_each = f.op("ReduceSum", f.op("Mul", log, hot), f.ints(-1), keepdims=0)
-    return f.op("Neg", f.op("ReduceMean", of_each, keepdims=0))
+    """The mean of -log softmax(y)[target] over the targets that are not IGNORED; NaN of none.
+
+    y: [..., classes]; target: int64 of its other axes, each a class (`check_classes`).
+    """
+    classes = f.constant(np.arange(extents(y)[-1]), int64)
+    chosen = f.op("Equal", f.op("Unsqueeze", target, f.ints(-1)), classes)
+    log = f.op("Where", chosen, f.op("LogSoftmax", y, axis=-1), f.constant(0, y.dtype))
+    of_each = f.op("ReduceSum", log, f.ints(-1), keepdims=0)
+    ignored = f.op("Equal", target, f.constant(IGNORED, int64))
+    counts = f.op("Where", ignored, f.constant(0, y.dtype), f.constant(1, y.dtype))
+    means = (f.op("ReduceMean", v, keepdims=0) for v in (of_each, counts))
+    return f.op("Neg", f.op("Div", *means))
+
+
+def check_classes(target: np.ndarray[Any, Any], classes: int) -> None:
+    """Raise InputError for a target that is neither a class nor IGNORED."""
+    wrong = (target != IGNORED) & ((target < 0) | (target >= classes))
+    if wrong.any():
+        at = tuple(map(int, np.argwhere(wrong)[0]))
+        raise InputError(
+            f"target{list(at)} is {target[at]}, none of the {classes} classes",
+            hint=f"a class is 0 to {classes - 1}; {IGNORED} is left out of the loss",
+        )
 
 
 def mean_squared_error(f: Fragment, y: Value, target: Value) -> Value:
@@ -34,6 +57,11 @@ def target_of(loss: Loss, y: Value) -> Value:
     if loss is cross_entropy:
         return Value("target", int64, extents(y)[:-1])
     return Value("target", y.dtype, y.shape)
+
+
+def classes_of(loss: Loss, y: Value) -> int | None:
+    """How many classes the targets of a loss choose from; None where they are numbers."""
+    return extents(y)[-1] if loss is cross_entropy else None
 
 
 LOSSES: dict[str, Loss] = {

@@ -12,8 +12,10 @@ regularization", ICLR 2019.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,17 +23,43 @@ from tilewright.base.errors import InputError
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.fragment import Fragment
 
-Formula = Callable[..., Value]
-
 
 @dataclass(frozen=True)
-class SGD:
-    """p - rate * (g + weight_decay * p)."""
+class Update:
+    """One parameter in a step. p: as it is, g: its gradient, states: what was kept of it; rate and
+    factors: scalars of its type. f: where operators are added."""
 
-    learning_rate: float = 0.01
-    weight_decay: float = 0.0
+    f: Fragment
+    p: Value
+    g: Value
+    states: Sequence[Value]
+    rate: Value
+    factors: Sequence[Value]
 
-    states = 0
+    def decayed(self, decay: float) -> Value:
+        """The gradient with that of the L2 penalty."""
+        return self.f.op("Add", self.g, self.times(self.p, decay)) if decay else self.g
+
+    def times(self, v: Value, factor: float) -> Value:
+        """`v` times a number."""
+        return self.f.op("Mul", v, self.f.constant(factor, v.dtype))
+
+    def mixed(self, old: Value, new: Value, beta: float) -> Value:
+        """beta * old + (1 - beta) * new"""
+        kept = self.times(old, beta)
+        added = self.times(new, 1 - beta)
+        return self.f.op("Add", kept, added)
+
+    def moved(self, start: Value, step: Value) -> Value:
+        """start - rate * step"""
+        return self.f.op("Sub", start, self.f.op("Mul", self.rate, step))
+
+
+class Optimizer(ABC):
+    """What a parameter becomes from its gradient. states: how many tensors it keeps of each."""
+
+    learning_rate: float
+    states: ClassVar[int]
 
     def __post_init__(self) -> None:
         _check(self)
@@ -40,22 +68,26 @@ class SGD:
         """What step number `step`, from 1, is multiplied by besides the rate."""
         return ()
 
-    def update(
-        self,
-        f: Fragment,
-        p: Value,
-        g: Value,
-        states: Sequence[Value],
-        rate: Value,
-        factors: Sequence[Value],
-    ) -> list[Value]:
+    @abstractmethod
+    def update(self, u: Update) -> list[Value]:
         """The new parameter, and its new states."""
-        g = _decayed(f, p, g, self.weight_decay)
-        return [f.op("Sub", p, f.op("Mul", rate, g))]
 
 
 @dataclass(frozen=True)
-class Momentum:
+class SGD(Optimizer):
+    """p - rate * (g + weight_decay * p)."""
+
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+
+    states = 0
+
+    def update(self, u: Update) -> list[Value]:
+        return [u.moved(u.p, u.decayed(self.weight_decay))]
+
+
+@dataclass(frozen=True)
+class Momentum(Optimizer):
     """v = beta * v + g; p - rate * v, or with nesterov p - rate * (g + beta * v)."""
 
     learning_rate: float = 0.01
@@ -65,32 +97,15 @@ class Momentum:
 
     states = 1
 
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def factors(self, step: int) -> tuple[float, ...]:
-        """None besides the rate."""
-        return ()
-
-    def update(
-        self,
-        f: Fragment,
-        p: Value,
-        g: Value,
-        states: Sequence[Value],
-        rate: Value,
-        factors: Sequence[Value],
-    ) -> list[Value]:
-        """The new parameter, and its new velocity."""
-        g = _decayed(f, p, g, self.weight_decay)
-        kept = _times(f, states[0], self.beta)
-        v = f.op("Add", kept, g)
-        step = f.op("Add", g, _times(f, v, self.beta)) if self.nesterov else v
-        return [f.op("Sub", p, f.op("Mul", rate, step)), v]
+    def update(self, u: Update) -> list[Value]:
+        g = u.decayed(self.weight_decay)
+        v = u.f.op("Add", u.times(u.states[0], self.beta), g)
+        step = u.f.op("Add", g, u.times(v, self.beta)) if self.nesterov else v
+        return [u.moved(u.p, step), v]
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Optimizer):
     """p - rate * m' / (sqrt(v') + epsilon) of unbiased first and second moments m', v'."""
 
     learning_rate: float = 0.001
@@ -102,36 +117,23 @@ class Adam:
     states = 2
     decoupled = False
 
-    def __post_init__(self) -> None:
-        _check(self)
-
     def factors(self, step: int) -> tuple[float, ...]:
         """What makes the moments unbiased at step number `step`, from 1."""
         return 1 / (1 - self.beta1**step), 1 / (1 - self.beta2**step)
 
-    def update(
-        self,
-        f: Fragment,
-        p: Value,
-        g: Value,
-        states: Sequence[Value],
-        rate: Value,
-        factors: Sequence[Value],
-    ) -> list[Value]:
-        """The new parameter, and its new moments."""
-        start = p
+    def update(self, u: Update) -> list[Value]:
+        f, g, start = u.f, u.g, u.p
         if not self.decoupled:
-            g = _decayed(f, p, g, self.weight_decay)
+            g = u.decayed(self.weight_decay)
         elif self.weight_decay:
-            shrink = f.op("Mul", rate, f.constant(self.weight_decay, p.dtype))
-            start = f.op("Sub", p, f.op("Mul", shrink, p))
-        m = _mixed(f, states[0], g, self.beta1)
-        v = _mixed(f, states[1], f.op("Mul", g, g), self.beta2)
-        first = f.op("Mul", m, factors[0])
-        second = f.op("Sqrt", f.op("Mul", v, factors[1]))
-        below = f.op("Add", second, self._epsilon(f, p))
-        step = f.op("Div", first, below)
-        return [f.op("Sub", start, f.op("Mul", rate, step)), m, v]
+            shrink = u.times(u.rate, self.weight_decay)
+            start = f.op("Sub", u.p, f.op("Mul", shrink, u.p))
+        m = u.mixed(u.states[0], g, self.beta1)
+        v = u.mixed(u.states[1], f.op("Mul", g, g), self.beta2)
+        first = f.op("Mul", m, u.factors[0])
+        second = f.op("Sqrt", f.op("Mul", v, u.factors[1]))
+        step = f.op("Div", first, f.op("Add", second, self._epsilon(f, u.p)))
+        return [u.moved(start, step), m, v]
 
     def _epsilon(self, f: Fragment, p: Value) -> Value:
         """Raises InputError where it is 0 in the type of `p`: what never moves would be 0 / 0."""
@@ -154,9 +156,6 @@ class AdamW(Adam):
     decoupled = True
 
 
-Optimizer = SGD | Momentum | Adam
-
-
 def _check(optimizer: Optimizer) -> None:
     """Raise InputError for a setting that is out of range."""
     for name, value in vars(optimizer).items():
@@ -167,29 +166,3 @@ def _check(optimizer: Optimizer) -> None:
                 f"{type(optimizer).__name__}: {name}={value!r}",
                 hint="0 or more" + (", below 1" if below_one else ""),
             )
-
-
-def _times(f: Fragment, v: Value, factor: float) -> Value:
-    return f.op("Mul", v, f.constant(factor, v.dtype))
-
-
-def _mixed(
-    f: Fragment,
-    old: Value,
-    new: Value,
-    beta: float,
-) -> Value:
-    """beta * old + (1 - beta) * new"""
-    kept = _times(f, old, beta)
-    added = _times(f, new, 1 - beta)
-    return f.op("Add", kept, added)
-
-
-def _decayed(
-    f: Fragment,
-    p: Value,
-    g: Value,
-    decay: float,
-) -> Value:
-    """The gradient with that of the L2 penalty."""
-    return f.op("Add", g, _times(f, p, decay)) if decay else g

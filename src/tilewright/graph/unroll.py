@@ -210,7 +210,7 @@ class _Unroller:
 
     def iteration(self, n: int, operands: Sequence[Value]) -> list[Value]:
         """The outputs of one more copy of the body."""
-        copy = _copied(self.body, self.name("step", n))
+        copy = copied(self.body, self.name("step", n))
         self.env.update(zip(copy.inputs, operands, strict=True))
         self.inline(copy)
         return [self.env.get(v, v) for v in copy.outputs]
@@ -274,7 +274,7 @@ class _Unroller:
 _UNKNOWN = object()
 
 
-def _copied(body: Graph, prefix: str) -> Graph:
+def copied(body: Graph, prefix: str) -> Graph:
     """The body with values, and operations, of its own names."""
     swap = {v: replace(v, name=f"{prefix}/{v.name}") for v in _own(body)}
     copy = rewire(body, swap)

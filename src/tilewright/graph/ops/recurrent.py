@@ -1,8 +1,7 @@
 """LSTM, GRU and RNN, by decomposition: what does not hang on the state is one matrix product.
 
 The products of the whole sequence with W are a Gemm; the recurrence itself is an operator of our
-own per direction (`recurrent_steps`), which reads the recurrent weights in panels:
-panels[p, k, l] = R[p * TILE + l, k], with rows of zeros up to a multiple of TILE.
+own per direction (`recurrent_steps`), which reads the recurrent weights in panels.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype
 from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.recurrent_steps import DOMAIN, LANES, TILE, activations
+from tilewright.graph.ops.recurrent_panels import DOMAIN, panels
+from tilewright.graph.ops.recurrent_steps import activations
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -199,20 +199,11 @@ class _Layer:
         """The recurrent weights in panels; those of a GRU's candidate state separate if need be."""
         units = self.sizes.units
         if self.kind != "GRU" or self.call.attr("linear_before_reset", 0):
-            return [self.panels(r)]
+            return [panels(self.g, r)]
         return [
-            self.panels(self.slice(r, 0, 2 * units)),
-            self.panels(self.slice(r, 2 * units, 3 * units)),
+            panels(self.g, self.slice(r, 0, 2 * units)),
+            panels(self.g, self.slice(r, 2 * units, 3 * units)),
         ]
-
-    def panels(self, r: Value) -> Value:
-        rows, units = r.extents
-        tile = TILE if rows >= TILE else -(-rows // LANES) * LANES
-        missing = -rows % tile
-        if missing:
-            r = self.g.op("Concat", r, self.zeros(missing, units), axis=0)
-        r = self.g.reshape(r, -1, tile, units)
-        return self.g.op("Transpose", r, perm=[0, 2, 1])
 
 
 def _decompose(call: OpCall, g: Fragment) -> list[Value] | None:

@@ -20,14 +20,12 @@ from tilewright.compute.build import cast
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, call, const
 from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.recurrent_flows import steps_gradient
+from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]
-
-DOMAIN = "tilewright"
-LANES = 16  # rows of the recurrent weights are padded to a multiple
-TILE = 64  # of them lie together in a panel
 
 
 def _relu(x: Expr) -> Expr:
@@ -107,7 +105,7 @@ def _next_or_default(given: list[float], default: float | None) -> float:
     return float(given.pop(0) if given else default)
 
 
-class _Steps:
+class Steps:
     """What the three recurrences share: the loops over steps, sequences and units."""
 
     def __init__(
@@ -166,8 +164,9 @@ class _Steps:
     def begin(self, state: Buffer, start: Buffer) -> Stmt:
         return self.nests.copy(state, lambda _, n, j: start[n, j])
 
-    def over_time(self, body: Callable[[Expr], Stmt]) -> Stmt:
-        if not self.op.attr("backwards"):
+    def over_time(self, body: Callable[[Expr], Stmt], undone: bool = False) -> Stmt:
+        """Every step in the order of the recurrence; undone: from its last to its first."""
+        if bool(self.op.attr("backwards")) == undone:
             return self.nests.loop(self.steps, body)
         return self.nests.loop(self.steps, lambda t: body((self.steps - 1) - t))
 
@@ -197,8 +196,9 @@ class _Steps:
         out: Buffer,
         panels: Buffer,
         left: Callable[[Expr, Expr], Expr],
+        row: Callable[[Expr], Expr] = lambda n: n,
     ) -> Stmt:
-        """out[n, r] = sum over k of left(n, k) * panels[r // tile, k, r % tile].
+        """out[row(n), r] = sum over k of left(n, k) * panels[r // tile, k, r % tile].
 
         Threads may share the panels; rows and vectors of a tile are the schedule's to choose.
         """
@@ -206,7 +206,7 @@ class _Steps:
         add = reducer("add", self.dtype)
 
         def element(p: Expr, n: Expr, c: Expr) -> Stmt:
-            place = (n, p * tile + c)
+            place = (row(n), p * tile + c)
             start = Store(out, place, const(0, self.dtype))
 
             def step(k: Expr) -> Stmt:
@@ -241,43 +241,62 @@ class _Steps:
         return step
 
 
+# By the number of a gate: what goes into it; by that of a peephole: its weight, if there are any.
+Gate = Callable[[int], Expr]
+Peephole = Callable[[int], Expr | None]
+
+
+def _peeped(x: Expr, weight: Expr | None, cell: Expr) -> Expr:
+    return x if weight is None else x + weight * cell
+
+
+def lstm_cell(s: Steps, gate: Gate, peephole: Peephole, old: Expr) -> Expr:
+    """The new cell of an LSTM."""
+    enter = s.function(0, _peeped(gate(0), peephole(0), old))
+    if s.op.attr("input_forget"):
+        forget = 1.0 - enter
+    else:
+        forget = s.function(0, _peeped(gate(2), peephole(2), old))
+    return forget * old + enter * s.function(1, gate(3))
+
+
+def lstm_output(s: Steps, gate: Gate, peephole: Peephole, cell: Expr) -> Expr:
+    """The new state of an LSTM from its new cell."""
+    return s.function(0, _peeped(gate(1), peephole(1), cell)) * s.plain(2, cell)
+
+
+def gru_output(s: Steps, update: Expr, candidate: Expr, old: Expr) -> Expr:
+    """The new state of a GRU from what goes into its update gate and its candidate."""
+    keep = s.function(0, update)
+    return (1.0 - keep) * s.function(1, candidate) + keep * old
+
+
 def _lstm(
     op: OpCall,
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = _Steps(op, inputs, outputs)
+    s = Steps(op, inputs, outputs)
     first_cell, peepholes, panels = inputs[3:6]
     cells = outputs[2]
     units = s.units
     product = s.scratch("product", panels)
 
     def update(t: Expr, n: Expr, j: Expr) -> Stmt:
-        def gate(
-            k: int,
-            cell: Expr | None = None,
-            peephole: int = 0,
-        ) -> Expr:
+        def gate(k: int) -> Expr:
             row = j + k * units
-            x = s.gate(t, n, row) + product[n, row]
-            if op.has(4) and cell is not None:
-                x = x + peepholes[j + peephole * units] * cell
-            return x
+            return s.gate(t, n, row) + product[n, row]
+
+        def peephole(k: int) -> Expr | None:
+            return peepholes[j + k * units] if op.has(4) else None
 
         old = cells[0, n, j]
-        enter = s.function(0, gate(0, old, 0))
-        if op.attr("input_forget"):
-            forget = 1.0 - enter
-        else:
-            forget = s.function(0, gate(2, old, 2))
-        cell = forget * old + enter * s.function(1, gate(3))
+        cell = lstm_cell(s, gate, peephole, old)
         if not s.ragged:
             kept = cell
         else:
             kept = Select(s.valid(t, n), cell, old)
-        new = cells[0, n, j]
-        output = s.function(0, gate(1, new, 1))
-        h = output * s.plain(2, new)
+        h = lstm_output(s, gate, peephole, cells[0, n, j])
         store_cell = Store(cells, (s.zero, n, j), kept)
         return block(store_cell, s.put(t, n, j, h))
 
@@ -294,7 +313,7 @@ def _gru(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = _Steps(op, inputs, outputs)
+    s = Steps(op, inputs, outputs)
     product = s.scratch("product", inputs[4])
     if op.has(3):
         step = _gru_step_with_one_product(s, inputs, product)
@@ -315,7 +334,7 @@ def _gru(
 
 
 def _gru_step_with_one_product(
-    s: _Steps,
+    s: Steps,
     inputs: Buffers,
     product: Buffer,
 ) -> Callable[[Expr], Stmt]:
@@ -324,14 +343,14 @@ def _gru_step_with_one_product(
 
     def update(t: Expr, n: Expr, j: Expr) -> Stmt:
         inside = product[n, j + 2 * s.units] + inner[j]
-        reset = _gate(s, t, n, j, 1, product)
+        reset = _reset(s, t, n, j, product)
         return _mixed(s, t, n, j, product, reset * inside)
 
     return s.product_and_update(product, panels, update)
 
 
 def _gru_step_with_two_products(
-    s: _Steps,
+    s: Steps,
     inputs: Buffers,
     product: Buffer,
     second: Buffer,
@@ -341,7 +360,7 @@ def _gru_step_with_two_products(
     panels, candidate_panels = inputs[4:6]
 
     def hold(t: Expr, n: Expr, j: Expr) -> Stmt:
-        state = _gate(s, t, n, j, 1, product) * s.h(n, j)
+        state = _reset(s, t, n, j, product) * s.h(n, j)
         return Store(reset, (n, j), state)
 
     def step(t: Expr) -> Stmt:
@@ -355,21 +374,14 @@ def _gru_step_with_two_products(
     return step
 
 
-def _gate(
-    s: _Steps,
-    t: Expr,
-    n: Expr,
-    j: Expr,
-    k: int,
-    product: Buffer,
-) -> Expr:
-    """Gate `k` of a GRU: 0 updates, 1 resets."""
-    row = j + k * s.units
+def _reset(s: Steps, t: Expr, n: Expr, j: Expr, product: Buffer) -> Expr:
+    """The reset gate of a GRU."""
+    row = j + s.units
     return s.function(0, s.gate(t, n, row) + product[n, row])
 
 
 def _mixed(
-    s: _Steps,
+    s: Steps,
     t: Expr,
     n: Expr,
     j: Expr,
@@ -377,10 +389,9 @@ def _mixed(
     recurrent: Expr,
 ) -> Stmt:
     """The new state of a GRU from the candidate's recurrent part."""
-    keep = _gate(s, t, n, j, 0, product)
-    candidate = s.function(1, s.gate(t, n, j + 2 * s.units) + recurrent)
-    state = (1.0 - keep) * candidate + keep * s.h(n, j)
-    return s.put(t, n, j, state)
+    update = s.gate(t, n, j) + product[n, j]
+    candidate = s.gate(t, n, j + 2 * s.units) + recurrent
+    return s.put(t, n, j, gru_output(s, update, candidate, s.h(n, j)))
 
 
 def _rnn(
@@ -388,7 +399,7 @@ def _rnn(
     inputs: Buffers,
     outputs: Buffers,
 ) -> list[Kernel]:
-    s = _Steps(op, inputs, outputs)
+    s = Steps(op, inputs, outputs)
     panels = inputs[4]
     product = s.scratch("product", panels)
 
@@ -416,13 +427,14 @@ def _flops(op: OpCall) -> int:
     return 2 * op.size(0) * op.shape(2)[1]
 
 
-for _name, _compute in (("LSTMSteps", _lstm), ("GRUSteps", _gru), ("RNNSteps", _rnn)):
+for _kind, _compute in (("LSTM", _lstm), ("GRU", _gru), ("RNN", _rnn)):
     register(
         OpDef(
-            _name,
+            f"{_kind}Steps",
             _types,
             domain=DOMAIN,
             compute=_compute,
             flops=_flops,
+            gradient=steps_gradient(_kind),
         )
     )

@@ -7,7 +7,8 @@ is an execution error.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,69 @@ def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
     return same_type(call)
 
 
+@dataclass(frozen=True)
+class _Places:
+    """The places of a scatter's updates. gather: the operator that reads them back."""
+
+    f: Fragment
+    call: OpCall
+    indices: Value
+    gather: str
+    how: Mapping[str, Any]
+
+    def read(self, v: Value) -> Value:
+        """The element at the place of each update."""
+        return self.f.op(self.gather, v, self.indices, **self.how)
+
+    def combined(self, data: Value, updates: Value, reduction: str) -> Value:
+        """Other updates, combined in another way with other data."""
+        attributes = {**self.call.operation.attributes, "reduction": reduction}
+        op = self.call.operation.op_type
+        return self.f.op(op, data, self.indices, updates, **attributes)
+
+    def where(self, condition: Value, v: Value, otherwise: float) -> Value:
+        """`v` where a condition holds, else a number."""
+        return self.f.op("Where", condition, v, self.f.constant(otherwise, v.dtype))
+
+
+def _of_products(
+    at: _Places, x: Sequence[Value], g: Value, back: Value
+) -> list[Value | None]:
+    """Each factor gets what flows to the product times all others, of which some may be 0."""
+    f = at.f
+    data, _, updates = x
+    none = f.constant(0, data.dtype)
+    zeros = [f.op("Equal", v, none) for v in (data, updates)]
+    rest = [
+        f.op("Where", zero, f.constant(1, data.dtype), v)
+        for zero, v in zip(zeros, (data, updates), strict=True)
+    ]
+    counts = [f.op("CastLike", zero, data) for zero in zeros]
+    product = at.combined(rest[0], rest[1], "mul")
+    count = at.combined(counts[0], counts[1], "add")
+    found: list[Value | None] = []
+    for n, (all_of, many, flow) in enumerate(
+        ((product, count, g), (at.read(product), at.read(count), back))
+    ):
+        others = f.op("Sub", many, counts[n])
+        quotient = f.op("Mul", flow, f.op("Div", all_of, rest[n]))
+        found.append(at.where(f.op("Equal", others, none), quotient, 0))
+    return [found[0], None, found[1]]
+
+
+def _of_extremes(
+    at: _Places, x: Sequence[Value], y: Value, g: Value
+) -> list[Value | None]:
+    """Those that are the extreme share what flows to it evenly."""
+    f = at.f
+    data, _, updates = x
+    own = f.op("Equal", data, y)
+    others = f.op("Equal", updates, at.read(y))
+    counts = [f.op("CastLike", v, g) for v in (own, others)]
+    share = f.op("Div", g, at.combined(counts[0], counts[1], "add"))
+    return [at.where(own, share, 0), None, at.where(others, at.read(share), 0)]
+
+
 def _gradient(gather: str) -> Gradient:
     """The rule of a scatter whose updates an operator `gather` reads back."""
 
@@ -100,11 +164,14 @@ def _gradient(gather: str) -> Gradient:
         data, indices, updates = x
         how = {"axis": call.attr("axis", 0)} if gather == "GatherElements" else {}
         combine = call.attr("reduction", "none") or "none"
-        back = f.op(gather, g, indices, **how)
+        places = _Places(f, call, indices, gather, how)
+        back = places.read(g)
         if combine == "add":
             return [g, None, back]
+        if combine == "mul":
+            return _of_products(places, x, g, back)
         if combine != "none":
-            call.refuse(f"reduction={combine!r}", "none and add have one")
+            return _of_extremes(places, x, y, g)
         zeros = filled(f, updates, 0)
         op = call.operation
         own = f.op(op.op_type, g, indices, zeros, version=op.version, **op.attributes)
@@ -114,7 +181,7 @@ def _gradient(gather: str) -> Gradient:
         last = f.op(
             op.op_type, none, indices, number, version=op.version, **op.attributes
         )
-        stays = f.op("Equal", f.op(gather, last, indices, **how), number)
+        stays = f.op("Equal", places.read(last), number)
         return [own, None, f.op("Where", stays, back, f.constant(0, g.dtype))]
 
     return rule
@@ -209,11 +276,38 @@ def _tensor_scatter(
     return [kernel(call.name, inputs, outputs, body)]
 
 
+def _tensor_scatter_gradient(
+    f: Fragment,
+    call: Backward,
+    x: Sequence[Value],
+    y: Value,
+    g: Value,
+) -> Sequence[Value | None]:
+    """The old steps get what flows to those that were not written, the new ones what does."""
+    update = x[1]
+    shape = call.shape(1)
+    axis = call.axis(call.attr("axis", -2), len(shape))
+    op = call.operation
+    rest = x[2:]
+    own = f.op(
+        op.op_type, g, filled(f, update, 0), *rest, version=op.version, **op.attributes
+    )
+    extents = [n if a == axis else 1 for a, n in enumerate(shape)]
+    at = f.constant(np.arange(shape[axis]).reshape(extents), int64)
+    if call.has(2):
+        start = f.reshape(x[2], *[-1, *[1] * (len(shape) - 1)])
+        at = f.op("Add", at, f.op("CastLike", start, at))
+    if call.attr("mode", "linear") == "circular":
+        at = f.op("Mod", at, f.constant(call.shape(0)[axis], int64))
+    return [own, f.op("GatherElements", g, spread(f, at, update), axis=axis), None]
+
+
 register(
     OpDef(
         "TensorScatter",
         same_type,
         since=24,
+        gradient=_tensor_scatter_gradient,
         compute=_tensor_scatter,
     )
 )

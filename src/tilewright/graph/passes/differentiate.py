@@ -11,7 +11,8 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
-from tilewright.graph.gradient import backward, depending
+from tilewright.graph.gradient import backward, depending, needed_for, refuse_loop
+from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.derivative import filled
 from tilewright.graph.ops.errors import place
@@ -21,10 +22,18 @@ Array = np.ndarray[Any, Any]
 _STATISTICS = {"BatchNormalization": (3, 4)}
 
 
+def without_loops(graph: Graph, fallback: Fallback | None) -> Graph:
+    """Loops of known length as copies of their bodies, an If of known condition as its branch."""
+    if not any(op.subgraphs for op in graph.operations):
+        return graph
+    return specialize(graph, fallback=fallback, decompose=False)
+
+
 def loss_of(graph: Graph, name: str | None) -> Value:
     """The output to differentiate: the one of that name, or the only one.
 
-    Raises InputError where it is not one float.
+    Raises InputError where it is not one float, UnsupportedError where the shape of a loop's result
+    is not known.
     """
     outputs = {v.name: v for v in graph.outputs}
     if name is None and len(outputs) != 1:
@@ -39,6 +48,9 @@ def loss_of(graph: Graph, name: str | None) -> Value:
             hint=f"its outputs: {listing(sorted(outputs))}",
         )
     if not loss.static:
+        for op in needed_for(graph.operations, [loss]):
+            if op.qualified in ("Loop", "Scan"):
+                refuse_loop(op)
         raise InputError(
             f"the shape of the loss is not known: {loss}",
             hint="give the values of symbolic dimensions: dims={...}",
@@ -130,7 +142,7 @@ def extended(graph: Graph, f: Fragment, outputs: Sequence[Value]) -> Graph:
     """The graph with the operations of a fragment behind it, and other outputs."""
     constants: Mapping[Value, Array] = {**graph.constants, **f.constants}
     operations = (*graph.operations, *f.operations)
-    return graph.with_operations(_ordered(operations, outputs), constants, outputs)
+    return graph.with_operations(needed_for(operations, outputs), constants, outputs)
 
 
 def as_ready(
@@ -154,20 +166,6 @@ def as_ready(
             for o in ready:
                 made.difference_update(o.writes)
     return found
-
-
-def _ordered(
-    operations: Sequence[Operation],
-    outputs: Sequence[Value],
-) -> list[Operation]:
-    """The operations that the outputs need, in order."""
-    needed = set(outputs)
-    kept = []
-    for op in reversed(operations):
-        if not needed.isdisjoint(op.writes):
-            needed.update(op.reads)
-            kept.append(op)
-    return kept[::-1]
 
 
 def _check_reached(graph: Graph, loss: Value, wanted: Sequence[Value]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.block_weights import BLOCK_WEIGHTS
+from tilewright.graph.rules.conv_product import CONV_PRODUCT
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import LOWER_PRECISION
 from tilewright.graph.rules.no_ops import NO_OPS
@@ -16,6 +17,7 @@ from tilewright.graph.rules.rule import Rule
 CATALOG: tuple[Rule, ...] = (
     *NO_OPS,
     BATCHNORM,
+    CONV_PRODUCT,
     *LAYER_NORM,
     *RMS_NORM,
     ATTENTION_RULE,

@@ -28,6 +28,7 @@ import numpy as np
 
 from tilewright.base import events
 from tilewright.compute.contraction import is_contraction
+from tilewright.compute.join_axes import join_axes
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import follow, identity_dims, inline
 from tilewright.expr.affine import affine
@@ -156,7 +157,7 @@ def is_small(computation: Computation) -> bool:
 
 
 def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
-    """`stage` with the producer inlined into every Computation that reads it, or None."""
+    """`group` with the producer inlined into every Computation that reads it, or None."""
     tensor = producer.outputs[0].tensor
     found = []
     for c in group.computations:
@@ -164,11 +165,20 @@ def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
             new = inline(producer, c)
             if new is None or not is_small(new):
                 return None
-            if not c.is_map and _affine_reads(c) and not _affine_reads(new):
-                return None
             c = new
         found.append(c)
+    before = _as_scheduled(group.computations)
+    for old, new in zip(before, _as_scheduled(found), strict=True):
+        if not old.is_map and _affine_reads(old) and not _affine_reads(new):
+            return None
     return replace(group, computations=tuple(found))
+
+
+def _as_scheduled(group: Sequence[Computation]) -> Sequence[Computation]:
+    """The group where axes that a reshape split are one again, if any reads are not affine."""
+    if all(c.is_map or _affine_reads(c) for c in group):
+        return group
+    return join_axes(group)[0]
 
 
 def _inline_maps(

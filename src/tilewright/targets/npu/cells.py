@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.graph.ops.recurrent_steps import DOMAIN
+from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.lift.patterns import SCOPE, At, Map, Split, Take, let
 from tilewright.targets.npu import layers
 from tilewright.targets.npu.layers import (

@@ -18,7 +18,7 @@ from tilewright.base.dtypes import float32
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.recurrent_steps import DOMAIN
+from tilewright.graph.ops.recurrent_panels import DOMAIN
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.traits import CHANGES_AXES
 from tilewright.graph.passes.simplify import remove_unused

@@ -1,0 +1,119 @@
+"""Training with products of bfloat16: every product, and those of its derivatives.
+
+    a @ b  =  bfloat16(a) @ bfloat16(b), summed in float32
+
+Parameters, the optimizer's states and all that is no product stay in float32. bfloat16 has the
+range of float32, so that no loss needs to be scaled. A convolution rounds its operands, too; it
+multiplies them as float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import UnsupportedError
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.derivative import turned
+from tilewright.graph.ops.errors import place
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.matmul import MIXED
+from tilewright.graph.ops.recurrent_panels import STATES
+from tilewright.graph.rules.block_weights import added
+
+# What multiplies inside of itself, in a way that has no form with other operands.
+_WHOLE = frozenset(
+    [
+        *("Einsum", "Attention", "If", "Loop", "Scan"),
+        *(f"{kind}{steps}" for kind in STATES for steps in ("", "Steps")),
+    ]
+)
+
+
+class _Rounded(Fragment):
+    """A graph in the making whose values are rounded once each."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__("bfloat16", graph.constants)
+        self._lower: dict[Value, Value] = {}
+
+    def lower(self, v: Value) -> Value:
+        """`v` in bfloat16."""
+        if v not in self._lower:
+            self._lower[v] = self.op("Cast", v, to=number_of("bfloat16"))
+        return self._lower[v]
+
+    def product(self, a: Value, b: Value) -> Value:
+        """The product of two values, both rounded."""
+        (y,) = self.ops(
+            MIXED, self.lower(a), self.lower(b), domain="tilewright", version=1, count=1
+        )
+        return y
+
+
+def _matmul(f: _Rounded, op: Operation) -> None:
+    a, b = op.reads
+    f.product(a, b)
+
+
+def _gemm(f: _Rounded, op: Operation) -> None:
+    a, b, *bias = op.reads
+    a = turned(f, a) if op.attributes.get("transA") else a
+    b = turned(f, b) if op.attributes.get("transB") else b
+    added(f, f.product(a, b), bias[0] if bias else None, op.attributes)
+
+
+def _convolution(f: _Rounded, op: Operation) -> None:
+    a, b, *bias = op.reads
+    rounded = [f.op("Cast", f.lower(v), to=number_of("float32")) for v in (a, b)]
+    f.apply(op, [*rounded, *bias], op.attributes)
+
+
+_PRODUCTS: Mapping[str, Callable[[_Rounded, Operation], None]] = {
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Conv": _convolution,
+    "ConvTranspose": _convolution,
+}
+
+
+def check_precision(graph: Graph, precision: str) -> None:
+    """Raise UnsupportedError for a precision other than bfloat16, and for an operation whose
+    products cannot be of it.
+    """
+    if precision != "bfloat16":
+        raise UnsupportedError(
+            f"training with precision={precision!r}: derivatives underflow in {precision}",
+            hint='take precision="bfloat16"',
+        )
+    for op in graph.operations:
+        floats = [v for v in op.reads if v.dtype is not None and v.dtype.is_float]
+        if op.op_type in _WHOLE and floats:
+            why = "multiplies inside of itself, in float32 alone"
+        elif op.qualified in _PRODUCTS and any(v.dtype is not float32 for v in floats):
+            why = f"is of {floats[0].dtype}, not float32"
+        else:
+            continue
+        raise UnsupportedError(
+            f'precision="bfloat16": {op.op_type} {why}',
+            where=place(op),
+            hint="train without precision",
+        )
+
+
+def in_bfloat16(graph: Graph) -> Graph:
+    """The graph with products of rounded operands. requires: `check_precision` of the model."""
+    f = _Rounded(graph)
+    for op in graph.operations:
+        rule = _PRODUCTS.get(op.qualified)
+        if rule is None or op.reads[0].dtype is not float32:
+            f.operations.append(op)
+            continue
+        rule(f, op)
+        last = f.operations[-1]
+        f.operations[-1] = Operation(
+            last.op_type, last.inputs, op.outputs, last.attributes, last.domain,
+            last.version, op.name,
+        )  # fmt: skip
+    return graph.with_operations(f.operations, {**graph.constants, **f.constants})

@@ -1,0 +1,114 @@
+"""Training with products of bfloat16: what is rounded and what is not."""
+
+import ml_dtypes
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import tilewright as tw
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.frontends.onnx.load import load
+from tilewright.graph.rules.mixed_precision import in_bfloat16
+
+RNG = np.random.default_rng(6)
+
+
+def model(text, **weights):
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 22]> m {text}')
+    for name, a in weights.items():
+        made.graph.initializer.append(numpy_helper.from_array(a, name))
+    return made
+
+
+def drawn(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def rounded(a):
+    return a.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def test_operands_are_rounded_and_sums_and_parameters_are_not():
+    """One product and the mean of its squares: by hand."""
+    w, x = drawn(40, 3), drawn(6, 40)
+    source = model("(float[6, 40] x) => (float[6, 3] y) { y = MatMul(x, w) }", w=w)
+    step = tw.compile_training_step(
+        source, "mean_squared_error", tw.optim.SGD(0.5), precision="bfloat16"
+    )
+    target = drawn(6, 3)
+    y = rounded(x) @ rounded(w)
+    loss = step.step(x, target)
+    assert loss == pytest.approx(np.mean((y - target) ** 2), rel=1e-6)
+    flow = (2 * (y - target) / y.size).astype(np.float32)
+    found = step.parameters["w"]
+    assert found.dtype == np.float32
+    wanted = w - 0.5 * (rounded(x).T @ rounded(flow))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+PRODUCTS = {
+    "MatMul": "(float[2, 3, 4] a, float[4, 5] b) => (float[2, 3, 5] y) { y = MatMul(a, b) }",
+    "Gemm": "(float[4, 3] a, float[5, 4] b, float[5] c) => (float[3, 5] y) "
+    "{ y = Gemm<transA = 1, transB = 1, alpha = 0.5, beta = 2.0>(a, b, c) }",
+    "Conv": "(float[1, 2, 5, 5] a, float[3, 2, 3, 3] b, float[3] c) => (float[1, 3, 3, 3] y) "
+    "{ y = Conv(a, b, c) }",
+    "ConvTranspose": "(float[1, 2, 3, 3] a, float[2, 3, 3, 3] b) => (float[1, 3, 5, 5] y) "
+    "{ y = ConvTranspose(a, b) }",
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_each_product_is_that_of_rounded_operands(name):
+    graph = load(model(PRODUCTS[name]))
+    feeds = [drawn(*v.extents) for v in graph.inputs]
+    lower = [
+        a if v.name == "c" else rounded(a).astype(np.float32)
+        for v, a in zip(graph.inputs, feeds, strict=True)
+    ]
+    got = tw.compile(in_bfloat16(graph))(*feeds)
+    np.testing.assert_allclose(got, tw.compile(graph)(*lower), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(got, tw.compile(graph)(*feeds), rtol=1e-5, atol=1e-6)
+
+
+def test_a_number_beyond_float16_is_no_trouble():
+    w = np.full((4, 2), 1e30, np.float32)
+    source = model("(float[3, 4] x) => (float[3, 2] y) { y = MatMul(x, w) }", w=w)
+    step = tw.compile_training_step(
+        source, "mean_squared_error", tw.optim.SGD(1e-3), precision="bfloat16"
+    )
+    x = np.full((3, 4), 1e-30, np.float32)
+    assert step.step(x, np.zeros((3, 2), np.float32)) == pytest.approx(16, rel=0.05)
+
+
+LSTM = (
+    "(float[3, 1, 4] x) => (float[3, 1, 1, 2] y) { y = LSTM<hidden_size = 2>(x, w, r) }"
+)
+REFUSED = {
+    "float16": (
+        model("(float[3, 4] x) => (float[3, 2] y) { y = MatMul(x, w) }", w=drawn(4, 2)),
+        {"precision": "float16"}, UnsupportedError, "underflow in float16",
+    ),
+    "exact": (
+        model("(float[3, 4] x) => (float[3, 2] y) { y = MatMul(x, w) }", w=drawn(4, 2)),
+        {"math": "exact"}, InputError, "exact",
+    ),
+    "a recurrence": (
+        model(LSTM, w=drawn(1, 8, 4), r=drawn(1, 8, 2)), {}, UnsupportedError,
+        "LSTMSteps multiplies inside",
+    ),
+    "doubles": (
+        model("(double[3, 4] x) => (double[3, 2] y) { y = MatMul(x, w) }",
+              w=drawn(4, 2, dtype=np.float64)),
+        {}, UnsupportedError, "MatMul is of float64, not float32",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_by_name(name):
+    source, options, error, said = REFUSED[name]
+    with pytest.raises(error, match=said):
+        tw.compile_training_step(
+            source, "mean_squared_error", **{"precision": "bfloat16", **options}
+        )
