@@ -73,6 +73,15 @@ MODELS: Final[Mapping[str, str]] = {
         e = Add(d, c)
         y = Transpose<perm = [2, 0, 1]>(e)
     }""",
+    "row_sums": """(float[64,256] x) => (float[64] y, float[64] z)
+        { axes = Constant<value_ints = [1]>() y = ReduceSum<keepdims=0>(x, axes)
+          z = ReduceMax<keepdims=0>(x, axes) }""",
+    "norm_of_sum": """(float[64,256] x, float[64,256] v, float[256] w)
+        => (float[64,256] y, float[64,256] z)
+        { y = Add(x, v) z = LayerNormalization<axis=-1>(y, w) }""",
+    "norm_wide": """(float[8,20480] x, float[8,20480] v, float[20480] w)
+        => (float[8,20480] y, float[8,20480] z)
+        { y = Add(x, v) z = LayerNormalization<axis=-1>(y, w) }""",
     "transpose": "(float[768,768] x) => (float[768,768] y) { y = Transpose<perm=[1,0]>(x) }",
     "attention_few": """(float[4,4,64] q, float[4,4096,64] k, float[4,4096,64] v)
         => (float[4,4,64] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
@@ -236,6 +245,9 @@ CASES: Final[Mapping[str, Case]] = {
     "few_keys": Case("attention_wide"),
     "few_vectors": Case("attention_few"),
     "key_block": Case("attention_long"),
+    "results": Case("row_sums"),
+    "row_results": Case("norm_of_sum"),
+    "long_row": Case("norm_wide"),
 }
 
 

@@ -13,7 +13,7 @@ from tilewright.compute import interp
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.truth import Truth
-from tilewright.expr.nodes import Buffer, Cast
+from tilewright.expr.nodes import Buffer, Cast, Const, call
 from tilewright.expr.rounding import format_of
 from tilewright.testing import computations as random
 
@@ -120,6 +120,55 @@ def test_a_rounding_that_decides_is_within_the_bound():
     value, error = everything(truth, y)
     assert value[1] == 1 and error[1] == 0
     assert error[0] == 1  # 2.5 within a rounding: 2 and 3 are both right
+
+
+MOST = float(np.finfo(np.float32).max)
+
+
+def test_masks_of_the_least_number_keep_their_bounds():
+    """Masked scores less their greatest do not overflow, so that their exponentials are known."""
+    s, p = (Buffer(n, (3,), dtypes.float32) for n in "sp")
+    m, t = (Buffer(n, (), dtypes.float32) for n in "mt")
+    group = [
+        reduce_("max", m, (3,), "max_number", lambda k: s[k]),
+        map_("exp", p, lambda i: call("exp", s[i] - m[()] * 1.1)),
+        reduce_("sum", t, (3,), "add", lambda k: p[k] * p[k]),
+    ]
+    for masked in (-MOST, -np.inf):
+        scores = np.array([masked, 0.3, 0.7], np.float32)
+        value, error = everything(Truth(group, {s: scores}), t)
+        assert np.isfinite(value) and 0 < error < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        (lambda x: x - Const(2.0**102, dtypes.float32), True),  # a quarter of a unit
+        (lambda x: x - Const(2.0**103, dtypes.float32), False),
+        (lambda x: x / 3.0 * 3.0, False),  # the quotient may be a unit more
+    ],
+)
+def test_half_a_unit_beyond_the_greatest_number_may_be_infinite(change, known: bool):
+    x, y = (Buffer(n, (1,), dtypes.float32) for n in "xy")
+    c = map_("map", y, lambda i: change(x[i]))
+    value, error = everything(Truth([c], {x: np.array([-MOST], np.float32)}), y)
+    assert np.isfinite(error) == known
+    assert abs(-MOST - value) <= error
+
+
+def test_an_order_of_products_may_carry_over_the_greatest_number():
+    x, y = Buffer("x", (2,), dtypes.float32), Buffer("y", (), dtypes.float32)
+    c = reduce_("product", y, (2,), "mul", lambda k: x[k])
+    value, error = everything(Truth([c], {x: np.array([MOST, 1.0], np.float32)}), y)
+    assert value == MOST and np.isinf(error)
+
+
+def test_what_is_unknown_stays_unknown_in_products_with_exact_numbers():
+    x, y = (Buffer(n, (1,), dtypes.float32) for n in "xy")
+    for factor in (0.0, 0.5):
+        c = map_("map", y, lambda i, f=factor: (x[i] - 2.0**103) * f)
+        value, error = everything(Truth([c], {x: np.array([-MOST], np.float32)}), y)
+        assert np.isfinite(value) and np.isposinf(error)
 
 
 def test_an_index_out_of_range_is_an_error():

@@ -12,10 +12,11 @@ import pytest
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_
 from tilewright.driver.kernels import KernelCompiler
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Load
 from tilewright.plan import normalize, pipeline
 from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.passes import recompute
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
 from tilewright.targets.registry import target
@@ -90,6 +91,20 @@ def test_a_reduction_into_part_of_a_tensor_is_found(
 ) -> None:
     monkeypatch.setattr(normalize, "local_results", tuple)
     assert "does not fill it alone" in first_failure().message
+
+
+def test_what_is_computed_again_from_another_value_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def twice(new: Buffer) -> Any:
+        times = 2 if new.dtype.is_float else 1
+        return lambda load: Load(new, load.index) * times
+
+    monkeypatch.setattr(recompute, "_load_of", twice)
+    monkeypatch.setattr(
+        random_stages, "_asked", lambda seed: {"limit": 0, "fusion": True}
+    )
+    assert first_failure().where == "after recompute"
 
 
 def test_a_kernel_that_writes_around_its_tensors_is_found() -> None:

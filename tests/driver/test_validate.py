@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import tilewright as tw
 from tests.driver.kinds import SMALL
-from tilewright.base import dtypes
+from tilewright.base import dtypes, events
 from tilewright.base.errors import ExecutionError, MemoryLimitError, UnsupportedError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation, Dim, Output
@@ -474,3 +475,43 @@ def test_guarded_memory_that_the_system_refuses():
     ) as caught:
         held._protect(held.start + 1, 4096, 0)  # no page begins there
     assert "max_map_count" in str(caught.value.hint)
+
+
+def validated(monkeypatch, source, **options) -> dict[KernelSignature, str]:
+    """The kernels that are validated, with the symbols of their code."""
+    found = {}
+
+    def noted(signature, code, *rest, **how):
+        found[signature] = code.symbol
+        return validate(signature, code, *rest, **how)
+
+    monkeypatch.setattr("tilewright.driver.validate.validate", noted)
+    verdicts = validate_model(source, cache=False, threads=1, effort=1, **options)
+    assert all(v.ok for v in verdicts)
+    return found
+
+
+def test_kernels_are_those_of_the_plan_within_the_memory_limit(monkeypatch):
+    """What is made again is not kept: the kernel that made it has other results."""
+    head = '<ir_version: 8, opset_import: ["" : 18]> f '
+    body = """(float[32,128] x, float[128,128] w) => (float[32,128] y, float[128,32] z) {
+        r = Sigmoid(x) z = Transpose<perm=[1,0]>(r)
+        s = MatMul(r, w) t = MatMul(s, w) u = MatMul(t, w) y = Mul(u, r) }"""
+    source = onnx.parser.parse_model(head + body)
+    free = tw.compile(source, cache=False, threads=1)
+    for limit in (None, free.peak_bytes - 2**12):
+        with events.record() as log:
+            validated(monkeypatch, source, memory_limit=limit)
+        again = [e for e in log if e.kind == "recompute"]
+        assert bool(again) == (limit is not None)
+
+
+def test_kernels_of_aliases_are_those_that_write_in_place(monkeypatch):
+    head = '<ir_version: 8, opset_import: ["" : 24]> f '
+    body = """(float[2,3,8,4] past, float[2,3,1,4] new, int64[2] at)
+        => (float[2,3,8,4] present) { present = TensorScatter<axis = 2>(past, new, at) }"""
+    source = onnx.parser.parse_model(head + body)
+    (whole,) = validated(monkeypatch, source)
+    (part,) = validated(monkeypatch, source, aliases={"present": "past"})
+    names = [[b.name for b in s.values] for s in (whole, part)]
+    assert [("past" in n, len(n)) for n in names] == [(True, 4), (False, 3)]

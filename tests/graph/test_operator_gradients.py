@@ -120,6 +120,11 @@ CASES["InstanceNormalization"] = (
     {"x": U(2, 3, 4), "w": U(3), "b": U(3)},
     (2, 3, 4),
 )
+CASES["MeanVarianceNormalization"] = (
+    "o = MeanVarianceNormalization<axes=[1,2]>(x)",
+    {"x": U(2, 3, 4)},
+    (2, 3, 4),
+)
 CASES["GroupNormalization"] = (
     "o = GroupNormalization<num_groups=2>(x, w, b)",
     {"x": U(2, 4, 3), "w": U(4), "b": U(4)},

@@ -227,6 +227,7 @@ def test_normalizations():
     check("LayerNormalization", [x, floats(5), floats(5)], outputs=3, axis=-1)
     check("LayerNormalization", [x, floats(4, 5)], axis=1)
     check("InstanceNormalization", [x, floats(4), floats(4)])
+    check("MeanVarianceNormalization", [x], axes=[1, 2])
     check("RMSNormalization", [x, floats(5)], opset=23)
     statistics = [floats(4), floats(4), floats(4), np.abs(floats(4))]
     check("BatchNormalization", [x, *statistics])

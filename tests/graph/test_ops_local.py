@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import tilewright as tw
-from tests.graph.one_operator import agree, model_of
-from tilewright.base.errors import ExecutionError
+from tests.graph.one_operator import agree, model_of, run
+from tilewright.base.errors import ExecutionError, ModelError
 
 TRAINING = {"domain": "ai.onnx.preview.training", "opset": 1}
 FEATURES = {"domain": "ai.onnx.ml", "opset": 3}
@@ -141,3 +142,68 @@ def test_batch_normalization_in_training():
         momentum=0.7,
         opset=15,
     )
+
+
+def normalized(x, axes=(0, 2, 3)):
+    wide = x.astype(np.float64)
+    away = wide - wide.mean(axes, keepdims=True)
+    return away / (wide.std(axes, keepdims=True) + 1e-9)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 21])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, bfloat16])
+def test_mean_variance_normalization_of_every_type(dtype, opset):
+    x = real(2, 3, 4, 5).astype(dtype)
+    rtol = {2: 1e-2, 4: 1e-5, 8: 1e-12}[x.itemsize]
+    expected = [normalized(x).astype(dtype)]
+    agree("MeanVarianceNormalization", [x], opset=opset, rtol=rtol, atol=rtol,
+          expected=expected)  # fmt: skip
+
+
+@pytest.mark.parametrize("axes", [[1], [-1, 0], [0, 1, 2]])
+def test_mean_variance_normalization_over_other_axes(axes):
+    x = real(3, 4, 5)
+    expected = [normalized(x, tuple(axes)).astype(np.float32)]
+    agree("MeanVarianceNormalization", [x], axes=axes, expected=expected)
+
+
+def test_mean_variance_normalization_does_not_cancel():
+    """By the difference of the means of ONNX's function the deviations are rounding."""
+    x = real(2, 3, 4, 5) + np.float32(1e4)
+    x[:, 1] = 7.0  # deviates from its mean nowhere
+    expected = [normalized(x).astype(np.float32)]
+    agree("MeanVarianceNormalization", [x], rtol=1e-2, atol=1e-3, expected=expected)
+    assert not run(model_of("MeanVarianceNormalization", [x]), [x])[0][:, 1].any()
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5)])
+def test_mean_variance_normalization_of_nothing(shape):
+    x = np.zeros(shape, np.float32)
+    agree("MeanVarianceNormalization", [x], expected=[x])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_mean_variance_normalization_of_no_numbers(value):
+    x = real(2, 3, 4, 5)
+    x[0, 1, 2, 3] = value
+    (found,) = run(model_of("MeanVarianceNormalization", [x]), [x])
+    assert np.isnan(found[:, 1]).all() and not np.isnan(found[:, [0, 2]]).any()
+
+
+def test_an_axis_that_the_operand_lacks_is_refused():
+    with pytest.raises(ModelError, match="axis 3 is out of range for 3 dimensions"):
+        tw.compile(model_of("MeanVarianceNormalization", [real(2, 3, 4)]))
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 2.5, 3.0])
+@pytest.mark.parametrize("name", ["LpPool", "GlobalLpPool"])
+def test_the_first_version_of_lp_pooling_takes_any_exponent(name, p):
+    x = real(2, 3, 5, 5)
+    window = {"kernel_shape": [2, 3], "strides": [2, 1]} if name == "LpPool" else {}
+    if window:
+        views = np.lib.stride_tricks.sliding_window_view(x, (2, 3), (2, 3))[:, :, ::2]
+    else:
+        views = x[:, :, None, None]
+    powers = np.abs(views.astype(np.float64)) ** p
+    expected = [(powers.sum((-1, -2)) ** (1 / p)).astype(np.float32)]
+    agree(name, [x], opset=1, p=p, expected=expected, **window)

@@ -148,6 +148,7 @@ WRONG = {
     "a difference turned round": Rule("r", x - y, y - x),
     "zeros of another sign": Rule("r", x + 0, x),
     "a quotient that rounds otherwise": Rule("r", x / y, x * onnx.Reciprocal(y)),
+    "half of what overflows": Rule("r", (REAL + REAL) * 0.5, REAL),
     "infinity times zero": Rule("r", x * 0, x - x),
     "a softmax of any axis": Rule(
         "r", onnx.Softmax(x, axis=axis), onnx.Softmax(x, axis=-1)

@@ -30,6 +30,7 @@ ROWS, COLUMNS = 6, 24
 X, Y, Z = (Buffer(n, (ROWS, COLUMNS), float32) for n in "xyz")
 S, T = (Buffer(n, (ROWS,), float32) for n in "st")
 U, V = (Buffer(n, (ROWS, COLUMNS), float32) for n in "uv")
+COSTS = target("cpu", "x86-64-v3").plan_costs
 POINT, TOP = Buffer("point", (), float32), Buffer("top", (), float32)
 LONG, FAR = (Buffer(n, (2, 1 << 17), float32) for n in ("long", "far"))
 FEW = Buffer("few", (2,), float32)
@@ -60,7 +61,7 @@ def merged(
     steps: Sequence[Step], given: Sequence[Buffer] = (X,), cost: Any = free
 ) -> int:
     """How many groups are left; they are sound, and all they write is what it was."""
-    found = merge_siblings(steps, (), cost)
+    found = merge_siblings(steps, (), cost, COSTS)
     rng = np.random.default_rng(0)
     data = {b: rng.standard_normal(b.shape, dtype=np.float32) for b in given}
     memories: list[dict[Buffer, Any]] = []
@@ -87,7 +88,7 @@ def host(reads: Sequence[Buffer], writes: Sequence[Buffer]) -> HostFallback:
 def test_two_reductions_of_one_tensor_are_one_to_two_results() -> None:
     steps = [total(S, X), total(T, X, "max")]
     assert merged(steps) == 1
-    (both,) = merge_siblings(steps, (), free)
+    (both,) = merge_siblings(steps, (), free, COSTS)
     assert isinstance(both, FusionGroup)
     (c,) = both.computations
     assert c.reducer is not None and len(c.outputs) == len(c.reducer.dtypes) == 2
@@ -124,7 +125,7 @@ def test_a_reduction_that_the_first_one_decides_runs_behind_it() -> None:
     second = reduce_("d", T, (COLUMNS,), "max", lambda i, k: Y[i, k] - S[i])
     steps = [total(S, X), stage(second)]
     assert merged(steps, [X, Y]) == 1
-    (both,) = merge_siblings(steps, (), free)
+    (both,) = merge_siblings(steps, (), free, COSTS)
     assert isinstance(both, FusionGroup) and len(both.computations) == 2
     columns = reduce_("c", W, (ROWS,), "max", lambda j, i: X[i, j] - S[i])
     assert merged([total(S, X), stage(columns)]) == 2
@@ -175,7 +176,7 @@ def test_an_input_written_between_keeps_groups_separate() -> None:
     rest = stage(reduce_("rest", S, (COLUMNS,), "max", lambda i, k: U[i, k] * U[i, k]))
     steps = [stage(upper), first, stage(lower), rest]
     assert merged(steps, [X, Y]) == 3
-    assert merge_siblings(steps, (), free)[-1] is rest
+    assert merge_siblings(steps, (), free, COSTS)[-1] is rest
     moved = [stage(upper), rest, stage(lower)]
     with pytest.raises(VerifyError, match="not written before"):
         verify_steps(moved, [X, Y], [S])
@@ -187,17 +188,17 @@ def test_a_host_call_may_write_what_the_second_reads() -> None:
         host([V], [U]),
         stage(map_("m", Z, lambda i, j: X[i, j] + U[i, j])),
     ]
-    assert len(merge_siblings(steps, (), free)) == 3
+    assert len(merge_siblings(steps, (), free, COSTS)) == 3
 
 
 def test_a_kernel_given_as_such_stays_alone() -> None:
     own = FusionGroup("own", (), kernel=Kernel("own", (X, U), (U,), block()))
-    assert len(merge_siblings([scaled(V, X), own], (), free)) == 2
+    assert len(merge_siblings([scaled(V, X), own], (), free, COSTS)) == 2
 
 
 def test_constants_read_twice_are_no_reason() -> None:
     steps = [total(S, X), total(T, X, "max")]
-    assert len(merge_siblings(steps, {X}, free)) == 2
+    assert len(merge_siblings(steps, {X}, free, COSTS)) == 2
 
 
 def test_what_costs_more_stays_separate_and_is_reported() -> None:

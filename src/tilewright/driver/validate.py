@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tilewright.base import events
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
+from tilewright.driver.aliases import Aliases, aliased_buffers, in_place
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
+from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import import_model, optimize, with_dims
 from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import kernel_signature
@@ -73,9 +75,10 @@ def validate_model(
                 hint="for cpu; the simulators check every access by themselves",
             )
         graph = optimize(graph, chosen, machine)
-        plan = make_plan(graph, machine, chosen.math, fusion=chosen.fusion)
+        plan = Compilation.of(machine, chosen).planned(graph)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
         given["choose"] = chosen_schedules(plan, machine, chosen)
+        given["aliases"] = aliased_buffers(plan, chosen.aliases)
         return list(validate_groups(plan, machine, sanitize=chosen.sanitize, **given))
 
 
@@ -88,17 +91,19 @@ def validate_groups(
     seed: int = 0,
     sanitize: bool = False,
     choose: ChosenSchedules | None = None,
+    aliases: Aliases = MappingProxyType({}),
 ) -> Iterator[Verdict]:
     """The verdict on each distinct kernel of a model that was cut into groups.
 
-    choose: which schedules they have; None: the default ones.
+    choose: which schedules they have; None: the default ones. aliases: results that live in the
+    memory of an input.
     """
     compiler = KernelCompiler(target, target, None, sanitize)
     if choose is not None:
         compiler.choose, compiler.withdraw = choose, choose.withdraw
     seen: set[str] = set()
     for stage in plan.groups:
-        signature = kernel_signature(stage, plan.live[stage])
+        signature = in_place(kernel_signature(stage, plan.live[stage]), aliases)
         with events.record() as happened:
             code = compiler.compile(signature, plan.data)
         if code.symbol in seen:

@@ -281,19 +281,24 @@ def rounded(
     """A result in float64 as an operation of `dtype` gives it, so many units off.
 
     exact: where the operation is correctly rounded whatever the order: it adds nothing to small
-    numbers of few binary places, which the dtype holds.
+    numbers of few binary places, which the dtype holds, and carries none over the greatest number
+    that lies less than half a unit beyond it.
     """
     f = format_of(dtype)
     size = np.abs(value)
     finite = np.isfinite(size)
     rounding = size * (f.unit * units) + f.least * units
     added = np.where(finite, rounding, 0.0)
+    most, reach = f.most, np.asarray(error, float)
     if exact:
         held = steps(value) & (size <= f.whole / STEPS)
         added = np.where(held, 0.0, added)
-    infinite = _known(np.asarray(error, float), value)
-    error = np.where(finite, error + added, infinite)
-    over = finite & (size + error > f.most)
+    error = _known(np.where(finite, reach + added, reach), value)
+    if exact and units <= 1:
+        most += f.most * (f.unit / 4)
+    else:
+        reach = error
+    over = finite & (size + reach > most)
     if np.any(over):
         certain = size - error > f.most * (1 + f.unit)
         overflow = np.copysign(np.inf, value)

@@ -27,7 +27,7 @@ from tilewright.plan.passes.split_sums import split_deep_sums
 from tilewright.plan.passes.stream_attention import stream_attention
 from tilewright.plan.passes.windows import separate_windows
 from tilewright.plan.passes.winograd import Forms, transform_convolutions
-from tilewright.plan.questions import Cost, Questions
+from tilewright.plan.questions import Cost, PlanCosts, Questions
 from tilewright.plan.verify import verify
 
 # Results of a tile per axis that `math` allows: large ones round more.
@@ -121,10 +121,11 @@ class MergeSiblings(Pass[Plan]):
     """Groups that read one tensor at the same points become one with several results."""
 
     cost: Cost = field(repr=False)
+    costs: PlanCosts = field(repr=False)
 
     def run(self, program: Plan) -> Plan:
-        data, cost = program.data, self.cost
-        return _on_host(program, lambda steps: merge_siblings(steps, data, cost))
+        data, cost, costs = program.data, self.cost, self.costs
+        return _on_host(program, lambda steps: merge_siblings(steps, data, cost, costs))
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def plan_pipeline(
         passes.append(StreamAttention(ask.is_profitable, costs.key_block))
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
-        passes.append(MergeSiblings(ask.estimated_cost))
+        passes.append(MergeSiblings(ask.estimated_cost, costs))
     if not exact:
         passes += [
             Winograd(ask.estimated_cost, costs.moved_products, WINOGRAD[math]),

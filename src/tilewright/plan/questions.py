@@ -37,7 +37,8 @@ class PlanCosts:
     elements in memory, at least, of a tensor that lives in another. moved_products: multiply-adds
     per result that pay for moving an element. deep_sum: products of a part of a sum, at least.
     halo: times its size that a tensor may take with its border. key_block: keys of a block of
-    attention, at most.
+    attention, at most. results: of one map or reduction, at most. row_results: over one row, at
+    most, of all Computations of a kernel. long_row: elements of a row that one core takes, at most.
     """
 
     repeated: int
@@ -46,6 +47,9 @@ class PlanCosts:
     deep_sum: int
     halo: float
     key_block: int
+    results: int
+    row_results: int
+    long_row: int
 
 
 def dearer(one: float | None, several: Sequence[float | None]) -> str:
@@ -66,6 +70,9 @@ NO_REWRITE_PAYS: Final = PlanCosts(
     deep_sum=sys.maxsize,
     halo=1.0,
     key_block=sys.maxsize,
+    results=1,
+    row_results=1,
+    long_row=0,
 )
 
 

@@ -63,6 +63,9 @@ WHIMS = PlanCosts(
     deep_sum=2,
     halo=100.0,
     key_block=16,
+    results=100,
+    row_results=100,
+    long_row=1 << 20,
 )
 
 
@@ -87,20 +90,26 @@ def run(seed: int, *, native: bool = True) -> StageFailure | None:
 
     native: compile and run, too. A fault of the whole model that kills the process is not caught.
     """
-    return run_case(seed, random_model(seed), native=native)
+    return run_case(seed, case_of(seed), native=native)
+
+
+def case_of(seed: int) -> Case:
+    """Model number `seed`: a larger one where it gets little memory, so that tensors wait there."""
+    return random_model(seed, None if _asked(seed)["limit"] is None else 20)
 
 
 def run_case(seed: int, case: Case, *, native: bool = True) -> StageFailure | None:
     """As `run`, for this model, decided as `seed` says."""
     try:
-        _through(random.Random(seed), case, native)
+        _through(seed, case, native)
     except _Wrong as wrong:
         where, message = wrong.args
         return StageFailure(seed, where, message)
     return None
 
 
-def _through(rng: random.Random, case: Case, native: bool) -> None:
+def _through(seed: int, case: Case, native: bool) -> None:
+    rng = random.Random(seed)
     truth = _truth(case)
     plan: Plan = _attempt(
         "lower", lambda: lower(case.graph, channel_last=rng.random() < 0.8)
@@ -110,12 +119,19 @@ def _through(rng: random.Random, case: Case, native: bool) -> None:
     checked: set[Computation] = set()
     _check(plan, "lower", case, truth, checked)
     math = rng.choice(("default", "default", "exact", "fast"))
-    for step in plan_pipeline(questions(whim), math).passes:
+    for step in plan_pipeline(questions(whim), math, **_asked(seed)).passes:
         before = plan
         plan = _attempt(str(step), partial(step.run, before))
         if plan is not before:
             _check(plan, step.name, case, truth, checked)
     _Kernels(plan, case, target, rng, native).check(truth)
+
+
+def _asked(seed: int) -> dict[str, Any]:
+    """What users may ask of a plan: for some, as little memory as it may do with, or no fusion."""
+    rng = random.Random(f"asked {seed}")
+    limit = 0 if rng.random() < 0.15 else None
+    return {"limit": limit, "fusion": rng.random() < 0.85}
 
 
 def _attempt(where: str, what: Callable[[], Any]) -> Any:

@@ -6,6 +6,7 @@ another, and results that are inner tensors, inputs, constants, or one tensor tw
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -16,7 +17,6 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Value
 from tilewright.testing import graph_images as images
 from tilewright.testing import graph_ops as ops
-from tilewright.testing.conditioning import varied
 from tilewright.testing.graphs import Builder, Case, Rejected
 from tilewright.testing.random_graphs import outputs_of
 
@@ -290,10 +290,13 @@ def residual_norm(b: Builder) -> None:
 
 
 def hosted(b: Builder) -> None:
-    """An operator that without native code."""
+    """An operator without native code."""
     x = _image(b)
-    varied(b.truth[x], (0, 2, 3))
-    b.op("MeanVarianceNormalization", x)
+    batch, channels, *spatial = x.extents
+    classes = [b.rng.randrange(channels) for _ in range(batch * math.prod(spatial))]
+    labels = b.given(np.reshape(classes, (batch, *spatial)), True)
+    losses = b.op("SoftmaxCrossEntropyLoss", x, labels, reduction="none")
+    b.op("Unsqueeze", losses, b.given(np.array([1]), True))
 
 
 PIECES = (

@@ -39,10 +39,6 @@ STRUCTURE = {
     ("schedule/space/patterns.py", "_block_scaled"),  # of loads
     ("plan/passes/products.py", "PRODUCTS"),  # of what is tried, as the next one
     ("plan/passes/siblings.py", "REACH"),
-    # These three are costs, set by hand: they go to cost.py with a case that they decide.
-    ("plan/passes/siblings.py", "ROWS"),
-    ("plan/passes/siblings.py", "LONG_ROW"),
-    ("plan/passes/siblings.py", "RESULTS"),
     ("plan/questions.py", "dearer"),  # of a microsecond
     ("targets/cpu/sketches/register_transpose.py", "_SHUFFLED"),  # bytes
     ("plan/interp.py", "UNWRITTEN"),  # what memory holds that nobody wrote

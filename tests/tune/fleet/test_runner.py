@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,6 +151,24 @@ def test_what_came_before_the_end_is_kept(
     runner.close()
     with pytest.raises(ExecutionError, match="no scheduler answers at tcp://127"):
         Fleet(mortal.address)
+
+
+@pytest.mark.parametrize(
+    ("status", "about"),
+    [
+        ("running", {}),  # it went while it was asked
+        ("connecting", {"workers": {}}),  # what it said last
+        ("closed", {}),
+    ],
+)
+def test_who_asks_a_scheduler_that_is_gone_is_told(
+    status: str, about: dict[str, Any]
+) -> None:
+    fleet = Fleet.__new__(Fleet)
+    fleet.address = "tcp://127.0.0.1:8786"
+    fleet.client = SimpleNamespace(status=status, scheduler_info=lambda **_: about)
+    with pytest.raises(ExecutionError, match=r"scheduler at tcp://127\S* is gone"):
+        assert fleet.offered is None
 
 
 def test_a_device_that_nobody_offers(fleet: LocalFleet) -> None:

@@ -287,8 +287,8 @@ def _lp_pool(
     ]
 
 
-def power(x: Expr, p: int) -> Expr:
-    """|x| ** p."""
+def power(x: Expr, p: float) -> Expr:
+    """|x| ** p; p is an integer since version 2."""
     if p == 1:
         return apply("abs", x)
     if p == 2:
@@ -296,7 +296,7 @@ def power(x: Expr, p: int) -> Expr:
     return apply("pow", apply("abs", x), const(p, x.dtype))
 
 
-def root(x: Expr, p: int) -> Expr:
+def root(x: Expr, p: float) -> Expr:
     """x ** (1 / p) of a sum of powers."""
     if p == 1:
         return x
@@ -305,11 +305,7 @@ def root(x: Expr, p: int) -> Expr:
     return apply("pow", x, const(1 / p, x.dtype))
 
 
-register(
-    OpDef(
-        "LpPool", _type, since=2, compute=_lp_pool, flops=_window_flops, traits=SPATIAL
-    )
-)
+register(OpDef("LpPool", _type, compute=_lp_pool, flops=_window_flops, traits=SPATIAL))
 
 
 def _global_type(call: OpCall) -> Sequence[Type]:

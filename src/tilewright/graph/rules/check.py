@@ -42,6 +42,8 @@ DRAWS: Final = 3000  # at most
 MORE: Final = 40  # after a first counterexample
 INSTANCES: Final = 24  # that a rule must agree on
 SPECIAL: Final = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan)
+# Sums and products of these overflow in float32 or in float64.
+FAR: Final = (3e38, -2e38, 1.5e308, -1e308)
 REALS: Final = (dtypes.float32, dtypes.float64)
 INTEGERS: Final = (dtypes.int64, dtypes.int32, dtypes.uint8)
 FUEL: Final = 5
@@ -151,7 +153,8 @@ def _agrees(
     """Whether the rule applies to this instance; raises where it changes the result."""
     if graph is None:
         return False
-    feeds = {v.name: _elements(v, rng, not rule.finite) for v in graph.inputs}
+    odd = _odd(rule)
+    feeds = {v.name: _elements(v, rng, odd) for v in graph.inputs}
     with np.errstate(all="ignore"):
         try:
             expected = _run(graph, feeds)
@@ -264,7 +267,7 @@ def _instance(
         rng,
         Fragment("", {}),
         _types(rule.pattern, rng, mixed),
-        not rule.finite,
+        _odd(rule),
     )
     try:
         result = maker.value(rule.pattern)
@@ -325,7 +328,7 @@ class _Maker:
     rng: np.random.Generator
     f: Fragment
     types: Mapping[int, DType]
-    special: bool
+    odd: Sequence[float]
 
     def __post_init__(self) -> None:
         self.values: dict[int, Value | None] = {}
@@ -377,7 +380,7 @@ class _Maker:
                 self._some_shape(),
             )
         if value is given or given is None:
-            array = _elements(value, self.rng, self.special)
+            array = _elements(value, self.rng, self.odd)
             known = part.known or self._coin()
         else:
             array, known = np.asarray(given), True
@@ -437,13 +440,19 @@ class _Maker:
         return (*wanted.examples, wanted.default)
 
 
+def _odd(rule: Rule) -> Sequence[float]:
+    """Elements that a rule must agree on besides usual ones, as far as it claims to."""
+    if rule.finite:
+        return ()
+    return (*SPECIAL, *FAR) if rule.exact else SPECIAL
+
+
 def _elements(
     v: Value,
     rng: np.random.Generator,
-    special: bool,
+    odd: Sequence[float],
 ) -> Array:
-    """Random elements, integers as large as they may be among them; special: zeros of both signs,
-    infinities and NaN as well."""
+    """Random elements, integers as large as they may be among them, and of floats the `odd`."""
     assert v.dtype is not None
     kind = v.dtype.numpy
     if v.dtype.is_bool:
@@ -458,7 +467,8 @@ def _elements(
         found = rng.integers(-3, 4, v.extents).astype(kind)
     else:
         found = (2 * rng.standard_normal(v.extents)).astype(kind)
-    if special:
-        odd = rng.choice(np.array(SPECIAL, kind), v.extents)
-        found = np.where(rng.random(v.extents) < 0.3, odd, found)
+    if odd:
+        with np.errstate(over="ignore"):
+            drawn = rng.choice(np.array(odd).astype(kind), v.extents)
+        found = np.where(rng.random(v.extents) < 0.3, drawn, found)
     return np.asarray(found, kind)

@@ -74,11 +74,11 @@ class Rule:
     pattern: the operator at its top is replaced, and what else matched vanishes with it where
     nothing else reads it. replacement: a formula, or a function that adds operators to a Fragment.
     when: conditions on the match, each a function with a docstring. exact: both sides agree bit by
-    bit; else within rounding, and `math="exact"` leaves the rule out. finite: they agree for real
-    numbers alone: of an infinity, a NaN or an overflow they may make different things; `"exact"`
-    leaves these out too. keeps_type: both sides have one type also where it is not known, as in
-    `Identity(x) => x`. samples: what to try it on, where random operands do not do: arrays for
-    tensors, or a whole graph.
+    bit; else within rounding, and `math="exact"` leaves the rule out; that one side alone overflows
+    counts as rounding. finite: they agree for finite operands alone: of an infinity or a NaN they
+    may make different things; `"exact"` leaves these out too. keeps_type: both sides have one type
+    also where it is not known, as in `Identity(x) => x`. samples: what to try it on, where random
+    operands do not do: arrays for tensors, or a whole graph.
     """
 
     name: str

@@ -26,15 +26,13 @@ from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
 from tilewright.plan.nodes import FusionGroup, Step, merge
 from tilewright.plan.passes.fuse import is_small
-from tilewright.plan.questions import Cost, dearer
+from tilewright.plan.questions import Cost, PlanCosts, dearer
 
-ROWS: Final = 12  # results over one row, at most, of all Computations
-LONG_ROW: Final = 1 << 16  # elements: threads share a longer one, better than several
 REACH: Final = 8  # steps that a group moves up, at most: its results live from there
-RESULTS: Final = 4  # of one kernel, at most: each is a stream of stores
 
 Form = Callable[
-    [Sequence[Computation], Sequence[Computation]], list[Computation] | None
+    [Sequence[Computation], Sequence[Computation], PlanCosts],
+    list[Computation] | None,
 ]
 
 
@@ -42,11 +40,13 @@ def merge_siblings(
     steps: Sequence[Step],
     constants: Collection[Buffer],
     cost: Cost,
+    costs: PlanCosts,
 ) -> list[Step]:
     """The steps, pairs of groups as one where both read, or one makes what the other reads.
 
     cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
-    good at them. constants: known when compiling; reading these twice is no reason.
+    good at them. costs: how many results a kernel may have. constants: known when compiling;
+    reading these twice is no reason.
 
     requires of two groups, of which the second moves up to the first:
         both are Computations
@@ -57,7 +57,7 @@ def merge_siblings(
 
     out: list[Step] = []
     for step in steps:
-        found = _merged(out, step, constants, cost)
+        found = _merged(out, step, constants, cost, costs)
         if found is None:
             out.append(step)
         else:
@@ -71,6 +71,7 @@ def _merged(
     second: Step,
     constants: Collection[Buffer],
     cost: Cost,
+    costs: PlanCosts,
 ) -> tuple[int, FusionGroup] | None:
     """Where a group before this one is, and both as one; the nearest with which that pays."""
     if not isinstance(second, FusionGroup) or second.kernel is not None:
@@ -80,7 +81,7 @@ def _merged(
         first = out[place]
         if isinstance(first, FusionGroup) and first.kernel is None:
             shared = reads.intersection((*first.reads, *first.writes)) - {*constants}
-            group = _one(first, second, cost) if shared else None
+            group = _one(first, second, cost, costs) if shared else None
             if group is not None:
                 return place, group
         if not reads.isdisjoint(first.writes):
@@ -92,11 +93,12 @@ def _one(
     first: FusionGroup,
     second: FusionGroup,
     cost: Cost,
+    costs: PlanCosts,
 ) -> FusionGroup | None:
     """Both as one group in a form that pays, or None."""
     a, b = first.computations, second.computations
     for form in FORMS:
-        made = form(a, b)
+        made = form(a, b, costs)
         if made is None or not all(map(is_small, made)):
             continue
         said: dict[str, Any] = {"rule": form.__name__.strip("_")}
@@ -115,6 +117,7 @@ def _one(
 def _one_map(
     first: Sequence[Computation],
     second: Sequence[Computation],
+    costs: PlanCosts,
 ) -> list[Computation] | None:
     """Two maps over equal points as one of several outputs."""
     if len(first) != 1 or len(second) != 1:
@@ -128,7 +131,7 @@ def _one_map(
             if inlined is None:
                 return None
             b = inlined
-    both = _aligned(a, b)
+    both = _aligned(a, b, costs.results)
     if both is None:
         return None
     a, b = both
@@ -138,6 +141,7 @@ def _one_map(
 def _one_reduction(
     first: Sequence[Computation],
     second: Sequence[Computation],
+    costs: PlanCosts,
 ) -> list[Computation] | None:
     """Two reductions over equal points as one to several results; not totals, whose parts have
     threads of their own."""
@@ -152,7 +156,7 @@ def _one_reduction(
         return None
     if not _extents(a):
         return None
-    both = _aligned(a, b)
+    both = _aligned(a, b, costs.results)
     if both is None:
         return None
     a, b = both
@@ -164,10 +168,11 @@ def _one_reduction(
 def _rows(
     first: Sequence[Computation],
     second: Sequence[Computation],
+    costs: PlanCosts,
 ) -> list[Computation] | None:
     """Reductions along rows and maps, one after another over the same rows."""
     made = {o.tensor for c in first for o in c.outputs}
-    if sum(len(c.outputs) for c in (*first, *second)) > ROWS:
+    if sum(len(c.outputs) for c in (*first, *second)) > costs.row_results:
         return None
     rows = {tuple(_extents(c)) for c in (*first, *second) if c.reducer is not None}
     if len(rows) != 1 or () in rows:
@@ -176,7 +181,7 @@ def _rows(
         return None
     (leading,) = rows
     points = max(math.prod(d.extent for d in c.dims) for c in (*first, *second))
-    if points > LONG_ROW * math.prod(leading):
+    if points > costs.long_row * math.prod(leading):
         return None
     if any(tuple(_extents(c))[: len(leading)] != leading for c in (*first, *second)):
         return None
@@ -231,10 +236,11 @@ def _whole(computations: Sequence[Computation]) -> set[Buffer]:
 def _aligned(
     a: Computation,
     b: Computation,
+    results: int,
 ) -> tuple[Computation, Computation] | None:
-    """Both over the dimensions of `a`; None if their points differ or they have no access of a
-    tensor in common that has an element for each point."""
-    if len(a.outputs) + len(b.outputs) > RESULTS or a.tags != b.tags:
+    """Both over the dimensions of `a`; None if their points differ, they have more results than so
+    many, or no access of a tensor in common that has an element for each point."""
+    if len(a.outputs) + len(b.outputs) > results or a.tags != b.tags:
         return None
     mine, theirs = _points(a), _points(b)
     if [(d.size, d.combine) for d in mine] != [(d.size, d.combine) for d in theirs]:

@@ -299,6 +299,17 @@ class CostModel:
     key_block: int = _constant(
         1024, "keys", "of a block of attention, at most: enough to pay for its mean"
     )
+    results: int = _constant(
+        4, "results", "of one map or reduction, at most: each is a stream of stores"
+    )
+    row_results: int = _constant(
+        12, "results", "over one row, at most, of the parts of one kernel"
+    )
+    long_row: int = _constant(
+        1 << 16,
+        "elements",
+        "of a row of such parts, at most: threads share a longer one",
+    )
 
     @property
     def plan(self) -> PlanCosts:

@@ -23,7 +23,6 @@ from tilewright.testing.fuzz.worker import Found, Generator, Tell
 from tilewright.testing.graphs import Case
 from tilewright.testing.random_schedules import Coverage
 from tilewright.testing.reduce import reduce_case
-from tilewright.testing.stage_models import random_model
 from tilewright.testing.steering import Steering
 
 HEADER: Final = """\
@@ -169,7 +168,7 @@ def _wrong_graph(seed: int, failure: graph_runs.GraphFailure | None) -> Found | 
 def _stages(seed: int, tell: Tell) -> Found | None:
     """Interpreted after every pass; every second is compiled, too, which takes most of the time."""
     native = seed % 2 == 0
-    case = random_model(seed)
+    case = random_stages.case_of(seed)
     if random_stages.run_case(seed, case, native=native) is None:
         return None
 

@@ -59,10 +59,20 @@ class Fleet:
 
     @property
     def offered(self) -> Offered:
-        """All devices, with how many places there are of each."""
+        """All devices, with how many places there are of each.
+
+        Raises ExecutionError where the scheduler is gone.
+        """
         found: Counter[Device] = Counter()
         # In newer versions of the engine the default is a part of the workers.
         about = self.client.scheduler_info(n_workers=-1)
+        # A client that lost its scheduler, before or while it asks, gives an old answer or none.
+        if self.client.status != "running" or "workers" not in about:
+            raise ExecutionError(
+                f"the scheduler at {self.address} is gone",
+                where="fleet",
+                hint="start it again; what was measured is kept",
+            )
         for worker in about["workers"].values():
             for resource, count in worker.get("resources", {}).items():
                 device = Device.parse(resource)
@@ -111,7 +121,7 @@ class FleetRunner:
 
     @property
     def slots(self) -> int:
-        """Places of the device at this moment."""
+        """Places of the device at this moment. Raises ExecutionError as `Fleet.offered` does."""
         return self.fleet.offered.get(self.device, 0)
 
     def measure(self, jobs: Iterable[Job]) -> Iterator[tuple[int, Measurement]]:
@@ -126,7 +136,6 @@ class FleetRunner:
         more = True
         try:
             while True:
-                self._expect_scheduler()
                 while more and len(sent.futures) < max(1, self.slots):
                     job = next(waiting, None)
                     more = job is not None
@@ -189,7 +198,6 @@ class FleetRunner:
             with suppress(queue.Empty):
                 return sent.done.get(timeout=_LOOK)
             now = time.monotonic()
-            self._expect_scheduler()
             alone = now if self.slots else alone
             if now - alone > self.patience:
                 raise ExecutionError(
@@ -197,14 +205,6 @@ class FleetRunner:
                     where="fleet",
                     hint="start one; what was measured is kept",
                 )
-
-    def _expect_scheduler(self) -> None:
-        if self.fleet.client.status != "running":
-            raise ExecutionError(
-                f"the scheduler at {self.fleet.address} is gone",
-                where="fleet",
-                hint="start it again; what was measured is kept",
-            )
 
     def _wait_for_device(self) -> Device:
         end = time.monotonic() + self.patience

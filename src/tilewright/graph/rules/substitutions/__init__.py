@@ -14,13 +14,17 @@ from tilewright.graph.rules.substitutions.convolutions import (
 from tilewright.graph.rules.substitutions.filters import (
     FILTERS,
 )
+from tilewright.graph.rules.substitutions.lookups import LOOKUPS
+from tilewright.graph.rules.substitutions.merged_products import MERGED_PRODUCTS
 from tilewright.graph.rules.substitutions.motion import (
     MOTION,
 )
-from tilewright.graph.rules.substitutions.parts import PARTS
 from tilewright.graph.rules.substitutions.products import (
     PRODUCTS,
 )
+from tilewright.graph.rules.substitutions.shapes import SHAPES
+from tilewright.graph.rules.substitutions.slices import SLICES
+from tilewright.graph.rules.substitutions.splits import SPLITS
 from tilewright.graph.rules.substitutions.strength import (
     STRENGTH,
 )
@@ -30,8 +34,12 @@ SUBSTITUTIONS: tuple[Rule, ...] = (
     *SUMS,
     *STRENGTH,
     *PRODUCTS,
+    *MERGED_PRODUCTS,
     *MOTION,
-    *PARTS,
+    *SPLITS,
+    *SLICES,
+    *SHAPES,
+    *LOOKUPS,
     *CONVOLUTIONS,
     *FILTERS,
 )

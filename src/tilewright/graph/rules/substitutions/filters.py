@@ -17,14 +17,14 @@ from tilewright.graph.rules.patterns import (
     tensors,
 )
 from tilewright.graph.rules.rule import Rule
-from tilewright.graph.rules.substitutions.convolutions import (
-    attributes_of,
-    group_of,
-    windows_of,
-)
 from tilewright.graph.rules.substitutions.drawing import (
     Drawing,
     drawn,
+)
+from tilewright.graph.rules.substitutions.geometry import (
+    attributes_of,
+    group_of,
+    windows_of,
 )
 from tilewright.graph.rules.substitutions.rows import (
     REAL,
