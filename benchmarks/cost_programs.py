@@ -78,9 +78,9 @@ class Operator:
     """An operator of OPERATORS as the compiler sees it: its main kernel, and the sketches of it."""
 
     def __init__(self, name: str) -> None:
-        from tilewright.driver.compilation import Compilation
+        from tilewright.driver.compilation import Compilation, optimize
         from tilewright.driver.options import Options
-        from tilewright.driver.steps import import_model, optimize
+        from tilewright.driver.steps import import_model
         from tilewright.plan.nodes import HOST
         from tilewright.plan.normalize import kernel_signature
 

@@ -79,7 +79,7 @@ def resnext50(n: Net) -> Tensor:
     for width, depth, stride in ((128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)):
         for block in range(depth):
             step = stride if block == 0 else 1
-            y = x.conv(width, 1).conv(width, 3, step, group=32)
+            y = x.conv(width, 1).conv(width, 3, step, groups=32)
             y = y.conv(2 * width, 1, act="")
             x = (y + (x if block else x.conv(2 * width, 1, step, act=""))).Relu()
     return x.head(1000)

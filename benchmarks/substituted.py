@@ -1,4 +1,4 @@
-"""Searched graphs beside plain ones: `python -m benchmarks.substituted [NETWORK ...]`.
+"""Searched graphs beside plain ones: `python -m benchmarks.substituted [--strategy S] [NET ...]`.
 
 For each network of `graphs.py`: the seconds of the search on one core, the predicted gain, the
 measured one (both compiled alike, one thread, rounds interleaved, medians of the thread's own
@@ -7,8 +7,8 @@ time), and how far the outputs differ.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 from collections import Counter
 
@@ -16,18 +16,21 @@ import numpy as np
 
 import tilewright as tw
 from benchmarks.graphs import NETS, case
+from tilewright.base.modes import STRATEGIES
 from tilewright.driver.options import Options
+from tilewright.driver.steps import build
 from tilewright.driver.substitution import search
+from tilewright.graph.substitute.optimize import Settings
 
 ROUNDS = 41
 
 
-def compare(name: str) -> None:
+def compare(name: str, strategy: str) -> None:
     """Print a line about one network, and the rules that were taken."""
     made = case(name)
     options = Options(threads=1)
     start = time.thread_time()
-    found = search(made.graph, options)
+    found = search(made.graph, options, build, Settings(strategy=strategy))
     seconds = time.thread_time() - start
     plain, better = (tw.compile(g, threads=1) for g in (made.graph, found.graph))
     feeds = dict(made.inputs)
@@ -53,11 +56,15 @@ def compare(name: str) -> None:
 
 def main() -> None:
     """Compare the networks that are named, or all."""
-    names = sys.argv[1:] or list(NETS)
-    for name in names:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NETWORK")
+    parser.add_argument("--strategy", choices=STRATEGIES, default=STRATEGIES[0])
+    given = parser.parse_args()
+    for name in given.names:
         if name not in NETS:
-            raise SystemExit(f"no network {name!r}: one of {', '.join(NETS)}")
-        compare(name)
+            parser.error(f"no network {name!r}: one of {', '.join(NETS)}")
+    for name in given.names or NETS:
+        compare(name, given.strategy)
 
 
 if __name__ == "__main__":

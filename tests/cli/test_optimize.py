@@ -160,3 +160,66 @@ def test_an_interrupt_keeps_the_best_so_far(model, tmp_path, capsys, monkeypatch
     assert "writing the best so far" in told.err
     onnx.checker.check_model(str(better), full_check=True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_compile_and_run_say_what_they_took(tmp_path, capsys):
+    path = wide(tmp_path)
+    how = ("--optimize", "search", "--threads", "1")
+    assert app.run(["compile", str(path), *how]) == 0
+    said = "optimized: 1 substitution: 1 x product-from-the-right"
+    assert said in capsys.readouterr().out
+    assert app.run(["run", str(path), *how, "--profile", "--why"]) == 0
+    out = capsys.readouterr().out
+    assert said in out
+    assert "product-from-the-right  MatMul -> y" in out.replace("| ", "")
+    assert app.run(["run", str(path), *how, "--json"]) == 0
+    (step,) = json.loads(capsys.readouterr().out)["substitutions"]
+    assert step["rule"] == "product-from-the-right"
+    assert app.run(["run", str(path), "--optimize", "most"]) == 2
+    assert app.run(["run", str(path.with_suffix(".tw")), "--optimize", "fast"]) == 1
+    assert "already compiled" in capsys.readouterr().err
+
+
+def wide(folder):
+    """A product of three matrices, of which the first costs most."""
+    made = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> wide (float[64, 256] x) => '
+        "(float[64, 64] y) <float[256, 256] a, float[256, 64] b> "
+        "{ m = MatMul(x, a) y = MatMul(m, b) }"
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in (("a", (256, 256)), ("b", (256, 64))):
+        weight = rng.normal(size=shape).astype(np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    path = folder / "wide.onnx"
+    onnx.save(made, path)
+    return path
+
+
+def test_a_folder_that_is_not_there_is_named_before_the_search(model, tmp_path, capsys):
+    for flag in ("-o", "--derivation"):
+        place = tmp_path / "no" / "file"
+        assert run(model, *FEWER, flag, place) == 1
+        err = capsys.readouterr().err
+        assert (
+            str(place) in err and "does not exist" in err and len(err.splitlines()) == 1
+        )
+    made = sorted(p.name for p in tmp_path.iterdir())
+    assert made == ["chain.onnx"]
+
+
+def test_saturation_is_another_strategy(model, tmp_path, capsys):
+    steps, made = tmp_path / "steps.json", tmp_path / "a.onnx"
+    how = (*FEWER, "--strategy", "saturate")
+    assert run(model, "-o", made, *how, "--derivation", steps) == 0
+    assert "product-from-the-right" in capsys.readouterr().out
+    again = tmp_path / "b.onnx"
+    assert run(model, "-o", again, "--replay", steps, "--dim", "N=4") == 0
+    for name, array in results(made).items():
+        np.testing.assert_array_equal(results(again)[name], array)
+    capsys.readouterr()
+    assert run(model, *how, "--alpha", "1.1", "--patience", "3") == 1
+    err = capsys.readouterr().err
+    assert "--alpha, --patience: --strategy saturate has no such limit" in err
+    assert run(model, *how, "--replay", steps) == 1
+    assert "--strategy" in capsys.readouterr().err

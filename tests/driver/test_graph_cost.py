@@ -12,6 +12,7 @@ import tilewright as tw
 from tilewright.base.errors import InputError
 from tilewright.driver.graph_cost import COSTS, GraphCost
 from tilewright.driver.options import Options
+from tilewright.driver.steps import build
 from tilewright.driver.substitution import search
 from tilewright.graph.nodes import Graph
 from tilewright.testing.networks.builder import Net
@@ -28,7 +29,7 @@ def network(width: int = 32, layers: int = 2) -> Graph:
 
 
 def cost(graph: Graph, options: Options = ONE, **weights: float) -> float:
-    return GraphCost(options, weights)(graph)
+    return GraphCost(options, weights, build)(graph)
 
 
 def test_launches_and_flops_are_those_of_the_plan():
@@ -68,13 +69,15 @@ def test_the_least_is_of_sums_and_products_without_maps():
     product = n.case([n.input(64, 256) @ n.weight(256, 64, fan=256)]).graph
     n = Net("map")
     activation = n.case([n.input(64, 256).Tanh()]).graph
-    time = GraphCost(ONE, {"time": 1})
+    time = GraphCost(ONE, {"time": 1}, build)
     assert 0 < time.least_of(product) <= time(product)
     assert time.least_of(activation) == 0 < time(activation)
-    mixed = GraphCost(ONE, {"flops": 2, "launches": 1})
+    mixed = GraphCost(ONE, {"flops": 2, "launches": 1}, build)
     assert mixed.least is not None
     assert mixed.least_of(product) == 2 * 2 * 64 * 256 * 64
-    assert GraphCost(ONE, {"bytes": 1, "launches": 1, "measured": 1}).least is None
+    assert (
+        GraphCost(ONE, {"bytes": 1, "launches": 1, "measured": 1}, build).least is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_the_least_is_of_sums_and_products_without_maps():
 )
 def test_wrong_weights_are_refused(weights):
     with pytest.raises(InputError):
-        GraphCost(ONE, weights)
+        GraphCost(ONE, weights, build)
 
 
 def test_the_names_are_those_that_are_documented():
@@ -94,7 +97,7 @@ def test_a_search_lowers_the_predicted_time_of_a_product_of_weights():
     x = n.input(64, 256)
     y = (x @ n.weight(256, 256, fan=256)) @ n.weight(256, 64, fan=256)
     case = n.case([y])
-    found = search(case.graph, ONE)
+    found = search(case.graph, ONE, build)
     assert found.after < 0.5 * found.before
     assert [op.op_type for op in found.graph.operations] == ["MatMul"]
     assert np.prod(next(iter(found.graph.constants.values())).shape) == 256 * 64

@@ -17,10 +17,10 @@ import numpy as np
 from tests.targets.cpu import tiles
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import Computation
+from tilewright.driver.compilation import optimize
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import optimize
 from tilewright.driver.validate import kind_of, validate
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.networks.elsewhere import HERE, Validation, interpreted, signatures
+from tilewright.driver.compilation import optimize
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import optimize
 from tilewright.loops.nodes import Block, Kernel
 from tilewright.schedule import Schedule
 from tilewright.testing.machines import MACHINES

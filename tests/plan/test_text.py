@@ -14,9 +14,9 @@ from tilewright.base.errors import InputError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
+from tilewright.driver.compilation import optimize
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import optimize
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.frontends.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback

@@ -14,8 +14,9 @@ import tilewright as tw
 from tests.robust.models import FLOAT, calling, info, model, node
 from tilewright.base import limits
 from tilewright.base.errors import LimitError, MemoryLimitError, ModelError
+from tilewright.driver.compilation import optimize
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model, optimize
+from tilewright.driver.steps import import_model
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.targets.registry import target as find_target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf, nan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -250,3 +251,16 @@ def test_expansions_are_counted_and_the_cheapest_come_first() -> None:
 def test_slack_and_expansions_below_one_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError):
         best_first([0], lambda n: [], float, **wrong)
+
+
+@pytest.mark.parametrize("guess", [None, float])
+def test_a_slack_of_one_follows_what_pays_by_itself(guess: Any) -> None:
+    """From 9 each step leads one down, and one up, which is never expanded."""
+    expanded: list[int] = []
+
+    def expand(n: int) -> list[int]:
+        expanded.append(n)
+        return [n - 1, n + 1] if n else []
+
+    found = best_first([9], expand, float, guess=guess, slack=1)
+    assert found.state == 0 and expanded == list(range(9, -1, -1))

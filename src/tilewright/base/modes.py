@@ -11,6 +11,12 @@ PRECISION: Final = ("bfloat16", "float16")
 # What an operator without native code is: a warning or an error.
 FALLBACK: Final = ("warn", "error")
 
+# How the graph is searched for an equal one that costs less, before it is compiled.
+OPTIMIZE: Final = ("off", "fast", "search", "saturate")
+
+# How a part of a graph is searched.
+STRATEGIES: Final = ("backtrack", "saturate")
+
 # Spellings that were replaced, and the present ones.
 REPLACED: Final = {
     'math="strict"': 'math="default"',

@@ -12,7 +12,7 @@ import click
 from tilewright.base import modes
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import certificate, inputs, quantized, records
+from tilewright.cli import certificate, derivation, inputs, quantized, records
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
 from tilewright.cli.options import (
     COMPILE,
@@ -109,6 +109,7 @@ def command(
         "requirements": dict(made.requirements),
         **({} if said is None else {"certificate": said}),
         "tuned": made.meta.get("tuned", []),
+        "substitutions": made.meta.get("substitutions", []),
     }
     if as_json:
         dump(facts)
@@ -118,8 +119,9 @@ def command(
         f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} "
         "beside its inputs and outputs"
     )
-    if line := records.used_line(made.meta):
-        say(line)
+    for line in (records.used_line(made.meta), derivation.used_line(made.meta)):
+        if line:
+            say(line)
 
 
 def _emit(

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
+from tilewright.cli.derivation import shown_cost, steps_table
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
     OUT,
@@ -23,7 +25,7 @@ from tilewright.cli.options import (
     model_argument,
     refuse,
 )
-from tilewright.cli.output import dump, note, progress, say, table
+from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -36,8 +38,11 @@ SEARCH: Final = (
     "budget",
     "patience",
     "seconds",
+    "strategy",
     "derivation",
 )
+# What relaxed backtracking alone goes by.
+BACKTRACKING: Final = ("alpha", "budget", "patience")
 
 
 def _weights(text: str) -> dict[str, float]:
@@ -101,6 +106,13 @@ _weights.__name__ = "cost"
     type=click.FloatRange(0),
     help="Stop after so long; results then depend on the machine.",
 )
+@click.option(
+    "--strategy",
+    type=click.Choice(modes.STRATEGIES),
+    default=modes.STRATEGIES[0],
+    show_default=True,
+    help="Follow steps that pay, or apply all at once (equality saturation).",
+)
 @click.option("--derivation", type=OUT, help="Write the steps to this file.")
 @click.option(
     "--replay", type=PATH, help="Take the steps of this file; search nothing."
@@ -125,6 +137,7 @@ def command(
     budget: int,
     patience: int,
     seconds: float | None,
+    strategy: str,
     derivation: Path | None,
     replay: Path | None,
     options: CompileOptions,
@@ -142,11 +155,14 @@ def command(
     """
     from tilewright.driver import substitution
     from tilewright.driver.options import Options
+    from tilewright.driver.steps import build
     from tilewright.frontends.onnx.export import check_standard
     from tilewright.frontends.onnx.save import save_onnx
     from tilewright.graph.substitute.optimize import Settings
     from tilewright.search.result import Limits
 
+    if strategy != modes.STRATEGIES[0]:
+        refuse(BACKTRACKING, f"--strategy {strategy} has no such limit", "Leave it out")
     place = output or model.with_name(f"{model.stem}.optimized.onnx")
     read = load_graph(model, options.dims, standard=True, **options.reading())
     graph = specialized(read, options.dims, decompose=False)
@@ -160,10 +176,16 @@ def command(
         files = save_onnx(found, place)
         _report_replay(graph, found, steps, files, as_json)
         return
-    how = Settings(alpha, budget, patience, exact=options.math == "exact")
+    exact = options.math == "exact"
+    how = Settings(alpha, budget, patience, exact=exact, strategy=strategy)
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
         outcome = substitution.search(
-            graph, Options(**given), how, cost, Limits(seconds=seconds, until=until)
+            graph,
+            Options(**given),
+            build,
+            how,
+            cost,
+            Limits(seconds=seconds, until=until),
         )
     files = save_onnx(outcome.graph, place)
     if derivation is not None:
@@ -228,13 +250,13 @@ def _report(
         return
     steps = outcome.derivation.steps
     if steps:
-        rows = [[s.rule, s.node, _cost(s.before), _cost(s.after)] for s in steps]
-        say(table(["rule", "node", "before", "after"], rows, "<<>>"))
+        say(steps_table(list(map(asdict, steps))))
         say()
     gain = outcome.before / outcome.after if outcome.after else 1.0
-    said = f"cost {_cost(outcome.before)} -> {_cost(outcome.after)} ({gain:.3f} times less)"
+    before, after = shown_cost(outcome.before), shown_cost(outcome.after)
+    said = f"cost {before} -> {after} ({gain:.3f} times less)"
     if not steps:
-        said = f"cost {_cost(outcome.before)}: no substitution lowers it"
+        said = f"cost {before}: no substitution lowers it"
     say(f"{files[-1]}: {said}; {len(outcome.graph.operations)} operations")
     if outcome.interrupted:
         note("the search was not finished")
@@ -256,7 +278,3 @@ def _report_replay(
     say(
         f"{files[-1]}: {len(steps.steps)} steps, {operations[0]} -> {operations[1]} operations"
     )
-
-
-def _cost(cost: float) -> str:
-    return f"{cost:.4g}"

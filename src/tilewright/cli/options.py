@@ -109,6 +109,7 @@ class CompileOptions:
     no_default: tuple[str, ...] = ()
     sanitize: bool = False
     fusion: bool = True
+    optimize: str = "off"
     dim: tuple[tuple[str, int], ...] = ()
     scales: Path | None = None
     description: str | None = None
@@ -146,6 +147,7 @@ class CompileOptions:
             "trust": self.trust,
             "sanitize": self.sanitize,
             "fusion": self.fusion,
+            "optimize": self.optimize,
             "dims": self.dims or None,
         }
 
@@ -267,6 +269,13 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         flag_value=False,
         default=True,
         help="Run one operator at a time, for comparison.",
+    ),
+    click.option(
+        "--optimize",
+        type=_Mode(modes.OPTIMIZE),
+        default="off",
+        show_default=True,
+        help="Search for an equal graph that costs less, and compile that.",
     ),
     click.option(
         "--dim",

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import quantized, records
+from tilewright.cli import derivation, quantized, records
 from tilewright.cli.model import Prepared, is_artifact, prepare, specialized
 from tilewright.cli.options import (
     COMPILE,
@@ -121,6 +121,8 @@ def command(
     _show(prepared, outputs, times)
     if profiled:
         say(f"\n{profile}")
+    if why and (steps := exe.model.meta.get("substitutions")):
+        say(f"\n{derivation.steps_table(steps)}")
     for record in reasons:
         say(
             "\n".join([f"\n{record.kernel}", *(f"  {line}" for line in record.reasons)])
@@ -214,6 +216,7 @@ def _report(
         "threads": exe.threads,
         "peak_bytes": exe.peak_bytes,
         "tuned": exe.model.meta.get("tuned", []),
+        "substitutions": exe.model.meta.get("substitutions", []),
     }
 
 
@@ -239,5 +242,7 @@ def _show(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> No
         f"{human_time(statistics.median(times))} (median of {len(times)}, minimum "
         f"{human_time(min(times))}) on {threads}, {human_bytes(exe.peak_bytes)} of memory"
     )
-    if line := records.used_line(exe.model.meta):
-        say(line)
+    meta = exe.model.meta
+    for line in (records.used_line(meta), derivation.used_line(meta)):
+        if line:
+            say(line)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.base import events
+from tilewright.base import events, flags
+from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
+from tilewright.base.errors import InputError
 from tilewright.base.store import Store
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Observer, make_plan
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
+from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
 from tilewright.plan.nodes import Plan
+from tilewright.plan.questions import Questions
 from tilewright.runtime.device import HOST
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Placement, Target
@@ -49,21 +53,69 @@ class Compilation:
             made = self.target.adapt(graph, self.options.calibration, onnx_fallback())
         return made.graph, made.placements
 
-    def planned(self, graph: Graph, observe: Observer | None = None) -> Plan:
-        """The plan of an optimized graph, partitioned over the host and the target's device."""
+    def planned(
+        self,
+        graph: Graph,
+        observe: Observer | None = None,
+        asked: Questions | None = None,
+    ) -> Plan:
+        """The plan of an optimized graph, partitioned over the host and the target's device.
+
+        observe, asked: as for `make_plan`.
+        """
         refuses = {}
         if self.device is not None:
             refuses[self.target.device] = self.device.refuses
-        asked = self.options
         return make_plan(
             graph,
             self.host,
-            asked.math,
+            self.options.math,
             observe,
             refuses,
-            limit=asked.limit,
-            fusion=asked.fusion,
+            limit=self.options.limit,
+            fusion=self.options.fusion,
+            asked=asked,
         )
+
+
+def target_of(options: Options) -> Target:
+    """The machine that is compiled for. Raises InputError for one that does not exist."""
+    exact = options.math == "exact"
+    threads = thread_count(options.threads)
+    try:
+        return find_target(
+            options.target,
+            options.mcpu,
+            exact,
+            threads,
+            options.description,
+            options.named_machine,
+        )
+    except (
+        InputError
+    ) as error:  # of the description: the file that it is from is known here
+        raise error.at(str(options.machine)) from None
+
+
+def optimize(graph: Graph, options: Options, target: Target) -> Graph:
+    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
+    byte_products = bool(target.products(uint8, int8, int32))
+    pipeline = graph_pipeline(
+        options.math,
+        onnx_fallback(),
+        byte_products,
+        lower=_lower_precision(options, target),
+        idioms=options.fusion,
+    )
+    return pipeline.run(graph, check=flags.DEBUG.get())
+
+
+def _lower_precision(options: Options, target: Target) -> LowerPrecision | None:
+    """The pass that holds weights in the precision asked for."""
+    if options.precision is None:
+        return None
+    pairs = bool(target.products(bfloat16, bfloat16, float32))
+    return LowerPrecision(options.precision, pairs)
 
 
 def store_for(target: Target, options: Options) -> Store | None:

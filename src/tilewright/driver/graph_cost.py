@@ -17,30 +17,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
-from tilewright.driver.compilation import Compilation
+from tilewright.driver.compilation import Compilation, optimize, target_of
 from tilewright.driver.options import Options
 from tilewright.driver.random_inputs import random_array
-from tilewright.driver.steps import build, optimize, target_of
+from tilewright.driver.remembered import Remembered
 from tilewright.graph.nodes import Graph
 from tilewright.plan.nodes import FusionGroup, Plan, Step
-from tilewright.plan.normalize import merged
 from tilewright.runtime.executable import Executable
-from tilewright.targets.base import Target
+from tilewright.runtime.model import CompiledModel
 
 # A host fallback runs a reference in Python: this, and what its data takes.
 HOST_SECONDS: Final = 50e-6
 RUNS: Final = 9  # of a measurement; the median counts
 NS: Final = 1e-9
 
-OfPlan = Callable[[Plan, Target], float]
+OfPlan = Callable[[Plan, Remembered], float]
+# Compiles a graph, to measure it: the step above this one.
+Build = Callable[[Graph, Options], CompiledModel]
 
 
 class GraphCost:
-    """A cost of graphs for a target. Raises InputError for weights that are wrong."""
+    """A cost of graphs for a target.
 
-    def __init__(self, options: Options, weights: Mapping[str, float]) -> None:
+    build: compiles a graph to measure it. Raises InputError for weights that are wrong, and
+    UnsupportedError for a target that is not the host.
+    """
+
+    def __init__(
+        self, options: Options, weights: Mapping[str, float], build: Build
+    ) -> None:
         for name, weight in weights.items():
             if name not in COSTS:
                 raise InputError(
@@ -56,19 +63,26 @@ class GraphCost:
             raise InputError(
                 "every weight is 0", hint=f"give one of {listing(COSTS)} a weight"
             )
-        self._options = options
+        self._options = replace(options, optimize="off")
+        self._build = build
         self._weights = {n: w for n, w in weights.items() if w}
         self._compiling = Compilation.of(target_of(options), options)
+        self._said = Remembered(self._compiling.host)
+        if self._compiling.device is not None:
+            raise UnsupportedError(
+                f"target {options.target!r}: graphs are priced for the host alone",
+                code="TW-TARGET",
+                hint='search for target="cpu", or leave optimize="off"',
+            )
 
     def __call__(self, graph: Graph) -> float:
-        host = self._compiling.host
         names = set(self._weights)
         found = {}
         if names - {MEASURED}:
             plan = self._planned(graph)
-            found = {n: OF_PLAN[n](plan, host) for n in names & set(OF_PLAN)}
+            found = {n: OF_PLAN[n](plan, self._said) for n in names & set(OF_PLAN)}
         if MEASURED in names:
-            found[MEASURED] = measured(graph, self._options)
+            found[MEASURED] = self._measured(graph)
         return sum(self._weights[n] * cost for n, cost in found.items())
 
     @property
@@ -81,38 +95,44 @@ class GraphCost:
 
         Maps vanish into other kernels. A search uses it to tell what is worth a closer look.
         """
-        host = self._compiling.host
         plan = self._planned(graph)
         kept = [s for s in plan.steps if isinstance(s, FusionGroup) and not _is_map(s)]
         inner = replace(plan, steps=tuple(kept))
         names = WITH_LEAST & set(self._weights)
-        return sum(self._weights[n] * OF_PLAN[n](inner, host) for n in sorted(names))
+        return sum(
+            self._weights[n] * OF_PLAN[n](inner, self._said) for n in sorted(names)
+        )
+
+    def _measured(self, graph: Graph) -> float:
+        model = self._build(graph, self._options)
+        return measured(model, graph, self._options.threads)
 
     def _planned(self, graph: Graph) -> Plan:
         host = self._compiling.host
-        return self._compiling.planned(optimize(graph, self._options, host))
+        optimized = optimize(graph, self._options, host)
+        return self._compiling.planned(optimized, asked=self._said.questions)
 
 
 def _is_map(group: FusionGroup) -> bool:
     return group.kernel is None and all(c.is_map for c in group.computations)
 
 
-def predicted(plan: Plan, target: Target) -> float:
+def predicted(plan: Plan, said: Remembered) -> float:
     """Seconds of all steps, one after another."""
-    return sum(_seconds(step, plan, target) for step in plan.steps)
+    return sum(_seconds(step, plan, said) for step in plan.steps)
 
 
-def _seconds(step: Step, plan: Plan, target: Target) -> float:
+def _seconds(step: Step, plan: Plan, said: Remembered) -> float:
     if not isinstance(step, FusionGroup):
         return HOST_SECONDS
     if step.kernel is not None:
-        return NS * target.predicted_given(sum(b.size for b in step.kernel.outputs))
-    return NS * target.predicted_time(*merged(step.computations, plan.data))
+        return NS * said.predicted_given(sum(b.size for b in step.kernel.outputs))
+    return NS * said.predicted_time(step.computations, plan.data)
 
 
-def measured(graph: Graph, options: Options) -> float:
+def measured(model: CompiledModel, graph: Graph, threads: int | None) -> float:
     """Seconds of a run on random inputs: the median of some, after one that warms up."""
-    exe = Executable(build(graph, options), threads=options.threads)
+    exe = Executable(model, threads=threads)
     inputs = {
         v.name: random_array(v.name, v.dtype, v.extents, 0)
         for v in graph.inputs
@@ -127,11 +147,11 @@ def measured(graph: Graph, options: Options) -> float:
     return statistics.median(times)
 
 
-def _flops(plan: Plan, target: Target) -> float:
+def _flops(plan: Plan, said: Remembered) -> float:
     return float(sum(s.flops for s in plan.steps if isinstance(s, FusionGroup)))
 
 
-def _bytes(plan: Plan, target: Target) -> float:
+def _bytes(plan: Plan, said: Remembered) -> float:
     total = 0
     for step in plan.steps:
         live = plan.live[step] if isinstance(step, FusionGroup) else set(step.writes)
@@ -140,7 +160,7 @@ def _bytes(plan: Plan, target: Target) -> float:
     return float(total)
 
 
-def _launches(plan: Plan, target: Target) -> float:
+def _launches(plan: Plan, said: Remembered) -> float:
     return float(len(plan.steps))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model
+from tilewright.driver.steps import build, import_model
 from tilewright.driver.substitution import search
 from tilewright.graph.infer import specialize
 from tilewright.graph.substitute.optimize import Outcome, Settings
@@ -25,6 +25,7 @@ def optimize(
     budget: int = 100,
     patience: int | None = 5,
     seconds: float | None = None,
+    strategy: str = "backtrack",
     **options: Any,
 ) -> Outcome:
     """Search the graphs that substitutions lead to for the one that costs least.
@@ -34,16 +35,23 @@ def optimize(
     or weights by these names, whose sum is lowered. alpha: follow graphs that cost less than so
     many times the best. budget: graphs to expand in each part of the model. patience: leave a part
     after so many in a row that lead to nothing cheaper; None: never. seconds: stop after so long.
+    strategy: "backtrack", or "saturate", which takes no alpha, budget and patience.
 
     Rules that hold for finite numbers alone are taken too, unless `math="exact"`. Raises InputError
     for symbolic extents without a value in `dims`, and for settings that are wrong.
     """
     chosen = Options.of(options)
+    if chosen.optimize != "off":
+        raise InputError(
+            f"optimize={chosen.optimize!r}: it says how compile searches",
+            hint="leave it out: the settings here are alpha, budget and patience",
+        )
     if seconds is not None and not seconds > 0:
         raise InputError(f"seconds={seconds!r}", hint="give a number above 0")
     graph = import_model(source, example_inputs, chosen, standard=True)
     if dims:
         graph = specialize(graph, dims, fallback=onnx_fallback(), decompose=False)
-    settings = Settings(alpha, budget, patience, exact=chosen.math == "exact")
+    exact = chosen.math == "exact"
+    settings = Settings(alpha, budget, patience, exact=exact, strategy=strategy)
     weights = {cost: 1.0} if isinstance(cost, str) else cost
-    return search(graph, chosen, settings, weights, Limits(seconds=seconds))
+    return search(graph, chosen, build, settings, weights, Limits(seconds=seconds))

@@ -39,6 +39,7 @@ class Options:
     trust: bool = False
     sanitize: bool = False
     fusion: bool = True
+    optimize: str = "off"
     inputs: Collection[str] = ()
     external_data_roots: Sequence[str | Path] = ()
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Options:
             object.__setattr__(self, "fallback", flags.FALLBACK.get())
         _check_mode("math", self.math, modes.MATH)
         _check_mode("fallback", self.fallback, modes.FALLBACK)
+        _check_mode("optimize", self.optimize, modes.OPTIMIZE)
         if self.precision is not None:
             self._check_precision()
         for name in ("threads", "memory_limit"):
@@ -168,6 +170,8 @@ class Options:
             given["records"] = self.published.digest
         if not self.fusion:
             given["fusion"] = "off"
+        if self.optimize != "off":
+            given["optimize"] = self.optimize
         return chosen | given | {name: "on" for name, on in switches.items() if on}
 
     def expect_calibration(self, target: str, quantizes: bool) -> None:

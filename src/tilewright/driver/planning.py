@@ -32,12 +32,13 @@ def make_plan(
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
     fusion: bool = True,
+    asked: Questions | None = None,
 ) -> Plan:
     """The graph as groups, each a kernel that suits the target, and host fallbacks.
 
     refuses: why each device besides the host does not take a group; the others go there. limit:
     bytes that a call may need; what would be more is computed again where that helps. fusion: as
-    for `plan_pipeline`.
+    for `plan_pipeline`. asked: answers in place of the target's own.
     Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
     and after each pass, with the name of what was done.
     """
@@ -46,7 +47,7 @@ def make_plan(
     if observe is not None:
         observe("lower", plan)
     pipeline = plan_pipeline(
-        questions(target), math, refuses, limit=limit, fusion=fusion
+        asked or questions(target), math, refuses, limit=limit, fusion=fusion
     )
     return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
 

@@ -16,9 +16,9 @@ from tilewright.base.errors import InputError, ScheduleError, TilewrightError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.build_kernel import signature_of
 from tilewright.driver.chosen_schedules import refuse
+from tilewright.driver.compilation import target_of
 from tilewright.driver.options import Options
 from tilewright.driver.schedule_records import ScheduleRecord, of_point
-from tilewright.driver.steps import target_of
 from tilewright.driver.tasks import task_of_kernel
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import events, flags
-from tilewright.base.dtypes import bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.store import Store
 from tilewright.base.text import listing
@@ -24,7 +23,14 @@ from tilewright.driver.chosen_schedules import (
     chosen_schedules,
     for_kernel,
 )
-from tilewright.driver.compilation import Compilation, final, onnx_fallback, store_for
+from tilewright.driver.compilation import (
+    Compilation,
+    final,
+    onnx_fallback,
+    optimize,
+    store_for,
+    target_of,
+)
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
@@ -35,10 +41,10 @@ from tilewright.driver.planning import place_buffers
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
+from tilewright.driver.substitution import searched
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation
-from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, Plan, Step
 from tilewright.plan.normalize import kernel_signature
@@ -176,6 +182,8 @@ def build(
         "defaults": {v.name: v.type_text for v in graph.defaults},
     }
     compiling = Compilation.of(target, options)
+    graph, substitutions = searched(graph, options, build)
+    known["substitutions"] = list(map(asdict, substitutions))
     graph, placements = compiling.adapted(graph)
     graph = optimize(graph, options, compiling.host)
     folder = flags.DUMP.get()
@@ -207,27 +215,6 @@ def build(
         known["placements"] = [astuple(p) for p in placed]
         meta = {"math": options.math, "target": target.name}
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
-
-
-def optimize(graph: Graph, options: Options, target: Target) -> Graph:
-    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
-    byte_products = bool(target.products(uint8, int8, int32))
-    pipeline = graph_pipeline(
-        options.math,
-        onnx_fallback(),
-        byte_products,
-        lower=_lower_precision(options, target),
-        idioms=options.fusion,
-    )
-    return pipeline.run(graph, check=flags.DEBUG.get())
-
-
-def _lower_precision(options: Options, target: Target) -> LowerPrecision | None:
-    """The pass that holds weights in the precision asked for."""
-    if options.precision is None:
-        return None
-    pairs = bool(target.products(bfloat16, bfloat16, float32))
-    return LowerPrecision(options.precision, pairs)
 
 
 def kernels(
@@ -348,8 +335,10 @@ def _sized(
     dims: Mapping[str, int] | None,
     options: Options,
 ) -> Graph:
+    """The graph to plan: with values for symbolic dimensions, and searched as options say."""
     graph = import_model(source, example_inputs, options)
-    return with_dims(graph, dims, options) if dims else graph
+    graph = with_dims(graph, dims, options) if dims else graph
+    return searched(graph, options, build)[0]
 
 
 def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
@@ -361,25 +350,6 @@ def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
             hint="give its dimensions: dims={...}",
         )
     return compiling.planned(graph)
-
-
-def target_of(options: Options) -> Target:
-    """The machine that is compiled for. Raises InputError for one that does not exist."""
-    exact = options.math == "exact"
-    threads = thread_count(options.threads)
-    try:
-        return find_target(
-            options.target,
-            options.mcpu,
-            exact,
-            threads,
-            options.description,
-            options.named_machine,
-        )
-    except (
-        InputError
-    ) as error:  # of the description: the file that it is from is known here
-        raise error.at(str(options.machine)) from None
 
 
 def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]]:

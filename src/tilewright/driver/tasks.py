@@ -14,12 +14,13 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.build_kernel import build_kernel, group_of, signature_of
+from tilewright.driver.compilation import target_of
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
 from tilewright.driver.reference import reference
-from tilewright.driver.steps import planned, target_of
+from tilewright.driver.steps import planned
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel

@@ -17,9 +17,9 @@ from typing import Any, Final
 from tilewright.base import events
 from tilewright.base.errors import InputError, TilewrightWarning
 from tilewright.base.text import listing
+from tilewright.driver.compilation import target_of
 from tilewright.driver.in_network import Compared
 from tilewright.driver.options import Options
-from tilewright.driver.steps import target_of
 from tilewright.driver.tuned import INTERRUPTED, KernelTuned, Tuned
 from tilewright.driver.version import compiler
 from tilewright.runtime.threads import thread_count

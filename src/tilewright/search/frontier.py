@@ -159,14 +159,16 @@ class _Waiting(Generic[S, C]):
             elif self._guess is None or self._run.best is None:
                 self.evaluate(state, len(self._seen))
             else:
-                self._put(self._guess(state), len(self._seen), False, state)
+                number = self._guess(state)
+                self._put(number, len(self._seen), False, state, self.most)
 
     def evaluate(self, state: S, place: int) -> None:
-        """Find the cost of a state, which waits by it."""
+        """Find the cost of a state, which waits by it; the best does with any slack."""
+        most = self.most
         found = self._run.evaluate(state, len(self.states) + 1)
         least, number = self._bound(state), leading(found)
         self._run.require(state, least, number, "the bound of this state", "its cost")
-        self._put(found, place, True, state)
+        self._put(found, place, True, state, most)
 
     def keep(self, count: int) -> None:
         """The cheapest: only those can still be expanded, and the others take memory."""
@@ -174,8 +176,10 @@ class _Waiting(Generic[S, C]):
             self.skipped = True
             self.states = nsmallest(count, self.states)
 
-    def _put(self, number: Any, place: int, evaluated: bool, state: S) -> None:
-        if leading(number) < self.most:
+    def _put(
+        self, number: Any, place: int, evaluated: bool, state: S, most: float
+    ) -> None:
+        if leading(number) < most:
             heappush(self.states, (number, place, evaluated, state))
         else:
             self.skipped = True

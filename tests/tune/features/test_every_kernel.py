@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tilewright.driver.compilation import optimize
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import optimize
 from tilewright.expr.nodes import Const, Expr, Load, Var
 from tilewright.loops.nodes import Kernel, Stmt
 from tilewright.plan.normalize import kernel_signature

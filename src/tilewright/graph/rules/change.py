@@ -15,6 +15,7 @@ from tilewright.graph.passes.simplify import (
     remove_unused,
     renamed,
 )
+from tilewright.graph.renaming import names_in
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.rule import Rule
 from tilewright.graph.rules.terms import built
@@ -66,8 +67,11 @@ def apply(
 
 
 def _unused(graph: Graph, root: Operation) -> int:
-    """The first number that no value is named after yet that was made of `root`."""
-    names = {v.name.rpartition("/")[0] for v in graph.values}
+    """The first number that no value is named after yet that was made of `root`.
+
+    Those of subgraphs count: one that has the name already would hide the new value.
+    """
+    names = {name.rpartition("/")[0] for name in names_in(graph)}
     numbers = (n for n in range(len(names) + 1) if _prefix(root, n) not in names)
     return next(numbers)
 

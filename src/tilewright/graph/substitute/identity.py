@@ -39,7 +39,7 @@ class Digests:
         for n, v in enumerate(graph.inputs):
             name = v.name if self._contents and outer is None else str(n)
             found[v] = _hash(b"input", name.encode(), v.type_text.encode())
-        found |= {v: self._array(v, a) for v, a in graph.constants.items()}
+        found |= {v: self.array(v, a) for v, a in graph.constants.items()}
         made = [self._operation(op, found) for op in graph.operations]
         outputs = [
             found[v] + (v.name.encode() if self._contents and outer is None else b"")
@@ -52,13 +52,14 @@ class Digests:
         if len(operands) == 2 and has_trait(op, Trait.COMMUTATIVE):
             operands.sort()
         inner = [self.graph(g, found) for g in op.subgraphs]
-        whole = _hash(self._operator(op), *operands, b"|", *inner)
+        whole = _hash(self.operator(op), *operands, b"|", *inner)
         for n, v in enumerate(op.outputs):
             if v is not None:
                 found[v] = _hash(whole, b"%d" % n)
         return whole
 
-    def _operator(self, op: Operation) -> bytes:
+    def operator(self, op: Operation) -> bytes:
+        """Which operator, with what attributes, giving what types: all but the operands."""
         if op not in self._operators:
             plain = (
                 f"{name}={_text(a)}"
@@ -70,7 +71,8 @@ class Digests:
             self._operators[op] = _hash(*(p.encode() for p in parts))
         return self._operators[op]
 
-    def _array(self, v: Value, array: np.ndarray[Any, Any]) -> bytes:
+    def array(self, v: Value, array: np.ndarray[Any, Any]) -> bytes:
+        """The digest of a constant."""
         if v not in self._arrays:
             parts = [str(array.dtype).encode(), str(array.shape).encode()]
             if self._contents or array.size <= SMALL:

@@ -7,7 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.base import modes
 from tilewright.base.errors import InputError
+from tilewright.base.text import listing
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.rules.rule import Rule
@@ -17,6 +19,7 @@ from tilewright.graph.substitute.identity import digest, names_of
 from tilewright.graph.substitute.partition import partition
 from tilewright.graph.substitute.parts import convex, extract, neighborhood, splice
 from tilewright.graph.substitute.pricing import GraphCost, Pricing
+from tilewright.graph.substitute.saturate import NODES, saturate
 from tilewright.graph.substitute.steps import folded
 from tilewright.graph.verify import verify
 from tilewright.search.result import Limits, Stop
@@ -30,7 +33,9 @@ class Settings:
     """How to search. Raises InputError.
 
     alpha, patience: see `backtrack`. budget: expansions per part. part: operations that are
-    searched together, at most. exact: rules that change no bit alone.
+    searched together, at most. exact: rules that change no bit alone. strategy: one of
+    modes.STRATEGIES.
+    nodes: of the e-graph of a part, for "saturate", which takes no alpha, budget and patience.
     """
 
     alpha: float = 1.05
@@ -38,8 +43,17 @@ class Settings:
     patience: int | None = 5
     part: int = 40
     exact: bool = False
+    strategy: str = "backtrack"
+    nodes: int = NODES
 
     def __post_init__(self) -> None:
+        if self.strategy not in modes.STRATEGIES:
+            raise InputError(
+                f"no strategy is called {self.strategy!r}",
+                hint=f"choose of {listing(modes.STRATEGIES)}",
+            )
+        if self.nodes < 1:
+            raise InputError(f"{self.nodes!r} nodes", hint="give 1 or more")
         if not 1 <= self.alpha < float("inf"):
             raise InputError(f"alpha is {self.alpha!r}", hint="give 1 or more")
         patience = 1 if self.patience is None else self.patience
@@ -157,6 +171,15 @@ class _Search:
         if rest.evaluations is not None:
             more = max(1, rest.evaluations - self.evaluations)
             rest = replace(rest, evaluations=more)
+        if self.how.strategy == "saturate":
+            return saturate(
+                part,
+                self.rules,
+                self.pricing,
+                most=self.how.nodes,
+                limits=rest,
+                fallback=self.fallback,
+            )
         return backtrack(
             part,
             self.rules,

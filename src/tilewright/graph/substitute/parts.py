@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright.base.names import fresh
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.renaming import rewire
+from tilewright.graph.renaming import names_in, rewire
 from tilewright.graph.verify import topological
 
 
@@ -34,12 +34,15 @@ def extract(graph: Graph, part: Collection[Operation], name: str = "part") -> Gr
 def splice(graph: Graph, part: Collection[Operation], new: Graph) -> Graph:
     """The graph with another form of a convex part of it, made from what `extract` gave.
 
-    Values that are new get other names where the graph has theirs already.
+    Values that are new get other names where the graph has theirs already, or a subgraph of it,
+    in which the new value would be hidden.
     """
     inside = set(part)
     rest = [op for op in graph.operations if op not in inside]
     kept = {v for op in rest for v in op.writes}.union(graph.inputs, graph.constants)
     taken = {v.name for v in kept} | {v.name for v in new.outputs}
+    bodies = [g for op in (*rest, *new.operations) for g in op.subgraphs]
+    taken = taken.union(*map(names_in, bodies))
     interface = kept.union(new.outputs)
     swap: dict[Value, Value] = {}
     for v in new.values:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.graph.nodes import Graph, Operation
+from tilewright.graph.ops.registry import OpCall, definition_of
 from tilewright.graph.substitute.identity import Digests
 from tilewright.graph.substitute.parts import extract, neighborhood
 
@@ -20,6 +21,20 @@ GraphCost = Callable[[Graph], float]
 
 # Edges from a change that fusion may look past: an operator, its activation, what reads that.
 RADIUS: Final = 2
+
+
+def arithmetic(graph: Graph) -> float:
+    """The operations that its operators count, as they stand: a cost that needs no kernels.
+
+    0 for an operator that counts none, or whose extents are not known.
+    """
+    total = 0
+    for op in graph.operations:
+        definition = definition_of(op)
+        static = all(v.static for v in (*op.reads, *op.writes))
+        if static and definition is not None and definition.flops is not None:
+            total += definition.flops(OpCall(op, graph.constants))
+    return float(total)
 
 
 class Pricing:
@@ -77,6 +92,19 @@ class Pricing:
         )
         gone = (self._at_least(op, before) for op in before.operations if op not in new)
         return came - sum(gone)
+
+    def alone(self, part: Graph, share: float) -> float:
+        """About what an operation, a graph of its own, adds to the cost of a larger one.
+
+        share: how much of a map's cost that is, which often vanishes into another kernel. Sums and
+        products cost what they do by themselves.
+        """
+        if self._least is None:
+            return self.whole(part)
+        key = self._digests.graph(part)
+        if key not in self._alone:
+            self._alone[key] = self._least(part)
+        return self._alone[key] or share * self.whole(part)
 
     def _at_least(self, op: Operation, graph: Graph) -> float:
         if self._least is None:

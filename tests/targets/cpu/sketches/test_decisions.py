@@ -18,9 +18,9 @@ from tilewright.base.dtypes import float32
 from tilewright.base.events import record
 from tilewright.compute.build import reduce_
 from tilewright.compute.nodes import Computation
+from tilewright.driver.compilation import optimize
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan, questions
-from tilewright.driver.steps import optimize
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup

@@ -1,0 +1,94 @@
+"""Matching rules against an e-graph: each class may be computed by any of its nodes.
+
+A rule looks at a Graph, where one operation computes a value. So it is shown one: a base graph, in
+which some values are computed by another node of their class. It starts with the base's; for each
+value whose operation the rule asked for, it is shown the others in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.rule import Rule
+
+Makers = Mapping[Value, Sequence[Operation]]
+
+# Graphs that a rule is shown for one operation, at most.
+MOST: Final = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Shown(Graph):
+    """A graph with some of its values computed otherwise.
+
+    base: as it is without. chosen: operations in place of the base's, by what they compute. makers:
+    all by what they compute, but for inputs and constants. asked: those of which there are several
+    and that were asked for, with what was answered.
+    """
+
+    base: Graph | None = None
+    chosen: Mapping[Value, Operation] = field(default_factory=dict)
+    makers: Makers = field(default_factory=dict)
+    asked: dict[Value, Operation] = field(default_factory=dict)
+
+    def producer(self, value: Value) -> Operation | None:
+        """The operation that computes a value here."""
+        if value in self.chosen:
+            return self.chosen[value]
+        assert self.base is not None
+        several = self.makers.get(value, ())
+        found = self.base.producer(value) or (several[0] if several else None)
+        if found is not None and len(several) > 1:
+            self.asked[value] = found
+        return found
+
+    def users(self, value: Value) -> tuple[Operation, ...]:
+        """The operations that read a value: the base's, and those that were chosen."""
+        assert self.base is not None
+        users = self.base.users(value)
+        more = [op for op in self.chosen.values() if value in op.reads]
+        return tuple(dict.fromkeys((*users, *more)))
+
+
+def matches(
+    base: Graph, makers: Makers, rule: Rule, root: Operation
+) -> Iterator[Match]:
+    """The ways in which a rule may be applied at an operation, whatever computes its operands."""
+    own = dict.fromkeys(root.writes, root)
+    inside = base.producer(root.writes[0]) is root
+    operations = base.operations if inside else (*base.operations, root)
+    waiting: list[Mapping[Value, Operation]] = [own]
+    for _ in range(MOST):
+        if not waiting:
+            return
+        chosen = waiting.pop()
+        asked: dict[Value, Operation] = {}
+        graph = Shown(
+            base.name,
+            base.inputs,
+            base.outputs,
+            operations,
+            base.constants,
+            base=base,
+            chosen=chosen,
+            makers=makers,
+            asked=asked,
+        )
+        yield from rule.matches(graph, root)
+        waiting += reversed(list(_others(chosen, asked, makers)))
+
+
+def _others(
+    chosen: Mapping[Value, Operation], asked: Mapping[Value, Operation], makers: Makers
+) -> Iterator[Mapping[Value, Operation]]:
+    """Choices that differ from those that were made, each in its last one."""
+    before = dict(chosen)
+    for value, first in asked.items():
+        for other in makers[value]:
+            if other is not first:
+                yield {**before, **dict.fromkeys(other.writes, other)}
+        before[value] = first

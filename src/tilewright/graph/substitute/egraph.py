@@ -1,0 +1,213 @@
+"""An e-graph of a Graph: classes of equal values, and every operation that computes one.
+
+    class   values that are equal: one of them stands for all, with its array if that is known
+    node    an operation on classes; equal operations on the same classes are one node, and an
+            operation of several results is one node that computes several classes
+
+(Nelson and Oppen 1980; Willsey et al., POPL 2021.) `union` says that two classes are equal, after
+which `rebuild` makes nodes that have become equal one, and their results in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import Trait, has_trait
+from tilewright.graph.substitute.identity import Digests
+
+Array = np.ndarray[Any, Any]
+Class = int
+
+
+@dataclass(eq=False)
+class Node:
+    """An operation on classes.
+
+    number: its place in the order of making. operands, writes: by place; reads: all that it needs.
+    rule, origin: the rule that made it, and the nodes that this matched; empty for those of the
+    first graph.
+    """
+
+    number: int
+    operation: Operation
+    operands: tuple[Class | None, ...]
+    reads: tuple[Class, ...]
+    writes: tuple[Class | None, ...]
+    rule: str = ""
+    origin: tuple[Node, ...] = ()
+
+
+class EGraph:
+    """Classes and nodes, at first those of a graph.
+
+    outputs: the classes of its outputs. equal: the rules that said of two classes that they are
+    one.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        self.constants: dict[Class, Array] = {}
+        self.equal: set[str] = set()
+        self._values: list[Value] = []  # by class
+        self._parents: list[Class] = []
+        self._places: dict[Value, Class] = {}
+        self._arrays: dict[bytes, Class] = {}
+        self._known: dict[Hashable, Node] = {}
+        self._digests = Digests()
+        self._made = 0
+        self._inputs = [self._new(v) for v in graph.inputs]
+        self.add(graph.operations, graph.constants)
+        self.outputs = tuple(self.place(v, graph.constants) for v in graph.outputs)
+
+    def find(self, c: Class) -> Class:
+        """The class that a class has become a part of."""
+        while self._parents[c] != c:
+            self._parents[c] = self._parents[self._parents[c]]
+            c = self._parents[c]
+        return c
+
+    def value(self, c: Class) -> Value:
+        """What stands for a class."""
+        return self._values[self.find(c)]
+
+    def standing(self) -> dict[Value, Class]:
+        """The classes by the values that stand for them."""
+        found = enumerate(self._values)
+        return {v: c for c, v in found if self._parents[c] == c}
+
+    def place(self, v: Value, constants: Mapping[Value, Array]) -> Class:
+        """The class of a value that is there, or of a constant, which may be new."""
+        if v not in constants:
+            return self.find(self._places[v])
+        key = self._digests.array(v, constants[v])
+        if key not in self._arrays:
+            self._arrays[key] = c = self._new(v)
+            self.constants[c] = constants[v]
+        return self.find(self._arrays[key])
+
+    def lookup(
+        self,
+        op: Operation,
+        places: Mapping[Value, Class],
+        constants: Mapping[Value, Array],
+    ) -> Node | None:
+        """The node of an operation of another graph; None if there is none.
+
+        places: classes of values of that graph.
+        """
+        found: dict[Value, Class] = {}
+        for v in op.reads:
+            place = places.get(v)
+            if v in constants:
+                place = self._arrays.get(self._digests.array(v, constants[v]))
+            if place is None:
+                return None
+            found[v] = self.find(place)
+        return self._known.get(self._key(op, _of(op.inputs, found)))
+
+    def add(
+        self,
+        operations: Iterable[Operation],
+        constants: Mapping[Value, Array],
+        rule: str = "",
+        origin: tuple[Node, ...] = (),
+    ) -> None:
+        """Operations in order, on values that are there and constants."""
+        for op in operations:
+            found = {v: self.place(v, constants) for v in op.reads}
+            operands = _of(op.inputs, found)
+            key = self._key(op, operands)
+            if key in self._known:
+                pairs = zip(op.outputs, self._known[key].writes, strict=True)
+                same = {v: c for v, c in pairs if v is not None and c is not None}
+                self._places.update(same)
+                continue
+            writes = tuple(None if v is None else self._new(v) for v in op.outputs)
+            reads = tuple(found.values())
+            node = Node(self._made, op, operands, reads, writes, rule, origin)
+            self._made += 1
+            self._known[key] = node
+            self.nodes.append(node)
+
+    def union(self, a: Class, b: Class, rule: str = "") -> bool:
+        """Say that two classes are equal; whether that is new. The older one stands for both."""
+        a, b = sorted((self.find(a), self.find(b)))
+        if a == b:
+            return False
+        self._parents[b] = a
+        if b in self.constants:
+            self.constants.setdefault(a, self.constants[b])
+        if rule:
+            self.equal.add(rule)
+        return True
+
+    def rebuild(self) -> None:
+        """Make nodes one that have become equal, until no two are."""
+        changed = True
+        while changed:
+            changed = False
+            kept: dict[Hashable, Node] = {}
+            for node in self.nodes:
+                node.operands = self._found(node.operands)
+                node.writes = self._found(node.writes)
+                node.reads = tuple(map(self.find, node.reads))
+                first = kept.setdefault(self._key(node.operation, node.operands), node)
+                for a, b in zip(first.writes, node.writes, strict=True):
+                    if a is not None and b is not None:
+                        changed = self.union(a, b) or changed
+            self._known = kept
+            self.nodes = list(kept.values())
+
+    def kept(self, node: Node) -> Node:
+        """The node that a node has become one with."""
+        return self._known[self._key(node.operation, self._found(node.operands))]
+
+    def operation(self, node: Node) -> Operation:
+        """The operation of a node, on the values that stand for its classes."""
+        op = node.operation
+        inputs, outputs = self._standing(node.operands), self._standing(node.writes)
+        if inputs == op.inputs and outputs == op.outputs:
+            return op
+        return replace(op, inputs=inputs, outputs=outputs)
+
+    @property
+    def given(self) -> set[Class]:
+        """The classes that no node has to compute: those of inputs and constants."""
+        return {self.find(c) for c in (*self._inputs, *self.constants)}
+
+    def known(self) -> dict[Value, Array]:
+        """The arrays of classes that are known, by the values that stand for them."""
+        return {self.value(c): a for c, a in self.constants.items()}
+
+    def _key(self, op: Operation, operands: Sequence[Class | None]) -> Hashable:
+        """Equal for operations that are one node."""
+        if op.subgraphs or has_trait(op, Trait.IMPURE):
+            return op
+        places = [-1 if c is None else c for c in operands]
+        if len(places) == 2 and has_trait(op, Trait.COMMUTATIVE):
+            places.sort()
+        return (self._digests.operator(op), *places)
+
+    def _new(self, v: Value) -> Class:
+        c = len(self._parents)
+        self._parents.append(c)
+        self._values.append(v)
+        self._places[v] = c
+        return c
+
+    def _found(self, classes: Iterable[Class | None]) -> tuple[Class | None, ...]:
+        return tuple(None if c is None else self.find(c) for c in classes)
+
+    def _standing(self, classes: Iterable[Class | None]) -> tuple[Value | None, ...]:
+        return tuple(None if c is None else self.value(c) for c in classes)
+
+
+def _of(
+    values: Iterable[Value | None], places: Mapping[Value, Class]
+) -> tuple[Class | None, ...]:
+    return tuple(None if v is None else places[v] for v in values)

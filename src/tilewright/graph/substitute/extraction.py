@@ -1,0 +1,101 @@
+"""A cheap graph of an e-graph, by what its nodes cost one by one.
+
+Bottom up, each class takes the node whose own graph costs least. Costs of classes only fall, and
+every node costs something, so that no class comes to need itself. What several results share pays
+only for all of them together (one product in place of two): so then nodes are tried, one after
+another, for all classes that they compute, as long as the graph of the outputs gets cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+from tilewright.graph.substitute.egraph import Class, EGraph, Node
+
+Choice = Mapping[Class, Node]
+Costs = Mapping[Node, float]
+
+
+def extract(egraph: EGraph, costs: Costs) -> list[Node]:
+    """The nodes of a cheap graph, in an order in which they can run; costs: above 0."""
+    space = _Space(egraph, costs)
+    choice = space.bottom_up()
+    least = space.total(choice)
+    better = True
+    while better:
+        better = False
+        for node in egraph.nodes:
+            other = {**choice, **dict.fromkeys(space.written(node), node)}
+            if (total := space.total(other)) < least:
+                choice, least, better = other, total, True
+    found = space.nodes(choice)
+    assert found is not None, "a choice that costs a finite amount has no cycle"
+    return found
+
+
+class _Space:
+    """The choices of a node for each class that some node has to compute."""
+
+    def __init__(self, egraph: EGraph, costs: Costs) -> None:
+        self._outputs = egraph.outputs
+        self._find = egraph.find
+        self._costs = costs
+        self._all = egraph.nodes
+        made = {c for node in self._all for c in node.writes if c is not None}
+        self._open = made - egraph.given
+
+    def written(self, node: Node) -> list[Class]:
+        """The classes that a node computes and that are not known anyway."""
+        return [c for c in node.writes if c is not None and c in self._open]
+
+    def bottom_up(self) -> dict[Class, Node]:
+        """For each class the node whose graph costs least, what it needs often counted once."""
+        needs: dict[Class, frozenset[Node]] = {}
+        choice: dict[Class, Node] = {}
+
+        def cost(c: Class) -> float:
+            return self._sum(needs[c]) if c in needs else inf
+
+        better = True
+        while better:
+            better = False
+            for node in self._all:
+                reads = [c for c in node.reads if c in self._open]
+                if any(c not in needs or node in needs[c] for c in reads):
+                    continue
+                all_of_it = frozenset([node]).union(*(needs[c] for c in reads))
+                total = self._sum(all_of_it)
+                for c in self.written(node):
+                    if total < cost(c):
+                        needs[c], choice[c], better = all_of_it, node, True
+        return choice
+
+    def total(self, choice: Choice) -> float:
+        """The cost of the graph of the outputs; infinite where it would need itself."""
+        found = self.nodes(choice)
+        return inf if found is None else self._sum(found)
+
+    def nodes(self, choice: Choice) -> list[Node] | None:
+        """The nodes that the outputs need, each behind what it needs; None for a cycle."""
+        done: dict[Node, None] = {}
+        begun: set[Node] = set()
+        waiting = [(self._find(c), False) for c in reversed(self._outputs)]
+        while waiting:
+            c, ready = waiting.pop()
+            node = choice[c] if c in self._open else None
+            if node is None or node in done:
+                continue
+            if ready:
+                done[node] = None
+                continue
+            if node in begun:
+                return None
+            begun.add(node)
+            waiting.append((c, True))
+            waiting += [(r, False) for r in reversed(node.reads)]
+        return list(done)
+
+    def _sum(self, nodes: frozenset[Node] | list[Node]) -> float:
+        """In one order, so that equal sets cost the same."""
+        return sum(self._costs[n] for n in sorted(nodes, key=lambda n: n.number))
