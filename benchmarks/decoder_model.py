@@ -1,8 +1,8 @@
 """A decoder of Llama's shape as an ONNX model of one token, and what it computes in NumPy.
 
 Embedding, then per layer: RMS normalization, grouped heads with rotary positions and a key-value
-cache, RMS normalization, SwiGLU; RMS normalization and a product at the end. float32, random
-weights. Source of the shape: Touvron et al. 2023.
+cache, RMS normalization, SwiGLU; RMS normalization and a product at the end. Random weights, in
+float32 or in groups of 4 bits (MatMulNBits). Source of the shape: Touvron et al. 2023.
 """
 
 from __future__ import annotations
@@ -14,13 +14,20 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright.graph.ops.block_weights import unpacked
+
 EPSILON = 1e-5
+BITS, MIDDLE = 4, 8  # of a packed weight; the integer that stands for 0
+SPREAD = 4.61  # the standard deviation of integers from 0 to 15
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Sizes: heads of queries, of keys and values; elements of a head; positions of the cache."""
+    """Sizes: heads of queries, of keys and values; elements of a head; positions of the cache.
+
+    group: weights of 4 bits that share a scale; 0 for float32. level: MatMulNBits' accuracy_level.
+    """
 
     vocabulary: int = 256
     width: int = 64
@@ -31,6 +38,8 @@ class Decoder:
     hidden: int = 160
     positions: int = 32
     batch: int = 1
+    group: int = 0
+    level: int = 0
 
     @property
     def cache(self) -> tuple[int, int, int, int]:
@@ -43,11 +52,21 @@ class Decoder:
         return [f"{what}{n}" for n in range(self.layers) for what in ("keys", "values")]
 
     def weights(self, seed: int = 0) -> Arrays:
-        """Products keep the size of what they are of, about."""
+        """Products keep the size of what they are of, about.
+
+        Packed ones are uint8 `<name>_packed` [columns, groups, group / 2], float32 `<name>_scales`.
+        """
         rng = np.random.default_rng(seed)
         found: Arrays = {}
 
         def product(name: str, rows: int, columns: int) -> None:
+            if self.group:
+                shape = columns, rows // self.group
+                packed = rng.integers(0, 256, (*shape, self.group // 2), np.uint8)
+                found[f"{name}_packed"] = packed
+                scales = rng.uniform(0.5, 1.5, shape) / (SPREAD * np.sqrt(rows))
+                found[f"{name}_scales"] = scales.astype(np.float32)
+                return
             drawn = rng.standard_normal((rows, columns), np.float32)
             found[name] = drawn / np.float32(np.sqrt(rows))
 
@@ -101,6 +120,24 @@ class _Builder:
         self.nodes.append(helper.make_node(kind, inputs, outputs, **attributes))
         return outputs[0]
 
+    def product(self, x: str, name: str, output: str = "") -> str:
+        """x times the weights of that name."""
+        made = [output or f"t{len(self.nodes)}"]
+        if not self.d.group:
+            return self.several("MatMul", x, name, outputs=made)
+        packed = self.constants[f"{name}_packed"]
+        return self.several(
+            "MatMulNBits",
+            *(x, f"{name}_packed", f"{name}_scales"),
+            outputs=made,
+            domain="com.microsoft",
+            N=len(packed),
+            K=packed.shape[1] * self.d.group,
+            bits=BITS,
+            block_size=self.d.group,
+            accuracy_level=self.d.level,
+        )
+
     def norm(self, x: str, scale: str) -> str:
         """x / sqrt(mean(x * x) + epsilon) * scale, spelled out as exporters do."""
         square = self.op("Pow", x, "two")
@@ -110,7 +147,7 @@ class _Builder:
 
     def layer(self, x: str, n: int) -> str:
         y = self.norm(x, f"norm_{n}")
-        projected = [self.op("MatMul", y, f"{what}{n}") for what in "qkv"]
+        projected = [self.product(y, f"{what}{n}") for what in "qkv"]
         cached = [f"keys{n}", f"values{n}"]
         y = self.several(
             "GroupQueryAttention",
@@ -126,12 +163,12 @@ class _Builder:
             kv_num_heads=self.d.groups,
             do_rotary=1,
         )
-        x = self.op("Add", x, self.op("MatMul", y, f"o{n}"))
+        x = self.op("Add", x, self.product(y, f"o{n}"))
         y = self.norm(x, f"norm2_{n}")
-        gate = self.op("MatMul", y, f"gate{n}")
+        gate = self.product(y, f"gate{n}")
         gate = self.op("Mul", gate, self.op("Sigmoid", gate))
-        y = self.op("Mul", gate, self.op("MatMul", y, f"up{n}"))
-        return self.op("Add", x, self.op("MatMul", y, f"down{n}"))
+        y = self.op("Mul", gate, self.product(y, f"up{n}"))
+        return self.op("Add", x, self.product(y, f"down{n}"))
 
 
 def build(d: Decoder, weights: Arrays) -> onnx.ModelProto:
@@ -143,7 +180,7 @@ def build(d: Decoder, weights: Arrays) -> onnx.ModelProto:
     x = b.op("Gather", "table", "ids")
     for n in range(d.layers):
         x = b.layer(x, n)
-    logits = b.several("MatMul", b.norm(x, "norm"), "head", outputs=["logits"])
+    logits = b.product(b.norm(x, "norm"), "head", "logits")
     info = helper.make_tensor_value_info
     given = [
         info("ids", TensorProto.INT64, (d.batch, 1)),
@@ -165,6 +202,21 @@ def build(d: Decoder, weights: Arrays) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+def real(weights: Arrays) -> Arrays:
+    """The weights, those in groups of 4 bits as what they stand for, [rows, columns]."""
+    found = {}
+    for name, a in weights.items():
+        stem, _, part = name.rpartition("_")
+        if part == "packed":
+            q = unpacked(a, BITS).astype(np.float32) - MIDDLE
+            found[stem] = (
+                (q * weights[f"{stem}_scales"][..., None]).reshape(len(a), -1).T
+            )
+        elif part != "scales":
+            found[name] = a
+    return found
+
+
 def _norm(x: Any, scale: Any) -> Any:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * scale
 
@@ -177,7 +229,7 @@ def _rotated(x: Any, cos: Any, sin: Any) -> Any:
 
 def reference(d: Decoder, weights: Arrays, ids: Any, place: int, caches: Arrays) -> Any:
     """The logits of one token per sequence at `place`, in float64; the caches take it in."""
-    w = {name: a.astype(np.float64) for name, a in weights.items()}
+    w = {name: a.astype(np.float64) for name, a in real(weights).items()}
     cos, sin = w["cos"][place], w["sin"][place]
     x = w["table"][ids[:, 0]]
     for n in range(d.layers):

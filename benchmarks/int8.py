@@ -1,4 +1,7 @@
-"""Networks in 8 bits against their float32, ours and other engines' (python -m benchmarks.int8).
+"""Networks in 8 bits against their float32, ours and other engines'.
+
+    python -m benchmarks.int8 [resnet50 minilm] [--rounds 15]
+    python -m benchmarks.int8 resnet50 --inputs 1000 --only int8    # agreement on many
 
 Every engine quantizes the same float model by the same data. Rounds are interleaved and on one
 thread, in that thread's own processor time, so that other work on the machine weighs on all alike.
@@ -110,20 +113,44 @@ def onnxruntime(path: Path, names: Sequence[str]) -> Run:
     return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
 
-def openvino(path: Path, names: Sequence[str]) -> Run | None:
-    """OpenVINO with one thread; None where it is not installed."""
+def openvino(model: Any, names: Sequence[str]) -> Run | None:
+    """OpenVINO with one thread, of a file or of its own model; None where it is not installed.
+
+    Floats stay float32: on some processors it would round them to bfloat16 unasked.
+    """
     try:
         import openvino as ov
     except ImportError:
         return None
-    options = {"INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
-    model = ov.Core().compile_model(str(path), "CPU", options)
+    options = {
+        "INFERENCE_NUM_THREADS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    model = ov.Core().compile_model(model, "CPU", options)
 
     def run(feeds: Feeds) -> Mapping[str, Array]:
         found = model(dict(feeds))
         return {name: found[n] for n, name in enumerate(names)}
 
     return run
+
+
+def nncf(source: Path, samples: Sequence[Feeds], names: Sequence[str]) -> Run | None:
+    """OpenVINO's own quantizer and OpenVINO; None where one is not installed."""
+    try:
+        import nncf as quantizer
+        import openvino as ov
+    except ImportError:
+        return None
+    integers = any(a.dtype.kind == "i" for a in samples[0].values())
+    made = quantizer.quantize(
+        ov.Core().read_model(source),
+        quantizer.Dataset([dict(s) for s in samples]),
+        model_type=quantizer.ModelType.TRANSFORMER if integers else None,
+        subset_size=len(samples),
+    )
+    return openvino(made, names)
 
 
 def quantize_static(source: Path, samples: Sequence[Feeds], path: Path) -> None:
@@ -168,6 +195,7 @@ def engines(name: str, folder: Path, recipe: Mapping[str, Any]) -> list[Engine]:
         ("onnxruntime int8", onnxruntime(theirs, names)),
         ("onnxruntime int8, our model", onnxruntime(mine, names)),
         ("openvino float32", openvino(source, names)),
+        ("openvino int8", nncf(source, samples, names)),
         ("openvino int8, our model", openvino(mine, names)),
         ("openvino int8, their model", openvino(theirs, names)),
     ]
@@ -175,7 +203,10 @@ def engines(name: str, folder: Path, recipe: Mapping[str, Any]) -> list[Engine]:
 
 
 def measure(name: str, all_: Sequence[Engine], rounds: int, count: int) -> list[Row]:
-    """Times in interleaved rounds, and agreement on so many inputs."""
+    """Times in interleaved rounds, and agreement on so many inputs.
+
+    all_: first what the others are compared with in speed, second in outputs.
+    """
     feeds = inputs(name, 0)
     for n in range(rounds + 1):
         for engine in all_:
@@ -188,7 +219,8 @@ def measure(name: str, all_: Sequence[Engine], rounds: int, count: int) -> list[
     base = all_[0].seconds
     rows = []
     for engine in all_:
-        found = compare(zip(reference, map(engine.run, tried), strict=True))
+        outputs = reference if engine is all_[1] else map(engine.run, tried)
+        found = compare(zip(reference, outputs, strict=True))
         ratios = [a / b for a, b in zip(base, engine.seconds, strict=True)]
         speedup = statistics.median(ratios)
         ms = 1000 * engine.median
@@ -219,16 +251,23 @@ def show(rows: Sequence[Row]) -> str:
 @click.option(
     "--inputs", "count", default=16, show_default=True, type=click.IntRange(1)
 )
+@click.option("--only", default="", help="Engines whose names end so, and float32.")
 @click.option("--recipe", default="{}", help="Options of tw.quantize, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 def main(
-    networks: tuple[str, ...], rounds: int, count: int, recipe: str, as_json: bool
+    networks: tuple[str, ...],
+    rounds: int,
+    count: int,
+    only: str,
+    recipe: str,
+    as_json: bool,
 ) -> None:
     """Time networks in 8 bits and float32, and compare their outputs."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for name in networks or ("resnet50", "minilm"):
-            found = engines(name, Path(folder), json.loads(recipe))
+            first, second, *rest = engines(name, Path(folder), json.loads(recipe))
+            found = [first, second, *(e for e in rest if e.name.endswith(only))]
             rows += measure(name, found, rounds, count)
     if as_json:
         for row in rows:

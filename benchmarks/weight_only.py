@@ -1,10 +1,12 @@
-"""Products of one row with weights of 4 bits, beside reading as much memory and other engines.
+"""Products of one row with weights of 4 bits, beside moving as much memory and other engines.
 
-    python -m benchmarks.weight_only [--threads N] [--group 32] [--rounds 40] [--rows 1]
+    python -m benchmarks.weight_only [--threads N] [--group 32] [--rounds 12] [--rows 1]
 
-Rounds are interleaved: in each, every engine runs once, after a pass over an array that is larger
-than the last cache, so that weights come from memory. `read` is the largest element of as many
-bytes, by a kernel of ours. Engines beside it compute with float32 activations (`float`) or with
+Rounds are interleaved: in each, every engine runs once, a model of as many products of one input as
+fill an array that is larger than the last cache, so that weights come from memory, and a call's own
+time is a small part. `read` is the largest element of as many bytes, by a kernel of ours; `copy`
+moves as many, half of them read and half written. On one thread, the time is the thread's, in which
+other processes do not count. Engines beside it compute with float32 activations (`float`) or with
 bytes (`bytes`, accuracy_level 4); float32 weights show what they save. Outputs are compared in the
 same run with the exact result of the same integers.
 """
@@ -22,85 +24,114 @@ import onnx
 from onnx import helper, numpy_helper
 
 import tilewright as tw
+from tilewright.base.numbers import ceil_div
 from tilewright.base.text import columns
 from tilewright.graph.ops.block_weights import unpacked
 
 SHAPES = ((4096, 4096), (4096, 11008), (2048, 5632))
 LEVELS = {"float": 0, "bytes": 4}
 TOLERANCE = {"float": 1e-4, "bytes": 2e-2, "float32 weights": 1e-4}
-FLUSHED = 128 << 20  # bytes, more than the last cache has
+FILLED = 128 << 20  # bytes, more than the last cache has
 
-Run = Callable[[], Any]
+Run = Callable[[], list[Any]]
+_SETS = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
 
 
-def model(rows: int, depth: int, width: int, group: int, level: int) -> onnx.ModelProto:
-    """MatMulNBits of 4 bits with drawn weights, the same ones at every level."""
-    random = np.random.default_rng(0)
-    blocks = depth // group
+def packed_weights(
+    depth: int, width: int, group: int, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Drawn integers of 4 bits and scales of product n, as MatMulNBits has them."""
+    random, blocks = np.random.default_rng(n), depth // group
     packed = random.integers(0, 256, (width, blocks, group // 2), dtype=np.uint8)
-    scales = random.uniform(0.01, 0.1, width * blocks).astype(np.float32)
-    node = helper.make_node(
-        "MatMulNBits",
-        ["x", "packed", "scales"],
-        ["y"],
-        domain="com.microsoft",
-        N=width,
-        K=depth,
-        bits=4,
-        block_size=group,
-        accuracy_level=level,
-    )
-    known = {"packed": packed, "scales": scales}
-    sets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    return _model(node, rows, depth, width, known, sets)
+    return packed, random.uniform(0.01, 0.1, width * blocks).astype(np.float32)
 
 
-def real_weights(depth: int, width: int, group: int) -> np.ndarray:
-    """What the integers of `model` stand for, [depth, width]."""
-    known = model(1, depth, width, group, 0).graph.initializer
-    packed, scales = (numpy_helper.to_array(a) for a in known)
+def real_weights(depth: int, width: int, group: int, n: int = 0) -> np.ndarray:
+    """What the integers of product n stand for, [depth, width]."""
+    packed, scales = packed_weights(depth, width, group, n)
     q = unpacked(packed.reshape(width, -1), 4).astype(np.float32) - 8
     return (q * np.repeat(scales.reshape(width, -1), group, 1)).T
 
 
-def float_model(rows: int, weights: np.ndarray) -> onnx.ModelProto:
-    """The product with the same weights in float32."""
-    depth, width = weights.shape
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    known = {"w": np.ascontiguousarray(weights)}
-    sets = [helper.make_opsetid("", 21)]
-    return _model(node, rows, depth, width, known, sets)
+def model(
+    rows: int, depth: int, width: int, group: int, level: int, count: int = 1
+) -> onnx.ModelProto:
+    """So many MatMulNBits of one input, with the same weights at every level."""
+    nodes, known = [], {}
+    for n in range(count):
+        names = f"packed{n}", f"scales{n}"
+        known |= zip(names, packed_weights(depth, width, group, n), strict=True)
+        node = helper.make_node(
+            "MatMulNBits",
+            ["x", *names],
+            [f"y{n}"],
+            domain="com.microsoft",
+            N=width,
+            K=depth,
+            bits=4,
+            block_size=group,
+            accuracy_level=level,
+        )
+        nodes.append(node)
+    return _model(nodes, [rows, depth], [rows, width], known)
+
+
+def float_model(
+    rows: int, depth: int, width: int, group: int, count: int
+) -> onnx.ModelProto:
+    """The products with the same weights in float32."""
+    whole = {
+        f"w{n}": np.ascontiguousarray(real_weights(depth, width, group, n))
+        for n in range(count)
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", f"w{n}"], [f"y{n}"]) for n in range(count)
+    ]
+    return _model(nodes, [rows, depth], [rows, width], whole)
 
 
 def reader(size: int, threads: int) -> Run:
     """Reads so many bytes once."""
     count = size // 4 // 1024
-    node = helper.make_node("ReduceMax", ["x", "axes"], ["y"], keepdims=0)
-    axes = {"axes": np.array([1])}
-    sets = [helper.make_opsetid("", 21)]
-    exe = tw.compile(_model(node, 1024, count, None, axes, sets), threads=threads)
-    data = np.ones((1024, count), np.float32)
-    return lambda: exe(data)
+    node = helper.make_node("ReduceMax", ["x", "axes"], ["y0"], keepdims=0)
+    source = _model([node], [1024, count], [1024], {"axes": np.array([1])})
+    return ours(source, np.ones((1024, count), np.float32), threads)
+
+
+def copier(size: int) -> Run:
+    """Moves so many bytes: half of them are read, half written. On one thread."""
+    source = np.ones(size // 8, np.float32)
+    target = np.empty_like(source)
+
+    def run() -> list[Any]:
+        np.copyto(target, source)
+        return []
+
+    return run
 
 
 def _model(
-    node: Any, rows: int, depth: int, width: int | None, known: Any, sets: Any
+    nodes: list[Any], given: list[int], made: list[int], known: dict[str, Any]
 ) -> onnx.ModelProto:
     info = helper.make_tensor_value_info
-    made = [rows] if width is None else [rows, width]
     graph = helper.make_graph(
-        [node],
-        "product",
-        [info("x", 1, [rows, depth])],
-        [info("y", 1, made)],
+        nodes,
+        "products",
+        [info("x", 1, given)],
+        [info(node.output[0], 1, made) for node in nodes],
         [numpy_helper.from_array(a, n) for n, a in known.items()],
     )
-    return helper.make_model(graph, opset_imports=sets, ir_version=10)
+    return helper.make_model(graph, opset_imports=_SETS, ir_version=10)
 
 
 def ours(source: onnx.ModelProto, x: np.ndarray, threads: int, **options: Any) -> Run:
     exe = tw.compile(source, threads=threads, **options)
-    return lambda: exe(x)
+
+    def run() -> list[Any]:
+        found = exe(x)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    return run
 
 
 def onnxruntime(source: onnx.ModelProto, x: np.ndarray, threads: int) -> Run:
@@ -111,7 +142,7 @@ def onnxruntime(source: onnx.ModelProto, x: np.ndarray, threads: int) -> Run:
     session = ort.InferenceSession(
         source.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return lambda: session.run(None, {"x": x})[0]
+    return lambda: session.run(None, {"x": x})
 
 
 def openvino(source: onnx.ModelProto, x: np.ndarray, threads: int) -> Run:
@@ -123,55 +154,77 @@ def openvino(source: onnx.ModelProto, x: np.ndarray, threads: int) -> Run:
     read = core.read_model(io.BytesIO(source.SerializeToString()))
     how = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     request = core.compile_model(read, "CPU", how).create_infer_request()
-    return lambda: request.infer({"x": x})[0].copy()
+    return lambda: [a.copy() for a in request.infer({"x": x}).values()]
 
 
 def engines(
     rows: int, depth: int, width: int, group: int, x: np.ndarray, threads: int
-) -> dict[tuple[str, str], Run]:
-    """What is timed, by engine and kind of product; an engine that is not there is left out."""
-    found: dict[tuple[str, str], Run] = {}
+) -> dict[tuple[str, str], tuple[Run, int]]:
+    """What is timed, by engine and kind of product, and how many products that is.
+
+    An engine that is not there is left out.
+    """
+    found: dict[tuple[str, str], tuple[Run, int]] = {}
+    size = packed_size(depth, width, group)
+    count = ceil_div(FILLED, size)
     for kind, level in LEVELS.items():
-        source = model(rows, depth, width, group, level)
-        found["tilewright", kind] = ours(source, x, threads)
+        source = model(rows, depth, width, group, level, count)
+        found["tilewright", kind] = ours(source, x, threads), count
         for name, make in (("onnxruntime", onnxruntime), ("openvino", openvino)):
             if name == "openvino" and level:
                 continue  # it chooses by itself
             try:
-                found[name, kind] = make(source, x, threads)
+                found[name, kind] = make(source, x, threads), count
             except Exception as error:  # not installed, or it has no such operator
                 print(f"{name}, {kind}: {str(error).splitlines()[0][:70]}")
-    plain = float_model(rows, real_weights(depth, width, group))
-    found["tilewright", "float32 weights"] = ours(plain, x, threads)
+    few = ceil_div(FILLED, 4 * depth * width)
+    plain = ours(float_model(rows, depth, width, group, few), x, threads)
+    found["tilewright", "float32 weights"] = plain, few
     return found
+
+
+def packed_size(depth: int, width: int, group: int) -> int:
+    """Bytes of one product's integers and scales."""
+    return depth * width // 2 + depth * width // group * 4
 
 
 def measure(
     rows: int, depth: int, width: int, group: int, threads: int, rounds: int
 ) -> list[tuple[str, ...]]:
-    """A row per engine: kind, milliseconds, GB/s of weights, the share of reading, error."""
+    """A row per engine: kind, milliseconds, GB/s of weights, the share of a copy's, error."""
     x = np.random.default_rng(1).standard_normal((rows, depth)).astype(np.float32)
-    size = depth * width // 2 + depth * width // group * 4
+    size = packed_size(depth, width, group)
     runs = engines(rows, depth, width, group, x, threads)
-    weights = real_weights(depth, width, group)
-    exact = x.astype(np.float64) @ weights
-    errors = {
-        key: float(np.abs(run() - exact).max() / np.abs(exact).max())
-        for key, run in runs.items()
-    }
-    everything = {("memory", "read"): reader(size, threads), **runs}
+    count = max(n for _, n in runs.values())
+    errors = wrongness({key: run() for key, (run, _) in runs.items()}, x, width, group)
+    memory = {"copy": copier(count * size), "read": reader(count * size, threads)}
+    everything = {("memory", k): (run, count) for k, run in memory.items()} | runs
+    clock = time.thread_time if threads == 1 else time.perf_counter
     times: dict[tuple[str, str], list[float]] = {key: [] for key in everything}
-    flush = np.ones(FLUSHED // 8)
     for _ in range(rounds):
-        for key, run in everything.items():
-            flush.max()
-            start = time.perf_counter()
+        for key, (run, n) in everything.items():
+            start = clock()
             run()
-            times[key].append(time.perf_counter() - start)
+            times[key].append((clock() - start) / n)
+    whole = 4 * depth * width
     return [
-        _row(key, times, errors.get(key), weights.nbytes if "32" in key[1] else size)
+        _row(key, times, errors.get(key), whole if "32" in key[1] else size)
         for key in everything
     ]
+
+
+def wrongness(
+    found: dict[tuple[str, str], list[Any]], x: np.ndarray, width: int, group: int
+) -> dict[tuple[str, str], float]:
+    """The largest error of each engine's products, over the largest exact result."""
+    errors = dict.fromkeys(found, 0.0)
+    for n in range(max(map(len, found.values()))):
+        exact = x.astype(np.float64) @ real_weights(x.shape[1], width, group, n)
+        for key, outputs in found.items():
+            if n < len(outputs):
+                error = np.abs(outputs[n] - exact).max() / np.abs(exact).max()
+                errors[key] = float(np.maximum(errors[key], error))  # NaN stays
+    return errors
 
 
 def _row(
@@ -180,9 +233,9 @@ def _row(
     error: float | None,
     size: int,
 ) -> tuple[str, ...]:
-    read = times["memory", "read"]
-    share = statistics.median(a / b for a, b in zip(read, times[key], strict=True))
     middle, least = statistics.median(times[key]), min(times[key])
+    copied = zip(times["memory", "copy"], times[key], strict=True)
+    share = statistics.median(a / b for a, b in copied)
     right = "" if error is None else f"{error:.1e}"
     if error is not None and not error <= TOLERANCE[key[1]]:
         right += " WRONG"
@@ -193,10 +246,10 @@ def _row(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("threads", 1), ("group", 32), ("rounds", 40), ("rows", 1)):
+    for name, default in (("threads", 1), ("group", 32), ("rounds", 12), ("rows", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
-    head = ("engine", "product", "ms", "GB/s", "best GB/s", "of reading", "error")
+    head = ("engine", "product", "ms", "GB/s", "best GB/s", "of a copy", "error")
     for depth, width in SHAPES:
         print(f"\n{given.rows} x {depth} x {width}, group {given.group}:")
         rows = measure(

@@ -21,7 +21,9 @@ SMALL = Decoder()
 
 
 @pytest.mark.parametrize(
-    "d", [SMALL, replace(SMALL, batch=2, groups=4, layers=1)], ids=["one", "two"]
+    "d",
+    [SMALL, replace(SMALL, batch=2, groups=4, layers=1), replace(SMALL, group=32)],
+    ids=["one", "two", "int4"],
 )
 def test_tokens_one_by_one(d: Decoder) -> None:
     weights = d.weights()

@@ -1,8 +1,12 @@
 """`tilewright quantize` for the host: a model in QDQ form from calibration data."""
 
+import click
 import numpy as np
 import onnx
 import pytest
+
+from tilewright.cli.quantize import command as verb
+from tilewright.cli.quantize_options import OPTIONS, Use
 
 
 @pytest.fixture
@@ -140,3 +144,27 @@ def test_the_accelerator_takes_the_same_data_and_methods(
         assert "tensors from 12 samples" in found.out
     found = command("run", perceptron, "--target", "vta", "--scales", scales)
     assert found.code == 0, found.err
+
+
+USES = {
+    Use.HOST: (),
+    Use.ACCELERATOR: ("--for", "vta"),
+    Use.WEIGHTS: ("--weights", "int4"),
+}
+# What options that are no choices take.
+VALUES = {"group": "64", "percentile": "99", "smooth": "0.5", "max_drop": "1%"}
+OTHERS = [(use, row) for use in Use for row in OPTIONS if use not in row.uses]
+
+
+@pytest.mark.parametrize(("use", "row"), OTHERS, ids=lambda x: x.name)
+def test_an_option_without_effect_is_refused(command, perceptron, data, use, row):
+    if row.name in ("weights", "machine"):
+        pytest.skip("it chooses what is made")
+    option = next(p for p in verb.params if p.name == row.name)
+    value = VALUES.get(row.name, data)
+    if isinstance(option.type, click.Choice):
+        value = option.type.choices[-1]
+    values = () if option.is_flag else (value,)
+    found = command("quantize", perceptron, *USES[use], option.opts[0], *values)
+    assert found.code == 1, found.out
+    assert option.opts[0] in found.err and len(found.err.splitlines()) <= 2

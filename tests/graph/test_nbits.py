@@ -296,3 +296,21 @@ def test_scales_that_are_not_finite(scale):
         known[name].CopyFrom(numpy_helper.from_array(array, name))
     y = tw.compile(model_, cache=False)(x)
     assert np.isnan(y[:, 2]).all() and np.isfinite(np.delete(y, 2, 1)).all()
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("what", ["scale", "zero"])
+def test_a_partial_block_ends_where_the_matrix_does(bits, what):
+    """What is behind it adds nothing, though 0 times infinity would be NaN."""
+    k, n, block = 40, 2, 32
+    q = np.full((n, 64), (1 << bits) - 1, np.uint8)
+    q[:, k:] = np.arange(64 - k) % (1 << bits)
+    scales, zeros = np.ones((n, 2), np.float32), np.zeros((n, 2), np.float32)
+    (scales if what == "scale" else zeros)[1, 1] = np.inf
+    a = np.ones((1, k), np.float32)
+    operands = {1: packed(q, bits).reshape(n, 2, -1), 2: scales.reshape(-1)}
+    operands[3] = zeros.reshape(-1)
+    sizes = {"N": n, "K": k, "bits": bits, "block_size": block}
+    found = tw.compile(model(a, operands, **sizes), threads=1, cache=False)(a)
+    far = np.inf if what == "scale" else -np.inf
+    np.testing.assert_array_equal(found, [[k * int(q[0, 0]), far]])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
-from tests.graph.one_operator import agree, model_of
+from tests.graph.one_operator import agree, model_of, run
 from tilewright.base.errors import ModelError
 from tilewright.driver.compile import text
 from tilewright.frontends.onnx.load import load
@@ -209,3 +209,23 @@ def test_the_product_of_a_model_is_done_by_dot_products():
     assert "vpdpbusd" not in text(model, "kernel", mcpu="x86-64-v4")
     found = tw.compile(model, threads=1, cache=False, mcpu="x86-64-v3")(a)
     np.testing.assert_array_equal(found, (a.astype(np.int32) - 3) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize("exponents", [np.int64, np.float32])
+def test_powers_that_are_no_integers_of_the_dtype(dtype, exponents):
+    """Infinity and what is too large saturate, what is no number is 0: native and as arrays."""
+    signed = np.iinfo(dtype).min < 0
+    base = np.array([0, 2, 2, 7, 3, -2 if signed else 2], dtype)
+    power = np.array([-1, -1, 70, 2, 5, 63], exponents)
+    if exponents is np.float32 and signed:
+        power[5] = 0.5  # of a negative number
+    model = model_of("Pow", [base, power])
+    (native,) = run(model, [base, power])
+    (operation,) = load(model).operations
+    assert definition_of(operation).reference is not None
+    (found,) = definition_of(operation).reference(OpCall(operation, {}), base, power)
+    np.testing.assert_array_equal(found, native)
+    assert found.dtype == dtype
+    assert found[0] == found[2] == np.iinfo(dtype).max and found[1] == 0
+    assert found[3] == 49

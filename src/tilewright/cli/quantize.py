@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,136 +16,24 @@ from tilewright.cli import inputs, quantized
 from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
     OUT,
-    PATH,
     CompileOptions,
     compile_options,
     json_option,
     model_argument,
-    refuse,
 )
 from tilewright.cli.output import dump, note, progress, say
-from tilewright.cli.weight_only import FOR_WEIGHTS, quantize_weights, weight_options
+from tilewright.cli.quantize_options import Use, check, quantize_options, taken
+from tilewright.cli.weight_only import quantize_weights
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
 
 _HOST: Final = "cpu"
-_METHODS: Final = ("min-max", "percentile", "entropy", "mse")
-
-
-def _share(text: str) -> float:
-    """`0.5%` or `0.005`."""
-    number = text.removesuffix("%")
-    try:
-        value = float(number) / (1 if number == text else 100)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise click.BadParameter(f"{text!r}: expected a share, such as 0.5% or 0.005")
-    return value
-
-
-_share.__name__ = "share"
-
-# Of the float model for the host; they are the fields of `Recipe`.
-_RECIPE: Final = (
-    click.option("--percentile", type=float, help="For --method percentile; 99.99."),
-    click.option(
-        "--activations",
-        type=click.Choice(["uint8", "int8"]),
-        default="uint8",
-        show_default=True,
-        help="uint8 is asymmetric, int8 symmetric.",
-    ),
-    click.option(
-        "--rounding",
-        type=click.Choice(["nearest", "gptq"]),
-        default="nearest",
-        show_default=True,
-        help="How weights are rounded.",
-    ),
-    click.option("--equalize", is_flag=True, help="Equalize ranges across layers."),
-    click.option("--smooth", type=float, help="SmoothQuant's strength, such as 0.5."),
-    click.option(
-        "--search", is_flag=True, help="Search scales of weights as AWQ does."
-    ),
-    click.option(
-        "--correct-bias", is_flag=True, help="Undo what rounding does on average."
-    ),
-)
-_DATA: Final = (
-    click.option(
-        "--calibrate",
-        "archive",
-        type=PATH,
-        help="Samples by input name, several along the first axis (.npz).",
-    ),
-    click.option(
-        "--sample",
-        "samples",
-        multiple=True,
-        type=PATH,
-        help="One sample by input name (.npz); may be given several times.",
-    ),
-    click.option(
-        "--method",
-        type=click.Choice(_METHODS),
-        default="min-max",
-        show_default=True,
-        help="How ranges are chosen from the samples.",
-    ),
-)
-_LAYERS: Final = (
-    click.option(
-        "--max-drop",
-        type=_share,
-        help="Keep layers in floats until no more is lost, as in 0.5%.",
-    ),
-    click.option(
-        "--metric",
-        type=click.Choice(["both", "cosine"]),
-        default="both",
-        show_default=True,
-        help="both is top-1 and cosine; cosine, where outputs are no scores of classes.",
-    ),
-    click.option("--keep", multiple=True, help="A layer that stays in floats."),
-)
-_FOR_HOST: Final = (
-    "percentile",
-    "activations",
-    "rounding",
-    "equalize",
-    "smooth",
-    "search",
-    "correct_bias",
-    "max_drop",
-    "metric",
-    "keep",
-    "threads",
-)
-
-
-_FOR_SAMPLES: Final = ("machine", "archive", "samples", "method", "by", *_FOR_HOST)
-
-
-def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed((*_DATA, *_LAYERS, *_RECIPE)):
-        verb = option(verb)
-    return verb
 
 
 @click.command()
 @model_argument
-@weight_options
-@click.option(
-    "--for", "machine", default=_HOST, show_default=True, help="cpu, or such as vta."
-)
-@_options
-@click.option(
-    "--by",
-    help="With --for vta, how sums are rescaled: shift (scales are powers of two; default), "
-    "multiplier, or channel (one multiplier per output channel).",
-)
+@quantize_options
 @click.option(
     "-o",
     "--output",
@@ -156,16 +44,10 @@ def _options(verb: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 def command(
     model: Path,
-    machine: str,
-    archive: Path | None,
-    samples: tuple[Path, ...],
-    method: str,
-    by: str | None,
     output: Path | None,
     options: CompileOptions,
     as_json: bool,
-    weights: str | None,
-    **recipe: Any,
+    **chosen: Any,
 ) -> None:
     """Quantize MODEL (.onnx, .pt2) to 8 bits by what samples show of its tensors.
 
@@ -176,26 +58,29 @@ def command(
       tilewright quantize model.onnx --for vta --sample cat.npz --sample dog.npz
       tilewright run model.onnx --target vta --scales model.scales.json --inputs cat.npz
     """
-    of_weights = {name: recipe.pop(name) for name in FOR_WEIGHTS}
-    if weights is not None:
-        refuse(_FOR_SAMPLES, "not with --weights", "weights need no samples")
-        quantize_weights(model, output, options, as_json, weights=weights, **of_weights)
+    machine, method = chosen["machine"], chosen["method"]
+    use = _use(chosen["weights"], machine)
+    check(use, machine)
+    own = taken(use, chosen)
+    if use is Use.WEIGHTS:
+        quantize_weights(model, output, options, as_json, **own)
         return
-    refuse(FOR_WEIGHTS, "it is for --weights", "give --weights int4 or int8")
     graph = _graph(model, options)
-    if machine != _HOST:
-        refuse(_FOR_HOST, f"not with --for {machine}", "these are for the host")
-        target = _target(machine)
-        given = _samples(graph, archive, samples, options)
-        _for_target(
-            graph, model, target, given, (by or "shift", method), output, as_json
-        )
-        return
-    refuse(("by",), "it is for accelerators", "leave it out, or give --for vta")
-    given = _samples(graph, archive, samples, options)
-    _for_host(
-        graph, model, given, {"method": method, **recipe}, options, output, as_json
-    )
+    target = None if use is Use.HOST else _target(machine)
+    given = _samples(graph, chosen["archive"], chosen["samples"], options)
+    if target is None:
+        recipe = {"method": method, **own}
+        _for_host(graph, model, given, recipe, options, output, as_json)
+    else:
+        how = own["by"] or "shift", method
+        _for_target(graph, model, target, given, how, output, as_json)
+
+
+def _use(weights: str | None, machine: str) -> Use:
+    """What is made."""
+    if weights is not None:
+        return Use.WEIGHTS
+    return Use.HOST if machine == _HOST else Use.ACCELERATOR
 
 
 def _graph(model: Path, options: CompileOptions) -> Graph:

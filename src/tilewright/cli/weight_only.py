@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import click
+from typing import TYPE_CHECKING, Final
 
 from tilewright.cli.model import load_graph
 from tilewright.cli.options import CompileOptions
 from tilewright.cli.output import dump, progress, say
+from tilewright.cli.quantize_options import BITS
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
 
-BITS: Final = {"int4": 4, "int8": 8}
-FOR_WEIGHTS: Final = ("group", "form", "asymmetric")
 MEGABYTE: Final = 1e6
-
-
-def weight_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of weight-only quantization."""
-    for option in (
-        click.option(
-            "--asymmetric",
-            is_flag=True,
-            help="With --weights: a zero point for each group as well.",
-        ),
-        click.option(
-            "--form",
-            type=click.Choice(["nbits", "qdq"]),
-            default="nbits",
-            show_default=True,
-            help="With --weights: MatMulNBits, or DequantizeLinear (opset 21).",
-        ),
-        click.option(
-            "--group",
-            type=int,
-            default=32,
-            show_default=True,
-            help="With --weights: numbers that share a scale.",
-        ),
-        click.option(
-            "--weights",
-            type=click.Choice(list(BITS)),
-            help="Quantize the weights of matrix products alone.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def quantize_weights(

@@ -12,6 +12,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
+from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import (
     And,
     Buffer,
@@ -32,6 +33,7 @@ from tilewright.expr.nodes import (
     Xor,
     call,
     const,
+    var,
 )
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast, operand, wide, widened
@@ -184,12 +186,13 @@ def _shift_arrays(op: OpCall, a: Array, b: Array) -> Any:
 
 
 def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
-    if base.dtype.kind in "iu":
-        return np.power(
-            base.astype(np.float64),
-            exponent.astype(np.float64),
-        )
-    return np.power(base, exponent.astype(base.dtype))
+    if base.dtype.kind not in "iu":
+        return np.power(base, exponent.astype(base.dtype))
+    with np.errstate(all="ignore"):
+        whole = np.power(base.astype(np.float64), exponent.astype(np.float64))
+    # As `_power` converts it: NumPy's own conversion of what does not fit is not defined.
+    real = var("real", dtypes.float64)
+    return evaluate(cast(real, dtypes.dtype_of(base.dtype)), {real: whole})
 
 
 def _div_gradient(

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import float32, uint8
 from tilewright.base.numbers import ceil_div
 from tilewright.compute.build import cast, map_, padded, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, Expr, const
+from tilewright.expr.nodes import Buffer, Expr, Select, const
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.block_weights import BITS, BlockWeights, unpacked
 from tilewright.graph.ops.fragment import Fragment
@@ -219,10 +219,11 @@ def _compute(
         *rows, j, g, b, h = i
         q = _flat(packed, (j, g, b), (n, blocks, count)) >> cast(h * bits, uint8)
         w = cast(q & mask, float32) - zero(j, g)
-        x = padded(a, (*rows, g * block + b * each + h), 0)
-        return cast(x, float32) * (
-            w * cast(_flat(scales, (j, g), (n, blocks)), float32)
-        )
+        at = g * block + b * each + h
+        scale = cast(_flat(scales, (j, g), (n, blocks)), float32)
+        term = cast(padded(a, (*rows, at), 0), float32) * (w * scale)
+        # 0 times an infinite scale is no 0.
+        return term if k % block == 0 else Select(at < k, term, const(0, float32))
 
     over = blocks, count, each
     if not call.has(BIAS):

@@ -27,9 +27,11 @@ from tilewright.expr.nodes import (
     Neg,
     Not,
     Select,
+    Shr,
     Var,
 )
 from tilewright.expr.real_bounds import ANY, real_bounds
+from tilewright.targets.cpu.emit_bits import HALF, WORD, few_bits, from_table, in_place
 from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory, weaker
 from tilewright.targets.cpu.emit_rounding import (
@@ -224,8 +226,24 @@ class Expressions(Memory):
     def _subtract(self, e: Binary) -> Value:
         found = dequantized(e, self.machine)
         if found is None:
-            return self._binary(e)
+            return self._few_bits(e) or self._binary(e)
         return to_float(self.ops, self.value(found[0].value), *found)
+
+    def _few_bits(self, e: Expr) -> Value | None:
+        """Numbers of few bits of a vector of words, as floats; None where `e` is no such."""
+        b = few_bits(e)
+        if b is None:
+            return None
+        lanes, shift = self.value(b.word).lanes, self.value(b.shift).const
+        if lanes == 1 or not isinstance(shift, int) or not 0 <= shift < WORD:
+            return None
+        if b.in_table(self.machine, shift, lanes):
+            return from_table(self.ops, self.value(b.shifted), b)
+        if b.less is None:
+            return None
+        base = shift // HALF * HALF
+        half = self.value(Shr(b.word, Const(base, b.word.dtype)) if base else b.word)
+        return in_place(self.ops, half, shift - base, b)
 
     def _cast(self, e: Cast) -> Value:
         whole = rounding(e, self.machine)
@@ -234,6 +252,9 @@ class Expressions(Memory):
         real = dequantized(e, self.machine)
         if real is not None:
             return to_float(self.ops, self.value(real[0].value), *real)
+        cut = self._few_bits(e)
+        if cut is not None:
+            return cut
         v = self.value(e.value)
         source = e.value.dtype
         if (

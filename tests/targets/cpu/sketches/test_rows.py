@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import float32, uint8
 from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import cast
 from tilewright.compute.nodes import Computation
 from tilewright.driver.build_kernel import build_kernel
 from tilewright.graph.ops.norm import exponentials
@@ -137,3 +142,29 @@ def test_cheap_maps_of_rows_in_the_first_cache_have_more_on_the_way(
     values = best(softmax(64, width), Context(machine("x86-64-v4"))).default().values
     assert values["div.vectors"] == vectors
     assert values["e_sum.vectors"] == 1  # its loop computes the exponentials too
+
+
+@pytest.mark.parametrize("shape", [(6, 100), (5, 7, 64), (3, 1)], ids=str)
+def test_what_reads_a_kept_row_is_made_with_it(shape: tuple[int, ...]) -> None:
+    """Its sums are made once a row, and not for each element of what comes last."""
+    x, y = (Buffer(name, shape, float32) for name in "xy")
+    u = Buffer("u", shape, uint8)
+    total = Buffer("s", shape[:-1], float32)
+    steps = [
+        reduce_("s", total, shape[-1:], "add", lambda *i: x[i]),
+        map_("y", y, lambda *i: x[i] - total[i[:-1]]),
+        map_("u", u, lambda *i: cast(call("round_even", y[i] / 0.25) + 128.0, uint8)),
+    ]
+    at = Context(replace(host(), cores=2))
+    kernel = lower("k", steps, params=[x, y, u], outputs=[y, u])
+    given = np.random.default_rng(0).standard_normal(shape, np.float32)
+    made = sketches(kernel, steps, at)[0].default().schedule.kernel
+    verify(made)
+    around, _ = str(made).split("alloc s:")
+    points = math.prod(int(n) for n in re.findall(r" in (\d+)", around))
+    assert points <= math.prod(shape[:-1])
+    expected = given - given.sum(-1, keepdims=True)
+    y_found, u_found = Executable(build_kernel(made, target("cpu")), threads=2)(given)
+    np.testing.assert_allclose(y_found, expected, rtol=1e-5, atol=1e-5)
+    rounded = np.clip(np.round(y_found / 0.25) + 128, 0, 255)
+    np.testing.assert_array_equal(u_found, rounded)

@@ -251,13 +251,15 @@ def _row_dims(
     if not last.is_map:
         return _streamed_first(last) if alone else free_dims(last)
     small = _row_values(computations)
-    reads = [a for a in last.accesses if a.buffer in small]
-    found: list[Dim] = []
-    for d in free_dims(last):
+    readers = [c for c in computations if c.is_map and not small.isdisjoint(c.inputs)]
+    reader = readers[-1] if readers else last  # what is after it reads whole rows of it
+    reads = [a for a in reader.accesses if a.buffer in small]
+    found = 0
+    for d in free_dims(reader):
         if reads and not all(_depends(a, d) for a in reads):
             break
-        found.append(d)
-    return found
+        found += 1
+    return free_dims(last)[:found]
 
 
 def _streamed_first(c: Computation) -> list[Dim]:

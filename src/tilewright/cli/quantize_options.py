@@ -1,0 +1,202 @@
+"""The options of `tilewright quantize`: one table, which says for what each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+import click
+
+from tilewright.cli.options import PATH, refuse
+
+BITS: Final = {"int4": 4, "int8": 8}
+_METHODS: Final = ("min-max", "percentile", "entropy", "mse")
+
+
+class Use(Enum):
+    """What is made: a model in 8 bits, scales of an accelerator, or weights in few bits."""
+
+    HOST = auto()
+    ACCELERATOR = auto()
+    WEIGHTS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An option, the name of its parameter, and what it is for."""
+
+    name: str
+    uses: frozenset[Use]
+    option: Callable[..., Any]
+
+
+def _row(uses: set[Use], *flags: str, **how: Any) -> Row:
+    named = [f for f in flags if not f.startswith("-")]
+    name = named[0] if named else flags[0].lstrip("-").replace("-", "_")
+    return Row(name, frozenset(uses), click.option(*flags, **how))
+
+
+def _share(text: str) -> float:
+    """`0.5%` or `0.005`."""
+    number = text.removesuffix("%")
+    try:
+        value = float(number) / (1 if number == text else 100)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise click.BadParameter(f"{text!r}: expected a share, such as 0.5% or 0.005")
+    return value
+
+
+_share.__name__ = "share"
+
+
+def _one_of(*names: str) -> dict[str, Any]:
+    """A choice, the first of which is the default."""
+    return {
+        "type": click.Choice(list(names)),
+        "default": names[0],
+        "show_default": True,
+    }
+
+
+_HOST: Final = {Use.HOST}
+_SAMPLES: Final = {Use.HOST, Use.ACCELERATOR}
+_WEIGHTS: Final = {Use.WEIGHTS}
+
+# In the order of --help. Those of the host that are no layers' or samples' are fields of `Recipe`.
+OPTIONS: Final = (
+    _row(
+        _WEIGHTS,
+        "--weights",
+        type=click.Choice(list(BITS)),
+        help="Quantize the weights of matrix products alone.",
+    ),
+    _row(
+        _WEIGHTS,
+        "--group",
+        type=int,
+        default=32,
+        show_default=True,
+        help="With --weights: numbers that share a scale.",
+    ),
+    _row(
+        _WEIGHTS,
+        "--form",
+        **_one_of("nbits", "qdq"),
+        help="With --weights: MatMulNBits, or DequantizeLinear (opset 21).",
+    ),
+    _row(
+        _WEIGHTS,
+        "--asymmetric",
+        is_flag=True,
+        help="With --weights: a zero point for each group as well.",
+    ),
+    _row(
+        _SAMPLES,
+        "--for",
+        "machine",
+        default="cpu",
+        show_default=True,
+        help="cpu, or such as vta.",
+    ),
+    _row(
+        _SAMPLES,
+        "--calibrate",
+        "archive",
+        type=PATH,
+        help="Samples by input name, several along the first axis (.npz).",
+    ),
+    _row(
+        _SAMPLES,
+        "--sample",
+        "samples",
+        multiple=True,
+        type=PATH,
+        help="One sample by input name (.npz); may be given several times.",
+    ),
+    _row(
+        _SAMPLES,
+        "--method",
+        **_one_of(*_METHODS),
+        help="How ranges are chosen from the samples.",
+    ),
+    _row(
+        _HOST,
+        "--max-drop",
+        type=_share,
+        help="Keep layers in floats until no more is lost, as in 0.5%.",
+    ),
+    _row(
+        _HOST,
+        "--metric",
+        **_one_of("both", "cosine"),
+        help="both is top-1 and cosine; cosine, where outputs are no scores of classes.",
+    ),
+    _row(_HOST, "--keep", multiple=True, help="A layer that stays in floats."),
+    _row(_HOST, "--percentile", type=float, help="For --method percentile; 99.99."),
+    _row(
+        _HOST,
+        "--activations",
+        **_one_of("uint8", "int8"),
+        help="uint8 is asymmetric, int8 symmetric.",
+    ),
+    _row(
+        _HOST,
+        "--rounding",
+        **_one_of("nearest", "gptq"),
+        help="How weights are rounded.",
+    ),
+    _row(_HOST, "--equalize", is_flag=True, help="Equalize ranges across layers."),
+    _row(_HOST, "--smooth", type=float, help="SmoothQuant's strength, such as 0.5."),
+    _row(
+        _HOST,
+        "--search",
+        is_flag=True,
+        help="Search scales of weights as AWQ does.",
+    ),
+    _row(
+        _HOST,
+        "--correct-bias",
+        is_flag=True,
+        help="Undo what rounding does on average.",
+    ),
+    _row(
+        {Use.ACCELERATOR},
+        "--by",
+        help="With --for vta, how sums are rescaled: shift (scales are powers of two; default), "
+        "multiplier, or channel (one multiplier per output channel).",
+    ),
+)
+# Declared with the options of compiling.
+_THREADS: Final = _row(_HOST, "--threads")
+
+# By what is made: why an option that is not for it is refused, and what to do.
+_WHY: Final = {
+    Use.WEIGHTS: ("not with --weights", "weights need no samples"),
+    Use.HOST: ("it is for accelerators", "leave it out, or give --for vta"),
+}
+
+
+def quantize_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """All of the table, on a command."""
+    for row in reversed(OPTIONS):
+        verb = row.option(verb)
+    return verb
+
+
+def check(use: Use, machine: str) -> None:
+    """Raise InputError for a given option that has no effect on what is made."""
+    rows = (*OPTIONS, _THREADS)
+    if use is not Use.WEIGHTS:
+        own = [r.name for r in rows if r.uses == _WEIGHTS]
+        refuse(own, "it is for --weights", "give --weights int4 or int8")
+    hint = f"not with --for {machine}", "these are for the host"
+    refuse([r.name for r in rows if use not in r.uses], *_WHY.get(use, hint))
+
+
+def taken(use: Use, given: dict[str, Any]) -> dict[str, Any]:
+    """The values of the options that are for this alone."""
+    return {r.name: given[r.name] for r in OPTIONS if r.uses == {use}}
