@@ -30,11 +30,17 @@ def exp(x: Expr) -> Expr:
 class Attention:
     """softmax(mask(q k^T)) v, part by part, so that a test can change one."""
 
-    def __init__(self, dtype: DType = float32, keys: int = KEYS, rows: int = ROWS):
+    def __init__(
+        self,
+        dtype: DType = float32,
+        keys: int = KEYS,
+        rows: int = ROWS,
+        size: int = SIZE,
+    ):
         def buffer(name: str, *shape: int) -> Buffer:
             return Buffer(name, shape, dtype)
 
-        self.q, self.k = buffer("q", HEADS, rows, SIZE), buffer("k", HEADS, keys, SIZE)
+        self.q, self.k = buffer("q", HEADS, rows, size), buffer("k", HEADS, keys, size)
         self.v, self.m = buffer("v", HEADS, keys, WIDTH), buffer("m", rows, keys)
         self.s, self.t = (buffer(n, HEADS, rows, keys) for n in "st")
         self.e, self.p = (buffer(n, HEADS, rows, keys) for n in "ep")
@@ -44,7 +50,7 @@ class Attention:
         one = const(1.0, dtype)
         self.parts = {
             "scores": reduce_(
-                "scores", self.s, (SIZE,), "add",
+                "scores", self.s, (size,), "add",
                 lambda h, i, j, d: self.q[h, i, d] * self.k[h, j, d],
             ),
             "mask": map_("mask", self.t, lambda h, i, j: self.s[h, i, j] + self.m[i, j]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tilewright.graph.interp import evaluate
 from tilewright.targets.cpu.sketches import rules
 
 LONG, BLOCK = 152, 76
+MANY = 40  # queries, more than read each key along its row
 FORMS = {name: body.replace(f",{KEYS}", f",{LONG}") for name, body in FOUND.items()}
 STREAMED = [name for name in FOUND if name != "any step of one element"]
 
@@ -41,10 +43,12 @@ def streams(body: str, change: Any = None) -> list[int]:
     return [e.fields["keys"] for e in log if e.kind == "streamed-attention"]
 
 
+@pytest.mark.parametrize("rows", [ROWS, MANY])
 @pytest.mark.parametrize("name", STREAMED)
-def test_it_is_one_kernel_over_blocks_of_keys(name: str) -> None:
-    assert streams(FORMS[name]) == [BLOCK]
-    assert len(kernels_of(FORMS[name])) == 1
+def test_it_is_one_kernel_over_blocks_of_keys(name: str, rows: int) -> None:
+    body = re.sub(rf"(?<=[,\[]){ROWS},", f"{rows},", FORMS[name])
+    assert streams(body) == [BLOCK]
+    assert len(kernels_of(body)) == 1
 
 
 def test_a_step_behind_the_softmax_keeps_it_whole() -> None:
@@ -53,10 +57,9 @@ def test_a_step_behind_the_softmax_keeps_it_whole() -> None:
     assert len(kernels_of(FORMS[name])) > 1
 
 
-def test_one_query_stays_several_kernels() -> None:
-    """Each reads memory once, as fast as it gives data."""
-    body = FORMS["plain"].replace(f",{ROWS},", ",1,")
-    assert streams(body) == []
+@pytest.mark.parametrize("rows", [1, 2, 16])
+def test_few_queries_read_keys_along_their_rows(rows: int) -> None:
+    assert streams(FORMS["plain"].replace(f",{ROWS},", f",{rows},")) == [BLOCK]
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,10 @@ class StreamAttention(Pass[Plan]):
     key_block: int
 
     def run(self, program: Plan) -> Plan:
-        kept, most = program.kept, self.key_block
+        kept, data = program.kept, program.data
+        ask, most = self.is_profitable, self.key_block
         return _on_host(
-            program,
-            lambda steps: stream_attention(steps, kept, self.is_profitable, most),
+            program, lambda steps: stream_attention(steps, kept, ask, most, data)
         )
 
 

@@ -31,6 +31,7 @@ from tilewright.schedule.primitives import (
 )
 from tilewright.schedule.primitives import rfactor as _rfactor
 from tilewright.schedule.primitives import set_scope as _set_scope
+from tilewright.schedule.primitives import skip as _skip
 from tilewright.schedule.primitives import slide as _slide
 from tilewright.schedule.primitives import specialize as _specialize
 from tilewright.schedule.primitives import split as _split
@@ -74,6 +75,7 @@ class Schedule(History):
     decompose_reduction = _decompose_reduction.decompose_reduction
     merge = _merge.merge
     pad = _pad.pad
+    skip = _skip.skip
     specialize = _specialize.specialize
     partition_loop = _partition_loop.partition_loop
     cache_write = _cache_write.cache_write

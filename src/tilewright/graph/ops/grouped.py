@@ -110,6 +110,22 @@ def _mask(
     return f.op("And", seen, f.op("Greater", key, first))
 
 
+def _valid(f: Fragment, positions: Value, mask: Value, values: Value) -> Value:
+    """The values that a query may see, and zeros: 0 times what else is there might be NaN.
+
+    mask: as `_mask` gives it. Of several queries, those up to the last one's position.
+    """
+    batch, length = positions.extents
+    _, _, kept, _ = values.extents
+    if length == 1:
+        seen = f.reshape(mask, batch, 1, kept, 1)
+    else:
+        last = f.op("Slice", positions, f.ints(length - 1), f.ints(length), f.ints(1))
+        place = f.constant(np.arange(kept)[:, None], int64)
+        seen = f.op("LessOrEqual", place, f.reshape(last, batch, 1, 1, 1))
+    return f.op("Where", seen, values, f.constant(0, values.dtype))
+
+
 def _attend(
     call: OpCall,
     f: Fragment,
@@ -134,7 +150,7 @@ def _attend(
         limit = f.constant(cap, dtype)
         share = f.op("Tanh", f.op("Div", scores, limit))
         scores = f.op("Mul", share, limit)
-    scores = f.op("Where", mask, scores, f.constant(dtype.min, dtype))
+    scores = f.op("Where", mask, scores, f.constant(-math.inf, dtype))
     weights = f.op("Softmax", scores, axis=-1)
     y = f.op("MatMul", weights, f.op("Unsqueeze", values, group_axis))
     y = f.reshape(y, batch, heads, length, size)
@@ -178,7 +194,8 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         caches.append(_cached(f, past, new, behind, kept))
     keys, values = caches
     mask = _mask(call, f, place, kept)
-    return [_attend(call, f, query, keys, values, mask), keys, values]
+    valid = values if kept == length else _valid(f, place, mask, values)
+    return [_attend(call, f, query, keys, valid, mask), keys, values]
 
 
 register(OpDef("GroupQueryAttention", _type, DOMAIN, decompose=_decompose))

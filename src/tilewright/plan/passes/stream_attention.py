@@ -8,7 +8,9 @@ from dataclasses import replace
 from tilewright.base import events
 from tilewright.compute.online_softmax import online_softmax
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import FusionGroup, Step
+from tilewright.plan.nodes import DefUse, FusionGroup, Step
+from tilewright.plan.passes.fuse import without_unused
+from tilewright.plan.passes.inline_masks import Data, inline_masks
 from tilewright.plan.passes.split_groups import IsProfitable
 
 
@@ -17,20 +19,25 @@ def stream_attention(
     kept: Collection[Buffer],
     is_profitable: IsProfitable,
     most: int,
+    data: Data,
 ) -> list[Step]:
     """The steps, attention by the law of `compute/online_softmax.py` where that makes one kernel.
 
     kept: what is used outside of the steps. is_profitable: whether Computations should be one
-    kernel; attention that should be as it stands stays. most: keys of a block.
+    kernel; attention that should be as it stands stays. most: keys of a block. data: constants.
+    Masks by position go into the kernel, so that it reads no block that they hide.
     """
     read = [set(s.reads) for s in steps]
+    flow = DefUse(steps)
     found: list[Step] = []
     for n, step in enumerate(steps):
         others = set(kept).union(*read[:n], *read[n + 1 :])
         if isinstance(step, FusionGroup):
-            step = _streamed(step, others, is_profitable, most)
+            masked = inline_masks(step, flow, data)
+            streamed = _streamed(masked, others, is_profitable, most)
+            step = step if streamed is masked else streamed
         found.append(step)
-    return found
+    return without_unused(found, frozenset(kept))
 
 
 def _streamed(

@@ -167,7 +167,13 @@ MEANINGS: Sequence[Meaning] = (
         "<reduction>.parts",
         "the number of partial results computed in parallel (`rfactor`)",
         "divisors",
-        "rows (totals), columns",
+        "rows (totals), columns, streaming_attention",
+    ),
+    Meaning(
+        "<reduction>.keys",
+        "the number of interleaved keys, each a row of its own (`vthread`)",
+        "1, 2, 4, 8",
+        "streaming_attention",
     ),
     Meaning(
         "<computation>.joins",

@@ -293,6 +293,16 @@ class CostModel:
     few_keys: int = _constant(
         64, "keys", "of a block of attention, at least: its mean has exponentials too"
     )
+    streamed_keys: int = _constant(
+        128,
+        "keys",
+        "of a block for few queries, at most: a block is read if one key counts",
+    )
+    few_queries: int = _constant(
+        16,
+        "queries",
+        "of a key, at most, that read it along its row and not from a copy",
+    )
     few_vectors: int = _constant(
         8, "vectors", "at most, for which a matrix that comes from memory is not copied"
     )

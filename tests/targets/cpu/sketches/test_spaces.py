@@ -83,7 +83,14 @@ def scores() -> Program:
 
 
 def blocks_of_scores() -> Program:
-    a = Attention(keys=132, rows=9)
+    return streamed(Attention(keys=132, rows=9))
+
+
+def few_queries() -> Program:
+    return streamed(Attention(keys=132, rows=2, size=20))
+
+
+def streamed(a: Attention) -> Program:
     steps = online_softmax(a.group, 66)
     assert steps is not None
     params = [a.q, a.k, a.v, a.m, a.y]
@@ -127,6 +134,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": scores,
     "streaming attention": blocks_of_scores,
     "streaming attention in parts": blocks_of_scores,
+    "few queries": few_queries,
     "softmax": lambda: of(softmax(7, 19)),
     "windows of vectors": lambda: of(parts(True, "max", 1)),
     "windows of rows": lambda: of(parts(False, "max", 1)),

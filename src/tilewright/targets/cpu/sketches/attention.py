@@ -15,7 +15,7 @@ from tilewright.compute.nodes import Dim
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import place, register_vectors, written_out
-from tilewright.schedule.space.patterns import KernelPattern
+from tilewright.schedule.space.patterns import KernelPattern, streams_rows
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
@@ -94,11 +94,11 @@ def block_rows(
     """Rows of a block: few stick out, and their scores stay in the cache; 0 where none fit.
 
     There is none either where the products have no rows, or few and many keys: they are bound by
-    memory.
+    memory. Blocks of keys then leave out what a mask hides.
     """
     assert pattern.parts is not None
     machine = costs.machine
-    if streams(pattern.parts[0], Context(machine)):
+    if streams(pattern.parts[0], Context(machine)) or _streams(pattern.parts[0], costs):
         return 0
     scores, output = (
         plan(pattern.parts[n], Context(machine), Choices()) for n in (0, 2)
@@ -119,6 +119,19 @@ def block_rows(
         return rows
     fitting = range(step, most + 1, step)
     return max(fitting, key=lambda n: (-math.ceil(rows / n) * n, n), default=0)
+
+
+def few_queries(scores: KernelPattern, costs: CostModel) -> bool:
+    """Whether so few queries read each key, along its row, that no copy of the keys pays."""
+    return streams_rows(scores, (), costs.few_queries)
+
+
+def _streams(scores: KernelPattern, costs: CostModel) -> bool:
+    """Whether blocks of keys for few queries are better: the keys make several of a good size."""
+    assert scores.vector is not None
+    keys = scores.vector.extent
+    sizes = range(costs.few_keys, min(costs.streamed_keys, keys - 1) + 1)
+    return few_queries(scores, costs) and any(keys % n == 0 for n in sizes)
 
 
 def work(
@@ -156,28 +169,33 @@ def into(
 def contract(
     s: Schedule,
     p: Product,
-    nest: tuple[str, str],
+    nest: Sequence[str],
     tile: Tile,
     outer: Sequence[str],
     at: Context,
     choose: Choices,
 ) -> None:
     """A block's product in register tiles: by default a panel of columns stays while the rows go
-    by."""
-    (row_o, row), (column_o, column) = (
-        s.split(loop, factor, "overlap")
-        for loop, factor in zip(nest, (tile.rows[-1], tile.width), strict=True)
-    )
-    panels = choose(f"{p.name}.panels", (True, False), True)
-    around = (column_o, row_o) if panels else (row_o, column_o)
-    s.reorder(*around, row, column)
+    by.
+
+    nest: the loops over rows, if there are several, and over columns.
+    """
+    sizes = (*tile.rows[-1:], tile.width)
+    split = [s.split(n, size, "overlap") for n, size in zip(nest, sizes, strict=True)]
+    around = [outer for outer, _ in split]
+    *rows, column = [inner for _, inner in split]
+    panels = bool(rows) and choose(f"{p.name}.panels", (True, False), True)
+    if panels:
+        around.reverse()
+    s.reorder(*around, *rows, column)
     s.compute_at(p.target, around[-1], scope="register")
     loops = {
         d: f"{p.name}.{d.var.name}"
         for d in (*p.plan.rows, p.plan.vector, *p.plan.reduction)
     }
     reduce_in_registers(s, p.plan, p.target, loops)
-    s.unroll(row)
+    for row in rows:
+        s.unroll(row)
     register_vectors(s, column, tile.lanes)
     pack_columns(s, p.plan, [*outer, *around], loops, at, choose)
     sums = [loops[d] for d in p.plan.reduction]

@@ -8,13 +8,22 @@ the new one in. Neither scores nor results of blocks exist in memory as a whole.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.space.nest import place, register_vectors
+from tilewright.schedule.space.nest import (
+    divisors,
+    existing,
+    extents,
+    place,
+    register_vectors,
+    vectorize_inner,
+)
 from tilewright.schedule.space.patterns import (
     KernelPattern,
     free_dims,
@@ -25,14 +34,16 @@ from tilewright.targets.cpu.sketches.attention import (
     BLOCKS,
     Product,
     contract,
+    few_queries,
     into,
     product,
     work,
 )
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.key_dots import key_dots
 from tilewright.targets.cpu.sketches.register_tile_model import choose_tile
-from tilewright.targets.cpu.sketches.roles import plan
-from tilewright.targets.cpu.sketches.rows import in_rows, streams
+from tilewright.targets.cpu.sketches.roles import TilePlan, plan
+from tilewright.targets.cpu.sketches.rows import in_rows
 from tilewright.targets.cpu.sketches.tiled_reduction import results
 
 
@@ -44,7 +55,7 @@ def streaming_attention(
 ) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `attention`.
+    parameters: those of `attention`; `<online>.parts`, sets of blocks of keys that threads have.
     """
     assert pattern.parts is not None
     good = streamed_rows(pattern, at.costs)
@@ -53,42 +64,76 @@ def streaming_attention(
             "a block of scores does not fit the cache", where=f"kernel {s.kernel.name}"
         )
     first, _, second = pattern.parts
-    online = pattern.computations[-2]
     scores = product(s, first, at, choose)
     tiles = plan(second, at, choose)
-    nest = _result_loops(pattern)
-    row_dim = tiles.rows[-1]
-    column_dim = tiles.vector
     name = second.computations[0].name
-    rows = row_dim.extent
-    possible = {good, *(n for n in BLOCKS if n <= rows)}
-    blocks = sorted(possible)
-    block = choose(f"{name}.rows", blocks, good)
-    batch = [loop for d, loop in nest.items() if d not in (row_dim, column_dim)]
-    anchor, row = s.split(nest[row_dim], block, "overlap")
-    s.reorder(*batch, anchor, row, nest[column_dim])
-    key_block = _online(s, pattern, anchor, at)
-    part = second.computations[0].outputs[0].tensor
-    into(s, part.name, key_block, at.costs.stack)
+    outer, rows, column = _around(s, pattern, tiles, good, choose)
+    worth = at.costs.worth_sharing(work(first, at.costs))
+    shared = at.threads(choose, name, worth)
+    part, key_block = _online(s, pattern, outer, shared, at, choose)
+    into(s, second.computations[0].outputs[0].tensor.name, key_block, at.costs.stack)
     output = Product(name, tiles, *results(s, second))
     _rows(s, pattern, key_block, at, choose)
-    outer = [*batch, anchor, key_block]
-    for p in (scores, output):
-        loops = p.loops[p.plan.rows[-1]], p.loops[p.plan.vector]
-        tile = choose_tile(
-            choose,
-            f"{p.name}.block_tile",
-            [min(block, rows)],
-            p.plan.vector.extent,
-            p.plan.tile.lanes,
-            at.costs,
-        )
-        contract(s, p, loops, tile, outer, at, choose)
-    lanes = at.machine.lanes(online.outputs[0].tensor.dtype)
-    register_vectors(s, nest[column_dim], lanes)
-    if at.threads(choose, output.name, at.costs.worth_sharing(work(first, at.costs))):
-        at.share(s, [*batch, anchor], choose, output.name)
+    inside = [*outer, *part, key_block]
+    if few_queries(first, at.costs):
+        key_dots(s, first, scores, choose)
+    else:
+        _tiles(s, scores, rows, inside, at, choose)
+    _tiles(s, output, rows, inside, at, choose)
+    lanes = at.machine.lanes(pattern.computations[-2].outputs[0].tensor.dtype)
+    _vectors(s, column, lanes)
+    _skip_hidden(s, key_block)
+    if shared:
+        at.share(s, part or outer, choose, name)
     return s
+
+
+def _around(
+    s: Schedule,
+    pattern: KernelPattern,
+    tiles: TilePlan,
+    good: int,
+    choose: Choices,
+) -> tuple[list[str], int, str]:
+    """The loops of the result: those around a block of rows, the rows of one, the columns."""
+    assert pattern.parts is not None
+    nest = _result_loops(pattern)
+    column = nest.pop(tiles.vector)
+    if not tiles.rows:
+        outer = [*nest.values()]
+        s.reorder(*outer, column)
+        return outer, 1, column
+    count = tiles.rows[-1].extent
+    row_loop = nest.pop(tiles.rows[-1])
+    blocks = sorted({good, *(n for n in BLOCKS if n <= count)})
+    name = pattern.parts[2].computations[0].name
+    block = choose(f"{name}.rows", blocks, good)
+    anchor, row = s.split(row_loop, block, "overlap")
+    outer = [*nest.values(), anchor]
+    s.reorder(*outer, row, column)
+    return outer, min(block, count), column
+
+
+def _tiles(
+    s: Schedule,
+    p: Product,
+    rows: int,
+    inside: Sequence[str],
+    at: Context,
+    choose: Choices,
+) -> None:
+    """A product of a block in register tiles; rows: of the block."""
+    loops = [p.loops[d] for d in (*p.plan.rows[-1:], p.plan.vector)]
+    sizes = [rows] if p.plan.rows else []
+    shape = sizes, p.plan.vector.extent, p.plan.tile.lanes, at.costs
+    tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
+    contract(s, p, loops, tile, inside, at, choose)
+
+
+def _skip_hidden(s: Schedule, key_block: str) -> None:
+    """Blocks of keys that a mask hides from all rows are not read, where that is proven."""
+    with suppress(ScheduleError):  # without a mask by position, all blocks count
+        s.skip(key_block)
 
 
 def streamed_rows(
@@ -97,20 +142,20 @@ def streamed_rows(
 ) -> int:
     """Rows of a block whose scores of a block of keys stay in the cache; 0 where none do.
 
-    There is none either where the products have no rows, or few and many keys, as they are bound by
-    memory, and where blocks have few keys.
+    There is none either where the products have no rows, and where blocks have few keys. Blocks of
+    few queries, which are bound by memory, have all of them, and keys up to `streamed_keys`.
     """
     assert pattern.parts is not None
     machine = costs.machine
-    if streams(pattern.parts[0], Context(machine)):
-        return 0
     at = Context(machine)
     scores = plan(pattern.parts[0], at, Choices())
     output = plan(pattern.parts[2], at, Choices())
-    if not scores.rows or not output.rows:
-        return 0
     keys = scores.vector.extent
     if keys < costs.few_keys:
+        return 0
+    if few_queries(pattern.parts[0], costs):
+        return _few_rows(pattern, output, keys, costs)
+    if not scores.rows or not output.rows:
         return 0
     rows = output.rows[-1].extent
     step = output.tile.rows[-1]
@@ -126,6 +171,21 @@ def streamed_rows(
         return rows
     fitting = range(step, most + 1, step)
     return max(fitting, key=lambda n: (-math.ceil(rows / n) * n, n), default=0)
+
+
+def _few_rows(
+    pattern: KernelPattern,
+    output: TilePlan,
+    keys: int,
+    costs: CostModel,
+) -> int:
+    """All rows of few queries; 0 for large blocks of keys, and where no loop is around a block."""
+    if keys > costs.streamed_keys:
+        return 0
+    if output.rows:
+        return output.rows[-1].extent
+    around = len(_result_loops(pattern)) > 1
+    return int(around)
 
 
 def _result_loops(pattern: KernelPattern) -> dict[Dim, str]:
@@ -155,27 +215,78 @@ def _read(c: Computation, tensor: Buffer) -> Load:
 def _online(
     s: Schedule,
     pattern: KernelPattern,
-    anchor: str,
+    outer: Sequence[str],
+    shared: bool,
     at: Context,
-) -> str:
+    choose: Choices,
+) -> tuple[list[str], str]:
     """The mean over blocks, for each block of rows: one block of keys after another.
 
-    The loop over the blocks of keys.
+    outer: the loops around a block of rows. shared: whether threads have work. The loop over sets
+    of blocks of keys, if there are several, and the loop over the blocks of keys.
     """
     online = pattern.computations[-2]
-    (along,) = reduction_dims(online)
-    block = f"{online.name}.{along.var.name}"
+    block = _loop(online, reduction_dims(online)[0])
     mean = online.outputs[-1].tensor.name
-    into(s, mean, anchor, at.costs.stack)
+    into(s, mean, outer[-1], at.costs.stack)
     for o in online.outputs:
         place(s, o.tensor.name, at.costs.stack)
-    inner = [f"{online.name}.{d.var.name}" for d in free_dims(online)]
+    inner = [_loop(online, d) for d in free_dims(online)]
     starts = s.decompose_reduction(mean, inner[0])
     s.reorder(block, *inner)
     lanes = at.machine.lanes(online.outputs[0].tensor.dtype)
+    part, block = _in_parts(s, online, outer, shared, at, choose)
     for loop in (starts[-1], inner[-1]):
+        _vectors(s, loop, lanes)
+    return part, block
+
+
+def _in_parts(
+    s: Schedule,
+    online: Computation,
+    outer: Sequence[str],
+    shared: bool,
+    at: Context,
+    choose: Choices,
+) -> tuple[list[str], str]:
+    """Blocks of keys dealt out in turns, each set with a mean of its own: where there are fewer
+    blocks of rows than cores. They go by in turns since those behind the last valid key are none.
+
+    The loop over the sets, if there are several, and the loop over the blocks of one.
+    """
+    block = _loop(online, reduction_dims(online)[0])
+    known = extents(s.kernel)
+    possible = [n for n in divisors(at.machine.cores) if known[block] % n == 0]
+    around = math.prod(known.get(n, 1) for n in outer)
+    good = possible[-1] if shared and around < at.machine.cores else 1
+    if len(possible) < 2:
+        return [], block
+    parts = choose(f"{online.name}.parts", possible, good)
+    if parts == 1:
+        return [], block
+    blocks, part = s.split(block, parts)
+    before = set(s.loops)
+    s.rfactor(part, "global")
+    s.reorder(part, blocks)
+    lanes = at.machine.lanes(online.outputs[0].tensor.dtype)
+    made = [n for n in s.loops if n not in before]
+    half = len(made) // 2  # to clear the means of the sets, and to combine them
+    for loop in (made[half - 1], made[-1]):
+        _vectors(s, loop, lanes)
+    return [part], blocks
+
+
+def _vectors(s: Schedule, loop: str, lanes: int) -> None:
+    """A loop over columns in vectors, the last of them in part where they are no multiple."""
+    extent = extents(s.kernel).get(loop, 1)
+    if extent > lanes and extent % lanes:
+        vectorize_inner(s, loop, lanes, tail="guard")
+    else:
         register_vectors(s, loop, lanes)
-    return block
+
+
+def _loop(c: Computation, d: Dim) -> str:
+    return f"{c.name}.{d.var.name}"
 
 
 def _rows(
@@ -194,12 +305,17 @@ def _rows(
         name = c.outputs[0].tensor.name
         into(s, name, key_block, at.costs.stack)
     _merge_rows(s, weights, kept)
-    in_rows(s, computations, at, choose, near=True)
-    count = pattern.computations.index(computations[0])
-    before = pattern.computations[:count]
+    first = pattern.computations.index(computations[0])
+    before = pattern.computations[:first]
+    if existing(s, [f"{weights.name}.{d.var.name}" for d in weights.dims[:-1]]):
+        in_rows(s, computations, at, choose, near=True)
+    else:  # one row has no loop for the others to go to
+        before = pattern.computations[: first + len(computations) - 1]
     for c in reversed(before):
         name = c.outputs[0].tensor.name
         into(s, name, key_block, at.costs.stack)
+    if len(before) > first:
+        in_rows(s, computations, at, choose, near=True)
 
 
 def _merge_rows(

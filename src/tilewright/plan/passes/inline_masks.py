@@ -1,0 +1,127 @@
+"""Masks by position go into what they hide: `k <= last[b]` instead of a tensor of truth values.
+
+What compares positions, and what guards a tensor by such a comparison, is computed again where it
+is read. Its reader then says which positions it needs, for all it does with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.compute.nodes import Computation
+from tilewright.compute.transforms import inline, rewrite_loads
+from tilewright.expr.nodes import (
+    INDEX,
+    Add,
+    And,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Le,
+    Load,
+    Lt,
+    Mul,
+    Not,
+    Or,
+    Select,
+    Sub,
+    Var,
+    const,
+)
+from tilewright.ir.node import postorder
+from tilewright.plan.nodes import DefUse, FusionGroup
+
+Data = Mapping[Buffer, np.ndarray[Any, Any]]
+POSITIONS = (Add, And, Cast, Const, Le, Load, Lt, Mul, Not, Or, Sub, Var)
+
+
+def inline_masks(group: FusionGroup, flow: DefUse, data: Data) -> FusionGroup:
+    """The group with masks by position, and guards by them, computed where it reads them.
+
+    flow: who makes what the group reads. data: constants; where one holds positions, a number plus
+    a multiple of each index, these are computed too.
+
+    requires of what is inlined
+        one group makes it, which is one map of one result
+        its value is made of indices and integers alone, and is a position or a truth value; or it
+        is an element where such a value is true, and a constant elsewhere
+    """
+    found = tuple(_inlined(c, flow, data) for c in group.computations)
+    return replace(group, computations=found)
+
+
+def _inlined(c: Computation, flow: DefUse, data: Data) -> Computation:
+    waiting = list(c.inputs)
+    while waiting:
+        buffer = waiting.pop()
+        made = _maker(buffer, flow)
+        combined = None if made is None else inline(made, c)
+        if made is not None and combined is not None:
+            c = combined
+            waiting += made.inputs
+    tables = {b: data[b] for b in c.inputs if b in data}
+    steps = {b: found for b, a in tables.items() if (found := _steps(b, a)) is not None}
+    if not steps:
+        return c
+    return rewrite_loads(c, {b: _position(*found) for b, found in steps.items()})
+
+
+def _maker(buffer: Buffer, flow: DefUse) -> Computation | None:
+    """The map that makes a mask by position, or a guard by one."""
+    makers = flow.writers.get(buffer, [])
+    if len(makers) != 1 or makers[0].kernel is not None or not makers[0].is_map:
+        return None
+    (c,) = makers[0].computations
+    value = c.outputs[0].value
+    if len(c.outputs) != 1:
+        return None
+    if isinstance(value, Select) and isinstance(value.then, Load):
+        guards = isinstance(value.otherwise, Const) and _is_by_position(value.condition)
+        return c if guards else None
+    return c if _is_by_position(value) else None
+
+
+def _is_by_position(value: Expr) -> bool:
+    """Whether a value is a position, or a truth about positions."""
+    if value.dtype is not INDEX and not value.dtype.is_bool:
+        return False
+    nodes = [n for n in postorder(value) if isinstance(n, Expr)]
+    return all(
+        isinstance(n, POSITIONS) and (n.dtype.is_int or n.dtype.is_bool) for n in nodes
+    )
+
+
+def _steps(buffer: Buffer, array: np.ndarray[Any, Any]) -> tuple[int, list[int]] | None:
+    """The first element and the step of each axis of a table of positions; None of another."""
+    if buffer.dtype is not INDEX or not array.size:
+        return None
+    first = int(array.flat[0])
+    steps = []
+    table = np.full(array.shape, first, object)
+    for axis, extent in enumerate(array.shape):
+        index = [0] * array.ndim
+        index[axis] = min(1, extent - 1)
+        step = int(array[tuple(index)]) - first
+        steps.append(step)
+        along = np.arange(extent).astype(object) * step
+        table = table + along.reshape(
+            [-1 if n == axis else 1 for n in range(array.ndim)]
+        )
+    return (first, steps) if bool((table == array).all()) else None
+
+
+def _position(first: int, steps: Collection[int]) -> Any:
+    """Reads an element of such a table by computing it."""
+
+    def read(load: Load) -> Expr:
+        found: Expr = const(first)
+        for i, step in zip(load.index, steps, strict=True):
+            found = Add(found, Mul(i, const(step)))
+        return found
+
+    return read
