@@ -168,7 +168,7 @@ def test_dimensions_have_the_names_that_the_user_gave():
         tw.compile(
             module, torch.randn(2, 6), dynamic_shapes=({0: rows},), dims={"cols": 5}
         )
-    with pytest.raises(InputError, match="only a torch.nn.Module is traced"):
+    with pytest.raises(InputError, match=r"only a torch.nn.Module is traced"):
         tw.compile(b"", dynamic_shapes=({0: rows},))
 
 
