@@ -53,9 +53,9 @@ def test_bind_refuses_what_threads_cannot_share():
     s = Schedule(matmul(8, 6, 4, epilogue=False))
     with pytest.raises(
         ScheduleError,
-        match=r"threadIdx.x loop has a loop-carried dependence: one updates C",
+        match=r"blockIdx.x loop has a loop-carried dependence: one updates C",
     ):
-        s.bind("mm.k", "threadIdx.x")
+        s.bind("mm.k", "blockIdx.x")
     with pytest.raises(ScheduleError, match=r"no axis 'blockIdx.w'.*known: blockIdx.x"):
         s.bind("mm.i", "blockIdx.w")
     s.bind("mm.i", "threadIdx.x")

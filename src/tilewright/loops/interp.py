@@ -32,9 +32,9 @@ def run(kernel: Kernel, buffers: Mapping[Buffer, Any]) -> None:
     sizes = solve(kernel, [buffers[b].shape for b in kernel.params])
     writer = Writer()
     source = writer.kernel(kernel)
-    scope = writer.scope | {"out_of_range": _out_of_range, "undefined": _undefined}
+    scope = writer.scope | {"out_of_range": out_of_range, "undefined": undefined}
     exec(compile(source, f"<kernel {kernel.name}>", "exec"), scope)
-    flat = [_elements(buffers[b]) for b in kernel.params]
+    flat = [elements(buffers[b]) for b in kernel.params]
     with np.errstate(all="ignore"):
         scope["main"](*flat, *(sizes[v] for v in kernel.sizes))
     for b, values in zip(kernel.params, flat, strict=True):
@@ -56,14 +56,15 @@ def check_array(kernel: Kernel, buffer: Buffer, array: Any) -> None:
         )
 
 
-def _elements(array: Any) -> list[Any]:
+def elements(array: Any) -> list[Any]:
+    """The elements of an array as values of the interpreter."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if array.dtype == INDEX.numpy:
         return list(flat.tolist())
     return list(flat)
 
 
-def _undefined(dtype: DType) -> Any:
+def undefined(dtype: DType) -> Any:
     """What an allocated element holds before the first write."""
     if dtype is INDEX:
         return -6148914691236517206
@@ -73,12 +74,13 @@ def _undefined(dtype: DType) -> Any:
     return dtype.numpy.type(True if dtype.is_bool else float("nan"))
 
 
-def _out_of_range(
+def out_of_range(
     place: str,
     axis: int,
     extent: int,
     index: Any,
 ) -> None:
+    """Raise ExecutionError for an index that a buffer does not have."""
     raise ExecutionError(
         f"index {index} of dimension {axis} is outside 0..{extent - 1}",
         code="TW-INDEX",

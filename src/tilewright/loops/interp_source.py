@@ -64,7 +64,12 @@ def _wrap(x: int) -> int:
 
 
 class Writer:
-    """Writes one kernel; `scope` holds the objects that the source names."""
+    """Writes one kernel; `scope` holds the objects that the source names.
+
+    calls: what stands before the call of a function that a deep nest continues in.
+    """
+
+    calls = ""
 
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {"wrap": _wrap, "int64": np.int64}
@@ -157,7 +162,7 @@ class Writer:
             self.depth += 1
             self._loop(s, var, extent)
             self.depth -= 1
-            self.line(f"{rest}()")
+            self.line(f"{self.calls}{rest}()")
             self.blocks = blocks
         else:
             self._loop(s, var, extent)

@@ -20,9 +20,11 @@ reaches a Barrier or Combine together with the others, or none does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.compute.nodes import sizes_of
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Extent, Var
 from tilewright.loops.nodes import GPU_AXES, Stmt
@@ -54,6 +56,11 @@ class Combine(Stmt):
     reducer: Reducer
     width: int
 
+    @property
+    def targets(self) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+        """Each buffer with the index of the element that is combined."""
+        return zip(self.buffers, self.indices, strict=True)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Launch:
@@ -71,6 +78,10 @@ class Launch:
     shared: tuple[Buffer, ...]
     body: Stmt
 
+    def with_body(self, body: Stmt) -> Launch:
+        """The same grid and buffers around another program."""
+        return replace(self, body=body)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
@@ -85,3 +96,13 @@ class Program:
     outputs: tuple[Buffer, ...]
     workspace: tuple[Buffer, ...]
     launches: tuple[Launch, ...]
+
+    @property
+    def sizes(self) -> tuple[Var, ...]:
+        """What only a call knows of the extents."""
+        return tuple(sizes_of(e for b in self.params for e in b.extents))
+
+    def __repr__(self) -> str:
+        from tilewright.loops.printer import show_program
+
+        return show_program(self)

@@ -1,4 +1,4 @@
-"""Parsing the text of kernels that `loops/printer.py` prints.
+"""Parsing the text of kernels and programs of launches that `loops/printer.py` prints.
 
 A Unit with an intrinsic has no body in the text, so that a kernel with one is refused: its text is
 of a schedule, and what is read here are programs before any.
@@ -14,11 +14,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
 from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Var
 from tilewright.expr.parser import expression, place, separated
 from tilewright.ir.scanner import Scanner
+from tilewright.loops.launch import AXIS, Barrier, Combine, Launch, Program
 from tilewright.loops.nodes import (
     KINDS,
     SIZE,
@@ -35,6 +37,7 @@ from tilewright.loops.nodes import (
 )
 
 _SIZES: Final = re.compile(r" *for ([\w.]+) in \d+ size:$")
+_SIZE: Final = re.compile(r"  size ([\w.]+)$")
 _NOTES: Final = re.compile(r" \{(.*)\}:$")
 _NAMES: Final = {t.name: t for t in dtypes.ALL}
 
@@ -51,6 +54,15 @@ def parse(
     Raises InputError (TW-SYNTAX) naming the line for what is not a kernel.
     """
     return _Reader(lines, where, dict(operators or {})).kernel(buffers or {})
+
+
+def parse_program(
+    lines: Sequence[str],
+    operators: Mapping[str, Reducer] | None = None,
+    where: str = "program",
+) -> Program:
+    """The Program of its lines; as `parse` of a Kernel."""
+    return _Reader(lines, where, dict(operators or {})).program()
 
 
 def buffer_type(
@@ -93,10 +105,34 @@ class _Reader:
     position: int = 0
 
     def kernel(self, known: Mapping[str, Buffer]) -> Kernel:
-        found = (_SIZES.match(line) for line in self.lines)
+        name, inputs, outputs = self._head("kernel", _SIZES, known)
+        self.names = {b.name: b for b in (*inputs, *outputs)}
+        body = self._block(1)
+        self._finished()
+        return Kernel(name, (*inputs, *outputs), tuple(outputs), body, self.notes)
+
+    def program(self) -> Program:
+        name, inputs, outputs = self._head("program", _SIZE, {})
+        for _ in self.sizes:
+            self.position += 1
+        workspace = self._declared("workspace", 1)
+        buffers = (*inputs, *outputs, *workspace)
+        self.names = {**AXIS, **self.sizes, **{b.name: b for b in buffers}}
+        launches = []
+        while self._depth() == 1:
+            launches.append(self._launch(self._line()))
+        self._finished()
+        params = (*inputs, *outputs)
+        return Program(name, params, tuple(outputs), workspace, tuple(launches))
+
+    def _head(
+        self, what: str, sizes: re.Pattern[str], known: Mapping[str, Buffer]
+    ) -> tuple[str, list[Buffer], list[Buffer]]:
+        """The name, the inputs and the outputs."""
+        found = (sizes.match(line) for line in self.lines)
         self.sizes = {m[1]: Var(m[1], INDEX) for m in found if m is not None}
         s = self._line()
-        s.expect("kernel")
+        s.expect(what)
         name = s.take("word", "a name")
         inputs: list[Buffer] = []
         outputs: list[Buffer] = []
@@ -104,11 +140,60 @@ class _Reader:
         separated(s, lambda: inputs.append(self._parameter(s, known)), ")")
         s.expect("->")
         separated(s, lambda: outputs.append(self._parameter(s, known)), ":")
-        self.names = {b.name: b for b in (*inputs, *outputs)}
-        body = self._block(1)
+        return name, inputs, outputs
+
+    def _finished(self) -> None:
         if self.position < len(self.lines):
             raise self._line().refusal("this line belongs to nothing above it")
-        return Kernel(name, (*inputs, *outputs), tuple(outputs), body, self.notes)
+
+    def _declared(self, what: str, depth: int) -> tuple[Buffer, ...]:
+        """The buffers of lines `what name: type`."""
+        found: list[Buffer] = []
+        while self._depth() == depth:
+            s = self._line()
+            if not s.accept(what):
+                self.position -= 1
+                break
+            found.append(self._parameter(s, {}))
+            s.end()
+        return tuple(found)
+
+    def _launch(self, s: Scanner) -> Launch:
+        s.expect("launch")
+        name = s.take("word", "a name")
+        params: list[Buffer] = []
+        s.expect("(")
+        separated(s, lambda: params.append(self._named(s)), ")")
+        s.expect("grid")
+        grid = self._extents(s, self.sizes)
+        s.expect("threads")
+        threads = self._extents(s, {})
+        self._end(s)
+        shared = self._declared("shared", 2)
+        before = self.names
+        self.names = {**before, **{b.name: b for b in shared}}
+        body = self._block(2)
+        self.names = before
+        x, y, z = (n for n in threads if isinstance(n, int))
+        return Launch(name, tuple(params), grid, (x, y, z), shared, body)
+
+    def _named(self, s: Scanner) -> Buffer:
+        found = self.names.get(s.take("word", "a buffer"))
+        if not isinstance(found, Buffer):
+            raise s.refusal("expected a parameter or a buffer of the workspace")
+        return found
+
+    def _extents(
+        self, s: Scanner, sizes: Mapping[str, Any]
+    ) -> tuple[Extent, Extent, Extent]:
+        """`[x, y, z]`."""
+        found: list[Extent] = []
+        s.expect("[")
+        separated(s, lambda: found.append(_extent(s, sizes)), "]")
+        if len(found) != 3:
+            raise s.refusal(f"expected 3 extents, found {len(found)}")
+        x, y, z = found
+        return x, y, z
 
     def _parameter(self, s: Scanner, known: Mapping[str, Buffer]) -> Buffer:
         name = s.take("word", "a parameter")
@@ -199,6 +284,24 @@ class _Reader:
         self._end(s)
         return Unit(name, None, (), self._block(depth + 1))
 
+    def _barrier(self, s: Scanner, depth: int) -> Stmt:
+        scope = s.take("word", "shared or global")
+        s.end()
+        return Barrier(scope)
+
+    def _combine(self, s: Scanner, depth: int) -> Stmt:
+        places = [place(s, self.names)]
+        while s.accept(","):
+            places.append(place(s, self.names))
+        s.expect("by")
+        name = s.take("word", "an operator")
+        buffers, indices = zip(*places, strict=True)
+        operator = self._operator(s, name, buffers[0].dtype)
+        s.expect("over")
+        width = int(s.take("number", "a number of threads"))
+        s.end()
+        return Combine(buffers, indices, operator, width)
+
     def _assignment(self, s: Scanner) -> Stmt:
         """`t[i] = value`, or `t[i], u[i] op= value, value`."""
         places = [place(s, self.names)]
@@ -218,15 +321,15 @@ class _Reader:
             return Store(*places[0], values[0])
         buffers, indices = zip(*places, strict=True)
         return Update(
-            buffers, indices, tuple(values), self._operator(s, name, values[0])
+            buffers, indices, tuple(values), self._operator(s, name, values[0].dtype)
         )
 
-    def _operator(self, s: Scanner, name: str, value: Expr) -> Reducer:
+    def _operator(self, s: Scanner, name: str, dtype: DType) -> Reducer:
         if name not in self.operators and name not in STANDARD:
             raise s.refusal(f"unknown operator {name!r}")
         if name in self.operators:
             return self.operators[name]
-        return reducer(name, value.dtype)
+        return reducer(name, dtype)
 
     def _condition(self, s: Scanner) -> Expr:
         condition = expression(s, self.names)
@@ -269,4 +372,6 @@ _STATEMENTS: Final[Mapping[str, Callable[[_Reader, Scanner, int], Stmt]]] = {
     "while": _Reader._while,
     "alloc": _Reader._alloc,
     "block": _Reader._unit,
+    "barrier": _Reader._barrier,
+    "combine": _Reader._combine,
 }

@@ -1,13 +1,14 @@
-"""Printing kernels: one line per statement, two spaces per level."""
+"""Printing kernels and programs of launches: one line per statement, two spaces per level."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.ir.node import postorder
+from tilewright.loops.launch import Barrier, Combine, Launch, Program
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -30,14 +31,42 @@ def show(stmt: Stmt) -> str:
 
 def show_kernel(kernel: Kernel) -> str:
     """`kernel name(inputs) -> outputs:` and the body below it."""
-    ins = ", ".join(map(show_buffer, kernel.inputs))
-    outs = ", ".join(map(show_buffer, kernel.outputs))
+    head = f"kernel {kernel.name}({_buffers(kernel.inputs)})"
     return "\n".join(
         [
-            f"kernel {kernel.name}({ins}) -> {outs}:",
+            f"{head} -> {_buffers(kernel.outputs)}:",
             *_lines(kernel.body, 1, kernel.notes),
         ]
     )
+
+
+def show_program(program: Program) -> str:
+    """`program name(inputs) -> outputs:`, its workspace, and its launches in order."""
+    ins = (b for b in program.params if b not in program.outputs)
+    head = f"program {program.name}({_buffers(ins)}) -> {_buffers(program.outputs)}:"
+    lines = [head, *(f"  size {v.name}" for v in program.sizes)]
+    lines += [f"  workspace {show_buffer(b)}" for b in program.workspace]
+    for launch in program.launches:
+        lines += ["  " + line for line in show_launch(launch).split("\n")]
+    return "\n".join(lines)
+
+
+def show_launch(launch: Launch) -> str:
+    """`launch name(params) grid [x, y, z] threads [x, y, z]:`, its shared buffers, and its body."""
+    params = ", ".join(b.name for b in launch.params)
+    grid = ", ".join(map(str, launch.grid))
+    threads = ", ".join(map(str, launch.threads))
+    return "\n".join(
+        [
+            f"launch {launch.name}({params}) grid [{grid}] threads [{threads}]:",
+            *(f"  shared {show_buffer(b)}" for b in launch.shared),
+            *_lines(launch.body, 1, {}),
+        ]
+    )
+
+
+def _buffers(buffers: Iterable[Buffer]) -> str:
+    return ", ".join(map(show_buffer, buffers))
 
 
 def show_units(kernel: Kernel) -> str:
@@ -136,6 +165,15 @@ def _unit(s: Unit) -> Iterator[Part]:
         )
 
 
+def _barrier(s: Barrier) -> Iterator[Part]:
+    yield f"barrier {s.scope}", 0
+
+
+def _combine(s: Combine) -> Iterator[Part]:
+    places = ", ".join(show_place(b, i) for b, i in s.targets)
+    yield f"combine {places} by {s.reducer.name} over {s.width}", 0
+
+
 _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     Block: _block,
     Store: _store,
@@ -144,4 +182,6 @@ _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     While: _while,
     Alloc: _alloc,
     Unit: _unit,
+    Barrier: _barrier,
+    Combine: _combine,
 }

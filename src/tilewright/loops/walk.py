@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.loops.launch import Barrier, Combine
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -41,6 +42,8 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     Unit: lambda s: (s.body,),
     Store: lambda s: (),
     Update: lambda s: (),
+    Barrier: lambda s: (),
+    Combine: lambda s: (),
 }
 
 

@@ -63,8 +63,9 @@ def show_pair(a: Access, b: Access) -> str:
     return f"{verb[a.kind]} {a} and {verb[b.kind]} {b}"
 
 
-# The kinds of loops whose iterations may update one element by a commutative reduction.
-MAY_REDUCE = ("vector",)
+# The kinds of loops whose iterations may update one element by a commutative reduction: lanes of a
+# vector, and threads of a block (loops/passes/thread_reductions.py).
+MAY_REDUCE = ("vector", *(axis for axis in GPU_AXES if axis.startswith("threadIdx")))
 
 
 def check_kinds(

@@ -9,5 +9,6 @@ lemmas      which loops must agree wherever two accesses touch one element, by a
 isl         the same question decided exactly, with two iterations as the witness
 question    one question, put to the lemmas, and to isl for the pairs that they leave open
 dependence  the questions: may loops run together, change places, be parted, be delayed
+threads     whether accesses of two threads of a GPU, or of two blocks, touch one element
 verdict     the answers: Legal, Illegal with a witness, Unknown with the limit that was hit
 """

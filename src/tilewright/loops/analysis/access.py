@@ -22,6 +22,7 @@ from tilewright.expr.reads import Guard, reads
 from tilewright.loops.analysis.effects import allocated, together
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.terms import variables as used
+from tilewright.loops.launch import Combine
 from tilewright.loops.nodes import SIZE, For, If, Stmt, Store, Update, While
 from tilewright.loops.walk import Place, below, loops_of, walk
 
@@ -103,6 +104,8 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
         return (*s.index, s.value)
     if isinstance(s, Update):
         return (*chain(*s.indices), *s.values)
+    if isinstance(s, Combine):
+        return tuple(chain(*s.indices))
     if isinstance(s, If | While):
         return (s.condition,)
     return ()
@@ -169,6 +172,9 @@ def _written(
         one = together(s, above)
         for b, index in s.targets:
             yield Access(b, index, "update", at, ranges, guards, s.reducer, one)
+    elif isinstance(s, Combine):
+        for b, index in s.targets:
+            yield Access(b, index, "store", at, ranges, guards)
 
 
 def _inner(

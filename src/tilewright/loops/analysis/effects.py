@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import postorder
+from tilewright.loops.launch import Combine
 from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
 from tilewright.loops.walk import walk
 
@@ -16,7 +17,7 @@ def reads(stmt: Stmt) -> set[Buffer]:
     for node in postorder(stmt):
         if isinstance(node, Load):
             found.add(node.buffer)
-        elif isinstance(node, Update):
+        elif isinstance(node, Update | Combine):
             found.update(node.buffers)
     return found
 
@@ -27,7 +28,7 @@ def writes(stmt: Stmt) -> set[Buffer]:
     for node in postorder(stmt):
         if isinstance(node, Store):
             found.add(node.buffer)
-        elif isinstance(node, Update):
+        elif isinstance(node, Update | Combine):
             found.update(node.buffers)
     return found
 

@@ -106,9 +106,10 @@ def bind(kernel: Kernel, loop: str, axis: str) -> tuple[Kernel, None]:
 
     args: the loop; blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z or
         vthread.
-    requires: a constant extent; no loop-carried dependence, steps of a reduction included (rfactor
-        it, and combine the parts in a loop that is not bound); stores of overlapping tiles may
-        conflict; no loop around or inside is bound to the same axis of a GPU.
+    requires: a constant extent; no loop-carried dependence, except for threads as steps of one
+        commutative reduction (each adds up a part, and a tree the parts: to_launches; for blocks
+        rfactor it, and combine the parts in a loop that is not bound); stores of overlapping tiles
+        may conflict; no loop around or inside is bound to the same axis of a GPU.
     The order of the interpreter stays; `vthread` interleaves virtual threads.
     before: for i in n: B(i)
     after:  blockIdx.x i in n: B(i)

@@ -1,0 +1,131 @@
+"""Which accesses of two threads of a block, or of two blocks, touch one element.
+
+The program of a thread is asked about as what it stands for: a loop nest over the numbers of the
+blocks and of the threads around it. Two accesses conflict if one of them writes (an `Update` does,
+whatever its reducer is: threads do not take turns). The questions, of iterations p of `a` and q of
+`b`, alike in what `Together` says:
+
+    threads_conflict   p and q are of different threads of one block
+                       carried: and p is so many iterations of one loop before q
+    blocks_conflict    p and q are of different blocks
+
+and the answer is None only if none of them touch one element. It comes from the lemmas, or else
+from isl with the two threads as a witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Final
+
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Extent,
+    Var,
+    as_expr,
+)
+from tilewright.loops.analysis.access import Access, guarded_accesses
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.analysis.isl import Relation, ask
+from tilewright.loops.analysis.lemmas import agreeing
+from tilewright.loops.analysis.verdict import Illegal, Unknown
+from tilewright.loops.launch import AXIS
+from tilewright.loops.nodes import For, Stmt, loop
+from tilewright.loops.walk import Place
+
+BLOCKS: Final = tuple(v for axis, v in AXIS.items() if axis.startswith("blockIdx"))
+THREADS: Final = tuple(v for axis, v in AXIS.items() if axis.startswith("threadIdx"))
+Conflict = Illegal | Unknown | None
+
+
+def shared_accesses(
+    body: Stmt,
+    grid: Sequence[Extent],
+    threads: Sequence[int],
+) -> dict[Buffer, list[Access]]:
+    """The accesses by a thread of what it shares with others, by buffer, if it is written.
+
+    The places begin with the loops over the blocks and the threads.
+    """
+    numbers = dict(zip((*BLOCKS, *THREADS), (*grid, *threads), strict=True))
+    whole = reduce(_around, reversed(numbers.items()), body)
+    private = allocated(body)
+    found: dict[Buffer, list[Access]] = {}
+    for a in guarded_accesses(whole):
+        if a.buffer not in private:
+            found.setdefault(a.buffer, []).append(a)
+    return {b: some for b, some in found.items() if any(a.writes for a in some)}
+
+
+def _around(body: Stmt, number: tuple[Var, Extent]) -> Stmt:
+    var, extent = number
+    return loop(var, as_expr(extent, INDEX), body)
+
+
+def blocks_conflict(a: Access, b: Access) -> Conflict:
+    """Whether `a` in one block and `b` in another one touch one element."""
+    blocks = [f for f in a.loops if f.var in BLOCKS and f.trips != 1]
+    return _ask(a, b, (), blocks, _apart)
+
+
+def threads_conflict(
+    a: Access,
+    b: Access,
+    same: Collection[For],
+    carrier: For | None = None,
+    distance: str = ">= 1",
+) -> Conflict:
+    """Whether `a` in one thread and `b` in another one of the same block touch one element.
+
+    same: loops around both that are in one iteration; carrier: one of which `b` is in a later
+    iteration than `a`, at this distance.
+    """
+    blocks = [f for f in a.loops if f.var in BLOCKS]
+    threads = [f for f in a.loops if f.var in THREADS and f.trips != 1]
+    equal = [*blocks, *(f for f in a.loops if f in same)]
+    if carrier is None:
+        return _ask(a, b, equal, threads, _apart)
+
+    def relation(p: Sequence[str], q: Sequence[str]) -> str:
+        return f"({_apart(p[:-1], q[:-1])}) and {q[-1]} - {p[-1]} {distance}"
+
+    return _ask(a, b, equal, threads, relation, carrier)
+
+
+def _ask(
+    a: Access,
+    b: Access,
+    equal: Sequence[For],
+    differ: Sequence[For],
+    relation: Relation,
+    carrier: For | None = None,
+) -> Conflict:
+    """The question, of loops that are `equal` in both and others of which some `differ`."""
+    if not differ:
+        return None
+    band = [*differ] if carrier is None else [*differ, carrier]
+    one, two = (_reordered(x, equal, band) for x in (a, b))
+    agreed = agreeing(one, two, [f.var for f in band])
+    if agreed is None or all(f.var in agreed for f in differ):
+        return None
+    if carrier is not None and carrier.var in agreed:
+        return None
+    return ask(one, two, band, relation, pair=(a, b))
+
+
+def _apart(p: Sequence[str], q: Sequence[str]) -> str:
+    return " or ".join(f"{x} != {y}" for x, y in zip(p, q, strict=True))
+
+
+def _reordered(
+    a: Access,
+    equal: Sequence[For],
+    band: Sequence[For],
+) -> Access:
+    """The access with the loops of equal iterations outermost, and then the band."""
+    first = [*equal, *band]
+    rest = [s for s in a.place.above if s not in first]
+    return replace(a, place=Place(a.place.stmt, (*first, *rest)))

@@ -1,0 +1,303 @@
+"""The meaning of programs of launches, and the judge of them: threads that any race gives away.
+
+The blocks of a launch run in a random order, and the threads of a block a statement at a time,
+whichever of them a seeded die says. Each access of memory that threads share is compared with those
+before it (`loops/shared_memory.py`).
+
+Errors: RaceError with both threads and statements, DivergenceError where threads wait at different
+barriers, ExecutionError (TW-INDEX) for an index out of range. What is undefined reads as NaN or an
+odd integer, as in `loops/interp.py`, whose values all operations have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import (
+    Callable,
+    Mapping,
+    Sequence,
+)
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import ExecutionError
+from tilewright.expr.interp import evaluate
+from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.loops.interp import (
+    check_array,
+    elements,
+    out_of_range,
+    undefined,
+)
+from tilewright.loops.interp_source import Writer
+from tilewright.loops.launch import (
+    AXIS,
+    Barrier,
+    Combine,
+    Launch,
+    Program,
+)
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    Kernel,
+    Stmt,
+    While,
+    block,
+)
+from tilewright.loops.shared_memory import (
+    Memory,
+    Place,
+    RaceError,
+    Thread,
+    View,
+    first_line,
+)
+from tilewright.loops.sizes import at, solve
+
+
+class DivergenceError(ExecutionError):
+    """Not all threads of a block come to the same barrier."""
+
+    code = "TW-DIVERGENCE"
+
+
+def run(
+    program: Program,
+    buffers: Mapping[Buffer, Any],
+    seed: int = 0,
+) -> None:
+    """Run `program` in place on one NumPy array per parameter, in an order that `seed` says.
+
+    Raises InputError for a missing array or one of another shape or dtype, and the errors above.
+    """
+    kernel = Kernel(program.name, program.params, program.outputs, block())
+    for b in program.params:
+        check_array(kernel, b, buffers.get(b))
+    sizes = solve(kernel, [buffers[b].shape for b in program.params])
+    memory = {b: elements(buffers[b]) for b in program.params}
+    for b in program.workspace:
+        memory[b] = _fresh(b, sizes)
+    rng = random.Random(seed)
+    with np.errstate(all="ignore"):
+        for launch in program.launches:
+            _Grid(launch, sizes, memory, rng).run()
+    for b in program.outputs:
+        buffers[b].reshape(-1)[:] = np.asarray(memory[b], b.dtype.numpy)
+
+
+def _fresh(b: Buffer, sizes: Mapping[Var, int]) -> list[Any]:
+    count = 1
+    for extent in b.extents:
+        count *= at(extent, sizes)
+    return [undefined(b.dtype)] * count
+
+
+class _ThreadWriter(Writer):
+    """Writes a thread as a generator, which yields the number of each statement before it."""
+
+    calls = "yield from "
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statements: list[Stmt] = []
+
+    def launch(
+        self,
+        launch: Launch,
+        sizes: Sequence[Var],
+    ) -> str:
+        """Source of `main(the buffers, the sizes, the numbers of the block and of the thread)`."""
+        self.names = {b: self._fresh("b") for b in (*launch.params, *launch.shared)}
+        self.names |= {v: self._fresh("n") for v in (*sizes, *AXIS.values())}
+        for axis, n in zip(AXIS, (*launch.grid, *launch.threads), strict=True):
+            if isinstance(n, int):
+                self.ranges[AXIS[axis]] = (0, n - 1)
+        self.line(f"def main({', '.join(self.names.values())}):")
+        self.depth += 1
+        self.line("yield")
+        self.stmt(launch.body)
+        return "\n".join(self.lines)
+
+    def stmt(self, s: Stmt) -> None:
+        write = _HERE.get(type(s))
+        if write is not None:
+            self.done = {}
+            write(self, s)
+            return
+        if not isinstance(s, Alloc | Block | While):
+            self.pause(s)
+        super().stmt(s)
+
+    def pause(
+        self,
+        s: Stmt,
+        more: str = "None",
+    ) -> None:
+        """Let others go on before this statement."""
+        self.line(f"yield {len(self.statements)}, {more}")
+        self.statements.append(s)
+
+    def while_(self, s: While) -> None:
+        self.line("while True:")
+        self.depth += 1
+        self.blocks += 1
+        self.pause(s)
+        self.line(f"if not {self.value(s.condition)}: break")
+        self.stmt(s.body)
+        self.blocks -= 1
+        self.depth -= 1
+
+    def barrier(self, s: Barrier) -> None:
+        self.pause(s)
+
+    def combine(self, s: Combine) -> None:
+        at = [(self.known(b), self.position(b, i)) for b, i in s.targets]
+        self.pause(s, "[" + "".join(f"({b}, {i})," for b, i in at) + "]")
+
+
+_HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
+    Barrier: _ThreadWriter.barrier,
+    Combine: _ThreadWriter.combine,
+}
+
+
+class _Grid:
+    """One launch."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        sizes: Mapping[Var, int],
+        memory: Mapping[Buffer, list[Any]],
+        rng: random.Random,
+    ) -> None:
+        self.launch, self.sizes, self.rng = launch, sizes, rng
+        writer = _ThreadWriter()
+        source = writer.launch(launch, list(sizes))
+        self.statements = writer.statements
+        scope = writer.scope | {"out_of_range": out_of_range, "undefined": undefined}
+        exec(compile(source, f"<launch {launch.name}>", "exec"), scope)
+        self.main = scope["main"]
+        self.memory = [Memory(b, memory[b], self.statements) for b in launch.params]
+
+    def run(self) -> None:
+        x, y, z = (range(at(n, self.sizes)) for n in self.launch.grid)
+        numbers = list(product(x, y, z))
+        self.rng.shuffle(numbers)
+        for number in numbers:
+            self.block(number)
+
+    def block(self, number: Place) -> None:
+        shared = [
+            Memory(b, _fresh(b, self.sizes), self.statements)
+            for b in self.launch.shared
+        ]
+        nx, ny, nz = self.launch.threads
+        threads = []
+        for z, y, x in product(range(nz), range(ny), range(nx)):
+            thread = Thread(number, (x, y, z), {"shared": 0, "global": 0})
+            views = [View(m, thread) for m in (*self.memory, *shared)]
+            thread.program = self.main(*views, *self.sizes.values(), *number, x, y, z)
+            next(thread.program)
+            threads.append(thread)
+        waiting: dict[Thread, tuple[int, Any]] = {}
+        running = list(threads)
+        while running or waiting:
+            if not running:
+                self.meet(threads, waiting)
+                running, waiting = list(threads), {}
+            thread = self.rng.choice(running)
+            paused = self.step(thread)
+            if paused is None:
+                running.remove(thread)
+            elif isinstance(self.statements[paused[0]], Barrier | Combine):
+                running.remove(thread)
+                waiting[thread] = paused
+
+    def step(self, thread: Thread) -> tuple[int, Any] | None:
+        """Run a thread up to its next statement; None at its end."""
+        assert thread.program is not None
+        try:
+            paused = next(thread.program, None)
+        except RaceError as error:
+            raise error.at(self.launch.name) from None
+        except ExecutionError as error:
+            where = (
+                f"{self.launch.name}, thread {thread.number} of block {thread.block}"
+            )
+            raise error.at(where) from None
+        if paused is not None:
+            thread.stmt = paused[0]
+        return paused
+
+    def meet(
+        self,
+        threads: Sequence[Thread],
+        waiting: Mapping[Thread, tuple[int, Any]],
+    ) -> None:
+        """All threads are at one statement, which brings them together."""
+        first = next(iter(waiting))
+        for thread in threads:
+            if thread not in waiting or waiting[thread][0] != waiting[first][0]:
+                raise self.diverged(first, thread, waiting)
+        s = self.statements[first.stmt]
+        if isinstance(s, Combine):
+            _combine(s, [waiting[t][1] for t in threads])
+            return
+        assert isinstance(s, Barrier)
+        for thread in threads:
+            thread.clocks["shared"] += 1
+            thread.clocks["global"] += s.scope == "global"
+
+    def diverged(
+        self,
+        one: Thread,
+        other: Thread,
+        waiting: Mapping[Thread, tuple[int, Any]],
+    ) -> DivergenceError:
+        line = first_line(self.statements[one.stmt])
+        does = f"thread {other.number} has ended"
+        if other in waiting:
+            where = waiting[other][0]
+            waits = first_line(self.statements[where])
+            does = f"thread {other.number} at statement {where}, `{waits}`"
+        return DivergenceError(
+            f"thread {one.number} waits at statement {one.stmt}, `{line}`, and {does}",
+            where=f"{self.launch.name}, block {one.block}",
+        )
+
+
+def _combine(s: Combine, places: Sequence[Sequence[tuple[list[Any], int]]]) -> None:
+    """Combine the registers of each group of neighbors, as a tree in order."""
+    if len(places) % s.width:
+        raise ExecutionError(
+            f"{len(places)} threads are not groups of {s.width}",
+            code="TW-DIVERGENCE",
+            where=first_line(s),
+        )
+    for start in range(0, len(places), s.width):
+        group = places[start : start + s.width]
+        values = [tuple(registers[i] for registers, i in own) for own in group]
+        while len(values) > 1:
+            values = [
+                _combined(s, one, two)
+                for one, two in zip(values[::2], values[1::2], strict=True)
+            ]
+        for own in group:
+            for (registers, i), value in zip(own, values[0], strict=True):
+                registers[i] = value
+
+
+def _combined(
+    s: Combine,
+    one: Sequence[Any],
+    two: Sequence[Any],
+) -> tuple[Any, ...]:
+    r = s.reducer
+    env = dict(zip((*r.lhs, *r.rhs), (*one, *two), strict=True))
+    found = (evaluate(e, env) for e in r.result)
+    types = zip(found, r.dtypes, strict=True)
+    return tuple(int(x) if t is INDEX else t.numpy.type(x) for x, t in types)

@@ -1,0 +1,239 @@
+"""Barriers in the program of a thread: where a dependence between two threads asks for one.
+
+The dependences. Let a and b be accesses of an element that threads of a block share, one of which
+writes, and different threads perform them. A barrier must stand on every way from a to b:
+
+    within an iteration     a is before b, in one iteration of all loops around both
+    carried by a loop       a is in an earlier iteration of it than b, in one of those outside
+
+A gap is a place between two statements that all threads of a block come to together: in the body,
+in loops of an extent and in branches of a condition that is alike for all threads. The gaps that
+serve a dependence are those on the way from a to b, back over the end of the loop that carries it;
+those of a loop on the way only if it has an iteration for sure. If a and b are two iterations
+apart or more, all of the body is on the way.
+
+The choice. Dependences with no gap outside of a loop are served first, in the innermost loops; each
+by the gap of the fewest loops around it that serves most. A barrier without which all dependences
+are served is dropped: none is missing, none is needless. What isl cannot prove apart is a
+dependence. A barrier is "global" only if a dependence on memory of the caller needs it there.
+
+A dependence that no gap serves is a race, and is refused with the two threads; so is one between
+blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations_with_replacement
+from typing import Final, NamedTuple
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Extent
+from tilewright.loops.analysis.access import Access
+from tilewright.loops.analysis.threads import (
+    Conflict,
+    blocks_conflict,
+    shared_accesses,
+    threads_conflict,
+)
+from tilewright.loops.launch import Combine
+from tilewright.loops.nodes import (
+    Block,
+    For,
+    If,
+    Stmt,
+    While,
+    block,
+)
+from tilewright.loops.passes.gaps import Gap, Path, Sequences
+from tilewright.loops.passes.thread_program import ThreadProgram
+from tilewright.loops.walk import walk
+
+
+class Need(NamedTuple):
+    """A dependence: the gaps of which one must have a barrier, and that barrier's scope."""
+
+    gaps: frozenset[Gap]
+    scope: str
+
+
+def with_barriers(program: ThreadProgram, grid: Sequence[Extent]) -> Stmt:
+    """The body of a program of a thread with the barriers that it needs.
+
+    grid: the extents of the axes x, y, z. Raises ScheduleError (TW-RACE) naming two threads that
+    touch an element, and that no barrier can order.
+    """
+    body = _distinct(program.body)
+    tree = Sequences(body)
+    _check_combined(tree)
+    needs: list[Need] = []
+    for buffer, found in shared_accesses(body, grid, program.threads).items():
+        scope = "shared" if buffer.scope == "shared" else "global"
+        for a, b in combinations_with_replacement(found, 2):
+            if not (a.writes or b.writes):
+                continue
+            if scope == "global":
+                _refuse(a, b, blocks_conflict(a, b), "blocks")
+            needs += (Need(gaps, scope) for gaps in _dependences(tree, a, b))
+    return tree.with_barriers(chosen(needs))
+
+
+def _distinct(s: Stmt) -> Stmt:
+    """`s` as a tree: no statement stands in it twice, and no block in a block."""
+    if isinstance(s, Block):
+        return block(*map(_distinct, s.stmts))
+    made: Stmt = s.map(
+        lambda child: _distinct(child) if isinstance(child, Stmt) else child
+    )
+    return made.replace() if made is s else made
+
+
+def _check_combined(tree: Sequences) -> None:
+    """Raise ScheduleError where not all threads of a block come to a Combine."""
+    for at in walk(tree.body):
+        if isinstance(at.stmt, Combine) and at.stmt not in tree.home:
+            raise ScheduleError(
+                "its threads are combined where not all of them come to: under "
+                "a condition, or in a loop, that differs between them",
+                code="TW-LAUNCH",
+                where=f"buffer {at.stmt.buffers[0].name}",
+                hint="move the condition into the reduction, around its values",
+            )
+
+
+# -- dependences
+
+
+def _dependences(
+    tree: Sequences,
+    a: Access,
+    b: Access,
+) -> Iterator[frozenset[Gap]]:
+    """The gaps of each dependence between two accesses, `a` the first in the program."""
+    one, two = tree.path(a.place), tree.path(b.place)
+    common = [n for n, (p, q) in enumerate(zip(one, two)) if p.sequence is q.sequence]
+    if len(common) > 1 and threads_conflict(a, b, ()) is None:
+        return  # in no iterations of the loops around both
+    loops: list[For] = []
+    for n in common:
+        owner = one[n].sequence.owner
+        if isinstance(owner, For | While):
+            yield from _carried(tree, (a, one), (b, two), n, loops)
+        if isinstance(owner, For):
+            loops.append(owner)
+    yield from _within(tree, (a, one), (b, two), common[-1], loops)
+
+
+Reached = tuple[Access, Path]
+
+
+def _within(
+    tree: Sequences,
+    first: Reached,
+    then: Reached,
+    level: int,
+    loops: Sequence[For],
+) -> Iterator[frozenset[Gap]]:
+    """The dependence in one iteration of all loops around both."""
+    (a, one), (b, two) = first, then
+    part = one[level].part
+    apart = one[level].number != two[level].number
+    if not apart and isinstance(part, If) and len(one) > level + 1 < len(two):
+        return  # in two branches, of which all threads take one
+    found = threads_conflict(a, b, loops)
+    if found is None:
+        return
+    gaps = tree.after(one, level + 1) | tree.before(two, level + 1)
+    if apart:
+        yield gaps | tree.between(one[level], two[level])
+    elif part is a.place.stmt and part is not b.place.stmt:
+        yield gaps  # from the condition or extent of a statement to what is in it
+    else:
+        _refuse(a, b, found, "threads")
+
+
+def _carried(
+    tree: Sequences,
+    first: Reached,
+    then: Reached,
+    level: int,
+    outside: Sequence[For],
+) -> Iterator[frozenset[Gap]]:
+    """The dependences, either way, from an iteration of a loop to a later one."""
+    around = first[1][level].sequence
+    by = around.owner if isinstance(around.owner, For) else None
+    whole = frozenset(tree.behind(around, -1, len(around.parts)))
+    either_way = [(first, then), (then, first)]
+    for (a, one), (b, two) in either_way[: 1 if first[0] is then[0] else 2]:
+        gaps = tree.after(one, level) | tree.before(two, level)
+        if by is None or gaps >= whole:
+            if threads_conflict(a, b, outside, by) is not None:
+                yield gaps
+        elif threads_conflict(a, b, outside, by, "= 1") is not None:
+            yield gaps
+        elif threads_conflict(a, b, outside, by, ">= 2") is not None:
+            yield gaps | whole  # an iteration lies between
+
+
+def _refuse(
+    a: Access,
+    b: Access,
+    found: Conflict,
+    who: str,
+) -> None:
+    """Raise ScheduleError where there is a conflict that no barrier can order."""
+    if found is None:
+        return
+    one, two = _does(a), _does(b)
+    both = one if one == two else f"{one}, {two}"
+    what = f"two {who} race ({both})"
+    raise ScheduleError(
+        f"{what}: {found.reason}",
+        code="TW-RACE",
+        where=f"buffer {a.buffer.name}",
+        hint="give each an element of its own, or rfactor the reduction that they share",
+    )
+
+
+def _does(a: Access) -> str:
+    return f"{_DOES[a.kind]} {a}"
+
+
+_DOES: Final = {"load": "reads", "store": "writes", "update": "updates"}
+
+
+# -- the choice
+
+
+def chosen(needs: Iterable[Need]) -> dict[Gap, str]:
+    """Gaps that serve all dependences, none of them in vain, each with the scope of its barrier."""
+    left = sorted(dict.fromkeys(needs), key=_outermost, reverse=True)
+    found: dict[Gap, None] = {}
+    for need in left:
+        if need.gaps.isdisjoint(found):
+            fewest = _outermost(need)
+            open_ = [n.gaps for n in left if n.gaps.isdisjoint(found)]
+            choice = [gap for gap in need.gaps if gap.depth == fewest]
+            found[max(choice, key=lambda gap: (_served(gap, open_), gap.rank))] = None
+    for gap in sorted(found, key=lambda gap: gap.depth, reverse=True):
+        rest = found.keys() - {gap}
+        if not any(need.gaps.isdisjoint(rest) for need in left):
+            del found[gap]
+    return _scopes(left, found)
+
+
+def _outermost(need: Need) -> int:
+    return min(gap.depth for gap in need.gaps)
+
+
+def _served(gap: Gap, needs: Iterable[frozenset[Gap]]) -> int:
+    return sum(gap in gaps for gaps in needs)
+
+
+def _scopes(needs: Sequence[Need], gaps: Iterable[Gap]) -> dict[Gap, str]:
+    scopes = dict.fromkeys(gaps, "shared")
+    for need in sorted(needs, key=lambda n: len(n.gaps & scopes.keys())):
+        mine = [gap for gap in scopes if gap in need.gaps]
+        if need.scope == "global" and all(scopes[gap] == "shared" for gap in mine):
+            scopes[min(mine, key=lambda gap: gap.depth)] = "global"
+    return scopes

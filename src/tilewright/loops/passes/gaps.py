@@ -1,0 +1,207 @@
+"""Where a barrier can stand in the program of a thread, and which ways lead past it.
+
+A sequence is a list of statements that all threads of a block come to together: the body itself,
+and that of an allocation, of a loop and of a branch in a sequence if its extent or condition is
+alike for all threads. A gap is a place before a statement of a sequence, or behind its last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.launch import Barrier
+from tilewright.loops.nodes import (
+    IN_ORDER,
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    While,
+    block,
+)
+from tilewright.loops.passes.thread_program import varies
+from tilewright.loops.walk import Place, below
+
+
+@dataclass(eq=False)
+class Sequence:
+    """owner: the statement whose body it is. depth: how many loops are around it.
+
+    always: whether a thread that comes to its owner comes to it for sure.
+    """
+
+    owner: Stmt | None
+    parts: tuple[Stmt, ...]
+    depth: int
+    always: bool
+    rank: int
+
+
+class Gap(NamedTuple):
+    """Before a statement of a sequence. rank: among all gaps, in the order of the program."""
+
+    sequence: Sequence
+    number: int
+
+    @property
+    def depth(self) -> int:
+        return self.sequence.depth
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.sequence.rank, self.number
+
+
+class Step(NamedTuple):
+    """A statement of a sequence; -1: the condition of the while loop that owns it."""
+
+    sequence: Sequence
+    number: int
+
+    @property
+    def part(self) -> Stmt:
+        return self.sequence.parts[self.number]
+
+
+Path = list[Step]
+Gaps = frozenset[Gap]
+
+
+@dataclass(eq=False)
+class Sequences:
+    """The sequences of a body, in which no statement stands twice."""
+
+    body: Stmt
+    home: dict[Stmt, Step] = field(default_factory=dict)
+    inside: dict[Stmt, list[Sequence]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.registers = allocated(self.body)
+        self.count = 0
+        self.root = self.sequence(None, self.body, 0, True)
+
+    def sequence(
+        self,
+        owner: Stmt | None,
+        body: Stmt,
+        depth: int,
+        always: bool,
+    ) -> Sequence:
+        parts = body.stmts if isinstance(body, Block) else (body,)
+        self.count += 1
+        made = Sequence(owner, parts, depth, always, self.count)
+        for number, part in enumerate(parts):
+            self.home[part] = Step(made, number)
+            if self.together(part):
+                deeper = depth + isinstance(part, For | While)
+                sure = isinstance(part, Alloc) or bool(
+                    isinstance(part, For) and part.trips
+                )
+                self.inside[part] = [
+                    self.sequence(part, inner, deeper, sure) for inner in below(part)
+                ]
+        return made
+
+    def together(self, s: Stmt) -> bool:
+        """Whether all threads of a block come to each statement in `s`, or none."""
+        if isinstance(s, For):
+            return not varies(s.extent, self.registers)
+        if isinstance(s, If | While):
+            return not varies(s.condition, self.registers)
+        return isinstance(s, Alloc)
+
+    def path(self, place: Place) -> Path:
+        """The statements of sequences that a place is in, outermost first."""
+        chain = (*place.above, place.stmt)
+        steps = [self.home[s] for s in chain if s in self.home]
+        if isinstance(place.stmt, While) and place.stmt in self.inside:
+            steps.append(Step(self.inside[place.stmt][0], -1))
+        return steps
+
+    def after(
+        self,
+        path: Path,
+        level: int,
+    ) -> Gaps:
+        """The gaps behind what a path leads to, in the sequences from a level on."""
+        return self.union(
+            self.behind(step.sequence, step.number, len(step.sequence.parts))
+            for step in path[level:]
+        )
+
+    def before(
+        self,
+        path: Path,
+        level: int,
+    ) -> Gaps:
+        """The gaps in front of what a path leads to, in the sequences from a level on."""
+        return self.union(
+            self.behind(step.sequence, -1, step.number) for step in path[level:]
+        )
+
+    def between(
+        self,
+        one: Step,
+        two: Step,
+    ) -> Gaps:
+        """The gaps between two statements of a sequence."""
+        return frozenset(self.behind(one.sequence, one.number, two.number))
+
+    def behind(
+        self,
+        sequence: Sequence,
+        first: int,
+        last: int,
+    ) -> Iterator[Gap]:
+        """The gaps behind one statement up to that before another, also in what is between."""
+        for number in range(first + 1, last + 1):
+            yield Gap(sequence, number)
+        for part in sequence.parts[first + 1 : max(last, 0)]:
+            for inner in self.inside.get(part, ()):
+                if inner.always:
+                    yield from self.behind(inner, -1, len(inner.parts))
+
+    @staticmethod
+    def union(gaps: Iterable[Iterable[Gap]]) -> Gaps:
+        return frozenset(gap for some in gaps for gap in some)
+
+    def with_barriers(self, scopes: Mapping[Gap, str]) -> Stmt:
+        """The body with a barrier in each of these gaps."""
+        return self.rebuilt(self.root, scopes)
+
+    def rebuilt(
+        self,
+        sequence: Sequence,
+        scopes: Mapping[Gap, str],
+    ) -> Stmt:
+        made: list[Stmt] = []
+        for number, part in enumerate((*sequence.parts, None)):
+            scope = scopes.get(Gap(sequence, number))
+            if scope is not None:
+                made.append(Barrier(scope))
+            if part is not None:
+                made.append(self.part(part, scopes))
+        return block(*made)
+
+    def part(
+        self,
+        s: Stmt,
+        scopes: Mapping[Gap, str],
+    ) -> Stmt:
+        if s not in self.inside:
+            return s
+        new = dict(zip(below(s), self.inside[s], strict=True))
+        made: Stmt = s.map(
+            lambda child: self.rebuilt(new[child], scopes) if child in new else child
+        )
+        if isinstance(made, For) and made.kind not in IN_ORDER and _meets(made):
+            return made.replace(kind="serial")
+        return made
+
+
+def _meets(s: Stmt) -> bool:
+    return isinstance(s, Barrier) or any(map(_meets, below(s)))

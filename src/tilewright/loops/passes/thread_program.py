@@ -1,0 +1,332 @@
+"""The body of a block as the program of one of its threads.
+
+A loop over `threadIdx` is a phase. In the program of a thread its variable is the thread's number,
+and what stood in it is guarded where the block has more threads than the loop has iterations:
+
+    for i in 16 threadIdx.x: t[i] = x[i]             if threadIdx.x < 16: t[threadIdx.x] = ...
+    y[0] = t[15]                              ->     if threadIdx.x < 1: y[0] = t[15]
+
+What stands in no loop of an axis is done by the first thread on it, except where it only fills
+registers: then by all, each its own. Guards stand at single statements, so that a barrier can come
+between them; `gathered` puts them together again, once the barriers stand.
+
+A buffer in "register" with phases in its scope is an array of each thread (`thread_registers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Callable,
+    Collection,
+    Mapping,
+)
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tilewright.expr.nodes import (
+    Buffer,
+    Expr,
+    Extent,
+    Lt,
+    Not,
+    Var,
+    const,
+)
+from tilewright.ir.node import substitute, transform
+from tilewright.loops.analysis.access import environment
+from tilewright.loops.analysis.effects import allocated, writes
+from tilewright.loops.analysis.terms import loads, variables
+from tilewright.loops.launch import AXIS, Combine
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Unit,
+    While,
+    block,
+)
+from tilewright.loops.passes.guards import Guards, guarded
+from tilewright.loops.passes.thread_reductions import with_reductions
+from tilewright.loops.passes.thread_registers import (
+    Move,
+    moved,
+    own_elements,
+    refusal,
+)
+from tilewright.loops.walk import below, loops_of
+
+THREAD_AXES: Final = tuple(axis for axis in AXIS if axis.startswith("threadIdx"))
+THREAD: Final = frozenset(AXIS[axis] for axis in THREAD_AXES)
+# What loops of other processors are in the program of a thread.
+_IN_A_THREAD: Final = {"parallel": "serial", "vthread": "serial"}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ThreadProgram:
+    """threads: on the axes x, y, z. shared, workspace: the buffers that `body` has of its block."""
+
+    threads: tuple[int, int, int]
+    shared: tuple[Buffer, ...]
+    workspace: tuple[Buffer, ...]
+    body: Stmt
+
+
+def thread_program(
+    body: Stmt,
+    grid: Mapping[Var, Extent],
+    warp: int = 1,
+) -> ThreadProgram:
+    """The program of one thread of a block, without barriers.
+
+    body: of a block, with the numbers of the block as AXIS has them. grid: how many there are.
+    warp: how many threads run in step.
+    Raises ScheduleError (TW-LAUNCH) naming the loop or the buffer.
+    """
+    threads = dict.fromkeys(THREAD_AXES, 1)
+    for f in _bound(body):
+        _check(f)
+        threads[f.kind] = max(threads[f.kind], f.trips or 0)
+    body = with_reductions(body, threads, warp)
+    own: dict[Any, Any] = {f.var: AXIS[f.kind] for f in _bound(body)}
+    body = substitute(body, own)
+    work = _Block(threads, grid, environment(body))
+    work.env |= {AXIS[axis]: (0, n - 1) for axis, n in threads.items()}
+    merged = transform(work.merge(body, frozenset(), ()), _in_a_thread)
+    x, y, z = (threads[axis] for axis in THREAD_AXES)
+    shared, workspace = tuple(work.shared), tuple(work.workspace)
+    return ThreadProgram((x, y, z), shared, workspace, moved(merged, work.moves))
+
+
+def varies(e: Expr, registers: Collection[Buffer]) -> bool:
+    """Whether an expression may differ between the threads of a block, which have `registers`."""
+    if not THREAD.isdisjoint(variables(e)):
+        return True
+    return any(x.buffer in registers for x in loads(e))
+
+
+def _bound(body: Stmt) -> list[For]:
+    return [f for f in loops_of(body) if f.kind in AXIS]
+
+
+def _check(f: For) -> None:
+    where = f"loop {f.var.name}"
+    if f.kind not in THREAD_AXES:
+        hint = "bind the loops of the grid around all else, one directly in the other"
+        raise refusal(f"it is {f.kind}, but inside of a block", where, hint)
+    if f.trips is None:
+        what = f"a block has a constant number of threads, not {f.extent!r}"
+        raise refusal(
+            what, where, "split the loop by a constant and bind the inner one"
+        )
+    inside = next((g for g in loops_of(f.body) if g.kind == f.kind), None)
+    if inside is not None:
+        what = f"loop {inside.var.name} inside of it is {f.kind} too"
+        raise refusal(what, where, "bind one of them to another axis")
+
+
+def _in_a_thread(s: Any) -> Any:
+    if isinstance(s, For) and s.kind in _IN_A_THREAD:
+        return s.replace(kind=_IN_A_THREAD[s.kind])
+    return s
+
+
+def _has_phases(s: Stmt) -> bool:
+    return any(f.kind in THREAD_AXES for f in loops_of(s))
+
+
+Axes = frozenset[str]
+_NONE: Final[Axes] = frozenset()
+
+
+@dataclass(eq=False)
+class _Block:
+    """One block on its way. copies: of a register array, the axes whose threads all have the same.
+
+    threads, grid: extents by axis and by number. env: bounds. moves: what becomes of accesses.
+    """
+
+    threads: dict[str, int]
+    grid: Mapping[Var, Extent]
+    env: dict[Any, Any]
+    shared: list[Buffer] = field(default_factory=list)
+    workspace: list[Buffer] = field(default_factory=list)
+    moves: dict[Buffer, Move] = field(default_factory=dict)
+    copies: dict[Buffer, Axes] = field(default_factory=dict)
+
+    def merge(
+        self,
+        s: Stmt,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        """`s` in the program of a thread; bound: the axes of the thread loops around it."""
+        if isinstance(s, Combine):
+            return s  # by all threads, also those whose registers nobody asks for
+        if isinstance(s, Alloc):
+            return self.alloc(s, bound, guards)
+        if not _has_phases(s):
+            return self.single(s, bound, guards)
+        return _MERGE[type(s)](self, s, bound, guards)
+
+    def block(
+        self,
+        s: Block,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        return block(*(self.merge(inner, bound, guards) for inner in s.stmts))
+
+    def loop(
+        self,
+        s: For,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        if s.kind not in self.threads:
+            return self.control(s, s.extent, bound, guards)
+        if s.trips != self.threads[s.kind]:
+            guards = (*guards, Lt(s.var, s.extent))
+        return self.merge(s.body, bound | {s.kind}, guards)
+
+    def if_(
+        self,
+        s: If,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        if not self.varies(s.condition) or loads(s.condition):
+            return self.control(s, s.condition, bound, guards)
+        then = self.merge(s.then, bound, (*guards, s.condition))
+        if s.otherwise is None:
+            return then
+        other = self.merge(s.otherwise, bound, (*guards, Not(s.condition)))
+        return block(then, other)
+
+    def while_(
+        self,
+        s: While,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        return self.control(s, s.condition, bound, guards)
+
+    def control(
+        self,
+        s: Stmt,
+        decides: Expr,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        """A loop or a condition around phases. Where threads differ in it, guards stay outside."""
+        inside = () if self.varies(decides) else guards
+        merged = {inner: self.merge(inner, bound, inside) for inner in below(s)}
+        made: Stmt = s.map(lambda child: merged.get(child, child))
+        return made if inside == guards else guarded(guards, made)
+
+    def unit(
+        self,
+        s: Unit,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        what = "a loop in it is bound to threads, but a unit is done as one piece"
+        raise refusal(what, f"unit {s.name}", "bind loops around units only")
+
+    def alloc(
+        self,
+        s: Alloc,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        b = s.buffer
+        spans = _has_phases(s)
+        if b.scope == "shared" or (spans and b.scope != "register"):
+            self.of_block(b, bound)
+            return self.merge(s.body, bound, guards)
+        if not spans:
+            return self.single(s, bound, guards)
+        array, axes, move = own_elements(b, s.body, self.threads, self.env)
+        self.copies[b] = frozenset(self.threads) - axes - bound
+        self.moves[b] = move
+        return Alloc(array, self.merge(s.body, bound, guards))
+
+    def of_block(
+        self,
+        b: Buffer,
+        bound: Axes,
+    ) -> None:
+        """A buffer that threads of a block share: in its own memory, or in a part of the device's.
+
+        Where it is allocated inside of thread loops, each of their iterations has one.
+        """
+        around = [axis for axis in THREAD_AXES if axis in bound]
+        extents = (*(self.threads[axis] for axis in around), *b.extents)
+        numbers: tuple[Expr, ...] = tuple(AXIS[axis] for axis in around)
+        scope = "shared"
+        if b.scope == "global":
+            extents = (*self.grid.values(), *extents)
+            numbers = (*self.grid, *numbers)
+            scope = "global"
+        mine = Buffer(b.name, extents, b.dtype, scope)
+        (self.workspace if scope == "global" else self.shared).append(mine)
+        self.moves[b] = lambda index: (mine, (*numbers, *index))
+
+    def single(
+        self,
+        s: Stmt,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        """What has no phase in it is done by the first thread on each axis that is not bound.
+
+        Registers that all threads on an axis have a copy of are filled by all of them.
+        """
+        missing = [a for a in THREAD_AXES if a not in bound and self.threads[a] > 1]
+        written = writes(s) - allocated(s)
+        for b in written:
+            self.check_copies(b, bound)
+        fillers = {self.copies.get(b, _NONE).intersection(missing) for b in written}
+        if len(fillers) > 1:
+            return self.parted(s, bound, guards)
+        everyone = next(iter(fillers), _NONE)
+        first = (Lt(AXIS[a], const(1)) for a in missing if a not in everyone)
+        return guarded((*guards, *first), s)
+
+    def parted(
+        self,
+        s: Stmt,
+        bound: Axes,
+        guards: Guards,
+    ) -> Stmt:
+        """Statements of which some fill registers of all threads, one by one."""
+        if isinstance(s, Block):
+            return block(*(self.single(inner, bound, guards) for inner in s.stmts))
+        if isinstance(s, Alloc):
+            self.copies[s.buffer] = frozenset(self.threads) - bound
+        parts = {inner: self.single(inner, bound, ()) for inner in below(s)}
+        return guarded(guards, s.map(lambda child: parts.get(child, child)))
+
+    def check_copies(
+        self,
+        b: Buffer,
+        bound: Axes,
+    ) -> None:
+        """Raise ScheduleError where one thread would change what others have a copy of."""
+        for axis in sorted(self.copies.get(b, _NONE) & bound):
+            what = f"the threads of {axis} write one element, but have registers of their own"
+            hint = f"give it a dimension for {axis}, or put it in shared memory"
+            raise refusal(what, f"buffer {b.name}", hint)
+
+    def varies(self, e: Expr) -> bool:
+        return varies(e, self.copies)
+
+
+_MERGE: Final[Mapping[type[Stmt], Callable[[_Block, Any, Axes, Guards], Stmt]]] = {
+    Block: _Block.block,
+    For: _Block.loop,
+    If: _Block.if_,
+    While: _Block.while_,
+    Unit: _Block.unit,
+}

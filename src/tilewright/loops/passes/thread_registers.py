@@ -1,0 +1,188 @@
+"""Register arrays of a block as registers of each of its threads.
+
+A buffer in "register" that is allocated around phases outlives each of them: accumulators that are
+cleared in one, updated in many, and stored in the last. No thread sees the registers of another
+one. So that each access has a thread's own element, every index of such a dimension is, with t the
+number of the thread on one axis of n threads, the same axis and the same f in all accesses,
+
+    f*n*outer + f*t + inner,    0 <= inner < f
+
+and the thread's own array has `f*outer + inner` there: a block of f elements per thread where
+`outer` is 0, elements n apart where f is 1. An axis that is in no dimension has copies: all threads
+on it fill them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import (
+    Buffer,
+    Expr,
+    Extent,
+    Load,
+)
+from tilewright.ir.node import Node, postorder, transform
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    Index,
+    accesses,
+)
+from tilewright.loops.analysis.terms import variables
+from tilewright.loops.launch import AXIS, Combine
+from tilewright.loops.nodes import (
+    Operand,
+    Stmt,
+    Store,
+    Update,
+)
+
+# The element that an index of a buffer becomes, and of which buffer.
+Move = Callable[[Index], tuple[Buffer, Index]]
+
+
+def refusal(
+    message: str,
+    where: str,
+    hint: str,
+) -> ScheduleError:
+    """The error of a kernel that is no program of the threads of a grid."""
+    return ScheduleError(message, code="TW-LAUNCH", where=where, hint=hint)
+
+
+class _Share(NamedTuple):
+    """Which elements of a dimension each thread has: runs of `run`, from thread to thread."""
+
+    axis: str
+    run: int
+    threads: int
+
+
+def own_elements(
+    buffer: Buffer,
+    body: Stmt,
+    threads: Mapping[str, int],
+    env: Env,
+) -> tuple[Buffer, frozenset[str], Move]:
+    """The registers of one thread, the axes that have a dimension there, and the new index.
+
+    body: what uses the buffer. threads: by axis. env: the bounds of all variables.
+    Raises ScheduleError (TW-LAUNCH) where an access is not of the thread's own elements.
+    """
+    _check_units(buffer, body)
+    found = [a for a in accesses(body, env) if a.buffer is buffer]
+    shares = [_share(found, axis, threads) for axis in range(len(buffer.extents))]
+    for a in found:
+        for i, share in zip(a.index, shares, strict=True):
+            if _own(affine(i), share, env) is None:
+                raise _not_own(a, share)
+    extents: list[Extent] = []
+    for extent, share in zip(buffer.extents, shares, strict=True):
+        extents.append(extent if share is None else _rounds(extent, share) * share.run)
+    array = Buffer(buffer.name, tuple(extents), buffer.dtype, "register")
+
+    def move(index: Index) -> tuple[Buffer, Index]:
+        own = (_own(affine(i), s, env) for i, s in zip(index, shares, strict=True))
+        return array, tuple(i for i in own if i is not None)
+
+    return array, frozenset(s.axis for s in shares if s is not None), move
+
+
+def _check_units(buffer: Buffer, body: Stmt) -> None:
+    """Raise ScheduleError where a tensor intrinsic has an operand whose strides would change."""
+    for node in postorder(body):
+        if isinstance(node, Operand) and node.buffer is buffer:
+            what = (
+                "an operand of a tensor intrinsic is not in registers of single threads"
+            )
+            raise refusal(what, f"buffer {buffer.name}", "put it in shared memory")
+
+
+def _rounds(extent: Extent, share: _Share) -> int:
+    assert isinstance(extent, int)
+    return -(-extent // (share.run * share.threads))
+
+
+def _share(
+    found: Collection[Access],
+    dimension: int,
+    threads: Mapping[str, int],
+) -> _Share | None:
+    """How the first access with a thread in this dimension shares it out."""
+    for a in found:
+        form = affine(a.index[dimension])
+        for axis, n in threads.items():
+            run = form.coefficient(AXIS[axis])
+            if run > 0:
+                return _Share(axis, run, n)
+    return None
+
+
+def _own(
+    form: Affine,
+    share: _Share | None,
+    env: Env,
+) -> Expr | None:
+    """The index in the registers of a thread; None where it may be in those of another one."""
+    numbers = {AXIS[axis] for axis in AXIS if axis.startswith("threadIdx")}
+    if share is None:
+        return to_expr(form) if numbers.isdisjoint(_used(form)) else None
+    number = AXIS[share.axis]
+    if form.coefficient(number) != share.run:
+        return None
+    turn = share.run * share.threads
+    rest = [(atom, c) for atom, c in form.terms if atom is not number]
+    outer = Affine(
+        tuple((a, c // turn) for a, c in rest if c % turn == 0), form.const // turn
+    )
+    inner = Affine(tuple(t for t in rest if t[1] % turn), form.const % turn)
+    low, high = bounds(to_expr(inner), env)
+    if low is None or high is None or low < 0 or high >= share.run:
+        return None
+    if not numbers.isdisjoint(_used(outer) | _used(inner)):
+        return None
+    return to_expr(outer.scaled(share.run) + inner)
+
+
+def _used(form: Affine) -> set[Expr]:
+    return {v for atom, _ in form.terms for v in variables(atom)}
+
+
+def _not_own(a: Access, share: _Share | None) -> ScheduleError:
+    what = f"{a} may be in the registers of another thread"
+    if share is not None:
+        what += (
+            f", where others have {share.run} elements of each thread of {share.axis}"
+        )
+    hint = "put the buffer in shared memory, or index it by the thread's own number"
+    return refusal(what, f"buffer {a.buffer.name}", hint)
+
+
+def moved(root: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
+    """`root` with other elements, or of other buffers, in place of those of some buffers."""
+
+    def place(buffer: Buffer, index: Index) -> tuple[Buffer, Index]:
+        return moves[buffer](index) if buffer in moves else (buffer, index)
+
+    def rewritten(node: Node) -> Any:
+        if isinstance(node, Load) and node.buffer in moves:
+            return Load(*place(node.buffer, node.index))
+        if isinstance(node, Store) and node.buffer in moves:
+            return Store(*place(node.buffer, node.index), node.value)
+        if isinstance(node, Operand) and node.buffer in moves:
+            buffer, index = place(node.buffer, node.index)
+            return Operand(buffer, index, node.strides)
+        if isinstance(node, Update | Combine) and not moves.keys().isdisjoint(
+            node.buffers
+        ):
+            buffers, indices = zip(*(place(b, i) for b, i in node.targets), strict=True)
+            return node.replace(buffers=buffers, indices=indices)
+        return node
+
+    made: Stmt = transform(root, rewritten) if moves else root
+    return made

@@ -1,0 +1,150 @@
+"""A Kernel as the launches of a GPU: one per nest, each the program of one thread.
+
+    alloc p[8]:                            program f(x) -> y:
+      for b in 8 blockIdx.x:                 workspace p[8]
+        for t in 32 threadIdx.x: ...   ->    launch f_0(x, p) grid [8, 1, 1] threads [32, 1, 1]: ...
+      for i in 8: y[0] add= p[i]             launch f_1(p, y) grid [1, 1, 1] threads [1, 1, 1]: ...
+
+The statements at the root of a kernel are a launch each, in order, but for those that one thread
+does, which go together; what is allocated around them is memory of the device. A nest without a
+loop over blocks is one block. Loops over blocks are directly in one another, but for conditions and
+buffers, which become those of each block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final
+
+from tilewright.expr.nodes import Buffer, Extent
+from tilewright.ir.node import substitute
+from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.terms import loads, variables
+from tilewright.loops.launch import AXIS, Launch, Program
+from tilewright.loops.nodes import (
+    GPU_AXES,
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    block,
+)
+from tilewright.loops.passes.barriers import with_barriers
+from tilewright.loops.passes.guards import gathered
+from tilewright.loops.passes.thread_program import thread_program
+from tilewright.loops.passes.thread_registers import Move, moved, refusal
+from tilewright.loops.sizes import statement
+from tilewright.loops.walk import loops_of
+
+BLOCK_AXES: Final = tuple(axis for axis in GPU_AXES if axis.startswith("blockIdx"))
+
+
+def to_launches(kernel: Kernel, warp: int = 1) -> Program:
+    """The launches of a kernel in which loops are bound to the axes of a GPU.
+
+    warp: how many threads of a block run in step, and can combine values without shared memory.
+    Raises ScheduleError (TW-LAUNCH) naming the loop or the buffer that stands in the way.
+    """
+    work = _Kernel(kernel, warp)
+    work.root(statement(kernel))
+    params = kernel.params
+    workspace = tuple(work.workspace)
+    return Program(kernel.name, params, kernel.outputs, workspace, tuple(work.launches))
+
+
+@dataclass(eq=False)
+class _Kernel:
+    """A kernel on its way; moves: the buffers of the device in the place of its own."""
+
+    kernel: Kernel
+    warp: int
+    workspace: list[Buffer] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    moves: dict[Buffer, Move] = field(default_factory=dict)
+
+    def root(self, s: Stmt) -> None:
+        """The launches of the statements outside of all loops."""
+        if isinstance(s, Block) and _is_bound(s):
+            for bound, together in groupby(s.stmts, _is_bound):
+                for inner in together if bound else [block(*together)]:
+                    self.root(inner)
+        elif isinstance(s, Alloc) and not _is_one_block(s):
+            self.of_device(s.buffer)
+            self.root(s.body)
+        elif not (isinstance(s, Block) and not s.stmts):
+            self.launches.append(self.launch(s))
+
+    def of_device(self, b: Buffer) -> None:
+        if b.scope == "shared":
+            hint = "allocate it inside of the loops over blocks"
+            raise refusal("it is outside of all blocks", f"buffer {b.name}", hint)
+        mine = Buffer(b.name, b.extents, b.dtype)
+        self.workspace.append(mine)
+        self.moves[b] = lambda index: (mine, index)
+
+    def launch(self, nest: Stmt) -> Launch:
+        grid: dict[str, Extent] = {}
+        names: dict[Any, Any] = {}
+        body = substitute(_inside_grid(nest, grid, names), names)
+        numbers = {AXIS[axis]: extent for axis, extent in grid.items()}
+        found = thread_program(moved(body, self.moves), numbers, self.warp)
+        self.workspace += found.workspace
+        x, y, z = (grid.get(axis, 1) for axis in BLOCK_AXES)
+        program = gathered(with_barriers(found, (x, y, z)))
+        used = reads(program) | writes(program)
+        known = (*self.kernel.params, *self.workspace)
+        return Launch(
+            f"{self.kernel.name}_{len(self.launches)}",
+            tuple(b for b in known if b in used),
+            (x, y, z),
+            found.threads,
+            found.shared,
+            program,
+        )
+
+
+def _is_bound(s: Stmt) -> bool:
+    """Whether a statement at the root is more than the work of one thread."""
+    return isinstance(s, Alloc) or any(f.kind in GPU_AXES for f in loops_of(s))
+
+
+def _is_one_block(s: Alloc) -> bool:
+    """Whether what is around one block, at the root, is memory of that block."""
+    if s.buffer.scope != "shared":
+        return False
+    return not any(f.kind in BLOCK_AXES for f in loops_of(s))
+
+
+def _inside_grid(
+    s: Stmt,
+    grid: dict[str, Extent],
+    names: dict[Any, Any],
+) -> Stmt:
+    """The body of a block; adds the extents of the grid by axis, and the numbers by loop."""
+    if not any(f.kind in BLOCK_AXES for f in loops_of(s)):
+        return s
+    if isinstance(s, For) and s.kind in BLOCK_AXES:
+        if s.kind in grid:
+            hint = "bind one of them to another axis"
+            raise refusal(
+                f"it is {s.kind}, as a loop around it is", f"loop {s.var.name}", hint
+            )
+        if loads(s.extent) or not names.keys().isdisjoint(variables(s.extent)):
+            what = f"the number of blocks, {s.extent!r}, differs between blocks"
+            raise refusal(
+                what, f"loop {s.var.name}", "bind a loop around it to the grid"
+            )
+        grid[s.kind] = s.count
+        names[s.var] = AXIS[s.kind]
+        return _inside_grid(s.body, grid, names)
+    if isinstance(s, Alloc):
+        return Alloc(s.buffer, _inside_grid(s.body, grid, names))
+    if isinstance(s, If) and s.otherwise is None:
+        return If(s.condition, _inside_grid(s.then, grid, names), None)
+    f = next(f for f in loops_of(s) if f.kind in BLOCK_AXES)
+    what = f"it is {f.kind}, but not all around it are loops over blocks"
+    hint = "reorder the loops over blocks to the outside; part what is beside them, or merge it"
+    raise refusal(what, f"loop {f.var.name}", hint)

@@ -1,0 +1,140 @@
+"""Memory that threads share, which notes who touches what and finds every race.
+
+As barriers are all that orders two threads, and all threads of a block come to each, the vector
+clock of a thread is one number: how many barriers it has passed (for the memory of the caller, how
+many of the scope "global"). Two accesses of one element, one of which writes, are a race where the
+threads are in different blocks, or differ and have the same clock: whether or not the values came
+out right this time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tilewright.base.errors import ExecutionError
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Stmt
+from tilewright.loops.printer import show
+
+Place = tuple[int, int, int]
+
+
+class RaceError(ExecutionError):
+    """Two threads touch an element, one of them to change it, with no barrier between."""
+
+    code = "TW-RACE"
+
+
+class Touch(NamedTuple):
+    """One access: by which thread of which block, by what clock, in which statement."""
+
+    block: Place
+    thread: Place
+    clock: int
+    writes: bool
+    stmt: int
+
+    def races(self, other: Touch) -> bool:
+        if not (self.writes or other.writes):
+            return False
+        if self.block != other.block:
+            return True
+        return self.thread != other.thread and self.clock == other.clock
+
+
+@dataclass(eq=False)
+class Thread:
+    """A thread: the statement that it is at, and the clocks by scope."""
+
+    block: Place
+    number: Place
+    clocks: dict[str, int]
+    stmt: int = 0
+    program: Generator[tuple[int, Any], None, None] | None = None
+
+
+@dataclass(eq=False)
+class Memory:
+    """The elements of a buffer, and who touched each of them in this launch."""
+
+    buffer: Buffer
+    values: list[Any]
+    statements: Sequence[Stmt]
+    touched: dict[int, dict[Touch, None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+    def touch(
+        self,
+        position: int,
+        thread: Thread,
+        writes: bool,
+    ) -> None:
+        """Note an access. Raises RaceError where it and an earlier one are a race."""
+        clock = thread.clocks["shared" if self.buffer.scope == "shared" else "global"]
+        new = Touch(thread.block, thread.number, clock, writes, thread.stmt)
+        before = self.touched[position]
+        if new in before:
+            return
+        for old in before:
+            if old.races(new):
+                raise self.race(position, old, new)
+        before[new] = None
+
+    def race(
+        self,
+        position: int,
+        old: Touch,
+        new: Touch,
+    ) -> RaceError:
+        shape = [e if isinstance(e, int) else -1 for e in self.buffer.extents]
+        index = ", ".join(map(str, _unflattened(position, shape)))
+        one, two = (self.said(touch) for touch in (old, new))
+        apart = (
+            "with no barrier between" if old.block == new.block else "in other blocks"
+        )
+        return RaceError(
+            f"{one}, and {two}, {apart}", where=f"{self.buffer.name}[{index}]"
+        )
+
+    def said(self, touch: Touch) -> str:
+        does = "writes" if touch.writes else "reads"
+        who = f"thread {touch.thread} of block {touch.block}"
+        return f"{who} {does} it in `{first_line(self.statements[touch.stmt])}`"
+
+
+def _unflattened(position: int, shape: Sequence[int]) -> list[int]:
+    index: list[int] = []
+    for extent in reversed(shape):
+        if extent < 0:  # only a call knows it: the rest is not told apart
+            return [position, *index]
+        position, rest = divmod(position, extent)
+        index.insert(0, rest)
+    return index
+
+
+def first_line(s: Stmt) -> str:
+    return show(s).split("\n", 1)[0]
+
+
+@dataclass(eq=False)
+class View:
+    """The memory as one thread sees it."""
+
+    memory: Memory
+    thread: Thread
+
+    def __getitem__(self, position: int) -> Any:
+        self.memory.touch(position, self.thread, False)
+        return self.memory.values[position]
+
+    def __setitem__(
+        self,
+        position: int,
+        value: Any,
+    ) -> None:
+        self.memory.touch(position, self.thread, True)
+        self.memory.values[position] = value

@@ -1,0 +1,104 @@
+"""Random GPU schedules: what is lowered does what the kernel did, and no two threads race."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests.loops.gpu_kernels import barriers, without_barrier
+from tilewright.base.errors import ExecutionError, ScheduleError
+from tilewright.loops import interp, launch_interp
+from tilewright.loops.launch import Program
+from tilewright.loops.nodes import Kernel, Update
+from tilewright.loops.parser import parse_program
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.loops.walk import walk
+from tilewright.testing.random_launches import random_launch
+from tilewright.testing.random_programs import random_arrays
+from tilewright.testing.schedule_runs import program
+
+BATCHES = 40
+
+
+def lowered(seed: int) -> tuple[Kernel, Program] | None:
+    """The scheduled program of a seed, and its launches; None where it is refused."""
+    kernel = random_launch(random.Random(seed), program(seed))
+    try:
+        return kernel, to_launches(kernel)
+    except ScheduleError as error:
+        assert error.code in ("TW-LAUNCH", "TW-RACE") and error.where and error.hint
+        return None
+
+
+def check(kernel: Kernel, launches: Program, seed: int) -> None:
+    arrays = random_arrays(kernel, seed)
+    wanted = {b: a.copy() for b, a in arrays.items()}
+    interp.run(kernel, wanted)
+    launch_interp.run(launches, arrays, seed)
+    for b in kernel.outputs:
+        np.testing.assert_array_equal(
+            wanted[b], arrays[b], err_msg=f"{seed}\n{launches}"
+        )
+
+
+def checked(seeds: range) -> Counter[str]:
+    """How often what the generator is for occurs in the programs of seeds, which all agree."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        found = lowered(seed)
+        if found is None:
+            seen["refused"] += 1
+            continue
+        check(*found, seed)
+        launches = found[1].launches
+        seen["blocks"] += any(launch.grid != (1, 1, 1) for launch in launches)
+        seen["threads"] += any(launch.threads != (1, 1, 1) for launch in launches)
+        seen["two axes"] += any(min(launch.threads[:2]) > 1 for launch in launches)
+        seen["shared"] += any(launch.shared for launch in launches)
+        seen["barriers"] += bool(barriers(found[1]))
+    return seen
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_400_random_launches_do_what_their_kernels_did(batch):
+    """Of which three quarters, 300, are lowered, the others refused."""
+    seen = checked(range(batch * 100, batch * 100 + 100))
+    assert seen["refused"] <= 30, seen
+    least = {"blocks": 40, "threads": 40, "two axes": 5, "shared": 30, "barriers": 20}
+    assert all(seen[what] >= n for what, n in least.items()), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_4000_random_launches_do_what_their_kernels_did(batch):
+    checked(range(1000 + batch * 100, 1100 + batch * 100))
+
+
+def test_a_barrier_that_is_dropped_is_missed():
+    """Where indices are affine each is needed; where memory says them, this run may not need it."""
+    found = []
+    for seed in range(500, 560):
+        made = lowered(seed)
+        for n in range(0 if made is None else len(barriers(made[1]))):
+            try:
+                check(made[0], without_barrier(made[1], n), seed)
+            except (ExecutionError, AssertionError):
+                found.append(True)
+            else:
+                found.append(False)
+    assert len(found) >= 40 and sum(found) >= 0.9 * len(found), (sum(found), len(found))
+
+
+def test_the_text_of_random_launches_is_read_back():
+    for seed in range(600, 640):
+        made = lowered(seed)
+        if made is not None:
+            text = str(made[1])
+            updates = (at.stmt for x in made[1].launches for at in walk(x.body))
+            named = {
+                s.reducer.name: s.reducer for s in updates if isinstance(s, Update)
+            }
+            assert str(parse_program(text.split("\n"), named)) == text
