@@ -116,8 +116,8 @@ def _operations(c: Any, machine: Any) -> int:
     """Operations per point of a map, calls as what the code generator writes for them."""
     from tilewright.expr.nodes import Bitcast, Call, Cast, Const, Load, Var, var
     from tilewright.ir.node import postorder
-    from tilewright.targets.cpu.expansions import expansion
-    from tilewright.targets.cpu.machine import AVX512
+    from tilewright.targets.llvm.expansions import expansion
+    from tilewright.targets.llvm.processor import AVX512
 
     free = (Const, Var, Bitcast, Cast, Load)
     nodes = {n for o in c.outputs for n in postorder(o.value)}

@@ -410,7 +410,7 @@ def schedule(kernel: Kernel) -> Kernel:
 # --------------------------------------------------------------------- 6. LLVM: machine code
 # The generator does what the kernel says and no more: a serial loop becomes a loop, an unrolled one
 # is written out, a vector loop becomes operations on <n x float>. LLVM picks the instructions and
-# the registers. In Tilewright: targets/cpu/emit*.py, with threads, all dtypes, and mathematics.
+# the registers. In Tilewright: targets/llvm/emit*.py, with threads, all dtypes, and mathematics.
 
 
 class Emitter:

@@ -25,9 +25,9 @@ from tilewright.ir.node import transform
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, While, block, loop
 from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import KernelSignature, kernel_signature
-from tilewright.targets.cpu import emit_memory
 from tilewright.targets.cpu.sketches.rules import RULES
 from tilewright.targets.cpu.target import CpuTarget
+from tilewright.targets.llvm import emit_memory
 from tilewright.targets.registry import target
 
 f32 = dtypes.float32

@@ -184,6 +184,13 @@ MACHINE: Final = Flag[Path | None](
     "a path",
     "File that describes the processor: its caches and costs, as benchmarks.calibrate writes it.",
 )
+OPENCL_DEVICE: Final = Flag[str | None](
+    "TILEWRIGHT_OPENCL_DEVICE",
+    str,
+    None,
+    "a part of the name of a platform and device",
+    "OpenCL device that models run on; defaults to a GPU, or a processor where there is none.",
+)
 FALLBACK: Final = Flag(
     "TILEWRIGHT_FALLBACK",
     _parse_fallback,

@@ -43,7 +43,8 @@ class Compilation:
         if target.device == HOST:
             return Compilation(options, target, target, None)
         exact, threads = options.math == "exact", thread_count(options.threads)
-        host = find_target("cpu", options.mcpu, exact, threads)
+        mcpu = "native" if target.own_mcpu else options.mcpu
+        host = find_target("cpu", mcpu, exact, threads)
         device = DeviceCompiler(target, store_for(target, options))
         return Compilation(options, target, host, device)
 
@@ -74,6 +75,7 @@ class Compilation:
             refuses,
             limit=self.options.limit,
             fusion=self.options.fusion,
+            fused=[self.target.device] if self.target.fuses else (),
             asked=asked,
         )
 

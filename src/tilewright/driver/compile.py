@@ -107,7 +107,7 @@ def _compiled(
         if store is not None and asked is not None:
             found = model_cache.find(store, asked, limit, thread_count(chosen.threads))
             if found is not None:
-                return Executable(found, threads=chosen.threads)
+                return Executable(found, threads=chosen.threads, lazy=True)
         from tilewright.driver import steps
 
         made = steps.executable(source, example_inputs, dims, chosen)

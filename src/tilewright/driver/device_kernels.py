@@ -10,7 +10,7 @@ from typing import Final
 from tilewright.base import events, limits
 from tilewright.base.errors import CompileError, ScheduleError, TilewrightError
 from tilewright.base.store import Store
-from tilewright.compute.canonical import canonical
+from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import Computation
 from tilewright.compute.transforms import relayout
 from tilewright.driver.version import compiler
@@ -19,6 +19,7 @@ from tilewright.graph.nodes import Operation
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, HostFallback
+from tilewright.plan.normalize import kernel_signature
 from tilewright.schedule import Schedule
 from tilewright.targets.base import OperatorProgram, Placement, Target
 
@@ -29,7 +30,7 @@ class DeviceGroup:
 
     params: of the program, results last. operands: the group's buffers that they stand for. A
     tensor has a parameter for each Computation that reads it, so that a schedule stages one use
-    of it and not the others.
+    of it and not the others. kernel: of a group that is one given as such.
     """
 
     name: str
@@ -37,6 +38,21 @@ class DeviceGroup:
     params: tuple[Buffer, ...]
     operands: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
+    kernel: Kernel | None = None
+
+    @staticmethod
+    def whole(group: FusionGroup, live: Collection[Buffer]) -> DeviceGroup:
+        """A group in the form that schedules of any group expect, as the host's are."""
+        found = kernel_signature(group, live)
+        assert not any(found.offsets), "a part of a tensor is not written elsewhere"
+        return DeviceGroup(
+            group.name,
+            found.computations,
+            found.params,
+            found.values,
+            found.outputs,
+            found.kernel,
+        )
 
     @staticmethod
     def of(group: FusionGroup, live: Collection[Buffer]) -> DeviceGroup:
@@ -61,6 +77,8 @@ class DeviceGroup:
     @property
     def plain(self) -> Kernel:
         """Its loop nests before any schedule."""
+        if self.kernel is not None:
+            return self.kernel
         name = self.computations[-1].name
         return lower(name, self.computations, self.params, self.outputs)
 
@@ -95,7 +113,12 @@ class DeviceCompiler:
         if why := self.target.refuses(group.computations):
             return why
         try:
-            self.program(DeviceGroup.of(group, live))
+            made = self.group(group, live)
+            if self.target.fuses:
+                # It will be a part of other kernels: what matters is that there is code for it.
+                self.target.emit(made.plain, made.plain.name)
+            else:
+                self.program(made)
         except CompileError as error:
             return str(error)
         return ""
@@ -107,12 +130,19 @@ class DeviceCompiler:
             return str(error)
         return "" if found is not None else f"{self.target.name} does not run it"
 
+    def group(self, group: FusionGroup, live: Collection[Buffer]) -> DeviceGroup:
+        """A group as the target takes it, of whose results others use those that are live."""
+        make = DeviceGroup.whole if self.target.fuses else DeviceGroup.of
+        return make(group, live)
+
     def program(self, group: DeviceGroup) -> bytes:
         """The program of a group.
 
         Raises CompileError for what the target cannot do, and as `schedule`.
         """
         text = canonical(group.computations, group.params)
+        if group.kernel is not None:
+            text = canonical_tree(group.kernel.body, group.params)
         parts = (compiler(), self.target.key, str(len(group.outputs)), text)
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         if key not in self._known:

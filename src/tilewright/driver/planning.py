@@ -32,13 +32,14 @@ def make_plan(
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
     fusion: bool = True,
+    fused: Collection[str] = (),
     asked: Questions | None = None,
 ) -> Plan:
     """The graph as groups, each a kernel that suits the target, and host fallbacks.
 
     refuses: why each device besides the host does not take a group; the others go there. limit:
-    bytes that a call may need; what would be more is computed again where that helps. fusion: as
-    for `plan_pipeline`. asked: answers in place of the target's own.
+    bytes that a call may need; what would be more is computed again where that helps. fusion,
+    fused: as for `plan_pipeline`. asked: answers in place of the target's own.
     Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
     and after each pass, with the name of what was done.
     """
@@ -47,7 +48,12 @@ def make_plan(
     if observe is not None:
         observe("lower", plan)
     pipeline = plan_pipeline(
-        asked or questions(target), math, refuses, limit=limit, fusion=fusion
+        asked or questions(target),
+        math,
+        refuses,
+        limit=limit,
+        fusion=fusion,
+        fused=fused,
     )
     return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.base import modes
-from tilewright.base.errors import FlagError
+from tilewright.base.errors import FlagError, UnsupportedError
 from tilewright.driver.chosen_schedules import chosen_schedules
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
+from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import records
 from tilewright.plan.memory_report import memory_report
@@ -31,7 +31,7 @@ KINDS: Final = modes.STAGES
 def show(plan: Plan, compiling: Compilation, kind: str) -> str:
     """All kernels of a model at one stage, one of KINDS.
 
-    The groups of a device have no `llvm`.
+    The groups of a device that has no `llvm` say so.
     """
     target = compiling.host
     if kind == "graph":
@@ -92,16 +92,17 @@ def _elsewhere(
     title = f"# {group.name} on {group.device}: {', '.join(group.sources)}"
     if kind == "computation":
         return "\n".join([title, *map(str, group.computations)])
-    schedule = device.schedule(DeviceGroup.of(group, plan.live[group]))
+    schedule = device.schedule(device.group(group, plan.live[group]))
     kernel = schedule.kernel
     if kind == "schedule":
         steps = (f"  s.{step}" for step in schedule.trace.steps)
         return "\n".join([title, "trace:", *steps])
     if kind == "kernel":
         return f"{title}\n{kernel}"
-    if kind == "asm":
+    try:
         return f"{title}\n{device.target.text(kernel, kernel.name, kind)}"
-    return f"{title}\n# no {kind}"
+    except UnsupportedError:
+        return f"{title}\n# no {kind}"
 
 
 _LONGEST = 60  # letters of a file's name that are the model's

@@ -32,7 +32,7 @@ from tilewright.driver.compilation import (
     target_of,
 )
 from tilewright.driver.compile_lock import exclusive
-from tilewright.driver.device_kernels import DeviceCompiler, DeviceGroup
+from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
@@ -75,7 +75,7 @@ def executable(
             return SizedExecutable(source, machine, options.threads, options.sanitize)
         choose = for_kernel(source, machine, options)
         model = build_kernel(source, machine, options.sanitize, choose)
-        return Executable(model, threads=options.threads)
+        return Executable(model, threads=options.threads, lazy=True)
     graph = import_model(source, example_inputs, options)
     if dims:
         graph = with_dims(graph, dims, options)
@@ -88,7 +88,7 @@ def executable(
             onnx_fallback(),
             options.limit,
         )
-    return Executable(build(graph, options), threads=options.threads)
+    return Executable(build(graph, options), threads=options.threads, lazy=True)
 
 
 def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
@@ -263,7 +263,7 @@ def _built(
             return native[step]
         case FusionGroup():
             assert device is not None
-            group = DeviceGroup.of(step, plan.live[step])
+            group = device.group(step, plan.live[step])
             return BuiltProgram(step, group.operands, device.program(group))
         case DeviceCall():
             assert device is not None

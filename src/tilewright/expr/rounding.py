@@ -42,7 +42,7 @@ from tilewright.expr.nodes import (
 from tilewright.ir.node import postorder
 
 STEPS: Final = 16.0
-# Units in the last place of a function; `targets/cpu/math` keeps within half of it.
+# Units in the last place of a function; `targets/llvm/math` keeps within half of it.
 FUNCTION: Final = 8.0
 _EXACT: Final = frozenset(
     "floor ceil trunc round_even abs copysign isnan isinf entry popcount".split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -42,14 +42,17 @@ WINOGRAD: Final[dict[str, tuple[int, ...]]] = {
 class Fuse(Pass[Plan]):
     """Maps go into the kernels of what reads them or of what they read.
 
-    repeated: see `PlanCosts`, as for the numbers of other passes.
+    repeated: see `PlanCosts`, as for the numbers of other passes. device: whose kernels.
     """
 
     repeated: int
+    device: str = HOST
 
     def run(self, program: Plan) -> Plan:
         kept, repeated = program.kept, self.repeated
-        return _on_host(program, lambda steps: fuse(steps, kept, repeated))
+        return of_device(
+            program, self.device, lambda steps: fuse(steps, kept, repeated)
+        )
 
 
 @dataclass(frozen=True)
@@ -203,16 +206,21 @@ def plan_pipeline(
     refuses: Mapping[str, Refuses] = MappingProxyType({}),
     limit: int | None = None,
     fusion: bool = True,
+    fused: Collection[str] = (),
 ) -> Pipeline[Plan]:
     """The passes from lowering to kernels; `math`: what the arithmetic may become.
 
     refuses: why each device besides the host does not take a group. limit: bytes that a call may
     need; None: as many as it wants. fusion: without, each operator has kernels and results of its
-    own, and the passes behind change how these compute.
+    own, and the passes behind change how these compute. fused: the devices that take groups and
+    Kernels of any form.
     """
     exact, costs = math == "exact", ask.costs
-    passes: list[Pass[Plan]] = [Partition(d, why) for d, why in refuses.items()]
+    passes: list[Pass[Plan]] = [
+        Partition(d, why, kernels=d in fused) for d, why in refuses.items()
+    ]
     if fusion:
+        passes += [Fuse(costs.repeated, device) for device in fused]
         passes += [Fuse(costs.repeated), ConcatInPlace(costs.side_by_side)]
     else:
         passes.append(InlineViews())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -15,6 +16,7 @@ from tilewright.runtime import abi, buffer, host
 from tilewright.runtime.device_steps import (
     DeviceCopy,
     Launch,
+    OpenDevice,
     Transfers,
     open_devices,
 )
@@ -284,7 +286,8 @@ ValueSpec = tuple[int, np.dtype[Any], tuple[int, ...], int]
 class Plan:
     """A model prepared for running: functions and kernels found, constants aligned.
 
-    image: the native code of the functions, which lives as long as the plan does.
+    image: the native code of the functions, which lives as long as the plan does. lazy: devices are
+    opened when they are first used.
     """
 
     def __init__(
@@ -294,6 +297,7 @@ class Plan:
         pool: Pool | None,
         threads: int,
         image: Image | None,
+        lazy: bool = False,
     ) -> None:
         self.image: Final = image
         self.model: Final = model
@@ -301,7 +305,8 @@ class Plan:
         self.threads: Final = threads
         self.constants: Final = _aligned(model.constants)
         self.sizes: Final = np.array(model.sizes, np.int64)
-        self.devices: Final = open_devices(model, self.constants)
+        if not lazy:
+            self.devices  # noqa: B018 - what is missing is said here
         self.steps: Final[list[PreparedStep]] = []
         natives = 0
         for step in model.steps:
@@ -317,7 +322,12 @@ class Plan:
                 case DeviceCopyStep():
                     self.steps.append(DeviceCopy(step))
                 case LaunchStep():
-                    self.steps.append(Launch(step, self.devices[step.device]))
+                    self.steps.append(Launch(step))
+
+    @cached_property
+    def devices(self) -> dict[str, OpenDevice]:
+        """The devices, with what the model needs there. Raises as `open_devices`."""
+        return open_devices(self.model, self.constants)
 
     def prepare(self) -> None:
         """Have the worker threads, which a fork may have taken away."""

@@ -136,9 +136,8 @@ class DeviceCopy:
 class Launch:
     """A launch of a device's program."""
 
-    def __init__(self, step: LaunchStep, opened: OpenDevice) -> None:
+    def __init__(self, step: LaunchStep) -> None:
         self.step = step
-        self.program = opened.programs[step.program]
 
     def run(self, values: Values) -> Event:
         """Begin the launch. Raises ExecutionError naming the kernel if it fails at once."""
@@ -146,7 +145,8 @@ class Launch:
         memory = values.frame.devices[step.device]
         regions: Sequence[Region] = [memory.region(s) for s in step.arguments]
         try:
-            return memory.queue(values.timed).launch(self.program, regions)
+            program = memory.opened.programs[step.program]
+            return memory.queue(values.timed).launch(program, regions)
         except TilewrightError as error:
             raise error.at(f"kernel {step.name!r}") from error.__cause__
 

@@ -20,7 +20,9 @@ Make = Callable[[], Device]
 
 # Only these modules are ever imported: an artifact names a device, never a module.
 _OWN: Final[Mapping[str, str]] = {
+    "cuda": "tilewright.targets.cuda.device:make",
     "npu": "tilewright.targets.npu.device:make",
+    "opencl": "tilewright.targets.opencl.device:make",
     "vta": "tilewright.targets.vta.device:make",
 }
 _makers: dict[str, Make] = {}

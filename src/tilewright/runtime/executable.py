@@ -31,7 +31,8 @@ class Executable:
 
     `threads` is as for `runtime.threads.thread_count`. Raises ArtifactError if the model is
     inconsistent or this machine cannot run it. code: what has the same code already, of which this
-    one differs in the sizes.
+    one differs in the sizes. lazy: devices are opened by the first call, so that a model can be
+    saved where they are not.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Executable:
         *,
         threads: int | None = None,
         code: Executable | None = None,
+        lazy: bool = False,
     ) -> None:
         check(model)
         if model.abi != abi.ABI_VERSION:
@@ -58,7 +60,7 @@ class Executable:
                 self._pool = shared(model.support[0])
         self.threads: Final = thread_count(threads) if self._pool else 1
         self._plan: Final[Plan] = Plan(
-            model, functions, self._pool, self.threads, image
+            model, functions, self._pool, self.threads, image, lazy
         )
         self._frames: Final[list[Frame]] = []
         self.overrides: Final = Overrides.of(model.meta)

@@ -148,7 +148,9 @@ class Target:
     """A machine that is compiled for.
 
     device: of the runtime that runs its code. programs: what `load` takes, "kernel" or "lift".
-    quantizes: whether `adapt` needs samples or scales.
+    quantizes: whether `adapt` needs samples or scales. fuses: whether its device takes groups and
+    kernels of any form, so that they are fused for it as for the host. own_mcpu: whether
+    `Settings.mcpu` is the device's processor; the host beside it is this machine then.
     """
 
     __slots__ = ()
@@ -156,6 +158,8 @@ class Target:
     device: ClassVar[str] = HOST
     programs: ClassVar[str] = ""
     quantizes: ClassVar[bool] = False
+    fuses: ClassVar[bool] = False
+    own_mcpu: ClassVar[bool] = False
 
     @property
     def key(self) -> str:

@@ -40,7 +40,9 @@ _OWN = {
         "tilewright.targets.cpu.intrinsics",
         machines="table",
     ),
+    "cuda": Row("tilewright.targets.cuda.target:make"),
     "npu": Row("tilewright.targets.npu.target:make", machines="name"),
+    "opencl": Row("tilewright.targets.opencl.target:make", machines="table"),
     "vdla": Row(
         "tilewright.targets.vdla.target:make", "tilewright.targets.vdla.intrinsics"
     ),

@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Buffer, Cast, Const, Expr, var
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.targets.cpu.compile import llvm_ir
-from tilewright.targets.cpu.emit_bits import few_bits
+from tilewright.targets.llvm.emit_bits import few_bits
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.registry import target
 

@@ -11,6 +11,7 @@ from tilewright.loops.parser import parse
 from tilewright.targets.cpu import compile as backend
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.machine import host
+from tilewright.targets.llvm.backend import pipeline
 from tilewright.targets.registry import target
 
 TEXT = """
@@ -33,7 +34,7 @@ def test_passes_and_their_builder_are_made_once_for_a_processor(monkeypatch):
         monkeypatch.setattr(
             llvm, name, lambda *a, f=real, n=name: (made.append(n), f(*a))[1]
         )
-    backend._pipeline.cache_clear()
+    pipeline.cache_clear()
     codes = [
         backend.compile_text(TEXT.format(value=f"{n}.0"), host(), "twice")
         for n in (1, 2, 1, 3)

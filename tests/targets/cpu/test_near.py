@@ -32,9 +32,9 @@ from tilewright.loops import interp
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, block, loop
 from tilewright.loops.parser import parse
 from tilewright.schedule import Schedule
-from tilewright.targets.cpu.emit_near import MOST_PARTS, parts
-from tilewright.targets.cpu.lanes import lanes_of, residue
 from tilewright.targets.cpu.machine import host, machine
+from tilewright.targets.llvm.emit_near import MOST_PARTS, parts
+from tilewright.targets.llvm.lanes import lanes_of, residue
 from tilewright.targets.registry import target
 
 V, O = var("v"), var("o")  # noqa: E741

@@ -28,8 +28,8 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel, Store, block, loop
-from tilewright.targets.cpu.expansions import register_expansion
 from tilewright.targets.cpu.machine import host, machine
+from tilewright.targets.llvm.expansions import register_expansion
 
 FLOATS = [d for d in dtypes.ALL if d.is_float and d.name != "float8_e8m0fnu"]
 INTEGERS = [d for d in dtypes.ALL if d.is_int]

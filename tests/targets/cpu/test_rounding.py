@@ -14,8 +14,8 @@ from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Cast, Expr, call, var
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel, Store, loop
-from tilewright.targets.cpu.emit_rounding import factors
 from tilewright.targets.cpu.machine import host, machine
+from tilewright.targets.llvm.emit_rounding import factors
 from tilewright.targets.registry import target
 
 BYTES = [dtypes.int8, dtypes.uint8]

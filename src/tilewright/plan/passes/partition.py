@@ -9,6 +9,7 @@ from tilewright.base import events
 from tilewright.compute.transforms import relayout
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
+from tilewright.loops.passes.on_buffers import on_buffers
 from tilewright.plan.nodes import (
     HOST,
     DeviceCall,
@@ -30,13 +31,16 @@ class Partition(Pass[Plan]):
 
     A step goes there if nobody else writes what it writes, and all that it reads is complete
     before it. Constants that only groups of the device read are the device's.
+
+    kernels: whether the device takes Kernels that are given as such.
     """
 
     device: str
     refuses: Refuses = field(repr=False)
+    kernels: bool = False
 
     def run(self, program: Plan) -> Plan:
-        found = _Partition(program, self.device)
+        found = _Partition(program, self.device, self.kernels)
         taken: set[Step] = set()
         for step in program.steps:
             if not isinstance(step, FusionGroup | HostFallback) or step.device != HOST:
@@ -59,9 +63,10 @@ class Partition(Pass[Plan]):
 class _Partition:
     """A plan that is being divided: where each tensor is, and how often it is still written."""
 
-    def __init__(self, plan: Plan, device: str) -> None:
+    def __init__(self, plan: Plan, device: str, kernels: bool = False) -> None:
         self.plan = plan
         self.device = device
+        self.kernels = kernels
         self.writers: dict[Buffer, list[Step]] = {}
         for step in plan.steps:
             for b in step.writes:
@@ -79,7 +84,8 @@ class _Partition:
 
     def stays(self, step: FusionGroup | HostFallback) -> str:
         """Why a step cannot leave the host, whatever the device; empty where it can."""
-        if isinstance(step, FusionGroup) and step.kernel is not None:
+        given = isinstance(step, FusionGroup) and step.kernel is not None
+        if given and not self.kernels:
             return "it is a Kernel given as such"
         if isinstance(step, HostFallback):
             op = step.operation
@@ -138,6 +144,9 @@ class _Partition:
                 writes=writes,
                 device=self.device,
             )
+        if step.kernel is not None:
+            kernel = on_buffers(step.kernel, names)
+            return replace(step, kernel=kernel, device=self.device)
         orders = {b: (to, tuple(range(len(b.shape)))) for b, to in names.items()}
         made = tuple(relayout(c, orders) for c in step.computations)
         return replace(step, computations=made, device=self.device)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from tilewright.base.errors import CompileError, TilewrightError
@@ -24,6 +23,7 @@ from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.lone_lanes import STORE, without_lone_lanes
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.row_vectors import row_vectors
+from tilewright.targets.llvm import backend
 from tilewright.targets.permitted import Permissions
 
 # Expressions are walked by recursion; a long chain of operations is a deep one.
@@ -152,63 +152,20 @@ def compile_text(
     return code
 
 
-@cache
 def target_machine(machine: Machine, level: int = LEVEL) -> Any:
     """LLVM's target machine, made once for each level.
 
     Raises CompileError if this LLVM lacks the target.
     """
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()
-    try:
-        target = llvm.Target.from_triple(machine.triple)
-    except RuntimeError as e:
-        raise CompileError(
-            f"LLVM has no target {machine.triple}: {e}", code="TW-LLVM"
-        ) from e
-    return target.create_target_machine(
-        cpu="",
-        features=machine.feature_string,
-        opt=level,
-        reloc="pic",
-        codemodel="small",
-    )
-
-
-@cache
-def _pipeline(machine: Machine) -> tuple[Any, Any]:
-    """LLVM's passes and what runs them, made once: llvmlite frees neither of them whole."""
-    import llvmlite.binding as llvm
-
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(target_machine(machine), options)
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    return passes, builder
+    return backend.target_machine(machine.triple, "", machine.feature_string, level)
 
 
 def _optimized(text: str, machine: Machine, where: str) -> Any:
-    import llvmlite.binding as llvm
-
-    target = target_machine(machine)
-    try:
-        module = llvm.parse_assembly(text)
-        module.triple = target.triple
-        module.data_layout = str(target.target_data)
-        module.verify()
-    except RuntimeError as e:
-        raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
-    passes, builder = _pipeline(machine)
-    passes.run(module, builder)
+    module = backend.optimized(text, target_machine(machine), where)
     if machine.has("avx512f") and STORE in text:
         before = str(module)
         after = without_lone_lanes(before, machine.vector_bits)
-        module = module if after == before else llvm.parse_assembly(after)
+        module = module if after == before else backend.parsed(after)
     return module
 
 

@@ -5,25 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.expr.affine import Affine
 from tilewright.expr.intervals import Interval
 from tilewright.expr.nodes import MAX_SIZE, Buffer, Extent, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.analysis.contents import contents
-from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel
+from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel, Unit
 from tilewright.runtime.abi import (
     CTX_PARALLEL,
     CTX_SIZES,
     CTX_STATUS,
     CTX_THREADS,
 )
-from tilewright.targets.cpu.emit_fmod import fmod_function
-from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
-from tilewright.targets.cpu.emit_stmt import Statements
-from tilewright.targets.cpu.emit_stream import FENCE, METADATA, streamed, versions
-from tilewright.targets.cpu.emit_text import Value, flatten, integer
-from tilewright.targets.cpu.frame_layout import Plan, plan_memory, written
+from tilewright.targets.cpu.emit_intrinsic import (
+    configure_tiles,
+    emit_intrinsic,
+    tile_support,
+)
+from tilewright.targets.cpu.emit_stream import (
+    FENCE,
+    METADATA,
+    STREAMING,
+    on_boundaries,
+    streamed,
+    versions,
+)
+from tilewright.targets.cpu.frame_layout import Plan, plan_memory
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.value_numbering import Scope
+from tilewright.targets.llvm.emit_fmod import fmod_function
+from tilewright.targets.llvm.emit_stmt import Statements
+from tilewright.targets.llvm.emit_text import Value, flatten, integer
+from tilewright.targets.llvm.statements import written
+from tilewright.targets.llvm.value_numbering import Scope
 from tilewright.targets.permitted import Permissions
 
 
@@ -124,7 +137,9 @@ class Function(Statements):
         super().__init__(module.machine, module.contract)
         self.module = module
         self.ahead = module.ahead
+        # What is stored past the caches, and whether some of it is.
         self.streams = module.streams
+        self.has_streamed = False
         self.permitted = module.permitted
         self.contents = module.contents
         self.params = tuple(params)
@@ -160,6 +175,27 @@ class Function(Statements):
             return self.value(number)
         finally:
             self.scopes, self.out = inner, out
+
+    def intrinsic(self, s: Unit) -> None:
+        """The instructions of a Unit."""
+        emit_intrinsic(self, s)
+
+    def status(self) -> Value:
+        """Where a failure is stored: in what the caller gives."""
+        return self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
+
+    def storing(
+        self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int
+    ) -> str:
+        """How a store is aligned, and whether it passes the caches by: whole registers of such a
+        buffer do."""
+        register = self.machine.vector_bits // 8
+        whole = lanes * buffer.dtype.itemsize % register == 0
+        streams = buffer in self.streams and whole
+        if not streams or not on_boundaries(form, lane, lanes):
+            return super().storing(buffer, form, lane, lanes)
+        self.has_streamed = True
+        return f"align {register}{STREAMING}"
 
     def place_buffer(self, buffer: Buffer) -> None:
         """Give an allocated buffer its address, once per function."""
@@ -301,7 +337,7 @@ class Function(Statements):
 
     def _leave_if_failed(self) -> None:
         """A region that reported a failure ends the kernel."""
-        status = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
+        status = self.status()
         found = self.ins(f"load i64, {status.typed}, align 8", "i64")
         failed = self.compare("icmp ne", found, integer(0))
         leave = self.fresh("leave")

@@ -17,12 +17,12 @@ from tilewright.expr.reads import reads_memory
 from tilewright.loops.intrinsic import Argument, Extent, Pointer, Stride
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
-from tilewright.targets.cpu.emit_check import check_unit
-from tilewright.targets.cpu.emit_expr import Expressions
-from tilewright.targets.cpu.emit_text import Value, integer, vector_type
 from tilewright.targets.cpu.emit_transpose import emit_transpose
-from tilewright.targets.cpu.emit_types import memory_type
-from tilewright.targets.cpu.value_numbering import PURE, Info
+from tilewright.targets.llvm.emit_check import check_unit
+from tilewright.targets.llvm.emit_expr import Expressions
+from tilewright.targets.llvm.emit_text import Value, integer, vector_type
+from tilewright.targets.llvm.emit_types import memory_type
+from tilewright.targets.llvm.value_numbering import PURE, Info
 
 TILE = 16  # rows of a tile register, and 4-byte columns
 # Palette 1, eight tiles of 16 rows of 64 bytes: Intel's SDM, LDTILECFG.

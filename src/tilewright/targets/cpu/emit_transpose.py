@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from tilewright.base.errors import CompileError
 from tilewright.expr.affine import Affine
 from tilewright.loops.nodes import Operand, Unit
-from tilewright.targets.cpu.emit_expr import Expressions
-from tilewright.targets.cpu.emit_places import address
-from tilewright.targets.cpu.emit_text import Value
+from tilewright.targets.llvm.emit_expr import Expressions
+from tilewright.targets.llvm.emit_places import address
+from tilewright.targets.llvm.emit_text import Value
 
 GROUP = 16  # bytes
 SIDE = 16  # rows of a square at most: as many as there are registers

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import CompileError
-from tilewright.expr.nodes import INDEX, Buffer, Extent, Load, Max, as_expr, const
-from tilewright.ir.node import Node, postorder
-from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, While
+from tilewright.expr.nodes import INDEX, Buffer, Extent, Max, as_expr, const
+from tilewright.ir.node import Node
+from tilewright.loops.nodes import Alloc, For, Kernel, Stmt
 from tilewright.runtime.abi import ALIGNMENT, REPORT_SIZE
+from tilewright.targets.llvm.statements import has_vector_loop
 
 STACK_LIMIT = 64 << 10
 
@@ -122,44 +123,3 @@ def _larger(a: Extent, b: Extent) -> Extent:
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
     return Max(as_expr(a, INDEX), as_expr(b, INDEX))
-
-
-def statements(stmt: Stmt) -> Iterator[Stmt]:
-    """`stmt` and the statements in it; expressions are not looked at."""
-    waiting = [stmt]
-    while waiting:
-        s = waiting.pop()
-        yield s
-        waiting += [c for c in s.children() if isinstance(c, Stmt)]
-
-
-def has_vector_loop(stmt: Stmt) -> bool:
-    """Whether a vector loop is in `stmt`."""
-    return any(isinstance(s, For) and s.kind == "vector" for s in statements(stmt))
-
-
-def written(stmt: Stmt) -> frozenset[Buffer]:
-    """Buffers that a statement may change."""
-    found: set[Buffer] = set()
-    for s in statements(stmt):
-        if isinstance(s, Store):
-            found.add(s.buffer)
-        elif isinstance(s, Update):
-            found.update(s.buffers)
-    return frozenset(found)
-
-
-def same_control_flow(loop: For) -> bool:
-    """Whether all iterations run the same statements, but for branches, which can be masked."""
-    inside = list(statements(loop.body))
-    own = {loop.var, *(s.buffer for s in inside if isinstance(s, Alloc))}
-    for s in inside:
-        if isinstance(s, While):
-            return False
-        if isinstance(s, For) and s.trips is None:
-            for part in postorder(s.extent):
-                if part in own:
-                    return False
-                if isinstance(part, Load) and part.buffer in own:
-                    return False
-    return True

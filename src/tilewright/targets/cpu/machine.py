@@ -17,6 +17,7 @@ from tilewright.targets.cpu.intrinsics import (
     TILES,
     TRANSPOSES,
 )
+from tilewright.targets.llvm import backend
 
 _CPU = Path("/sys/devices/system/cpu")
 
@@ -119,8 +120,6 @@ _CACHES: dict[str, tuple[int, int, int]] = {
     "sapphirerapids": (48 << 10, 2 << 20, 60 << 20),
 }
 
-AVX512 = "avx512vl"  # that of every processor with 512-bit vectors but the first
-
 # Families of features that generated code can make use of; an artifact requires no others.
 _USED = tuple(
     "64bit adx amx avx bmi cmov cx16 cx8 f16c fma fxsr gfni lzcnt mmx movbe popcnt sahf sse ssse "
@@ -156,8 +155,6 @@ def machine(mcpu: str = "native") -> Machine:
 @cache
 def host() -> Machine:
     """This machine. Raises UnsupportedError where no code generator exists for it."""
-    import llvmlite.binding as llvm
-
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(
         platform.machine(), platform.machine()
     )
@@ -165,7 +162,7 @@ def host() -> Machine:
         raise UnsupportedError(
             f"no code generator for the architecture {arch}", code="TW-MCPU"
         )
-    found = llvm.get_host_cpu_features().items()
+    found = backend.host_features().items()
     features = [name for name, on in found if on and name.startswith(_USED)]
     return _describe(arch, sorted(features), _caches(), _physical_cores())
 

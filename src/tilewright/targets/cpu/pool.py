@@ -10,6 +10,7 @@ from functools import cache
 from tilewright.base.errors import UnsupportedError
 from tilewright.runtime import abi
 from tilewright.targets.cpu.pool_text import TEXT
+from tilewright.targets.llvm import backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +114,9 @@ def pool_object(arch: str = "x86_64") -> bytes:
             code="TW-MCPU",
             hint="Code for another architecture runs on one thread, without the pool",
         )
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()
-    triple = _ARCHES[arch].triple
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu="x86-64" if arch == "x86_64" else "generic",
-        opt=2,
-        reloc="pic",
-        codemodel="small",
-    )
-    module = llvm.parse_assembly(text)
-    module.data_layout = str(machine.target_data)
-    module.verify()
+    cpu = "x86-64" if arch == "x86_64" else "generic"
+    machine = backend.target_machine(_ARCHES[arch].triple, cpu, "", 2)
+    module = backend.module_of(text, machine, "thread pool")
     code: bytes = machine.emit_object(module)
     return code
 

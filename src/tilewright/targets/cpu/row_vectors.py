@@ -21,11 +21,11 @@ from tilewright.loops.walk import Place, walk
 from tilewright.schedule.primitives.kinds import vectorize
 from tilewright.schedule.primitives.split import split
 from tilewright.schedule.tree import find_loop
-from tilewright.targets.cpu.emit_memory import MAX_LANES
-from tilewright.targets.cpu.emit_near import parts
-from tilewright.targets.cpu.emit_places import address
-from tilewright.targets.cpu.lanes import lanes_of
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.llvm.emit_memory import MAX_LANES
+from tilewright.targets.llvm.emit_near import parts
+from tilewright.targets.llvm.emit_places import address
+from tilewright.targets.llvm.lanes import lanes_of
 
 FEW = 4  # iterations: fewer stay scalars
 

@@ -9,8 +9,8 @@ from tilewright.expr import nodes
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.expr.nodes import Call, var
 from tilewright.ir.node import postorder
-from tilewright.targets.cpu.expansions import expansion as expanded
-from tilewright.targets.cpu.math import AVX512, EXPANSIONS, MAX_ULP
+from tilewright.targets.llvm.expansions import expansion as expanded
+from tilewright.targets.llvm.math import AVX512, EXPANSIONS, MAX_ULP
 
 ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.Neg)
 BITS = (nodes.And, nodes.Or, nodes.Xor, nodes.Not, nodes.Shl, nodes.Shr, nodes.Bitcast)

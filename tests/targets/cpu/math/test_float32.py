@@ -13,7 +13,7 @@ import pytest
 from tests.targets.cpu.math.measure import Array, compiled, errors, strata
 from tilewright.base.dtypes import float32
 from tilewright.targets.cpu.machine import host
-from tilewright.targets.cpu.math import AVX512, EXPANSIONS, MAX_ULP
+from tilewright.targets.llvm.math import AVX512, EXPANSIONS, MAX_ULP
 
 CHUNK = 1 << 18
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.targets.cpu.math.measure import Array, compiled, errors, strata
 from tilewright.base.dtypes import float64
-from tilewright.targets.cpu.math import EXPANSIONS, MAX_ULP
+from tilewright.targets.llvm.math import EXPANSIONS, MAX_ULP
 
 Exact = Callable[..., Any]
 

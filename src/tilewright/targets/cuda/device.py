@@ -1,0 +1,354 @@
+"""An NVIDIA GPU as a device of the runtime, by the driver's API; no part of the compiler is needed.
+
+Everything runs in order on one stream of the primary context, which other libraries share: memory
+is taken from and given back to the stream's pool at its place in that order. Launches of a queue
+that is not timed are collected until something needs their results; a sequence that comes again
+with the same addresses is recorded as a graph, and runs as one command from then on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
+from tilewright.runtime.device import Bytes, Duration, Region
+from tilewright.targets.cuda.code import Call, Code
+from tilewright.targets.cuda.driver import Driver, bindings
+from tilewright.targets.cuda.machine import STATIC, machine
+
+NAME: Final = "cuda"
+_GRAPHS: Final = 16  # sequences that are kept as graphs
+_PREFIX: Final = "CU_DEVICE_ATTRIBUTE_"
+# What is asked of the GPU: what code can exceed, and what the driver must have.
+_ATTRIBUTES: Final = {
+    "major": "COMPUTE_CAPABILITY_MAJOR",
+    "minor": "COMPUTE_CAPABILITY_MINOR",
+    "threads": "MAX_THREADS_PER_BLOCK",
+    "shared": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "pools": "MEMORY_POOLS_SUPPORTED",
+}
+
+
+@dataclass(eq=False)
+class Allocation:
+    """Memory of the GPU from `address` on."""
+
+    address: int
+    nbytes: int
+
+
+@dataclass(eq=False, slots=True)
+class Loaded:
+    """A program on the GPU: its kernels in the order of its launches, and its workspace."""
+
+    code: Code
+    kernels: list[Any]
+    workspace: list[Allocation]
+
+    def addresses(self, arguments: Sequence[Region]) -> tuple[int, ...]:
+        """Of all buffers: the operands, then the workspace."""
+        given = (a.memory.address + a.offset for a in arguments)
+        return (*given, *(w.address for w in self.workspace))
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A program that is to run on buffers, which stay while it is not over."""
+
+    program: Loaded
+    addresses: tuple[int, ...]
+    arguments: tuple[Region, ...] = field(compare=False)
+
+    def __hash__(self) -> int:
+        return hash((id(self.program), self.addresses))
+
+
+class CudaDevice:
+    """The first GPU; `api` is NVIDIA's bindings, or what behaves as they do.
+
+    Raises ArtifactError without a GPU, or with a driver that has no pools of memory.
+    """
+
+    name: Final = NAME
+
+    def __init__(self, api: Any) -> None:
+        self.driver: Final = Driver(api)
+        self.driver("Init", 0)
+        if self.driver("DeviceGetCount") < 1:
+            raise ArtifactError("there is no NVIDIA GPU", code="TW-DEVICE")
+        number = self.driver("DeviceGet", 0)
+        kinds = api.CUdevice_attribute
+        self.has: Final = {
+            key: int(
+                self.driver(
+                    "DeviceGetAttribute", getattr(kinds, _PREFIX + name), number
+                )
+            )
+            for key, name in _ATTRIBUTES.items()
+        }
+        if not self.has["pools"]:
+            raise ArtifactError(
+                "the NVIDIA driver has no pools of memory",
+                code="TW-DEVICE",
+                hint="update the driver: 11.2 is the first that has them",
+            )
+        self._context = self.driver("DevicePrimaryCtxRetain", number)
+        self.enter()
+        self.stream: Final = self.driver("StreamCreate", 1)  # not ordered with stream 0
+        self.status: Final = self.allocate(8)
+        self.driver("MemsetD8Async", self.status.address, 0, 8, self.stream)
+
+    @property
+    def capability(self) -> int:
+        """As 90 for 9.0."""
+        return 10 * self.has["major"] + self.has["minor"]
+
+    def enter(self) -> None:
+        """Make the context that of this thread."""
+        self.driver("CtxSetCurrent", self._context)
+
+    def allocate(self, nbytes: int) -> Allocation:
+        """Memory that is given back, in the order of the stream, when nothing refers to it."""
+        self.enter()
+        try:
+            address = int(self.driver("MemAllocAsync", max(nbytes, 1), self.stream))
+        except MemoryLimitError as error:
+            raise error.at(f"{nbytes:,} bytes") from error.__cause__
+        made = Allocation(address, nbytes)
+        weakref.finalize(made, _free, self, address).atexit = False
+        return made
+
+    def load(self, code: bytes) -> Loaded:
+        """A program. Raises ArtifactError for other bytes, and for what this GPU cannot run."""
+        program = Code.from_bytes(code)
+        self._check(program)
+        self.enter()
+        image = program.cubin or program.ptx.encode() + b"\0"
+        module = self.driver("ModuleLoadData", image)
+        kernels = [self._kernel(module, call) for call in program.launches]
+        return Loaded(program, kernels, [self.allocate(n) for n in program.workspace])
+
+    def _check(self, program: Code) -> None:
+        made = machine(program.arch)
+        runs = (
+            self.capability == made.capability
+            if made.is_specific or program.cubin
+            else self.capability >= made.capability
+        )
+        if not runs:
+            raise ArtifactError(
+                f"the code is for {made.name}, and this GPU is sm_{self.capability}",
+                code="TW-DEVICE",
+                hint=f"compile with mcpu='sm_{self.capability}', or without an 'a'",
+            )
+        for call in program.launches:
+            x, y, z = call.threads
+            wanted = {"threads": x * y * z, "shared": call.shared}
+            for what, count in wanted.items():
+                if count > self.has[what]:
+                    unit = "threads" if what == "threads" else "bytes of shared memory"
+                    raise ArtifactError(
+                        f"a block takes {count:,} {unit}, and this GPU has {self.has[what]:,}",
+                        code="TW-DEVICE",
+                        where=f"kernel {call.name}",
+                        hint="compile for this GPU: mcpu is its architecture",
+                    )
+
+    def _kernel(self, module: Any, call: Call) -> Any:
+        kernel = self.driver("ModuleGetFunction", module, call.name.encode())
+        if call.dynamic > STATIC:
+            kinds = self.driver.api.CUfunction_attribute
+            most = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.driver("FuncSetAttribute", kernel, most, call.dynamic)
+        return kernel
+
+    def queue(self, timed: bool = False) -> CudaQueue:
+        """A queue on the stream."""
+        return CudaQueue(self, timed)
+
+
+def _free(device: CudaDevice, address: int) -> None:
+    device.enter()
+    device.driver("MemFreeAsync", address, device.stream)
+
+
+def _destroy(device: CudaDevice, event: Any) -> None:
+    device.enter()
+    device.driver("EventDestroy", event)
+
+
+class CudaEvent:
+    """The end of one command. begin, end: the driver's events; the first if it is timed."""
+
+    def __init__(
+        self, queue: CudaQueue, begin: Any, end: Any, status: Bytes | None = None
+    ) -> None:
+        self._queue: Final = queue
+        self._begin: Final = begin
+        self._end: Final = end
+        self._status: Final = status
+        for event in (begin, end):
+            if event is not None:
+                last = weakref.finalize(self, _destroy, queue.device, event)
+                last.atexit = False
+
+    def wait(self) -> None:
+        """Raises ExecutionError if a thread read at an index that is out of range."""
+        self._queue.flush()
+        driver = self._queue.device.driver
+        if self._end is None or self._status is not None:
+            driver("StreamSynchronize", self._queue.device.stream)
+        else:
+            driver("EventSynchronize", self._end)
+        if self._status is not None and self._status.any():
+            self._queue.clear()
+            raise ExecutionError(
+                "an index in the data is out of range", code="TW-INDEX"
+            )
+
+    def duration(self) -> Duration:
+        """Between the driver's events, which count half microseconds."""
+        elapsed = self._queue.device.driver
+        return Duration(
+            float(elapsed("EventElapsedTime", self._begin, self._end)) / 1e3
+        )
+
+
+class CudaQueue:
+    """Copies and launches in order."""
+
+    def __init__(self, device: CudaDevice, timed: bool) -> None:
+        self.device: Final = device
+        self.timed: Final = timed
+        self._pending: list[Pending] = []
+        self._graphs: OrderedDict[tuple[Pending, ...], Any] = OrderedDict()
+
+    def write(self, target: Region, source: Bytes) -> CudaEvent:
+        """Copy to the GPU."""
+        address = target.memory.address + target.offset
+        begin = self._begin()
+        self._driver(
+            "MemcpyHtoDAsync", address, source.ctypes.data, target.nbytes, self._stream
+        )
+        return CudaEvent(self, begin, self._mark())
+
+    def read(self, target: Bytes, source: Region) -> CudaEvent:
+        """Copy to the host, and what went wrong until then."""
+        address = source.memory.address + source.offset
+        begin = self._begin()
+        self._driver(
+            "MemcpyDtoHAsync", target.ctypes.data, address, source.nbytes, self._stream
+        )
+        end = self._mark() if self.timed else None
+        status = np.zeros(8, np.uint8)
+        self._driver(
+            "MemcpyDtoHAsync",
+            status.ctypes.data,
+            self.device.status.address,
+            8,
+            self._stream,
+        )
+        return CudaEvent(self, begin, end, status)
+
+    def launch(self, program: Loaded, arguments: Sequence[Region]) -> CudaEvent:
+        """Run a program; at once in a queue that is timed."""
+        found = Pending(program, program.addresses(arguments), tuple(arguments))
+        if not self.timed:
+            self._pending.append(found)
+            return CudaEvent(self, None, None)
+        begin = self._begin()
+        self._run((found,))
+        return CudaEvent(self, begin, self._mark())
+
+    def clear(self) -> None:
+        """Forget what went wrong."""
+        self._driver("MemsetD8Async", self.device.status.address, 0, 8, self._stream)
+
+    # -- what was collected
+
+    def flush(self) -> None:
+        """Give the GPU the launches that were collected: as a graph if they come again."""
+        self.device.enter()
+        found, self._pending = tuple(self._pending), []
+        if not found:
+            return
+        known = found in self._graphs
+        graph = self._graphs.pop(found, None)
+        if known and graph is None:
+            graph = self._recorded(found)
+        if graph is None:
+            self._run(found)
+        else:
+            self._driver("GraphLaunch", graph, self._stream)
+        self._graphs[found] = graph
+        if len(self._graphs) > _GRAPHS:
+            _, old = self._graphs.popitem(last=False)
+            if old is not None:
+                self._driver("GraphExecDestroy", old)
+
+    def _recorded(self, found: tuple[Pending, ...]) -> Any:
+        modes = self.device.driver.api.CUstreamCaptureMode
+        mode = modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._driver("StreamBeginCapture", self._stream, mode)
+        try:
+            self._run(found)
+        finally:
+            graph = self._driver("StreamEndCapture", self._stream)
+        made = self._driver("GraphInstantiate", graph, 0)
+        self._driver("GraphDestroy", graph)
+        return made
+
+    def _run(self, found: Sequence[Pending]) -> None:
+        for pending in found:
+            program = pending.program
+            calls = zip(program.code.launches, program.kernels, strict=True)
+            for call, kernel in calls:
+                self._start(call, kernel, pending.addresses)
+
+    def _start(self, call: Call, kernel: Any, addresses: Sequence[int]) -> None:
+        if 0 in call.grid:
+            return
+        values = (*(addresses[n] for n in call.arguments), self.device.status.address)
+        kinds = (ctypes.c_void_p,) * len(values)
+        self._driver(
+            "LaunchKernel",
+            kernel,
+            *call.grid,
+            *call.threads,
+            call.dynamic,
+            self._stream,
+            (values, kinds),
+            0,
+        )
+
+    # -- the driver
+
+    @property
+    def _driver(self) -> Driver:
+        return self.device.driver
+
+    @property
+    def _stream(self) -> Any:
+        return self.device.stream
+
+    def _begin(self) -> Any:
+        self.flush()
+        return self._mark() if self.timed else None
+
+    def _mark(self) -> Any:
+        """An event at this place; of a queue that is not timed it keeps no time."""
+        event = self._driver("EventCreate", 0 if self.timed else 2)
+        self._driver("EventRecord", event, self._stream)
+        return event
+
+
+def make() -> CudaDevice:
+    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) where there is none."""
+    return CudaDevice(bindings())

@@ -1,0 +1,89 @@
+"""A Program as PTX: a kernel per launch, made by LLVM's back end for NVIDIA's GPUs.
+
+LLVM gives each pointer its memory (global, or shared by a block), and reads what only is read
+through the cache for that. Arithmetic is IEEE's: divisions and roots are rounded right, subnormal
+numbers are kept, and products are fused with sums only where `contract` says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tilewright.base.errors import TilewrightError
+from tilewright.loops.launch import Launch, Program
+from tilewright.targets.cuda.machine import STATIC, WARP, Machine
+from tilewright.targets.llvm import backend
+from tilewright.targets.llvm.emit_fmod import fmod_function
+from tilewright.targets.llvm.emit_launch import Dialect, Shared, Thread
+from tilewright.targets.llvm.emit_stmt import Statements
+from tilewright.targets.llvm.emit_text import Value
+
+TRIPLE: Final = "nvptx64-nvidia-cuda"
+_LEVEL: Final = 2
+# Short loops over arrays of a thread are written out, so that these stay in registers.
+_PASSES: Final = (*backend.CHEAP, "loop_unroll", *backend.CHEAP)
+_NUMBERS: Final = {"blockIdx": "ctaid", "threadIdx": "tid"}
+
+
+def _butterfly(w: Statements, v: Value, step: int, mask: Value) -> Value:
+    inner = f"{mask.typed}, {v.typed}, i32 {step}, i32 {WARP - 1}"
+    return w.ins(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32({inner})", "i32")
+
+
+def _attributes(threads: tuple[int, int, int]) -> str:
+    extents = ",".join(map(str, threads))
+    return f'nounwind "no-builtins" "nvvm.reqntid"="{extents}"'
+
+
+DIALECT: Final = Dialect(
+    convention="ptx_kernel",
+    axes={
+        f"{level}.{axis}": f"nvvm.read.ptx.sreg.{name}.{axis}"
+        for level, name in _NUMBERS.items()
+        for axis in "xyz"
+    },
+    barrier=("call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",),
+    shuffle=_butterfly,
+    warp=WARP,
+    attributes=_attributes,
+)
+
+
+def llvm_ir(program: Program, machine: Machine, contract: bool = True) -> str:
+    """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
+
+    Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
+    """
+    parts: list[str] = []
+    remainders: set[str] = set()
+    for number, launch in enumerate(program.launches):
+        try:
+            thread, text = _kernel(launch, number, machine, contract)
+        except TilewrightError as error:
+            raise error.at(f"launch {launch.name}") from error.__cause__
+        parts.append(text)
+        remainders |= thread.ops.remainders
+    common = [fmod_function(type) for type in sorted(remainders)]
+    last = 'attributes #0 = { nounwind "no-builtins" }\n'
+    return "\n".join([*common, *parts, last])
+
+
+def _kernel(
+    launch: Launch, number: int, machine: Machine, contract: bool
+) -> tuple[Thread, str]:
+    symbol = f"{launch.name}.shared"
+    shared = Shared.of(launch, symbol, STATIC)
+    thread = Thread(launch, DIALECT, machine, contract, shared)
+    thread.emit(launch.body)
+    return thread, shared.text + thread.finish(launch.name, number + 1)
+
+
+def ptx(program: Program, machine: Machine, contract: bool = True) -> str:
+    """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
+    return assembly(llvm_ir(program, machine, contract), machine, program.name)
+
+
+def assembly(text: str, machine: Machine, where: str) -> str:
+    """LLVM assembly as PTX."""
+    target: Any = backend.target_machine(TRIPLE, machine.name, "", _LEVEL)
+    return str(target.emit_assembly(backend.optimized(text, target, where, _PASSES)))

@@ -1,0 +1,120 @@
+"""NVIDIA's GPUs as code is generated for them: what one multiprocessor has.
+
+Figures are those of the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA
+C++ Programming Guide, and of the granularities in its occupancy calculator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.targets.simt.machine import GENERIC, SimtMachine
+
+WARP: Final = 32
+STATIC: Final = 48 << 10  # bytes that a block shares without asking for more
+BLOCK_THREADS: Final = 1024
+_K: Final = 1 << 10
+# Of an A100, whose architecture is the usual one; NVIDIA's white paper of it has them.
+_UNITS: Final = 108
+_BANDWIDTH: Final = 1555.0  # bytes per nanosecond
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One architecture, by the name that LLVM and ptxas have for it.
+
+    threads, blocks, shared: of a multiprocessor, in bytes; block_shared: the most that a block may
+    have. reserved: bytes of each block's that the system has. registers: of 32 bits, that a thread
+    may have at most; unit_registers: of a multiprocessor.
+    """
+
+    name: str
+    threads: int
+    blocks: int
+    shared: int
+    block_shared: int
+    reserved: int = _K
+    registers: int = 255
+    unit_registers: int = 64 * _K
+    vector_bits: int = 128
+    arch: str = "nvptx64"
+
+    @property
+    def capability(self) -> int:
+        """The compute capability, as 90 for 9.0."""
+        return int("".join(c for c in self.name if c.isdigit()))
+
+    @property
+    def is_specific(self) -> bool:
+        """Whether its code runs on this capability only, and on no later one."""
+        return self.name.endswith(("a", "f"))
+
+    @property
+    def simt(self) -> SimtMachine:
+        """The architecture as schedules see it; clocks and bandwidths are usual ones."""
+        return replace(
+            GENERIC,
+            name=self.name,
+            units=_UNITS,
+            warp=WARP,
+            unit_threads=self.threads,
+            unit_blocks=self.blocks,
+            block_threads=BLOCK_THREADS,
+            usual_threads=256,
+            shared=self.block_shared,
+            registers=self.unit_registers,
+            thread_registers=self.registers,
+            vector_bytes=self.vector_bits // 8,
+            bandwidth=_BANDWIDTH,
+        )
+
+    def has(self, feature: str) -> bool:
+        """Whether code may use an LLVM feature."""
+        return feature == "fma"
+
+
+# capability: threads, blocks, KiB of shared memory of a multiprocessor, and of a block
+_ROWS: Final = {
+    70: (2048, 32, 96, 96),
+    75: (1024, 16, 64, 64),
+    80: (2048, 32, 164, 163),
+    86: (1536, 16, 100, 99),
+    87: (1536, 16, 164, 163),
+    89: (1536, 24, 100, 99),
+    90: (2048, 32, 228, 227),
+    100: (2048, 32, 228, 227),
+    120: (1536, 24, 100, 99),
+}
+_SPECIFIC: Final = (
+    90,
+    100,
+    120,
+)  # those of which there is an "a", with all instructions
+DEFAULT: Final = "sm_80"
+
+
+def _machine(name: str, row: tuple[int, int, int, int]) -> Machine:
+    threads, blocks, shared, block_shared = row
+    reserved = _K if shared != block_shared else 0
+    return Machine(name, threads, blocks, shared * _K, block_shared * _K, reserved)
+
+
+MACHINES: Final = {
+    name: _machine(name, row)
+    for number, row in _ROWS.items()
+    for name in (f"sm_{number}", f"sm_{number}a")[: 1 + (number in _SPECIFIC)]
+}
+
+
+def machine(name: str = DEFAULT) -> Machine:
+    """The architecture of a name; "native" is the usual one. Raises UnsupportedError for others."""
+    found = MACHINES.get(DEFAULT if name == "native" else name)
+    if found is None:
+        raise UnsupportedError(
+            f"unknown GPU architecture {name!r}",
+            code="TW-MCPU",
+            hint=f"known: {', '.join(MACHINES)}",
+        )
+    return found

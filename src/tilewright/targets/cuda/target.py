@@ -1,0 +1,155 @@
+"""NVIDIA's GPUs as a target: scheduled kernels become PTX, which needs no toolkit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import ClassVar
+
+from tilewright.base.errors import CompileError, UnsupportedError
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.launch import Launch, Program
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.schedule import Schedule
+from tilewright.schedule.space import Sketch
+from tilewright.targets.base import Artifact, Settings, Target
+from tilewright.targets.cuda.code import Call, Code
+from tilewright.targets.cuda.emit import llvm_ir, ptx
+from tilewright.targets.cuda.machine import (
+    BLOCK_THREADS,
+    STATIC,
+    WARP,
+    Machine,
+    machine,
+)
+from tilewright.targets.llvm.emit_launch import Shared
+from tilewright.targets.llvm.emit_types import memory_type
+from tilewright.targets.permitted import Permissions
+from tilewright.targets.simt.schedules import sketches
+
+
+class Cuda(Target):
+    """One architecture. contract: whether a product and a sum may be rounded once."""
+
+    __slots__ = ("contract", "machine")
+    name: str = "cuda"
+    device: ClassVar[str] = "cuda"
+    fuses: ClassVar[bool] = True
+    own_mcpu: ClassVar[bool] = True
+
+    def __init__(self, machine: Machine, contract: bool = True) -> None:
+        self.machine = machine
+        self.contract = contract
+
+    @property
+    def key(self) -> str:
+        """The architecture, and how it rounds."""
+        return f"cuda {self.machine.name} contract={self.contract}"
+
+    def refuses(self, computations: Sequence[Computation]) -> str:
+        """Why a group is none for a GPU, by its dtypes."""
+        tensors = [o.tensor for c in computations for o in c.outputs]
+        for b in (*tensors, *(b for c in computations for b in c.inputs)):
+            if why := _refused(b):
+                return why
+        return ""
+
+    def default_schedule(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Schedule:
+        """The default of the best sketch."""
+        return self.sketches(kernel, computations, constants)[0].default().schedule
+
+    def sketches(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Sequence[Sketch]:
+        """Those that all GPUs have."""
+        return sketches(kernel, computations, self.machine.simt)
+
+    def emit(
+        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
+    ) -> Artifact:
+        """PTX with the grid of each launch.
+
+        permitted is of no use here. Raises CompileError for what no GPU of the architecture can do.
+        """
+        program = self.launches(kernel)
+        text = ptx(program, self.machine, self.contract)
+        return Artifact(symbol, code_of(program, text, self.machine).to_bytes())
+
+    def launches(self, kernel: Kernel) -> Program:
+        """A scheduled kernel as launches that the architecture can run.
+
+        Raises ScheduleError for loops that are none, CompileError for too large blocks.
+        """
+        program = to_launches(kernel, WARP)
+        for launch in program.launches:
+            _check(launch, self.machine)
+        return program
+
+    def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
+        """LLVM's text, or PTX as `asm`."""
+        makers = {"llvm": llvm_ir, "asm": ptx}
+        if kind not in makers:
+            return super().text(kernel, symbol, kind)
+        return makers[kind](self.launches(kernel), self.machine, self.contract)
+
+
+@cache
+def _refused(buffer: Buffer) -> str:
+    try:
+        memory_type(buffer.dtype)
+    except UnsupportedError:
+        return f"{buffer.name} is {buffer.dtype}, which no GPU holds"
+    return ""
+
+
+def _check(launch: Launch, of: Machine) -> None:
+    x, y, z = launch.threads
+    shared = Shared.of(launch, launch.name, STATIC).nbytes
+    for count, most, what in (
+        (x * y * z, BLOCK_THREADS, "threads"),
+        (shared, of.block_shared, "bytes of shared memory"),
+    ):
+        if count > most:
+            raise CompileError(
+                f"a block takes {count:,} {what}, and one of {of.name} has {most:,} at most",
+                code="TW-LAUNCH",
+                where=f"launch {launch.name}",
+                hint="tile the loops that are bound to threadIdx, or what is cached",
+            )
+
+
+def code_of(program: Program, text: str, of: Machine) -> Code:
+    """What the device takes; text: the PTX of the program."""
+    buffers = [*program.params, *program.workspace]
+    calls = []
+    for launch in program.launches:
+        shared = Shared.of(launch, launch.name, STATIC)
+        grid = tuple(e for e in launch.grid if isinstance(e, int))
+        x, y, z = grid
+        calls.append(
+            Call(
+                name=launch.name,
+                grid=(x, y, z),
+                threads=launch.threads,
+                shared=shared.nbytes,
+                dynamic=shared.nbytes if shared.is_dynamic else 0,
+                arguments=tuple(buffers.index(b) for b in launch.params),
+            )
+        )
+    sizes = tuple(b.size * b.dtype.itemsize for b in program.workspace)
+    return Code(of.name, len(program.params), sizes, tuple(calls), text)
+
+
+def make(settings: Settings) -> Cuda:
+    """The target. Raises UnsupportedError for an unknown architecture."""
+    return Cuda(machine(settings.mcpu), not settings.exact)

@@ -1,0 +1,84 @@
+"""LLVM itself: text to a module, the passes that it needs, and code of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from tilewright.base.errors import CompileError
+
+# What generated text needs: locals in registers, and simpler arithmetic and branches.
+CHEAP = ("sroa", "instruction_combine", "simplify_cfg")
+
+
+@cache
+def target_machine(triple: str, cpu: str, features: str, level: int) -> Any:
+    """LLVM's target machine, made once for each level (0 to 3).
+
+    Raises CompileError if this LLVM lacks the target.
+    """
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError as e:
+        raise CompileError(f"LLVM has no target {triple}: {e}", code="TW-LLVM") from e
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=level, reloc="pic", codemodel="small"
+    )
+
+
+@cache
+def pipeline(target: Any, names: Sequence[str] = CHEAP) -> tuple[Any, Any]:
+    """Passes and what runs them, made once: llvmlite frees neither of them whole."""
+    import llvmlite.binding as llvm
+
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(target, options)
+    passes = llvm.create_new_module_pass_manager()
+    for name in names:
+        getattr(passes, f"add_{name}_pass")()
+    return passes, builder
+
+
+def module_of(text: str, target: Any, where: str) -> Any:
+    """LLVM assembly as a module for the target.
+
+    Raises CompileError naming `where` for text that LLVM refuses.
+    """
+    import llvmlite.binding as llvm
+
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = target.triple
+        module.data_layout = str(target.target_data)
+        module.verify()
+    except RuntimeError as e:
+        raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
+    return module
+
+
+def optimized(text: str, target: Any, where: str, names: Sequence[str] = CHEAP) -> Any:
+    """As `module_of`, after the passes."""
+    module = module_of(text, target, where)
+    passes, builder = pipeline(target, names)
+    passes.run(module, builder)
+    return module
+
+
+def parsed(text: str) -> Any:
+    """A module that LLVM has printed."""
+    import llvmlite.binding as llvm
+
+    return llvm.parse_assembly(text)
+
+
+def host_features() -> dict[str, bool]:
+    """What the processor reports that this runs on, by LLVM's names."""
+    import llvmlite.binding as llvm
+
+    return dict(llvm.get_host_cpu_features())

@@ -1,0 +1,358 @@
+"""Expressions to values: one rule per node, each value computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import CompileError, UnsupportedError
+from tilewright.expr import nodes
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Binary,
+    Bitcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Mod,
+    Neg,
+    Not,
+    Select,
+    Shr,
+    Var,
+)
+from tilewright.expr.real_bounds import ANY, real_bounds
+from tilewright.targets.llvm.emit_bits import HALF, WORD, few_bits, from_table, in_place
+from tilewright.targets.llvm.emit_functions import NATIVE
+from tilewright.targets.llvm.emit_memory import Memory, weaker
+from tilewright.targets.llvm.emit_rounding import (
+    dequantized,
+    rounding,
+    to_float,
+    to_integer,
+)
+from tilewright.targets.llvm.emit_text import (
+    Value,
+    int_vector,
+    integer,
+    real,
+    splat_constant,
+)
+from tilewright.targets.llvm.emit_types import constant, memory_type
+from tilewright.targets.llvm.expansions import Expansion, expansion
+from tilewright.targets.llvm.processor import AVX512
+from tilewright.targets.llvm.value_numbering import Scope
+
+_DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
+
+
+class Expressions(Memory):
+    """Adds `value` to memory access."""
+
+    def value(self, e: Expr) -> Value:
+        """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
+        if isinstance(e, Const):
+            return constant(e.value, e.dtype)
+        guard, info = self.guarded(self.info(e))
+        known = self._known(e, guard)
+        if known is not None:
+            return known
+        key = e if guard is None else (e, guard)
+        rule = _RULES.get(type(e))
+        if rule is None:
+            if isinstance(e, Var):
+                raise CompileError(f"variable {e.name} is not bound", code="TW-UNBOUND")
+            raise UnsupportedError(
+                f"no native code for {type(e).__name__}", code="TW-OPERATION"
+            )
+        return self.cached(key, info, lambda: rule(self, e))
+
+    def _known(self, e: Expr, guard: Expr | None) -> Value | None:
+        """The value of `e` as it was computed under `guard` or under what that implies."""
+        for permission in weaker(guard):
+            found = self.lookup(e if permission is None else (e, permission))
+            if found is not None:
+                return found
+        return None
+
+    def wide(self, e: Expr, lanes: int) -> Value:
+        """`value(e)` in every one of `lanes` lanes; the splat is shared by its users."""
+        v = self.value(e)
+        if v.lanes == lanes:
+            return v
+        if v.const is not None:
+            return splat_constant(v, lanes)
+        guard, info = self.guarded(self.info(e))
+        return self.cached(
+            ("splat", e, guard, lanes), info, lambda: self.splat(v, lanes)
+        )
+
+    def together(self, *operands: Expr) -> list[Value]:
+        """The operands' values with one number of lanes, constants left scalar."""
+        values = [self.value(e) for e in operands]
+        lanes = max(v.lanes for v in values)
+        return [
+            v if v.const is not None else self.wide(e, lanes)
+            for e, v in zip(operands, values, strict=True)
+        ]
+
+    def _binary(self, e: Binary) -> Value:
+        a, b = self.together(e.lhs, e.rhs)
+        limit = (
+            self._limit(e)
+            if isinstance(e, _DIVISIONS) and e.lhs.dtype is INDEX
+            else None
+        )
+        return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
+
+    def _division(self, e: Binary) -> Value:
+        """A division of indices by lane, where it is uniform but for constants."""
+        found = None
+        if self.vector is not None and e.dtype is INDEX:
+            found = self.lanes_of(e, *self.vector)
+        if found is None:
+            return self._binary(e)
+        base = to_expr(found.base)
+        if isinstance(base, Const):
+            return int_vector([int(base.value.real) + n for n in found.steps])
+        return self.binary("add", self.value(base), int_vector(list(found.steps)))
+
+    def _limit(self, e: Binary) -> int | None:
+        """The greatest value of both operands, if they are known not to be negative."""
+        (low, high), (least, most) = (bounds(x, self.ranges) for x in (e.lhs, e.rhs))
+        if low is None or least is None or low < 0 or least < 0:
+            return None
+        if high is not None and most is not None:
+            return max(high, most)
+        return 1 << 63
+
+    def _compare(self, e: Binary) -> Value:
+        """A comparison; of lane numbers with something uniform, in 32 bits (masks of tails).
+
+        `lhs < rhs` is `rest < -c * lane` where lhs - rhs = c * lane + rest; to saturate `rest`
+        keeps the order.
+        """
+        if self.vector is None or e.lhs.dtype is not INDEX:
+            return self._binary(e)
+        lane, lanes = self.vector
+        form = affine(e.lhs) - affine(e.rhs)
+        c = form.coefficient(lane)
+        rest = form - Affine(((lane, c),), 0)
+        if (
+            not c
+            or abs(c) > 1 << 16
+            or any(lane in self.info(a).vars for a, _ in rest.terms)
+        ):
+            return self._binary(e)
+        uniform = self.value(to_expr(rest))
+        if uniform.lanes > 1:
+            return self._binary(e)
+        edge = 1 << 30
+        uniform = self.pair(
+            "smin", self.pair("smax", uniform, integer(-edge)), integer(edge)
+        )
+        low = self.splat(self.convert("trunc", uniform, "i32"), lanes)
+        op = "slt" if isinstance(e, nodes.Lt) else "sle"
+        bound = int_vector([-c * n for n in range(lanes)], "i32")
+        return self.compare(f"icmp {op}", low, bound)
+
+    def _select(self, e: Select) -> Value:
+        condition = self.value(e.condition)
+        if condition.const is not None:
+            return self.value(e.then if condition.const else e.otherwise)
+        if self.info(e.then).risky and self.info(e.otherwise).risky:
+            for shared in self.anywhere.shared(e):
+                self.value(shared)
+        outside = self._outside(e.then, e.otherwise)
+        then = self._arm(e.then, e.condition, outside)
+        if then.lanes >= condition.lanes and outside is not None:
+            return then
+        otherwise = self._arm(e.otherwise, Not(e.condition))
+        lanes = max(condition.lanes, then.lanes, otherwise.lanes)
+        if condition.lanes > 1:
+            condition = self.wide(e.condition, lanes)
+        return self.select(
+            condition, self.splat(then, lanes), self.splat(otherwise, lanes)
+        )
+
+    def _arm(self, arm: Expr, condition: Expr, outside: Value | None = None) -> Value:
+        if not self.info(arm).risky:
+            return self.value(arm)
+        outer = self.guard
+        if outer is None:
+            self.guard = condition
+        else:
+            self.guard = And(outer, condition)
+        try:
+            if (
+                isinstance(arm, Load)
+                and outside is not None
+                and outside.text not in _ZEROS
+            ):
+                return self.load(arm, outside)
+            return self.value(arm)
+        finally:
+            self.guard = outer
+
+    def _outside(self, arm: Expr, otherwise: Expr) -> Value | None:
+        """The constant `otherwise` where a load can give it where it is not permitted: padding.
+
+        requires: the arm is not loaded yet. What was loaded under fewer conditions, such as by the
+        condition itself, is the element where the condition is false.
+        """
+        if not (
+            isinstance(arm, Load)
+            and isinstance(otherwise, Const)
+            and self.info(arm).risky
+        ):
+            return None
+        if self._known(arm, self.guard) is not None:
+            return None
+        held = constant(otherwise.value, otherwise.dtype)
+        dtype = otherwise.dtype
+        as_stored = held.type == memory_type(dtype)
+        zero = held.text in _ZEROS and dtype.name != "float8_e8m0fnu"
+        return held if as_stored or zero else None
+
+    def _subtract(self, e: Binary) -> Value:
+        found = dequantized(e, self.machine)
+        if found is None:
+            return self._few_bits(e) or self._binary(e)
+        return to_float(self.ops, self.value(found[0].value), *found)
+
+    def _few_bits(self, e: Expr) -> Value | None:
+        """Numbers of few bits of a vector of words, as floats; None where `e` is no such."""
+        b = few_bits(e)
+        if b is None:
+            return None
+        lanes, shift = self.value(b.word).lanes, self.value(b.shift).const
+        if lanes == 1 or not isinstance(shift, int) or not 0 <= shift < WORD:
+            return None
+        if b.in_table(self.machine, shift, lanes):
+            return from_table(self.ops, self.value(b.shifted), b)
+        if b.less is None:
+            return None
+        base = shift // HALF * HALF
+        half = self.value(Shr(b.word, Const(base, b.word.dtype)) if base else b.word)
+        return in_place(self.ops, half, shift - base, b)
+
+    def _cast(self, e: Cast) -> Value:
+        whole = rounding(e, self.machine)
+        if whole is not None:
+            return to_integer(self.ops, self.value(whole.value), whole)
+        real = dequantized(e, self.machine)
+        if real is not None:
+            return to_float(self.ops, self.value(real[0].value), *real)
+        cut = self._few_bits(e)
+        if cut is not None:
+            return cut
+        v = self.value(e.value)
+        source = e.value.dtype
+        if (
+            v.lanes > 1
+            and e.dtype.is_float
+            and source is INDEX
+            and self._is_short(e.value)
+        ):
+            # Few processors convert vectors of 64 bits.
+            v, source = self.ops.cast(v, source, dtypes.int32), dtypes.int32
+        known = ANY
+        if source.is_float and e.dtype.is_int:
+            known = real_bounds(e.value, lambda x: bounds(x, self.ranges))
+        return self.ops.cast(v, source, e.dtype, known)
+
+    def _is_short(self, e: Expr) -> bool:
+        """Whether the value of an index fits 32 bits."""
+        low, high = bounds(e, self.ranges)
+        return (
+            low is not None
+            and high is not None
+            and low >= -(1 << 31)
+            and high < 1 << 31
+        )
+
+    def _call(self, e: Call) -> Value:
+        dtype = e.args[0].dtype
+        native = NATIVE.get(e.function)
+        if native is not None:
+            return native(self.ops, self.together(*e.args), dtype)
+        rewrite = expansion(e.function, dtype.name, self.machine.has(AVX512))
+        if rewrite is not None:
+            return self._expanded(e, rewrite)
+        if dtype.is_float and dtype.bits < 32:
+            wide = Call(e.function, tuple(Cast(a, dtypes.float32) for a in e.args))
+            return self.value(Cast(wide, e.dtype))
+        raise UnsupportedError(
+            f"the function {e.function} has no native code for dtype {dtype}",
+            code="TW-FUNCTION",
+            items=(f"{e.function}({dtype})",),
+        )
+
+    def _expanded(self, e: Call, rewrite: Expansion) -> Value:
+        """The expansion on parameters, in a scope of its own where they are the arguments' values.
+
+        So no `Select` of the expansion guards the loads of an argument, and the text is built once
+        per function and constant argument. Contraction would break the exact sums and products of
+        expansions.
+        """
+        formal, body = _template(
+            rewrite, tuple(a if isinstance(a, Const) else a.dtype for a in e.args)
+        )
+        scope = Scope(bound=set(formal))
+        for parameter, value in zip(formal, self.together(*e.args), strict=True):
+            if isinstance(parameter, Var):
+                scope.values[parameter] = value
+        flags, self.ops.flags = self.ops.flags, ""
+        self.scopes.append(scope)
+        try:
+            return self.value(body)
+        finally:
+            self.scopes.pop()
+            self.ops.flags = flags
+
+
+@cache
+def _template(
+    rewrite: Expansion, arguments: tuple[Const | DType, ...]
+) -> tuple[tuple[Const | Var, ...], Expr]:
+    """An expansion's parameters and its expression of them; constants stand for themselves."""
+    formal = tuple(
+        a if isinstance(a, Const) else Var(f"x{n}", a) for n, a in enumerate(arguments)
+    )
+    return formal, rewrite(*formal)
+
+
+_ZEROS = {"0", "false", real(0.0).text}
+
+
+_BINARY: tuple[type[Expr], ...] = (
+    *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Rem),
+    *(nodes.Min, nodes.Max, nodes.And, nodes.Or, nodes.Xor, nodes.Shl, nodes.Shr),
+    *(nodes.Eq, nodes.Ne),
+)
+
+_RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
+    **dict.fromkeys(_BINARY, Expressions._binary),
+    nodes.Sub: Expressions._subtract,
+    FloorDiv: Expressions._division,
+    Mod: Expressions._division,
+    nodes.Overlap: lambda x, e: x.value(nodes.Min(e.lhs, e.rhs)),
+    nodes.Lt: Expressions._compare,
+    nodes.Le: Expressions._compare,
+    Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
+    Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
+    Cast: Expressions._cast,
+    Bitcast: lambda x, e: x.ops.bitcast(x.value(e.value), e.value.dtype, e.dtype),
+    Select: Expressions._select,
+    Call: Expressions._call,
+    Load: Expressions.load,
+}

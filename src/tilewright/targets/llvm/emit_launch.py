@@ -1,0 +1,338 @@
+"""A Launch as the text of a kernel of a GPU: the program of one thread, by the scalar emitter.
+
+Everything is computed as on a processor without vectors, to the last bit. What a GPU adds are the
+numbers of a thread, barriers, values of neighbors, and memory of a block; `Dialect` has their names
+in LLVM. Indices are computed in 32 bits where their bounds prove that these hold them.
+
+A kernel's parameters are the launch's buffers, and last of all an integer of 64 bits that stays 0
+unless a thread reads at an index outside of its buffer that only data decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from tilewright.base.errors import CompileError, UnsupportedError
+from tilewright.expr.affine import Affine, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.intervals import Interval
+from tilewright.expr.nodes import Buffer, Expr, Load
+from tilewright.ir.node import Node, postorder
+from tilewright.loops.launch import AXIS, Barrier, Combine, Launch
+from tilewright.loops.nodes import For, Unit
+from tilewright.targets.llvm.emit_places import Access
+from tilewright.targets.llvm.emit_stmt import Statements
+from tilewright.targets.llvm.emit_text import Value, flatten, integer
+from tilewright.targets.llvm.emit_types import memory_type
+from tilewright.targets.llvm.processor import Processor
+from tilewright.targets.llvm.statements import written
+
+ALIGNMENT: Final = 16  # bytes: of every parameter, and of what a block shares
+LOCAL: Final = 512 << 10  # bytes: the most that CUDA gives a thread
+_SHORT: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How LLVM calls what GPUs of one kind have.
+
+    convention: of a kernel. axes: the intrinsic that gives the number on an axis. barrier: lines
+    at which the threads of a block meet. shuffle: the value of 32 bits that the thread has whose
+    number differs in one bit, of a mask of threads. local: the address space of a thread's memory.
+    attributes: of a kernel of so many threads.
+    """
+
+    convention: str
+    axes: Mapping[str, str]
+    barrier: tuple[str, ...]
+    shuffle: Callable[[Statements, Value, int, Value], Value]
+    warp: int
+    attributes: Callable[[tuple[int, int, int]], str]
+    local: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Where a block's memory is: the symbol, each buffer's offset, and the bytes of all.
+
+    is_dynamic: how much there is the launch says, and not the code.
+    """
+
+    symbol: str
+    offsets: Mapping[Buffer, int]
+    nbytes: int
+    is_dynamic: bool
+
+    @staticmethod
+    def of(launch: Launch, symbol: str, static: int) -> Shared:
+        """One buffer behind another; static: bytes that code may have without asking."""
+        offsets, at = {}, 0
+        for buffer in launch.shared:
+            offsets[buffer] = at
+            at += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        return Shared(symbol, offsets, at, at > static)
+
+    @property
+    def text(self) -> str:
+        """Its definition."""
+        if not self.nbytes:
+            return ""
+        if self.is_dynamic:
+            return f"@{self.symbol} = external addrspace(3) global [0 x i8], align {ALIGNMENT}\n"
+        array = f"[{self.nbytes} x i8]"
+        return f"@{self.symbol} = internal addrspace(3) global {array} undef, align {ALIGNMENT}\n"
+
+
+class Thread(Statements):
+    """The function of one launch."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        dialect: Dialect,
+        machine: Processor,
+        contract: bool,
+        shared: Shared,
+    ) -> None:
+        super().__init__(machine, contract)
+        self.launch: Final = launch
+        self.dialect: Final = dialect
+        self.written: Final = written(launch.body)
+        here, self.out = self.out, self.entry
+        for n, buffer in enumerate(launch.params):
+            self.pointers[buffer] = self._generic(f"%p{n}", 1)
+        for buffer, offset in shared.offsets.items():
+            self.pointers[buffer] = self._generic(
+                f"getelementptr (i8, ptr addrspace(3) @{shared.symbol}, i64 {offset})",
+                3,
+            )
+        self._bind_axes()
+        self.out = here
+
+    def _generic(self, text: str, space: int) -> Value:
+        return self.ins(f"addrspacecast ptr addrspace({space}) {text} to ptr", "ptr")
+
+    def _bind_axes(self) -> None:
+        extents = (*self.launch.grid, *self.launch.threads)
+        for (axis, var), extent in zip(AXIS.items(), extents, strict=True):
+            if not isinstance(extent, int):
+                raise UnsupportedError(
+                    f"its grid depends on a size, {extent}, that only a call knows",
+                    where=f"launch {self.launch.name}",
+                    hint="compile the model for each shape: give it fixed input shapes",
+                )
+            held = integer(0)
+            if extent > 1:
+                name = f"@llvm.{self.dialect.axes[axis]}()"
+                held = self.ins(f"call range(i32 0, {extent}) i32 {name}", "i32")
+                held = self.convert("zext nneg", held, "i64")
+            self.bind(var, held, (0, max(extent, 1) - 1))
+
+    # -- statements
+
+    def emit(self, s: Node) -> None:
+        """One statement at the current place."""
+        if isinstance(s, Barrier):
+            self.changed(b for b in self.written if b.scope != "register")
+            for line in self.dialect.barrier:
+                self.line(line)
+        elif isinstance(s, Combine):
+            self._combine_threads(s)
+        else:
+            super().emit(s)
+
+    def _combine_threads(self, s: Combine) -> None:
+        """In log2(width) rounds each thread has what twice as many had; earlier ones go left."""
+        if s.width > self.dialect.warp:
+            raise CompileError(
+                f"it combines {s.width} threads, and a warp has {self.dialect.warp}",
+                where=f"launch {self.launch.name}",
+            )
+        held = [self.value(Load(b, index)) for b, index in s.targets]
+        mask, number = self._mask(), self._number()
+        step = 1
+        while step < s.width:
+            other = [self._exchanged(v, step, mask) for v in held]
+            bit = self.binary("and", number, integer(step, "i32"))
+            is_later = self.compare("icmp ne", bit, integer(0, "i32"))
+            pairs = list(zip(held, other, strict=True))
+            lhs = [self.select(is_later, b, a) for a, b in pairs]
+            rhs = [self.select(is_later, a, b) for a, b in pairs]
+            held = self.combine(s.reducer, lhs, rhs)
+            step *= 2
+        for (buffer, index), v in zip(s.targets, held, strict=True):
+            self.store(buffer, index, v)
+        self.changed(s.buffers)
+
+    def _number(self) -> Value:
+        """The number of the thread in its block."""
+        total, stride = integer(0), 1
+        for axis, extent in zip("xyz", self.launch.threads, strict=True):
+            part = self.binary(
+                "mul", self.value(AXIS[f"threadIdx.{axis}"]), integer(stride)
+            )
+            total, stride = self.binary("add", total, part), stride * extent
+        return self.convert("trunc", total, "i32")
+
+    def _mask(self) -> Value:
+        """The threads of this one's warp."""
+        warp, count = self.dialect.warp, prod(self.launch.threads)
+        last = integer((1 << count % warp) - 1, "i32")
+        if count % warp == 0:
+            return integer(-1, "i32")
+        if count < warp:
+            return last
+        is_last = self.compare(
+            "icmp uge", self._number(), integer(count // warp * warp, "i32")
+        )
+        return self.select(is_last, last, integer(-1, "i32"))
+
+    def _exchanged(self, v: Value, step: int, mask: Value) -> Value:
+        """What the thread has whose number differs in one bit: in words of 32 bits."""
+        kept = v.type
+        bits = {"float": 32, "double": 64}.get(kept) or int(kept[1:])
+        raw = v if kept.startswith("i") else self.convert("bitcast", v, f"i{bits}")
+        if bits < 64:
+            word = self.convert("zext", raw, "i32")
+            word = self.dialect.shuffle(self, word, step, mask)
+            raw = self.convert("trunc", word, f"i{bits}")
+        else:
+            high = self.binary("lshr", raw, integer(32))
+            words = [
+                self.dialect.shuffle(self, self.convert("trunc", w, "i32"), step, mask)
+                for w in (raw, high)
+            ]
+            low, high = (self.convert("zext", w, "i64") for w in words)
+            raw = self.binary("or", low, self.binary("shl", high, integer(32)))
+        return raw if kept.startswith("i") else self.convert("bitcast", raw, kept)
+
+    def parallel(self, s: For) -> None:
+        """A loop that no axis has: the thread runs it."""
+        self.serial(s, integer(0), self.value(s.extent), s.trips is not None)
+
+    def intrinsic(self, s: Unit) -> None:
+        """Raises CompileError: the machine has no such instruction."""
+        assert s.intrinsic is not None
+        of = s.intrinsic.intrinsic
+        raise CompileError(
+            f"{of.name} is an intrinsic of {of.target or 'no machine'}, not of this one",
+            code="TW-INTRINSIC",
+            where=f"launch {self.launch.name}",
+            hint="the interpreter runs every kernel",
+        )
+
+    # -- memory
+
+    def place_buffer(self, buffer: Buffer) -> None:
+        """What a thread allocates is its own, in whatever scope: registers, if they suffice."""
+        if buffer in self.pointers:
+            return
+        size = buffer.size * buffer.dtype.itemsize
+        if size > LOCAL:
+            raise CompileError(
+                f"a thread allocates {size:,} bytes, of {LOCAL:,} that it may have",
+                code="TW-SCOPE",
+                where=f"buffer {buffer.name}",
+                hint="allocate it around the loops that are bound, or tile what computes it",
+            )
+        self.allocate(buffer, 1)
+
+    def stack(self, array: str, alignment: int) -> Value:
+        """Memory of the thread."""
+        space = self.dialect.local
+        if not space:
+            return super().stack(array, alignment)
+        name = self.fresh("stack")
+        self.line(f"{name} = alloca {array}, align {alignment}, addrspace({space})")
+        return self._generic(name, space)
+
+    def status(self) -> Value:
+        """The last parameter."""
+        return self._generic("%status", 1)
+
+    def _load_raw(
+        self,
+        place: Access,
+        buffer: Buffer,
+        mask: Value | None,
+        outside: Value | None = None,
+    ) -> Value:
+        """As a processor does, but for one element under a condition: a branch around the load."""
+        if mask is None or mask.const is not None or mask.lanes > 1 or place.lanes > 1:
+            return super()._load_raw(place, buffer, mask, outside)
+        type = memory_type(buffer.dtype)
+        other = outside.text if outside is not None else "zeroinitializer"
+        here, then, after = (self.fresh(n) for n in ("ask", "then", "after"))
+        self.line(f"br label {here}")
+        self.label(here)
+        self.line(f"br {mask.typed}, label {then}, label {after}")
+        self.label(then)
+        found = super()._load_raw(place, buffer, None)
+        self.line(f"br label {after}")
+        self.label(after)
+        return self.ins(
+            f"phi {type} [ {found.text}, {then} ], [ {other}, {here} ]", type
+        )
+
+    def _advance(self, base: Value, group: tuple[tuple[Expr, int], ...]) -> Value:
+        """Bytes in 32 bits, where these hold them and each part of the sum."""
+        total = Affine((), 0)
+        for term in group:
+            total = total + Affine((term,), 0)
+            parts = (Affine((term,), 0), total)
+            if not all(_is_short(self._bounds(part)) for part in parts):
+                return super()._advance(base, group)
+        held = integer(0, "i32")
+        for atom, c in group:
+            part = self.convert("trunc", self.value(atom), "i32")
+            part = self.binary("mul nsw", part, integer(c, "i32"))
+            held = self.binary("add nsw", held, part)
+        low, _ = self._bounds(total)
+        extended = "zext nneg" if low is not None and low >= 0 else "sext"
+        offset = self.convert(extended, held, "i64")
+        return self.ins(f"getelementptr i8, {base.typed}, {offset.typed}", "ptr")
+
+    def _bounds(self, form: Affine) -> Interval:
+        return bounds(to_expr(form), self.ranges)
+
+    def counter(self, extent: Interval) -> str:
+        """32 bits where they hold the extent."""
+        return "i32" if _is_short(extent) else "i64"
+
+    # -- text
+
+    def finish(self, name: str, group: int) -> str:
+        """The text of the function; group: of its attributes."""
+        parameters = [self._parameter(n, b) for n, b in enumerate(self.launch.params)]
+        parameters.append("ptr addrspace(1) noalias align 8 %status")
+        head = f"define {self.dialect.convention} void @{name}"
+        lines = [f"{head}({', '.join(parameters)}) #{group} {{", "entry:"]
+        flatten(self.entry, lines)
+        flatten(self.out, lines)
+        attributes = self.dialect.attributes(self.launch.threads)
+        return "\n".join(
+            [*lines, "  ret void", "}", f"attributes #{group} = {{ {attributes} }}", ""]
+        )
+
+    def _parameter(self, n: int, buffer: Buffer) -> str:
+        """A buffer that is only read may come through the cache for such; one that threads
+        exchange at a barrier is not a thread's alone."""
+        said = f"align {ALIGNMENT}"
+        if buffer not in self.written:
+            said += " noalias readonly"
+        elif not self._exchanges:
+            said += " noalias"
+        return f"ptr addrspace(1) {said} %p{n}"
+
+    @property
+    def _exchanges(self) -> bool:
+        nodes: Any = postorder(self.launch.body)
+        return any(isinstance(s, Barrier) and s.scope == "global" for s in nodes)
+
+
+def _is_short(interval: Interval) -> bool:
+    low, high = interval
+    return low is not None and high is not None and low >= -_SHORT and high < _SHORT

@@ -1,0 +1,207 @@
+"""Lanes whose elements lie near one another: whole vectors of memory, and shuffles.
+
+The elements of a vector with strides, of `x // 2` or of a reversed row are picked out of a few
+vectors that cover them, instead of one by one. What is covered lies between the first and the last
+element that a lane accesses, all of which belongs to the buffer, or is proven to do so (`Room`).
+Under a mask only the elements that a permitted lane accesses are touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.targets.llvm.emit_text import (
+    Value,
+    Writer,
+    int_vector,
+    mangle,
+    splat_constant,
+    vector_type,
+)
+
+MOST_PARTS = 4  # vectors that cover the elements; of more, a gather is as fast
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One vector of memory: elements `start` on, and the lanes that access each of them."""
+
+    start: int
+    lanes: tuple[tuple[int, ...], ...]
+
+    def picked(self, lanes: int) -> list[int]:
+        """By lane, the element of this part that it accesses; -1 where that is in another one."""
+        found = [-1] * lanes
+        for n, users in enumerate(self.lanes):
+            for lane in users:
+                found[lane] = n
+        return found
+
+
+def parts(steps: Sequence[int], first: int, last: int) -> tuple[Part, ...] | None:
+    """Vectors of one power of two of elements that cover what the lanes access, by ascending start.
+
+    steps: by lane, its element. first, last: the elements that may be read, which contain all of
+    those. None where these are too far apart for so few vectors.
+    """
+    width = 1 << (len(steps) - 1).bit_length()
+    users: dict[int, list[int]] = {}
+    for lane, element in enumerate(steps):
+        users.setdefault(element, []).append(lane)
+    width = min(width, 1 << (last - first + 1).bit_length() - 1)
+    if last - first < MOST_PARTS * width:
+        starts = list(range(first, last + 1, width))
+    else:
+        starts, width = _runs(sorted(users), width)
+    found = []
+    for begin in starts:
+        end = min(begin + width, last + 1)
+        own = [tuple(users.get(e, ())) for e in range(begin, end)]
+        missing = width - len(own)
+        if any(own):
+            found.append(Part(begin - missing, ((),) * missing + tuple(own)))
+    return tuple(found) if 0 < len(found) <= MOST_PARTS else None
+
+
+def _runs(elements: Sequence[int], most: int) -> tuple[list[int], int]:
+    """Where runs of neighbors begin, and the length that all of them have: a power of two from 2 to
+    `most`. None begins anywhere where they differ.
+
+    elements: ascending, none twice.
+    """
+    starts = [n for n, e in enumerate(elements) if not n or elements[n - 1] != e - 1]
+    ends = [*starts[1:], len(elements)]
+    lengths = {end - start for start, end in zip(starts, ends, strict=True)}
+    length = min(lengths)
+    is_power = 2 <= length <= most and not length & (length - 1)
+    same = len(lengths) == 1 and is_power
+    return ([elements[n] for n in starts], length) if same else ([], 0)
+
+
+def pick(w: Writer, loaded: Sequence[Value], chosen: Sequence[list[int]]) -> Value:
+    """The lanes out of the vectors of one width; in each, -1 says that it is in another one."""
+    width = loaded[0].lanes
+    vectors: list[tuple[Value, list[bool]]] = []
+    for n in range(0, len(loaded), 2):
+        picks = chosen[n]
+        other = None
+        if n + 1 < len(loaded):
+            other = loaded[n + 1]
+            both = zip(picks, chosen[n + 1], strict=True)
+            picks = [b + width if a < 0 <= b else a for a, b in both]
+        vectors.append((w.shuffle(loaded[n], picks, other), [p >= 0 for p in picks]))
+    found, has = vectors[0]
+    for more, own in vectors[1:]:
+        order = [n if mine else n + len(has) for n, mine in enumerate(has)]
+        found = w.shuffle(found, order, more)
+        has = [a or b for a, b in zip(has, own, strict=True)]
+    return found
+
+
+def mask_of(w: Writer, part: Part, mask: Value) -> Value:
+    """The elements of a part that a permitted lane accesses."""
+    most = max(len(users) for users in part.lanes)
+    none = Value("zeroinitializer", "i1", mask.lanes)
+    found: Value | None = None
+    for n in range(most):
+        order = [u[n] if n < len(u) else mask.lanes for u in part.lanes]
+        layer = w.shuffle(mask, order, none)
+        found = layer if found is None else w.binary("or", found, layer)
+    assert found is not None
+    return found
+
+
+def load_near(
+    w: Writer,
+    pointer: Value,
+    covered: Sequence[Part],
+    lanes: int,
+    type: str,
+    size: int,
+    mask: Value,
+    outside: Value | None,
+) -> Value:
+    """The lanes' elements from `pointer` on where their bits of the mask are set; else `outside`.
+
+    size: of an element, in bytes.
+    """
+    loaded = []
+    for part in covered:
+        at = at_element(w, pointer, part.start, size)
+        wide = mask_of(w, part, mask)
+        loaded.append(masked_load(w, at, type, size, wide, outside))
+    found = pick(w, loaded, [part.picked(lanes) for part in covered])
+    if all(len(users) < 2 for part in covered for users in part.lanes):
+        return found
+    zero = Value("zeroinitializer", type, lanes)
+    other = zero if outside is None else splat_constant(outside, lanes)
+    return w.select(mask, found, other)
+
+
+def store_near(
+    w: Writer,
+    pointer: Value,
+    covered: Sequence[Part],
+    v: Value,
+    size: int,
+    mask: Value | None,
+) -> None:
+    """The lanes of `v` to their elements from `pointer` on; what lies between is not written.
+
+    requires: no two lanes mean one element.
+    """
+    for part in covered:
+        at = at_element(w, pointer, part.start, size)
+        order = [users[0] if users else -1 for users in part.lanes]
+        wide = w.shuffle(v, order)
+        if mask is not None:
+            held = mask_of(w, part, mask)
+        elif all(part.lanes):
+            w.line(f"store {wide.typed}, {at.typed}, align {size}")
+            continue
+        else:
+            held = int_vector([int(bool(users)) for users in part.lanes], "i1")
+        masked_store(w, at, wide, size, held)
+
+
+def at_element(w: Writer, pointer: Value, n: int, size: int) -> Value:
+    """The address `n` elements after `pointer`."""
+    if not n:
+        return pointer
+    return w.ins(f"getelementptr i8, {pointer.typed}, i64 {n * size}", "ptr")
+
+
+def masked_load(
+    w: Writer,
+    pointer: Value,
+    type: str,
+    size: int,
+    mask: Value,
+    outside: Value | None = None,
+) -> Value:
+    """Neighboring elements, those whose bit is set; `outside` (0 if None) in the other lanes."""
+    lanes = mask.lanes
+    full = vector_type(type, lanes)
+    args = f"{aligned(pointer, size)}, {mask.typed}, {otherwise(full, lanes, outside)}"
+    name = f"llvm.masked.load.{mangle(type, lanes)}.p0"
+    return w.ins(f"call {full} @{name}({args})", type, lanes)
+
+
+def masked_store(w: Writer, pointer: Value, v: Value, size: int, mask: Value) -> None:
+    """Neighboring elements, those whose bit is set; the others are not touched."""
+    name = f"llvm.masked.store.{mangle(v.type, v.lanes)}.p0"
+    args = f"{v.typed}, {aligned(pointer, size)}, {mask.typed}"
+    w.line(f"call void @{name}({args})")
+
+
+def otherwise(full: str, lanes: int, outside: Value | None) -> str:
+    """The lanes that a masked load leaves out."""
+    if outside is None:
+        return f"{full} zeroinitializer"
+    return splat_constant(outside, lanes).typed
+
+
+def aligned(pointer: Value, size: int) -> str:
+    """A pointer, or several, as arguments of which the alignment is known."""
+    return f"{pointer.full} align {size} {pointer.text}"

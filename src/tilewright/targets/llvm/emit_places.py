@@ -1,0 +1,224 @@
+"""Where the elements of an access lie, by lane of the vector loop around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.expr.affine import Affine, affine, rejoined, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr
+from tilewright.expr.simplify import simplify
+from tilewright.targets.llvm.emit_text import Value, int_vector, integer
+from tilewright.targets.llvm.lanes import Lanes, lanes_of
+from tilewright.targets.llvm.processor import Processor
+from tilewright.targets.llvm.value_numbering import PURE, Info, Scopes
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
+
+    form: the elements before `pointer`. offsets: a vector of integers where the lanes' places are
+    not known beforehand. steps: one for all lanes where every lane means the same element. reach:
+    the first and the last element after `pointer` that steps and offsets mean, where known.
+    """
+
+    pointer: Value
+    form: Affine
+    steps: tuple[int, ...]
+    offsets: Value | None
+    reach: tuple[int, int] | None = None
+
+    @property
+    def lanes(self) -> int:
+        """How many elements are accessed at once."""
+        return len(self.steps)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all lanes mean one element."""
+        return self.lanes == 1 and self.offsets is None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the lanes mean neighboring elements in order, or all of them one."""
+        return self.offsets is None and self.steps == tuple(range(self.lanes))
+
+    @property
+    def may_meet(self) -> bool:
+        """Whether two lanes may mean one element and others not."""
+        return self.offsets is not None or len(set(self.steps)) < self.lanes
+
+
+class Places(Scopes):
+    """Addresses inside one function; `value` comes from the expression emitter."""
+
+    def __init__(self, machine: Processor) -> None:
+        super().__init__(machine)
+        self.pointers: dict[Buffer, Value] = {}
+        # Buffers allocated inside the vector loop: one copy per lane, lanes innermost.
+        self.private: dict[Buffer, int] = {}
+        self.vector: tuple[Var, int] | None = None
+        self.number: int | None = None
+        self.guard: Expr | None = None
+        self._simple: dict[Expr, Expr] = {}
+
+    def value(self, e: Expr) -> Value:
+        """The held value of an expression; see `emit_expr`."""
+        raise NotImplementedError
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the vector loop around the current place, or 1."""
+        if self.vector is not None:
+            return self.vector[1]
+        return 1
+
+    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
+        """Where `buffer[index]` lies, per lane."""
+        form = address(buffer, index)
+        copies = self.private.get(buffer, 1)
+        if copies > 1:
+            form = form.scaled(copies) + Affine((), self.number or 0)
+        form, steps = self.parted(form)
+        if copies > 1 and self.number is None:
+            steps = [step + n for n, step in enumerate(steps)]
+        uniform: list[tuple[Expr, int]] = []
+        varying: list[tuple[Expr, int]] = []
+        for atom, c in form.terms:
+            (varying if self.value(atom).lanes > 1 else uniform).append((atom, c))
+        if len(set(steps)) == 1:
+            form = form + Affine((), steps[0])
+            steps = [0] * len(steps) if varying else [0]
+        size = buffer.dtype.itemsize
+        pointer = self.pointer(buffer, uniform, form.const * size)
+        rest = Affine(tuple(uniform), form.const)
+        if not varying:
+            return Access(pointer, rest, tuple(steps), None)
+        reach = self._reach(varying, steps)
+        offsets = self._offsets(varying, steps, size, reach)
+        return Access(pointer, rest, tuple(steps), offsets, reach)
+
+    def _reach(
+        self, terms: list[tuple[Expr, int]], steps: list[int]
+    ) -> tuple[int, int] | None:
+        low, high = bounds(to_expr(Affine(tuple(terms), 0)), self.ranges)
+        if low is None or high is None:
+            return None
+        return low + min(steps), high + max(steps)
+
+    def parted(self, form: Affine) -> tuple[Affine, list[int]]:
+        """A form without what is known of it per lane, and that."""
+        steps = [0] * self.lanes
+        if self.vector is None:
+            return form, steps
+        lane, count = self.vector
+        rest = Affine((), form.const)
+        for atom, c in form.terms:
+            found = self.lanes_of(atom, lane, count)
+            if found is None:
+                rest = rest + Affine(((atom, c),), 0)
+            else:
+                rest = rest + found.base.scaled(c)
+                steps = [
+                    n + c * step for n, step in zip(steps, found.steps, strict=True)
+                ]
+        return rest, steps
+
+    def forget(self, var: Var) -> None:
+        """As `Scopes.forget`: indices were simplified by ranges, too."""
+        super().forget(var)
+        self._simple.clear()
+
+    def lanes_of(self, e: Expr, lane: Var, count: int) -> Lanes | None:
+        """An index by lane, as the loops' ranges have it; None where it is uniform or another."""
+        info = self.info(e)
+        if lane not in info.vars or info.reads:
+            return None
+        if e is not lane and e not in self._simple:
+            env = {v: self.ranges[v] for v in info.vars if v in self.ranges}
+            self._simple[e] = simplify(e, env)
+        return lanes_of(self._simple.get(e, e), lane, count)
+
+    def _offsets(
+        self,
+        terms: list[tuple[Expr, int]],
+        steps: list[int],
+        size: int,
+        reach: tuple[int, int] | None,
+    ) -> Value:
+        """Bytes per lane, in 32 bits where they fit: gathers take twice as many of them."""
+        most = (1 << 31) // size
+        is_short = reach is not None and -most < reach[0] and reach[1] < most
+        is_short = is_short and all(abs(c) < most for _, c in terms)
+        # Parts of a short sum may wrap: it fits, and they do not have to.
+        times = "mul" if is_short else "mul nsw"
+        type = "i32" if is_short else "i64"
+        offsets = int_vector([n * size for n in steps], type)
+        for atom, c in terms:
+            held = self.value(atom)
+            if is_short:
+                held = self.convert("trunc", held, type)
+            scaled = self.binary(times, held, integer(c * size, type))
+            offsets = self.binary("add", scaled, offsets)
+        return offsets
+
+    def _times(self, v: Value, c: int) -> Value:
+        if c == 1:
+            return v
+        return self.binary("mul nsw", v, integer(c))
+
+    def pointer(
+        self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int
+    ) -> Value:
+        """Base plus terms, those of outer loops first, so that each loop adds only its own."""
+        size = buffer.dtype.itemsize
+        levels: dict[int, list[tuple[Expr, int]]] = {}
+        for atom, c in terms:
+            levels.setdefault(self._placement(self.info(atom)), []).append(
+                (atom, c * size)
+            )
+        pointer = self.pointers[buffer]
+        done: tuple[tuple[Expr, int], ...] = ()
+        info = PURE
+        for level in sorted(levels):
+            group = tuple(levels[level])
+            done += group
+            for atom, _ in group:
+                info = info | self.info(atom)
+            guard, depends = self.guarded(info)
+            pointer = self.cached(
+                ("pointer", buffer, guard, done),
+                depends,
+                partial(self._advance, pointer, group),
+            )
+        if not offset:
+            return pointer
+        return self.ins(f"getelementptr i8, {pointer.typed}, i64 {offset}", "ptr")
+
+    def _advance(self, base: Value, group: tuple[tuple[Expr, int], ...]) -> Value:
+        total: Value | None = None
+        for atom, c in group:
+            term = self._times(self.value(atom), c)
+            if total is None:
+                total = term
+            else:
+                total = self.binary("add nsw", total, term)
+        assert total is not None
+        return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
+
+    def guarded(self, info: Info) -> tuple[Expr | None, Info]:
+        """The permission a risky value is computed under, and what it then depends on."""
+        if self.guard is None or not info.risky:
+            return None, info
+        return self.guard, info | self.info(self.guard)
+
+
+def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
+    """The element offset of an access, in as few terms as possible."""
+    form, stride = Affine((), 0), Affine((), 1)
+    for part, extent in zip(reversed(index), reversed(buffer.extents), strict=True):
+        form = affine(part).times(stride) + form
+        stride = stride.times(affine(as_expr(extent, INDEX)))
+    return rejoined(form)

@@ -1,0 +1,457 @@
+"""Statements to blocks: loops, branches, masks, stores and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.base import dtypes
+from tilewright.base.errors import LimitError, UnsupportedError
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.bounds import bounds, less_than
+from tilewright.expr.intervals import Interval
+from tilewright.expr.nodes import (
+    Add,
+    And,
+    Buffer,
+    Expr,
+    Load,
+    Mul,
+    Select,
+    Var,
+    const,
+)
+from tilewright.expr.reads import reads_memory
+from tilewright.ir.node import Node, substitute
+from tilewright.loops.nodes import (
+    GPU_AXES,
+    SIZE,
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+    loop,
+)
+from tilewright.loops.walk import loops_of
+from tilewright.targets.llvm.emit_expr import Expressions
+from tilewright.targets.llvm.emit_interleaved import MOST_INTERLEAVED, store_interleaved
+from tilewright.targets.llvm.emit_memory import MAX_LANES
+from tilewright.targets.llvm.emit_text import Chunk, Value, int_vector, integer
+from tilewright.targets.llvm.emit_types import constant
+from tilewright.targets.llvm.statements import (
+    has_vector_loop,
+    same_control_flow,
+    written,
+)
+from tilewright.targets.llvm.value_numbering import Scope
+
+# An innermost loop may hold one in so many registers with vectors that are loaded before it.
+HELD = 4
+
+
+class Statements(Expressions):
+    """Emits statements in order into one function."""
+
+    def emit(self, s: Node) -> None:
+        """One statement at the current place."""
+        _RULES[type(s)](self, s)
+
+    def place_buffer(self, buffer: Buffer) -> None:
+        """Give an allocated buffer its address, once per function."""
+        raise NotImplementedError
+
+    def parallel(self, s: For) -> None:
+        """A parallel loop that is not inside another one."""
+        raise NotImplementedError
+
+    def counter(self, extent: Interval) -> str:
+        """The type of the counter of a loop of so many iterations."""
+        return "i64"
+
+    def intrinsic(self, s: Unit) -> None:
+        """A Unit that is an instruction of the machine."""
+        raise NotImplementedError
+
+    def in_order(self, stmts: Sequence[Node]) -> None:
+        """Statements one after another, interleaved stores together."""
+        n = 0
+        while n < len(stmts):
+            together = store_interleaved(self, stmts[n : n + MOST_INTERLEAVED])
+            if not together:
+                self.emit(stmts[n])
+            n += together or 1
+
+    # -- loops
+
+    def _for(self, s: For) -> None:
+        if s.kind in GPU_AXES:
+            raise UnsupportedError(
+                f"it is bound to {s.kind}, an axis of a GPU, which a processor does not have",
+                where=f"loop {s.var.name}",
+                hint="parallel() runs a loop on the threads of a processor",
+            )
+        trips = s.trips
+        if s.kind == SIZE:  # the function has its value from the call
+            self.emit(s.body)
+            return
+        if trips == 0:
+            return
+        if trips == 1:
+            self.emit(substitute(s.body, {s.var: const(0)}))
+            return
+        if s.kind == "vector":
+            kind = self._vector_kind(s)
+        else:
+            kind = s.kind
+        if kind == "unroll" and trips is not None:
+            self._unrolled(s, trips)
+        elif kind == "vector":
+            self._vector(s)
+        elif kind == "strips":
+            self.emit(_in_strips(s, self.machine.vector_bits // 32))
+        elif kind == "parallel" and self.vector is None and self.number is None:
+            self.parallel(s)
+        else:
+            self.serial(s, integer(0), self.value(s.extent), trips is not None)
+
+    def _unrolled(self, s: For, trips: int) -> None:
+        try:
+            self.in_order([substitute(s.body, {s.var: const(n)}) for n in range(trips)])
+        except LimitError as error:
+            raise error.at(f"loop {s.var.name}, written out {trips} times") from None
+
+    def _vector_kind(self, s: For) -> str:
+        """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""
+        trips = s.trips
+        if trips is None or self.vector is not None or not same_control_flow(s):
+            return "serial"
+        if has_vector_loop(s.body):
+            return "unroll" if trips <= MAX_LANES else "serial"
+        return "vector" if trips <= MAX_LANES else "strips"
+
+    def serial(self, s: For, start: Value, end: Value, certain: bool) -> None:
+        """A loop over `start .. end-1`, tested at its end; certain: it runs at least once."""
+        low, high = bounds(s.extent, self.ranges)
+        type = self.counter((low, high))
+        start, end = (self.convert("trunc", v, type) for v in (start, end))
+        changed = written(s.body)
+        self.changed(changed)
+        pre: Chunk = []
+        self.out.append(pre)
+        before, head, latch, after = (
+            self.fresh(n) for n in ("pre", "head", "latch", "after")
+        )
+        if certain:
+            self.line(f"br label {before}")
+        else:
+            some = self.compare("icmp slt", start, end)
+            self.line(f"br {some.typed}, label {before}, label {after}")
+        self.label(before)
+        self.line(f"br label {head}")
+        self.label(head)
+        i = self.fresh("i")
+        following = self.fresh("i")
+        self.line(
+            f"{i} = phi {type} [ {start.text}, {before} ], [ {following}, {latch} ]"
+        )
+        scope = Scope(pre, writes=changed, certain=certain)
+        if all(f.kind in ("unroll", "vector") for f in loops_of(s.body)):
+            scope.room = self.machine.registers // HELD
+        self.scopes.append(scope)
+        counted = self.convert("zext nneg", Value(i, type), "i64")
+        self.bind(s.var, counted, (0, None if high is None else high - 1))
+        if s.trips is None and not reads_memory(s.extent):
+            # What it says of the extent holds in the loop only, and is left out.
+            self.ranges |= less_than(s.var, s.extent)
+        self.emit(s.body)
+        self.scopes.pop()
+        self.line(f"br label {latch}")
+        self.label(latch)
+        self.line(f"{following} = add nuw nsw {type} {i}, 1")
+        again = self.compare("icmp ne", Value(following, type), end)
+        self.line(f"br {again.typed}, label {head}, label {after}")
+        self.label(after)
+
+    def _vector(self, s: For) -> None:
+        lanes = s.trips
+        assert lanes is not None
+        changed = written(s.body)
+        self.changed(changed)
+        pre: Chunk = []
+        self.out.append(pre)
+        self.scopes.append(Scope(pre, writes=changed))
+        self.bind(s.var, int_vector(list(range(lanes))), (0, lanes - 1))
+        self.vector = (s.var, lanes)
+        self.emit(s.body)
+        self.vector = None
+        self.scopes.pop()
+
+    def _while(self, s: While) -> None:
+        changed = written(s.body)
+        self.changed(changed)
+        pre: Chunk = []
+        self.out.append(pre)
+        head, body, after = (self.fresh(n) for n in ("head", "body", "after"))
+        self.line(f"br label {head}")
+        self.label(head)
+        self.scopes.append(Scope(pre, writes=changed))
+        condition = self.value(s.condition)
+        self.line(f"br {condition.typed}, label {body}, label {after}")
+        self.label(body)
+        self.scopes.append(Scope())
+        self.emit(s.body)
+        self.scopes.pop()
+        self.scopes.pop()
+        self.line(f"br label {head}")
+        self.label(after)
+
+    # -- branches
+
+    def when(self, condition: Value, body: Callable[[], None]) -> None:
+        """Run `body` where a scalar condition holds."""
+        if condition.const is not None:
+            if condition.const:
+                body()
+            return
+        then = self.fresh("then")
+        after = self.fresh("after")
+        self.line(f"br {condition.typed}, label {then}, label {after}")
+        self.label(then)
+        self.scopes.append(Scope())
+        body()
+        self.scopes.pop()
+        self.line(f"br label {after}")
+        self.label(after)
+
+    def _if(self, s: If) -> None:
+        condition = self.value(s.condition)
+        otherwise = s.otherwise
+        if condition.lanes > 1:
+            self._masked_if(s, condition)
+            return
+        self.when(condition, lambda: self.emit(s.then))
+        if otherwise is not None:
+            other = self.ops.invert(condition, dtypes.bool_)
+            self.when(other, lambda: self.emit(otherwise))
+
+    def _masked_if(self, s: If, condition: Value) -> None:
+        outer = self.guard
+        masks = [condition]
+        if s.otherwise is not None:
+            masks.append(self.ops.invert(condition, dtypes.bool_))
+        if outer is not None:
+            held = self.value(outer)
+            masks = [self.ops.binary(And, m, held, dtypes.bool_) for m in masks]
+        for mask, body in zip(masks, (s.then, s.otherwise), strict=False):
+            assert body is not None
+            self.guard = Var("mask", dtypes.bool_)
+            self.scopes.append(Scope())
+            self.bind(self.guard, mask)
+            self.emit(body)
+            self.scopes.pop()
+        self.guard = outer
+
+    # -- memory
+
+    def _alloc(self, s: Alloc) -> None:
+        buffer = s.buffer
+        self.place_buffer(buffer)
+        self.changed((buffer,))
+        if self.vector is not None:
+            self.private[buffer] = self.vector[1]
+        self.emit(s.body)
+        self.private.pop(buffer, None)
+
+    def _target(
+        self, buffer: Buffer, index: tuple[Expr, ...], mask: Value | None
+    ) -> tuple[tuple[Expr, ...], Value | None]:
+        """A safe index to write at, and where writing is allowed (None: everywhere).
+
+        mask: where it would be, were the index safe.
+        """
+        parts: list[Expr] = []
+        for part, extent in zip(index, buffer.extents, strict=True):
+            if self.is_unproven(part, extent):
+                safe = self.clamped(part, extent)
+                assert isinstance(safe, Select)
+                ok = self.value(safe.condition)
+                mask = (
+                    ok if mask is None else self.ops.binary(And, mask, ok, dtypes.bool_)
+                )
+                part = safe
+            parts.append(part)
+        return tuple(parts), mask
+
+    def _guarded(self) -> Value | None:
+        """Where the guard around the statement holds (None: everywhere)."""
+        if self.guard is None:
+            return None
+        return self._holds(self.guard)
+
+    def _store(self, s: Store) -> None:
+        v = self.value(s.value)
+        index, mask = self._target(s.buffer, s.index, self._guarded())
+        if 0 in s.buffer.extents:
+            return
+        place = self.access(s.buffer, index)
+        lanes = max(v.lanes, mask.lanes if mask is not None else 1)
+        if place.is_uniform and lanes > 1:
+            self.by_lane(s)
+        elif mask is not None and mask.lanes == 1:
+            self.when(mask, lambda: self.store(s.buffer, index, v))
+        else:
+            self.store(s.buffer, index, v, mask)
+        self.changed((s.buffer,))
+
+    def by_lane(self, s: Stmt) -> None:
+        """A statement whose lanes must run one after another."""
+        assert self.vector is not None
+        (var, lanes), outer = self.vector, self.guard
+        mask = None if outer is None else self.value(outer)
+        self.vector, self.guard = None, None
+        for n in range(lanes):
+            self.changed(self.private)
+            self.number = n
+            one = substitute(s, {var: const(n)})
+            if mask is None:
+                permitted = integer(1, "i1")
+            else:
+                permitted = self.lane(mask, n)
+            self.when(permitted, partial(self.emit, one))
+        self.number = None
+        self.vector = (var, lanes)
+        self.guard = outer
+        self.changed(self.private)
+
+    # -- reductions
+
+    def _update(self, s: Update) -> None:
+        mask = self._guarded()
+        safe: list[tuple[Expr, ...]] = []
+        for b, index in s.targets:
+            index, mask = self._target(b, index, mask)
+            safe.append(index)
+        if any(0 in b.extents for b in s.buffers):
+            return
+        s = Update(s.buffers, tuple(safe), s.values, s.reducer)
+        places = [self.access(b, index) for b, index in s.targets]
+        meets = {place.is_uniform for place in places}
+        if any(place.may_meet for place in places) or len(meets) > 1:
+            self.by_lane(s)
+            return
+        values = [self.value(v) for v in s.values]
+        if self.lanes > 1 and meets == {True}:
+            self._reduce_lanes(s, values, mask)
+        elif mask is not None and mask.lanes == 1:
+            self.when(mask, lambda: self._combine_at(s, values, None))
+        else:
+            self._combine_at(s, values, mask)
+        self.changed(s.buffers)
+
+    def _combine_at(
+        self, s: Update, values: Sequence[Value], mask: Value | None
+    ) -> None:
+        """`buffers[indices] = reducer(buffers[indices], values)`, lane by lane."""
+        old = [self.value(Load(b, index)) for b, index in s.targets]
+        for (buffer, index), new in zip(
+            s.targets, self.combine(s.reducer, old, values), strict=True
+        ):
+            self.store(buffer, index, new, mask)
+
+    def combine(
+        self, reducer: Reducer, lhs: Sequence[Value], rhs: Sequence[Value]
+    ) -> list[Value]:
+        """The reducer's components on held values."""
+        self.scopes.append(Scope())
+        for group, values in ((reducer.lhs, lhs), (reducer.rhs, rhs)):
+            for var, v in zip(group, values, strict=True):
+                self.bind(var, v)
+        lanes = max(v.lanes for v in (*lhs, *rhs))
+        result = [self.splat(self.value(e), lanes) for e in reducer.result]
+        self.scopes.pop()
+        return result
+
+    def _reduce_lanes(self, s: Update, values: list[Value], mask: Value | None) -> None:
+        """All lanes meet at one element: a tree over the lanes, then one step in memory."""
+        lanes = 1 << (self.lanes - 1).bit_length()
+        held = [self.splat(v, self.lanes) for v in values]
+        neutral = [constant(i.value, i.dtype) for i in s.reducer.identity]
+        if mask is not None:
+            chosen = self.splat(mask, self.lanes)
+            held = [
+                self.select(chosen, v, n) for v, n in zip(held, neutral, strict=True)
+            ]
+        if lanes != self.lanes:
+            order = [n if n < self.lanes else self.lanes for n in range(lanes)]
+            held = [
+                self.shuffle(v, order, self.splat(n, self.lanes))
+                for v, n in zip(held, neutral, strict=True)
+            ]
+        while lanes > 1:
+            lanes //= 2
+            halves = _halves(lanes, s.reducer.commutative)
+            low, high = ([self.shuffle(v, part) for v in held] for part in halves)
+            held = self.combine(s.reducer, low, high)
+        if mask is None:
+            anywhere = integer(1, "i1")
+        else:
+            anywhere = self.any(mask)
+        self.when(anywhere, lambda: self._combine_scalar(s, held))
+
+    def _combine_scalar(self, s: Update, values: list[Value]) -> None:
+        outer, self.guard = self.guard, None
+        self._combine_at(s, values, None)
+        self.guard = outer
+
+
+def _block(x: Statements, s: Block) -> None:
+    x.in_order(s.stmts)
+
+
+def _unit(x: Statements, s: Unit) -> None:
+    if s.intrinsic is None:
+        x.emit(s.body)
+    else:
+        x.intrinsic(s)
+
+
+_RULES: Mapping[type[Node], Callable[[Any, Any], None]] = {
+    Block: _block,
+    For: Statements._for,
+    While: Statements._while,
+    If: Statements._if,
+    Alloc: Statements._alloc,
+    Store: Statements._store,
+    Update: Statements._update,
+    Unit: _unit,
+}
+
+
+def _in_strips(s: For, lanes: int) -> Stmt:
+    """A vector loop of many iterations as a serial loop of full vectors and a rest."""
+    trips = s.trips
+    assert trips is not None
+    count, rest = divmod(trips, lanes)
+    strip, lane, last = (
+        Var(f"{s.var.name}.{n}", s.var.dtype) for n in ("strip", "lane", "rest")
+    )
+    full = substitute(s.body, {s.var: Add(Mul(strip, const(lanes)), lane)})
+    parts: list[Stmt] = [loop(strip, count, loop(lane, lanes, full, "vector"))]
+    if rest:
+        tail = substitute(s.body, {s.var: Add(last, const(count * lanes))})
+        parts.append(loop(last, rest, tail, "vector"))
+    return block(*parts)
+
+
+def _halves(lanes: int, commutative: bool) -> tuple[list[int], list[int]]:
+    """The lanes of two vectors that are combined: halves, or neighbors to keep the order."""
+    if commutative:
+        return list(range(lanes)), list(range(lanes, 2 * lanes))
+    return list(range(0, 2 * lanes, 2)), list(range(1, 2 * lanes, 2))

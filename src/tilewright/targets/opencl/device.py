@@ -1,0 +1,310 @@
+"""OpenCL devices of the runtime, through pyopencl; needs no part of the compiler.
+
+A program is built when it is loaded; its kernels take each operand as memory and bytes into it, so
+that no alignment of sub-buffers is asked for. A queue runs its commands in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError, ExecutionError, MemoryLimitError
+from tilewright.base.store import default_store
+from tilewright.runtime.device import Bytes, Done, Duration, Event, Region
+from tilewright.targets.opencl.code import Code, KernelCode
+from tilewright.targets.opencl.platforms import chosen, imported
+
+NAME: Final = "opencl"
+_OPTIONS: Final = ("-cl-std=CL1.2",)
+# Without it a division of floats may be wrong in the last two bits.
+_DIVIDES: Final = "-cl-fp32-correctly-rounded-divide-sqrt"
+_FULL: Final = (
+    "OUT_OF_RESOURCES",
+    "MEM_OBJECT_ALLOCATION_FAILURE",
+    "OUT_OF_HOST_MEMORY",
+)
+
+
+_STATUS: Final = 4  # bytes in which kernels tell a wrong index
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpenCLProgram:
+    """A built program."""
+
+    code: Code
+    built: Any
+
+
+class OpenCLDevice:
+    """One device with its context."""
+
+    def __init__(self, device: Any) -> None:
+        self.name: Final = NAME
+        self.cl: Final = imported()
+        self.device: Final = device
+        self.context: Final = self.cl.Context([device])
+
+    def allocate(self, nbytes: int) -> Any:
+        """A buffer of the device. Raises MemoryLimitError."""
+        most = self.device.max_mem_alloc_size
+        if nbytes > most:
+            raise MemoryLimitError(
+                f"{nbytes:,} bytes are needed in one piece, and {self.device.name.strip()} "
+                f"gives {most:,} at most",
+                code="TW-DEVICE-MEMORY",
+                hint="take a smaller batch, or a device with more memory",
+            )
+        with self.explained(f"allocating {nbytes:,} bytes"):
+            return self.cl.Buffer(
+                self.context, self.cl.mem_flags.READ_WRITE, max(1, nbytes)
+            )
+
+    def load(self, code: bytes) -> OpenCLProgram:
+        """A program from what the compiler made.
+
+        Raises ArtifactError for other bytes, for one that the device's compiler refuses
+        (TW-DEVICE-BUILD), and for one that asks more of the device than it has (TW-DEVICE).
+        """
+        found = Code.from_bytes(code)
+        for kernel in found.kernels:
+            self._check(kernel)
+        return OpenCLProgram(found, self._built(found))
+
+    def _check(self, kernel: KernelCode) -> None:
+        """Raise ArtifactError for a kernel that the device cannot run."""
+        threads, local = int(np.prod(kernel.threads)), self.device.local_mem_size
+        limits = (
+            (threads, self.device.max_work_group_size, "threads of a block"),
+            (kernel.shared, local, "bytes of shared memory"),
+        )
+        for wanted, most, what in limits:
+            if wanted > most:
+                raise ArtifactError(
+                    f"it takes {wanted:,} {what}, and {self.device.name.strip()} has {most:,}",
+                    code="TW-DEVICE",
+                    where=f"kernel {kernel.name}",
+                    hint="compile the model for this device's machine description",
+                )
+
+    def _built(self, code: Code) -> Any:
+        options = list(_OPTIONS)
+        rounds = self.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        if self.device.single_fp_config & rounds:
+            options.append(_DIVIDES)
+        kept, cl = default_store(), self.cl
+        key = self._key(code, options)
+        binary = None if kept is None else kept.get(key)
+        try:
+            if binary is not None:
+                return self._quietly(
+                    cl.Program(self.context, [self.device], [binary]), options
+                )
+            built = self._quietly(cl.Program(self.context, code.source), options)
+        except cl.Error as error:
+            names = ", ".join(k.name for k in code.kernels)
+            raise ArtifactError(
+                f"{self.device.name.strip()} cannot build it: {_first_line(error)}",
+                code="TW-DEVICE-BUILD",
+                where=f"kernel {names}",
+            ) from error
+        if kept is not None:
+            kept.put(key, built.get_info(cl.program_info.BINARIES)[0])
+        return built
+
+    def _quietly(self, program: Any, options: list[str]) -> Any:
+        """Built, without word of what a compiler would have liked otherwise."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self.cl.CompilerWarning)
+            return program.build(options, cache_dir=False)
+
+    def _key(self, code: Code, options: Sequence[str]) -> str:
+        """What a built program depends on, for the cache."""
+        d = self.device
+        parts = (d.platform.version, d.name, d.version, d.driver_version, *options)
+        text = "\n".join((*parts, code.source))
+        return f"opencl-{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def queue(self, timed: bool = False) -> OpenCLQueue:
+        """A queue in order; timed: its events know how long their commands took."""
+        return OpenCLQueue(self, timed)
+
+    @contextmanager
+    def explained(self, doing: str) -> Iterator[None]:
+        """Errors of OpenCL as those of this package: MemoryLimitError, ExecutionError."""
+        try:
+            yield
+        except self.cl.Error as error:
+            text = _first_line(error)
+            if any(word in text for word in _FULL):
+                raise MemoryLimitError(
+                    f"{doing}: {self.device.name.strip()} is out of memory or resources ({text})",
+                    code="TW-DEVICE-MEMORY",
+                    hint="take a smaller batch, or close what else uses the device",
+                ) from error
+            raise ExecutionError(f"{doing}: {text}", code="TW-DEVICE") from error
+
+
+class OpenCLQueue:
+    """An in-order command queue, with what its launches need for themselves."""
+
+    def __init__(self, device: OpenCLDevice, timed: bool) -> None:
+        cl = device.cl
+        self.device: Final = device
+        properties = cl.command_queue_properties.PROFILING_ENABLE if timed else 0
+        with device.explained("making a queue"):
+            self._queue = cl.CommandQueue(device.context, properties=properties)
+        self._kernels: dict[OpenCLProgram, list[Any]] = {}
+        self._workspace: dict[OpenCLProgram, list[Any]] = {}
+        self._status: Any = None
+        self._unread = False
+        self._messages: list[str] = []
+        self._firsts: dict[OpenCLProgram, int] = {}
+
+    def write(self, target: Region, source: Bytes) -> Event:
+        """Copy bytes of the host to the device."""
+        if not target.nbytes:
+            return Done(Duration(0.0))
+        with self.device.explained("copying to the device"):
+            event = self.device.cl.enqueue_copy(
+                self._queue,
+                target.memory,
+                np.ascontiguousarray(source),
+                dst_offset=target.offset,
+                is_blocking=False,
+            )
+        return OpenCLEvent(self.device, (event,), source)
+
+    def read(self, target: Bytes, source: Region) -> Event:
+        """Copy bytes of the device to the host; what was wrong before is raised by waiting."""
+        if not source.nbytes:
+            return Done(Duration(0.0))
+        with self.device.explained("copying from the device"):
+            event = self.device.cl.enqueue_copy(
+                self._queue,
+                target,
+                source.memory,
+                src_offset=source.offset,
+                is_blocking=False,
+            )
+        return OpenCLEvent(self.device, (event,), target, self._check())
+
+    def launch(self, program: OpenCLProgram, arguments: Sequence[Region]) -> Event:
+        """Run the launches of a program in order."""
+        events = []
+        regions = [*arguments, *self._scratch(program)]
+        for code, kernel in zip(program.code.kernels, self._kernels_of(program)):
+            values: list[Any] = []
+            for n in code.params:
+                values += [regions[n].memory, np.uint64(regions[n].offset)]
+            if code.checked:
+                values += [self._status_memory(), np.int32(self._first_of(program))]
+            kernel.set_args(*values)
+            whole = tuple(g * t for g, t in zip(code.grid, code.threads))
+            with self.device.explained(f"kernel {code.name}"):
+                events.append(
+                    self.device.cl.enqueue_nd_range_kernel(
+                        self._queue, kernel, whole, code.threads
+                    )
+                )
+        return OpenCLEvent(self.device, tuple(events), regions)
+
+    def _kernels_of(self, program: OpenCLProgram) -> list[Any]:
+        """The kernels of a program for this queue alone: they hold their arguments."""
+        if program not in self._kernels:
+            names = (k.name for k in program.code.kernels)
+            self._kernels[program] = [
+                self.device.cl.Kernel(program.built, name) for name in names
+            ]
+        return self._kernels[program]
+
+    def _scratch(self, program: OpenCLProgram) -> list[Region]:
+        """What a program needs besides its arguments; launches in order share it."""
+        if program not in self._workspace:
+            sizes = program.code.workspace
+            self._workspace[program] = [
+                Region(self.device.allocate(n), 0, n) for n in sizes
+            ]
+        return self._workspace[program]
+
+    def _first_of(self, program: OpenCLProgram) -> int:
+        """The number before that of a program's first message, of all messages of this queue."""
+        if program not in self._firsts:
+            self._firsts[program] = len(self._messages)
+            self._messages += program.code.checks
+        return self._firsts[program]
+
+    def _status_memory(self) -> Any:
+        """Where kernels tell wrong indices; 0 as long as there was none."""
+        if self._status is None:
+            self._status = self.device.allocate(_STATUS)
+            self._clear()
+        self._unread = True
+        return self._status
+
+    def _clear(self) -> None:
+        zero = np.int32(0)
+        self.device.cl.enqueue_fill_buffer(self._queue, self._status, zero, 0, _STATUS)
+
+    def _check(self) -> Callable[[], None] | None:
+        """Asks for what kernels told since the last time; the answer is there after the event."""
+        if not self._unread:
+            return None
+        self._unread = False
+        told = np.zeros(1, np.int32)
+        event = self.device.cl.enqueue_copy(
+            self._queue, told, self._status, is_blocking=False
+        )
+        self._clear()
+
+        def require() -> None:
+            event.wait()
+            if told[0]:
+                raise ExecutionError(self._messages[told[0] - 1], code="TW-INDEX")
+
+        return require
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCLEvent:
+    """The end of a command of one or several parts.
+
+    held: what has to live until then. check: raises what the kernels before told.
+    """
+
+    device: OpenCLDevice
+    parts: tuple[Any, ...]
+    held: object = None
+    check: Callable[[], None] | None = None
+
+    def wait(self) -> None:
+        """Return when all is done. Raises ExecutionError where something failed."""
+        with self.device.explained("waiting for the device"):
+            for part in self.parts:
+                part.wait()
+        if self.check is not None:
+            self.check()
+
+    def duration(self) -> Duration:
+        """By the clock of the device, the parts together."""
+        times = (p.profile.end - p.profile.start for p in self.parts)
+        return Duration(sum(times) * 1e-9)
+
+
+def _first_line(error: Exception) -> str:
+    """What an error of OpenCL says first; of a compiler's log the first error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    wrong = [line for line in lines if "error:" in line]
+    return (wrong or lines or [type(error).__name__])[0]
+
+
+def make() -> OpenCLDevice:
+    """The device, for `runtime.devices`. Raises ArtifactError (TW-DEVICE) where there is none."""
+    return OpenCLDevice(chosen())

@@ -1,0 +1,125 @@
+"""From a Program to OpenCL C 1.2: one kernel function per launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.nodes import Buffer, Extent, fixed
+from tilewright.ir.node import postorder
+from tilewright.loops.analysis.effects import writes
+from tilewright.loops.launch import AXIS, Launch, Program
+from tilewright.targets.opencl.code import Code, KernelCode
+from tilewright.targets.opencl.emit_expr import Value
+from tilewright.targets.opencl.emit_stmt import ERROR, FIRST, Statements
+from tilewright.targets.opencl.helpers import Helpers
+from tilewright.targets.opencl.types import in_memory
+
+_CALL: Final = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
+_EXACT: Final = "#pragma OPENCL FP_CONTRACT OFF"
+_DOUBLE: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
+
+
+def emit(program: Program, exact: bool = False) -> Code:
+    """The code of a program; exact: no fused multiply-adds.
+
+    Raises CompileError for what OpenCL C has not: a dtype (TW-DTYPE), a function (TW-FUNCTION), a
+    node (TW-OPERATION), more memory of a thread than it has (TW-REGISTERS).
+    """
+    numbers = {b: n for n, b in enumerate((*program.params, *program.workspace))}
+    checks: list[str] = []
+    helpers = Helpers()
+    kernels: list[KernelCode] = []
+    texts: list[str] = []
+    for launch in program.launches:
+        # A grid without blocks does nothing, and no device takes it.
+        if 0 in launch.grid:
+            continue
+        name = f"tw_{len(kernels)}_{launch.name}"
+        code, text = _kernel(launch, name, numbers, checks, helpers)
+        kernels.append(code)
+        texts.append(text)
+    source = "\n\n".join([helpers.text.strip("\n"), *texts]).strip("\n") + "\n"
+    heads = [_EXACT] * exact + [_DOUBLE] * ("double" in source)
+    return Code(
+        params=len(program.params),
+        workspace=tuple(b.size * b.dtype.itemsize for b in program.workspace),
+        checks=tuple(checks),
+        kernels=tuple(kernels),
+        source="\n".join([*heads, source]),
+    )
+
+
+def _kernel(
+    launch: Launch,
+    name: str,
+    numbers: Mapping[Buffer, int],
+    checks: list[str],
+    helpers: Helpers,
+) -> tuple[KernelCode, str]:
+    """The function of a launch, and how it is called."""
+    x = Statements(checks, launch.threads)
+    x.helpers = helpers
+    try:
+        parameters = _parameters(x, launch)
+        _axes(x, launch)
+        for b in launch.shared:
+            x.declare(b, "__local ")
+        x.emit(launch.body)
+    except RecursionError as error:
+        raise CompileError(
+            "the expression is nested too deeply", where=launch.name
+        ) from error
+    if x.has_checks:
+        parameters += [f"__global int *{ERROR}", f"int {FIRST}"]
+    size = ", ".join(map(str, launch.threads))
+    head = f"__kernel __attribute__((reqd_work_group_size({size})))"
+    listed = ",\n    ".join(parameters)
+    declared = ["    " + text for text in x.declared]
+    lines = [f"{head}\nvoid {name}(\n    {listed})", "{", *declared, *x.lines, "}"]
+    code = KernelCode(
+        name=name,
+        grid=_numbers(launch.grid, name),
+        threads=launch.threads,
+        shared=sum(b.size * b.dtype.itemsize for b in launch.shared),
+        params=tuple(numbers[b] for b in launch.params),
+        checked=int(x.has_checks),
+    )
+    return code, "\n".join(lines)
+
+
+def _numbers(extents: Sequence[Extent], name: str) -> tuple[int, ...]:
+    return tuple(fixed(n, f"the grid of {name}") for n in extents)
+
+
+def _parameters(x: Statements, launch: Launch) -> list[str]:
+    """The declarations of a launch's buffers: memory of the device, and bytes into it."""
+    written = writes(launch.body)
+    found = []
+    for b in launch.params:
+        name = x.buffers[b] = x.fresh(b.name)
+        kind = "__global " if b in written else "__global const "
+        found += [f"{kind}uchar *{name}_of", f"ulong {name}_at"]
+        pointer = f"{kind}{in_memory(b.dtype)} *"
+        x.line(f"{pointer}{name} = ({pointer})({name}_of + {name}_at);")
+    return found
+
+
+def _axes(x: Statements, launch: Launch) -> None:
+    """The numbers of blocks and threads that the body uses, as variables."""
+    used = set(postorder(launch.body))
+    counts = {
+        **dict(zip(("blockIdx.x", "blockIdx.y", "blockIdx.z"), launch.grid)),
+        **dict(zip(("threadIdx.x", "threadIdx.y", "threadIdx.z"), launch.threads)),
+    }
+    for axis, count in counts.items():
+        var = AXIS[axis]
+        extent = fixed(count, axis)
+        x.ranges[var] = (0, extent - 1)
+        if var not in used:
+            continue
+        level, letter = axis.split(".")
+        name = x.fresh(axis)
+        x.line(f"const int {name} = (int){_CALL[level]}({'xyz'.index(letter)});")
+        x.values[-1][var] = Value(name, "int")

@@ -1,0 +1,229 @@
+"""Statements to OpenCL C: one rule per node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.bounds import lasting, refine, within
+from tilewright.expr.nodes import Buffer, Expr, Load, Not, Var
+from tilewright.expr.reads import reads_memory
+from tilewright.loops.launch import Barrier, Combine
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+)
+from tilewright.targets.opencl.emit_expr import Expressions, Value, bare
+from tilewright.targets.opencl.types import in_memory
+
+# The parameters by which a wrong index is told: where, and the number before the first message.
+ERROR: Final = "tw_error"
+FIRST: Final = "tw_first"
+LARGEST: Final = 1 << 14  # bytes of an array that each thread has for itself
+_FENCES: Final = {
+    "shared": "CLK_LOCAL_MEM_FENCE",
+    "global": "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE",
+}
+
+
+class Statements(Expressions):
+    """Adds statements to expressions.
+
+    checks: what a wrong index is reported as, by its number from 1 on. threads: of a block on each
+    axis. declared: lines of what a block shares besides the launch's buffers.
+    """
+
+    def __init__(
+        self, checks: list[str], threads: tuple[int, int, int] = (1, 1, 1)
+    ) -> None:
+        super().__init__()
+        self.checks = checks
+        self.threads = threads
+        self.declared: list[str] = []
+        self.has_checks = False
+
+    def emit(self, s: Stmt) -> None:
+        """The lines of a statement."""
+        rule = _RULES.get(type(s))
+        if rule is None:
+            raise CompileError(f"{type(s).__name__} has no OpenCL code")
+        rule(self, s)
+
+    def _block(self, s: Block) -> None:
+        for part in s.stmts:
+            self.emit(part)
+
+    def _for(self, s: For) -> None:
+        with self.statement(s.extent):
+            end = self.value(s.extent)
+        high = s.trips
+        self.ranges[s.var] = (0, None if high is None else max(high - 1, 0))
+        type = "int" if end.type == "int" else "long"
+        name = self.fresh(s.var.name)
+        head = f"for ({type} {name} = 0; {name} < {bare(end.text)}; ++{name})"
+        with self.scope(), self.braces(head):
+            self.values[-1][s.var] = Value(name, type)
+            self.emit(s.body)
+
+    def _while(self, s: While) -> None:
+        with self.scope(), self.braces("for (;;)"):
+            with self.statement(s.condition):
+                found = self.value(s.condition)
+                self.line(f"if (!{found.text}) break;")
+            self.emit(s.body)
+
+    def _if(self, s: If) -> None:
+        with self.statement(s.condition):
+            name = bare(self.value(s.condition).text)
+        self._branch(f"if ({name})", s.then, s.condition)
+        if s.otherwise is not None:
+            self._branch("else", s.otherwise, Not(s.condition))
+
+    def _branch(self, head: str, body: Stmt, condition: Expr) -> None:
+        outer = self.ranges
+        self.ranges = lasting(refine(outer, condition))
+        with self.scope(), self.braces(head):
+            self.emit(body)
+        self.ranges = outer
+
+    def _unit(self, s: Unit) -> None:
+        if s.intrinsic is not None:
+            raise CompileError(
+                f"the intrinsic of {s.name} has no OpenCL code", code="TW-OPERATION"
+            )
+        self.emit(s.body)
+
+    def _alloc(self, s: Alloc) -> None:
+        self.declare(s.buffer)
+        self.emit(s.body)
+
+    def declare(self, buffer: Buffer, scope: str = "") -> None:
+        """An array for a buffer. Raises CompileError for one that a thread cannot have."""
+        size = max(1, buffer.size)
+        bytes_ = size * buffer.dtype.itemsize
+        if not scope and bytes_ > LARGEST:
+            raise CompileError(
+                f"{buffer.name} takes {bytes_:,} bytes of each thread, of {LARGEST:,} at most",
+                code="TW-REGISTERS",
+                hint="allocate it around the launch, or in shared memory",
+            )
+        name = self.buffers[buffer] = self.fresh(buffer.name)
+        self.line(f"{scope}{in_memory(buffer.dtype)} {name}[{size}];")
+
+    # -- memory
+
+    def _store(self, s: Store) -> None:
+        if 0 in s.buffer.extents:
+            return
+        with self.statement(s.value, *s.index):
+            value = self.value(s.value)
+            self._put(s.buffer, s.index, value)
+
+    def _put(self, buffer: Buffer, index: Sequence[Expr], value: Value) -> None:
+        """Write an element, where every index that data decides is inside."""
+        found = [
+            self.checked(buffer, part, extent)
+            for part, extent in zip(index, buffer.shape, strict=True)
+        ]
+        place = f"{self.buffers[buffer]}[{self.address(buffer, list(index))}]"
+        text = f"{place} = {self.stored(value, buffer.dtype)};"
+        conditions = " && ".join(ok for ok in found if ok is not None)
+        self.line(f"if ({conditions}) {text}" if conditions else text)
+
+    def _update(self, s: Update) -> None:
+        if any(0 in b.extents for b in s.buffers):
+            return
+        before = tuple(Load(b, index) for b, index in s.targets)
+        after = s.reducer.combine(before, s.values)
+        with self.statement(
+            *after, *(part for _, index in s.targets for part in index)
+        ):
+            values = [self.value(e) for e in after]
+            if len(values) > 1:
+                values = [self.named(v) for v in values]
+            for (buffer, index), value in zip(s.targets, values, strict=True):
+                self._put(buffer, index, value)
+
+    def checked(self, buffer: Buffer, part: Expr, extent: int) -> str | None:
+        """The name of the truth that an index which data decides is inside, told if it is not."""
+        if not reads_memory(part) or within(part, extent, self.ranges):
+            return None
+        self.has_checks = True
+        found = self.value(part)
+        ok = self.named(Value(f"((ulong){found.text} < {extent}uL)", "bool"))
+        said = f"an index of {buffer.name} is outside 0..{extent - 1}"
+        if said not in self.checks:
+            self.checks.append(said)
+        self.line(
+            f"if (!{ok.text}) *{ERROR} = {FIRST} + {self.checks.index(said) + 1};"
+        )
+        return ok.text
+
+    # -- the threads of a block
+
+    def _barrier(self, s: Barrier) -> None:
+        self.line(f"barrier({_FENCES[s.scope]});")
+
+    def _combine(self, s: Combine) -> None:
+        """As a tree through shared memory: OpenCL C 1.2 has no exchange between registers."""
+        own = [Load(b, i) for b, i in zip(s.buffers, s.indices, strict=True)]
+        count = self.threads[0] * self.threads[1] * self.threads[2]
+        places = []
+        for b in s.buffers:
+            name = self.fresh(f"{b.name}_shared")
+            self.declared.append(f"__local {in_memory(b.dtype)} {name}[{count}];")
+            places.append(name)
+        step = 1
+        while step < s.width:
+            self._exchanged(s, own, places, step)
+            step *= 2
+
+    def _exchanged(
+        self, s: Combine, own: Sequence[Load], places: Sequence[str], step: int
+    ) -> None:
+        """Each thread and the one whose number differs in one bit have the result of both."""
+        x, y, _ = self.threads
+        me = f"(get_local_id(0) + {x} * (get_local_id(1) + {y} * get_local_id(2)))"
+        with self.statement(*own):
+            for place, load in zip(places, own, strict=True):
+                text = self.stored(self.value(load), load.dtype)
+                self.line(f"{place}[{bare(me)}] = {text};")
+        self.line(f"barrier({_FENCES['shared']});")
+        sides: list[list[Expr]] = []
+        scope: dict[Expr, Value] = {}
+        for number in (f"{me} & ~{step}", f"{me} | {step}"):
+            side: list[Expr] = []
+            for place, load in zip(places, own, strict=True):
+                var = Var(place, load.dtype)
+                scope[var] = self.named(self.element(f"{place}[{number}]", load.dtype))
+                side.append(var)
+            sides.append(side)
+        after = s.reducer.combine(tuple(sides[0]), tuple(sides[1]))
+        with self.statement(*after):
+            self.values[-1].update(scope)
+            values = [self.named(self.value(e)) for e in after]
+            for b, index, value in zip(s.buffers, s.indices, values, strict=True):
+                self._put(b, index, value)
+        self.line(f"barrier({_FENCES['shared']});")
+
+
+_RULES: Final[Mapping[type[Stmt], Callable[[Any, Any], None]]] = {
+    Block: Statements._block,
+    For: Statements._for,
+    While: Statements._while,
+    If: Statements._if,
+    Unit: Statements._unit,
+    Alloc: Statements._alloc,
+    Store: Statements._store,
+    Update: Statements._update,
+    Barrier: Statements._barrier,
+    Combine: Statements._combine,
+}

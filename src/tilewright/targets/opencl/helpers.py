@@ -1,0 +1,154 @@
+"""Functions that emitted code calls: what OpenCL C has not, or has with another meaning.
+
+A row is a template: T stands for a C type, U for the unsigned type of its width (64 or 32 bits), N
+for its number of bits. Only what a program uses is written into it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SIGNED: Final = {
+    "div": """
+        if (b == 0) return 0;
+        return b == -1 ? (T)(0 - (U)a) : (T)(a / b);""",
+    "rem": """
+        return b == 0 || b == -1 ? 0 : (T)(a % b);""",
+    "floordiv": """
+        if (b == 0) return 0;
+        if (b == -1) return (T)(0 - (U)a);
+        T q = a / b;
+        return (T)(q - ((a % b != 0) & ((a < 0) != (b < 0))));""",
+    "mod": """
+        if (b == 0 || b == -1) return 0;
+        T r = a % b;
+        return (T)((r != 0) & ((r < 0) != (b < 0)) ? r + b : r);""",
+    "shl": """
+        return b < 0 || b >= N ? 0 : (T)((U)a << b);""",
+    "shr": """
+        return b < 0 || b >= N ? (T)(a < 0 ? -1 : 0) : (T)(a >> b);""",
+}
+_UNSIGNED: Final = {
+    **dict.fromkeys(("div", "floordiv"), "\n return b == 0 ? 0 : (T)(a / b);"),
+    **dict.fromkeys(("rem", "mod"), "\n return b == 0 ? 0 : (T)(a % b);"),
+    "shl": "\n return b >= N ? 0 : (T)((U)a << b);",
+    "shr": "\n return b >= N ? 0 : (T)(a >> b);",
+}
+# As NumPy: the result of a division rounded down, and what is left with the divisor's sign.
+_REAL: Final = {
+    "floordiv": """
+        if (b == 0) return a / b;
+        T r = fmod(a, b), q = (a - r) / b;
+        if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+        if (q == 0) return copysign((T)0, a / b);
+        T down = floor(q);
+        return q - down > (T)0.5 ? down + 1 : down;""",
+    "mod": """
+        T r = fmod(a, b);
+        if (b == 0) return r;
+        if (r == 0) return copysign((T)0, b);
+        return (b < 0) != (r < 0) ? r + b : r;""",
+    "min": "\n return a < b || isnan(a) ? a : b;",
+    "max": "\n return a > b || isnan(a) ? a : b;",
+    "ldexp": "\n return ldexp(a, isnan(b) ? 0 : convert_int_sat_rtn(b));",
+}
+_WHOLE_FUNCTIONS: Final = {
+    "tw_from_half": """
+static float tw_from_half(ushort bits)
+{
+    return vload_half(0, (const half *)&bits);
+}""",
+    "tw_to_half": """
+static ushort tw_to_half(float x)
+{
+    ushort bits;
+    vstore_half_rte(x, 0, (half *)&bits);
+    return bits;
+}""",
+    "tw_half_of_double": """
+static float tw_half_of_double(double x)
+{
+    ushort bits;
+    vstore_half_rte(x, 0, (half *)&bits);
+    return vload_half(0, (const half *)&bits);
+}""",
+    "tw_half": """
+static float tw_half(float x)
+{
+    return tw_from_half(tw_to_half(x));
+}""",
+    "tw_from_bfloat": """
+static float tw_from_bfloat(ushort bits)
+{
+    return as_float((uint)bits << 16);
+}""",
+    "tw_to_bfloat": """
+static ushort tw_to_bfloat(float x)
+{
+    uint bits = as_uint(x);
+    if (isnan(x)) return (ushort)(bits >> 16 | 0x40);
+    return (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}""",
+    "tw_bfloat": """
+static float tw_bfloat(float x)
+{
+    return tw_from_bfloat(tw_to_bfloat(x));
+}""",
+}
+_NEEDS: Final = {
+    "tw_half": ("tw_from_half", "tw_to_half"),
+    "tw_bfloat": ("tw_from_bfloat", "tw_to_bfloat"),
+}
+_BITS: Final = {"char": 8, "uchar": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32}
+
+
+class Helpers:
+    """The functions that a program uses, each written once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def whole(self, name: str) -> str:
+        """The name of a function without a type."""
+        for needed in _NEEDS.get(name, ()):
+            self.whole(needed)
+        self._texts.setdefault(name, _WHOLE_FUNCTIONS[name])
+        return name
+
+    def binary(self, name: str, type: str) -> str:
+        """The name of a function of two values of a type."""
+        if type in ("float", "double"):
+            body = _REAL[name]
+        else:
+            body = (_UNSIGNED if type.startswith("u") else _SIGNED)[name]
+        return self._add(f"tw_{name}_{type}", type, "T a, T b", body)
+
+    def to_integer(self, type: str, real: str) -> str:
+        """The name of the conversion of a float to an integer type, which saturates."""
+        body = f"\n return isnan(x) ? 0 : convert_{type}_sat_rtz(x);"
+        return self._add(f"tw_{type}_of_{real}", type, f"{real} x", body)
+
+    def sigmoid(self, type: str) -> str:
+        """The name of the logistic function."""
+        body = "\n T e = exp(-fabs(x));\n return (x >= 0 ? 1 : e) / (1 + e);"
+        return self._add(f"tw_sigmoid_{type}", type, "T x", body)
+
+    def _add(self, name: str, type: str, parameters: str, body: str) -> str:
+        if name not in self._texts:
+            lines = "\n".join("    " + line.strip() for line in body.split("\n")[1:])
+            template = f"\nstatic T {name}({parameters})\n{{\n{lines}\n}}"
+            values = {"T": type, "U": _unsigned(type), "N": str(_BITS.get(type, 64))}
+            self._texts[name] = re.sub(
+                r"\b[TUN]\b", lambda found: values[found[0]], template
+            )
+        return name
+
+    @property
+    def text(self) -> str:
+        """All of them, each behind what it calls."""
+        return "\n".join(self._texts.values())
+
+
+def _unsigned(type: str) -> str:
+    return "ulong" if type in ("long", "ulong") else "uint"

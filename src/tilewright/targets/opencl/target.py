@@ -1,0 +1,88 @@
+"""OpenCL devices as a target: kernels become OpenCL C, which the device's own compiler builds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar
+
+from tilewright.base.errors import CompileError
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.schedule import Schedule
+from tilewright.schedule.space import Sketch
+from tilewright.targets.base import Artifact, Settings, Target
+from tilewright.targets.opencl.emit import emit
+from tilewright.targets.opencl.types import held
+from tilewright.targets.permitted import Permissions
+from tilewright.targets.simt.machine import SimtMachine, described
+from tilewright.targets.simt.schedules import sketches
+
+
+class OpenCL(Target):
+    """A kind of OpenCL device. exact: no fused multiply-adds."""
+
+    __slots__ = ("exact", "machine")
+    name: str = "opencl"
+    device: ClassVar[str] = "opencl"
+    fuses: ClassVar[bool] = True
+
+    def __init__(self, machine: SimtMachine, exact: bool = False) -> None:
+        self.machine = machine
+        self.exact = exact
+
+    @property
+    def key(self) -> str:
+        """The machine, and whether arithmetic is exact."""
+        return f"opencl {self.machine} exact={self.exact}"
+
+    def refuses(self, computations: Sequence[Computation]) -> str:
+        """A group with tensors of dtypes that OpenCL C has not."""
+        tensors = [o.tensor for c in computations for o in c.outputs]
+        for b in (*tensors, *(b for c in computations for b in c.inputs)):
+            try:
+                held(b.dtype)
+            except CompileError as error:
+                return f"{b.name}: {error}"
+        return ""
+
+    def default_schedule(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Schedule:
+        """The default of the best sketch."""
+        return self.sketches(kernel, computations, constants)[0].default().schedule
+
+    def sketches(
+        self,
+        kernel: Kernel,
+        computations: Sequence[Computation],
+        constants: Collection[Buffer],
+    ) -> Sequence[Sketch]:
+        """Those that all GPUs have."""
+        return sketches(kernel, computations, self.machine)
+
+    def emit(
+        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
+    ) -> Artifact:
+        """OpenCL C with how it is launched.
+
+        permitted is of no use here: Oclgrind checks every access by itself. Raises CompileError
+        for what OpenCL C has not, ScheduleError for threads that are no program of a grid.
+        """
+        code = emit(to_launches(kernel), self.exact)
+        return Artifact(symbol, code.to_bytes())
+
+    def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
+        """The source, for `asm`."""
+        if kind != "asm":
+            return super().text(kernel, symbol, kind)
+        return emit(to_launches(kernel), self.exact).source
+
+
+def make(settings: Settings) -> OpenCL:
+    """The target; the description is one of `simt.machine.described`."""
+    return OpenCL(described(settings.description), settings.exact)

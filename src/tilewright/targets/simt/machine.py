@@ -1,0 +1,147 @@
+"""A SIMT machine as its schedules see it: threads in blocks, memory that a block shares.
+
+A row of MACHINES is a kind of device; what a description says takes the place of single fields.
+Figures are usual ones of such a device: schedules are decided by them, and a launch is checked
+against what the device itself says (`resources.py`, `runtime.device`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.text import did_you_mean, listing
+
+
+@dataclass(frozen=True, slots=True)
+class SimtMachine:
+    """One kind of device.
+
+    units: that run blocks at the same time. warp: threads in step; 1 where none are. unit_threads,
+    unit_blocks: at once on a unit. block_threads: of a block, at most; usual_threads: of one that
+    nothing says more about. shared: bytes that a block may have; shared_pays: whether they are
+    faster than the caches. banks: of 4 bytes, of shared memory. registers: of a unit, of 4 bytes;
+    thread_registers: of a thread, at most. vector_bytes: of one load. constant: bytes of constant
+    memory. bandwidth: of the device's memory, in bytes per nanosecond. rate: float32 multiply-adds
+    of a unit per nanosecond. launch_ns: of a launch by itself.
+    """
+
+    name: str
+    units: int
+    warp: int
+    unit_threads: int
+    unit_blocks: int
+    block_threads: int
+    usual_threads: int
+    shared: int
+    shared_pays: bool
+    banks: int
+    registers: int
+    thread_registers: int
+    vector_bytes: int
+    constant: int
+    bandwidth: float
+    rate: float
+    launch_ns: float
+
+
+_K: Final = 1 << 10
+
+# The least that OpenCL 1.2 promises of a full profile, and sizes that every GPU of today has.
+GENERIC: Final = SimtMachine(
+    name="generic",
+    units=16,
+    warp=1,
+    unit_threads=1024,
+    unit_blocks=16,
+    block_threads=256,
+    usual_threads=64,
+    shared=32 * _K,
+    shared_pays=True,
+    banks=32,
+    registers=64 * _K,
+    thread_registers=128,
+    vector_bytes=16,
+    constant=64 * _K,
+    bandwidth=200.0,
+    rate=64.0,
+    launch_ns=10_000.0,
+)
+# A processor: a block is a loop on one core, and shared memory is memory like any other.
+POCL: Final = replace(
+    GENERIC,
+    name="pocl",
+    units=2,
+    unit_threads=4096,
+    unit_blocks=1,
+    block_threads=4096,
+    shared_pays=False,
+    shared=1 << 20,
+    vector_bytes=32,
+    bandwidth=20.0,
+    rate=16.0,
+    launch_ns=30_000.0,
+)
+# A mobile GPU of Arm's Midgard and Bifrost families (Mali-T6xx to G7x): vectors of four floats,
+# shared memory that lies in the cache, and full occupancy only up to half of the registers. After
+# Arm's "OpenCL developer guide for Mali GPUs" and Lift's measurements on a Mali-G71.
+MALI: Final = replace(
+    GENERIC,
+    name="mali",
+    units=8,
+    unit_threads=384,
+    block_threads=384,
+    usual_threads=64,
+    shared_pays=False,
+    registers=24 * _K,
+    thread_registers=64,
+    bandwidth=15.0,
+    rate=24.0,
+    launch_ns=100_000.0,
+)
+MACHINES: Final[Mapping[str, SimtMachine]] = {m.name: m for m in (GENERIC, POCL, MALI)}
+
+
+def described(given: Mapping[str, Any] | None) -> SimtMachine:
+    """The machine of a description: `like`, a name of MACHINES, and fields that differ.
+
+    Raises UnsupportedError for an unknown name; InputError, which names the field, for one that is
+    unknown or has no sensible value.
+    """
+    table = dict(given or {})
+    like = table.pop("like", GENERIC.name)
+    if like not in MACHINES:
+        raise UnsupportedError(
+            f"unknown machine {like!r}",
+            code="TW-MACHINE",
+            hint=f"known: {listing(list(MACHINES))}",
+        )
+    base = MACHINES[like]
+    known = {f.name: type(getattr(base, f.name)) for f in fields(base)}
+    for name, value in table.items():
+        _check(name, value, known)
+    return replace(base, **table)
+
+
+def _check(name: str, value: Any, known: Mapping[str, type]) -> None:
+    if name not in known:
+        raise InputError(
+            f"{name} is not a field of a machine description",
+            hint=did_you_mean(name, known),
+        )
+    kind = known[name]
+    fits = type(value) is kind or (kind is float and type(value) is int)
+    if not fits or (kind in (int, float) and not value > 0):
+        raise InputError(
+            f"{name} is {value!r}", hint=f"expected {_EXPECTED[kind]}, or leave it out"
+        )
+
+
+_EXPECTED: Final = {
+    int: "an integer of at least 1",
+    float: "a number above 0",
+    bool: "true or false",
+    str: "a text",
+}

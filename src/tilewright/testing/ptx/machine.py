@@ -1,0 +1,391 @@
+"""A grid of threads that runs a kernel of PTX: all threads at the same instruction together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.testing.ptx.arithmetic import (
+    SIMPLE,
+    TYPES,
+    Array,
+    compare,
+    convert,
+    extremum,
+    mul,
+)
+from tilewright.testing.ptx.memory import Memory
+from tilewright.testing.ptx.text import Instruction, Kernel
+
+Extents = tuple[int, int, int]
+_STEPS: Final = 1_000_000
+_SPACE: Final = (
+    1 << 40
+)  # addresses of a block's memory begin there, a thread's at twice that
+_PLACE: Final = re.compile(r"\[([^\]+]+)(?:\+(-?\d+))?\]")
+_HEX: Final = re.compile(r"0([fFdD])([0-9A-Fa-f]+)")
+WARP: Final = 32
+_UNSET: Final = np.uint64((1 << 64) - 1)
+
+
+def run(
+    kernel: Kernel,
+    grid: Extents,
+    threads: Extents,
+    memory: Memory,
+    arguments: Sequence[int],
+    dynamic: int = 0,
+) -> None:
+    """Run a kernel in place; arguments: addresses; dynamic: bytes of what has no size in the text.
+
+    Raises IndexError for an access outside of memory, RuntimeError for a barrier that a part of a
+    block does not reach, NotImplementedError for an instruction that is not known.
+    """
+    with np.errstate(all="ignore"):
+        _Grid(kernel, grid, threads, memory, arguments, dynamic).run()
+
+
+class _Grid:
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: Extents,
+        threads: Extents,
+        memory: Memory,
+        arguments: Sequence[int],
+        dynamic: int,
+    ) -> None:
+        self.kernel = kernel
+        self.memory = memory
+        self.per_block = prod(threads)
+        self.count = prod(grid) * self.per_block
+        number = np.arange(self.count)
+        self.block = number // self.per_block
+        self.thread = number % self.per_block
+        self.special = {
+            **_axes("%ctaid", self.block, grid),
+            **_axes("%tid", self.thread, threads),
+        }
+        self.params = dict(zip(kernel.params, arguments, strict=True))
+        self.places: dict[str, int] = {}
+        shared = self._lay(kernel.shared, _SPACE, dynamic)
+        self._lay(dict.fromkeys(kernel.params, 8), 3 * _SPACE, 0)
+        local = self._lay(kernel.local, 2 * _SPACE, 0)
+        self.shared = np.zeros((prod(grid), shared), np.uint8)
+        self.local = np.zeros((self.count, local), np.uint8)
+        self.registers: dict[str, Array] = {}
+        self.pc = np.zeros(self.count, np.int64)
+        self.waiting = np.zeros(self.count, bool)
+
+    def _lay(self, arrays: dict[str, int], base: int, dynamic: int) -> int:
+        at = 0
+        for name, size in arrays.items():
+            self.places[name] = base + at
+            at += -(-(size or dynamic) // 16) * 16
+        return at
+
+    def run(self) -> None:
+        """Always the threads that are behind the others go on."""
+        end = len(self.kernel.code)
+        for _ in range(_STEPS):
+            ready = (self.pc < end) & ~self.waiting
+            if not ready.any():
+                if not self.waiting.any():
+                    return
+                raise RuntimeError(
+                    f"{self.kernel.name}: a barrier not all threads reach"
+                )
+            at = int(self.pc[ready].min())
+            self._step(
+                self.kernel.code[at], np.flatnonzero(ready & (self.pc == at)), at
+            )
+        raise RuntimeError(f"{self.kernel.name} does not end")
+
+    def _step(self, i: Instruction, who: Array, at: int) -> None:
+        self.pc[who] = at + 1
+        if i.guard:
+            holds = self._register(i.guard).astype(bool)[who]
+            who = who[holds != i.negated]
+        if not who.size:
+            return
+        base, *modes = i.op.split(".")
+        if base == "bra":
+            self.pc[who] = self.kernel.labels[i.operands[0]]
+        elif base == "ret":
+            self.pc[who] = len(self.kernel.code)
+        elif base in ("bar", "barrier"):
+            self._meet(who)
+        else:
+            self._compute(base, modes, i.operands, who)
+
+    def _meet(self, who: Array) -> None:
+        """A block goes on when all of its threads wait, or have ended."""
+        self.waiting[who] = True
+        gone = self.pc >= len(self.kernel.code)
+        blocks = (self.waiting | gone).reshape(-1, self.per_block)
+        all_here: Array = np.asarray(blocks.all(axis=1))
+        self.waiting &= ~all_here[self.block]
+
+    # -- values
+
+    def _get(self, operand: str, kind: str, who: Array) -> Array:
+        type = TYPES[kind]
+        if operand in self.special:
+            return self.special[operand][who].astype(type)
+        if operand.startswith("%"):
+            raw = self._register(operand)[who]
+            if kind == "pred":
+                return raw.astype(bool)
+            bits = np.dtype(type).itemsize * 8
+            return raw.astype(getattr(np, f"uint{bits}")).view(type)
+        return np.full(who.size, self._number(operand, type), type)
+
+    def _number(self, operand: str, type: Any) -> Any:
+        if operand in self.places:
+            return type(self.places[operand])
+        if found := _HEX.fullmatch(operand):
+            bits, kind = int(found[2], 16), found[1].lower()
+            return (np.uint32(bits) if kind == "f" else np.uint64(bits)).view(type)
+        size = np.dtype(type).itemsize * 8
+        value = int(operand) & (1 << size) - 1
+        return np.array(value, f"uint{size}").view(type)[()]
+
+    def _register(self, name: str) -> Array:
+        """What each thread has there: at first what is not a number in any float format."""
+        if name not in self.registers:
+            self.registers[name] = np.full(self.count, _UNSET, np.uint64)
+        return self.registers[name]
+
+    def _set(self, register: str, value: Array, who: Array) -> None:
+        held = self._register(register)
+        value = np.broadcast_to(value, who.shape)
+        if value.dtype == bool:
+            held[who] = value
+            return
+        raw = np.ascontiguousarray(value).view(f"uint{8 * value.dtype.itemsize}")
+        held[who] = raw.astype(np.uint64)
+
+    def _compute(
+        self, base: str, modes: list[str], operands: tuple[str, ...], who: Array
+    ) -> None:
+        if base in ("ld", "st"):
+            self._access(base, modes, operands, who)
+            return
+        if base == "shfl":
+            self._exchange(modes, operands, who)
+            return
+        target, *sources = operands
+        kind = modes[-1]
+        if base == "mov" and "{" in target + sources[0]:
+            self._move_words(target, sources[0], kind, who)
+            return
+        asked = _Asked(base, tuple(modes), kind, tuple(sources), who)
+        rule = _RULES.get(base, _Grid._simple)
+        self._set(target, rule(self, asked), who)
+
+    # -- one method for instructions of one form
+
+    def _all(self, asked: _Asked) -> list[Array]:
+        return [self._get(s, asked.kind, asked.who) for s in asked.sources]
+
+    def _simple(self, asked: _Asked) -> Array:
+        known = SIMPLE.get(asked.base)
+        if known is None:
+            modes = ".".join(asked.modes)
+            raise NotImplementedError(f"PTX {asked.base}.{modes}")
+        return known(*self._all(asked))
+
+    def _same(self, asked: _Asked) -> Array:
+        return self._all(asked)[0]
+
+    def _converted(self, asked: _Asked) -> Array:
+        *modes, to, _ = asked.modes
+        (value,) = self._all(asked)
+        return convert(value, TYPES[to], tuple(modes))
+
+    def _compared(self, asked: _Asked) -> Array:
+        a, b = self._all(asked)
+        return compare(asked.modes[0], a, b)
+
+    def _selected(self, asked: _Asked) -> Array:
+        first, second, condition = asked.sources
+        a = self._get(first, asked.kind, asked.who)
+        b = self._get(second, asked.kind, asked.who)
+        chosen = self._get(condition, "pred", asked.who)
+        return np.where(chosen, a, b)
+
+    def _extremum(self, asked: _Asked) -> Array:
+        a, b = self._all(asked)
+        order = extremum(asked.base, "NaN" in asked.modes)
+        return order(a, b)
+
+    def _product(self, asked: _Asked) -> Array:
+        first, second, *third = asked.sources
+        a = self._get(first, asked.kind, asked.who)
+        b = self._get(second, asked.kind, asked.who)
+        (mode,) = [m for m in asked.modes if m in ("lo", "hi", "wide")] or ["lo"]
+        if not third:
+            return mul(a, b, None, mode)
+        wide = f"{asked.kind[0]}64"
+        kind = wide if mode == "wide" else asked.kind
+        c = self._get(third[0], kind, asked.who)
+        return mul(a, b, c, mode)
+
+    def _shifted(self, asked: _Asked) -> Array:
+        first, second = asked.sources
+        a = self._get(first, asked.kind, asked.who)
+        by = self._get(second, "u32", asked.who)
+        return SIMPLE[asked.base](a, by)
+
+    def _move_words(self, target: str, source: str, kind: str, who: Array) -> None:
+        """Two halves as one, or one as two."""
+        half = int(kind[1:]) // 2
+        if target.startswith("{"):
+            value = self._get(source, kind, who).astype(np.uint64)
+            for n, part in enumerate(_names(target)):
+                word = value >> np.uint64(half * n)
+                if part != "_":
+                    self._set(part, word.astype(f"uint{half}"), who)
+            return
+        words = [self._get(s, f"b{half}", who) for s in _names(source)]
+        low, high = (word.astype(np.uint64) for word in words)
+        whole = low | high << np.uint64(half)
+        self._set(target, whole.astype(TYPES[kind]), who)
+
+    def _exchange(
+        self, modes: list[str], operands: tuple[str, ...], who: Array
+    ) -> None:
+        """`shfl.sync.bfly`: among threads of a warp that are here; all that the mask names are."""
+        if modes[1] != "bfly":
+            raise NotImplementedError(f"PTX shfl.{'.'.join(modes)}")
+        target, source, step, _, mask = operands
+        here = np.zeros(self.count, bool)
+        here[who] = True
+        own = self.thread[who]
+        thread = own ^ int(step)
+        other = (who - own + thread) % self.count
+        lane = (thread % WARP).astype(np.uint32)
+        masks = self._get(mask, "u64", who) & np.uint64((1 << WARP) - 1)
+        named = masks >> lane.astype(np.uint64) & np.uint64(1) == 1
+        room = self.per_block - own // WARP * WARP
+        warp = np.minimum(room, WARP).astype(np.uint64)
+        if (masks >> warp).any():
+            raise RuntimeError(f"{self.kernel.name}: a mask of threads there are not")
+        exists = thread < self.per_block
+        if not (here[other] & named & exists).all():
+            raise RuntimeError(f"{self.kernel.name}: a neighbor is not at the shuffle")
+        everybody = np.arange(self.count)
+        value = self._get(source, "b32", everybody)
+        self._set(target, value[other], who)
+
+    # -- memory
+
+    def _access(
+        self, base: str, modes: list[str], operands: tuple[str, ...], who: Array
+    ) -> None:
+        kind = modes[-1]
+        place, values = operands if base == "st" else reversed(operands)
+        found = _PLACE.fullmatch(place)
+        assert found is not None
+        if "param" in modes:
+            self._set(values, self._param(found[1], who), who)
+            return
+        names = _names(values)
+        size = np.dtype(TYPES[kind]).itemsize
+        at = self._get(found[1], "u64", who) + np.uint64(int(found[2] or 0) % (1 << 64))
+        if (at % np.uint64(size * len(names))).any():
+            raise IndexError(f"{self.kernel.name}: an access that is not aligned")
+        for n, name in enumerate(names):
+            bytes_, rows = self._bytes(at + np.uint64(n * size), size, who)
+            if base == "ld":
+                raw = np.ascontiguousarray(bytes_[rows])
+                self._set(name, _wide(raw.view(TYPES[kind])[:, 0]), who)
+            else:
+                raw = np.ascontiguousarray(self._get(name, kind, who))
+                bytes_[rows] = raw.view(np.uint8).reshape(-1, size)
+
+    def _param(self, place: str, who: Array) -> Array:
+        """The argument of a parameter: by its name, or where a register says that it is."""
+        if not place.startswith("%"):
+            return np.full(who.size, self.params[place], np.uint64)
+        found = {self.places[name]: value for name, value in self.params.items()}
+        at = self._get(place, "u64", who).tolist()
+        return np.array([found[address] for address in at], np.uint64)
+
+    def _bytes(
+        self, at: Array, size: int, who: Array
+    ) -> tuple[Array, tuple[Array, ...]]:
+        """Where each thread's bytes are: an array, and indices into it."""
+        spaces = at // np.uint64(_SPACE)
+        space = int(spaces[0])
+        if (spaces != space).any():
+            raise NotImplementedError("threads that access different spaces at once")
+        first = (at % np.uint64(_SPACE)).astype(np.int64)
+        inside = first[:, None] + np.arange(size)
+        if space == 0:
+            self._check_global(inside)
+            return self.memory.bytes, (inside,)
+        if space == 1:
+            memory = self.shared
+            row = self.block[who]
+        else:
+            memory = self.local
+            row = who
+        if inside.max() >= memory.shape[1]:
+            raise IndexError(f"{self.kernel.name}: outside of a block's memory")
+        return memory, (row[:, None], inside)
+
+    def _check_global(self, places: Array) -> None:
+        valid = self.memory.valid
+        is_far = places >= valid.size
+        if is_far.any() or not valid[places].all():
+            raise IndexError(f"{self.kernel.name}: outside of an array")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An instruction with a result, of some threads."""
+
+    base: str
+    modes: tuple[str, ...]
+    kind: str
+    sources: tuple[str, ...]
+    who: Array
+
+
+_RULES: Final[Mapping[str, Callable[[_Grid, _Asked], Array]]] = {
+    "cvta": _Grid._same,
+    "cvt": _Grid._converted,
+    "setp": _Grid._compared,
+    "selp": _Grid._selected,
+    "min": _Grid._extremum,
+    "max": _Grid._extremum,
+    "mul": _Grid._product,
+    "mad": _Grid._product,
+    "shl": _Grid._shifted,
+    "shr": _Grid._shifted,
+}
+
+
+def _wide(value: Array) -> Array:
+    """Integers of less than 16 bits are extended in registers."""
+    if value.dtype.kind in "iu" and value.dtype.itemsize < 4:
+        return value.astype(np.int32 if value.dtype.kind == "i" else np.uint32)
+    return value
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.strip("{}").split(",")]
+
+
+def _axes(name: str, number: Array, extents: Extents) -> dict[str, Array]:
+    found = {}
+    for axis, extent in zip("xyz", extents, strict=True):
+        found[f"{name}.{axis}"] = number % extent
+        number = number // extent
+    return found

@@ -1,0 +1,86 @@
+"""The text of PTX as kernels: parameters, memory of a block and of a thread, instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_ENTRY: Final = re.compile(r"\.entry\s+([^\s(]+)\(")
+_PARAM: Final = re.compile(r"\.param\b.*\s([^\s,]+?),?$")
+_ARRAY: Final = re.compile(r"\.(shared|local) \.align \d+ \.b8\s+([^\s\[]+)\[(\d*)\]")
+_LINE: Final = re.compile(r"(?:@(!?)(%\w+)\s+)?([\w.]+)\s*(.*);$")
+_LOCAL: Final = re.compile(r"\{ \.reg \.\w+ \w+; (.*;) \}")  # around one instruction
+_OPERAND: Final = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """`@guard op operands`; negated: it runs where the guard is false."""
+
+    op: str
+    operands: tuple[str, ...]
+    guard: str = ""
+    negated: bool = False
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One entry. shared, local: bytes of each array; labels: numbers of instructions."""
+
+    name: str
+    params: list[str] = field(default_factory=list)
+    shared: dict[str, int] = field(default_factory=dict)
+    local: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    code: list[Instruction] = field(default_factory=list)
+
+
+def kernels(text: str) -> dict[str, Kernel]:
+    """The entries of a module, by name."""
+    found: dict[str, Kernel] = {}
+    extern: dict[str, int] = {}
+    current: Kernel | None = None
+    for line in _lines(text):
+        if entry := _ENTRY.search(line):
+            current = found[entry[1]] = Kernel(entry[1])
+        elif current is None:
+            if array := _ARRAY.search(line):
+                extern[array[2]] = int(array[3] or 0)
+        elif line == "}":
+            current = None
+        else:
+            _read(current, line)
+    for kernel in found.values():
+        kernel.shared |= extern
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        line = line.split("//")[0].strip()
+        if found := _LOCAL.fullmatch(line):
+            line = found[1]
+        if line:
+            yield line
+
+
+def _read(kernel: Kernel, line: str) -> None:
+    if array := _ARRAY.search(line):
+        memory = kernel.shared if array[1] == "shared" else kernel.local
+        memory[array[2]] = int(array[3] or 0)
+    elif line.startswith(".param"):
+        found = _PARAM.search(line)
+        assert found is not None
+        kernel.params.append(found[1])
+    elif line.endswith(":"):
+        kernel.labels[line[:-1]] = len(kernel.code)
+    elif not line.startswith((".", ")", "{")):
+        found = _LINE.match(line)
+        if found is None:
+            raise NotImplementedError(f"PTX {line!r}")
+        operands = tuple(_OPERAND.findall(found[4]))
+        kernel.code.append(
+            Instruction(found[3], operands, found[2] or "", found[1] == "!")
+        )

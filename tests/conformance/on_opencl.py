@@ -1,0 +1,91 @@
+"""ONNX's node tests on an OpenCL device: which pass, and which of them run there.
+
+python -m tests.conformance.on_opencl            all of them; a line for each that fails
+python -m tests.conformance.on_opencl 3/8        every eighth, from the third on
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from tilewright.base.errors import TilewrightWarning
+from tilewright.frontends.onnx.conformance import Case, cases
+from tilewright.targets.opencl.device import OpenCLQueue
+
+# What a case came to: on the device, on the host alone, or wrong.
+DEVICE, HOST, FAILED = "device", "host", "failed"
+GOAL = 1500  # that pass, of all
+
+
+def judged(case: Case) -> tuple[str, str]:
+    """What a case came to, and why where it failed."""
+    launches = 0
+    plain = OpenCLQueue.launch
+
+    def counted(*args: Any) -> Any:
+        nonlocal launches
+        launches += 1
+        return plain(*args)
+
+    OpenCLQueue.launch = counted  # type: ignore[method-assign]
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore", TilewrightWarning)
+            exe = tw.compile(case.model, target="opencl", threads=1, cache=False)
+            for inputs, expected in case.data:
+                compare(exe(*inputs), expected, case)
+    except Exception as error:
+        return FAILED, f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
+    finally:
+        OpenCLQueue.launch = plain  # type: ignore[method-assign]
+    return (DEVICE if launches else HOST), ""
+
+
+def compare(found: Any, expected: Any, case: Case) -> None:
+    """Raise AssertionError for results that are not those expected, within the case's tolerance."""
+    results = list(found) if isinstance(found, tuple) else [found]
+    assert len(results) == len(expected), f"{len(results)} results"
+    for got, want in zip(results, expected):
+        if want is None or isinstance(want, list | tuple):
+            assert (got is None) == (want is None)
+            if want is not None:
+                compare(tuple(got), want, case)
+            continue
+        got, want = np.asarray(got), np.asarray(want)
+        assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
+        assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
+        if case.random:
+            continue
+        if want.dtype.kind in "OUSb" or want.dtype.kind in "iu":
+            np.testing.assert_array_equal(got, want)
+        else:
+            wide = complex if want.dtype.kind == "c" else float
+            np.testing.assert_allclose(
+                got.astype(wide), want.astype(wide), rtol=case.rtol, atol=case.atol
+            )
+
+
+def main(part: str = "0/1") -> None:
+    """Run every n-th case and say what came of it."""
+    first, step = map(int, part.split("/"))
+    counts: Counter[str] = Counter()
+    for case in cases("node")[first::step]:
+        what, why = judged(case)
+        counts[what] += 1
+        if what != DEVICE:
+            print(f"{what:8}{case.name}  {why}", flush=True)
+    passed = counts[DEVICE] + counts[HOST]
+    total = sum(counts.values())
+    print(
+        f"{passed} of {total} pass, {counts[DEVICE]} of them with kernels on the device"
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,100 @@
+"""A double of NVIDIA's bindings: it records calls, holds memory, and fails where it is told to."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+
+class CUresult(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_INVALID_PTX = 218
+    CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+    CUDA_ERROR_LAUNCH_TIMEOUT = 702
+    CUDA_ERROR_NOT_PERMITTED = 800
+
+
+OF = {
+    "COMPUTE_CAPABILITY_MAJOR": 8,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MAX_THREADS_PER_BLOCK": 1024,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 163 << 10,
+    "MEMORY_POOLS_SUPPORTED": 1,
+}
+
+
+class Fake:
+    """fails: the error of each call by its name. has: attributes that differ. Memory is bytes of
+    the host, so that copies can be told."""
+
+    def __init__(self, fails: dict[str, CUresult] | None = None, **has: int) -> None:
+        self.calls: list[str] = []
+        self.launches: list[tuple[Any, ...]] = []
+        self.fails = dict(fails or {})
+        self.memory: dict[int, Any] = {}
+        self.freed: list[int] = []
+        self.capturing = False
+        attributes = {f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in {**OF, **has}.items()}
+        self.CUdevice_attribute = SimpleNamespace(**attributes)
+        most = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+        self.CUfunction_attribute = SimpleNamespace(**{most: most})
+        local = "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL"
+        self.CUstreamCaptureMode = SimpleNamespace(**{local: local})
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            self.calls.append(name.removeprefix("cu"))
+            if name[2:] in self.fails:
+                return (self.fails[name[2:]], *[None] * (name in TWO))
+            run = getattr(self, f"_{name[2:]}", lambda *a: (name,))
+            return (CUresult.CUDA_SUCCESS, *run(*arguments))
+
+        return call
+
+    def _DeviceGetCount(self) -> tuple[int]:
+        return (1,)
+
+    def _DeviceGetAttribute(self, value: int, device: Any) -> tuple[int]:
+        return (value,)
+
+    def _MemAllocAsync(self, nbytes: int, stream: Any) -> tuple[int]:
+        held = ctypes.create_string_buffer(nbytes)
+        self.memory[ctypes.addressof(held)] = held
+        return (ctypes.addressof(held),)
+
+    def _MemFreeAsync(self, address: int, stream: Any) -> tuple[()]:
+        self.freed.append(address)
+        return ()
+
+    def _MemsetD8Async(
+        self, address: int, value: int, n: int, stream: Any
+    ) -> tuple[()]:
+        ctypes.memset(address, value, n)
+        return ()
+
+    def _MemcpyHtoDAsync(self, to: int, source: int, n: int, stream: Any) -> tuple[()]:
+        ctypes.memmove(to, source, n)
+        return ()
+
+    _MemcpyDtoHAsync = _MemcpyHtoDAsync
+
+    def _EventElapsedTime(self, begin: Any, end: Any) -> tuple[float]:
+        return (2.5,)
+
+    def _LaunchKernel(self, *arguments: Any) -> tuple[()]:
+        self.launches.append(arguments)
+        return ()
+
+    def __dir__(self) -> list[str]:
+        return []
+
+
+TWO = ("cuMemAllocAsync", "cuModuleLoadData")

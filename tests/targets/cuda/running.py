@@ -1,0 +1,34 @@
+"""Programs of launches as PTX, run by the interpreter of PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.loops.launch import Program
+from tilewright.loops.parser import parse_program
+from tilewright.targets.cuda.emit import ptx
+from tilewright.targets.cuda.machine import machine
+from tilewright.targets.cuda.target import code_of
+from tilewright.testing.ptx.device import load
+
+Array = np.ndarray[Any, Any]
+SM80 = machine("sm_80")
+
+
+def program(text: str) -> Program:
+    """A program from its text."""
+    return parse_program(text.strip("\n").split("\n"))
+
+
+def run(p: Program, inputs: Sequence[Array], name: str = "sm_80") -> list[Array]:
+    """The outputs of a program, which are its last parameters."""
+    of = machine(name)
+    code = code_of(p, ptx(p, of, contract=False), of)
+    outputs = [np.zeros(b.shape, b.dtype.numpy) for b in p.params[len(inputs) :]]
+    flat = [a.reshape(-1).view(np.uint8).copy() for a in (*inputs, *outputs)]
+    load(code.to_bytes())(flat, False)
+    made = zip(flat[len(inputs) :], outputs, strict=True)
+    return [a.view(o.dtype).reshape(o.shape) for a, o in made]

@@ -1,0 +1,96 @@
+"""Whole networks as PTX, run by its interpreter: the same bits as on a processor."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime import devices
+from tilewright.targets.cuda import report
+from tilewright.targets.cuda.code import Code
+from tilewright.targets.cuda.machine import machine
+from tilewright.testing.graphs import Case
+from tilewright.testing.networks import NETWORKS
+from tilewright.testing.ptx import device
+
+# Those whose sums are as long as the vectors of a processor, or that it does in order, have the
+# same bits; of the others the order of sums differs.
+SAME = ("lenet", "mobilenet_v2", "resnet_basic")
+NEAR = ("bert", "gpt", "mobilenet_v3", "densenet", "unet", "vit", "yolo_v3")
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    monkeypatch.setattr(devices, "_makers", {"cuda": device.make})
+    devices.find.cache_clear()
+    yield
+    devices.find.cache_clear()
+
+
+def outputs(exe: tw.Executable, case: Case) -> tuple[np.ndarray, ...]:
+    found = exe(dict(case.inputs))
+    return found if isinstance(found, tuple) else (found,)
+
+
+def both(name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    case = NETWORKS[name]()
+    ours = tw.compile(case.graph, target="cuda", mcpu="sm_80", math="exact")
+    theirs = tw.compile(case.graph, mcpu="x86-64-v3", math="exact")
+    assert {p[0] for p in ours.placements} == {"cuda"}
+    found = [outputs(exe, case) for exe in (ours, theirs)]
+    return list(zip(*found, strict=True))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", SAME)
+def test_a_network_has_the_same_bits(interpreted, name):
+    for ours, theirs in both(name):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", NEAR)
+def test_a_network_agrees(interpreted, name):
+    for ours, theirs in both(name):
+        if theirs.dtype.kind == "f":
+            scale = max(1.0, float(np.abs(theirs).max()))
+            assert np.abs(ours - theirs).max() <= 2e-5 * scale
+        else:
+            assert np.array_equal(ours, theirs)
+
+
+def test_a_network_is_compiled_and_saved_without_a_gpu(tmp_path, monkeypatch):
+    def missing() -> None:
+        raise ArtifactError("there is no driver", code="TW-DEVICE")
+
+    monkeypatch.setattr(devices, "_makers", {"cuda": missing})
+    devices.find.cache_clear()
+    case = NETWORKS["lenet"]()
+    exe = tw.compile(case.graph, target="cuda", mcpu="sm_90a")
+    exe.save(tmp_path / "lenet.tw")
+    with pytest.raises(ArtifactError, match="there is no driver"):
+        tw.load(tmp_path / "lenet.tw")
+    with pytest.raises(ArtifactError, match="there is no driver"):
+        outputs(exe, case)
+    devices.find.cache_clear()
+
+
+def test_the_saved_network_runs_where_there_is_a_device(tmp_path, interpreted):
+    case = NETWORKS["lenet"]()
+    exe = tw.compile(case.graph, target="cuda")
+    exe.save(tmp_path / "lenet.tw")
+    found = outputs(tw.load(tmp_path / "lenet.tw"), case)
+    for a, b in zip(found, outputs(exe, case), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_ptxas_takes_each_kernel_of_a_network_and_nothing_is_spilled(arch):
+    exe = tw.compile(NETWORKS["lenet"]().graph, target="cuda", mcpu=arch)
+    for program in exe.model.programs:
+        made = Code.from_bytes(program)
+        _, used = report.assemble(made.ptx, machine(arch))
+        assert set(used) == {c.name for c in made.launches}
+        for u in used.values():
+            assert u.registers <= 64 and u.spill_stores == u.spill_loads == 0
