@@ -42,20 +42,26 @@ def some(device: str) -> Refuses:
     return refuses
 
 
-def divided(case: Case) -> Plan:
-    """The plan of a model over two devices and the host, with places in memory."""
+def divided(case: Case, fused: tuple[str, ...] = ()) -> Plan:
+    """The plan of a model over two devices and the host, with places in memory.
+
+    fused: the devices that take groups of any form.
+    """
     refuses = {d: some(d) for d in ("gpu", "npu 1")}
-    pipeline = plan_pipeline(ASK, "exact", refuses)
+    pipeline = plan_pipeline(ASK, "exact", refuses, fused=fused)
     plan = pipeline.run(lower(case.graph), check=True)
     plan = PlanMemory(lambda group: ()).run(plan)
     verify_arena(plan)
     return plan
 
 
+@pytest.mark.parametrize("fused", [(), ("gpu",)], ids=["as they are", "fused"])
 @pytest.mark.parametrize("seed", range(24))
-def test_a_divided_plan_gives_what_the_whole_one_does(seed: int) -> None:
+def test_a_divided_plan_gives_what_the_whole_one_does(
+    seed: int, fused: tuple[str, ...]
+) -> None:
     case = random_model(seed)
-    plan = divided(case)
+    plan = divided(case, fused)
     again = parse(str(plan), plan.graph)
     assert str(again) == str(plan)
     verify_arena(again)
@@ -217,3 +223,40 @@ def test_a_copy_in_a_text_names_buffers_of_the_plan() -> None:
     text = str(copied(X, Z, z="gpu"))
     with pytest.raises(InputError, match="the plan has no buffer nowhere"):
         parse(text.replace("-> z", "-> nowhere"))
+
+
+def parted(early: bool = False) -> Plan:
+    """y = concat(x, x) by two groups; early: somebody reads it between the two."""
+    half = Buffer("half", (2, 6), float32)
+    group = {
+        "top": map_("top", Y, lambda i, j: X[i, j], extents=(2, 6)),
+        "between": map_("between", half, lambda i, j: Y[i, j]),
+        "bottom": map_(
+            "bottom",
+            Y,
+            lambda i, j: X[i, j],
+            extents=(2, 6),
+            index=lambda i, j: (i + 2, j),
+        ),
+    }
+    names = ("top", "between", "bottom") if early else ("top", "bottom")
+    steps = tuple(FusionGroup(n, (group[n],)) for n in names)
+    return replace(CHAIN, steps=steps)
+
+
+def places(plan: Plan, refused: str = "", any_form: bool = True) -> list[str]:
+    made = Partition(
+        "gpu", lambda group, live: refused if group.name == refused else "", any_form
+    ).run(plan)
+    return [
+        type(s).__name__ if isinstance(s, DeviceCopy) else s.device for s in made.steps
+    ]
+
+
+def test_parts_of_a_tensor_go_to_a_device_together_or_not_at_all() -> None:
+    copy = "DeviceCopy"
+    assert places(parted()) == [copy, "gpu", "gpu", copy]
+    assert places(parted(), refused="top") == [HOST, HOST]
+    assert places(parted(), refused="bottom") == [HOST, HOST]
+    assert places(parted(), any_form=False) == [HOST, HOST]
+    assert places(parted(early=True)) == [HOST, HOST, HOST]

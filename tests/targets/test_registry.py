@@ -22,13 +22,19 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_what_each_target_takes() -> None:
-    assert registry.names() == ("cpu", "npu", "vdla", "vta")
+    assert registry.names() == ("cpu", "npu", "opencl", "vdla", "vta")
     takes = {name: registry.programs(name) for name in registry.names()}
-    assert takes == {"cpu": "", "npu": "lift", "vdla": "kernel", "vta": "kernel"}
+    assert takes == {
+        "cpu": "",
+        "npu": "lift",
+        "opencl": "",
+        "vdla": "kernel",
+        "vta": "kernel",
+    }
     assert registry.programs("abacus") == ""
     assert [n for n in takes if registry.target(n).quantizes] == ["vta"]
     devices = {registry.target(name).device for name in takes}
-    assert devices == {"host", "npu", "vdla", "vta"}
+    assert devices == {"host", "npu", "opencl", "vdla", "vta"}
 
 
 def test_a_program_registers_a_target() -> None:

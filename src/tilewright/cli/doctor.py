@@ -19,6 +19,7 @@ from tilewright.base.store import default_store
 from tilewright.base.text import human_bytes
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
+from tilewright.runtime.devices import present
 from tilewright.runtime.machine import processor_name
 
 _SYSTEM: Final = Path("/sys/devices/system/cpu")
@@ -47,6 +48,7 @@ def command(as_json: bool) -> int:
         "processor": _processor(problems),
         "threads": _threads(problems),
         "memory_bytes": _memory(),
+        "devices": present(),
         "packages": _packages(problems),
         "flags": _flags(problems),
         "cache": _cache(problems),
@@ -205,6 +207,10 @@ def _show(report: dict[str, Any]) -> None:
                 ("threads", f"{threads['used']} used by default ({limits})"),
                 ("load", f"{processor['load']:.2f}"),
                 ("targets", ", ".join(processor["targets"])),
+                *(
+                    (name, found if isinstance(found, str) else "; ".join(found))
+                    for name, found in report["devices"].items()
+                ),
                 ("kernel cache", kept),
             ]
         )

@@ -7,7 +7,7 @@ several; a reduction has its result to itself; a part of a tensor is written fro
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compute.join_axes import join_axes
@@ -48,8 +48,13 @@ class KernelSignature:
         return lower(self.name, self.computations, self.params, self.outputs)
 
 
-def kernel_signature(group: FusionGroup, live: Collection[Buffer]) -> KernelSignature:
-    """The group with unique names and merged dimensions; `live`: buffers used elsewhere."""
+def kernel_signature(
+    group: FusionGroup, live: Collection[Buffer], parts: bool = True
+) -> KernelSignature:
+    """The group with unique names and merged dimensions; `live`: buffers used elsewhere.
+
+    parts: a part of a tensor is written from element 0 on, of where it begins.
+    """
     if group.kernel is not None:
         return _of_kernel(group.kernel, group.name)
     names: dict[str, int] = {}
@@ -71,7 +76,9 @@ def kernel_signature(group: FusionGroup, live: Collection[Buffer]) -> KernelSign
         own = seen.get(b, b)
         params.append(views.get(own, own))
     outs = tuple(params[len(group.reads) :])
-    computations, off = from_zero(computations, outs)
+    off: Mapping[Buffer, int] = {}
+    if parts:
+        computations, off = from_zero(computations, outs)
     return KernelSignature(
         name=_kernel_name(names),
         computations=computations,

@@ -217,7 +217,7 @@ def plan_pipeline(
     """
     exact, costs = math == "exact", ask.costs
     passes: list[Pass[Plan]] = [
-        Partition(d, why, kernels=d in fused) for d, why in refuses.items()
+        Partition(d, why, any_form=d in fused) for d, why in refuses.items()
     ]
     if fusion:
         passes += [Fuse(costs.repeated, device) for device in fused]

@@ -31,8 +31,16 @@ class OpenDevice:
     constants: dict[tuple[int, int], Region] = field(default_factory=dict)
 
     def memory(self) -> DeviceMemory:
-        """An arena for one running call, and what its queues are made for."""
-        return DeviceMemory(self, self.device.allocate(self.arena_bytes))
+        """An arena for one running call, and what its queues are made for.
+
+        Raises MemoryLimitError where the device has not so much.
+        """
+        try:
+            arena = self.device.allocate(self.arena_bytes)
+        except TilewrightError as error:
+            place = f"memory between the kernels on device {self.device.name}"
+            raise error.at(place) from error.__cause__
+        return DeviceMemory(self, arena)
 
 
 def open_devices(model: CompiledModel, constants: Bytes) -> dict[str, OpenDevice]:
@@ -61,7 +69,11 @@ def _upload(opened: OpenDevice, slots: Iterable[Slot], constants: Bytes) -> None
         key = slot.at, slot.tensor.nbytes
         if key in opened.constants:
             continue
-        place = Region(opened.device.allocate(key[1]), 0, key[1])
+        try:
+            place = Region(opened.device.allocate(key[1]), 0, key[1])
+        except TilewrightError as error:
+            where = f"constant {slot.tensor.name} on device {opened.device.name}"
+            raise error.at(where) from error.__cause__
         queue.write(place, constants[slot.at : slot.at + key[1]]).wait()
         opened.constants[key] = place
 

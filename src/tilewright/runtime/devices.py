@@ -10,9 +10,9 @@ import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Final
+from typing import Any, Final
 
-from tilewright.base.errors import ArtifactError
+from tilewright.base.errors import ArtifactError, TilewrightError
 from tilewright.runtime.device import Device
 
 GROUP: Final = "tilewright.devices"  # of entry points
@@ -24,6 +24,10 @@ _OWN: Final[Mapping[str, str]] = {
     "npu": "tilewright.targets.npu.device:make",
     "opencl": "tilewright.targets.opencl.device:make",
     "vta": "tilewright.targets.vta.device:make",
+}
+# Devices that may be there or not: what gives the names of those that are.
+_PRESENT: Final[Mapping[str, str]] = {
+    "opencl": "tilewright.targets.opencl.platforms:names",
 }
 _makers: dict[str, Make] = {}
 
@@ -49,12 +53,28 @@ def find(name: str) -> Device:
         ) from error
 
 
+def present() -> dict[str, list[str] | str]:
+    """The devices that are here, best first, by what artifacts call them; or why there is none."""
+    found: dict[str, list[str] | str] = {}
+    for name, place in _PRESENT.items():
+        try:
+            found[name] = list(_imported(place)())
+        except (TilewrightError, ImportError, OSError) as error:
+            found[name] = str(error)
+    return found
+
+
+def _imported(place: str) -> Any:
+    """The function at `module:function`."""
+    module, function = place.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
 def _maker(name: str) -> Make:
     if name in _makers:
         return _makers[name]
     if name in _OWN:
-        module, function = _OWN[name].split(":")
-        make: Make = getattr(importlib.import_module(module), function)
+        make: Make = _imported(_OWN[name])
         return make
     for place in entry_points(group=GROUP, name=name):
         found: Make = place.load()

@@ -55,8 +55,17 @@ def launched(
 def run(
     program: Program, arrays: Mapping[Buffer, Any], exact: bool = True
 ) -> dict[Buffer, Any]:
+    """As `program_on`, on PoCL."""
+    return program_on(pocl(), program, arrays, exact)
+
+
+def program_on(
+    device: OpenCLDevice,
+    program: Program,
+    arrays: Mapping[Buffer, Any],
+    exact: bool = True,
+) -> dict[Buffer, Any]:
     """What is in the buffers of a program after it ran on these; bytes of the others are 0xa5."""
-    device = pocl()
     loaded = device.load(emit(program, exact).to_bytes())
     queue = device.queue()
     regions = []

@@ -29,7 +29,6 @@ from tilewright.expr import nodes
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import (
-    INDEX,
     Bitcast,
     Buffer,
     Call,
@@ -222,16 +221,16 @@ def test_indices_are_computed_in_32_bits_where_bounds_prove_it():
     big = Buffer("big", (1 << 20, 1 << 14), float32)
     small = launched(Store(y, (X,), x[X * 50, X]), [x, y], threads=64)
     assert "long" not in emit(small).source.replace("ulong", "")
-    wide = launched(Store(y, (X,), big[X * 1000, X]), [big, y], threads=64)
+    wide = launched(Store(y, (X,), big[X * 5000, X]), [big, y], threads=64)
     assert "long" in emit(wide).source.replace("ulong", "")
 
 
 def test_an_index_beyond_32_bits_is_right():
-    i, y = Var("i", INDEX), Buffer("y", (4,), int64)
-    value = (X + (1 << 40)) * 3 // 7 % ((1 << 33) + 5)
-    found = run(launched(Store(y, (X,), value), [y], threads=4), {})[y]
-    assert list(found) == [(n + (1 << 40)) * 3 // 7 % ((1 << 33) + 5) for n in range(4)]
-    assert i.dtype is int64
+    """Two numbers of 32 bits, whose product has more: of variables, so that no literal is long."""
+    y = Buffer("y", (4,), int64)
+    side = X * 50000 + 7
+    found = run(launched(Store(y, (X,), side * side // 3), [y], threads=4), {})[y]
+    assert list(found) == [(n * 50000 + 7) ** 2 // 3 for n in range(4)]
 
 
 def test_padding_is_not_read():
@@ -286,3 +285,35 @@ def test_a_write_at_a_wrong_index_does_not_happen():
     assert loaded.code.kernels[0].checked
     with pytest.raises(ExecutionError, match=r"index of y is outside 0\.\.3"):
         run(program, {at: np.array([4, 0, 2]), y: np.zeros((2, 4), np.int32)})
+
+
+def test_every_float16_is_read_and_rounded_to():
+    """All of them, and of each the middle to the next one and what is beside the middle."""
+    x, y = Var("x", float16), Var("y", float32)
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    every = bits.view(np.float16)[np.isfinite(bits.view(np.float16))]
+    for part in np.array_split(every, 16):
+        check([Cast(x, float32)], {x: part})
+    with np.errstate(over="ignore"):
+        steps = np.spacing(every).astype(float)
+    middles = every.astype(float) + steps / 2
+    wide = middles.astype(np.float32)
+    for part in np.array_split(
+        np.stack([wide, np.nextafter(wide, np.float32(0))]), 32, 1
+    ):
+        check([Cast(y, float16)], {y: part.reshape(-1)})
+
+
+def test_a_double_is_rounded_to_float16_once():
+    """Just above the middle of two float16, by less than a float32 tells."""
+    x = Var("x", float64)
+    middle = 1 + 2.0**-11
+    given = [
+        middle,
+        middle + 2.0**-40,
+        middle - 2.0**-40,
+        2.0**-25 * (1 + 2.0**-40),
+        65520,
+        1e300,
+    ]
+    check([Cast(x, float16)], {x: np.array(given)})

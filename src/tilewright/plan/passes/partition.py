@@ -29,44 +29,42 @@ Refuses = Callable[[FusionGroup | HostFallback, Collection[Buffer]], str]
 class Partition(Pass[Plan]):
     """What a device takes of the host's steps runs there, on copies of the tensors.
 
-    A step goes there if nobody else writes what it writes, and all that it reads is complete
-    before it. Constants that only groups of the device read are the device's.
+    A step goes there if all that it reads is complete before it, and nobody else writes what it
+    writes; or, on a device that takes groups of any form, all who do go there. Constants that only
+    groups of the device read are the device's.
 
-    kernels: whether the device takes Kernels that are given as such.
+    any_form: whether the device takes Kernels that are given as such, and parts of tensors.
     """
 
     device: str
     refuses: Refuses = field(repr=False)
-    kernels: bool = False
+    any_form: bool = False
 
     def run(self, program: Plan) -> Plan:
-        found = _Partition(program, self.device, self.kernels)
-        taken: set[Step] = set()
+        found = _Partition(program, self.device, self.any_form)
+        reasons: dict[Step, str] = {}
         for step in program.steps:
-            if not isinstance(step, FusionGroup | HostFallback) or step.device != HOST:
-                continue
-            live = found.live(step)
-            why = found.stays(step) or self.refuses(step, live)
-            if not why:
-                taken.add(step)
+            if isinstance(step, FusionGroup | HostFallback) and step.device == HOST:
+                live = found.live(step)
+                reasons[step] = found.stays(step) or self.refuses(step, live)
+        found.keep_together(reasons)
+        for step, why in reasons.items():
             where = HOST if why else self.device
-            if isinstance(step, FusionGroup):
-                sources = step.sources
-            else:
-                sources = (step.name,)
+            sources = step.sources if isinstance(step, FusionGroup) else (step.name,)
             events.emit(
                 "placed-on", device=where, why=why, step=step.name, sources=sources
             )
+        taken = {step for step, why in reasons.items() if not why}
         return found.divided(taken)
 
 
 class _Partition:
     """A plan that is being divided: where each tensor is, and how often it is still written."""
 
-    def __init__(self, plan: Plan, device: str, kernels: bool = False) -> None:
+    def __init__(self, plan: Plan, device: str, any_form: bool = False) -> None:
         self.plan = plan
         self.device = device
-        self.kernels = kernels
+        self.any_form = any_form
         self.writers: dict[Buffer, list[Step]] = {}
         for step in plan.steps:
             for b in step.writes:
@@ -85,7 +83,7 @@ class _Partition:
     def stays(self, step: FusionGroup | HostFallback) -> str:
         """Why a step cannot leave the host, whatever the device; empty where it can."""
         given = isinstance(step, FusionGroup) and step.kernel is not None
-        if given and not self.kernels:
+        if given and not self.any_form:
             return "it is a Kernel given as such"
         if isinstance(step, HostFallback):
             op = step.operation
@@ -93,12 +91,31 @@ class _Partition:
             if any(len(values) != len(buffers) for values, buffers in ends):
                 return "not all of its operands are tensors in memory"
         for b in step.writes:
-            if len(self.writers[b]) > 1:
+            if len(self.writers[b]) > 1 and not self.any_form:
                 return f"others write {b.name} too"
         for b in step.reads:
             if any(self.order[s] > self.order[step] for s in self.writers.get(b, ())):
                 return f"{b.name} is not complete yet"
         return ""
+
+    def keep_together(self, reasons: dict[Step, str]) -> None:
+        """Let those who write one tensor stay where one of them does, or somebody reads between."""
+        several = {b: w for b, w in self.writers.items() if len(w) > 1}
+        early = {
+            b
+            for step in self.plan.steps
+            for b in step.reads
+            if b in several and self.order[step] < self.order[several[b][-1]]
+        }
+        changed = True
+        while changed:
+            changed = False
+            for b, writers in several.items():
+                stays = b in early or any(reasons.get(s, b.name) for s in writers)
+                for step in writers if stays else ():
+                    if step in reasons and not reasons[step]:
+                        reasons[step] = f"others write {b.name} too"
+                        changed = True
 
     def divided(self, taken: set[Step]) -> Plan:
         """The plan with these steps on the device."""
@@ -122,12 +139,14 @@ class _Partition:
         live = self.live(step)
         for b in step.writes:
             if b in live:
-                names[b] = self.there[b] = self._buffer(b)
+                if b not in self.there:
+                    self.there[b] = self._buffer(b)
+                names[b] = self.there[b]
             else:
                 self.devices[b] = self.device
         self.steps.append(self._renamed(step, names))
         for b in step.writes:
-            if b in live and b in wanted:
+            if b in live and b in wanted and self.writers[b][-1] is step:
                 self.steps.append(DeviceCopy(names[b], b))
 
     def _renamed(

@@ -44,36 +44,43 @@ class OpenCLProgram:
 
 
 class OpenCLDevice:
-    """One device with its context."""
+    """One device with its context. most: bytes of a buffer, if fewer than the device gives."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, most: int | None = None) -> None:
         self.name: Final = NAME
         self.cl: Final = imported()
         self.device: Final = device
+        self.most: Final = device.max_mem_alloc_size if most is None else most
         self.context: Final = self.cl.Context([device])
 
     def allocate(self, nbytes: int) -> Any:
         """A buffer of the device. Raises MemoryLimitError."""
-        most = self.device.max_mem_alloc_size
-        if nbytes > most:
-            raise MemoryLimitError(
-                f"{nbytes:,} bytes are needed in one piece, and {self.device.name.strip()} "
-                f"gives {most:,} at most",
-                code="TW-DEVICE-MEMORY",
-                hint="take a smaller batch, or a device with more memory",
-            )
+        self._check_size(nbytes)
         with self.explained(f"allocating {nbytes:,} bytes"):
             return self.cl.Buffer(
                 self.context, self.cl.mem_flags.READ_WRITE, max(1, nbytes)
+            )
+
+    def _check_size(self, nbytes: int) -> None:
+        """Raise MemoryLimitError for more bytes than the device gives in one piece."""
+        if nbytes > self.most:
+            raise MemoryLimitError(
+                f"{nbytes:,} bytes are needed in one piece, and {self.device.name.strip()} "
+                f"gives {self.most:,} at most",
+                code="TW-DEVICE-MEMORY",
+                hint="take a smaller batch, or a device with more memory",
             )
 
     def load(self, code: bytes) -> OpenCLProgram:
         """A program from what the compiler made.
 
         Raises ArtifactError for other bytes, for one that the device's compiler refuses
-        (TW-DEVICE-BUILD), and for one that asks more of the device than it has (TW-DEVICE).
+        (TW-DEVICE-BUILD), and for one that asks more of the device than it has (TW-DEVICE);
+        MemoryLimitError for a workspace that does not fit.
         """
         found = Code.from_bytes(code)
+        for nbytes in found.workspace:
+            self._check_size(nbytes)
         for kernel in found.kernels:
             self._check(kernel)
         return OpenCLProgram(found, self._built(found))

@@ -54,24 +54,34 @@ _REAL: Final = {
     "ldexp": "\n return ldexp(a, isnan(b) ? 0 : convert_int_sat_rtn(b));",
 }
 _WHOLE_FUNCTIONS: Final = {
+    # After F. Giesen's float->half of 2016: what is below the least normal number is rounded by
+    # adding a half, whose last bit is the last bit of these.
     "tw_from_half": """
 static float tw_from_half(ushort bits)
 {
-    return vload_half(0, (const half *)&bits);
+    uint sign = (uint)(bits & 0x8000) << 16, rest = (uint)(bits & 0x7fff) << 13;
+    if (rest >= 0x0f800000) rest += 0x70000000;
+    else if (rest >= 0x00800000) rest += 0x38000000;
+    else rest = as_uint(as_float(rest + 0x38800000) - 0x1.0p-14f);
+    return as_float(sign | rest);
 }""",
     "tw_to_half": """
 static ushort tw_to_half(float x)
 {
-    ushort bits;
-    vstore_half_rte(x, 0, (half *)&bits);
-    return bits;
+    uint bits = as_uint(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    if (rest > 0x7f800000) return (ushort)(sign | 0x7e00);
+    if (rest >= 0x477ff000) return (ushort)(sign | 0x7c00);
+    if (rest < 0x38800000)
+        return (ushort)(sign | (as_uint(as_float(rest) + 0.5f) - 0x3f000000));
+    return (ushort)(sign | ((rest + 0xc8000fff + (rest >> 13 & 1)) >> 13));
 }""",
+    # Rounded towards 0 with what is lost in the last bit, so that it is rounded once in the end.
     "tw_half_of_double": """
 static float tw_half_of_double(double x)
 {
-    ushort bits;
-    vstore_half_rte(x, 0, (half *)&bits);
-    return vload_half(0, (const half *)&bits);
+    float near = convert_float_rtz(x);
+    if ((double)near != x && !isnan(x)) near = as_float(as_uint(near) | 1);
+    return tw_half(near);
 }""",
     "tw_half": """
 static float tw_half(float x)
@@ -98,6 +108,7 @@ static float tw_bfloat(float x)
 }
 _NEEDS: Final = {
     "tw_half": ("tw_from_half", "tw_to_half"),
+    "tw_half_of_double": ("tw_half",),
     "tw_bfloat": ("tw_from_bfloat", "tw_to_bfloat"),
 }
 _BITS: Final = {"char": 8, "uchar": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32}

@@ -64,6 +64,12 @@ def shown(device: Any) -> str:
     return f"{device.platform.name.strip()}: {device.name.strip()}"
 
 
+def names() -> list[str]:
+    """The devices as `shown`, the one that is taken first. Raises as `chosen`."""
+    first = chosen()
+    return [shown(first), *(shown(d) for d in listed() if d != first)]
+
+
 def chosen() -> Any:
     """The device that TILEWRIGHT_OPENCL_DEVICE names in part, or the best one.
 

@@ -19,7 +19,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import writes
-from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Update
+from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.space.inlining import inlined
@@ -27,6 +28,8 @@ from tilewright.schedule.space.patterns import uses
 from tilewright.targets.simt.machine import SimtMachine
 
 THREADS: Final = (32, 64, 128, 256, 512, 1024)  # of a block, as may be tried
+
+HELD: Final = 32  # elements at most that a thread accumulates in registers
 
 
 def sketches(
@@ -77,10 +80,27 @@ def bind_elements(s: Schedule, nest: For, threads: int) -> str:
         extent *= f.trips
     if not fused:
         return ""
+    _accumulate_in_registers(s, nest, fused)
     outer, inner = s.split(fused, min(threads, extent), "guard")
     s.bind(outer, "blockIdx.x")
     s.bind(inner, "threadIdx.x")
     return inner
+
+
+def _accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
+    """What one iteration of a loop adds up is in registers until it is done."""
+    updates = (p.stmt for p in walk(nest) if isinstance(p.stmt, Update))
+    for b in dict.fromkeys(b for u in updates for b in u.buffers):
+        if b.scope == "register":
+            continue
+        trial = s.fork()
+        try:
+            name = trial.cache_write(b.name, loop, "register")
+        except ScheduleError:
+            continue  # what is touched is not one box: it stays where it is
+        held = (p.stmt for p in walk(trial.kernel.body) if isinstance(p.stmt, Alloc))
+        if any(a.buffer.name == name and a.buffer.size <= HELD for a in held):
+            s.cache_write(b.name, loop, "register")
 
 
 def _chain(nest: For) -> Iterator[For]:
@@ -101,6 +121,8 @@ def _made_serial(s: Schedule, f: For) -> bool:
         return False
     if f.kind != "serial":
         s.serial(name)
+    for key in s.kernel.notes.get(name, {}):
+        s.annotate(name, key, None)  # it will be another loop
     return True
 
 

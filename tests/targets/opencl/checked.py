@@ -1,0 +1,78 @@
+"""What runs on Oclgrind: small models compared with the CPU, and programs with a planted fault."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx.parser
+
+import tilewright as tw
+from tests.targets.opencl.running import X, launched, program_on
+from tilewright.base.dtypes import float32
+from tilewright.expr.nodes import Buffer, const
+from tilewright.loops.launch import Barrier
+from tilewright.loops.nodes import Store, block
+from tilewright.runtime import devices
+
+TEXTS = {
+    "map": "m (float[5, 7] x) => (float[7, 5] y) { t = Transpose(x) y = Exp(t) }",
+    "product": "m (float[5, 7] x) => (float[5, 5] y) { t = Transpose(x) y = MatMul(x, t) }",
+    "softmax": "m (float[5, 7] x) => (float[5, 7] y) { y = Softmax(x) }",
+    "convolution": """m (float[1, 2, 7, 5] x, float[3, 2, 3, 3] w) => (float[1, 3, 4, 3] y)
+        { c = Conv<strides=[2, 2], pads=[1, 1, 1, 1]>(x, w) y = Relu(c) }""",
+    "pooling": """m (float[1, 2, 7, 5] x) => (float[1, 2, 4, 3] y)
+        { y = MaxPool<kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]>(x) }""",
+    "scan": """m (float[5, 7] x) => (float[5, 7] y)
+        { a = Constant<value = int64 {1}>() y = CumSum(x, a) }""",
+    "gather": """m (float[5, 7] x) => (float[3, 7] y)
+        { i = Constant<value = int64[3] {4, 0, 2}>() y = Gather(x, i) }""",
+    "sort": """m (float[5, 7] x) => (float[5, 2] y, int64[5, 2] i)
+        { k = Constant<value = int64[1] {2}>() y, i = TopK(x, k) }""",
+    "concat": "m (float[5, 7] x) => (float[10, 7] y) { e = Exp(x) y = Concat<axis=0>(x, e) }",
+    "transpose": "m (float[5, 7] x) => (float[7, 5] y) { y = Transpose(x) }",
+    "lstm": """m (float[3, 2, 4] x, float[1, 12, 4] w, float[1, 12, 3] r) => (float[3, 1, 2, 3] y)
+        { y = LSTM<hidden_size=3>(x, w, r) }""",
+    "half": "m (float16[5, 7] x) => (float16[5, 7] y) { y = Softmax(x) }",
+}
+
+
+def model(name: str) -> None:
+    """Print that a model is right on the device."""
+    text = f'<ir_version: 8, opset_import: ["": 17]> {TEXTS[name]}'
+    made = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    given = []
+    for value in made.graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        dtype = "e" if value.type.tensor_type.elem_type == 10 else "f"
+        given.append(rng.standard_normal(shape).astype(dtype))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = [
+            tw.compile(made, target=t, cache=False)(*given) for t in ("opencl", "cpu")
+        ]
+    pairs = [r if isinstance(r, tuple) else (r,) for r in results]
+    for one, two in zip(*pairs, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-3)
+    print("right")
+
+
+def race(barrier: bool) -> None:
+    """Each thread reads what the next one wrote."""
+    x, held = Buffer("x", (8,), float32), Buffer("held", (8,), float32, "shared")
+    steps = [
+        Store(held, (X,), x[X]),
+        Barrier("shared"),
+        Store(x, (X,), held[const(7) - X]),
+    ]
+    body = block(*(s for s in steps if barrier or not isinstance(s, Barrier)))
+    program = launched(body, [x], threads=8, shared=[held])
+    program_on(devices.find("opencl"), program, {x: np.zeros(8, "f")})
+
+
+def outside() -> None:
+    """A thread writes behind the end of all memory."""
+    x = Buffer("x", (8,), float32)
+    program = launched(Store(x, (X + 64,), const(1.0, float32)), [x], threads=8)
+    program_on(devices.find("opencl"), program, {x: np.zeros(8, "f")})

@@ -1,0 +1,217 @@
+"""Whole networks on an OpenCL device: right, saved, loaded without the compiler, profiled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tilewright as tw
+from tests.targets.opencl.running import pocl
+from tilewright.base.errors import (
+    ArtifactError,
+    ExecutionError,
+    InputError,
+    MemoryLimitError,
+    TilewrightWarning,
+    UnsupportedError,
+)
+from tilewright.driver.compile import text
+from tilewright.frontends.onnx.export import to_model
+from tilewright.runtime import devices
+from tilewright.targets.opencl.device import OpenCLDevice
+from tilewright.testing.networks import NETWORKS
+from tilewright.testing.networks.judge import Judge, lines
+
+SAMPLE = ("lenet", "resnet_basic", "mobilenet_v2", "bert")
+# One of each family besides, and what has recurrences, gathers and parts of tensors.
+MORE = (
+    "squeezenet maxout_chain shufflenet_v2 unet_transposed feature_pyramid vit lstm mamba gpt "
+    "hifigan r2plus1d gcn capsules qdq_resnet"
+).split()
+MODEL = """
+<ir_version: 8, opset_import: ["": 17]>
+small (float[8, 5] x) => (float[8, 6] y, float[8, 6] z)
+<float[5, 6] w = {WEIGHTS}>
+{ m = MatMul(x, w) y = Relu(m) z = Softmax(m) }
+""".replace("WEIGHTS", ", ".join(str(n % 7 - 3) for n in range(30)))
+
+
+@pytest.fixture(autouse=True)
+def _on_pocl(monkeypatch):
+    pocl()
+    monkeypatch.setenv("TILEWRIGHT_OPENCL_DEVICE", "Portable")
+    devices.find.cache_clear()
+    yield
+    devices.find.cache_clear()
+
+
+def small():
+    return onnx.parser.parse_model(MODEL)
+
+
+X = np.random.default_rng(0).standard_normal((8, 5)).astype("f")
+
+
+def expected():
+    w = np.array([n % 7 - 3 for n in range(30)], "f").reshape(5, 6)
+    m = X @ w
+    e = np.exp(m - m.max(1, keepdims=True))
+    return np.maximum(m, 0), e / e.sum(1, keepdims=True)
+
+
+def check(found):
+    for one, two in zip(found, expected(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", [*SAMPLE, *(pytest.param(n, marks=pytest.mark.slow) for n in MORE)]
+)
+def test_a_network_gives_on_the_device_what_it_gives_in_float64(name):
+    case = NETWORKS[name]()
+    judge = Judge(case.graph, case.inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TilewrightWarning)
+        exe = tw.compile(case.graph, target="opencl", cache=False)
+    arrays = [case.inputs[v.name] for v in case.graph.inputs]
+    assert not lines(judge, (exe(*arrays) for _ in range(2)))
+    placed = exe.model.meta["placements"]
+    assert {row[0] for row in placed} == {"opencl"}, placed
+
+
+def test_a_saved_model_runs_without_the_compiler(tmp_path):
+    exe = tw.compile(small(), target="opencl", cache=False)
+    check(exe(X))
+    exe.save(tmp_path / "small.tw")
+    np.save(tmp_path / "x.npy", X)
+    code = (
+        "import sys, numpy as np, tilewright as tw\n"
+        f"y, z = tw.load({str(tmp_path / 'small.tw')!r})(np.load({str(tmp_path / 'x.npy')!r}))\n"
+        f"np.save({str(tmp_path / 'z.npy')!r}, z)\n"
+        "rooms = ('ir', 'expr', 'loops', 'schedule', 'driver', 'graph', 'plan', 'compute')\n"
+        "print([m for m in sys.modules if m.startswith('tilewright.')\n"
+        "       and m.split('.')[1] in rooms or m in ('llvmlite', 'onnx', 'islpy')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), expected()[1], rtol=1e-5)
+
+
+def test_weights_are_on_the_device_once_and_calls_copy_inputs_and_results_only():
+    exe = tw.compile(small(), target="opencl", cache=False)
+    profile = exe.profile(X)
+    rows = str(profile)
+    assert "copy x to opencl" in rows and "copy y from opencl" in rows
+    assert "copy w" not in rows
+
+
+def test_what_has_no_code_runs_on_the_host_with_copies_between():
+    model = onnx.parser.parse_model("""
+<ir_version: 10, opset_import: ["": 19]>
+mixed (float[8] x) => (float[8] y)
+{ a = Relu(x) b = Cast<to=17>(a) c = Cast<to=1>(b) y = Mul(c, c) }
+""")
+    plan = text(model, "plan", target="opencl")
+    assert "on opencl" in plan and "copy" in plan
+    exe = tw.compile(model, target="opencl", cache=False)
+    x = np.linspace(-3, 3, 8, dtype="f")
+    np.testing.assert_array_equal(exe(x), tw.compile(model, cache=False)(x))
+    placed = {row[0] for row in exe.model.meta["placements"]}
+    assert placed == {"host", "opencl"}
+    assert any(
+        "OpenCL C has no float8" in row[3] for row in exe.model.meta["placements"]
+    )
+
+
+def test_an_index_out_of_range_is_an_error_and_the_next_call_is_right():
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]>
+rows (float[4, 3] x, int64[2] i) => (float[2, 3] y) { y = Gather(x, i) }
+""")
+    exe = tw.compile(model, target="opencl", cache=False)
+    x = np.arange(12, dtype="f").reshape(4, 3)
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match=r"outside 0\.\.3"):
+            exe(x, np.array([1, 9]))
+        assert (exe(x, np.array([3, 0])) == x[[3, 0]]).all()
+
+
+def test_every_stage_is_shown():
+    source = text(small(), "asm", target="opencl")
+    assert "__kernel" in source and "get_local_id(0)" in source
+    assert "threadIdx.x" in text(small(), "kernel", target="opencl")
+
+
+def test_a_machine_description_is_taken_and_checked(tmp_path):
+    file = tmp_path / "mali.toml"
+    file.write_text('like = "mali"\nusual_threads = 4\n')
+    made = text(small(), "kernel", target="opencl", machine=file)
+    assert "4 threadIdx.x" in made
+    for line, said in (
+        ("warps = 3", "warps is not a field"),
+        ("units = 0", "units is 0; expected an integer of at least 1"),
+        ('shared_pays = "yes"', "shared_pays is 'yes'; expected true or false"),
+    ):
+        file.write_text(line)
+        with pytest.raises(InputError, match=said):
+            tw.compile(small(), target="opencl", machine=file)
+    file.write_text('like = "abacus"')
+    with pytest.raises(UnsupportedError, match=r"unknown machine 'abacus'.*generic"):
+        tw.compile(small(), target="opencl", machine=file)
+
+
+def test_a_device_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_OPENCL_DEVICE", "abacus")
+    devices.find.cache_clear()
+    with pytest.raises(
+        ArtifactError, match="'abacus' names no OpenCL device; there are: "
+    ):
+        tw.compile(small(), target="opencl", cache=False)
+
+
+def test_without_pyopencl_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    devices.find.cache_clear()
+    with pytest.raises(ArtifactError, match=r"pip install 'tilewright\[opencl\]'"):
+        tw.compile(small(), target="opencl", cache=False)
+    assert "pyopencl" in str(devices.present()["opencl"])
+
+
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        (64, r"constant w\w* on device opencl: .* gives 64 at most"),
+        (150, r"kernel 'softmax\w*': 192 bytes .* gives 150 at most"),
+        (200, r"memory between the kernels on device opencl: .* gives 200 at most"),
+    ],
+)
+def test_more_memory_than_the_device_has_is_refused_by_name(most, said):
+    devices.register("opencl", lambda: OpenCLDevice(pocl().device, most))
+    try:
+        with pytest.raises(MemoryLimitError, match=said):
+            tw.compile(small(), target="opencl", cache=False)(X)
+    finally:
+        devices._makers.pop("opencl")
+
+
+def test_the_command_of_the_readme_runs_it(tmp_path):
+    path = tmp_path / "lenet.onnx"
+    path.write_bytes(to_model(NETWORKS["lenet"]().graph).SerializeToString())
+    command = [
+        sys.executable,
+        "-m",
+        "tilewright",
+        "run",
+        str(path),
+        "--target",
+        "opencl",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

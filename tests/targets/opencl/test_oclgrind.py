@@ -1,0 +1,73 @@
+"""Every family of schedules on Oclgrind, which tells races and accesses that are outside.
+
+It prints what it finds: each case is a process, so that all of it is seen. What is read before it
+is written it cannot tell: it does not know all instructions of its own compiler there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tilewright.base.errors import ArtifactError
+from tilewright.targets.opencl.platforms import listed, shown
+
+RUN = """
+import sys, numpy as np
+sys.path[:0] = {paths!r}
+import tilewright as tw
+from tests.targets.opencl.checked import {what}
+{what}({arguments})
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed():
+    try:
+        if any("Oclgrind" in shown(d) for d in listed()):
+            return
+    except ArtifactError as error:
+        pytest.skip(str(error))
+    pytest.skip("Oclgrind is not installed")
+
+
+def said(what: str, **arguments: object) -> str:
+    """What Oclgrind says of a function of `checked.py`; it has to end well."""
+    code = RUN.format(
+        paths=[p for p in sys.path if p],
+        what=what,
+        arguments=", ".join(f"{k}={v!r}" for k, v in arguments.items()),
+    )
+    variables = {
+        "TILEWRIGHT_OPENCL_DEVICE": "Oclgrind",
+        "OCLGRIND_DATA_RACES": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | variables,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+SLOW = "map product convolution pooling scan gather sort concat transpose lstm half".split()
+MODELS = ["softmax", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_schedules_have_no_race_and_stay_inside(name):
+    found = said("model", name=name)
+    assert "right" in found
+    assert "race" not in found and "Invalid" not in found, found
+
+
+def test_a_race_and_a_wrong_access_are_told():
+    """So that silence above means something."""
+    assert "race" in said("race", barrier=False)
+    assert "race" not in said("race", barrier=True)
+    assert "Invalid write" in said("outside")
