@@ -14,8 +14,8 @@ from tilewright.expr.nodes import Buffer, Cast, Const, Expr, var
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.targets.cpu.compile import llvm_ir
-from tilewright.targets.llvm.emit_bits import few_bits
 from tilewright.targets.cpu.machine import machine
+from tilewright.targets.llvm.emit_bits import few_bits
 from tilewright.targets.registry import target
 
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
