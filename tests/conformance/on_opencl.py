@@ -38,7 +38,8 @@ def judged(case: Case) -> tuple[str, str]:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", TilewrightWarning)
-            exe = tw.compile(case.model, target="opencl", threads=1, cache=False)
+            # Cases share programs, and this compiler's are found again the next time.
+            exe = tw.compile(case.model, target="opencl", threads=1, cache=True)
             for inputs, expected in case.data:
                 compare(exe(*inputs), expected, case)
     except Exception as error:

@@ -135,7 +135,10 @@ def test_what_is_behind_the_end_of_a_sequence_reaches_no_state():
         assert np.isfinite(slope).all()
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("LSTM", "RNN")]
+
+
+@pytest.mark.parametrize("kind", ["GRU", *SLOW])
 def test_a_step_of_training_is_that_of_pytorch(kind):
     torch = pytest.importorskip("torch")
 

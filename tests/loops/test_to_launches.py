@@ -76,6 +76,26 @@ kernel k(x: float32[n]) -> y: float32[n]:
         assert arrays[1].tolist() == (arrays[0] * 2).tolist()
 
 
+def test_what_is_around_loops_that_are_not_bound_is_memory_of_the_device():
+    """Behind another statement too: no thread has room for the results of a whole nest."""
+    text = """\
+kernel k(x: float32[64]) -> y: float32[64]:
+  alloc t: float32[64]:
+    for i in 64:
+      t[i] = x[i] * 2.0
+    alloc u: float32[64]:
+      for j in 64:
+        u[j] = t[63 - j]
+      for k in 64:
+        y[k] = u[k]"""
+    p = to_launches(kernel(text))
+    assert [b.name for b in p.workspace] == ["t", "u"]
+    assert not any(isinstance(n.stmt, Alloc) for s in p.launches for n in walk(s.body))
+    arrays = [np.arange(64, dtype=np.float32), np.zeros(64, np.float32)]
+    run(p, dict(zip(p.params, arrays, strict=True)))
+    assert arrays[1].tolist() == (arrays[0][::-1] * 2).tolist()
+
+
 def test_memory_in_thread_loops_is_of_each_iteration():
     """In shared memory where other threads are inside, in registers where none are."""
     text = "for u in 4 threadIdx.y:\n  alloc t: float32[8] in stack:\n"

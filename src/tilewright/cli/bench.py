@@ -28,6 +28,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import dump, note, progress, say, table
 from tilewright.frontends import torch
 from tilewright.runtime.device import HOST
+from tilewright.runtime.devices import is_simulated
 from tilewright.runtime.threads import thread_count
 from tilewright.targets import registry
 
@@ -79,11 +80,12 @@ def command(
     """
     exported = model.suffix == torch.SUFFIX
     peers = _peers(against, exported)
-    if registry.target(options.target, options.mcpu).device != HOST:
+    device = registry.target(options.target, options.mcpu).device
+    if device != HOST and is_simulated(device):
         raise UnsupportedError(
             f"target {options.target!r} is simulated, and other engines are timed",
             code="TW-TARGET",
-            hint="known: cpu; `tilewright run --profile` shows the cycles of a simulated one",
+            hint="known: cpu, cuda, opencl; `tilewright run --profile` shows simulated cycles",
         )
     if is_artifact(model):
         raise InputError(

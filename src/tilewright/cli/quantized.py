@@ -44,9 +44,11 @@ def samples(
 
 def lines(placements: Iterable[Sequence[str]]) -> list[str]:
     """What runs where, and how or why: a line for each `Placement`, whose fields these are."""
+    rows = list(placements)
+    wide = max((len(device) + 1 for device, *_ in rows), default=0)
     return [
-        f"{device:<5}{operators:<14} {tensor:<16} {note}"
-        for device, operators, tensor, note in placements
+        f"{device:<{max(wide, 5)}}{operators:<14} {tensor:<16} {note}".rstrip()
+        for device, operators, tensor, note in rows
     ]
 
 

@@ -26,6 +26,7 @@ from tilewright.cli.options import (
     refuse,
 )
 from tilewright.cli.output import dump, progress, say, table
+from tilewright.runtime.devices import is_simulated
 
 if TYPE_CHECKING:
     from tilewright.driver.schedule_records import ScheduleRecord
@@ -92,7 +93,8 @@ def command(
         )
     prepared = prepare(model, options, files, archive, seed)
     exe, feeds = prepared.executable, prepared.feeds
-    repeat = repeat or (1 if exe.model.devices else _REPEAT)
+    simulated = any(map(is_simulated, exe.model.devices))
+    repeat = repeat or (1 if simulated else _REPEAT)
     names = [tensor.name for tensor in exe.outputs]
     with progress(f"running {model.name}"):
         results = exe(feeds)
@@ -101,7 +103,7 @@ def command(
         profile = _profile(prepared, repeat, roofline) if profiled or trace else None
         reasons = _why(prepared, profile) if why and profile else []
         parts = quantized.lines(exe.placements)
-        off = _off(prepared, outputs) if parts else ({}, {})
+        off = _off(prepared, outputs) if simulated else ({}, {})
     if output is not None:
         write_whole(output, lambda file: _save(file, outputs))
     if trace is not None and profile is not None:

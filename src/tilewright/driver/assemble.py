@@ -39,6 +39,7 @@ from tilewright.runtime.model import (
     Slot,
     Step,
     Tensor,
+    constants_on,
 )
 from tilewright.targets.base import Argument, Call, Target
 
@@ -63,11 +64,15 @@ class Built:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BuiltProgram:
-    """A group or operator with its operands and its program, which a device runs."""
+    """A group or operator with its operands and its program, which a device runs.
+
+    workspace: bytes of the device that the program takes besides.
+    """
 
     stage: FusionGroup | DeviceCall
     operands: tuple[Buffer, ...]
     program: bytes
+    workspace: int = 0
 
 
 BuiltStep = Built | BuiltProgram | HostFallback | DeviceCopy
@@ -113,7 +118,8 @@ class Assembler:
         steps, segments = self._write(arena)
         objects = dict.fromkeys(b.code.code for b in built)
         steps += self._copies(graph)
-        self._check_limit(graph, arena + workspace)
+        devices = self._devices(memory)
+        self._check_limit(graph, arena + workspace, self._on_devices(devices, steps))
         return CompiledModel(
             inputs=tuple(_tensor(v) for v in graph.inputs),
             outputs=tuple(_tensor(v) for v in graph.outputs),
@@ -127,7 +133,7 @@ class Assembler:
             object_slots=len(self._objects),
             requirements=self.target.requirements if built else {},
             programs=tuple(self._programs),
-            devices=self._devices(memory),
+            devices=devices,
             aliases=tuple(self._aliases()),
             meta={"name": graph.name, "version": __version__, **meta},
         )
@@ -140,8 +146,24 @@ class Assembler:
                 self._inputs[self._value_of[given]],
             )
 
-    def _check_limit(self, graph: Graph, scratch: int) -> None:
-        """Refuse a model whose calls need more memory than the limit."""
+    def _on_devices(
+        self, arenas: Mapping[str, int], steps: Sequence[Step]
+    ) -> dict[str, int]:
+        """Bytes that a call needs on each device: arena, constants, and what programs need."""
+        programs = {
+            s.program: s for s in self.steps if isinstance(s, BuiltProgram)
+        }.values()
+        return {
+            device: arena
+            + constants_on(device, steps)
+            + sum(p.workspace for p in programs if p.stage.device == device)
+            for device, arena in arenas.items()
+        }
+
+    def _check_limit(
+        self, graph: Graph, scratch: int, devices: Mapping[str, int]
+    ) -> None:
+        """Refuse a model whose calls need more memory than the limit, on all devices together."""
         ends = [
             v
             for v in (*graph.inputs, *graph.outputs)
@@ -150,12 +172,13 @@ class Assembler:
         given = sum(
             math.prod(v.extents) * v.dtype.itemsize for v in ends if v.dtype is not None
         )
-        total = scratch + self._constants.size + given
+        total = scratch + self._constants.size + given + sum(devices.values())
+        elsewhere = "".join(f", {n:,} on {name}" for name, n in devices.items())
         if self.limit is not None and total > self.limit:
             raise MemoryLimitError(
                 f"a call needs {total:,} bytes ({scratch:,} between kernels, "
-                f"{self._constants.size:,} of constants, {given:,} of inputs and outputs), over "
-                f"the memory limit of {self.limit:,} bytes",
+                f"{self._constants.size:,} of constants, {given:,} of inputs and outputs"
+                f"{elsewhere}), over the memory limit of {self.limit:,} bytes",
                 where=f"graph {graph.name!r}",
                 hint="Raise --memory-limit if the machine has the memory",
             )

@@ -264,7 +264,9 @@ def _built(
         case FusionGroup():
             assert device is not None
             group = device.group(step, plan.live[step])
-            return BuiltProgram(step, group.operands, device.program(group))
+            program = device.program(group)
+            workspace = device.target.workspace(program)
+            return BuiltProgram(step, group.operands, program, workspace)
         case DeviceCall():
             assert device is not None
             program = device.call(step).code

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from tilewright.base.errors import ArtifactError, TilewrightError
-from tilewright.runtime.device import Device
+from tilewright.runtime.device import Device, HostDevice
 
 GROUP: Final = "tilewright.devices"  # of entry points
 Make = Callable[[], Device]
@@ -51,6 +51,11 @@ def find(name: str) -> Device:
         raise ArtifactError(
             f"the device {name!r} cannot be imported: {error}", code="TW-DEVICE"
         ) from error
+
+
+def is_simulated(name: str) -> bool:
+    """Whether a program on the host plays the device of that name. Raises as `find`."""
+    return isinstance(find(name), HostDevice)
 
 
 def present() -> dict[str, list[str] | str]:

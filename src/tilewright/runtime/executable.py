@@ -110,11 +110,15 @@ class Executable:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of one running call: arena, workspaces, constants, inputs and outputs."""
+        """Bytes of one running call: arena, workspaces, constants, inputs and outputs.
+
+        Of a model for devices also their arenas, and their copies of constants.
+        """
         ends = (*self.model.inputs, *self.model.outputs)
         return (
             self.model.memory(self.threads)
             + len(self.model.constants)
+            + sum(map(self.model.memory_on, self.model.devices))
             + sum(t.nbytes for t in ends if t.is_static)
         )
 

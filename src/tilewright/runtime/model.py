@@ -209,9 +209,21 @@ class CompiledModel:
         """All launches of programs of devices, in order."""
         return tuple(s for s in self.steps if isinstance(s, LaunchStep))
 
+    def memory_on(self, device: str) -> int:
+        """Bytes that a call needs on a device: its arena, and the constants of its programs."""
+        return self.devices[device] + constants_on(device, self.steps)
+
     def memory(self, threads: int) -> int:
         """Bytes of the block that one running call needs."""
         return self.arena_bytes + self.workspace + threads * self.thread_workspace
+
+
+def constants_on(device: str, steps: Iterable[Step]) -> int:
+    """Bytes of the constants that launches on a device read, each of which is there once."""
+    launches = (s for s in steps if isinstance(s, LaunchStep) and s.device == device)
+    slots = (a for s in launches for a in s.arguments)
+    fixed = {(a.at, a.tensor.nbytes) for a in slots if a.kind == "constant"}
+    return sum(size for _, size in fixed)
 
 
 def check(model: CompiledModel) -> None:

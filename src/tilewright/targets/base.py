@@ -276,6 +276,10 @@ class Target:
         """
         self._lacks("code generator")
 
+    def workspace(self, code: bytes) -> int:
+        """Bytes that a program of the device takes there besides its operands."""
+        return 0
+
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """A scheduled kernel as `llvm` or `asm` text."""
         self._lacks(f"{kind} text")

@@ -107,8 +107,15 @@ class _Kernel:
 
 
 def _is_bound(s: Stmt) -> bool:
-    """Whether a statement at the root is more than the work of one thread."""
-    return isinstance(s, Alloc) or any(f.kind in GPU_AXES for f in loops_of(s))
+    """Whether a statement at the root is more than the work of one thread.
+
+    What is allocated around several nests is so even if none of their loops is bound: it lives
+    longer than a thread, and may be larger than what one has.
+    """
+    parts = s.stmts if isinstance(s, Block) else (s,)
+    if any(isinstance(inner, Alloc) for inner in parts):
+        return True
+    return any(f.kind in GPU_AXES for f in loops_of(s))
 
 
 def _is_one_block(s: Alloc) -> bool:

@@ -95,6 +95,10 @@ class Cuda(Target):
             _check(launch, self.machine)
         return program
 
+    def workspace(self, code: bytes) -> int:
+        """What is between the launches of a program."""
+        return sum(Code.from_bytes(code).workspace)
+
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """LLVM's text, or PTX as `asm`."""
         makers = {"llvm": llvm_ir, "asm": ptx}
