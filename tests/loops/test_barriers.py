@@ -150,6 +150,10 @@ RACES = {
         FILL + "for i2 in 15 threadIdx.x:\n  t[i2] = t[i2 + 1]",
         r"reads t\[.* writes t\[",
     ),
+    "what a condition reads": (
+        FILL + "for i2 in 15 threadIdx.x:\n  if t[i2] < 0.0:\n    t[i2 + 1] = 0.0",
+        r"buffer t: two threads race \(reads t\[.* writes t\[",
+    ),
     "an element of all blocks": (
         "for i in 16 threadIdx.x:\n  y[i] = x[i]",
         r"buffer y: two blocks race .*blockIdx.x=0.*blockIdx.x=3",

@@ -22,6 +22,8 @@ SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1, -1, 88.7, -103.
 
 def values(dtype: str) -> np.ndarray:
     rng = np.random.default_rng(0)
+    if np.dtype(dtype).kind in "iu":
+        return rng.integers(-(1 << 31), 1 << 31, N).astype(dtype)
     found = rng.normal(size=N) * 3
     found[N // 2 :] = rng.uniform(-120, 120, N // 2)
     found[: len(SPECIAL)] = SPECIAL
@@ -78,3 +80,37 @@ def test_a_function_of_float64_has_the_same_bits(function):
 )
 def test_arithmetic_has_the_same_bits(expression):
     same(*both(expression, "float32", "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "uint8"])
+def test_a_narrow_integer_is_extended_by_its_load(dtype):
+    ours, theirs = both("i64(x[@])", dtype, "int64")
+    assert (ours < 0).any() == dtype.startswith("int")
+    assert np.array_equal(ours, theirs)
+
+
+def test_a_constant_of_float16():
+    same(*both("f16(x[@] < 0.0)", "float32", "float16"))
+
+
+@pytest.mark.parametrize("sign", ["<<", ">>"])
+def test_a_shift_by_more_than_there_are_bits_is_0(sign):
+    """Also by 2**32 and more, of which 32 bits are fewer."""
+    p = program(f"""
+program k(x: uint64[4], n: uint64[4]) -> y: uint64[4]:
+  launch k(x, n, y) grid [1, 1, 1] threads [4, 1, 1]:
+    y[threadIdx.x] = x[threadIdx.x] {sign} n[threadIdx.x]""")
+    x = np.full(4, 1 << 40, np.uint64)
+    by = np.array([1, 63, 64, (1 << 32) + 1], np.uint64)
+    wanted = {"<<": [1 << 41, 0, 0, 0], ">>": [1 << 39, 0, 0, 0]}[sign]
+    assert run(p, [x, by])[0].tolist() == wanted
+
+
+def test_the_quotient_of_the_least_integer():
+    least = -(1 << 63)
+    p = program("""
+program k(x: int64[4], n: int64[4]) -> y: int64[4]:
+  launch k(x, n, y) grid [1, 1, 1] threads [4, 1, 1]:
+    y[threadIdx.x] = x[threadIdx.x] / n[threadIdx.x]""")
+    found = run(p, [np.full(4, least), np.array([2, -3, -1, least])])[0]
+    assert found.tolist() == [-(1 << 62), (1 << 63) // 3, least, 1]

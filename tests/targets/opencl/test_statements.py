@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.targets.opencl.running import X, launched, run
-from tilewright.base.dtypes import float16, float32, int32
+from tilewright.base.dtypes import float16, float32, int32, int64
 from tilewright.base.errors import CompileError
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.expr.nodes import (
@@ -67,6 +67,19 @@ def test_an_extent_that_depends_on_a_loop():
     fill = loop(i, 6, loop(j, i + 1, Store(y, (i, j), const(1, int32))))
     found = run(launched(fill, [y]), {y: np.zeros((6, 6), np.int32)})[y]
     assert (found == np.tril(np.ones((6, 6)))).all()
+
+
+def test_an_extent_counts_as_it_is_when_the_loop_begins():
+    n, y = Buffer("n", (1,), int64), Buffer("y", (1,), int64)
+    step = block(
+        Update((y,), ((ZERO,),), (const(1, int64),), reducer("add", int64)),
+        Store(n, (ZERO,), ZERO),
+    )
+    found = run(
+        launched(loop(Var("k", INDEX), n[0], step), [n, y]),
+        {n: np.array([5]), y: np.array([0])},
+    )
+    assert found[y][0] == 5 and found[n][0] == 0
 
 
 def test_a_loop_while_memory_says_so():

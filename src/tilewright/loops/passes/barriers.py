@@ -146,7 +146,7 @@ def _within(
     gaps = tree.after(one, level + 1) | tree.before(two, level + 1)
     if apart:
         yield gaps | tree.between(one[level], two[level])
-    elif part is a.place.stmt and part is not b.place.stmt:
+    elif gaps and part is a.place.stmt and part is not b.place.stmt:
         yield gaps  # from the condition or extent of a statement to what is in it
     else:
         _refuse(a, b, found, "threads")

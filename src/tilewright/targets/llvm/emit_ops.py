@@ -154,7 +154,10 @@ class Operations:
         zero = integer(0, b.type)
         if arithmetic:
             return w.binary(op, a, w.select(fits, b, integer(bits - 1, b.type)))
-        return w.select(fits, w.binary(op, a, w.select(fits, b, zero)), zero)
+        # Not the result of too wide a shift is 0, but what is shifted: LLVM's back end for NVIDIA
+        # makes of the former a shift by the low 32 bits of `b`.
+        kept = w.binary("and", b, integer(bits - 1, b.type))
+        return w.binary(op, w.select(fits, a, zero), kept)
 
     def _unsigned_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
         w = self.w

@@ -64,6 +64,8 @@ class Statements(Expressions):
     def _for(self, s: For) -> None:
         with self.statement(s.extent):
             end = self.value(s.extent)
+            if reads_memory(s.extent):  # which the body may write
+                end = self.named(end)
         high = s.trips
         self.ranges[s.var] = (0, None if high is None else max(high - 1, 0))
         type = "int" if end.type == "int" else "long"

@@ -118,8 +118,9 @@ def _quotient(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return a / b
     safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a) // np.abs(safe)
-    return np.where((a < 0) != (b < 0), -quotient, quotient).astype(a.dtype)
+    quotient = a // safe
+    is_below = (quotient * safe != a) & ((a < 0) != (b < 0))
+    return (quotient + is_below).astype(a.dtype)
 
 
 def _bits(a: Array, at: Array, count: Array) -> Array:

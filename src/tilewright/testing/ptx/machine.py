@@ -152,7 +152,7 @@ class _Grid:
             bits, kind = int(found[2], 16), found[1].lower()
             return (np.uint32(bits) if kind == "f" else np.uint64(bits)).view(type)
         size = np.dtype(type).itemsize * 8
-        value = int(operand) & (1 << size) - 1
+        value = int(operand, 0) & (1 << size) - 1
         return np.array(value, f"uint{size}").view(type)[()]
 
     def _register(self, name: str) -> Array:
@@ -373,9 +373,9 @@ _RULES: Final[Mapping[str, Callable[[_Grid, _Asked], Array]]] = {
 
 
 def _wide(value: Array) -> Array:
-    """Integers of less than 16 bits are extended in registers."""
-    if value.dtype.kind in "iu" and value.dtype.itemsize < 4:
-        return value.astype(np.int32 if value.dtype.kind == "i" else np.uint32)
+    """Integers are extended to a register, of whatever width it is."""
+    if value.dtype.kind in "iu":
+        return value.astype(np.int64 if value.dtype.kind == "i" else np.uint64)
     return value
 
 
