@@ -109,6 +109,7 @@ class TensorIntrinsic:
     dimensions that may have any extent.
     target: the machine it belongs to. features: what a processor must have. tolerance: the largest
     relative error of a product against the description, 0 where it is exact; rounding: in words.
+    threads: how many threads of a GPU's warp do it together.
     """
 
     name: str
@@ -123,6 +124,7 @@ class TensorIntrinsic:
     features: tuple[str, ...] = ()
     tolerance: float = 0.0
     rounding: str = ""
+    threads: int = 1
 
     @property
     def tensors(self) -> tuple[Buffer, ...]:
@@ -209,6 +211,7 @@ def decl_tensor_intrinsic(
     features: Sequence[str] = (),
     tolerance: float = 0.0,
     rounding: str = "",
+    threads: int = 1,
 ) -> TensorIntrinsic:
     """Declare an intrinsic: behavior as a Computation, and a lowering; registered by `name`.
 
@@ -242,6 +245,7 @@ def decl_tensor_intrinsic(
         tuple(features),
         tolerance,
         rounding,
+        threads,
     )
     declare_scopes(*(scope for row in made.scopes for scope in row))
     return _registered(made)

@@ -24,7 +24,7 @@ import numpy as np
 
 from tilewright.base.errors import ExecutionError
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.expr.nodes import INDEX, Buffer, Lt, Var, const
 from tilewright.loops.interp import (
     check_array,
     elements,
@@ -42,8 +42,10 @@ from tilewright.loops.launch import (
 from tilewright.loops.nodes import (
     Alloc,
     Block,
+    If,
     Kernel,
     Stmt,
+    Unit,
     While,
     block,
 )
@@ -103,6 +105,7 @@ class _ThreadWriter(Writer):
     def __init__(self) -> None:
         super().__init__()
         self.statements: list[Stmt] = []
+        self.is_piece = False
 
     def launch(
         self,
@@ -127,7 +130,7 @@ class _ThreadWriter(Writer):
             self.done = {}
             write(self, s)
             return
-        if not isinstance(s, Alloc | Block | While):
+        if not self.is_piece and not isinstance(s, Alloc | Block | While):
             self.pause(s)
         super().stmt(s)
 
@@ -150,6 +153,16 @@ class _ThreadWriter(Writer):
         self.blocks -= 1
         self.depth -= 1
 
+    def unit(self, s: Unit) -> None:
+        """What a warp does to memory, its first thread does; to what it holds, each thread."""
+        self.pause(s)
+        body = s.body
+        if s.threads > 1 and s.operands[-1].buffer.scope != "warp":
+            body = If(Lt(AXIS["threadIdx.x"], const(1)), body, None)
+        self.is_piece = s.threads > 1
+        super().stmt(body)
+        self.is_piece = False
+
     def barrier(self, s: Barrier) -> None:
         self.pause(s)
 
@@ -161,6 +174,7 @@ class _ThreadWriter(Writer):
 _HERE: Final[Mapping[type[Stmt], Callable[[_ThreadWriter, Any], None]]] = {
     Barrier: _ThreadWriter.barrier,
     Combine: _ThreadWriter.combine,
+    Unit: _ThreadWriter.unit,
 }
 
 

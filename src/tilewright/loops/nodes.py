@@ -183,6 +183,11 @@ class Unit(Stmt):
     operands: tuple[Operand, ...]
     body: Stmt
 
+    @property
+    def threads(self) -> int:
+        """How many threads of a warp do it together; 1: each for itself."""
+        return 1 if self.intrinsic is None else self.intrinsic.intrinsic.threads
+
     def operand(self, tensor: int) -> Operand:
         """The operand of a tensor of the intrinsic, by its number there."""
         assert self.intrinsic is not None

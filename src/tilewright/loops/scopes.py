@@ -1,8 +1,9 @@
 """The memory scopes that a buffer may be in, by name.
 
 A processor has `global` (the caller's memory or the arena), `stack` (per call) and `register`; a
-block of a GPU has `shared`, which its threads see. A machine has more: those in the `scopes` of its
-tensor intrinsics, or those that it declares here.
+block of a GPU has `shared`, which its threads see, and a warp has `warp`: its threads hold parts of
+it in registers, and only intrinsics that they do together touch it. A machine has more: those in
+the `scopes` of its tensor intrinsics, or those that it declares here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from tilewright.base.errors import ScheduleError
 # A `str` that has been declared: the primitives' arguments of this type are checked.
 Scope: TypeAlias = str
 
-_known: dict[str, None] = dict.fromkeys(("global", "stack", "register", "shared"))
+_known: dict[str, None] = dict.fromkeys(
+    ("global", "stack", "register", "shared", "warp")
+)
 
 
 def declare_scopes(*names: str) -> None:

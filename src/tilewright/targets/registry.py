@@ -40,7 +40,10 @@ _OWN = {
         "tilewright.targets.cpu.intrinsics",
         machines="table",
     ),
-    "cuda": Row("tilewright.targets.cuda.target:make"),
+    "cuda": Row(
+        "tilewright.targets.cuda.target:make",
+        intrinsics="tilewright.targets.cuda.intrinsics",
+    ),
     "npu": Row("tilewright.targets.npu.target:make", machines="name"),
     "opencl": Row("tilewright.targets.opencl.target:make", machines="table"),
     "vdla": Row(

@@ -55,6 +55,7 @@ from tilewright.loops.passes.thread_registers import (
     own_elements,
     refusal,
 )
+from tilewright.loops.passes.warp_units import LANES, check_units, warp_units
 from tilewright.loops.walk import below, loops_of
 
 THREAD_AXES: Final = tuple(axis for axis in AXIS if axis.startswith("threadIdx"))
@@ -88,6 +89,9 @@ def thread_program(
     for f in _bound(body):
         _check(f)
         threads[f.kind] = max(threads[f.kind], f.trips or 0)
+    for unit in warp_units(body):
+        threads[LANES] = max(threads[LANES], unit.threads)
+    check_units(body, threads, warp)
     body = with_reductions(body, threads, warp)
     own: dict[Any, Any] = {f.var: AXIS[f.kind] for f in _bound(body)}
     body = substitute(body, own)
@@ -133,7 +137,9 @@ def _in_a_thread(s: Any) -> Any:
 
 
 def _has_phases(s: Stmt) -> bool:
-    return any(f.kind in THREAD_AXES for f in loops_of(s))
+    if any(f.kind in THREAD_AXES for f in loops_of(s)):
+        return True
+    return next(warp_units(s), None) is not None
 
 
 Axes = frozenset[str]
@@ -231,6 +237,8 @@ class _Block:
         bound: Axes,
         guards: Guards,
     ) -> Stmt:
+        if s.threads > 1:
+            return self.single(s, bound, guards)
         what = "a loop in it is bound to threads, but a unit is done as one piece"
         raise refusal(what, f"unit {s.name}", "bind loops around units only")
 
@@ -242,7 +250,7 @@ class _Block:
     ) -> Stmt:
         b = s.buffer
         spans = _has_phases(s)
-        if b.scope == "shared" or (spans and b.scope != "register"):
+        if b.scope == "shared" or (spans and b.scope not in ("register", "warp")):
             self.of_block(b, bound)
             return self.merge(s.body, bound, guards)
         if not spans:

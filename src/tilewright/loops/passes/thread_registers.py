@@ -74,7 +74,8 @@ def own_elements(
     body: what uses the buffer. threads: by axis. env: the bounds of all variables.
     Raises ScheduleError (TW-LAUNCH) where an access is not of the thread's own elements.
     """
-    _check_units(buffer, body)
+    if buffer.scope != "warp":
+        _check_units(buffer, body)
     found = [a for a in accesses(body, env) if a.buffer is buffer]
     shares = [_share(found, axis, threads) for axis in range(len(buffer.extents))]
     for a in found:
@@ -84,7 +85,7 @@ def own_elements(
     extents: list[Extent] = []
     for extent, share in zip(buffer.extents, shares, strict=True):
         extents.append(extent if share is None else _rounds(extent, share) * share.run)
-    array = Buffer(buffer.name, tuple(extents), buffer.dtype, "register")
+    array = Buffer(buffer.name, tuple(extents), buffer.dtype, buffer.scope)
 
     def move(index: Index) -> tuple[Buffer, Index]:
         own = (_own(affine(i), s, env) for i, s in zip(index, shares, strict=True))

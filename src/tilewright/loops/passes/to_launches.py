@@ -36,6 +36,7 @@ from tilewright.loops.passes.barriers import with_barriers
 from tilewright.loops.passes.guards import gathered
 from tilewright.loops.passes.thread_program import thread_program
 from tilewright.loops.passes.thread_registers import Move, moved, refusal
+from tilewright.loops.passes.warp_units import with_units
 from tilewright.loops.sizes import statement
 from tilewright.loops.walk import loops_of
 
@@ -78,7 +79,7 @@ class _Kernel:
             self.launches.append(self.launch(s))
 
     def of_device(self, b: Buffer) -> None:
-        if b.scope == "shared":
+        if b.scope in ("shared", "warp"):
             hint = "allocate it inside of the loops over blocks"
             raise refusal("it is outside of all blocks", f"buffer {b.name}", hint)
         mine = Buffer(b.name, b.extents, b.dtype)
@@ -93,7 +94,7 @@ class _Kernel:
         found = thread_program(moved(body, self.moves), numbers, self.warp)
         self.workspace += found.workspace
         x, y, z = (grid.get(axis, 1) for axis in BLOCK_AXES)
-        program = gathered(with_barriers(found, (x, y, z)))
+        program = gathered(with_units(with_barriers(found, (x, y, z))))
         used = reads(program) | writes(program)
         known = (*self.kernel.params, *self.workspace)
         return Launch(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tilewright.base.errors import TilewrightError
 from tilewright.loops.launch import Launch, Program
+from tilewright.targets.cuda.emit_mma import CALLS
 from tilewright.targets.cuda.machine import STATIC, WARP, Machine
 from tilewright.targets.llvm import backend
 from tilewright.targets.llvm.emit_fmod import fmod_function
@@ -46,6 +47,7 @@ DIALECT: Final = Dialect(
     shuffle=_butterfly,
     warp=WARP,
     attributes=_attributes,
+    intrinsics=CALLS,
 )
 
 

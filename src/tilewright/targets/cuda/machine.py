@@ -71,7 +71,9 @@ class Machine:
         )
 
     def has(self, feature: str) -> bool:
-        """Whether code may use an LLVM feature."""
+        """Whether code may use an LLVM feature, or what an architecture has, by its name."""
+        if feature.startswith("sm_"):
+            return self.capability >= int(feature.removeprefix("sm_"))
         return feature == "fma"
 
 

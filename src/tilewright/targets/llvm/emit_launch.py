@@ -11,7 +11,7 @@ unless a thread reads at an index outside of its buffer that only data decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Dialect:
     convention: of a kernel. axes: the intrinsic that gives the number on an axis. barrier: lines
     at which the threads of a block meet. shuffle: the value of 32 bits that the thread has whose
     number differs in one bit, of a mask of threads. local: the address space of a thread's memory.
-    attributes: of a kernel of so many threads.
+    attributes: of a kernel of so many threads. intrinsics: how hardware calls are emitted, by name.
     """
 
     convention: str
@@ -52,6 +52,7 @@ class Dialect:
     warp: int
     attributes: Callable[[tuple[int, int, int]], str]
     local: int = 0
+    intrinsics: Mapping[str, Callable[[Any, Unit], None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +215,28 @@ class Thread(Statements):
         self.serial(s, integer(0), self.value(s.extent), s.trips is not None)
 
     def intrinsic(self, s: Unit) -> None:
-        """Raises CompileError: the machine has no such instruction."""
+        """Raises CompileError for one that the machine lacks, or that is not exact if code is."""
         assert s.intrinsic is not None
         of = s.intrinsic.intrinsic
+        emit = self.dialect.intrinsics.get(s.intrinsic.call.name)
+        missing = [f for f in of.features if not self.machine.has(f)]
+        if emit is None:
+            why = f"is an intrinsic of {of.target or 'no machine'}, not of this one"
+            hint = "the interpreter runs every kernel"
+        elif missing:
+            why = f"needs {', '.join(missing)}, which this GPU does not have"
+            hint = "compile for another architecture, or schedule without it"
+        elif of.tolerance and not self.ops.flags:
+            why, hint = f"rounds its own way: {of.rounding}", "compile without exact"
+        else:
+            emit(self, s)
+            self.changed((s.operands[-1].buffer,))
+            return
         raise CompileError(
-            f"{of.name} is an intrinsic of {of.target or 'no machine'}, not of this one",
+            f"{of.name} {why}",
             code="TW-INTRINSIC",
             where=f"launch {self.launch.name}",
-            hint="the interpreter runs every kernel",
+            hint=hint,
         )
 
     # -- memory
@@ -238,7 +253,18 @@ class Thread(Statements):
                 where=f"buffer {buffer.name}",
                 hint="allocate it around the loops that are bound, or tile what computes it",
             )
-        self.allocate(buffer, 1)
+        if buffer.scope == "warp":
+            self._place_part(buffer)
+        else:
+            self.allocate(buffer, 1)
+
+    def _place_part(self, buffer: Buffer) -> None:
+        """Of what a warp holds together each thread has a part, in whatever order."""
+        count = -(-buffer.size // self.dialect.warp)
+        here, self.out = self.out, self.entry
+        array = f"[{count} x {memory_type(buffer.dtype)}]"
+        self.pointers[buffer] = self.stack(array, ALIGNMENT)
+        self.out = here
 
     def stack(self, array: str, alignment: int) -> Value:
         """Memory of the thread."""

@@ -20,6 +20,7 @@ from tilewright.testing.ptx.arithmetic import (
     mul,
 )
 from tilewright.testing.ptx.memory import Memory
+from tilewright.testing.ptx.mma import mma, rounded_to_tf32
 from tilewright.testing.ptx.text import Instruction, Kernel
 
 Extents = tuple[int, int, int]
@@ -118,6 +119,8 @@ class _Grid:
             self.pc[who] = self.kernel.labels[i.operands[0]]
         elif base == "ret":
             self.pc[who] = len(self.kernel.code)
+        elif i.op == "bar.warp.sync":
+            self._check_warps(who)
         elif base in ("bar", "barrier"):
             self._meet(who)
         else:
@@ -176,6 +179,9 @@ class _Grid:
         if base in ("ld", "st"):
             self._access(base, modes, operands, who)
             return
+        if base == "mma":
+            self._mma(modes, operands, who)
+            return
         if base == "shfl":
             self._exchange(modes, operands, who)
             return
@@ -206,6 +212,8 @@ class _Grid:
     def _converted(self, asked: _Asked) -> Array:
         *modes, to, _ = asked.modes
         (value,) = self._all(asked)
+        if to == "tf32":
+            return rounded_to_tf32(value)
         return convert(value, TYPES[to], tuple(modes))
 
     def _compared(self, asked: _Asked) -> Array:
@@ -282,6 +290,25 @@ class _Grid:
         everybody = np.arange(self.count)
         value = self._get(source, "b32", everybody)
         self._set(target, value[other], who)
+
+    def _check_warps(self, who: Array) -> None:
+        """Raise RuntimeError where not all threads of a warp are here."""
+        warps = self.thread[who] // WARP + self.block[who] * self.per_block
+        if (np.unique(warps, return_counts=True)[1] != WARP).any():
+            raise RuntimeError(f"{self.kernel.name}: a part of a warp is here alone")
+
+    def _mma(self, modes: list[str], operands: tuple[str, ...], who: Array) -> None:
+        """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
+        *_, shape, _, _, to, of, _, _ = modes
+        self._check_warps(who)
+        target, *given = (_names(part) for part in operands)
+        words = [
+            [self._get(name, "b32", who).reshape(-1, WARP) for name in part]
+            for part in given
+        ]
+        parts = mma(shape, of, to, *words)
+        for name, part in zip(target, parts, strict=True):
+            self._set(name, part.reshape(-1), who)
 
     # -- memory
 

@@ -58,8 +58,13 @@ def kernels(text: str) -> dict[str, Kernel]:
 
 
 def _lines(text: str) -> Iterator[str]:
+    begun = ""
     for line in text.splitlines():
-        line = line.split("//")[0].strip()
+        line = begun + line.split("//")[0].strip()
+        begun = ""
+        if line.startswith("mma.") and not line.endswith(";"):
+            begun = f"{line} "  # its operands are on lines of their own
+            continue
         if found := _LOCAL.fullmatch(line):
             line = found[1]
         if line:

@@ -1,0 +1,198 @@
+"""Tensor intrinsics of a warp as instructions: which element is in which thread's register.
+
+Of an array of registers of 32 bits, with `per` numbers in each, thread t = 4*g + q of a warp has
+
+    a    register r: row g + 8*(r % 2), columns from (q + 4*(r / 2)) * per on, r < 4
+    b    register r: rows from (q + 4*r) * per on, column g, r < 2
+    out  element n:  row g + 8*(n / 2), column 2*q + n % 2, n < 4
+
+(PTX ISA, "Matrix Fragments for mma.m16n8k8", ".m16n8k16", ".m16n8k32"). Barriers
+stand where a product reads what others wrote, as all threads read all of it. A store counts as the
+first thread's alone: around it the threads of a warp meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.loops.launch import AXIS
+from tilewright.loops.nodes import Operand, Unit
+from tilewright.loops.operands import position
+from tilewright.targets.cuda.intrinsics import COLUMNS, ROWS
+from tilewright.targets.llvm.emit_launch import Thread
+from tilewright.targets.llvm.emit_text import Value, integer
+from tilewright.targets.llvm.emit_types import memory_type
+
+_MEET: Final = "call void @llvm.nvvm.bar.warp.sync(i32 -1)"
+_PART: Final = 4  # elements of a tile that each thread has
+_WORD: Final = 4  # bytes
+
+
+def _lane(x: Thread) -> tuple[Value, Value]:
+    """The number of four threads in the warp, and of the thread among these."""
+    lane = x.value(AXIS["threadIdx.x"])
+    return x.binary("lshr", lane, integer(2)), x.binary("and", lane, integer(3))
+
+
+def _moved(x: Thread, p: Value, nbytes: Value) -> Value:
+    return x.ins(f"getelementptr i8, {p.typed}, {nbytes.typed}", "ptr")
+
+
+def _scaled(x: Thread, v: Value, by: int) -> Value:
+    return x.binary("mul", v, integer(by))
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """name: LLVM's of the instruction. register: its type of a factor's. rounded: to tf32."""
+
+    name: str
+    register: tuple[str, int] = ("i32", 1)
+    rounded: bool = False
+
+    def __call__(self, x: Thread, s: Unit) -> None:
+        a, b, out = s.operands
+        per = _WORD // a.buffer.dtype.itemsize
+        part = _held(x, out)
+        halves = [(ROWS // 2 * (r % 2), 4 * per * (r // 2)) for r in range(4)]
+        words = _words(x, a, (0, 1), halves)
+        words += _words(x, b, (1, 0), [(0, 4 * per * r) for r in range(2)])
+        type = memory_type(out.buffer.dtype)
+        factors = [self._factor(x, word).typed for word in words]
+        sums = [_load(x, type, p).typed for p in part]
+        made = f"{{ {', '.join([type] * _PART)} }}"
+        given = ", ".join([*factors, *sums])
+        found = x.ins(f"call {made} @llvm.nvvm.mma.{self.name}({given})", made)
+        for n, p in enumerate(part):
+            value = x.ins(f"extractvalue {found.typed}, {n}", type)
+            x.line(f"store {value.typed}, {p.typed}, align {_WORD}")
+
+    def _factor(self, x: Thread, word: Value) -> Value:
+        if self.rounded:
+            number = x.convert("bitcast", word, "float")
+            return x.ins(f"call i32 @llvm.nvvm.f2tf32.rna({number.typed})", "i32")
+        type, lanes = self.register
+        if lanes == 1:
+            return word
+        return x.ins(f"bitcast {word.typed} to <{lanes} x {type}>", type, lanes)
+
+
+def _words(
+    x: Thread,
+    o: Operand,
+    axes: tuple[int, int],
+    places: Sequence[tuple[int, int]],
+) -> list[Value]:
+    """A thread's registers of a factor. axes: along which it has one element in each, and a run of
+    them; places: of the first element of each on these, for the first thread."""
+    size = o.buffer.dtype.itemsize
+    per = _WORD // size
+    across, along = (o.strides[axis] for axis in axes)
+    group, number = _lane(x)
+    start = x.access(o.buffer, o.index).pointer
+    start = _moved(x, start, _scaled(x, group, across * size))
+    start = _moved(x, start, _scaled(x, number, along * _WORD))
+    is_word = along == 1 and across % per == 0 and _is_multiple(o, per)
+    found = []
+    for i, k in places:
+        first = _moved(x, start, integer((i * across + k * along) * size))
+        found.append(
+            _load(x, "i32", first)
+            if is_word or per == 1
+            else _packed(x, first, per, along * size)
+        )
+    return found
+
+
+def _is_multiple(o: Operand, of: int) -> bool:
+    """Whether an operand begins at a multiple of so many elements."""
+    form = position(o.buffer, o.index)
+    return all(c % of == 0 for c in (form.const, *(c for _, c in form.terms)))
+
+
+def _packed(x: Thread, first: Value, per: int, step: int) -> Value:
+    """Elements that are apart as one word, the first in its low bits."""
+    bits = 8 * _WORD // per
+    word = integer(0, "i32")
+    for n in range(per):
+        p = _moved(x, first, integer(n * step))
+        part = x.ins(f"load i{bits}, {p.typed}, align {bits // 8}", f"i{bits}")
+        part = x.convert("zext", part, "i32")
+        word = x.binary("or", word, x.binary("shl", part, integer(n * bits, "i32")))
+    return word
+
+
+def _load(x: Thread, type: str, p: Value) -> Value:
+    return x.ins(f"load {type}, {p.typed}, align {_WORD}", type)
+
+
+# -- tiles of a warp
+
+
+def _held(x: Thread, o: Operand) -> list[Value]:
+    """Where a thread has its four elements of a tile. Raises CompileError for a part of a tile."""
+    b = o.buffer
+    sides = (*[1] * (len(b.shape) - 2), ROWS, COLUMNS)
+    forms = [affine(i) for i in o.index]
+    parts = [
+        (e, *(c for _, c in f.terms), f.const)
+        for e, f in zip(b.shape, forms, strict=True)
+    ]
+    whole = all(n % side == 0 for side, ns in zip(sides, parts) for n in ns)
+    if not whole or o.strides != b.strides[-2:]:
+        raise CompileError(
+            f"{b.name} is not whole tiles of {ROWS} x {COLUMNS}, or the unit is not at one",
+            code="TW-INTRINSIC",
+            where=f"launch {x.launch.name}",
+            hint=f"give it extents that are multiples of {ROWS} and {COLUMNS}, and split the "
+            "loops around the unit by them",
+        )
+    number, count = Affine((), 0), 1
+    for form, side, extent in reversed(list(zip(forms, sides, b.shape, strict=True))):
+        terms = tuple((atom, c // side) for atom, c in form.terms)
+        number = number + Affine(terms, form.const // side).scaled(count)
+        count *= extent // side
+    type = memory_type(b.dtype)
+    at = x.value(to_expr(number)).typed
+    tile = f"getelementptr [{_PART} x {type}], {x.pointers[b].typed}, {at}"
+    start = x.ins(tile, "ptr")
+    return [_moved(x, start, integer(n * b.dtype.itemsize)) for n in range(_PART)]
+
+
+def _fill(x: Thread, s: Unit) -> None:
+    """A product starts with 0."""
+    (out,) = s.operands
+    type = memory_type(out.buffer.dtype)
+    for p in _held(x, out):
+        x.line(f"store {type} zeroinitializer, {p.typed}, align {_WORD}")
+
+
+def _store(x: Thread, s: Unit) -> None:
+    held, out = s.operands
+    size = out.buffer.dtype.itemsize
+    across, along = out.strides
+    group, number = _lane(x)
+    x.line(_MEET)
+    start = x.access(out.buffer, out.index).pointer
+    start = _moved(x, start, _scaled(x, group, across * size))
+    start = _moved(x, start, _scaled(x, number, 2 * along * size))
+    type = memory_type(out.buffer.dtype)
+    for n, p in enumerate(_held(x, held)):
+        offset = (ROWS // 2 * (n // 2) * across + n % 2 * along) * size
+        place = _moved(x, start, integer(offset))
+        x.line(f"store {_load(x, type, p).typed}, {place.typed}, align {size}")
+    x.line(_MEET)
+
+
+CALLS: Final[Mapping[str, Callable[[Thread, Unit], None]]] = {
+    "mma.float16": _Product("m16n8k16.row.col.f32.f32", ("half", 2)),
+    "mma.bfloat16": _Product("m16n8k16.row.col.bf16"),
+    "mma.tf32": _Product("m16n8k8.row.col.tf32", rounded=True),
+    "mma.int8": _Product("m16n8k32.row.col.s8"),
+    "mma.fill": _fill,
+    "mma.store": _store,
+}

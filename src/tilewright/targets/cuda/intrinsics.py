@@ -1,0 +1,109 @@
+"""Tensor intrinsics of NVIDIA's GPUs: `mma.sync`, a product of tiles by the 32 threads of a warp.
+
+The accumulators are a tile in "warp", of which each thread has four elements in registers; `fill`
+starts it, `store` writes it to memory. The factors lie in memory with any strides: with a stride
+of 1 along the reduction a thread loads a word of 32 bits, else its elements one by one. Shapes and
+types are those of the PTX ISA, "Warp-level matrix instructions", from sm_80 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Final
+
+from tilewright.base.dtypes import DType, bfloat16, float16, float32, int8, int32
+from tilewright.compute.build import cast, map_, reduce_
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.intrinsic import (
+    Formal,
+    HardwareCall,
+    TensorIntrinsic,
+    decl_tensor_intrinsic,
+    hardware_intrinsic,
+)
+from tilewright.targets.cuda.machine import WARP
+
+ROWS: Final = 16
+COLUMNS: Final = 8
+FEATURE: Final = "sm_80"
+_MEMORY: Final = ("global", "shared")
+# PTX says neither the order of a sum nor how it is rounded. If each of 17 addends is cut off at
+# 24 bits of the largest, each loses at most 2^-23 of the sum of magnitudes.
+_SUM: Final = 17 * 2.0**-23
+_SUM_WORDS: Final = "adds in an order of its own, and may cut off the addends"
+# A factor of tf32 has 10 bits behind the point: half a unit of each, in both factors.
+_TF32: Final = 2.0**-10 + _SUM
+_TF32_WORDS: Final = f"rounds the factors to 10 bits; {_SUM_WORDS}"
+
+Calls = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
+
+
+def _mma(
+    name: str, of: DType, out: DType, tolerance: float = 0.0, rounding: str = ""
+) -> TensorIntrinsic:
+    """`out[i, j] += sum over k of a[i, k] * b[k, j]`, with 32 bytes of k."""
+    depth = WARP // of.itemsize
+    a, b = Buffer("a", (ROWS, depth), of), Buffer("b", (depth, COLUMNS), of)
+    c = Buffer("out", (ROWS, COLUMNS), out)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Calls:
+        (to,) = outputs
+        strides = (s for t in (*inputs, to) for s in t.strides)
+        reads = (t.access_ptr("r") for t in inputs)
+        update = hardware_intrinsic(
+            f"mma.{name}", to.access_ptr("rw"), *reads, *strides
+        )
+        return (
+            None,
+            hardware_intrinsic("mma.fill", to.access_ptr("w"), *to.strides),
+            update,
+        )
+
+    return decl_tensor_intrinsic(
+        reduce_(
+            "mma",
+            c,
+            (depth,),
+            "add",
+            lambda i, j, k: cast(a[i, k], out) * cast(b[k, j], out),
+        ),
+        lower,
+        name=f"cuda.mma.{name}",
+        scopes=[(*pair, "warp") for pair in product(_MEMORY, _MEMORY)],
+        target="cuda",
+        features=[FEATURE],
+        tolerance=tolerance,
+        rounding=rounding,
+        threads=WARP,
+    )
+
+
+def _store(dtype: DType) -> TensorIntrinsic:
+    """`out[i, j] = a[i, j]`: a tile of accumulators to memory."""
+    a = Buffer("a", (ROWS, COLUMNS), dtype)
+    out = Buffer("out", (ROWS, COLUMNS), dtype)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
+        (held,), (to,) = inputs, outputs
+        pointers = to.access_ptr("w"), held.access_ptr("r")
+        return hardware_intrinsic("mma.store", *pointers, *to.strides, *held.strides)
+
+    return decl_tensor_intrinsic(
+        map_("store", out, lambda i, j: a[i, j]),
+        lower,
+        name=f"cuda.mma.store.{dtype.name}",
+        scopes=[("warp", memory) for memory in _MEMORY],
+        target="cuda",
+        features=[FEATURE],
+        threads=WARP,
+    )
+
+
+PRODUCTS: Final = (
+    _mma("float16", float16, float32, _SUM, _SUM_WORDS),
+    _mma("bfloat16", bfloat16, float32, _SUM, _SUM_WORDS),
+    _mma("tf32", float32, float32, _TF32, _TF32_WORDS),
+    _mma("int8", int8, int32),
+)
+STORES: Final = tuple(_store(dtype) for dtype in (float32, int32))

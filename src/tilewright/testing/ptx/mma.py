@@ -1,0 +1,121 @@
+"""What `mma.sync` computes, on the registers of the threads of warps.
+
+Element i of a thread's fragment is where the PTX ISA says for each shape, in its formulas; they are
+written here one by one, and not as the emitter has them. Sums are rounded once, which PTX allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.testing.ptx.arithmetic import Array
+
+_GROUP: Final = np.arange(32) >> 2  # groupID of each thread
+_NUMBER: Final = np.arange(32) % 4  # threadID_in_group
+_PATTERN: Final = np.uint32(0xFFFFE000)  # bits of a float32 that tf32 has
+
+# Element i of a fragment: the rows and the columns of all threads.
+Place = Callable[[int], tuple[Array, Array]]
+
+
+def _a16(i: int) -> tuple[Array, Array]:
+    row = _GROUP if 0 <= i < 2 or 4 <= i < 6 else _GROUP + 8
+    column = _NUMBER * 2 + (i & 1)
+    return row, column if i < 4 else column + 8
+
+
+def _b16(i: int) -> tuple[Array, Array]:
+    row = _NUMBER * 2 + (i & 1)
+    return row if i < 2 else row + 8, _GROUP
+
+
+def _a8(i: int) -> tuple[Array, Array]:
+    row = _GROUP if i in (0, 2) else _GROUP + 8
+    return row, _NUMBER if i in (0, 1) else _NUMBER + 4
+
+
+def _b8(i: int) -> tuple[Array, Array]:
+    return _NUMBER if i == 0 else _NUMBER + 4, _GROUP
+
+
+def _a32(i: int) -> tuple[Array, Array]:
+    row = _GROUP if 0 <= i < 4 or 8 <= i < 12 else _GROUP + 8
+    column = _NUMBER * 4 + (i & 3)
+    return row, column if i < 8 else column + 16
+
+
+def _b32(i: int) -> tuple[Array, Array]:
+    row = _NUMBER * 4 + (i & 3)
+    return row if i < 4 else row + 16, _GROUP
+
+
+def _c(i: int) -> tuple[Array, Array]:
+    return _GROUP if i < 2 else _GROUP + 8, _NUMBER * 2 + (i & 1)
+
+
+_SHAPES: Final[Mapping[tuple[str, str], tuple[int, Place, Place]]] = {
+    ("m16n8k16", "f16"): (16, _a16, _b16),
+    ("m16n8k16", "bf16"): (16, _a16, _b16),
+    ("m16n8k8", "tf32"): (8, _a8, _b8),
+    ("m16n8k32", "s8"): (32, _a32, _b32),
+}
+
+
+def rounded_to_tf32(value: Array) -> Array:
+    """`cvt.rna.tf32.f32`: to 10 bits behind the point, halves away from zero."""
+    bits = value.view(np.uint32)
+    finite = np.isfinite(value)
+    return np.where(finite, bits + np.uint32(0x1000), bits) & _PATTERN
+
+
+def mma(
+    shape: str,
+    of: str,
+    to: str,
+    a: Sequence[Array],
+    b: Sequence[Array],
+    c: Sequence[Array],
+) -> list[Array]:
+    """The result's registers. a, b, c: words of 32 bits, one row for each warp.
+
+    Raises NotImplementedError for another shape.
+    """
+    known = _SHAPES.get((shape, of))
+    if known is None:
+        raise NotImplementedError(f"PTX mma.sync.{shape} of {of}")
+    depth, of_a, of_b = known
+    wide = np.int64 if to == "s32" else np.float64
+    held = np.int32 if to == "s32" else np.float32
+    left = _gathered(_elements(a, of), of_a, (16, depth)).astype(wide)
+    right = _gathered(_elements(b, of), of_b, (depth, 8)).astype(wide)
+    sums = _gathered([word.view(held) for word in c], _c, (16, 8)).astype(wide)
+    made = (left @ right + sums).astype(held)
+    return [np.ascontiguousarray(made[:, *_c(i)]) for i in range(4)]
+
+
+def _gathered(parts: Sequence[Array], place: Place, shape: tuple[int, int]) -> Array:
+    """The matrix of each warp from the elements of its threads."""
+    whole = np.zeros((len(parts[0]), *shape), parts[0].dtype)
+    for i, part in enumerate(parts):
+        whole[:, *place(i)] = part
+    return whole
+
+
+def _elements(words: Sequence[Array], of: str) -> list[Array]:
+    """The numbers in registers, those in low bits first."""
+    if of == "tf32":
+        return [(word & _PATTERN).view(np.float32) for word in words]
+    bits = {"f16": 16, "bf16": 16, "s8": 8}[of]
+    parts = [
+        (word >> np.uint32(at)).astype(f"uint{bits}")
+        for word in words
+        for at in range(0, 32, bits)
+    ]
+    if of == "bf16":
+        return [
+            (part.astype(np.uint32) << np.uint32(16)).view(np.float32) for part in parts
+        ]
+    return [part.view(np.float16 if of == "f16" else np.int8) for part in parts]

@@ -1,0 +1,185 @@
+"""Tensor cores: products that a warp does, in launches, as PTX, and by ptxas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.loops.gpu_kernels import barriers, judged, without_barrier
+from tests.targets.cuda.mma_products import DTYPES, K, M, N, tensorized, tiled
+from tilewright.base.errors import CompileError, ScheduleError
+from tilewright.loops.passes.to_launches import to_launches
+from tilewright.loops.shared_memory import RaceError
+from tilewright.targets import registry
+from tilewright.targets.cuda import report
+from tilewright.targets.cuda.emit import ptx
+from tilewright.targets.cuda.machine import machine
+from tilewright.targets.cuda.target import code_of
+from tilewright.testing.ptx import mma as ptx_mma
+from tilewright.testing.ptx.device import load
+
+SM80 = machine("sm_80")
+# of, b is given as its transpose, elements that rows of shared memory are longer
+CASES = [
+    (of, *how)
+    for of in DTYPES
+    for how in ((False, 0), (True, 0), (True, 1), (False, 8))
+]
+
+
+def arrays(of: str, transposed: bool) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    dtype = DTYPES[of].numpy
+    shapes = (M, K), (N, K) if transposed else (K, N)
+    made = [rng.standard_normal(shape) for shape in shapes]
+    if of == "int8":
+        made = [rng.integers(-128, 128, shape) for shape in shapes]
+    out = np.int32 if of == "int8" else np.float32
+    return [x.astype(dtype) for x in made] + [np.full((M, N), 7, out)]
+
+
+def wanted(of: str, given: list[np.ndarray], transposed: bool) -> np.ndarray:
+    wide = np.int64 if of == "int8" else np.float64
+    a, b = (x.astype(wide) for x in given[:2])
+    return a @ (b.T if transposed else b)
+
+
+@pytest.mark.parametrize(("of", "transposed", "pad"), CASES)
+def test_a_product_is_right_as_ptx(of, transposed, pad):
+    program = to_launches(tensorized(of, transposed, pad).kernel, 32)
+    text = ptx(program, SM80)
+    assert text.count("mma.sync") in (2 * DTYPES[of].itemsize, 4 * DTYPES[of].itemsize)
+    given = arrays(of, transposed)
+    code = code_of(program, text, SM80).to_bytes()
+    load(code)([x.reshape(-1).view(np.uint8) for x in given], False)
+    reference = wanted(of, given, transposed)
+    if of == "int8":
+        np.testing.assert_array_equal(given[2], reference)
+        return
+    a, b = (np.abs(x.astype(np.float64)) for x in given[:2])
+    sums = a @ (b.T if transposed else b)
+    (intrinsic,) = [
+        i for n, i in registry.intrinsics("cuda").items() if n == f"cuda.mma.{of}"
+    ]
+    assert (np.abs(given[2] - reference) <= intrinsic.tolerance * sums).all()
+
+
+def test_the_launches_do_what_the_kernel_does():
+    kernel = tensorized("tf32", extents=(32, 16, 16), step=8).kernel
+    program = to_launches(kernel, 32)
+    assert len(barriers(program)) == 2
+    judged(kernel, program)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_no_barrier_around_a_product_is_needless(number):
+    kernel = tensorized("tf32", extents=(32, 16, 16), step=8).kernel
+    with pytest.raises(RaceError):
+        judged(kernel, without_barrier(to_launches(kernel, 32), number))
+
+
+def test_a_schedule_with_instructions_means_what_it_meant():
+    tensorized("tf32", extents=(32, 16, 16), step=8).verify()
+
+
+@pytest.mark.skipif(report.ptxas() is None, reason="ptxas is not there")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("of", DTYPES)
+def test_ptxas_takes_it_and_accumulators_are_in_registers(of, arch):
+    program = to_launches(tensorized(of).kernel, 32)
+    _, used = report.assemble(ptx(program, machine(arch)), machine(arch))
+    (kernel,) = used.values()
+    assert kernel.stack == kernel.spill_stores == 0
+    assert kernel.registers <= 80
+
+
+def test_words_are_loaded_where_neighbors_are_neighbors():
+    text = {
+        t: ptx(to_launches(tensorized("float16", t).kernel, 32), SM80)
+        for t in (False, True)
+    }
+    assert "ld.shared.b16" in text[False]
+    assert "ld.shared.b16" not in text[True]
+    odd = ptx(to_launches(tensorized("float16", True, 1).kernel, 32), SM80)
+    assert "ld.shared.b16" in odd
+
+
+# -- what is refused
+
+
+def test_an_older_gpu_has_no_such_instruction():
+    program = to_launches(tensorized("float16").kernel, 32)
+    with pytest.raises(CompileError, match="needs sm_80, which this GPU does not have"):
+        ptx(program, machine("sm_75"))
+
+
+def test_exact_code_has_no_sums_in_another_order():
+    for of in ("float16", "tf32"):
+        program = to_launches(tensorized(of).kernel, 32)
+        with pytest.raises(CompileError, match="rounds its own way"):
+            ptx(program, SM80, contract=False)
+    assert "mma.sync" in ptx(to_launches(tensorized("int8").kernel, 32), SM80, False)
+
+
+def test_a_machine_without_warps_has_no_units_of_a_warp():
+    with pytest.raises(ScheduleError, match="32 threads do it together, and a warp"):
+        to_launches(tensorized("int8").kernel, 1)
+
+
+def test_another_target_refuses_it():
+    with pytest.raises((ScheduleError, CompileError)):
+        registry.target("opencl").emit(tensorized("int8").kernel, "product")
+    with pytest.raises(CompileError, match="'warp' does not exist on a processor"):
+        registry.target("cpu").emit(tensorized("int8").kernel, "product")
+
+
+def test_a_unit_in_a_loop_over_lanes_is_refused():
+    s = tensorized("int8", columns="threadIdx.x")
+    with pytest.raises(ScheduleError, match=r"in loop \S+ over threadIdx\.x"):
+        to_launches(s.kernel, 32)
+
+
+def test_a_block_of_more_threads_than_a_warp_on_x_is_refused():
+    s = tensorized("int8", step=64)
+    with pytest.raises(
+        ScheduleError, match=r"the block has 64 threads on threadIdx\.x"
+    ):
+        to_launches(s.kernel, 32)
+
+
+def test_a_tile_of_a_warp_is_no_threads_memory():
+    s, _ = tiled("float16")
+    with pytest.raises(ScheduleError, match="a warp holds it together"):
+        to_launches(s.kernel, 32)
+
+
+def test_accumulators_elsewhere_are_no_operands():
+    s, nests = tiled("float16", scope="shared")
+    with pytest.raises(ScheduleError, match="out in warp"):
+        s.tensorize(nests["product"], "cuda.mma.float16")
+
+
+def test_a_nest_of_other_types_is_not_matched():
+    s, nests = tiled("float16")
+    with pytest.raises(ScheduleError, match="not of"):
+        s.tensorize(nests["product"], "cuda.mma.bfloat16")
+
+
+# -- the interpreter of PTX
+
+
+@pytest.mark.parametrize(
+    ("shape", "of", "dtype"),
+    [("m16n8k16", "f16", np.float16), ("m16n8k32", "s8", np.int8)],
+)
+def test_each_element_of_a_fragment_is_one_of_the_matrix(shape, of, dtype):
+    depth, of_a, of_b = ptx_mma._SHAPES[shape, of]
+    for place, sides in (
+        (of_a, (16, depth)),
+        (of_b, (depth, 8)),
+        (ptx_mma._c, (16, 8)),
+    ):
+        seen = np.zeros(sides, int)
+        for i in range(sides[0] * sides[1] // 32):
+            np.add.at(seen, place(i), 1)
+        assert (seen == 1).all()
