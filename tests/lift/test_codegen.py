@@ -79,7 +79,7 @@ def test_loops(name: str, golden) -> None:
 def test_address_spaces_are_scopes_of_the_device() -> None:
     kernel = sized(program("device"), DEVICE)
     assert "in chip" in repr(kernel)
-    assert "in local" in repr(sized(program("groups"), DEVICE))
+    assert "in shared" in repr(sized(program("groups"), DEVICE))
 
 
 @pytest.mark.parametrize(

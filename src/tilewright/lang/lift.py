@@ -52,6 +52,7 @@ from tilewright.lift.search import move, search
 from tilewright.lift.sizes import leaves, length_variables, named, sizes_of, specialized
 from tilewright.lift.trials import tried
 from tilewright.lift.types import Type, length, lengths
+from tilewright.lift.work_items import grouped
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
@@ -114,8 +115,10 @@ def lower(
     expect_program(program)
     if not is_low_level(program):
         return _plain(normalize(program, sizes, name))
-    spaces = codegen.PROCESSOR if target in ("cpu", "interp") else codegen.DEVICE
-    return codegen.lower(program, named(program, sizes or {}), name or "lift", spaces)
+    found, label = named(program, sizes or {}), name or "lift"
+    if target in ("cpu", "interp"):
+        return codegen.lower(program, found, label, codegen.PROCESSOR)
+    return grouped(codegen.lower(program, found, label, codegen.DEVICE))
 
 
 def schedule(

@@ -39,12 +39,16 @@ from tilewright.lift.views import Array, Reads, View, number, of_buffers, scalar
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.loops.scopes import declare_scopes
 
-# Where an address space of Lift is on a processor, and on a device that has them all.
+# Where an address space of Lift is on a processor, and on a device with memory of blocks.
 PROCESSOR: Mapping[str, str] = {
     **dict.fromkeys(("global", "dram", "output"), "global"),
     **dict.fromkeys(("local", "private", "chip"), "stack"),
 }
-DEVICE: Mapping[str, str] = {space: space for space in n.SPACES} | {"private": "stack"}
+DEVICE: Mapping[str, str] = {
+    **{space: space for space in n.SPACES},
+    "local": "shared",
+    "private": "stack",
+}
 declare_scopes(*DEVICE.values())
 
 _LOOPS: Mapping[type[n.Fun], str] = {

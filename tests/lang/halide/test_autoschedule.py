@@ -67,7 +67,7 @@ def test_without_a_name_the_schedule_is_the_user_s() -> None:
 @pytest.mark.parametrize(
     ("name", "extra", "message"),
     [
-        ("Anderson2021", {}, 'there is no GPU target; write "Adams2019"'),
+        ("Anderson2021", {}, 'write gpu_tile for a GPU; "Adams2019"'),
         ("Adams2020", {}, "take one of Adams2019, Li2018, Mullapudi2016"),
         ("", {}, "take one of Adams2019"),
         ("Adams2019", {"beam_size": 8}, "has no parameter 'beam_size'"),

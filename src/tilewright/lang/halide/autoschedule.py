@@ -59,9 +59,9 @@ class AutoschedulerParams:
         """
         if self.name == GPU_ONLY:
             raise UnsupportedError(
-                f"{GPU_ONLY} schedules for GPUs, and there is no GPU target",
+                f"{GPU_ONLY}, which schedules for GPUs, is not here",
                 where="apply_autoscheduler",
-                hint='write "Adams2019", which searches for CPUs',
+                hint='write gpu_tile for a GPU; "Adams2019" searches for CPUs',
             )
         if self.name not in RUNS:
             raise InputError(

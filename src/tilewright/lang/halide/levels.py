@@ -22,14 +22,13 @@ class MemoryType(Enum):
     Heap = "global"
     Stack = "stack"
     Register = "register"
-    GPUShared = "gpu shared"
+    GPUShared = "shared"
     GPUTexture = "gpu texture"
     LockedCache = "locked cache"
     VTCM = "vtcm"
 
 
 _ABSENT: Final = (
-    MemoryType.GPUShared,
     MemoryType.GPUTexture,
     MemoryType.LockedCache,
     MemoryType.VTCM,
@@ -261,7 +260,7 @@ class Scheduled(Verbs, Storage, notation.Func):
             raise UnsupportedError(
                 f"this machine has no {memory}",
                 where=f"{self.name()}, {line()}",
-                hint="Auto, Heap, Stack or Register",
+                hint="Auto, Heap, Stack, Register or GPUShared",
             )
         self.memory = memory
         return self

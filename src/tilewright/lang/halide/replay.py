@@ -6,7 +6,8 @@
    definitions in the order they were given (`split`, `fuse`, `reorder`). Consumers come first
    because a Func is placed into loops that must be there.
 3. Loops that are shared (`merge`), consumers first.
-4. How loops run (`vectorize`, `unroll`, `parallel`), consumers first.
+4. How loops run (`vectorize`, `unroll`, `parallel`, and `bind` to the axes of a GPU), consumers
+   first.
 5. The memory of each Func (`transform_layout`, `set_scope`), loops that are parted, and notes about
    what is fetched ahead.
 
@@ -20,9 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Expr, Var, fixed
+from tilewright.expr.nodes import Buffer, Expr, Var, fixed
 from tilewright.ir.node import postorder
 from tilewright.lang.halide.conditions import condition_text, decided
+from tilewright.lang.halide.gpu import BLOCKS, THREADS, axes, on_gpu
 from tilewright.lang.halide.levels import MemoryType, Scheduled
 from tilewright.lang.halide.placing import Nest, Replay, at_line, place
 from tilewright.lang.halide.plan import (
@@ -40,7 +42,7 @@ from tilewright.lang.halide.syntax.lower import kernel
 from tilewright.lang.halide.syntax.pipeline import Pipeline
 from tilewright.lang.halide.together import share_loops
 from tilewright.loops.nodes import SIZE, For, Update
-from tilewright.loops.walk import walk
+from tilewright.loops.walk import Place, walk
 from tilewright.schedule import Schedule, edit, tree
 from tilewright.schedule.ahead import prefetch_ahead
 from tilewright.schedule.primitives.split import Tail
@@ -210,7 +212,7 @@ def _split(
     if count % factor == 0:
         return _pair(s.split(loop, factor))
     if tail is TailStrategy.Auto:
-        if plan.stage == 0 and factor < count:
+        if plan.stage == 0 and factor < count and not on_gpu(plan):
             try:
                 return _pair(s.split(loop, factor, "overlap"))
             except ScheduleError:
@@ -240,8 +242,14 @@ def _run(nest: Nest, state: Replay) -> None:
     kinds = {
         d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, Kind)
     }
+    with at_line(plan.title, "its loops on a GPU"):
+        bound = dict(axes(plan.vars, {var: kind for var, (kind, _) in kinds.items()}))
     for var, (kind, line) in kinds.items():
         loop = nest.loops.get(var)
+        if loop is not None and var in bound:
+            with at_line(plan.title, line):
+                state.schedule.bind(loop, bound[var])
+            continue
         if loop is not None:
             with at_line(plan.title, line):
                 if plan.atomic and kind in ("vector", "parallel"):
@@ -315,15 +323,20 @@ def _store(f: Scheduled, state: Replay) -> None:
         _pad(f, buffer, state.schedule)
         found, alloc = tree.find_buffer(state.schedule.kernel, buffer, "store_in")
         scope = f.memory.value
-        if (
-            scope is None
-            and alloc is not None
-            and any(isinstance(x, For) and x.kind != SIZE for x in alloc.above)
-        ):
-            small = found.static and found.size * found.dtype.itemsize <= STACK_BYTES
-            scope = MemoryType.Stack.value if small else None
+        if scope is None and alloc is not None:
+            scope = _usual_scope(found, alloc)
         if scope is not None and scope != found.scope:
             state.schedule.set_scope(buffer, scope)
+
+
+def _usual_scope(b: Buffer, alloc: Place) -> str | None:
+    """What is small and inside a loop goes to the stack, what a block has to its shared memory."""
+    around = [x.kind for x in alloc.above if isinstance(x, For) and x.kind != SIZE]
+    if any(k.startswith(BLOCKS) for k in around):
+        if not any(k.startswith(THREADS) for k in around):
+            return MemoryType.GPUShared.value
+    small = b.static and b.size * b.dtype.itemsize <= STACK_BYTES
+    return MemoryType.Stack.value if around and small else None
 
 
 def _check_limits(f: Scheduled, buffer: str, s: Schedule) -> None:

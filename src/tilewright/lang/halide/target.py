@@ -50,6 +50,8 @@ TargetFeature: Final = Enum(
     start=0,
 )
 
+# The compiler's target of a feature.
+_DEVICES: Final = {"CUDA": "cuda", "OpenCL": "opencl"}
 _GPU: Final = ("CUDA", "OpenCL", "Metal", "D3D12Compute", "Vulkan", "WebGPU")
 # Features and the processor's flags (of the kernel, without punctuation) that each needs.
 _FLAGS: Final = {
@@ -282,10 +284,13 @@ def compile_for(target: Any) -> str:
     """The compiler's name of a target. Raises UnsupportedError for another machine than this."""
     if not isinstance(target, Target):
         return str(target)
+    for feature, name in _DEVICES.items():
+        if target.has_feature(TargetFeature[feature]):
+            return name
     if target.bits and not target.supported():
         raise UnsupportedError(
             f"code for {target} does not run here",
             where="Target",
-            hint="take get_host_target(); there is no GPU target",
+            hint="take get_host_target(), with the feature OpenCL or CUDA for a GPU",
         )
     return "cpu"

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
 from tilewright.base.numbers import whole
+from tilewright.lang.halide.gpu import GpuVerbs
 from tilewright.lang.halide.plan import (
     Ahead,
     Fuse,
@@ -44,7 +45,7 @@ def var_name(var: Any) -> str:
     )
 
 
-class Verbs:
+class Verbs(GpuVerbs):
     """The verbs that a Func (its pure definition) and a Stage (an update) have in common.
 
     Each returns the object itself, so that verbs chain. Each raises ScheduleError for a Var that

@@ -20,7 +20,7 @@ from tilewright.compute.transforms import inline
 from tilewright.expr.nodes import Buffer as Tensor
 from tilewright.lang.function import Function, scheduled
 from tilewright.lang.function.choosing import by_default, by_parameters
-from tilewright.lang.mdh.parameters import parameter_space
+from tilewright.lang.mdh.space import parameter_space
 from tilewright.lang.mdh.syntax import (
     SCOPE,
     Buffer,
@@ -222,9 +222,8 @@ __all__ = [
 ]
 # Names of MDH's interface that are not here, with what to write instead.
 ABSENT: Final = {
-    **dict.fromkeys(
-        ("CUDA", "OpenCL"), 'build(..., target="cpu"); there is no GPU target'
-    ),
+    "CUDA": 'build(..., target="cuda")',
+    "OpenCL": 'build(..., target="opencl")',
     **dict.fromkeys(
         ("pyATF", "evaluations", "CUDARuntimeProfiler", "OpenCLRuntimeProfiler"),
         "build(parameter_space(expression)).tune(trials=n) searches its parameters",

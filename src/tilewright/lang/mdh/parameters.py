@@ -18,14 +18,12 @@ from itertools import permutations
 from math import prod
 from typing import Any, Final
 
-from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.base.text import listing
-from tilewright.compute.nodes import CC, PS, Computation, Dim
+from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.expr.affine import affine
 from tilewright.loops.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.nest import fuse_all
-from tilewright.tune.space import Divisors, Parameter, ProgramSpace, Set
+from tilewright.tune.space import Divisors, Parameter, Set
 from tilewright.tune.space.formula import Bound
 
 UNROLLED: Final = 32  # iterations that are written out, of all dimensions together
@@ -37,35 +35,8 @@ INNER: Final = ("L2", "COR", "L1", "REG", "SIMD")
 NESTS: Final = {"outer": OUTER, "inner": INNER}
 
 
-def parameter_space(
-    expression: Computation, *, lanes: int = 16, cores: int | None = None
-) -> ProgramSpace:
-    """The space of one expression; `.schedule(candidate)` is its schedule on a CPU.
-
-    lanes: the longest vector. cores: the most parts for cores, of all dimensions together; None:
-    no limit. Parts for cores and lanes are of cc dimensions only: results of others would have to
-    be combined between them. Raises InputError for what is no single expression, UnsupportedError
-    for one with a scan, whose steps have one order.
-    """
-    if not isinstance(expression, Computation):
-        raise InputError(
-            f"{expression!r} is not an expression",
-            where="mdh.parameter_space",
-            hint="as in out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
-        )
-    scans = [d.var.name for d in expression.dims if d.combine == PS and d.extent > 1]
-    if scans:
-        raise UnsupportedError(
-            f"{expression.name} is a scan along {listing(scans)}",
-            where="mdh.parameter_space",
-            hint="build it: the target's sketches have their own parameters",
-        )
-    cut = _Cut(expression, lanes, cores)
-    return ProgramSpace(expression.name, cut.parameters(), cut.schedule)
-
-
 @dataclass(frozen=True)
-class _Cut:
+class Cut:
     """One expression, and the limits of its parts."""
 
     expression: Computation
@@ -86,17 +57,17 @@ class _Cut:
             name = d.var.name
             taken: list[str] = []
             if d.combine == CC:
-                yield _parts("COR", name, d.extent, taken, _room(self.cores, cores))
+                yield parts("COR", name, d.extent, taken, room(self.cores, cores))
                 cores.append(f"PRT.COR.{name}")
             if d is vector:
-                yield _parts("SIMD", name, d.extent, taken, Bound(self.lanes, ()))
-            yield _parts("REG", name, d.extent, taken, _room(UNROLLED, unrolled))
+                yield parts("SIMD", name, d.extent, taken, Bound(self.lanes, ()))
+            yield parts("REG", name, d.extent, taken, room(UNROLLED, unrolled))
             unrolled.append(f"PRT.REG.{name}")
-            yield _parts("L2", name, d.extent, taken, Bound(d.extent, ()))
-        orders = _orders([d.var.name for d in self.dims])
-        if len(orders) > 1:
-            yield Parameter("ORD.L2", Set(*orders))
-            yield Parameter("ORD.L1", Set(*orders))
+            yield parts("L2", name, d.extent, taken, Bound(d.extent, ()))
+        choices = orders([d.var.name for d in self.dims])
+        if len(choices) > 1:
+            yield Parameter("ORD.L2", Set(*choices))
+            yield Parameter("ORD.L1", Set(*choices))
         if cores:
             yield Parameter("ASS.COR", Set(*NESTS))
 
@@ -108,19 +79,24 @@ class _Cut:
                 return d
         return None
 
-    def schedule(self, values: Mapping[str, Any]) -> Schedule:
-        """The nest of these values. Raises ScheduleError where it is not legal."""
+    def plain(self) -> Schedule:
+        """The nest of the expression, with nothing done."""
         c = self.expression
         results = list(dict.fromkeys(o.tensor for o in c.outputs))
         params = [*(b for b in c.inputs if b not in results), *results]
-        s = Schedule(lower(c.name, [c], params, results))
+        return Schedule(lower(c.name, [c], params, results))
+
+    def schedule(self, values: Mapping[str, Any]) -> Schedule:
+        """The nest of these values. Raises ScheduleError where it is not legal."""
+        c = self.expression
+        s = self.plain()
         loops: dict[tuple[str, str], str] = {}
         nest = NESTS[values.get("ASS.COR", "outer")]
         for d in self.dims:
-            loops |= _split(s, f"{c.name}.{d.var.name}", d, nest, values)
-        order = [key for layer in nest for key in self._layer(layer, values)]
+            loops |= split_layers(s, f"{c.name}.{d.var.name}", d, nest, values)
+        order = [key for layer in nest for key in self.layer(layer, values)]
         order = [key for key in order if key in loops]
-        starts = self._arrange(s, [(loops[key], key[1]) for key in order])
+        starts = self.arrange(s, [(loops[key], key[1]) for key in order])
 
         def of_layer(layer: str) -> list[str]:
             return [loops[key] for key in order if key[0] == layer]
@@ -136,11 +112,12 @@ class _Cut:
         fuse_all(s, of_layer("COR"))
         return s
 
-    def _layer(self, layer: str, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def layer(self, layer: str, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """The loops of a layer, as layer and dimension, in their order."""
         names = [d.var.name for d in self.dims]
         return [(layer, name) for name in values.get(f"ORD.{layer}", names)]
 
-    def _arrange(self, s: Schedule, order: Sequence[tuple[str, str]]) -> dict[str, str]:
+    def arrange(self, s: Schedule, order: Sequence[tuple[str, str]]) -> dict[str, str]:
         """Put the loops in order; the loops that start the results, by those of the nest.
 
         order: each loop with its dimension. Where a reduction is outside of a free loop, results
@@ -166,7 +143,7 @@ class _Cut:
         return starts
 
 
-def _parts(
+def parts(
     layer: str, dim: str, extent: int, taken: list[str], most: Bound
 ) -> Parameter:
     """How many parts a layer makes along a dimension: divisors of what was not taken before."""
@@ -176,34 +153,39 @@ def _parts(
     return Parameter(name, Divisors(left, at_most=most))
 
 
-def _room(most: int | None, taken: Sequence[str]) -> Bound:
+def room(most: int | None, taken: Sequence[str]) -> Bound:
     """What is left of a limit on the product of some parameters."""
     if most is None:
         return Bound(float("inf"), ())
     return Bound(lambda *before: most // prod(before), tuple(taken))
 
 
-def _orders(names: Sequence[str]) -> list[tuple[str, ...]]:
+def orders(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Orders of dimensions that are tried."""
     if len(names) <= ORDERED:
         return list(permutations(names))
     return [(*(n for n in names if n != last), last) for last in names]
 
 
-def _split(
+def split_layers(
     s: Schedule,
     loop: str,
     dim: Dim,
     nest: Sequence[str],
     values: Mapping[str, Any],
+    rest: str = "L1",
 ) -> dict[tuple[str, str], str]:
-    """Cut a loop into its layers' loops; those that there are, by layer and dimension."""
+    """Cut a loop into its layers' loops; those that there are, by layer and dimension.
+
+    rest: the layer that has the parts which are left.
+    """
     name = dim.var.name
-    parts = {layer: values.get(f"PRT.{layer}.{name}", 1) for layer in nest}
-    parts["L1"] = dim.extent // prod(parts.values())
-    there = [layer for layer in nest if parts[layer] > 1]
+    count = {layer: values.get(f"PRT.{layer}.{name}", 1) for layer in nest}
+    count[rest] = dim.extent // prod(count.values())
+    there = [layer for layer in nest if count[layer] > 1]
     made: dict[tuple[str, str], str] = {}
     for place, layer in enumerate(there[:-1]):
-        below = prod([parts[inner] for inner in there[place + 1 :]])
+        below = prod([count[inner] for inner in there[place + 1 :]])
         made[layer, name], loop = s.split(loop, below)
     made[there[-1], name] = loop
     return made

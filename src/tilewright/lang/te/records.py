@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tilewright.lang.te.syntax.nodes import Axis
+from tilewright.loops.scopes import Scope, check_scope
 from tilewright.schedule.primitives.split import Tail
 
 
@@ -36,6 +37,17 @@ class ThreadAxis:
     def thread_tag(self) -> str:
         """The axis."""
         return self.tag
+
+
+# TVM's name of the memory that each thread of a GPU has for itself.
+_SCOPES: Final = {"local": "register"}
+
+
+def scope_of(name: Scope, line: Line) -> Scope:
+    """The memory of that name, or of that name in TVM. Raises ScheduleError for an unknown one."""
+    found = _SCOPES.get(name, name) if isinstance(name, str) else name
+    check_scope(found, str(line))
+    return found
 
 
 def thread_axis(

@@ -11,7 +11,7 @@ from tilewright.base.names import identifier
 from tilewright.base.refused import refusing
 from tilewright.lang.te import dataflow
 from tilewright.lang.te.parts import Part, has_calls, parts, show
-from tilewright.lang.te.records import Handle, Line
+from tilewright.lang.te.records import Handle, Line, scope_of
 from tilewright.lang.te.replay import Replayed, replay
 from tilewright.lang.te.stage import Stage
 from tilewright.lang.te.staging import Cache, begin
@@ -33,7 +33,7 @@ from tilewright.lang.te.syntax.program import (
     sizes_of_ops,
 )
 from tilewright.loops.nodes import Kernel
-from tilewright.loops.scopes import Scope, check_scope
+from tilewright.loops.scopes import Scope
 from tilewright.schedule import Schedule as Primitives
 from tilewright.schedule import Trace
 from tilewright.tune.space.program_space import ProgramSpace
@@ -164,7 +164,7 @@ class Schedule:
                 where=str(line),
                 hint="give the tensor itself",
             )
-        check_scope(scope, str(line))
+        memory = scope_of(scope, line)
         stages = [s for s in self.stages if dataflow.reads(s.op, tensor)]
         if given is not None:
             stages = [self[r] for r in given]
@@ -175,7 +175,7 @@ class Schedule:
                 hint="read it in a compute, or cache what is read",
             )
         label = name or (assigned() or [f"{tensor.name}.{scope}"])[0]
-        made, op = dataflow.cached(tensor, label, scope)
+        made, op = dataflow.cached(tensor, label, memory)
         for stage in stages:
             found = _rewritable(stage, line)
             if not dataflow.reads(found, tensor):
@@ -198,14 +198,16 @@ class Schedule:
         Where nothing was, the axes of `tensor.op` are the copy's, as in TVM.
         """
         line = _line("cache_write", tensor, scope)
-        check_scope(scope, str(line))
+        memory = scope_of(scope, line)
         stage, op = self._compute(tensor, line)
         found = [name] if name else assigned()
         if len(found) == len(op.outputs):
             names = found
         else:
             names = [f"{t.name}.{scope}" for t in op.outputs]
-        inner, made, outer = dataflow.split_output(op, names, scope, keep=stage.touched)
+        inner, made, outer = dataflow.split_output(
+            op, names, memory, keep=stage.touched
+        )
         self.stages.insert(self.stages.index(stage), stage.moved(inner, made))
         stage.restart(outer)
         self._caches += [

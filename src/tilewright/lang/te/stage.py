@@ -24,12 +24,13 @@ from tilewright.lang.te.records import (
     Split,
     ThreadAxis,
     consumed,
+    scope_of,
 )
 from tilewright.lang.te.syntax.naming import caller_line
 from tilewright.lang.te.syntax.nodes import Axis, Op, Recurrence, Tensor
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import AXES
-from tilewright.loops.scopes import Scope, check_scope
+from tilewright.loops.scopes import Scope
 from tilewright.schedule.primitives.split import Tail
 
 
@@ -285,8 +286,8 @@ class Stage:
 
     def set_scope(self, scope: Scope) -> None:
         """Keep it in another memory."""
-        check_scope(scope, str(self._line("set_scope", scope)))
-        self._mark("set_scope", None, scope)
+        found = scope_of(scope, self._line("set_scope", scope))
+        self._mark("set_scope", None, found)
 
     def storage_align(
         self,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tilewright.base.refused import refusing
 
-_GPU: Final = "use parallel and vectorize for a CPU; there is no GPU target"
+_DEVICE: Final = "targets are cpu, opencl and cuda; copies are made by the call"
 _BUILD: Final = (
     "compile_to_file writes a C header and object, "
     "tilewright.compile(f.kernel(sizes)).save(path) an artifact"
@@ -45,9 +45,8 @@ _RUNS: Final = {
 
 _VERBS: Final = {
     **_each(
-        "gpu gpu_blocks gpu_lanes gpu_single_thread gpu_threads gpu_tile hexagon "
-        "copy_to_device copy_to_host",
-        _GPU,
+        "hexagon copy_to_device copy_to_host",
+        _DEVICE,
     ),
     **_each(
         "never_partition never_partition_all",
@@ -72,7 +71,7 @@ ABSENT: Final[dict[str, dict[str, str]]] = {
             _BUILD,
         ),
         **_each("target_arch_is target_bits target_has_feature target_os_is", _HOST),
-        **_each("target_feature_for_device_api", _GPU),
+        **_each("target_feature_for_device_api", _DEVICE),
         "target_natural_vector_size": "get_host_target().natural_vector_size(type)",
         "get_target_from_environment": "get_host_target()",
         "FuncTupleElementRef": "f[x][n] is an Expr",
