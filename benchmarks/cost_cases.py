@@ -86,6 +86,11 @@ MODELS: Final[Mapping[str, str]] = {
     "attention_few": """(float[4,4,64] q, float[4,4096,64] k, float[4,4096,64] v)
         => (float[4,4,64] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
         p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
+    "attention_rows": """(float[4,16,64] q, float[4,4096,64] k, float[4,4096,64] v)
+        => (float[4,16,64] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
+        p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
+    "scores_few": """(float[4,4,64] q, float[4,4096,64] k) => (float[4,4,4096] y)
+        { t = Transpose<perm=[0,2,1]>(k) y = MatMul(q, t) }""",
     "attention_wide": """(float[64,32] q, float[16384,32] k, float[16384,544] v)
         => (float[64,544] y) { t = Transpose<perm=[1,0]>(k) s = MatMul(q, t)
         p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
@@ -243,7 +248,9 @@ CASES: Final[Mapping[str, Case]] = {
     "deep_sum": Case("convolution_strided"),
     "halo": Case("depthwise_channels"),
     "few_keys": Case("attention_wide"),
-    "few_vectors": Case("attention_few"),
+    "streamed_keys": Case("attention_few"),
+    "few_queries": Case("attention_rows"),
+    "few_vectors": Case("scores_few"),
     "key_block": Case("attention_long"),
     "results": Case("row_sums"),
     "row_results": Case("norm_of_sum"),

@@ -97,6 +97,14 @@ REFUSED = {
         model(LSTM, w=drawn(1, 8, 4), r=drawn(1, 8, 2)), {}, UnsupportedError,
         "LSTMSteps multiplies inside",
     ),
+    "a convolution of moved taps": (
+        model(
+            "(float[1, 2, 5, 5] x, float[1, 18, 3, 3] o) => (float[1, 3, 3, 3] y) "
+            "{ y = DeformConv<kernel_shape = [3, 3]>(x, w, o) }",
+            w=drawn(3, 2, 3, 3),
+        ),
+        {}, UnsupportedError, "DeformConv multiplies inside",
+    ),
     "doubles": (
         model("(double[3, 4] x) => (double[3, 2] y) { y = MatMul(x, w) }",
               w=drawn(4, 2, dtype=np.float64)),

@@ -266,13 +266,17 @@ def test_torch_exports_it_as_one_kernel(masked: bool) -> None:
     torch.manual_seed(3)
     tensors = [torch.randn(2, 4, ROWS, SIZE) for _ in range(3)]
     tensors.append(torch.randn(ROWS, ROWS) + 0.5)
+    if masked:
+        tensors[-1][2] = -torch.inf  # PyTorch gives 0 for a query that sees no key
     exe = tw.compile(Attention().eval(), tuple(tensors), cache=False, fallback="error")
     with torch.no_grad():
         want = Attention()(*tensors).numpy()
     np.testing.assert_allclose(
         exe(*(t.numpy() for t in tensors)), want, rtol=2e-5, atol=2e-5
     )
-    assert len(exe.model.kernels) == 1
+    products = 2 * 2 * 2 * 4 * ROWS * ROWS * SIZE
+    assert sum(k.flops > products for k in exe.model.kernels) == 1
+    assert len(exe.model.kernels) == 1 + masked  # which rows of the mask are all -inf
 
 
 @pytest.mark.parametrize("math", ["exact", "default", "fast"])

@@ -162,6 +162,12 @@ PATTERNS["root mean square"] = (
     "i = Reciprocal(r) y = Mul(x, i)",
     {"last": np.array([-1]), "eps": np.float32(1e-3)},
 )
+PATTERNS["products that mixed precision refuses"] = (
+    "float[1, 2, 5, 5] x, float[1, 8, 4, 4] o) => (float[1, 3, 4, 4] y",
+    "a = DeformConv<kernel_shape = [2, 2]>(x, w, o) "
+    'y = Einsum<equation = "nchw,cd->ndhw">(a, e)',
+    {"w": drawn(3, 2, 2, 2), "e": drawn(3, 3)},
+)
 for _nodes, _channels in SPATIAL.items():
     PATTERNS[f"between convolutions, {_nodes.partition('(')[0].partition('<')[0]}"] = (
         "float[1, 4, 6, 6] x) => (float[a, b, c, d] y",

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -180,3 +181,27 @@ def test_threads_share_the_keys_of_one_head() -> None:
 def test_heads_enough_for_all_threads_keep_their_keys() -> None:
     c = Cache(heads=4, shared=2, capacity=1 << 14)
     assert "_online.parts = 1" in text(c.model, "schedule", threads=2, cache=False)
+
+
+def test_few_columns_of_valid_values() -> None:
+    """Vectors of fewer columns than blocks do not go along the blocks, which no result has."""
+    model = onnx.parser.parse_model("""
+<ir_version: 10, opset_import: ["": 21]>
+m (double[2,1,5] q, double[2,5,512] k, double[2,512,3] v, int64[2,1,1] valid)
+=> (double[2,1,3] y) {
+  zero = Constant<value = double {0.0}>()
+  s = MatMul(q, k) p = Softmax<axis = -1>(s)
+  seen = Less(positions, valid) w = Where(seen, v, zero)
+  y = MatMul(p, w)
+}
+""")
+    positions = numpy_helper.from_array(np.arange(512)[:, None], "positions")
+    model.graph.initializer.append(positions)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, *s)) for s in ((1, 5), (5, 512), (512, 3)))
+    valid = np.array([313, 436]).reshape(2, 1, 1)
+    e = np.exp(q @ k)
+    seen = np.arange(512)[:, None] < valid
+    want = e / e.sum(-1, keepdims=True) @ np.where(seen, v, 0)
+    exe = tw.compile(model, cache=False, threads=1, mcpu="x86-64-v2")
+    np.testing.assert_allclose(exe(q, k, v, valid), want, rtol=1e-10, atol=1e-12)

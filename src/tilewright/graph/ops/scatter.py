@@ -104,9 +104,9 @@ class _Places:
 
     def combined(self, data: Value, updates: Value, reduction: str) -> Value:
         """Other updates, combined in another way with other data."""
-        attributes = {**self.call.operation.attributes, "reduction": reduction}
-        op = self.call.operation.op_type
-        return self.f.op(op, data, self.indices, updates, **attributes)
+        op = self.call.operation
+        how = {**op.attributes, "reduction": reduction}
+        return self.f.op(op.op_type, data, self.indices, updates, **how)
 
     def where(self, condition: Value, v: Value, otherwise: float) -> Value:
         """`v` where a condition holds, else a number."""

@@ -22,11 +22,16 @@ from tilewright.graph.ops.matmul import MIXED
 from tilewright.graph.ops.recurrent_panels import STATES
 from tilewright.graph.rules.block_weights import added
 
+_MICROSOFT = (
+    "Attention MultiHeadAttention GroupQueryAttention FusedMatMul MatMulNBits".split()
+)
 # What multiplies inside of itself, in a way that has no form with other operands.
 _WHOLE = frozenset(
     [
-        *("Einsum", "Attention", "If", "Loop", "Scan"),
-        *(f"{kind}{steps}" for kind in STATES for steps in ("", "Steps")),
+        *("Einsum", "DeformConv", "Attention", "If", "Loop", "Scan"),
+        *(f"tilewright::{name}" for name in ("Attention", "BlockScaledMatMul")),
+        *(f"com.microsoft::{name}" for name in _MICROSOFT),
+        *(name for kind in STATES for name in (kind, f"tilewright::{kind}Steps")),
     ]
 )
 
@@ -89,7 +94,7 @@ def check_precision(graph: Graph, precision: str) -> None:
         )
     for op in graph.operations:
         floats = [v for v in op.reads if v.dtype is not None and v.dtype.is_float]
-        if op.op_type in _WHOLE and floats:
+        if op.qualified in _WHOLE and floats:
             why = "multiplies inside of itself, in float32 alone"
         elif op.qualified in _PRODUCTS and any(v.dtype is not float32 for v in floats):
             why = f"is of {floats[0].dtype}, not float32"

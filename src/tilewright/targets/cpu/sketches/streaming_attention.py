@@ -142,8 +142,9 @@ def streamed_rows(
 ) -> int:
     """Rows of a block whose scores of a block of keys stay in the cache; 0 where none do.
 
-    There is none either where the products have no rows, and where blocks have few keys. Blocks of
-    few queries, which are bound by memory, have all of them, and keys up to `streamed_keys`.
+    There is none either where the products have no rows, where blocks have few keys, and where the
+    second product's columns are so few that its vectors go along the blocks. Blocks of few queries,
+    which are bound by memory, have all of them, and keys up to `streamed_keys`.
     """
     assert pattern.parts is not None
     machine = costs.machine
@@ -152,6 +153,8 @@ def streamed_rows(
     output = plan(pattern.parts[2], at, Choices())
     keys = scores.vector.extent
     if keys < costs.few_keys:
+        return 0
+    if not {output.vector, *output.rows[-1:]} <= _result_loops(pattern).keys():
         return 0
     if few_queries(pattern.parts[0], costs):
         return _few_rows(pattern, output, keys, costs)

@@ -12,9 +12,9 @@ from tilewright.graph.nodes import Value
 
 @dataclass(frozen=True)
 class _Cell:
-    """op_type: of ONNX. order: of ONNX's gates among PyTorch's. activation: where it says one."""
+    """kind: of ONNX. order: of ONNX's gates among PyTorch's. activation: where it says one."""
 
-    op_type: str
+    kind: str
     order: tuple[int, ...]
     activation: str = ""
 
@@ -73,10 +73,10 @@ def _layer(
         how["direction"] = "bidirectional"
     if cell.activation:
         how["activations"] = [cell.activation] * len(parts)
-    if cell.op_type == "GRU":
+    if cell.kind == "GRU":
         how["linear_before_reset"] = 1
     found = c.build.ops(
-        cell.op_type, x, *weights, bias, None, *begin, count=1 + len(begin), **how
+        cell.kind, x, *weights, bias, None, *begin, count=1 + len(begin), **how
     )
     y = c.op("Transpose", found[0], perm=[0, 2, 1, 3])
     return c.op("Reshape", y, c.ints(0, 0, -1)), found[1:]
