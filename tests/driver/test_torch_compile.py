@@ -159,3 +159,33 @@ def test_options_are_those_of_compile():
             torch.randn(3),
             options={"threads": 1, "math": "exact"},
         )
+
+
+def test_results_are_laid_out_as_foreseen():
+    """Views of results are made by the strides that PyTorch computed."""
+
+    def function(a):
+        y = a.t() * 2
+        return y, y.t()
+
+    fast = torch.compile(function, backend=backend)
+    a = torch.arange(12.0).reshape(3, 4)
+    with torch.no_grad():
+        for found, want in zip(fast(a), function(a), strict=True):
+            assert torch.equal(found, want)
+            assert found.stride() == want.stride()
+
+
+def test_weights_put_in_place_of_others_and_those_of_inference_mode():
+    layer, a = torch.nn.Linear(4, 4), torch.ones(2, 4)
+    fast = torch.compile(layer, backend=backend)
+    with torch.no_grad():
+        fast(a)
+        layer.weight.data = torch.full((4, 4), 2.0)
+        assert torch.allclose(fast(a), layer(a))
+    with torch.inference_mode():
+        other = torch.nn.Linear(4, 4)
+        fast = torch.compile(other, backend=backend)
+        assert torch.allclose(fast(a), other(a), atol=1e-6)
+        other.weight.mul_(2)
+        assert torch.allclose(fast(a), other(a), atol=1e-6)

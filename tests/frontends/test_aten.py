@@ -33,6 +33,14 @@ class Function(torch.nn.Module):
 REFUSED = {
     "masks select": (lambda a: a[a > 0], "aten.nonzero|aten.index"),
     "singular values": (lambda a: torch.linalg.svd(a)[1], "aten.*svd"),
+    "bytes are a mask": (
+        lambda a: a.index_put((a[:, 0].to(torch.uint8),), a[0, 0], accumulate=True),
+        "aten.index_put",
+    ),
+    "a scatter to a number": (
+        lambda a: a[0, 0].scatter_add(0, torch.zeros((), dtype=torch.int64), a[1, 1]),
+        "has no axes",
+    ),
 }
 
 
@@ -115,6 +123,28 @@ def test_sizes_that_a_call_knows():
             function(x(*shape)),
             **dict(zip((n, m), shape, strict=True)),
         )
+
+
+@pytest.mark.parametrize("shift", [1, -2, 9])
+def test_a_roll_may_go_more_than_once_around(shift):
+    rows = torch.export.Dim("rows")
+    function = Function(lambda a: a.roll(shift, 0))
+    program = torch.export.export(function, (x(5, 2),), dynamic_shapes=(({0: rows},),))
+    for n in (2, 5, 12):
+        check(program, (x(n, 2),), x(n, 2).roll(shift, 0), **{str(_symbol(program)): n})
+
+
+def _symbol(program):
+    return import_program(program, Settings(1 << 32)).inputs[0].shape[0]
+
+
+def test_a_result_that_a_rule_leaves_out_is_refused():
+    def function(a):
+        return F.adaptive_max_pool2d(a, 2, return_indices=True)[1]
+
+    program = torch.export.export(Function(function), (x(1, 2, 4, 4),))
+    with pytest.raises(UnsupportedError, match="result 1 is not computed"):
+        run(program, (x(1, 2, 4, 4),))
 
 
 def test_names_are_those_of_modules_and_weights_are_shared():

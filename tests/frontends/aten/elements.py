@@ -142,4 +142,21 @@ CASES = {
         lambda a: (lambda y: (y.__setitem__(2, 1.0), y)[1])(a.clone()),
         x(5, 2),
     ),
+    # where a formula that is right elsewhere is not
+    "atan2 in all quadrants": (torch.atan2, SPECIAL[:, None], SPECIAL),
+    "floor divide special": (lambda a, b: a // b, SPECIAL[:, None], SPECIAL),
+    "lerp to the end": (
+        lambda a, b: (torch.lerp(a, b, 1.0), torch.lerp(a, b, 0.25)),
+        T([1e8, 1.0, 3.0]),
+        T([1.0, 1e8, 5.0]),
+    ),
+    "sign and order of booleans": (
+        lambda a, b: (a.sign(), a < b, a >= b, a > 0, a <= 1.5),
+        b(6),
+        ~b(6),
+    ),
+    "bytes and numbers outside": (
+        lambda a: (a + (-3), a * -1, a + 300, a > 3, a - 3),
+        T([0, 5, 255], dtype=torch.uint8),
+    ),
 }

@@ -202,4 +202,33 @@ CASES = {
         x(3, 4),
         T([0, 3, 1]),
     ),
+    # what is named or is there may be nothing
+    "no axes": (lambda a: (a.squeeze(()), a.flip([])), x(1, 3, 1, 2)),
+    "interleave all": (
+        lambda a, s: (a.repeat_interleave(3), s.repeat_interleave(2)),
+        x(2, 3),
+        torch.tensor(2.5),
+    ),
+    "arange by the numbers given": (
+        lambda a: (
+            torch.arange(0, 1, 0.1, dtype=torch.float16),
+            torch.arange(0, 2.5, dtype=torch.int64),
+            torch.arange(0.5, 4, dtype=torch.int32),
+            torch.arange(3, 3),
+            a + 1,
+        ),
+        x(2),
+    ),
+    "gather one": (lambda a, n: a.gather(0, n), x(3), torch.tensor(1)),
+    "bilinear to one element": (
+        lambda a: F.interpolate(a, size=(1, 1), mode="bilinear"),
+        x(1, 2, 5, 4),
+    ),
+    "corners at a scale": (
+        lambda a: [
+            F.interpolate(a, scale_factor=1.7, mode=m, align_corners=True)
+            for m in ("bilinear", "bicubic")
+        ],
+        x(1, 2, 5, 4),
+    ),
 }

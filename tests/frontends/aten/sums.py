@@ -1,5 +1,7 @@
 """Products, reductions, normalizations, pooling."""
 
+import math
+
 import torch
 
 from tests.frontends.aten.tensors import b, i, w, x
@@ -313,5 +315,38 @@ CASES = {
         ),
         x(1, 2, 4, 5),
         x(1, 3, 3, 2).tanh(),
+    ),
+    # nothing, and not a number
+    "any and all of nothing": (
+        lambda a: (a.any(), a.all(), a.any(0), a.all(0), a.all(1)),
+        x(0, 4),
+    ),
+    "any and all of no axes": (
+        lambda a: (torch.any(a, dim=[]), torch.all(a, dim=[])),
+        x(3, 4) > 0,
+    ),
+    "safe softmax": (
+        lambda a: torch.ops.aten._safe_softmax(a, -1),
+        torch.tensor([[-math.inf, -math.inf], [1.0, -math.inf], [math.nan, 0.0]]),
+    ),
+    "places of the largest": (
+        lambda a: [
+            F.max_pool2d(a, *how, return_indices=True)
+            for how in ((3, 1, 1), (2, 2, 1, 1, True), (2, 1, 0, 2), (3, 3, 1, 1, True))
+        ],
+        x(2, 3, 7, 6),
+    ),
+    "places of the largest of volumes": (
+        lambda a: F.max_pool3d(a, 3, 2, 1, return_indices=True),
+        x(1, 2, 5, 4, 3),
+    ),
+    "the largest is no number": (
+        lambda a: F.max_pool2d(a, 2, 1, return_indices=True)[0] * 1,
+        torch.where(x(1, 2, 5, 5) > 1, math.nan, x(1, 2, 5, 5)),
+    ),
+    "default epsilon of half": (lambda a: F.rms_norm(a, (5,)), (x(3, 5) / 99).half()),
+    "statistics of half": (
+        lambda a: torch.native_layer_norm(a, (4,), None, None, 1e-5)[1:],
+        torch.tensor([[1.0, 2.0, 3.0, 6.0]]).half(),
     ),
 }

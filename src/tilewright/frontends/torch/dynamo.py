@@ -79,10 +79,10 @@ class CapturedGraph:
         self._frozen = [n for n in frozen if n < len(places)]
         self._numbers = _numbers([n.meta.get("val") for n in places])
         self._compile, self._settings = compile, settings
-        self._made: list[tuple[list[Any], list[Any], Callable[..., Any]]] = []
+        self._made: list[tuple[list[State], list[Any], Callable[..., Any]]] = []
 
     def __call__(self, *args: Any) -> Any:
-        held = [(args[n], args[n]._version) for n in self._frozen]
+        held = [_state(args[n]) for n in self._frozen]
         numbers = [args[n] for n in self._numbers]
         for known, same, run in self._made:
             if numbers == same and all(map(_unchanged, known, held)):
@@ -107,7 +107,8 @@ class CapturedGraph:
         absent = missing(self._module)
         if absent:
             raise unsupported(absent)
-        held = {self._names[n]: (args[n], self._names[n]) for n in self._frozen}
+        frozen = [n for n in self._frozen if not args[n].is_inference()]
+        held = {self._names[n]: (args[n], self._names[n]) for n in frozen}
         try:
             numbers = {self._names[n]: args[n] for n in self._numbers}
             graph = import_graph(Source(self._module, held, numbers), self._settings)
@@ -120,18 +121,54 @@ class CapturedGraph:
         if not any(given):
             return lambda *_: tuple(None for _ in given)
         run = self._compile(graph)
+        orders = [_order(n.meta.get("val")) for n in output.args[0] if n is not None]
 
         def call(*args: Any) -> tuple[Any, ...]:
-            found = run(*[args[n] for n in places])
-            parts = iter(_tensors(found))
+            found = _tensors(run(*[args[n] for n in places]))
+            parts = map(_laid_out, found, orders)
             return tuple(next(parts) if there else None for there in given)
 
         return call
 
 
-def _unchanged(known: tuple[Any, int], given: tuple[Any, int]) -> bool:
-    """Whether it is the same tensor with the same contents, which PyTorch counts changes of."""
-    return known[0] is given[0] and known[1] == given[1]
+# A tensor that stays, with PyTorch's count of its changes and where its contents are.
+State = tuple[Any, int, int]
+
+
+def _state(held: Any) -> State:
+    """Changes of a tensor made in inference mode are not counted: it is no constant."""
+    if held.is_inference():
+        return None, 0, 0
+    return held, held._version, held.data_ptr()
+
+
+def _unchanged(known: State, given: State) -> bool:
+    """Whether it is the same tensor with the same contents."""
+    return known[0] is given[0] and known[1:] == given[1:]
+
+
+def _order(held: Any) -> list[int] | None:
+    """The axes of a result from the outermost in memory; None where they are in order.
+
+    PyTorch makes views of results by the strides that it foresaw.
+    """
+    if not hasattr(held, "stride"):
+        return None
+    strides = [n if type(n) is int else n.node.hint for n in held.stride()]
+    if any(n is None for n in strides):
+        return None
+    axes = [a for a, n in enumerate(held.shape) if type(n) is not int or n != 1]
+    if axes == sorted(axes, key=lambda a: -strides[a]):
+        return None
+    return sorted(range(len(strides)), key=lambda a: -strides[a])
+
+
+def _laid_out(found: Any, order: list[int] | None) -> Any:
+    """A tensor with its axes in this order in memory."""
+    if order is None:
+        return found
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return found.permute(order).contiguous().permute(back)
 
 
 def _numbers(held: Sequence[Any]) -> list[int]:

@@ -261,8 +261,7 @@ class _Import:
 
     def _call(self, node: Any, target: Any) -> Any:
         if name_of(target) == _GETITEM:
-            source, index = (self._value(a) for a in node.args)
-            return source[index]
+            return self._part(node)
         if _inlined(node.target):
             return self._inline(node)
         apply = rule_of(target)
@@ -278,6 +277,16 @@ class _Import:
             raise error.at(self.build.place(node)) from error.__cause__
         return self._checked(node, result)
 
+    def _part(self, node: Any) -> Any:
+        """One of several results. Raises Refused for one that the rule leaves out."""
+        maker, index = node.args
+        found = self._value(maker)[index]
+        if found is None and node.meta.get("val") is not None and node.users:
+            where = self.build.place(node)
+            what = f"{name_of(maker.target)}: its result {index} is not computed"
+            raise Refused(maker.target, UnsupportedError(what, where=where))
+        return found
+
     def _inline(self, node: Any) -> Any:
         args = [self._value(a) for a in node.args]
         place = next(n for n, a in enumerate(args) if hasattr(a, "graph"))
@@ -286,9 +295,14 @@ class _Import:
         self.env.update(zip(inputs, args[place + 1 :], strict=True))
         return self._value(self._run(inner))
 
-    def _checked(self, node: Any, result: Result) -> Result:
+    def _checked(self, node: Any, result: Result) -> Any:
         """A rule that gives another type than PyTorch has is a mistake of the rule."""
         held = node.meta.get("val")
+        if isinstance(held, list | tuple) and isinstance(result, list | tuple):
+            return [self._typed(*both) for both in zip(held, result, strict=False)]
+        return self._typed(held, result)
+
+    def _typed(self, held: Any, result: Any) -> Any:
         if isinstance(result, Value) and hasattr(held, "dtype"):
             wanted = dtype_of_torch(held.dtype)
             if result.dtype is not None and result.dtype is not wanted:

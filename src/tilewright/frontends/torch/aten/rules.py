@@ -52,6 +52,10 @@ class Call:
         """Whether the argument is there and not None."""
         return self.arguments.get(name) is not None
 
+    def uses(self, n: int) -> bool:
+        """Whether the program reads result `n` of several."""
+        return any(u.args[1:] == (n,) and u.users for u in self.node.users)
+
     def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
         """Apply an operator of one result."""
         return self.build.op(op_type, *inputs, **attributes)
@@ -104,11 +108,11 @@ class Call:
         """A tensor or a number as a tensor of the given type."""
         if isinstance(x, Value):
             return x if dtype is None else self.cast(x, dtype)
-        return self.build.constant(np.asarray(x, (dtype or int64).numpy))
+        return self.number(x, dtype or int64)
 
     def number(self, x: Any, dtype: DType | None = None) -> Value:
-        """A constant without axes, of the type of the result."""
-        return self.build.constant(np.asarray(x, (dtype or self.dtype).numpy))
+        """A constant without axes, of the type of the result, around which integers wrap."""
+        return self.build.constant(np.asarray(x).astype((dtype or self.dtype).numpy))
 
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x` in another type, itself where it has it."""

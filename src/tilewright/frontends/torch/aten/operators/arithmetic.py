@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from tilewright.base.dtypes import DType, bool_
+from tilewright.base.dtypes import DType, bool_, int64
 from tilewright.frontends.torch.aten.rules import Call, rule
 from tilewright.graph.nodes import Value
 
@@ -60,7 +60,7 @@ def _comparison(op_type: str) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
         dtype = c.promoted("self", "other")
         if dtype is bool_ and op_type != "Equal":
-            raise c.refuse("it orders booleans")
+            dtype = int64
         return c.op(op_type, c.tensor("self", dtype), c.tensor("other", dtype))
 
     return apply
@@ -148,23 +148,28 @@ def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     """With the sign of the divisor, as Python's."""
     if not dtype.is_float:
         return c.op("Mod", a, b)
-    zero = c.value(0, dtype)
     rest = c.op("Mod", a, b, fmod=1)
-    other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
-    exact = c.op("Equal", rest, zero)
-    moved = c.op("And", other, c.op("Not", exact))
-    return c.op("Where", moved, c.op("Add", rest, b), rest)
+    return c.op("Where", _against(c, rest, b), c.op("Add", rest, b), rest)
 
 
 def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     """The quotient without a remainder: exact where that is `Mod`'s, as PyTorch computes it."""
-    rest = remainder(c, a, b, dtype)
-    found = c.op("Div", c.op("Sub", a, rest), b)
     if not dtype.is_float:
-        return found
-    finite = c.op("Round", found)
-    nowhere = c.op("Equal", b, c.value(0, dtype))
-    return c.op("Where", nowhere, c.op("Div", a, b), finite)
+        return c.op("Div", c.op("Sub", a, remainder(c, a, b, dtype)), b)
+    zero = c.value(0, dtype)
+    rest = c.op("Mod", a, b, fmod=1)
+    found = c.op("Div", c.op("Sub", a, rest), b)
+    below = _against(c, rest, b)
+    found = c.op("Where", below, c.op("Sub", found, c.value(1, dtype)), found)
+    nowhere = c.op("Equal", b, zero)
+    return c.op("Where", nowhere, c.op("Div", a, b), c.op("Round", found))
+
+
+def _against(c: Call, rest: Value, b: Value) -> Value:
+    """Whether a remainder that is not zero has another sign than the divisor."""
+    zero = c.value(0, b.dtype)
+    other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
+    return c.op("And", other, c.op("Not", c.op("Equal", rest, zero)))
 
 
 # -- one operand, by other functions
@@ -177,7 +182,9 @@ def _rsqrt(c: Call) -> Value:
 
 @rule("aten.sign", "aten.sgn")
 def _sign(c: Call) -> Value:
-    """Of NaN it is 0."""
+    """Of NaN it is 0, and a boolean is its own."""
+    if c.dtype is bool_:
+        return c.tensor()
     x, zero = c.tensor(), c.number(0)
     above, below = (c.cast(c.op(n, x, zero), c.dtype) for n in ("Greater", "Less"))
     return c.op("Sub", above, below)
@@ -251,15 +258,23 @@ def _is_special(c: Call) -> Value:
 
 @rule("aten.atan2")
 def _atan2(c: Call) -> Value:
-    """By the quotient, moved into its quadrant."""
+    """By the quotient of the sizes, moved into its quadrant; zeros have signs (IEEE 754)."""
     y, x = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
-    zero, pi = c.number(0), c.number(math.pi)
-    angle = c.op("Atan", c.op("Div", y, x))
-    up = c.op("GreaterOrEqual", y, zero)
-    moved = c.op("Where", up, c.op("Add", angle, pi), c.op("Sub", angle, pi))
-    angle = c.op("Where", c.op("Less", x, zero), moved, angle)
-    none = c.op("And", c.op("Equal", x, zero), c.op("Equal", y, zero))
-    return c.op("Where", none, zero, angle)
+    high, wide = c.op("Abs", y), c.op("Abs", x)
+    same = c.op("Equal", high, wide)  # two infinities too
+    slope = c.op("Where", same, c.number(1), c.op("Div", high, wide))
+    none = c.op("And", same, c.op("Equal", high, c.number(0)))
+    angle = c.op("Atan", c.op("Where", none, c.number(0), slope))
+    left = c.op("Sub", c.number(math.pi), angle)
+    angle = c.op("Where", _negative(c, x), left, angle)
+    return c.op("Where", _negative(c, y), c.op("Neg", angle), angle)
+
+
+def _negative(c: Call, x: Value) -> Value:
+    """Whether the sign is set: that of a zero is its reciprocal's."""
+    nothing = c.op("Equal", x, c.number(0))
+    signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
+    return c.op("Less", signed, c.number(0))
 
 
 # -- choices
@@ -375,10 +390,14 @@ def _glu(c: Call) -> Value:
 
 @rule("aten.lerp")
 def _lerp(c: Call) -> Value:
-    start, end = c.tensor("self"), c.tensor("end")
-    return c.op(
-        "Add", start, c.op("Mul", c.tensor("weight", c.dtype), c.op("Sub", end, start))
-    )
+    """From the nearer end: at weight 1 it is the other one, however far they are apart."""
+    start, end, weight = c.tensor("self"), c.tensor("end"), c.tensor("weight", c.dtype)
+    away = c.op("Sub", end, start)
+    rest = c.op("Sub", c.number(1), weight)
+    near = c.op("Add", start, c.op("Mul", weight, away))
+    far = c.op("Sub", end, c.op("Mul", rest, away))
+    half = c.op("Less", c.op("Abs", weight), c.number(0.5))
+    return c.op("Where", half, near, far)
 
 
 @rule("aten.addcmul", "aten.addcdiv")

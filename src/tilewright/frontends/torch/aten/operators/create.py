@@ -56,10 +56,15 @@ def _scalar(c: Call) -> Value:
 
 @rule("aten.arange")
 def _arange(c: Call) -> Value:
+    """As many as PyTorch counts by the numbers given, before they have the result's type."""
     start = c["start"] if c.has("start") else 0
     step = c["step"] if c.has("step") else 1
-    bounds = [c.value(n, c.dtype) for n in (start, c["end"], step)]
-    return c.op("Range", *bounds)
+    bounds, fixed = (start, c["end"], step), c.fixed()
+    if fixed is None or not all(isinstance(n, int | float) for n in bounds):
+        return c.op("Range", *(c.value(n, c.dtype) for n in bounds))
+    kind = float if c.dtype.is_float else int
+    found = kind(start) + np.arange(*fixed) * kind(step)
+    return c.build.constant(found.astype(c.dtype.numpy))
 
 
 @rule("aten.eye")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.base.dtypes import bool_, int64
+from tilewright.base.dtypes import bool_, int64, uint8
 from tilewright.frontends.torch.aten.rules import Call, rule
 from tilewright.graph.nodes import Value
 
@@ -31,9 +31,12 @@ def _index_select(c: Call) -> Value:
 
 @rule("aten.gather")
 def _gather(c: Call) -> Value:
+    index = c.tensor("index")
     if not c.rank():
-        return c.op("Expand", c.tensor(), c.op("Shape", c.tensor("index")))
-    return c.op("GatherElements", c.tensor(), c.tensor("index"), axis=c.axis())
+        return c.op("Expand", c.tensor(), c.op("Shape", index))
+    if not c.rank("index"):
+        return c.op("Gather", c.tensor(), index, axis=0)
+    return c.op("GatherElements", c.tensor(), index, axis=c.axis())
 
 
 @rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
@@ -41,6 +44,8 @@ def _scatter(c: Call) -> Value:
     """Without `include_self` what is written to starts from what does not count: refused."""
     name = c.name.split(".")[1]
     reduction = "sum" if name == "scatter_add" else c["reduce"]
+    if not c.rank() or not c.rank("index"):
+        raise c.refuse("a tensor of it has no axes")
     if reduction not in _REDUCTIONS or c["include_self"] is False:
         raise c.refuse(f"it combines by {reduction!r}, or leaves out what was there")
     index = c.tensor("index")
@@ -119,8 +124,13 @@ def _masked_put(c: Call, x: Value, mask: Value, place: int, values: Value) -> Va
 
 
 def _no_masks(c: Call, given: Sequence[Value | None]) -> None:
-    if any(v is not None and v.dtype is bool_ for v in given):
+    if any(map(_is_mask, given)):
         raise c.refuse("how many elements a mask selects is known at a call only")
+
+
+def _is_mask(index: Value | None) -> bool:
+    """PyTorch takes bytes as booleans here."""
+    return index is not None and index.dtype in (bool_, uint8)
 
 
 def _joined(c: Call, indices: Sequence[Value]) -> Value:

@@ -35,11 +35,13 @@ def _layer_norm(c: Call) -> Value | list[Value]:
 
 @rule("aten.rms_norm")
 def _rms_norm(c: Call) -> Value:
+    """Where no epsilon is given, it is that of the type in which PyTorch computes."""
     import torch
 
     extents = [int(n) for n in c["normalized_shape"]]
     scale = _parameter(c, "weight", 1, extents)
-    eps = c["eps"] if c.has("eps") else torch.finfo(c.of("input").dtype).eps
+    computed = torch.promote_types(c.of("input").dtype, torch.float32)
+    eps = c["eps"] if c.has("eps") else torch.finfo(computed).eps
     axis = -len(extents)
     return c.op(
         "RMSNormalization", c.tensor("input"), scale, axis=axis, epsilon=float(eps)

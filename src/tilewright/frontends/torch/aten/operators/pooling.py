@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tilewright.base.dtypes import int64
+import numpy as np
+
 from tilewright.frontends.torch.aten.rules import Call, rule
 from tilewright.graph.nodes import Value
 
@@ -13,17 +15,50 @@ from tilewright.graph.nodes import Value
     "aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d",
     "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices",
 )  # fmt: skip
-def _max_pool(c: Call) -> Value | list[Value]:
+def _max_pool(c: Call) -> Value | Sequence[Value | None]:
     axes = _axes(c)
     how = _windows(c, axes) | {"dilations": c.spread("dilation", axes)}
     x, alone = _batched(c, axes)
-    if "with_indices" not in c.name:
-        return _unbatched(c, c.op("MaxPool", x, **how), alone)
-    found, place = c.build.ops("MaxPool", x, count=2, **how)
-    # ONNX counts from the first image of the batch, PyTorch from that of the channel.
-    plane = c.op("ReduceProd", c.op("Shape", x, start=-axes), keepdims=0)
-    place = c.op("Mod", c.cast(place, int64), plane)
-    return [_unbatched(c, v, alone) for v in (found, place)]
+    if not c.uses(1):
+        found = _unbatched(c, c.op("MaxPool", x, **how), alone)
+        return [found, None] if "with_indices" in c.name else found
+    return [_unbatched(c, v, alone) for v in _max_and_place(c, x, axes, how)]
+
+
+def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Value]:
+    """The largest of each window and where it is in its image, by gathering the windows."""
+    extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
+    known = [n for n in extents if n is not None]
+    if len(known) < axes:
+        raise c.refuse("a call only knows the extents of its image")
+    counts = [int(n) for n in c.result.shape[-axes:]]
+    table = _places(known, counts, how)
+    places = c.build.constant(table)
+    windows = c.op("Gather", c.op("Reshape", x, c.ints(0, 0, -1)), places, axis=2)
+    first = c.op("ArgMax", windows, axis=3, keepdims=0)
+    rows = c.build.constant(np.arange(len(table)) * table.shape[1])
+    flat = c.build.constant(table.reshape(-1))
+    place = c.op("Gather", flat, c.op("Add", first, rows), axis=0)
+    largest = c.op("ReduceMax", windows, c.ints(3), keepdims=0)
+    return [c.op("Reshape", v, c.ints(0, 0, *counts)) for v in (largest, place)]
+
+
+def _places(
+    extents: list[int], counts: list[int], how: dict[str, Any]
+) -> np.ndarray[Any, Any]:
+    """Windows by their elements: places in the image, and for padding again one of the window."""
+    found = np.zeros((1, 1), np.int64)
+    for n, extent in enumerate(extents):
+        step, dilation = how["strides"][n], how["dilations"][n]
+        size, begin = how["kernel_shape"][n], how["pads"][n]
+        starts = np.arange(counts[n])[:, None] * step - begin
+        line = starts + np.arange(size) * dilation
+        inside = (line >= 0) & (line < extent)
+        first = line[np.arange(len(line)), inside.argmax(1)]
+        line = np.where(inside, line, first[:, None])
+        found = found[:, None, :, None] * extent + line[None, :, None, :]
+        found = found.reshape(found.shape[0] * counts[n], -1)
+    return found
 
 
 @rule("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
@@ -73,8 +108,6 @@ def _adaptive(c: Call, op_type: str, whole: str) -> Value:
 
 def _averaged(c: Call, x: Value, axis: int, rank: int, extent: int, size: int) -> Value:
     """Means of windows along one axis, as a product with the matrix of their shares."""
-    import numpy as np
-
     shares = np.zeros((extent, size), c.dtype.numpy)
     for n in range(size):
         start, end = n * extent // size, -(-(n + 1) * extent // size)

@@ -74,10 +74,14 @@ def _place(c: Call) -> Value:
 
 @rule("aten.any", "aten.all")
 def _logical(c: Call) -> Value:
-    op_type = "ReduceMax" if ".any" in c.name else "ReduceMin"
-    bits = c.cast(c.tensor("self", bool_), int64)
-    found = reduced(c, op_type, bits, c.axes(), bool(c["keepdim"]))
-    return c.cast(found, c.dtype)
+    """How many are true, or false: of no elements none is. Of no axes, each element alone."""
+    x, every = c.tensor("self", bool_), ".all" in c.name
+    if c["dim"] != []:
+        bits = c.cast(c.op("Not", x) if every else x, int64)
+        count = reduced(c, "ReduceSum", bits, c.axes(), bool(c["keepdim"]))
+        x = c.cast(count, bool_)
+        x = c.op("Not", x) if every else x
+    return c.cast(x, c.dtype)
 
 
 # -- statistics
@@ -144,15 +148,28 @@ def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Val
     "aten._softmax",
     "aten.log_softmax.int",
     "aten._log_softmax",
-    "aten._safe_softmax",
 )
 def _softmax(c: Call) -> Value:
+    return _shares(c)
+
+
+def _shares(c: Call) -> Value:
     op_type = "LogSoftmax" if "log_softmax" in c.name else "Softmax"
     x = c.tensor("self", c.dtype)
     if not c.rank():
         zero = c.op("Sub", x, x)  # NaN where it is not finite
         return zero if op_type == "LogSoftmax" else c.op("Exp", zero)
     return c.op(op_type, x, axis=c.axis())
+
+
+@rule("aten._safe_softmax")
+def _safe_softmax(c: Call) -> Value:
+    """Zeros where all that is shared among is minus infinity."""
+    x, found = c.tensor("self", c.dtype), _shares(c)
+    highest = reduced(c, "ReduceMax", x, [c.axis()], keep=True)
+    return c.op(
+        "Where", c.op("Equal", highest, c.number(-math.inf)), c.number(0), found
+    )
 
 
 # -- scans and orders

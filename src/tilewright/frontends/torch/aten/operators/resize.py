@@ -31,16 +31,16 @@ def _resized(c: Call) -> Value:
     elif c["align_corners"]:
         how |= {"coordinate_transformation_mode": "align_corners"}
     else:
-        how |= {
-            "coordinate_transformation_mode": "half_pixel"
-            if mode == "cubic"
-            else "pytorch_half_pixel"
-        }
+        how |= {"coordinate_transformation_mode": "half_pixel"}
     x = c.tensor("input" if c.has("input") else "self")
     scales = _scales(c, axes)
-    if scales is not None:
+    sizes, fixed = c["output_size"], c.fixed()
+    if c["align_corners"] and fixed is not None:
+        sizes = fixed[2:]  # the corners are those of whole extents, scales or not
+    elif scales is not None:
+        if c["align_corners"]:
+            raise c.refuse("a call only knows the extents whose corners it aligns")
         return c.op("Resize", x, None, scales, **how)
-    sizes = c["output_size"]
     if sizes is None:
         raise c.refuse("neither its size nor its scales are given")
     return c.op(
@@ -65,6 +65,8 @@ def _scales(c: Call, axes: int) -> Value | None:
 
 @rule("aten.grid_sampler", "aten.grid_sampler_2d", "aten.grid_sampler_3d")
 def _grid_sample(c: Call) -> Value:
+    if (c["interpolation_mode"], c["padding_mode"]) == (2, 1):
+        raise c.refuse("it interpolates cubically between elements over the border")
     how = {
         "mode": ("linear", "nearest", "cubic")[int(c["interpolation_mode"])],
         "padding_mode": ("zeros", "border", "reflection")[int(c["padding_mode"])],

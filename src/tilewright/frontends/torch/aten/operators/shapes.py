@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import int64
-from tilewright.frontends.torch.aten.rules import Call, dtype_of_torch, positive, rule
+from tilewright.frontends.torch.aten.rules import Call, positive, rule
 from tilewright.graph.nodes import Value
 
 _END = (1 << 63) - 1
@@ -18,7 +18,7 @@ _END = (1 << 63) - 1
 @rule(
     "aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.detach_", "aten.lift",
     "aten.lift_fresh_copy", "aten.lift_fresh", "aten.positive", "aten.resolve_conj",
-    "aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.view_as_real_copy",
+    "aten.dropout", "aten.feature_dropout", "aten.alpha_dropout",
 )  # fmt: skip
 def _same(c: Call) -> Value:
     """The same numbers; what drops elements is refused in training."""
@@ -70,8 +70,9 @@ def _unsqueezed(c: Call) -> Value:
 
 @rule("aten.squeeze")
 def _squeezed(c: Call) -> Value:
-    """Only axes of one element go."""
-    axes = [a for a in c.axes() if c.rank() and c.extent(a) == 1]
+    """Only axes of one element go; of no axes, none."""
+    named = [] if c["dim"] == [] else c.axes()
+    axes = [a for a in named if c.rank() and c.extent(a) == 1]
     return c.op("Squeeze", c.tensor(), c.ints(*axes)) if axes else c.tensor()
 
 
@@ -141,11 +142,16 @@ def _repeated(c: Call) -> Value:
 
 @rule("aten.repeat_interleave.self_int")
 def _interleaved(c: Call) -> Value:
-    """Each element several times: an axis more, stretched, and joined with the one in front."""
-    if not c.has("dim"):
-        raise c.refuse("it flattens, without a dimension")
-    axis, rank = c.axis(), c.rank()
-    wide = c.op("Unsqueeze", c.tensor(), c.ints(axis + 1))
+    """Each element several times: an axis more, stretched, and joined with the one in front.
+
+    Without a dimension the elements are taken in a row.
+    """
+    x, axis, rank = c.tensor(), 0, 1
+    if c.has("dim"):
+        axis, rank = c.axis(), c.rank()
+    else:
+        x = c.reshape(x, [-1])
+    wide = c.op("Unsqueeze", x, c.ints(axis + 1))
     sizes: list[Any] = [1] * (rank + 1)
     sizes[axis + 1] = c["repeats"]
     wide = c.op("Expand", wide, c.sizes(sizes))
@@ -238,6 +244,8 @@ def _plus(c: Call, a: Any, b: Any) -> Any:
 
 @rule("aten.flip")
 def _flipped(c: Call) -> Value:
+    if not c["dims"]:
+        return c.tensor()
     axes = c.axes("dims")
     starts, ends = c.ints(*[-1] * len(axes)), c.ints(*[-_END] * len(axes))
     return c.op(
@@ -261,12 +269,17 @@ def _rolled(c: Call) -> Value:
 
 
 def _turned(c: Call, x: Value, axis: int, shift: int, extent: int | None) -> Value:
+    """Once around is nothing: a shift may be more than the extent."""
     if extent is not None:
         shift = shift % extent if extent else 0
     if not shift:
         return x
-    bounds = (-shift, _END), (0, -shift)
-    parts = [c.op("Slice", x, c.ints(a), c.ints(b), c.ints(axis)) for a, b in bounds]
+    start = c.ints(-shift)
+    if extent is None:
+        size = c.op("Max", c.op("Shape", x, start=axis, end=axis + 1), c.ints(1))
+        start = c.op("Sub", size, c.op("Mod", c.ints(shift), size))
+    bounds = (start, c.ints(_END)), (c.ints(0), start)
+    parts = [c.op("Slice", x, a, b, c.ints(axis)) for a, b in bounds]
     return c.op("Concat", *parts, axis=axis)
 
 
@@ -352,11 +365,6 @@ def _triangle(c: Call) -> Value:
     return c.op("Trilu", c.tensor(), c.value(c["diagonal"], int64), upper=upper)
 
 
-@rule("aten.type_as")
-def _type_as(c: Call) -> Value:
-    return c.tensor("self", dtype_of_torch(c.of("other").dtype))
-
-
 @rule("aten.diagonal")
 def _diagonal(c: Call) -> Value:
     """The elements of two axes whose places differ by the offset, as the last axis."""
@@ -380,6 +388,8 @@ def _windows(c: Call) -> Value:
         int(c["size"]),
         int(c["step"]),
     )
+    if not c.rank():
+        raise c.refuse("its input has no axes")
     extent = c.extent(axis)
     if extent is None:
         raise c.refuse("a call only knows how many windows there are")
