@@ -207,3 +207,10 @@ def test_too_much_memory_of_a_thread_is_refused():
     body = Alloc(big, Store(y, (ZERO,), big[0]))
     with pytest.raises(CompileError, match=r"big takes 262,144 bytes of each thread"):
         emit(launched(body, [y]))
+
+
+def test_numbers_of_more_blocks_than_32_bits_hold():
+    y = Buffer("y", ((1 << 31) + 1,), int32)
+    store = Store(y, (AXIS["blockIdx.x"],), const(1, int32))
+    source = emit(launched(store, [y], blocks=y.size)).source
+    assert "const long blockIdx_x_0 = (long)get_group_id(0);" in source

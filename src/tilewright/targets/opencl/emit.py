@@ -121,5 +121,6 @@ def _axes(x: Statements, launch: Launch) -> None:
             continue
         level, letter = axis.split(".")
         name = x.fresh(axis)
-        x.line(f"const int {name} = (int){_CALL[level]}({'xyz'.index(letter)});")
-        x.values[-1][var] = Value(name, "int")
+        type = x.index_type(var)
+        x.line(f"const {type} {name} = ({type}){_CALL[level]}({'xyz'.index(letter)});")
+        x.values[-1][var] = Value(name, type)

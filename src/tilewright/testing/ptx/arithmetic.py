@@ -120,7 +120,8 @@ def _quotient(a: Array, b: Array) -> Array:
     safe = np.where(b == 0, 1, b)
     quotient = a // safe
     is_below = (quotient * safe != a) & ((a < 0) != (b < 0))
-    return (quotient + is_below).astype(a.dtype)
+    found: Array = (quotient + is_below).astype(a.dtype)
+    return found
 
 
 def _bits(a: Array, at: Array, count: Array) -> Array:
