@@ -104,6 +104,19 @@ def test_words_are_loaded_where_neighbors_are_neighbors():
     assert "ld.shared.b16" in odd
 
 
+def test_factors_are_rounded_to_tf32_and_not_cut_off():
+    program = to_launches(tensorized("tf32", extents=(32, 16, 16), step=8).kernel, 32)
+    text = ptx(program, SM80)
+    a = np.zeros((32, 16), np.float32)
+    b = np.zeros((16, 16), np.float32)
+    a[:, 0] = 1 + 3 * 2.0**-12  # halfway between two numbers of tf32 and a bit more
+    b[0] = 1
+    given = [a, b, np.zeros((32, 16), np.float32)]
+    code = code_of(program, text, SM80).to_bytes()
+    load(code)([x.reshape(-1).view(np.uint8) for x in given], False)
+    assert (given[2] == np.float32(1 + 2.0**-10)).all()
+
+
 # -- what is refused
 
 

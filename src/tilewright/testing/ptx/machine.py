@@ -293,22 +293,26 @@ class _Grid:
 
     def _check_warps(self, who: Array) -> None:
         """Raise RuntimeError where not all threads of a warp are here."""
-        warps = self.thread[who] // WARP + self.block[who] * self.per_block
-        if (np.unique(warps, return_counts=True)[1] != WARP).any():
+        warps = self.thread[who] // WARP
+        warps = warps + self.block[who] * self.per_block
+        _, counts = np.unique(warps, return_counts=True)
+        if (counts != WARP).any():
             raise RuntimeError(f"{self.kernel.name}: a part of a warp is here alone")
 
     def _mma(self, modes: list[str], operands: tuple[str, ...], who: Array) -> None:
         """`mma.sync.aligned.SHAPE.row.col`, of whole warps, which are neighbors in `who`."""
-        *_, shape, _, _, to, of, _, _ = modes
+        shape = modes[2]
+        to = modes[5]
+        of = modes[6]
         self._check_warps(who)
-        target, *given = (_names(part) for part in operands)
-        words = [
-            [self._get(name, "b32", who).reshape(-1, WARP) for name in part]
-            for part in given
-        ]
-        parts = mma(shape, of, to, *words)
-        for name, part in zip(target, parts, strict=True):
-            self._set(name, part.reshape(-1), who)
+        target, *given = operands
+        words = []
+        for part in given:
+            registers = [self._get(name, "b32", who) for name in _names(part)]
+            words.append([word.reshape(-1, WARP) for word in registers])
+        made = mma(shape, of, to, *words)
+        for name, value in zip(_names(target), made, strict=True):
+            self._set(name, value.reshape(-1), who)
 
     # -- memory
 

@@ -7,7 +7,7 @@ written here one by one, and not as the emitter has them. Sums are rounded once,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,38 +22,62 @@ Place = Callable[[int], tuple[Array, Array]]
 
 
 def _a16(i: int) -> tuple[Array, Array]:
-    row = _GROUP if 0 <= i < 2 or 4 <= i < 6 else _GROUP + 8
-    column = _NUMBER * 2 + (i & 1)
-    return row, column if i < 4 else column + 8
+    row = _GROUP
+    column = _NUMBER * 2
+    if not (0 <= i < 2 or 4 <= i < 6):
+        row = row + 8
+    if i >= 4:
+        column = column + 8
+    return row, column + (i & 1)
 
 
 def _b16(i: int) -> tuple[Array, Array]:
-    row = _NUMBER * 2 + (i & 1)
-    return row if i < 2 else row + 8, _GROUP
+    row = _NUMBER * 2
+    if i >= 2:
+        row = row + 8
+    return row + (i & 1), _GROUP
 
 
 def _a8(i: int) -> tuple[Array, Array]:
-    row = _GROUP if i in (0, 2) else _GROUP + 8
-    return row, _NUMBER if i in (0, 1) else _NUMBER + 4
+    row = _GROUP
+    column = _NUMBER
+    if i in (1, 3):
+        row = row + 8
+    if i in (2, 3):
+        column = column + 4
+    return row, column
 
 
 def _b8(i: int) -> tuple[Array, Array]:
-    return _NUMBER if i == 0 else _NUMBER + 4, _GROUP
+    row = _NUMBER
+    if i == 1:
+        row = row + 4
+    return row, _GROUP
 
 
 def _a32(i: int) -> tuple[Array, Array]:
-    row = _GROUP if 0 <= i < 4 or 8 <= i < 12 else _GROUP + 8
-    column = _NUMBER * 4 + (i & 3)
-    return row, column if i < 8 else column + 16
+    row = _GROUP
+    column = _NUMBER * 4
+    if not (0 <= i < 4 or 8 <= i < 12):
+        row = row + 8
+    if i >= 8:
+        column = column + 16
+    return row, column + (i & 3)
 
 
 def _b32(i: int) -> tuple[Array, Array]:
-    row = _NUMBER * 4 + (i & 3)
-    return row if i < 4 else row + 16, _GROUP
+    row = _NUMBER * 4
+    if i >= 4:
+        row = row + 16
+    return row + (i & 3), _GROUP
 
 
 def _c(i: int) -> tuple[Array, Array]:
-    return _GROUP if i < 2 else _GROUP + 8, _NUMBER * 2 + (i & 1)
+    row = _GROUP
+    column = _NUMBER * 2
+    if i >= 2:
+        row = row + 8
+    return row, column + (i & 1)
 
 
 _SHAPES: Final[Mapping[tuple[str, str], tuple[int, Place, Place]]] = {
@@ -87,12 +111,17 @@ def mma(
     if known is None:
         raise NotImplementedError(f"PTX mma.sync.{shape} of {of}")
     depth, of_a, of_b = known
-    wide = np.int64 if to == "s32" else np.float64
-    held = np.int32 if to == "s32" else np.float32
-    left = _gathered(_elements(a, of), of_a, (16, depth)).astype(wide)
-    right = _gathered(_elements(b, of), of_b, (depth, 8)).astype(wide)
-    sums = _gathered([word.view(held) for word in c], _c, (16, 8)).astype(wide)
-    made = (left @ right + sums).astype(held)
+    wide: Any = np.float64
+    held: Any = np.float32
+    if to == "s32":
+        wide = np.int64
+        held = np.int32
+    left = _gathered(_elements(a, of), of_a, (16, depth))
+    right = _gathered(_elements(b, of), of_b, (depth, 8))
+    sums = _gathered([word.view(held) for word in c], _c, (16, 8))
+    product = left.astype(wide) @ right.astype(wide)
+    total = product + sums.astype(wide)
+    made = total.astype(held)
     return [np.ascontiguousarray(made[:, *_c(i)]) for i in range(4)]
 
 
