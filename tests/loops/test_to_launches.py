@@ -218,3 +218,21 @@ def test_an_error_names_the_loop_or_the_buffer(what):
     with pytest.raises(ScheduleError, match=message) as found:
         body(text)
     assert found.value.code in ("TW-LAUNCH", "TW-RACE") and found.value.hint
+
+
+def test_what_a_kernel_without_threads_keeps_is_memory_of_the_device():
+    """Before any schedule too: it would be an array of one thread, which may be too large."""
+    found = to_launches(
+        kernel("""\
+kernel f(x: float32[8]) -> y: float32[8]:
+  alloc a: float32[8]:
+    for i in 8:
+      a[i] = x[i] + x[i]
+    alloc b: float32[8]:
+      for j in 8:
+        b[j] = a[7 - j]
+      for k in 8:
+        y[k] = b[k]""")
+    )
+    assert [b.name for b in found.workspace] == ["a", "b"]
+    judged(None, found)

@@ -19,6 +19,11 @@ TEXTS = {
     "map": "m (float[5, 7] x) => (float[7, 5] y) { t = Transpose(x) y = Exp(t) }",
     "product": "m (float[5, 7] x) => (float[5, 5] y) { t = Transpose(x) y = MatMul(x, t) }",
     "softmax": "m (float[5, 7] x) => (float[5, 7] y) { y = Softmax(x) }",
+    "norm": """m (float[3, 70] x, float[70] g, float[70] b) => (float[3, 70] y)
+        { y = LayerNormalization(x, g, b) }""",
+    "columns": """m (float[70, 40] x) => (float[1, 40] y)
+        { a = Constant<value = int64[1] {0}>() y = ReduceSum(x, a) }""",
+    "total": "m (float[90, 60] x) => (float[1, 1] y) { y = ReduceSum(x) }",
     "convolution": """m (float[1, 2, 7, 5] x, float[3, 2, 3, 3] w) => (float[1, 3, 4, 3] y)
         { c = Conv<strides=[2, 2], pads=[1, 1, 1, 1]>(x, w) y = Relu(c) }""",
     "pooling": """m (float[1, 2, 7, 5] x) => (float[1, 2, 4, 3] y)

@@ -56,6 +56,7 @@ def said(what: str, **arguments: object) -> str:
 
 
 SLOW = "map product convolution pooling scan gather sort concat transpose lstm half".split()
+SLOW += "norm columns total".split()
 MODELS = ["softmax", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
 
 

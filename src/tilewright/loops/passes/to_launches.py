@@ -68,7 +68,7 @@ class _Kernel:
 
     def root(self, s: Stmt) -> None:
         """The launches of the statements outside of all loops."""
-        if isinstance(s, Block) and _is_bound(s):
+        if isinstance(s, Block) and any(map(_is_bound, s.stmts)):
             for bound, together in groupby(s.stmts, _is_bound):
                 for inner in together if bound else [block(*together)]:
                     self.root(inner)

@@ -72,7 +72,7 @@ class Cuda(Target):
         constants: Collection[Buffer],
     ) -> Sequence[Sketch]:
         """Those that all GPUs have."""
-        return sketches(kernel, computations, self.machine.simt)
+        return sketches(kernel, computations, self.machine.simt, not self.contract)
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None

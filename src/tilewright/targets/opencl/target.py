@@ -64,7 +64,7 @@ class OpenCL(Target):
         constants: Collection[Buffer],
     ) -> Sequence[Sketch]:
         """Those that all GPUs have."""
-        return sketches(kernel, computations, self.machine)
+        return sketches(kernel, computations, self.machine, self.exact)
 
     def emit(
         self, kernel: Kernel, symbol: str, permitted: Permissions | None = None

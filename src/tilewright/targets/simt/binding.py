@@ -1,0 +1,107 @@
+"""Loops of a nest on the axes of a GPU: elements over a grid, loops of a block over its threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.nodes import Alloc, For, Stmt, Update
+from tilewright.loops.walk import walk
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.nest import extents, fuse_all
+
+HELD: Final = 32  # elements at most that a thread accumulates in registers
+
+
+def bind_elements(s: Schedule, nest: For, threads: int) -> str:
+    """Bind the outer loops of a nest that may run at once: blocks of so many threads.
+
+    Returns the loop over threads; empty where there is none.
+    """
+    fused, extent = "", 1
+    for f in _chain(nest):
+        if not f.trips or not made_serial(s, f):
+            break
+        fused = s.fuse(fused, f.var.name) if fused else f.var.name
+        extent *= f.trips
+    if not fused:
+        return ""
+    accumulate_in_registers(s, nest, fused)
+    outer, inner = s.split(fused, min(threads, extent), "guard")
+    s.bind(outer, "blockIdx.x")
+    s.bind(inner, "threadIdx.x")
+    return inner
+
+
+def accumulate_in_registers(s: Schedule, nest: For, loop: str) -> None:
+    """What one iteration of a loop adds up is in registers until it is done."""
+    updates = (p.stmt for p in walk(nest) if isinstance(p.stmt, Update))
+    for b in dict.fromkeys(b for u in updates for b in u.buffers):
+        if b.scope == "register":
+            continue
+        trial = s.fork()
+        try:
+            name = trial.cache_write(b.name, loop, "register")
+        except ScheduleError:
+            continue  # what is touched is not one box: it stays where it is
+        held = (p.stmt for p in walk(trial.kernel.body) if isinstance(p.stmt, Alloc))
+        if any(a.buffer.name == name and a.buffer.size <= HELD for a in held):
+            s.cache_write(b.name, loop, "register")
+
+
+def _chain(nest: For) -> Iterator[For]:
+    """The loops that are directly inside of one another."""
+    s: Stmt = nest
+    while isinstance(s, For):
+        yield s
+        s = s.body
+
+
+def made_serial(s: Schedule, f: For) -> bool:
+    """Whether the iterations of a loop may run at once; if so it is serial, until it is bound."""
+    name = f.var.name
+    trial = s.fork()
+    try:
+        trial.parallel(name)
+    except ScheduleError:
+        return False
+    if f.kind != "serial":
+        s.serial(name)
+    for key in s.kernel.notes.get(name, {}):
+        s.annotate(name, key, None)  # it will be another loop
+    return True
+
+
+def run_at_once(s: Schedule, loop: str) -> None:
+    """Make a loop one that can be bound. Raises ScheduleError where iterations need an order."""
+    f = next(p.stmt for p in walk(s.kernel.body) if _is(p.stmt, loop))
+    assert isinstance(f, For)
+    if not made_serial(s, f):
+        raise ScheduleError("its iterations need their order", where=f"loop {loop}")
+
+
+def _is(s: object, loop: str) -> bool:
+    return isinstance(s, For) and s.var.name == loop
+
+
+def over_threads(
+    s: Schedule,
+    loops: Sequence[str],
+    threads: int,
+    unrolled: int,
+    axis: str = "threadIdx.x",
+) -> None:
+    """Nested loops of a block over so many of its threads: neighbors take neighboring iterations.
+
+    unrolled: rounds of a thread at most that are written out.
+    """
+    loop = fuse_all(s, loops)
+    if loop is None or threads == 1:
+        return  # each thread does all of it
+    extent = extents(s.kernel)[loop]
+    if extent > threads:
+        rounds, loop = s.split(loop, threads, "guard")
+        if extents(s.kernel)[rounds] <= unrolled:
+            s.unroll(rounds)
+    s.bind(loop, axis)

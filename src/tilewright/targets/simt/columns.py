@@ -1,0 +1,81 @@
+"""Reductions along columns: neighbors have neighboring columns, others parts of the same column.
+
+    for j in n: for k in m: y[j] add= x[k, j]
+    ->  blockIdx.x, threadIdx.x: j: threadIdx.y: parts of the sum; a tree
+
+By element, that is, with more threads for each element where elements alone are too few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.contraction import is_contraction
+from tilewright.compute.nodes import Computation
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.inlining import inlined
+from tilewright.schedule.space.nest import existing
+from tilewright.schedule.space.patterns import classify, free_dims, reduction_dims
+from tilewright.schedule.tree import find_loop
+from tilewright.targets.simt.binding import bind_elements, over_threads
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.row_cost import LANES, TREE_BYTES
+from tilewright.targets.simt.rows import suits
+
+COLUMNS: Final = 32  # neighbors that read whole lines of memory together
+FEW: Final = 4  # rounds of all threads: with fewer elements, threads share one
+THREADS: Final = 256  # of a block
+SHORT: Final = 64  # steps of a reduction that are not worth a tree
+
+
+def are_columns(computations: Sequence[Computation], machine: SimtMachine) -> bool:
+    """Whether a group is one reduction, contiguous along what it keeps, to few but long results."""
+    if len(computations) > 2 or not all(map(suits, computations)):
+        return False
+    pattern = classify(computations)
+    first = computations[0]
+    if pattern.name not in ("tiled", "joint") or is_contraction(first):
+        return False
+    results = math.prod(d.extent for d in free_dims(first))
+    steps = math.prod(d.extent for d in reduction_dims(first))
+    return steps >= SHORT and results * FEW <= machine.units * machine.unit_threads
+
+
+def by_columns(
+    s: Schedule,
+    computations: Sequence[Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> Schedule:
+    """See the module's docstring. `are_columns` has to say that it applies.
+
+    parameters: those of `inlined`; `columns` and `parts`, threads of a block side by side and for
+    each column. Raises ScheduleError where a map behind it is not computed in its threads.
+    """
+    rest = list(computations)
+    if len(rest) > 1:
+        s, rest = inlined(s, rest, choose)
+    s = s.fork()
+    most = min(machine.block_threads, machine.shared // TREE_BYTES)
+    possible = [n for n in LANES if n <= most]
+    usual = max(n for n in possible if n <= COLUMNS)
+    columns = choose("columns", possible, usual)
+    possible = [n for n in LANES if n * columns <= most]
+    usual = max(n for n in possible if n * columns <= max(columns, THREADS))
+    parts = choose("parts", possible, usual)
+    loops = existing(s, [f"{rest[-1].name}.{d.var.name}" for d in free_dims(rest[-1])])
+    nest, _ = find_loop(s.kernel, loops[0], "bind")
+    inner = bind_elements(s, nest, columns)
+    for c in rest[:-1]:
+        if not inner or c.outputs[0].tensor in s.kernel.params:
+            raise ScheduleError(f"{c.name} is a launch of its own")
+        s.compute_at(c.outputs[0].tensor.name, inner)
+        s.set_scope(c.outputs[0].tensor.name, "register")
+    first = rest[0]
+    along = existing(s, [f"{first.name}.{d.var.name}" for d in reduction_dims(first)])
+    over_threads(s, along, parts, 1, "threadIdx.y")
+    return s

@@ -1,0 +1,62 @@
+"""Which schedules of reductions and transposes a kernel may have, where they pay, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+from tilewright.schedule.space import Choices, Sketch
+from tilewright.targets.simt.columns import are_columns, by_columns
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.rows import by_rows, rows_of
+from tilewright.targets.simt.totals import by_parts, is_total
+from tilewright.targets.simt.transposes import by_tiles, is_transpose
+
+_Applies = Callable[[Sequence[Computation], SimtMachine], object]
+_Run = Callable[[Schedule, Sequence[Computation], SimtMachine, Choices], Schedule]
+
+# By name: whether one applies to a group, falsy where not; what it does; whether it changes the
+# order of reductions, which exact arithmetic forbids.
+FAMILIES: Final[dict[str, tuple[_Applies, _Run, bool]]] = {
+    "transpose": (is_transpose, by_tiles, False),
+    "total": (is_total, by_parts, True),
+    "columns": (are_columns, by_columns, True),
+    "rows": (rows_of, by_rows, True),
+}
+
+
+def reductions(
+    kernel: Kernel,
+    computations: Sequence[Computation],
+    machine: SimtMachine,
+    exact: bool,
+) -> Iterator[Sketch]:
+    """The families that apply, each legal with its defaults."""
+    for name, (applies, run, regroups) in FAMILIES.items():
+        if (
+            not computations
+            or (exact and regroups)
+            or not applies(computations, machine)
+        ):
+            continue
+        sketch = Sketch(name, partial(_run, run, kernel, tuple(computations), machine))
+        try:
+            sketch.default()
+        except ScheduleError:
+            continue  # its loops depend on one another in a way that its pattern does not tell
+        yield sketch
+
+
+def _run(
+    run: _Run,
+    kernel: Kernel,
+    computations: Sequence[Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> Schedule:
+    return run(Schedule(kernel), computations, machine, choose)

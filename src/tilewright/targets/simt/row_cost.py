@@ -1,0 +1,121 @@
+"""What reductions along rows cost on a SIMT machine: how many threads share a row.
+
+A model of three bounds, of which the largest counts: memory, arithmetic, and the time of one block
+times the rounds of blocks that the units need. The constants are usual figures of such devices, not
+measured on one; they only have to put schedules in an order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import Final
+
+from tilewright.targets.simt.machine import SimtMachine
+
+STEP_NS: Final = (
+    8.0  # of one element after another in a thread: a load that others overlap
+)
+BARRIER_NS: Final = (
+    25.0  # of a level of a tree through shared memory, all threads meeting
+)
+SHUFFLE_NS: Final = 8.0  # of a level within a warp
+SWITCH_NS: Final = (
+    4.0  # of a barrier by each thread, where threads are iterations of a loop
+)
+SECTOR: Final = 32  # bytes that memory hands out at least
+LANES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # that may share a row
+PART: Final = 8  # rounds of a block: fewer are not worth a launch
+TREE_BYTES: Final = 16  # of shared memory that a thread's part of a tree takes at most
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to reduce. count, width: how many, of how many elements; itemsize: of an element, in
+    bytes; passes: Computations over a row."""
+
+    count: int
+    width: int
+    itemsize: int
+    passes: int
+    machine: SimtMachine
+
+    @property
+    def most_threads(self) -> int:
+        """Of a block: what the machine has, and what its shared memory holds the parts of."""
+        held = self.machine.shared // self.tree_bytes
+        return max(1, min(self.machine.block_threads, held))
+
+    @property
+    def tree_bytes(self) -> int:
+        """Of shared memory for each thread of a block: its parts of all reductions."""
+        return TREE_BYTES * self.passes
+
+    @property
+    def most_words(self) -> int:
+        """Elements of its row that a thread may keep: half of its registers."""
+        return self.machine.thread_registers // max(2, self.itemsize // 2)
+
+
+def lane_counts(rows: Rows) -> list[int]:
+    """How many threads may share a row: powers of two up to its width and to a block."""
+    most = min(rows.most_threads, 2 * rows.width)
+    return [n for n in LANES if n <= max(1, most)]
+
+
+def usual_lanes(rows: Rows) -> int:
+    """The count of threads of a row that costs least."""
+    return min(lane_counts(rows), key=lambda lanes: (cost_ns(rows, lanes), lanes))
+
+
+def rows_in_block(rows: Rows, lanes: int, taken: int = 0) -> tuple[int, list[int]]:
+    """How many rows a block has, with all that is possible: enough threads for a usual block.
+
+    taken: bytes of shared memory that a row takes besides the parts of reductions.
+    """
+    most = min(rows.most_threads // lanes, rows.count)
+    if taken:
+        most = min(most, rows.machine.shared // (taken + rows.tree_bytes * lanes))
+    possible = [n for n in LANES if n <= max(1, most)]
+    usual = [n for n in possible if n * lanes <= rows.machine.usual_threads]
+    return max(usual, default=1), possible
+
+
+def cost_ns(rows: Rows, lanes: int) -> float:
+    """Nanoseconds of all rows, each by so many threads."""
+    m = rows.machine
+    together, _ = rows_in_block(rows, lanes)
+    threads = together * lanes
+    at_once = m.units * max(1, min(m.unit_blocks, m.unit_threads // threads))
+    rounds = ceil(ceil(rows.count / together) / at_once)
+    block = rows.passes * (ceil(rows.width / lanes) * STEP_NS + _tree_ns(m, lanes))
+    points = rows.count * rows.width * rows.passes
+    work = points / (m.units * m.rate)
+    if not m.shared_pays:
+        levels = rows.count * rows.passes * lanes * log2(lanes)
+        work += levels * SWITCH_NS / m.units
+    return m.launch_ns + max(_memory_ns(rows, lanes), work, rounds * block)
+
+
+def _tree_ns(m: SimtMachine, lanes: int) -> float:
+    within = min(lanes, m.warp)
+    return log2(within) * SHUFFLE_NS + log2(lanes / within) * BARRIER_NS
+
+
+def _memory_ns(rows: Rows, lanes: int) -> float:
+    """Of the bytes read once; neighbors that are rows apart have a sector each for themselves."""
+    size = rows.count * rows.width * rows.itemsize
+    run = lanes * rows.itemsize
+    waste = max(1.0, SECTOR / run) if rows.machine.shared_pays else 1.0
+    return size * waste / rows.machine.bandwidth
+
+
+def part_counts(m: SimtMachine, width: int, threads: int) -> tuple[int, list[int]]:
+    """How many blocks share one reduction of so many elements, with all that is possible.
+
+    Several where each has at least PART rounds of its threads; no more than run at once.
+    """
+    most = m.units * max(1, min(m.unit_blocks, m.unit_threads // threads))
+    possible = [n for n in LANES if n <= min(most, max(1, width // threads))]
+    usual = [n for n in possible if n * PART * threads <= width]
+    return max(usual, default=1), possible

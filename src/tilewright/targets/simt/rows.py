@@ -1,0 +1,258 @@
+"""Reductions along rows, with all that is computed of a row: the threads of a block share a row.
+
+    for i in m: { sum[i] = ...k...; for j: y[i, j] = f(x[i, j], sum[i]) }
+    ->  blockIdx.x, threadIdx.y: a row: threadIdx.x: parts of the sum; a tree; threadIdx.x: f
+
+One launch for softmax, layer normalization, argmax, row sums. Each thread has every `lanes`-th
+element of the row, so that neighbors read neighbors, and keeps what it computes of them, and what
+is read twice, in registers. Results of one row are in registers of all of its threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.nodes import For
+from tilewright.loops.scopes import Scope
+from tilewright.loops.walk import loops_of
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.inlining import inlined
+from tilewright.schedule.space.nest import existing, fuse_all
+from tilewright.schedule.space.patterns import (
+    are_rows,
+    classify,
+    free_dims,
+    reduction_dims,
+    streams_rows,
+)
+from tilewright.schedule.tree import find_buffer
+from tilewright.targets.simt.binding import (
+    accumulate_in_registers,
+    over_threads,
+    run_at_once,
+)
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.row_cost import (
+    Rows,
+    lane_counts,
+    rows_in_block,
+    usual_lanes,
+)
+
+ROUNDS: Final = 32  # elements of a row at most that a thread keeps in registers
+
+
+def rows_of(computations: Sequence[Computation], machine: SimtMachine) -> Rows | None:
+    """The rows that a group reduces; None where it is not this sketch's."""
+    reductions = [c for c in computations if not c.is_map]
+    if not reductions or not all(suits(c) for c in computations):
+        return None
+    pattern = classify(computations)
+    if pattern.name == "tiled" and not streams_rows(pattern, ()):
+        return None
+    if pattern.name not in ("tiled", "joint_rows") and not are_rows(computations):
+        return None
+    sizes = [d.extent for d in free_dims(reductions[0])]
+    widths = [_product(reduction_dims(c)) for c in reductions]
+    dims = _row_dims(computations)
+    alike = all([d.extent for d in free_dims(c)] == sizes for c in reductions)
+    if not sizes or not alike or [d.extent for d in dims] != sizes:
+        return None
+    last = computations[-1].outputs[0].tensor
+    itemsize = max(b.dtype.itemsize for b in (last, *reductions[0].inputs))
+    return Rows(_product(dims), max(widths), itemsize, len(computations), machine)
+
+
+def suits(c: Computation) -> bool:
+    """Whether its points are known and its values may be combined in any order."""
+    known = all(d.static and d.extent > 0 for d in c.dims)
+    return known and (c.reducer is None or c.reducer.commutative)
+
+
+def by_rows(
+    s: Schedule,
+    computations: Sequence[Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> Schedule:
+    """See the module's docstring. `rows_of` has to say that it applies.
+
+    parameters: those of `inlined`; `lanes`, threads of a row; `rows`, of a block; `<buffer>.scope`,
+    of what is computed along the row; `<input>.held`, whether what is read stays in registers.
+    Raises ScheduleError where the group is not computed row by row.
+    """
+    rest = list(computations)
+    if len(rest) > 1:
+        s, rest = inlined(s, rest, choose)
+    found = rows_of(rest, machine)
+    if found is None:
+        raise ScheduleError("what is left after inlining is not computed by rows")
+    s = s.fork()
+    row = _one_row(s, rest)
+    lanes = choose("lanes", lane_counts(found), usual_lanes(found))
+    at = _Row(row, lanes, _phases(s, rest, row), found)
+    taken = _place(s, at, rest, choose)
+    fetched = _held_inputs(s, at, rest, choose)
+    for loops in (*fetched, *at.phases.values()):
+        over_threads(s, loops, lanes, ROUNDS)
+    usual, possible = rows_in_block(found, lanes, taken)
+    together = choose("rows", possible, usual)
+    if together > 1:
+        row, inner = s.split(row, together, "guard")
+        s.bind(inner, "threadIdx.y")
+    s.bind(row, "blockIdx.x")
+    return s
+
+
+def _row_dims(computations: Sequence[Computation]) -> list[Dim]:
+    """The leading dimensions of the last one, as many as reductions have results along."""
+    first = next(c for c in computations if not c.is_map)
+    return free_dims(computations[-1])[: len(free_dims(first))]
+
+
+def _one_row(s: Schedule, computations: Sequence[Computation]) -> str:
+    """Everything in the loop over rows, which is returned; row results in registers."""
+    dims = _row_dims(computations)
+    last = computations[-1]
+    outer = existing(s, _names(last, dims))
+    if len(outer) > 1 and not last.is_map:
+        s.reorder(*outer)
+    for c in reversed(computations[:-1]):
+        if any(o.tensor in s.kernel.params for o in c.outputs):
+            mine = existing(s, _names(c, free_dims(c)[: len(dims)]))
+            for one, other in zip(mine, outer, strict=True):
+                s.merge(one, other)
+            outer = mine
+        else:
+            s.compute_at(c.outputs[0].tensor.name, outer[-1])
+    for loop in outer:
+        run_at_once(s, loop)
+    row = fuse_all(s, outer)
+    assert row is not None
+    accumulate_in_registers(s, _nest(s, row), row)
+    for c in computations:
+        for b in _own(s, c):
+            if find_buffer(s.kernel, b.name, "set_scope")[0].size == 1:
+                s.set_scope(b.name, "register")
+            elif not c.is_map:
+                raise ScheduleError(f"{b.name} has several results in a row")
+    return row
+
+
+def _own(s: Schedule, c: Computation) -> list[Buffer]:
+    """What it computes that lies in buffers of the kernel, and did not go with its accumulators."""
+    there = {b.name for b in allocated(s.kernel.body)}
+    own = [o.tensor for o in c.outputs if o.tensor not in s.kernel.params]
+    return [b for b in own if b.name in there]
+
+
+def _phases(
+    s: Schedule, computations: Sequence[Computation], row: str
+) -> dict[Computation, list[str]]:
+    """The loops along the row of each Computation."""
+    inside = {f.var.name for f in loops_of(_nest(s, row).body)}
+    found = {c: existing(s, _names(c, c.dims)) for c in computations}
+    return {c: [n for n in loops if n in inside] for c, loops in found.items()}
+
+
+def _nest(s: Schedule, loop: str) -> For:
+    return next(f for f in loops_of(s.kernel.body) if f.var.name == loop)
+
+
+def _names(c: Computation, dims: Sequence[Dim]) -> list[str]:
+    return [f"{c.name}.{d.var.name}" for d in dims]
+
+
+def _product(dims: Sequence[Dim]) -> int:
+    size = 1
+    for d in dims:
+        size *= d.extent
+    return size
+
+
+def _place(
+    s: Schedule, at: _Row, computations: Sequence[Computation], choose: Choices
+) -> int:
+    """Where intermediate rows are: in registers, in shared memory, or in memory of the device.
+
+    Returns the bytes of shared memory that a row takes.
+    """
+    taken = 0
+    for b in [b for c in computations for b in _own(s, c)]:
+        here, _ = find_buffer(s.kernel, b.name, "set_scope")
+        if here.size == 1:
+            continue
+        users = [at.phases[c] for c in computations if _uses(c, b)]
+        size = here.size * here.dtype.itemsize
+        possible: list[Scope] = ["global"]
+        if taken + size <= at.free_bytes:
+            possible.insert(0, "shared")
+        if at.in_registers(here, users):
+            possible.insert(0, "register")
+        scope = choose(f"{b.name}.scope", possible, possible[0])
+        s.set_scope(b.name, scope)
+        taken += size if scope == "shared" else 0
+        at.words += at.rounds(here) * (scope == "register")
+    return taken
+
+
+def _uses(c: Computation, b: Buffer) -> bool:
+    return b in c.inputs or any(o.tensor is b for o in c.outputs)
+
+
+def _held_inputs(
+    s: Schedule, at: _Row, computations: Sequence[Computation], choose: Choices
+) -> list[list[str]]:
+    """Keep what is read of a row more than once in registers; the loops that fetch it."""
+    made = []
+    for b in dict.fromkeys(b for c in computations for b in c.inputs):
+        readers = [at.phases[c] for c in computations if b in c.inputs]
+        if b not in s.kernel.params or b in s.kernel.outputs or len(readers) < 2:
+            continue
+        trial = s.fork()
+        try:
+            name = trial.cache_read(b.name, at.loop, "register")
+        except ScheduleError:
+            continue  # what is read is not one box, or is changed
+        held, _ = find_buffer(trial.kernel, name, "set_scope")
+        fits = held.size > 1 and at.in_registers(held, readers)
+        if not fits or not choose(f"{b.name}.held", (True, False), True):
+            continue
+        s.cache_read(b.name, at.loop, "register")
+        at.words += at.rounds(held)
+        made.append(existing(s, [f"{name}.r{n}" for n in range(len(held.shape))]))
+    return made
+
+
+@dataclass(eq=False)
+class _Row:
+    """A row on its way. loop: over rows. phases: the loops along it of each Computation. words: of
+    registers that a thread keeps of it."""
+
+    loop: str
+    lanes: int
+    phases: dict[Computation, list[str]]
+    rows: Rows
+    words: int = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """Of shared memory that is not for the parts of reductions."""
+        return self.rows.machine.shared - self.rows.tree_bytes * self.lanes
+
+    def rounds(self, b: Buffer) -> int:
+        """How many elements of a row each thread has."""
+        return -(-b.size // self.lanes)
+
+    def in_registers(self, b: Buffer, users: Sequence[Sequence[str]]) -> bool:
+        """Whether each thread needs only what it computed, and has the registers for it."""
+        along = sum(n > 1 for n in b.shape) == 1 and all(len(u) == 1 for u in users)
+        few = self.rounds(b) <= ROUNDS
+        return along and few and self.words + self.rounds(b) <= self.rows.most_words

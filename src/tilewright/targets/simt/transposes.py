@@ -1,0 +1,118 @@
+"""Maps that read along another dimension than they write: tiles through shared memory.
+
+    for i: for j: y[i, j] = f(x[j, i])
+    ->  blockIdx.x: a tile: threads copy it, neighbors along i; threads write it, neighbors along j
+
+A row of the tile is one element longer than the banks of shared memory are many, so that threads
+that read a column of it do not wait for one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Load
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.inlining import inlined
+from tilewright.schedule.space.nest import existing, extents, fuse_all
+from tilewright.schedule.space.patterns import address, free_dims, stride, uses
+from tilewright.schedule.tree import find_buffer
+from tilewright.targets.simt.binding import over_threads, run_at_once
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.rows import suits
+
+TILES: Final = (32, 16, 8)  # elements of a side
+ROWS: Final = (8, 4, 16, 2, 1)  # of a tile that the threads of a block do at once
+
+
+class _Turned(NamedTuple):
+    """What is read along `along`, and written along `across`."""
+
+    read: Load
+    along: Dim
+    across: Dim
+
+
+def _turned(c: Computation) -> _Turned | None:
+    if not c.is_map or len(c.outputs) != 1:
+        return None
+    place = address(c.outputs[0].tensor[c.outputs[0].index])
+    across = [d for d in free_dims(c) if stride(place, d.var) == 1]
+    for a in c.accesses if across else ():
+        steps = {d: stride(address(a), d.var) for d in free_dims(c)}
+        along = [d for d, step in steps.items() if step == 1]
+        alone = sum(b.buffer is a.buffer for b in c.accesses) == 1
+        far = (steps[across[0]] or 0) > 1 and None not in steps.values()
+        if alone and far and along and min(along[0].extent, across[0].extent) > 1:
+            return _Turned(a, along[0], across[0])
+    return None
+
+
+def _sides(t: _Turned, machine: SimtMachine) -> list[int]:
+    """Tiles that fit: a row for the banks and one more, and threads of at least one row."""
+    pitch = (machine.banks + 1) * t.read.dtype.itemsize
+    most = min(machine.shared // pitch, machine.block_threads, machine.banks)
+    return [n for n in TILES if n <= most]
+
+
+def is_transpose(computations: Sequence[Computation], machine: SimtMachine) -> bool:
+    """Whether a group of maps ends in one that pays to be done by tiles."""
+    found = _turned(computations[-1]) if computations else None
+    if found is None or not all(c.is_map and suits(c) for c in computations):
+        return False
+    return machine.shared_pays and bool(_sides(found, machine))
+
+
+def by_tiles(
+    s: Schedule,
+    computations: Sequence[Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> Schedule:
+    """See the module's docstring. `is_transpose` has to say that it applies.
+
+    parameters: those of `inlined`; `tile`, its sides; `rows`, of a tile that threads do at once.
+    Raises ScheduleError where maps before it stay launches of their own.
+    """
+    rest = list(computations)
+    if len(rest) > 1:
+        s, rest = inlined(s, rest, choose)
+    found = _turned(rest[0]) if len(rest) == 1 else None
+    if found is None:
+        raise ScheduleError("what is left after inlining is not one transpose")
+    s = s.fork()
+    sides = _sides(found, machine)
+    side = choose("tile", sides, sides[0])
+    counts = [n for n in ROWS if n <= side and n * side <= machine.block_threads]
+    rows = choose("rows", counts, counts[0])
+    c = rest[0]
+    along, across = (f"{c.name}.{d.var.name}" for d in (found.along, found.across))
+    loops = existing(s, [f"{c.name}.{d.var.name}" for d in c.dims])
+    for loop in loops:
+        run_at_once(s, loop)
+    others = [n for n in loops if n not in (along, across)]
+    s.reorder(*others, along, across)
+    io, jo, ii, ji = s.tile(along, across, side, side, tail="guard")
+    copied = s.cache_read(found.read.buffer.name, jo, "shared")
+    axes = [_axis(found.read, d) for d in (found.across, found.along)]
+    far, near = (f"{copied}.r{n}" for n in axes)
+    tile, _ = find_buffer(s.kernel, copied, "storage_align")
+    if tile.shape[axes[1]] * tile.shape[axes[0]] != tile.size or axes[0] > axes[1]:
+        raise ScheduleError(f"what is read of {found.read.buffer.name} is no tile")
+    s.storage_align(copied, axes[1] - 1, machine.banks, 1)
+    for slow, fast in ((far, near), (ii, ji)):
+        over_threads(s, existing(s, [fast]), side, 1)
+        over_threads(s, existing(s, [slow]), rows, side, "threadIdx.y")
+    grid = fuse_all(s, [n for n in (*others, io, jo) if n in extents(s.kernel)])
+    if grid is not None:
+        s.bind(grid, "blockIdx.x")
+    return s
+
+
+def _axis(a: Load, d: Dim) -> int:
+    """The dimension of a buffer that a loop goes along."""
+    return next(n for n, i in enumerate(a.index) if uses(i, d.var))
