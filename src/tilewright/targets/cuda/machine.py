@@ -19,6 +19,10 @@ _K: Final = 1 << 10
 # Of an A100, whose architecture is the usual one; NVIDIA's white paper of it has them.
 _UNITS: Final = 108
 _BANDWIDTH: Final = 1555.0  # bytes per nanosecond
+_CACHE: Final = 4000.0  # bytes per nanosecond of the cache that all share
+_CLOCK: Final = (
+    1.41  # per nanosecond; of each: 64 multiply-adds, 128 bytes of shared memory
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,9 @@ class Machine:
             thread_registers=self.registers,
             vector_bytes=self.vector_bits // 8,
             bandwidth=_BANDWIDTH,
+            cache_bandwidth=_CACHE,
+            shared_rate=128 * _CLOCK,
+            rate=64 * _CLOCK,
         )
 
     def has(self, feature: str) -> bool:

@@ -14,6 +14,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
+from tilewright.schedule.space.selection import default_point
 from tilewright.targets.base import Artifact, Settings, Target
 from tilewright.targets.cuda.code import Call, Code
 from tilewright.targets.cuda.emit import llvm_ir, ptx
@@ -62,8 +63,9 @@ class Cuda(Target):
         computations: Sequence[Computation],
         constants: Collection[Buffer],
     ) -> Schedule:
-        """The default of the best sketch."""
-        return self.sketches(kernel, computations, constants)[0].default().schedule
+        """The default of the best sketch that applies."""
+        found = self.sketches(kernel, computations, constants)
+        return default_point(kernel.name, found).schedule
 
     def sketches(
         self,

@@ -12,6 +12,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
+from tilewright.schedule.space.selection import default_point
 from tilewright.targets.base import Artifact, Settings, Target
 from tilewright.targets.opencl.code import Code
 from tilewright.targets.opencl.emit import emit
@@ -54,8 +55,9 @@ class OpenCL(Target):
         computations: Sequence[Computation],
         constants: Collection[Buffer],
     ) -> Schedule:
-        """The default of the best sketch."""
-        return self.sketches(kernel, computations, constants)[0].default().schedule
+        """The default of the best sketch that applies."""
+        found = self.sketches(kernel, computations, constants)
+        return default_point(kernel.name, found).schedule
 
     def sketches(
         self,

@@ -24,8 +24,10 @@ class SimtMachine:
     nothing says more about. shared: bytes that a block may have; shared_pays: whether they are
     faster than the caches. banks: of 4 bytes, of shared memory. registers: of a unit, of 4 bytes;
     thread_registers: of a thread, at most. vector_bytes: of one load. constant: bytes of constant
-    memory. bandwidth: of the device's memory, in bytes per nanosecond. rate: float32 multiply-adds
-    of a unit per nanosecond. launch_ns: of a launch by itself.
+    memory. bandwidth, cache_bandwidth: of the device's memory, and of the cache that all units
+    share, in bytes per nanosecond. shared_rate: bytes per nanosecond of a unit's shared memory, or
+    of its cache. rate: float32 multiply-adds of a unit per nanosecond. launch_ns: of a launch by
+    itself.
     """
 
     name: str
@@ -43,6 +45,8 @@ class SimtMachine:
     vector_bytes: int
     constant: int
     bandwidth: float
+    cache_bandwidth: float
+    shared_rate: float
     rate: float
     launch_ns: float
 
@@ -66,6 +70,8 @@ GENERIC: Final = SimtMachine(
     vector_bytes=16,
     constant=64 * _K,
     bandwidth=200.0,
+    cache_bandwidth=600.0,
+    shared_rate=128.0,
     rate=64.0,
     launch_ns=10_000.0,
 )
@@ -81,6 +87,8 @@ POCL: Final = replace(
     shared=1 << 20,
     vector_bytes=32,
     bandwidth=20.0,
+    cache_bandwidth=60.0,
+    shared_rate=100.0,
     rate=16.0,
     launch_ns=30_000.0,
 )
@@ -98,6 +106,8 @@ MALI: Final = replace(
     registers=24 * _K,
     thread_registers=64,
     bandwidth=15.0,
+    cache_bandwidth=60.0,
+    shared_rate=16.0,
     rate=24.0,
     launch_ns=100_000.0,
 )

@@ -19,14 +19,21 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.analysis.effects import writes
-from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt
+from tilewright.loops.nodes import GPU_AXES, Alloc, Block, For, Kernel, Stmt
+from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Choices, Sketch
 from tilewright.schedule.space.inlining import inlined
-from tilewright.schedule.space.patterns import uses
+from tilewright.schedule.space.merging import merged
+from tilewright.schedule.space.patterns import parts, uses
 from tilewright.targets.simt.binding import bind_elements
+from tilewright.targets.simt.cost import GAIN
 from tilewright.targets.simt.families import reductions
 from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.predict import tiles, time_by_element, time_in_tiles
+from tilewright.targets.simt.products import Product, product_of
+from tilewright.targets.simt.tiles import in_tiles
+from tilewright.targets.simt.tiling import tiling
 
 THREADS: Final = (32, 64, 128, 256, 512, 1024)  # of a block, as may be tried
 
@@ -42,9 +49,61 @@ def sketches(
     Computations: what it computes; without any it is one that an operator gives. exact: reductions
     keep the order of the program.
     """
-    run = partial(_by_element, kernel, tuple(computations), machine)
-    found = reductions(kernel, computations, machine, exact)
-    return [*found, Sketch("by element", run)]
+    given = tuple(computations)
+    found = [
+        *reductions(kernel, computations, machine, exact),
+        Sketch("by element", partial(_by_element, kernel, given, machine)),
+    ]
+    products = list(_products(given))
+    if products:
+        first = any(_pays(p, machine) for p in products)
+        tiled = Sketch("tiles", partial(_tiles, kernel, given, machine))
+        found.insert(0 if first else len(found), tiled)
+    return found
+
+
+def _products(computations: Sequence[Computation]) -> Iterator[Product]:
+    """The contractions among the parts of a sequence."""
+    if computations and not any(d.extent == 0 for c in computations for d in c.dims):
+        for part in parts(computations):
+            product = product_of(part)
+            if product is not None:
+                yield product
+
+
+def _pays(product: Product, machine: SimtMachine) -> bool:
+    """Whether tiles are expected to be faster than a thread for each element."""
+    alone = time_by_element(product, machine)
+    best = tiles(product, machine, machine.shared_pays)[:1]
+    times = (
+        time_in_tiles(tiling(product, tile), machine, machine.shared_pays)
+        for tile in best
+    )
+    return any(time is not None and GAIN * time < alone for time in times)
+
+
+def _tiles(
+    kernel: Kernel,
+    computations: Sequence[Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> Schedule:
+    """Products in tiles, all else by element.
+
+    parameters: those of both, and of `inlined`; `<reduction>.tiled`, of one of several products.
+    """
+    start = merged(kernel, computations)
+    s, rest = start.start(), list(start.computations)
+    if len(rest) > 1:
+        s, rest = inlined(s, rest, choose)
+    products = list(_products(rest))
+    for product in products:
+        alone = len(products) == 1
+        if alone or choose(
+            f"{product.name}.tiled", (True, False), _pays(product, machine)
+        ):
+            in_tiles(s, product, machine, choose)
+    return start.finish(_elements(s, rest, machine, choose))
 
 
 def _by_element(
@@ -57,11 +116,23 @@ def _by_element(
     s, rest = Schedule(kernel), list(computations)
     if len(rest) > 1:
         s, rest = inlined(s, rest, choose)
+    return _elements(s, rest, machine, choose)
+
+
+def _elements(
+    s: Schedule,
+    rest: Sequence[Computation],
+    machine: SimtMachine,
+    choose: Choices,
+) -> Schedule:
+    """What is not bound yet, a thread for each element. parameter: `threads` of a block."""
+    waiting = {n.var.name for n in _roots(s) if not _is_bound(n)}
+    if not waiting:
+        return s
     possible = [n for n in THREADS if n <= machine.block_threads]
     usual = min(machine.usual_threads, machine.block_threads)
     threads = choose("threads", possible, usual)
     writers = {o.tensor: c for c in rest for o in c.outputs}
-    waiting = {n.var.name for n in _roots(s)}
     while found := [n for n in _roots(s) if n.var.name in waiting]:
         nest = found[-1]  # what it reads may be computed in its threads
         waiting.remove(nest.var.name)
@@ -97,6 +168,10 @@ def _read_once(reader: Computation, tensor: Buffer) -> bool:
     return len(reads) == 1 and all(
         any(uses(i, v) for i in reads[0].index) for v in wide
     )
+
+
+def _is_bound(nest: For) -> bool:
+    return any(f.kind in GPU_AXES for f in loops_of(nest))
 
 
 def _roots(s: Schedule) -> list[For]:

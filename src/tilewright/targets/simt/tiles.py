@@ -1,0 +1,184 @@
+"""Products in tiles: blocks of threads, operands fetched together, results in registers.
+
+    blockIdx: registers of each thread = 0
+              for each tile of the sums:  fetch both operands' tiles into shared memory, together
+                                          multiply: each thread its rows by its columns
+              what follows the product, point by point; store
+
+Ragged tiles are filled up with zeros as they are fetched (`pad`, then `cache_read(pad=True)`), so
+that no product has a guard; the store has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Dim
+from tilewright.expr.nodes import Load
+from tilewright.schedule import Schedule
+from tilewright.schedule.space import Choices
+from tilewright.schedule.space.nest import existing, extents, fuse_all
+from tilewright.schedule.tree import find_buffer
+from tilewright.targets.simt.cost import ROOMS, padding
+from tilewright.targets.simt.machine import SimtMachine
+from tilewright.targets.simt.predict import tiles
+from tilewright.targets.simt.products import Product
+from tilewright.targets.simt.tiling import AXES, Tile, Tiling, tiling
+
+
+def in_tiles(
+    s: Schedule, product: Product, machine: SimtMachine, choose: Choices
+) -> None:
+    """Schedule a product; see the module's docstring.
+
+    parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
+    whether operands go through shared memory; `<reduction>.stages`, copies of the tiles there, so
+    that the next ones are fetched while these are multiplied; `<operand>.room`, elements between
+    the rows of such a tile. Raises ScheduleError where a primitive refuses.
+    """
+    name = product.name
+    staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
+    fitting = tiles(product, machine, staged)
+    if not fitting:
+        raise ScheduleError("no tile fits the machine", where=f"reduction {name}")
+    plan = tiling(product, Tile(*choose(f"{name}.tile", fitting, fitting[0])))
+    target, last = _results(s, product)
+    for d, n in plan.sizes.items():
+        s.pad(f"{name}.{d.var.name}", n)
+    blocks = _blocks(s, plan, last)
+    grid = [name for name in blocks if name in extents(s.kernel)]
+    if not grid:
+        raise ScheduleError("it is all in one tile", where=f"reduction {name}")
+    s.compute_at(target, grid[-1], scope="register")
+    sums, steps = _sums(s, plan)
+    inner = [f"{name}.{d.var.name}" for d in _tiled_dims(plan)]
+    zero = s.decompose_reduction(target, inner[0])
+    s.reorder(*existing(s, [*sums, *steps, *inner]))
+    if staged:
+        _fetch(s, plan, [*grid, *existing(s, sums)][-1], machine, choose)
+    _in_threads(s, plan, dict(zip(_tiled_dims(plan), zero, strict=True)), ())
+    loops = dict(zip(_tiled_dims(plan), inner, strict=True))
+    _in_threads(s, plan, loops, existing(s, steps))
+    _in_threads(s, plan, {d: f"{last[d]}.i" for d in loops}, ())
+    _bind_blocks(s, grid)
+
+
+def _results(s: Schedule, p: Product) -> tuple[str, dict[Dim, str]]:
+    """The accumulators, an intermediate; the loops of what reads them, by dimension."""
+    out = p.reduction.outputs[0]
+    if p.epilogue is not None:
+        loops = {d: f"{p.epilogue.name}.{e.var.name}" for d, e in p.last}
+        return out.tensor.name, loops
+    target = s.cache_write(out.tensor.name, None, "register")
+    place = {i: n for n, i in enumerate(out.index)}
+    return target, {d: f"{target}.w{place[d.var]}" for d, _ in p.last}
+
+
+def _tiled_dims(plan: Tiling) -> list[Dim]:
+    """Those of which a block has more than one, rows before columns."""
+    dims = (*plan.product.rows, *plan.product.columns)
+    return [d for d in dims if plan.shares[d].size > 1]
+
+
+def _blocks(s: Schedule, plan: Tiling, last: Mapping[Dim, str]) -> list[str]:
+    """Loops over blocks around all that reads the results, outermost first."""
+    p = plan.product
+    outer, inner = [last[d] for d in p.batch], []
+    for d in (*p.rows, *p.columns):
+        if plan.shares[d].size == 1:
+            outer.append(last[d])
+            continue
+        block, tile = s.split(last[d], plan.shares[d].size, "guard")
+        outer.append(block)
+        inner.append(tile)
+    s.reorder(*outer, *inner)
+    return outer
+
+
+def _sums(s: Schedule, plan: Tiling) -> tuple[list[str], list[str]]:
+    """The loops over tiles of the sums, and those within a tile."""
+    outer: list[str] = []
+    inner: list[str] = []
+    for d, n in plan.depths.items():
+        o, i = s.split(f"{plan.product.name}.{d.var.name}", n)
+        outer.insert(0, o)
+        inner.insert(0, i)
+    return outer, inner
+
+
+def _fetch(
+    s: Schedule,
+    plan: Tiling,
+    loop: str,
+    machine: SimtMachine,
+    choose: Choices,
+) -> None:
+    """Both operands' tiles in shared memory, for each iteration of a loop."""
+    for read in (plan.product.left, plan.product.right):
+        _fetch_one(s, plan, read, loop, machine, choose)
+
+
+def _fetch_one(
+    s: Schedule,
+    plan: Tiling,
+    read: Load,
+    loop: str,
+    machine: SimtMachine,
+    choose: Choices,
+) -> None:
+    name = s.cache_read(read.buffer.name, loop, "shared", pad=True)
+    copied, _ = find_buffer(s.kernel, name, "cache_read")
+    rank = len(copied.shape)
+    loops = existing(s, [f"{name}.r{n}" for n in range(rank)])
+    room = choose(f"{read.buffer.name}.room", ROOMS, padding(plan, read, machine))
+    if room and rank > 1:
+        s.storage_align(name, rank - 2, copied.shape[-1] + room, 0)
+    fused = fuse_all(s, loops)
+    if fused is None:
+        return
+    count, threads = extents(s.kernel)[fused], plan.threads
+    turns, mine = s.split(fused, plan.block_threads, "guard")
+    axes = list(threads.items())
+    bound = []
+    for axis, n in axes[:-1]:
+        mine, own = s.split(mine, n)
+        bound.append((own, axis))
+    bound.append((mine, axes[-1][0]))
+    s.reorder(*(own for own, _ in reversed(bound)), turns)
+    if count > plan.block_threads:
+        s.unroll(turns)
+    for own, axis in bound:
+        s.bind(own, axis)
+
+
+def _in_threads(
+    s: Schedule, plan: Tiling, loops: Mapping[Dim, str], between: Collection[str]
+) -> None:
+    """Each thread its elements of a tile, written out; between: loops around these."""
+    bound: dict[str, str] = {}
+    parts = []
+    for d, loop in loops.items():
+        share = plan.shares[d]
+        if share.axis and share.each > 1:
+            part, bound[share.axis] = s.split(loop, share.threads)
+            parts.append(part)
+        elif share.axis:
+            bound[share.axis] = loop
+        else:
+            parts.append(loop)
+    order = [bound[axis] for axis in reversed(AXES) if axis in bound]
+    s.reorder(*order, *between, *parts)
+    for part in parts:
+        s.unroll(part)
+    for axis, loop in bound.items():
+        s.bind(loop, axis)
+
+
+def _bind_blocks(s: Schedule, blocks: Sequence[str]) -> None:
+    """The last loops on axes of their own, all further out as one."""
+    there = list(blocks)
+    while len(there) > 3:
+        there = [s.fuse(there[0], there[1]), *there[2:]]
+    for axis, loop in zip("xyz", reversed(there), strict=False):
+        s.bind(loop, f"blockIdx.{axis}")

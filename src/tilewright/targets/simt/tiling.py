@@ -1,0 +1,139 @@
+"""How the results of a product are shared out: a block's tile, and of it a thread's part.
+
+    tile = (rows, columns, depth, row threads, column threads)
+
+A thread has every `threads`-th row and column of its block's tile: so neighbors read and write
+neighboring elements at each step, and those of one warp read a row's element together. Where a side
+has several dimensions, the inner ones fill the tile first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tilewright.compute.nodes import Dim
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Expr, Load
+from tilewright.targets.simt.products import Product
+
+
+class Tile(NamedTuple):
+    """rows, columns, depth: of a block's tile. row_threads, column_threads: that share it."""
+
+    rows: int
+    columns: int
+    depth: int
+    row_threads: int
+    column_threads: int
+
+
+class Share(NamedTuple):
+    """One dimension in a block: its iterations there, and the threads that have them in turn.
+
+    axis: of these threads; empty where each thread has all iterations.
+    """
+
+    size: int
+    threads: int
+    axis: str
+
+    @property
+    def each(self) -> int:
+        """Iterations of a thread."""
+        return self.size // self.threads
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The share of each dimension of the results, and the steps of each sum at a time."""
+
+    product: Product
+    shares: Mapping[Dim, Share]
+    depths: Mapping[Dim, int]
+
+    @property
+    def threads(self) -> Mapping[str, int]:
+        """Of a block, by axis, the fastest first."""
+        found = {s.axis: s.threads for s in self.shares.values() if s.axis}
+        return {axis: found[axis] for axis in AXES if axis in found}
+
+    @property
+    def block_threads(self) -> int:
+        """Of a block in all."""
+        return math.prod(self.threads.values())
+
+    @property
+    def sizes(self) -> dict[Dim, int]:
+        """The iterations of each dimension in one step of a block."""
+        return {d: s.size for d, s in self.shares.items()} | dict(self.depths)
+
+    @property
+    def blocks(self) -> int:
+        """Of the grid."""
+        return math.prod(-(-d.extent // s.size) for d, s in self.shares.items())
+
+    @property
+    def steps(self) -> int:
+        """Tiles that a block goes through, one after the other."""
+        return math.prod(-(-d.extent // n) for d, n in self.depths.items())
+
+    @property
+    def depth(self) -> int:
+        """Products for each result in a step."""
+        return math.prod(self.depths.values())
+
+    def each(self, dims: Sequence[Dim]) -> int:
+        """Elements of a thread along some dimensions."""
+        return math.prod(self.shares[d].each for d in dims if d in self.shares)
+
+    def box(self, read: Load) -> tuple[int, ...]:
+        """The elements along each dimension of an operand that one step of a block reads."""
+        sizes: dict[Expr, int] = {d.var: n for d, n in self.sizes.items()}
+        return tuple(
+            1 + sum(abs(c) * (sizes.get(v, 1) - 1) for v, c in affine(i).terms)
+            for i in read.index
+        )
+
+
+AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+def tiling(product: Product, tile: Tile) -> Tiling:
+    """The product in tiles; sizes are powers of two, or a dimension that is smaller as a whole."""
+    free = ["threadIdx.z"]
+    shares = dict(_shared(product.columns, tile.columns, tile.column_threads, 0, free))
+    shares |= dict(_shared(product.rows, tile.rows, tile.row_threads, 1, free))
+    shares |= {d: Share(1, 1, "") for d in product.batch}
+    depths = {}
+    left = tile.depth
+    for d in reversed(product.sums):
+        depths[d] = _fitting(d.extent, left)
+        left //= depths[d]
+    return Tiling(product, shares, depths)
+
+
+def _shared(
+    dims: Sequence[Dim], size: int, threads: int, first: int, free: list[str]
+) -> Iterator[tuple[Dim, Share]]:
+    """The innermost dimension has an axis of its own, one further out that nobody else needs."""
+    axis = AXES[first]
+    for d in reversed(dims):
+        own = min(size, 1 << (d.extent - 1).bit_length())
+        mine = min(threads, own) if axis else 1
+        yield d, Share(own, mine, axis if mine > 1 else "")
+        size, threads = size // own, threads // mine
+        if mine > 1:
+            axis = ""
+        if not axis and threads > 1 and free:
+            axis = free.pop()
+
+
+def _fitting(extent: int, most: int) -> int:
+    """Steps of a sum: all, or a divisor of at least half of what there may be, or that."""
+    most = max(most, 1)
+    if extent <= most:
+        return extent
+    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
