@@ -50,7 +50,7 @@ def data(rows: int = 64) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("how", ["fast", "search", "saturate"])
 def test_the_searched_graph_is_compiled(how: str) -> None:
     plain = tw.compile(low_rank(), threads=1)
-    exe = tw.compile(low_rank(), threads=1, optimize=how)
+    exe = tw.compile(low_rank(), threads=1, math="fast", optimize=how)
     assert len(plain.model.kernels) == 2 and len(exe.model.kernels) == 1
     assert "substitutions" not in plain.model.meta
     (step,) = exe.model.meta["substitutions"]
@@ -63,7 +63,7 @@ def test_the_cache_tells_the_options_apart_and_keeps_the_derivation() -> None:
     kept = {}
     for how in ("off", "search", "off", "search"):
         with events.record() as log:
-            exe = tw.compile(low_rank(), threads=1, optimize=how)
+            exe = tw.compile(low_rank(), threads=1, math="fast", optimize=how)
         cached = any(e.kind == "model-cached" for e in log)
         assert cached == (how in kept)
         kept[how] = [s["rule"] for s in exe.model.meta.get("substitutions", ())]
@@ -71,13 +71,15 @@ def test_the_cache_tells_the_options_apart_and_keeps_the_derivation() -> None:
 
 
 def test_an_artifact_says_its_substitutions(folder: Path) -> None:
-    tw.compile(low_rank(), threads=1, optimize="search").save(folder / "m.tw")
+    tw.compile(low_rank(), threads=1, math="fast", optimize="search").save(
+        folder / "m.tw"
+    )
     steps = tw.load(folder / "m.tw").model.meta["substitutions"]
     assert [s["rule"] for s in steps] == [RULE]
 
 
 def test_each_size_of_a_dynamic_model_is_searched() -> None:
-    exe = tw.compile(low_rank("n"), threads=1, optimize="search")
+    exe = tw.compile(low_rank("n"), threads=1, math="fast", optimize="search")
     for rows in (48, 64):
         got = exe(data(rows))
         want = tw.compile(low_rank(rows), threads=1)(data(rows))
@@ -87,7 +89,7 @@ def test_each_size_of_a_dynamic_model_is_searched() -> None:
 
 
 def test_every_face_sees_the_searched_graph() -> None:
-    how = {"threads": 1, "optimize": "search"}
+    how = {"threads": 1, "math": "fast", "optimize": "search"}
     assert text(low_rank(), "graph", **how).count("MatMul(") == 1
     assert len(schedules(low_rank(), **how)) == 1
     assert len(tasks(low_rank(), **how)) == 1
@@ -95,9 +97,10 @@ def test_every_face_sees_the_searched_graph() -> None:
     assert len(tasks(low_rank(), threads=1)) == 2
 
 
-def test_exact_takes_no_rule_that_rounds() -> None:
-    exe = tw.compile(low_rank(), threads=1, optimize="search", math="exact")
-    assert len(exe.model.kernels) == 2 and "substitutions" not in exe.model.meta
+def test_rules_for_finite_numbers_are_for_fast_alone() -> None:
+    for math in ("exact", "default"):
+        exe = tw.compile(low_rank(), threads=1, optimize="search", math=math)
+        assert len(exe.model.kernels) == 2 and "substitutions" not in exe.model.meta
 
 
 def test_an_output_in_the_memory_of_an_input_stays_there() -> None:
@@ -106,7 +109,7 @@ def test_an_output_in_the_memory_of_an_input_stays_there() -> None:
         "cache (float[4, 8] past, float[4, 8] x) => (float[4, 8] present)\n"
         "{ a = Mul(past, x) b = Mul(past, x) present = Add(a, b) }"
     ).SerializeToString()
-    exe = tw.compile(graph, optimize="search", aliases={"present": "past"})
+    exe = tw.compile(graph, math="fast", optimize="search", aliases={"present": "past"})
     past = np.full((4, 8), 3, np.float32)
     exe(past, np.full((4, 8), 2, np.float32))
     np.testing.assert_array_equal(past, 12)
@@ -137,7 +140,9 @@ def test_less_arithmetic_is_taken_only_where_kernels_are_faster(
 
     monkeypatch.setattr(substitution, "GraphCost", Cost)
     graph = load(low_rank())
-    found, steps = substitution.searched(graph, Options(optimize="fast"), build)
+    found, steps = substitution.searched(
+        graph, Options(optimize="fast", math="fast"), build
+    )
     assert [s.rule for s in steps] == ([RULE] if kept else [])
     assert len(found.operations) == (1 if kept else 2)
     assert kept or found is graph

@@ -298,8 +298,12 @@ def test_exact_takes_no_rule_that_rounds():
     )
     how = Settings(strategy="saturate")
     assert optimize(g, [FACTOR], operations, how).derivation.steps
-    exact = replace(how, exact=True)
+    exact = replace(how, math="exact")
     assert not optimize(g, [FACTOR], operations, exact).derivation.steps
+    default = replace(how, math="default")
+    assert not optimize(g, [FACTOR], operations, default).derivation.steps
+    rounds = replace(FACTOR, finite=False)
+    assert optimize(g, [rounds], operations, default).derivation.steps
 
 
 @pytest.mark.parametrize("wrong", [{"strategy": "guess"}, {"nodes": 0}])

@@ -176,8 +176,7 @@ def command(
         files = save_onnx(found, place)
         _report_replay(graph, found, steps, files, as_json)
         return
-    exact = options.math == "exact"
-    how = Settings(alpha, budget, patience, exact=exact, strategy=strategy)
+    how = Settings(alpha, budget, patience, math=options.math, strategy=strategy)
     with progress(f"optimizing {model.name}"), _until_interrupted() as until:
         outcome = substitution.search(
             graph,

@@ -37,8 +37,8 @@ def optimize(
     after so many in a row that lead to nothing cheaper; None: never. seconds: stop after so long.
     strategy: "backtrack", or "saturate", which takes no alpha, budget and patience.
 
-    Rules that hold for finite numbers alone are taken too, unless `math="exact"`. Raises InputError
-    for symbolic extents without a value in `dims`, and for settings that are wrong.
+    Rules that hold for finite numbers alone are taken with `math="fast"`. Raises InputError for
+    symbolic extents without a value in `dims`, and for settings that are wrong.
     """
     chosen = Options.of(options)
     if chosen.optimize != "off":
@@ -51,7 +51,6 @@ def optimize(
     graph = import_model(source, example_inputs, chosen, standard=True)
     if dims:
         graph = specialize(graph, dims, fallback=onnx_fallback(), decompose=False)
-    exact = chosen.math == "exact"
-    settings = Settings(alpha, budget, patience, exact=exact, strategy=strategy)
+    settings = Settings(alpha, budget, patience, math=chosen.math, strategy=strategy)
     weights = {cost: 1.0} if isinstance(cost, str) else cost
     return search(graph, chosen, build, settings, weights, Limits(seconds=seconds))

@@ -80,10 +80,10 @@ def searched(
     """
     if options.optimize == "off":
         return graph, ()
-    exact = options.math == "exact"
     if options.optimize == "fast":
-        return _less_arithmetic(graph, options, build, replace(FAST, exact=exact))
-    how = replace(SEARCHES[options.optimize], exact=exact)
+        how = replace(FAST, math=options.math)
+        return _less_arithmetic(graph, options, build, how)
+    how = replace(SEARCHES[options.optimize], math=options.math)
     found = search(graph, options, build, how)
     return found.graph, found.derivation.steps
 

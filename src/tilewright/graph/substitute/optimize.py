@@ -33,8 +33,9 @@ class Settings:
     """How to search. Raises InputError.
 
     alpha, patience: see `backtrack`. budget: expansions per part. part: operations that are
-    searched together, at most. exact: rules that change no bit alone. strategy: one of
-    modes.STRATEGIES.
+    searched together, at most. math: one of modes.MATH: "exact" takes rules that change no bit,
+    "default" also those that round, "fast" also those that hold for finite numbers alone. strategy:
+    one of modes.STRATEGIES.
     nodes: of the e-graph of a part, for "saturate", which takes no alpha, budget and patience.
     """
 
@@ -42,11 +43,15 @@ class Settings:
     budget: int = 100
     patience: int | None = 5
     part: int = 40
-    exact: bool = False
+    math: str = "fast"
     strategy: str = "backtrack"
     nodes: int = NODES
 
     def __post_init__(self) -> None:
+        if self.math not in modes.MATH:
+            raise InputError(
+                f"math={self.math!r}", hint=f"choose of {listing(modes.MATH)}"
+            )
         if self.strategy not in modes.STRATEGIES:
             raise InputError(
                 f"no strategy is called {self.strategy!r}",
@@ -63,6 +68,12 @@ class Settings:
                 f"{self.part!r} operations",
                 hint="give a budget and a patience from 1 and parts from 2",
             )
+
+    def takes(self, rule: Rule) -> bool:
+        """Whether the rule is among those that `math` allows."""
+        if self.math == "exact":
+            return rule.same_bits
+        return self.math == "fast" or not rule.finite
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,7 @@ def optimize(
     """
     verify(graph)
     how = settings or Settings()
-    allowed = [r for r in rules if r.same_bits or not how.exact]
+    allowed = [r for r in rules if how.takes(r)]
     start = folded(graph, fallback)
     pricing = Pricing(cost, least=least)
     search = _Search(allowed, pricing, how, limits or Limits(), fallback)
