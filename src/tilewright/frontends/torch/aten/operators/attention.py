@@ -53,22 +53,20 @@ def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
     scale = float(c["scale"]) if c.has("scale") else 1 / math.sqrt(max(int(size), 1))
     scores = c.op("MatMul", q, _transposed(c, k, c.rank("key")))
     scores = c.op("Mul", scores, c.number(scale))
-    low, alive = c.number(-math.inf), None
+    low, seen = c.number(-math.inf), None
     mask = c["attn_mask"]
     if c["is_causal"]:
-        mask = _causal(c)
+        scores = c.op("Where", _causal(c), scores, low)
     elif mask is not None and mask.dtype is bool_:
-        alive = c.cast(c.op("ReduceMax", c.cast(mask, int64), c.ints(-1)), bool_)
-    elif mask is not None:
-        mask = c.cast(mask, c.dtype)
-        alive = c.op("Greater", c.op("ReduceMax", mask, c.ints(-1)), low)
-    if mask is not None and mask.dtype is bool_:
+        seen = mask
         scores = c.op("Where", mask, scores, low)
     elif mask is not None:
+        mask = c.cast(mask, c.dtype)
+        seen = c.op("Greater", mask, low)
         scores = c.op("Add", scores, mask)
     shares = c.op("Softmax", scores, axis=-1)
-    if alive is not None:
-        shares = c.op("Where", alive, shares, c.number(0))
+    if seen is not None:
+        shares = c.op("Where", seen, shares, c.number(0))
     return c.op("MatMul", shares, v)
 
 
