@@ -12,25 +12,62 @@ from tilewright.graph.nodes import Value
 
 # One operand, in the type of the result.
 _UNARY: Final = {
-    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
-    "atan": "Atan", "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf",
-    "exp": "Exp", "floor": "Floor", "log": "Log", "neg": "Neg", "reciprocal": "Reciprocal",
-    "round": "Round", "sigmoid": "Sigmoid", "sin": "Sin", "sinh": "Sinh",
-    "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh", "relu": "Relu", "selu": "Selu", "mish": "Mish",
-    "hardswish": "HardSwish", "softsign": "Softsign",
-}  # fmt: skip
+    "abs": "Abs",
+    "acos": "Acos",
+    "acosh": "Acosh",
+    "asin": "Asin",
+    "asinh": "Asinh",
+    "atan": "Atan",
+    "atanh": "Atanh",
+    "ceil": "Ceil",
+    "cos": "Cos",
+    "cosh": "Cosh",
+    "erf": "Erf",
+    "exp": "Exp",
+    "floor": "Floor",
+    "log": "Log",
+    "neg": "Neg",
+    "reciprocal": "Reciprocal",
+    "round": "Round",
+    "sigmoid": "Sigmoid",
+    "sin": "Sin",
+    "sinh": "Sinh",
+    "sqrt": "Sqrt",
+    "tan": "Tan",
+    "tanh": "Tanh",
+    "relu": "Relu",
+    "selu": "Selu",
+    "mish": "Mish",
+    "hardswish": "HardSwish",
+    "softsign": "Softsign",
+}
 # Of integers these are what was given.
 _ROUNDING: Final = ("ceil", "floor", "round", "trunc")
 # Two operands, in the type of the result.
 _BINARY: Final = {
-    "mul": "Mul", "maximum": "Max", "minimum": "Min", "pow": "Pow",
-}  # fmt: skip
+    "mul": "Mul",
+    "maximum": "Max",
+    "minimum": "Min",
+    "pow": "Pow",
+}
 # Two operands, in the type that both become.
 _COMPARISONS: Final = {
-    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
-}  # fmt: skip
-_LOGIC: Final = {"and": "And", "or": "Or", "xor": "Xor"}
-_BITS: Final = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+}
+_LOGIC: Final = {
+    "and": "And",
+    "or": "Or",
+    "xor": "Xor",
+}
+_BITS: Final = {
+    "and": "BitwiseAnd",
+    "or": "BitwiseOr",
+    "xor": "BitwiseXor",
+}
 
 
 def _unary(op_type: str) -> Callable[[Call], Value]:
@@ -51,7 +88,11 @@ def _rounded(op_type: str) -> Callable[[Call], Value]:
 def _binary(op_type: str) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
         a, b = _names(c)
-        return c.op(op_type, c.tensor(a, c.dtype), c.tensor(b, c.dtype))
+        return c.op(
+            op_type,
+            c.tensor(a, c.dtype),
+            c.tensor(b, c.dtype),
+        )
 
     return apply
 
@@ -61,7 +102,11 @@ def _comparison(op_type: str) -> Callable[[Call], Value]:
         dtype = c.promoted("self", "other")
         if dtype is bool_ and op_type != "Equal":
             dtype = int64
-        return c.op(op_type, c.tensor("self", dtype), c.tensor("other", dtype))
+        return c.op(
+            op_type,
+            c.tensor("self", dtype),
+            c.tensor("other", dtype),
+        )
 
     return apply
 
@@ -70,7 +115,11 @@ def _logic(name: str, bits: bool) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
         dtype = bool_ if not bits else c.dtype
         table = _LOGIC if dtype is bool_ else _BITS
-        return c.op(table[name], c.tensor("self", dtype), c.tensor("other", dtype))
+        return c.op(
+            table[name],
+            c.tensor("self", dtype),
+            c.tensor("other", dtype),
+        )
 
     return apply
 
@@ -100,7 +149,11 @@ def _sum(c: Call) -> Value:
         return c.op("Or", a, b)
     scaled = a if name == "rsub" else b
     if c.has("alpha") and c["alpha"] != 1:
-        scaled = c.op("Mul", scaled, c.value(c["alpha"], c.dtype))
+        scaled = c.op(
+            "Mul",
+            scaled,
+            c.value(c["alpha"], c.dtype),
+        )
     if name == "rsub":
         return c.op("Sub", b, scaled)
     return c.op("Add" if name == "add" else "Sub", a, scaled)
@@ -135,13 +188,27 @@ def _remainder(c: Call) -> Value:
 
 @rule("aten.fmod")
 def _fmod(c: Call) -> Value:
-    return c.op("Mod", c.tensor("self", c.dtype), c.tensor("other", c.dtype), fmod=1)
+    return c.op(
+        "Mod",
+        c.tensor("self", c.dtype),
+        c.tensor("other", c.dtype),
+        fmod=1,
+    )
 
 
 def truncated(c: Call, x: Value) -> Value:
     """`x` without its fraction; a zero keeps the sign of what it was."""
-    negative = c.op("Less", x, c.value(0, x.dtype))
-    return c.op("Where", negative, c.op("Ceil", x), c.op("Floor", x))
+    negative = c.op(
+        "Less",
+        x,
+        c.value(0, x.dtype),
+    )
+    return c.op(
+        "Where",
+        negative,
+        c.op("Ceil", x),
+        c.op("Floor", x),
+    )
 
 
 def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
@@ -149,27 +216,66 @@ def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     if not dtype.is_float:
         return c.op("Mod", a, b)
     rest = c.op("Mod", a, b, fmod=1)
-    return c.op("Where", _against(c, rest, b), c.op("Add", rest, b), rest)
+    return c.op(
+        "Where",
+        _against(c, rest, b),
+        c.op("Add", rest, b),
+        rest,
+    )
 
 
 def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     """The quotient without a remainder: exact where that is `Mod`'s, as PyTorch computes it."""
     if not dtype.is_float:
-        return c.op("Div", c.op("Sub", a, remainder(c, a, b, dtype)), b)
+        return c.op(
+            "Div",
+            c.op(
+                "Sub",
+                a,
+                remainder(c, a, b, dtype),
+            ),
+            b,
+        )
     zero = c.value(0, dtype)
     rest = c.op("Mod", a, b, fmod=1)
-    found = c.op("Div", c.op("Sub", a, rest), b)
+    found = c.op(
+        "Div",
+        c.op("Sub", a, rest),
+        b,
+    )
     below = _against(c, rest, b)
-    found = c.op("Where", below, c.op("Sub", found, c.value(1, dtype)), found)
+    found = c.op(
+        "Where",
+        below,
+        c.op(
+            "Sub",
+            found,
+            c.value(1, dtype),
+        ),
+        found,
+    )
     nowhere = c.op("Equal", b, zero)
-    return c.op("Where", nowhere, c.op("Div", a, b), c.op("Round", found))
+    return c.op(
+        "Where",
+        nowhere,
+        c.op("Div", a, b),
+        c.op("Round", found),
+    )
 
 
 def _against(c: Call, rest: Value, b: Value) -> Value:
     """Whether a remainder that is not zero has another sign than the divisor."""
     zero = c.value(0, b.dtype)
-    other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
-    return c.op("And", other, c.op("Not", c.op("Equal", rest, zero)))
+    other = c.op(
+        "Xor",
+        c.op("Less", rest, zero),
+        c.op("Less", b, zero),
+    )
+    return c.op(
+        "And",
+        other,
+        c.op("Not", c.op("Equal", rest, zero)),
+    )
 
 
 # -- one operand, by other functions
@@ -213,10 +319,28 @@ def _log1p(c: Call) -> Value:
     """Exact to rounding near zero: what `1 + x` lost is made up for (Kahan, HP-15C handbook)."""
     x, one = c.tensor(dtype=c.dtype), c.number(1)
     u = c.op("Add", x, one)
-    away = c.op("Div", c.op("Mul", c.op("Log", u), x), c.op("Sub", u, one))
+    away = c.op(
+        "Div",
+        c.op(
+            "Mul",
+            c.op("Log", u),
+            x,
+        ),
+        c.op("Sub", u, one),
+    )
     infinite = c.op("IsInf", u)
-    away = c.op("Where", infinite, c.op("Log", u), away)
-    return c.op("Where", c.op("Equal", u, one), x, away)
+    away = c.op(
+        "Where",
+        infinite,
+        c.op("Log", u),
+        away,
+    )
+    return c.op(
+        "Where",
+        c.op("Equal", u, one),
+        x,
+        away,
+    )
 
 
 @rule("aten.expm1")
@@ -225,10 +349,23 @@ def _expm1(c: Call) -> Value:
     x, one = c.tensor(dtype=c.dtype), c.number(1)
     u = c.op("Exp", x)
     less = c.op("Sub", u, one)
-    away = c.op("Div", c.op("Mul", less, x), c.op("Log", u))
+    away = c.op(
+        "Div",
+        c.op("Mul", less, x),
+        c.op("Log", u),
+    )
     near = c.op("Equal", u, one)
-    far = c.op("Or", c.op("Equal", less, c.number(-1)), c.op("IsInf", u))
-    return c.op("Where", near, x, c.op("Where", far, less, away))
+    far = c.op(
+        "Or",
+        c.op("Equal", less, c.number(-1)),
+        c.op("IsInf", u),
+    )
+    return c.op(
+        "Where",
+        near,
+        x,
+        c.op("Where", far, less, away),
+    )
 
 
 @rule("aten.logical_not")
@@ -244,7 +381,14 @@ def _bitwise_not(c: Call) -> Value:
 @rule("aten.ne")
 def _ne(c: Call) -> Value:
     dtype = c.promoted("self", "other")
-    return c.op("Not", c.op("Equal", c.tensor("self", dtype), c.tensor("other", dtype)))
+    return c.op(
+        "Not",
+        c.op(
+            "Equal",
+            c.tensor("self", dtype),
+            c.tensor("other", dtype),
+        ),
+    )
 
 
 @rule("aten.isnan", "aten.isinf")
@@ -262,18 +406,42 @@ def _atan2(c: Call) -> Value:
     y, x = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
     high, wide = c.op("Abs", y), c.op("Abs", x)
     same = c.op("Equal", high, wide)  # two infinities too
-    slope = c.op("Where", same, c.number(1), c.op("Div", high, wide))
-    none = c.op("And", same, c.op("Equal", high, c.number(0)))
+    slope = c.op(
+        "Where",
+        same,
+        c.number(1),
+        c.op("Div", high, wide),
+    )
+    none = c.op(
+        "And",
+        same,
+        c.op("Equal", high, c.number(0)),
+    )
     angle = c.op("Atan", c.op("Where", none, c.number(0), slope))
     left = c.op("Sub", c.number(math.pi), angle)
-    angle = c.op("Where", _negative(c, x), left, angle)
-    return c.op("Where", _negative(c, y), c.op("Neg", angle), angle)
+    angle = c.op(
+        "Where",
+        _negative(c, x),
+        left,
+        angle,
+    )
+    return c.op(
+        "Where",
+        _negative(c, y),
+        c.op("Neg", angle),
+        angle,
+    )
 
 
 def _negative(c: Call, x: Value) -> Value:
     """Whether the sign is set: that of a zero is its reciprocal's."""
     nothing = c.op("Equal", x, c.number(0))
-    signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
+    signed = c.op(
+        "Where",
+        nothing,
+        c.op("Reciprocal", x),
+        x,
+    )
     return c.op("Less", signed, c.number(0))
 
 
@@ -288,12 +456,22 @@ def _negative(c: Call, x: Value) -> Value:
 )
 def _where(c: Call) -> Value:
     then, otherwise = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
-    return c.op("Where", c.tensor("condition", bool_), then, otherwise)
+    return c.op(
+        "Where",
+        c.tensor("condition", bool_),
+        then,
+        otherwise,
+    )
 
 
 @rule("aten.masked_fill")
 def _masked_fill(c: Call) -> Value:
-    return c.op("Where", c.tensor("mask"), c.tensor("value", c.dtype), c.tensor())
+    return c.op(
+        "Where",
+        c.tensor("mask"),
+        c.tensor("value", c.dtype),
+        c.tensor(),
+    )
 
 
 @rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.clip", "aten.hardtanh")
@@ -302,8 +480,20 @@ def _clamp(c: Call) -> Value:
     high = c["max_val"] if c.has("max_val") else c["max"]
     x = c.tensor("self", c.dtype)
     if low is not None:
-        x = c.op("Max", x, c.value(low, c.dtype))
-    return x if high is None else c.op("Min", x, c.value(high, c.dtype))
+        x = c.op(
+            "Max",
+            x,
+            c.value(low, c.dtype),
+        )
+    return (
+        x
+        if high is None
+        else c.op(
+            "Min",
+            x,
+            c.value(high, c.dtype),
+        )
+    )
 
 
 @rule("aten.relu6")
@@ -316,94 +506,3 @@ def _threshold(c: Call) -> Value:
     x = c.tensor()
     low = c.op("LessOrEqual", x, c.number(c["threshold"]))
     return c.op("Where", low, c.number(c["value"]), x)
-
-
-# -- activations
-
-
-@rule("aten.gelu")
-def _gelu(c: Call) -> Value:
-    return c.op("Gelu", c.tensor(), approximate=c["approximate"])
-
-
-@rule("aten.silu")
-def _silu(c: Call) -> Value:
-    x = c.tensor()
-    return c.op("Mul", x, c.op("Sigmoid", x))
-
-
-@rule("aten.hardsigmoid")
-def _hardsigmoid(c: Call) -> Value:
-    return c.op("HardSigmoid", c.tensor(), alpha=1 / 6, beta=0.5)
-
-
-@rule("aten.leaky_relu")
-def _leaky_relu(c: Call) -> Value:
-    return c.op("LeakyRelu", c.tensor(), alpha=float(c["negative_slope"]))
-
-
-@rule("aten.celu")
-def _celu(c: Call) -> Value:
-    return c.op("Celu", c.tensor(), alpha=float(c["alpha"]))
-
-
-@rule("aten.elu")
-def _elu(c: Call) -> Value:
-    x, scale, inner = c.tensor(), float(c["scale"]), float(c["input_scale"])
-    if scale == inner == 1:
-        return c.op("Elu", x, alpha=float(c["alpha"]))
-    low = c.op("Sub", c.op("Exp", c.op("Mul", x, c.number(inner))), c.number(1))
-    low = c.op("Mul", low, c.number(float(c["alpha"]) * scale))
-    high = c.op("Mul", x, c.number(scale))
-    return c.op("Where", c.op("Greater", x, c.number(0)), high, low)
-
-
-@rule("aten.softplus")
-def _softplus(c: Call) -> Value:
-    x = c.tensor()
-    scaled = c.op("Mul", x, c.number(c["beta"]))
-    found = c.op("Div", c.op("Softplus", scaled), c.number(c["beta"]))
-    return c.op("Where", c.op("Greater", scaled, c.number(c["threshold"])), x, found)
-
-
-@rule("aten.log_sigmoid")
-def _log_sigmoid(c: Call) -> Value:
-    return c.op("Neg", c.op("Softplus", c.op("Neg", c.tensor())))
-
-
-@rule("aten.prelu", "aten._prelu_kernel")
-def _prelu(c: Call) -> Value:
-    """One slope for each channel, which is axis 1."""
-    slope = c.tensor("weight")
-    if c.rank("weight") == 1 and c.rank() > 2 and c.extent(0, "weight") != 1:
-        slope = c.reshape(slope, [-1, *[1] * (c.rank() - 2)])
-    return c.op("PRelu", c.tensor(), slope)
-
-
-@rule("aten.glu")
-def _glu(c: Call) -> Value:
-    value, gate = c.build.ops(
-        "Split", c.tensor(), count=2, axis=c.axis(), num_outputs=2
-    )
-    return c.op("Mul", value, c.op("Sigmoid", gate))
-
-
-@rule("aten.lerp")
-def _lerp(c: Call) -> Value:
-    """From the nearer end: at weight 1 it is the other one, however far they are apart."""
-    start, end, weight = c.tensor("self"), c.tensor("end"), c.tensor("weight", c.dtype)
-    away = c.op("Sub", end, start)
-    rest = c.op("Sub", c.number(1), weight)
-    near = c.op("Add", start, c.op("Mul", weight, away))
-    far = c.op("Sub", end, c.op("Mul", rest, away))
-    half = c.op("Less", c.op("Abs", weight), c.number(0.5))
-    return c.op("Where", half, near, far)
-
-
-@rule("aten.addcmul", "aten.addcdiv")
-def _addcmul(c: Call) -> Value:
-    op_type = "Mul" if "addcmul" in c.name else "Div"
-    found = c.op(op_type, c.tensor("tensor1", c.dtype), c.tensor("tensor2", c.dtype))
-    if c["value"] != 1:
-        found = c.op("Mul", found, c.number(c["value"]))
-    return c.op("Add", c.tensor("self", c.dtype), found)

@@ -43,15 +43,27 @@ def _repeated(c: Call, x: Value, name: str) -> Value:
             f"its grouped heads are in a tensor of {c.rank(name)} axes, not 4"
         )
     wide = c.op("Unsqueeze", x, c.ints(2))
-    wide = c.op("Expand", wide, c.ints(1, 1, int(heads) // int(mine), 1, 1))
-    return c.op("Reshape", wide, c.ints(0, int(heads), -1, int(c.of(name).shape[-1])))
+    wide = c.op(
+        "Expand",
+        wide,
+        c.ints(1, 1, int(heads) // int(mine), 1, 1),
+    )
+    return c.op(
+        "Reshape",
+        wide,
+        c.ints(0, int(heads), -1, int(c.of(name).shape[-1])),
+    )
 
 
 def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
     """A row all of whose keys are masked gives zeros, as in PyTorch; NaN in scores stays."""
     size = c.of("query").shape[-1]
     scale = float(c["scale"]) if c.has("scale") else 1 / math.sqrt(max(int(size), 1))
-    scores = c.op("MatMul", q, _transposed(c, k, c.rank("key")))
+    scores = c.op(
+        "MatMul",
+        q,
+        _transposed(c, k, c.rank("key")),
+    )
     scores = c.op("Mul", scores, c.number(scale))
     low, seen = c.number(-math.inf), None
     mask = c["attn_mask"]
@@ -76,14 +88,23 @@ def _causal(c: Call) -> Value:
     if type(rows) is int and type(keys) is int:
         return c.build.constant(np.tri(rows, keys, dtype=bool))
     row, key = (_numbers(c, n) for n in ("query", "key"))
-    return c.op("GreaterOrEqual", c.op("Unsqueeze", row, c.ints(1)), key)
+    return c.op(
+        "GreaterOrEqual",
+        c.op("Unsqueeze", row, c.ints(1)),
+        key,
+    )
 
 
 def _numbers(c: Call, name: str) -> Value:
     """0, 1, ... for each row of a tensor."""
     end = c.op("Shape", c.tensor(name), start=-2, end=-1)
     zero, one = c.value(0, int64), c.value(1, int64)
-    return c.op("Range", zero, c.op("Squeeze", end, c.ints(0)), one)
+    return c.op(
+        "Range",
+        zero,
+        c.op("Squeeze", end, c.ints(0)),
+        one,
+    )
 
 
 def _transposed(c: Call, x: Value, rank: int) -> Value:
@@ -107,7 +128,11 @@ def _encoder_layer(c: Call) -> Value:
 
     for n, part in ((1, _self_attention), (2, _feed_forward)):
         before = normalized(x, n) if c["norm_first"] else x
-        x = c.op("Add", x, part(c, before))
+        x = c.op(
+            "Add",
+            x,
+            part(c, before),
+        )
         if not c["norm_first"]:
             x = normalized(x, n)
     return x
@@ -119,16 +144,32 @@ def _self_attention(c: Call, x: Value) -> Value:
     parts = c.build.ops("Split", both, count=3, axis=-1, num_outputs=3)
     q, k, v = (_heads(c, p) for p in parts)
     size = int(c["embed_dim"]) // int(c["num_heads"])
-    scores = c.op("MatMul", q, _transposed(c, k, 4))
+    scores = c.op(
+        "MatMul",
+        q,
+        _transposed(c, k, 4),
+    )
     scores = c.op("Mul", scores, c.number(1 / math.sqrt(size)))
-    found = c.op("MatMul", c.op("Softmax", scores, axis=-1), v)
+    found = c.op(
+        "MatMul",
+        c.op("Softmax", scores, axis=-1),
+        v,
+    )
     joined = c.op("Transpose", found, perm=[0, 2, 1, 3])
-    joined = c.op("Reshape", joined, c.ints(0, 0, int(c["embed_dim"])))
+    joined = c.op(
+        "Reshape",
+        joined,
+        c.ints(0, 0, int(c["embed_dim"])),
+    )
     return _product(c, joined, "proj_weight", "proj_bias")
 
 
 def _heads(c: Call, x: Value) -> Value:
-    x = c.op("Reshape", x, c.ints(0, 0, int(c["num_heads"]), -1))
+    x = c.op(
+        "Reshape",
+        x,
+        c.ints(0, 0, int(c["num_heads"]), -1),
+    )
     return c.op("Transpose", x, perm=[0, 2, 1, 3])
 
 
@@ -140,4 +181,8 @@ def _feed_forward(c: Call, x: Value) -> Value:
 
 def _product(c: Call, x: Value, weight: str, bias: str) -> Value:
     w = c.op("Transpose", c.tensor(weight), perm=[1, 0])
-    return c.op("Add", c.op("MatMul", x, w), c.tensor(bias))
+    return c.op(
+        "Add",
+        c.op("MatMul", x, w),
+        c.tensor(bias),
+    )

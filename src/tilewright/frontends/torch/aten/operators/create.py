@@ -27,8 +27,17 @@ def _filled(c: Call, value: Any) -> Value:
     return c.op("Expand", one, sizes)
 
 
-@rule("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten.empty", "aten.empty_like",
-      "aten.new_empty", "aten.zero", "aten.empty_strided", "aten.new_empty_strided")  # fmt: skip
+@rule(
+    "aten.zeros",
+    "aten.zeros_like",
+    "aten.new_zeros",
+    "aten.empty",
+    "aten.empty_like",
+    "aten.new_empty",
+    "aten.zero",
+    "aten.empty_strided",
+    "aten.new_empty_strided",
+)
 def _zeros(c: Call) -> Value:
     """What is not defined is zero."""
     return _filled(c, 0)
@@ -103,7 +112,12 @@ def _item(c: Call) -> Value:
     return c.reshape(c.tensor(), []) if c.rank() else c.tensor()
 
 
-@rule("aten.sym_constrain_range", "aten.sym_constrain_range_for_size", "aten._assert_scalar",
-      "aten._assert_async", "aten._assert_tensor_metadata")  # fmt: skip
+@rule(
+    "aten.sym_constrain_range",
+    "aten.sym_constrain_range_for_size",
+    "aten._assert_scalar",
+    "aten._assert_async",
+    "aten._assert_tensor_metadata",
+)
 def _checked(c: Call) -> None:
     """What PyTorch asserts about a program; nothing is computed."""

@@ -9,9 +9,14 @@ from tilewright.frontends.torch.aten.rules import Call, rule
 from tilewright.graph.nodes import Value
 
 _REDUCTIONS = {
-    None: "none", "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max",
+    None: "none",
+    "sum": "add",
+    "add": "add",
+    "prod": "mul",
+    "multiply": "mul",
+    "amax": "max",
     "amin": "min",
-}  # fmt: skip
+}
 
 
 @rule("aten.embedding")
@@ -33,7 +38,11 @@ def _index_select(c: Call) -> Value:
 def _gather(c: Call) -> Value:
     index = c.tensor("index")
     if not c.rank():
-        return c.op("Expand", c.tensor(), c.op("Shape", index))
+        return c.op(
+            "Expand",
+            c.tensor(),
+            c.op("Shape", index),
+        )
     if not c.rank("index"):
         return c.op("Gather", c.tensor(), index, axis=0)
     return c.op("GatherElements", c.tensor(), index, axis=c.axis())
@@ -51,7 +60,11 @@ def _scatter(c: Call) -> Value:
     index = c.tensor("index")
     values = c["src"] if c.has("src") else c["value"]
     if not isinstance(values, Value):
-        values = c.op("Expand", c.number(values), c.op("Shape", index))
+        values = c.op(
+            "Expand",
+            c.number(values),
+            c.op("Shape", index),
+        )
     elif any(
         a != b for a, b in zip(c.of("src").shape, c.of("index").shape, strict=True)
     ):
@@ -78,7 +91,11 @@ def _index(c: Call) -> Value:
         if front == list(range(rank))
         else c.op("Transpose", c.tensor(), perm=front)
     )
-    found = c.op("GatherND", x, _joined(c, indices))
+    found = c.op(
+        "GatherND",
+        x,
+        _joined(c, indices),
+    )
     together = places == list(range(places[0], places[-1] + 1))
     if not together or places[0] == 0:
         return found
@@ -103,7 +120,11 @@ def _index_put(c: Call) -> Value:
     # The values are broadcast to all that is written.
     batch = c.op("Shape", indices, end=-1)
     rest = c.op("Shape", x, start=len(places))
-    values = c.op("Expand", values, c.op("Concat", batch, rest, axis=0))
+    values = c.op(
+        "Expand",
+        values,
+        c.op("Concat", batch, rest, axis=0),
+    )
     reduction = "add" if c["accumulate"] else "none"
     return c.op("ScatterND", x, indices, values, reduction=reduction)
 
@@ -151,4 +172,10 @@ def _one_hot(c: Call) -> Value:
     if not isinstance(classes, int) or classes < 0:
         raise c.refuse("a call only knows how many classes there are")
     values = c.ints(0, 1)
-    return c.op("OneHot", c.tensor(), c.value(classes, int64), values, axis=-1)
+    return c.op(
+        "OneHot",
+        c.tensor(),
+        c.value(classes, int64),
+        values,
+        axis=-1,
+    )

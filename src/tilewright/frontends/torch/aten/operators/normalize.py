@@ -94,13 +94,29 @@ def _by_rows(c: Call, groups: int, channels: int) -> Value:
     x = c.tensor("input")
     rank = c.rank("input")
     # 0 keeps the extent of the batch.
-    rows = c.op("Reshape", x, c.ints(0, groups, -1))
+    rows = c.op(
+        "Reshape",
+        x,
+        c.ints(0, groups, -1),
+    )
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))
     rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=float(c["eps"]))
-    found = c.op("Reshape", rows, c.op("Shape", x))
+    found = c.op(
+        "Reshape",
+        rows,
+        c.op("Shape", x),
+    )
     wide = [channels, *[1] * (rank - 2)]
     if c.has("weight"):
-        found = c.op("Mul", found, c.reshape(c.tensor("weight"), wide))
+        found = c.op(
+            "Mul",
+            found,
+            c.reshape(c.tensor("weight"), wide),
+        )
     if c.has("bias"):
-        found = c.op("Add", found, c.reshape(c.tensor("bias"), wide))
+        found = c.op(
+            "Add",
+            found,
+            c.reshape(c.tensor("bias"), wide),
+        )
     return found

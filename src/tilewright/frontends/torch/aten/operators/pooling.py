@@ -12,15 +12,22 @@ from tilewright.graph.nodes import Value
 
 
 @rule(
-    "aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d",
-    "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices",
-)  # fmt: skip
+    "aten.max_pool1d",
+    "aten.max_pool2d",
+    "aten.max_pool3d",
+    "aten.max_pool2d_with_indices",
+    "aten.max_pool3d_with_indices",
+)
 def _max_pool(c: Call) -> Value | Sequence[Value | None]:
     axes = _axes(c)
     how = _windows(c, axes) | {"dilations": c.spread("dilation", axes)}
     x, alone = _batched(c, axes)
     if not c.uses(1):
-        found = _unbatched(c, c.op("MaxPool", x, **how), alone)
+        found = _unbatched(
+            c,
+            c.op("MaxPool", x, **how),
+            alone,
+        )
         return [found, None] if "with_indices" in c.name else found
     return [_unbatched(c, v, alone) for v in _max_and_place(c, x, axes, how)]
 
@@ -34,13 +41,34 @@ def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Va
     counts = [int(n) for n in c.result.shape[-axes:]]
     table = _places(known, counts, how)
     places = c.build.constant(table)
-    windows = c.op("Gather", c.op("Reshape", x, c.ints(0, 0, -1)), places, axis=2)
+    windows = c.op(
+        "Gather",
+        c.op(
+            "Reshape",
+            x,
+            c.ints(0, 0, -1),
+        ),
+        places,
+        axis=2,
+    )
     first = c.op("ArgMax", windows, axis=3, keepdims=0)
     rows = c.build.constant(np.arange(len(table)) * table.shape[1])
     flat = c.build.constant(table.reshape(-1))
-    place = c.op("Gather", flat, c.op("Add", first, rows), axis=0)
+    place = c.op(
+        "Gather",
+        flat,
+        c.op("Add", first, rows),
+        axis=0,
+    )
     largest = c.op("ReduceMax", windows, c.ints(3), keepdims=0)
-    return [c.op("Reshape", v, c.ints(0, 0, *counts)) for v in (largest, place)]
+    return [
+        c.op(
+            "Reshape",
+            v,
+            c.ints(0, 0, *counts),
+        )
+        for v in (largest, place)
+    ]
 
 
 def _places(
@@ -68,11 +96,20 @@ def _avg_pool(c: Call) -> Value:
         raise c.refuse("it divides by another number than that of its elements")
     how = _windows(c, axes) | {"count_include_pad": int(c["count_include_pad"])}
     x, alone = _batched(c, axes)
-    return _unbatched(c, c.op("AveragePool", x, **how), alone)
+    return _unbatched(
+        c,
+        c.op("AveragePool", x, **how),
+        alone,
+    )
 
 
-@rule("aten.adaptive_avg_pool1d", "aten.adaptive_avg_pool2d", "aten.adaptive_avg_pool3d",
-      "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d")  # fmt: skip
+@rule(
+    "aten.adaptive_avg_pool1d",
+    "aten.adaptive_avg_pool2d",
+    "aten.adaptive_avg_pool3d",
+    "aten._adaptive_avg_pool2d",
+    "aten._adaptive_avg_pool3d",
+)
 def _adaptive_avg(c: Call) -> Value:
     return _adaptive(c, "AveragePool", "GlobalAveragePool")
 
@@ -91,7 +128,11 @@ def _adaptive(c: Call, op_type: str, whole: str) -> Value:
     extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
     x, alone = _batched(c, axes)
     if all(n == 1 for n in sizes):
-        return _unbatched(c, c.op(whole, x), alone)
+        return _unbatched(
+            c,
+            c.op(whole, x),
+            alone,
+        )
     known = [n for n in extents if n is not None]
     if len(known) < axes:
         raise c.refuse("a call only knows the extents of its image")

@@ -53,8 +53,16 @@ def _einsum(c: Call) -> Value:
 @rule("aten.outer", "aten.ger")
 def _outer(c: Call) -> Value:
     other = "vec2"
-    column = c.op("Unsqueeze", c.tensor("self", c.dtype), c.ints(1))
-    return c.op("Mul", column, c.tensor(other, c.dtype))
+    column = c.op(
+        "Unsqueeze",
+        c.tensor("self", c.dtype),
+        c.ints(1),
+    )
+    return c.op(
+        "Mul",
+        column,
+        c.tensor(other, c.dtype),
+    )
 
 
 # -- convolutions

@@ -79,7 +79,11 @@ def _layer(
         cell.kind, x, *weights, bias, None, *begin, count=1 + len(begin), **how
     )
     y = c.op("Transpose", found[0], perm=[0, 2, 1, 3])
-    return c.op("Reshape", y, c.ints(0, 0, -1)), found[1:]
+    return c.op(
+        "Reshape",
+        y,
+        c.ints(0, 0, -1),
+    ), found[1:]
 
 
 def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:

@@ -11,9 +11,13 @@ from tilewright.frontends.torch.aten.rules import Call, positive, rule
 from tilewright.graph.nodes import Value
 
 _REDUCTIONS: Final = {
-    "sum": "ReduceSum", "mean": "ReduceMean", "amax": "ReduceMax", "amin": "ReduceMin",
-    "prod": "ReduceProd", "logsumexp": "ReduceLogSumExp",
-}  # fmt: skip
+    "sum": "ReduceSum",
+    "mean": "ReduceMean",
+    "amax": "ReduceMax",
+    "amin": "ReduceMin",
+    "prod": "ReduceProd",
+    "logsumexp": "ReduceLogSumExp",
+}
 
 
 def reduced(c: Call, op_type: str, x: Value, axes: list[int], keep: bool) -> Value:
@@ -57,7 +61,11 @@ def _extremum_and_place(c: Call) -> tuple[Value, Value]:
 @rule("aten.max.other", "aten.min.other")
 def _larger(c: Call) -> Value:
     op_type = "Max" if ".max" in c.name else "Min"
-    return c.op(op_type, c.tensor("self", c.dtype), c.tensor("other", c.dtype))
+    return c.op(
+        op_type,
+        c.tensor("self", c.dtype),
+        c.tensor("other", c.dtype),
+    )
 
 
 @rule("aten.argmax", "aten.argmin")
@@ -68,7 +76,12 @@ def _place(c: Call) -> Value:
             return c.number(0, int64)
         keep = int(c["keepdim"])
         return c.op(op_type, c.tensor(), axis=c.axis(), keepdims=keep)
-    found = c.op(op_type, c.reshape(c.tensor(), [-1]), axis=0, keepdims=0)
+    found = c.op(
+        op_type,
+        c.reshape(c.tensor(), [-1]),
+        axis=0,
+        keepdims=0,
+    )
     return c.reshape(found, [1] * c.rank()) if c["keepdim"] else found
 
 
@@ -103,8 +116,18 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
     x, keep = c.tensor(), bool(c["keepdim"])
     mean = reduced(c, "ReduceMean", x, axes, keep=True)
     away = c.op("Sub", x, mean)
-    total = reduced(c, "ReduceSum", c.op("Mul", away, away), axes, keep)
-    found = c.op("Div", total, c.number(max(count - correction, 0)))
+    total = reduced(
+        c,
+        "ReduceSum",
+        c.op("Mul", away, away),
+        axes,
+        keep,
+    )
+    found = c.op(
+        "Div",
+        total,
+        c.number(max(count - correction, 0)),
+    )
     if name.startswith("std"):
         found = c.op("Sqrt", found)
     if not name.endswith("mean"):
@@ -115,7 +138,13 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
 @rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")
 def _norm(c: Call) -> Value:
     order = c["ord"] if c.has("ord") else c["p"] if c.has("p") else 2
-    return _normed(c, c.tensor("self", c.dtype), order, c.axes(), bool(c["keepdim"]))
+    return _normed(
+        c,
+        c.tensor("self", c.dtype),
+        order,
+        c.axes(),
+        bool(c["keepdim"]),
+    )
 
 
 @rule("aten.cdist", "aten._cdist_forward")
@@ -124,7 +153,13 @@ def _distances(c: Call) -> Value:
     a = c.op("Unsqueeze", c.tensor("x1"), c.ints(-2))
     b = c.op("Unsqueeze", c.tensor("x2"), c.ints(-3))
     last = len(c.result.shape)
-    return _normed(c, c.op("Sub", a, b), c["p"], [last], keep=False)
+    return _normed(
+        c,
+        c.op("Sub", a, b),
+        c["p"],
+        [last],
+        keep=False,
+    )
 
 
 def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Value:
@@ -139,7 +174,13 @@ def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Val
     if order == 0:
         there = c.cast(c.op("Not", c.op("Equal", x, c.number(0))), c.dtype)
         return reduced(c, "ReduceSum", there, axes, keep)
-    powers = reduced(c, "ReduceSum", c.op("Pow", size, c.number(order)), axes, keep)
+    powers = reduced(
+        c,
+        "ReduceSum",
+        c.op("Pow", size, c.number(order)),
+        axes,
+        keep,
+    )
     return c.op("Pow", powers, c.number(1 / order))
 
 
@@ -168,7 +209,10 @@ def _safe_softmax(c: Call) -> Value:
     x, found = c.tensor("self", c.dtype), _shares(c)
     highest = reduced(c, "ReduceMax", x, [c.axis()], keep=True)
     return c.op(
-        "Where", c.op("Equal", highest, c.number(-math.inf)), c.number(0), found
+        "Where",
+        c.op("Equal", highest, c.number(-math.inf)),
+        c.number(0),
+        found,
     )
 
 
@@ -179,7 +223,11 @@ def _safe_softmax(c: Call) -> Value:
 def _cumsum(c: Call) -> Value:
     if not c.rank():
         return c.tensor("self", c.dtype)
-    return c.op("CumSum", c.tensor("self", c.dtype), c.value(c.axis(), int64))
+    return c.op(
+        "CumSum",
+        c.tensor("self", c.dtype),
+        c.value(c.axis(), int64),
+    )
 
 
 @rule("aten.topk")

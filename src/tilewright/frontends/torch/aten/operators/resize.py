@@ -7,16 +7,27 @@ import numpy as np
 from tilewright.frontends.torch.aten.rules import Call, rule
 from tilewright.graph.nodes import Value
 
-_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear",
-          "bicubic": "cubic"}  # fmt: skip
+_MODES = {
+    "nearest": "nearest",
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
+    "bicubic": "cubic",
+}
 
 
 @rule(
-    "aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d",
-    "aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d",
-    "aten._upsample_nearest_exact3d", "aten.upsample_linear1d", "aten.upsample_bilinear2d",
-    "aten.upsample_trilinear3d", "aten.upsample_bicubic2d",
-)  # fmt: skip
+    "aten.upsample_nearest1d",
+    "aten.upsample_nearest2d",
+    "aten.upsample_nearest3d",
+    "aten._upsample_nearest_exact1d",
+    "aten._upsample_nearest_exact2d",
+    "aten._upsample_nearest_exact3d",
+    "aten.upsample_linear1d",
+    "aten.upsample_bilinear2d",
+    "aten.upsample_trilinear3d",
+    "aten.upsample_bicubic2d",
+)
 def _resized(c: Call) -> Value:
     name = c.name.split(".")[1]
     kind = name.lstrip("_").removeprefix("upsample_").rstrip("123d")
@@ -44,7 +55,13 @@ def _resized(c: Call) -> Value:
     if sizes is None:
         raise c.refuse("neither its size nor its scales are given")
     return c.op(
-        "Resize", x, None, None, c.sizes(sizes), axes=list(range(2, axes + 2)), **how
+        "Resize",
+        x,
+        None,
+        None,
+        c.sizes(sizes),
+        axes=list(range(2, axes + 2)),
+        **how,
     )
 
 

@@ -18,8 +18,12 @@ _ARITHMETIC: Final = {
     "pow": "Pow",
 }
 _COMPARISONS: Final = {
-    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
-}  # fmt: skip
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+}
 
 
 def _operands(c: Call) -> list[Value]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +15,20 @@ _END = (1 << 63) - 1
 
 
 @rule(
-    "aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.detach_", "aten.lift",
-    "aten.lift_fresh_copy", "aten.lift_fresh", "aten.positive", "aten.resolve_conj",
-    "aten.dropout", "aten.feature_dropout", "aten.alpha_dropout",
-)  # fmt: skip
+    "aten.clone",
+    "aten.contiguous",
+    "aten.alias",
+    "aten.detach",
+    "aten.detach_",
+    "aten.lift",
+    "aten.lift_fresh_copy",
+    "aten.lift_fresh",
+    "aten.positive",
+    "aten.resolve_conj",
+    "aten.dropout",
+    "aten.feature_dropout",
+    "aten.alpha_dropout",
+)
 def _same(c: Call) -> Value:
     """The same numbers; what drops elements is refused in training."""
     if c["train"]:
@@ -28,9 +37,13 @@ def _same(c: Call) -> Value:
 
 
 @rule(
-    "aten.to", "aten._to_copy", "aten.type_as", "aten.float", "aten._to_cpu",
+    "aten.to",
+    "aten._to_copy",
+    "aten.type_as",
+    "aten.float",
+    "aten._to_cpu",
     "prims.convert_element_type",
-)  # fmt: skip
+)
 def _converted(c: Call) -> Value:
     return c.tensor("self" if c.has("self") else "a", c.dtype)
 
@@ -41,9 +54,16 @@ def _reinterpreted(c: Call) -> Value:
 
 
 @rule(
-    "aten.view.default", "aten.reshape", "aten._unsafe_view", "aten.flatten", "aten.unflatten",
-    "aten.view_as", "aten.reshape_as", "aten._reshape_alias", "aten._reshape_copy",
-)  # fmt: skip
+    "aten.view.default",
+    "aten.reshape",
+    "aten._unsafe_view",
+    "aten.flatten",
+    "aten.unflatten",
+    "aten.view_as",
+    "aten.reshape_as",
+    "aten._reshape_alias",
+    "aten._reshape_copy",
+)
 def _reshaped(c: Call) -> Value:
     fixed = c.fixed()
     if fixed is not None:
@@ -164,155 +184,6 @@ def _interleaved(c: Call) -> Value:
     return c.op("Reshape", wide, c.ints(*shape))
 
 
-# -- joining and parting
-
-
-@rule("aten.cat", "aten.concat", "aten.concatenate")
-def _concatenated(c: Call) -> Value:
-    """Tensors of one axis without elements go with anything, for old programs."""
-    shapes = [n.meta["val"].shape for n in c.given["tensors"]]
-    parts = [
-        c.cast(v, c.dtype)
-        for v, shape in zip(c["tensors"], shapes, strict=True)
-        if list(shape) != [0] or len(c.result.shape) == 1
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    return c.op("Concat", *parts, axis=positive(int(c["dim"]), len(c.result.shape)))
-
-
-@rule("aten.stack")
-def _stacked(c: Call) -> Value:
-    axis = positive(int(c["dim"]), len(c.result.shape))
-    parts = [c.op("Unsqueeze", c.cast(v, c.dtype), c.ints(axis)) for v in c["tensors"]]
-    return c.op("Concat", *parts, axis=axis)
-
-
-@rule(
-    "aten.split", "aten.split_with_sizes", "aten.chunk", "aten.tensor_split", "aten.unbind",
-    "aten.split_copy", "aten.split_with_sizes_copy",
-)  # fmt: skip
-def _split(c: Call) -> list[Value]:
-    parts = c.node.meta["val"]
-    axis = c.axis()
-    if ".unbind" in c.name:
-        sizes: list[Any] = [1] * len(parts)
-    else:
-        sizes = [p.shape[axis] for p in parts]
-    if not all(type(n) is int for n in sizes):
-        raise c.refuse("the sizes of its parts are known at a call only")
-    found = [c.tensor()]
-    if len(sizes) > 1:
-        found = c.build.ops(
-            "Split", c.tensor(), c.ints(*sizes), count=len(sizes), axis=axis
-        )
-    if ".unbind" not in c.name:
-        return found
-    return [c.op("Squeeze", v, c.ints(axis)) for v in found]
-
-
-@rule("aten.select")
-def _selected(c: Call) -> Value:
-    index = c.value(c["index"], int64)
-    return c.op("Gather", c.tensor(), index, axis=c.axis())
-
-
-@rule("aten.slice", "aten.narrow")
-def _sliced(c: Call) -> Value:
-    axis = c.axis()
-    start = c["start"] if c.has("start") else 0
-    if c.has("length"):
-        size = c.extent(axis)
-        start = start + size if isinstance(start, int) and start < 0 and size else start
-        end = _plus(c, start, c["length"])
-    else:
-        end = c["end"] if c.has("end") else _END
-    step = c["step"] if c.has("step") else 1
-    if (start, step) == (0, 1) and isinstance(end, int):
-        extent = c.extent(axis)
-        if end == _END or (extent is not None and end >= extent):
-            return c.tensor()
-    bounds = [c.sizes([n]) for n in (start, end)]
-    return c.op("Slice", c.tensor(), *bounds, c.ints(axis), c.ints(step))
-
-
-def _plus(c: Call, a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    return c.op("Add", c.value(a, int64), c.value(b, int64))
-
-
-@rule("aten.flip")
-def _flipped(c: Call) -> Value:
-    if not c["dims"]:
-        return c.tensor()
-    axes = c.axes("dims")
-    starts, ends = c.ints(*[-1] * len(axes)), c.ints(*[-_END] * len(axes))
-    return c.op(
-        "Slice", c.tensor(), starts, ends, c.ints(*axes), c.ints(*[-1] * len(axes))
-    )
-
-
-@rule("aten.roll")
-def _rolled(c: Call) -> Value:
-    """Along each axis the end goes to the front; without axes along all elements in a row."""
-    x, shifts = c.tensor(), [int(n) for n in c["shifts"]]
-    if not c["dims"]:
-        shape = c.fixed()
-        if shape is None:
-            raise c.refuse("a call only knows how many elements it has")
-        flat = _turned(c, c.reshape(x, [-1]), 0, shifts[0], math.prod(shape))
-        return c.reshape(flat, shape)
-    for axis, shift in zip(c.axes("dims"), shifts, strict=True):
-        x = _turned(c, x, axis, shift, c.extent(axis))
-    return x
-
-
-def _turned(c: Call, x: Value, axis: int, shift: int, extent: int | None) -> Value:
-    """Once around is nothing: a shift may be more than the extent."""
-    if extent is not None:
-        shift = shift % extent if extent else 0
-    if not shift:
-        return x
-    start = c.ints(-shift)
-    if extent is None:
-        size = c.op("Max", c.op("Shape", x, start=axis, end=axis + 1), c.ints(1))
-        start = c.op("Sub", size, c.op("Mod", c.ints(shift), size))
-    bounds = (start, c.ints(_END)), (c.ints(0), start)
-    parts = [c.op("Slice", x, a, b, c.ints(axis)) for a, b in bounds]
-    return c.op("Concat", *parts, axis=axis)
-
-
-@rule("aten.slice_scatter", "aten.select_scatter")
-def _placed(c: Call) -> Value:
-    """`self` with a part of it replaced: what is in front of it, the new part, what is behind."""
-    axis, extent = c.axis(), c.extent(c.axis())
-    src = c.cast(c["src"], c.dtype)
-    if c.has("index"):
-        start, end, step = c["index"], None, 1
-        src = c.op("Unsqueeze", src, c.ints(axis))
-    else:
-        start, end, step = c["start"] or 0, c["end"], c["step"]
-    if extent is None or not isinstance(start, int) or step != 1:
-        raise c.refuse("a call only knows which part it replaces, or it has steps")
-    start = min(max(start + extent if start < 0 else start, 0), extent)
-    end = start + 1 if c.has("index") else extent if end is None else end
-    end = min(max(end + extent if end < 0 else end, start), extent)
-    front = c.op("Slice", c.tensor(), c.ints(0), c.ints(start), c.ints(axis))
-    back = c.op("Slice", c.tensor(), c.ints(end), c.ints(_END), c.ints(axis))
-    parts = [(front, start > 0), (src, end > start), (back, end < extent)]
-    kept = [v for v, there in parts if there]
-    return kept[0] if len(kept) == 1 else c.op("Concat", *kept, axis=axis)
-
-
-@rule("aten.copy")
-def _copied(c: Call) -> Value:
-    src = c.cast(c["src"], c.dtype)
-    shape = c.fixed()
-    sizes = c.op("Shape", c.tensor()) if shape is None else c.ints(*shape)
-    return c.op("Expand", src, sizes)
-
-
 # -- images
 
 
@@ -362,7 +233,12 @@ def _padded(c: Call) -> Value:
 @rule("aten.tril", "aten.triu")
 def _triangle(c: Call) -> Value:
     upper = int(".triu" in c.name)
-    return c.op("Trilu", c.tensor(), c.value(c["diagonal"], int64), upper=upper)
+    return c.op(
+        "Trilu",
+        c.tensor(),
+        c.value(c["diagonal"], int64),
+        upper=upper,
+    )
 
 
 @rule("aten.diagonal")
@@ -377,7 +253,11 @@ def _diagonal(c: Call) -> Value:
     rows = np.arange(max(-offset, 0), max(-offset, 0) + c.result.shape[-1])
     places = c.build.constant(np.stack([rows, rows + offset], -1).astype(np.int64))
     found = c.op("GatherND", x, places)
-    return _transposed(c, found, [*range(1, len(rest) + 1), 0])
+    return _transposed(
+        c,
+        found,
+        [*range(1, len(rest) + 1), 0],
+    )
 
 
 @rule("aten.unfold")

@@ -1,0 +1,140 @@
+"""Activations."""
+
+from __future__ import annotations
+
+from tilewright.frontends.torch.aten.rules import Call, rule
+from tilewright.graph.nodes import Value
+
+
+@rule("aten.gelu")
+def _gelu(c: Call) -> Value:
+    return c.op("Gelu", c.tensor(), approximate=c["approximate"])
+
+
+@rule("aten.silu")
+def _silu(c: Call) -> Value:
+    x = c.tensor()
+    return c.op(
+        "Mul",
+        x,
+        c.op("Sigmoid", x),
+    )
+
+
+@rule("aten.hardsigmoid")
+def _hardsigmoid(c: Call) -> Value:
+    return c.op("HardSigmoid", c.tensor(), alpha=1 / 6, beta=0.5)
+
+
+@rule("aten.leaky_relu")
+def _leaky_relu(c: Call) -> Value:
+    return c.op("LeakyRelu", c.tensor(), alpha=float(c["negative_slope"]))
+
+
+@rule("aten.celu")
+def _celu(c: Call) -> Value:
+    return c.op("Celu", c.tensor(), alpha=float(c["alpha"]))
+
+
+@rule("aten.elu")
+def _elu(c: Call) -> Value:
+    x, scale, inner = c.tensor(), float(c["scale"]), float(c["input_scale"])
+    if scale == inner == 1:
+        return c.op("Elu", x, alpha=float(c["alpha"]))
+    low = c.op(
+        "Sub",
+        c.op("Exp", c.op("Mul", x, c.number(inner))),
+        c.number(1),
+    )
+    low = c.op("Mul", low, c.number(float(c["alpha"]) * scale))
+    high = c.op("Mul", x, c.number(scale))
+    return c.op(
+        "Where",
+        c.op("Greater", x, c.number(0)),
+        high,
+        low,
+    )
+
+
+@rule("aten.softplus")
+def _softplus(c: Call) -> Value:
+    x = c.tensor()
+    scaled = c.op("Mul", x, c.number(c["beta"]))
+    found = c.op(
+        "Div",
+        c.op("Softplus", scaled),
+        c.number(c["beta"]),
+    )
+    return c.op(
+        "Where",
+        c.op("Greater", scaled, c.number(c["threshold"])),
+        x,
+        found,
+    )
+
+
+@rule("aten.log_sigmoid")
+def _log_sigmoid(c: Call) -> Value:
+    return c.op("Neg", c.op("Softplus", c.op("Neg", c.tensor())))
+
+
+@rule("aten.prelu", "aten._prelu_kernel")
+def _prelu(c: Call) -> Value:
+    """One slope for each channel, which is axis 1."""
+    slope = c.tensor("weight")
+    if c.rank("weight") == 1 and c.rank() > 2 and c.extent(0, "weight") != 1:
+        slope = c.reshape(slope, [-1, *[1] * (c.rank() - 2)])
+    return c.op("PRelu", c.tensor(), slope)
+
+
+@rule("aten.glu")
+def _glu(c: Call) -> Value:
+    value, gate = c.build.ops(
+        "Split", c.tensor(), count=2, axis=c.axis(), num_outputs=2
+    )
+    return c.op(
+        "Mul",
+        value,
+        c.op("Sigmoid", gate),
+    )
+
+
+@rule("aten.lerp")
+def _lerp(c: Call) -> Value:
+    """From the nearer end: at weight 1 it is the other one, however far they are apart."""
+    start, end, weight = c.tensor("self"), c.tensor("end"), c.tensor("weight", c.dtype)
+    away = c.op("Sub", end, start)
+    rest = c.op("Sub", c.number(1), weight)
+    near = c.op(
+        "Add",
+        start,
+        c.op("Mul", weight, away),
+    )
+    far = c.op(
+        "Sub",
+        end,
+        c.op("Mul", rest, away),
+    )
+    half = c.op(
+        "Less",
+        c.op("Abs", weight),
+        c.number(0.5),
+    )
+    return c.op("Where", half, near, far)
+
+
+@rule("aten.addcmul", "aten.addcdiv")
+def _addcmul(c: Call) -> Value:
+    op_type = "Mul" if "addcmul" in c.name else "Div"
+    found = c.op(
+        op_type,
+        c.tensor("tensor1", c.dtype),
+        c.tensor("tensor2", c.dtype),
+    )
+    if c["value"] != 1:
+        found = c.op("Mul", found, c.number(c["value"]))
+    return c.op(
+        "Add",
+        c.tensor("self", c.dtype),
+        found,
+    )
