@@ -22,10 +22,11 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_what_each_target_takes() -> None:
-    assert registry.names() == ("cpu", "npu", "opencl", "vdla", "vta")
+    assert registry.names() == ("cpu", "cuda", "npu", "opencl", "vdla", "vta")
     takes = {name: registry.programs(name) for name in registry.names()}
     assert takes == {
         "cpu": "",
+        "cuda": "",
         "npu": "lift",
         "opencl": "",
         "vdla": "kernel",
@@ -34,7 +35,7 @@ def test_what_each_target_takes() -> None:
     assert registry.programs("abacus") == ""
     assert [n for n in takes if registry.target(n).quantizes] == ["vta"]
     devices = {registry.target(name).device for name in takes}
-    assert devices == {"host", "npu", "opencl", "vdla", "vta"}
+    assert devices == {"cuda", "host", "npu", "opencl", "vdla", "vta"}
 
 
 def test_a_program_registers_a_target() -> None:
