@@ -95,6 +95,12 @@ def test_recurrent_layers(kind, both, layers):
     check(torch.export.export(module, inputs), inputs, module(*inputs))
 
 
+def test_projected_states_are_refused():
+    module, inputs = torch.nn.LSTM(4, 5, proj_size=3).eval(), (x(3, 7, 4),)
+    with pytest.raises(UnsupportedError, match="proj_size"):
+        run(torch.export.export(module, inputs), inputs)
+
+
 def test_sizes_that_a_call_knows():
     """Arithmetic on them, in views, ranges and concatenations."""
 

@@ -38,6 +38,8 @@ def _recurrent(c: Call) -> list[Value]:
         x = c.op("Transpose", x, perm=[1, 0, 2])
     states = c["hx"] if isinstance(c["hx"], list | tuple) else [c["hx"]]
     params, per = list(c["params"]), 4 if c["has_biases"] else 2
+    if len(params) != int(c["num_layers"]) * ways * per:
+        raise c.refuse("it projects its states (proj_size)")
     last: list[list[Value]] = [[] for _ in states]
     for n in range(int(c["num_layers"])):
         mine = params[n * ways * per : (n + 1) * ways * per]
