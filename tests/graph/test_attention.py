@@ -276,7 +276,8 @@ def test_torch_exports_it_as_one_kernel(masked: bool) -> None:
     )
     products = 2 * 2 * 2 * 4 * ROWS * ROWS * SIZE
     assert sum(k.flops > products for k in exe.model.kernels) == 1
-    assert len(exe.model.kernels) == 1
+    # Where an added mask hides a key is a kernel of its own.
+    assert len(exe.model.kernels) == 1 + masked
 
 
 @pytest.mark.parametrize("math", ["exact", "default", "fast"])

@@ -33,9 +33,8 @@ def in_tiles(
     """Schedule a product; see the module's docstring.
 
     parameters: `<reduction>.tile`, the tile of a block and its threads; `<reduction>.staged`,
-    whether operands go through shared memory; `<reduction>.stages`, copies of the tiles there, so
-    that the next ones are fetched while these are multiplied; `<operand>.room`, elements between
-    the rows of such a tile. Raises ScheduleError where a primitive refuses.
+    whether operands go through shared memory; `<operand>.room`, elements between the rows of such
+    a tile. Raises ScheduleError where a primitive refuses.
     """
     name = product.name
     staged = choose(f"{name}.staged", (True, False), machine.shared_pays)
