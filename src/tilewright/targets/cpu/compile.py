@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.expr.nodes import Extent
+from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
 from tilewright.loops.passes.write_out import write_out
@@ -28,6 +33,8 @@ from tilewright.targets.permitted import Permissions
 
 # Expressions are walked by recursion; a long chain of operations is a deep one.
 _DEPTH = 50_000
+SHALLOW = 300  # nodes below one another: any stack holds their walk
+STACK = 256 << 20  # bytes; what is not touched takes no memory
 LEVEL = 2  # of LLVM's choice of instructions and registers, 0 to 3
 
 
@@ -109,8 +116,9 @@ def written(
 ) -> str:
     """A finished kernel as LLVM assembly; arguments as of `llvm_ir`."""
     try:
+        emit = partial(emit_module, kernel, symbol, machine, contract, permitted)
         with _deep_recursion():
-            return emit_module(kernel, symbol, machine, contract, permitted)
+            return emit() if _depth(kernel.body) <= SHALLOW else _on_large_stack(emit)
     except TilewrightError as e:
         raise e.at(f"kernel {kernel.name}") from e.__cause__
 
@@ -177,6 +185,29 @@ def _deep_recursion() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
+
+
+def _depth(root: Node) -> int:
+    """The most nodes below one another."""
+    found: dict[Node, int] = {}
+    for node in postorder(root):
+        found[node] = 1 + max([found[c] for c in node.children()], default=0)
+    return found[root]
+
+
+def _on_large_stack(emit: Callable[[], str]) -> str:
+    """`emit()` in a thread whose stack holds a deep walk.
+
+    Calls of Python take none of it, unless something looks at each of them, as torch.compile and
+    some debuggers do for the rest of the process.
+    """
+    before = threading.stack_size(STACK)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(copy_context().run, emit)
+    finally:
+        threading.stack_size(before)
+    return made.result()
 
 
 def undefined_symbols(code: bytes) -> list[str]:
