@@ -21,8 +21,6 @@ from tilewright.graph.nodes import Graph
 SUFFIX: Final = ".pt2"
 # What makes ONNX of them.
 PACKAGES: Final = ("torch", "onnxscript")
-# Of the error for a module that changes itself, which no way of importing it mends.
-STATE: Final = "TW-STATE"
 
 
 def is_module(source: object) -> bool:
@@ -59,7 +57,7 @@ def to_graph(
     UnsupportedError naming the operators that neither way imports, with the user's line.
     """
     from tilewright.frontends.torch.aten.importer import Settings
-    from tilewright.frontends.torch.aten.program import import_program
+    from tilewright.frontends.torch.aten.program import STATE, import_program
     from tilewright.frontends.torch.trace import exported
 
     symbols: dict[str, str] = {}

@@ -94,10 +94,6 @@ class Builder:
             return value if found is None or found.size != 1 else found.item()
         return value
 
-    def extents(self, x: Value) -> tuple[int, ...]:
-        """The extents of a tensor that has none that only a call knows."""
-        return x.extents
-
 
 def module_of(node: Any) -> str:
     """The path of the module that a node came from, `layers.0.attention`; empty for the whole."""

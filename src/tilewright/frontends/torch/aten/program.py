@@ -8,7 +8,7 @@ other operators for those that have no rule, or whose rule refuses this use.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base.errors import ModelError, UnsupportedError
 from tilewright.frontends.torch.aten.importer import (
@@ -25,6 +25,9 @@ from tilewright.frontends.torch.aten.importer import (
 from tilewright.frontends.torch.aten.rules import rule_of
 from tilewright.frontends.torch.trace import quiet, reason
 from tilewright.graph.nodes import Graph
+
+# Of the error for a module that changes itself, which no way of importing it mends.
+STATE: Final = "TW-STATE"
 
 
 def import_program(program: Any, settings: Settings) -> Graph:
@@ -104,7 +107,7 @@ def _names(program: Any) -> list[str]:
         if spec.kind.name != "USER_OUTPUT":
             raise UnsupportedError(
                 f"the module changes {spec.target!r} when it is called",
-                code="TW-STATE",
+                code=STATE,
                 hint="give what changes as an input, and its new value as an output",
             )
     return [path or "" for path in _paths(program, len(specs))]

@@ -62,7 +62,7 @@ def _layer(
     begin: Sequence[Value],
 ) -> tuple[Value, list[Value]]:
     """One layer in its directions: the sequence with directions side by side, and last states."""
-    hidden = int(c.build.extents(parts[0][1])[1])
+    hidden = int(parts[0][1].extents[1])
     weights = [
         _stacked(c, [_gates(c, cell, p[k], hidden) for p in parts]) for k in (0, 1)
     ]
