@@ -271,6 +271,7 @@ SAYS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", SAYS, ids=lambda line: line.split()[0])
 def test_script(pusch: Any, line: str, tmp_path: Path) -> None:
     name, *arguments = line.split()

@@ -87,7 +87,8 @@ def index_of_minima() -> Expr:
 
 TERMS = (
     *(polynomial, chosen_by_itself, chosen_by_place, guarded_reads),
-    *(index_of_products, index_of_choices, index_of_minima),
+    *(index_of_products, index_of_choices),
+    pytest.param(index_of_minima, marks=pytest.mark.slow),
 )
 
 

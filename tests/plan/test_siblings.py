@@ -160,7 +160,12 @@ SEPARATE: dict[str, list[Step]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SEPARATE)
+# Its sum is over 131,072 columns: interpreted, it takes seconds.
+SLOW = "of long rows"
+CASES = [pytest.param(n, marks=pytest.mark.slow if n == SLOW else ()) for n in SEPARATE]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_what_stays_separate(name: str) -> None:
     steps = SEPARATE[name]
     assert merged(steps, [X, Y, W, LONG, SQUARE]) == len(steps)

@@ -90,6 +90,7 @@ def _buffers(s):
     return s.buffers if isinstance(s, Update) else (s.buffer,)
 
 
+@pytest.mark.slow
 def test_a_failure_is_found_and_made_small(monkeypatch):
     """With a seeded fault, by which any two steps of a reduction commute."""
     monkeypatch.setattr(question, "commute", lambda a, b: a.kind == b.kind == "update")

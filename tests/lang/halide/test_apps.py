@@ -10,7 +10,7 @@ from examples.halide_apps import app as apps
 theirs = pytest.importorskip("halide")
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore:The floating-point value")
 @pytest.mark.parametrize("name", apps.names())
 def test_an_app(name):

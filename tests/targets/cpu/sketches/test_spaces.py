@@ -189,6 +189,7 @@ def checked(name: str, results, on: Machine, draws: int) -> set[Meaning]:
     return met
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_points_compute_the_same(name: str, results) -> None:
     assert checked(name, results, ON.get(name, Small()), 3)
@@ -218,6 +219,7 @@ def offered(sketch: Sketch, r: random.Random) -> set[str]:
     return {m.form for m in known if m is not None}
 
 
+@pytest.mark.slow
 def test_every_parameter_of_the_table_is_met() -> None:
     found: set[str] = set()
     for name, make in PROGRAMS.items():
