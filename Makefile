@@ -8,7 +8,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 # The tests start hundreds of processes: none should compile the modules that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all mutate fuzz soak bench bench-all lint format clean
+.PHONY: help demo test test-all mutate fuzz soak bench bench-all lint format docs dist clean
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,8 @@ help:
 	@echo "make bench-all the same, with jax, apache-tvm and iree where they are near"
 	@echo "make lint      lint, types, import contracts"
 	@echo "make format    lay out the code"
+	@echo "make docs      the documentation as a site in build/site; a warning is an error"
+	@echo "make dist      wheel and source archive in dist/, installed elsewhere and tried"
 	@echo "make clean     delete the environment and all caches of tools"
 
 mutate: .venv/.installed-test
@@ -62,6 +64,20 @@ format: .venv/.installed-test
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
+docs: .venv/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# Each archive goes into an environment of its own, and is run in a folder without sources.
+dist: .venv/.installed-dist
+	rm -rf dist build/elsewhere
+	$(BIN)/python -m build --quiet --outdir dist
+	$(BIN)/twine check --strict dist/*
+	for made in dist/*; do \
+	  rm -rf build/elsewhere && $(PYTHON) -m venv build/elsewhere && \
+	  build/elsewhere/bin/pip install --quiet "$$made[demo]" && \
+	  (cd build/elsewhere && bin/tilewright demo --threads 1) || exit 1; \
+	done
+
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
@@ -71,6 +87,8 @@ $(BIN)/python:
 # The extras that each group of targets needs; installed again when pyproject.toml changes.
 .venv/.installed-demo: EXTRAS := demo
 .venv/.installed-bench: EXTRAS := bench,torch
+.venv/.installed-docs: EXTRAS := docs
+.venv/.installed-dist: EXTRAS := dist
 .venv/.installed-test: EXTRAS := test,dev
 
 .venv/.installed-%: pyproject.toml | $(BIN)/python

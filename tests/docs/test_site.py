@@ -1,0 +1,34 @@
+"""The documentation as a site: every page is in its navigation, and it builds without a warning."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    listed = re.findall(r"([\w/-]+)\.md$", navigation, re.MULTILINE)
+    own = [name for name in listed if "/" not in name]
+    above = ["start", "changelog", "contributing"]  # the hooks of the site add them
+    assert sorted(own) == sorted(
+        [*(p.stem for p in (ROOT / "docs").glob("*.md")), *above]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="`make docs` installs mkdocs")
+def test_it_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "reference" / "tilewright.html").read_text()
+    for name in ("compile", "load", "Executable", "quantize"):
+        assert re.search(rf"<h2 id=\"tilewright\.[\w.]+\.{name}\"", page), name
