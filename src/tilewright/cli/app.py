@@ -22,6 +22,7 @@ VERBS: Final[dict[str, str]] = {
     "demo": "demo",
     "run": "run",
     "compile": "compile",
+    "explain": "explain",
     "optimize": "optimize",
     "quantize": "quantize",
     "bench": "bench",

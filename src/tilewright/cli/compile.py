@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tilewright.base import modes
+from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import certificate, derivation, inputs, quantized, records
@@ -29,6 +30,8 @@ from tilewright.runtime.threads import thread_count
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
 
+ONNX: Final = "onnx"  # what --emit writes besides the stages of text
+
 
 @click.command()
 @model_argument
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--emit",
-    type=click.Choice(modes.STAGES),
-    help="Print this stage instead (or write it to -o).",
+    type=click.Choice((*modes.STAGES, ONNX)),
+    help="Print this stage instead (or write it to -o); onnx: the optimized graph, to -o.",
 )
 @click.option(
     "--certify",
@@ -85,6 +88,9 @@ def command(
             ["certify"], f"--target {options.target} rounds to bytes", "Leave it out"
         )
     given = _keywords(graph, options)
+    if emit == ONNX:
+        _emit_onnx(graph, output, given, as_json)
+        return
     if emit is not None:
         _emit(graph, emit, output, given, as_json)
         return
@@ -136,6 +142,28 @@ def _emit(
     with progress(f"compiling to {stage}"):
         text = driver.text(graph, stage, **given)
     _put(text, stage, output, as_json)
+
+
+def _emit_onnx(
+    graph: Graph, output: Path | None, given: dict[str, Any], as_json: bool
+) -> None:
+    """Write the graph after its passes as an ONNX model: other tools show it, and run it."""
+    from tilewright.driver.explain import optimized
+    from tilewright.driver.options import Options
+    from tilewright.frontends.onnx.save import save_onnx
+
+    if output is None:
+        raise InputError(
+            "--emit onnx writes a file",
+            where="compile",
+            hint="Name it: -o optimized.onnx",
+        )
+    with progress(f"compiling to {ONNX}"):
+        files = save_onnx(optimized(graph, Options(**given)), output)
+    if as_json:
+        dump({"stage": ONNX, "file": str(output)})
+    else:
+        say("\n".join(map(str, files)))
 
 
 def _put(text: str, stage: str | None, output: Path | None, as_json: bool) -> None:

@@ -2,167 +2,298 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
 from typing import Any, Final
 
-from tilewright.report.gantt import COLORS, gantt
+from tilewright.base.html import Markup, element, join, table
+from tilewright.report.axes import COLORS, Axis, figure, label, legend, line
+from tilewright.report.gantt import gantt
+from tilewright.report.shell import page as shell
 
-_WIDTH, _HEIGHT, _MARGIN = 720, 240, 60
-_LABEL: Final = 96  # characters of a combination that the legend shows
-_STYLE: Final = (
-    "body{font:15px sans-serif;max-width:60em;margin:2em auto}"
-    "table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right}"
-    "tr:nth-child(even){background:#f2f2f2}"
-)
+_WIDTH: Final = 1000.0
+_HEIGHT: Final = 340.0
+_LEFT: Final = 90.0
 
 Point = Mapping[str, Any]
+Column = tuple[str, str, str]  # heading, key of a point, format of a number
 
 
 def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> str:
     """The page for what `Exploration.to_json` gives, with some schedules as their `to_json` gives
     them."""
-    title = escape(
-        f"{found['network']} on N processing elements, volume={found['volume']}"
-    )
+    title = f"{found['network']} on N processing elements, volume={found['volume']}"
     how = "all combinations" if found["exact"] else "a search among the combinations"
-    return "\n".join(
+    said = f"{len(found['points'])} schedules, {how}. Times are in cycles, the rest in elements."
+    best = [_best(found, int(pes)) for pes in found["bounds"]]
+    charts = [
+        join([element("h3", f"{s['pes']} processing elements"), gantt(s)])
+        for s in schedules
+    ]
+    sections = [
+        (
+            "makespan",
+            "Makespan",
+            join([element("p", said), picture(found)]),
+        ),
+        (
+            "best",
+            "The best for each number of processing elements",
+            _table(best),
+        ),
+        (
+            "front",
+            "The Pareto front",
+            _front(found["front"]),
+        ),
+        (
+            "schedules",
+            "Schedules of the best",
+            join(charts),
+        ),
+    ]
+    return shell(title, sections)
+
+
+def _front(points: Sequence[Point]) -> Markup:
+    said = "What no other schedule beats in makespan, I/O, buffers and processing elements."
+    find = element(
+        "input",
+        type="search",
+        placeholder="Filter",
+        data_for="front-rows",
+        aria_label="filter the front",
+    )
+    tools = element(
+        "div",
+        find,
+        class_="tools",
+    )
+    return join(
         [
-            "<!doctype html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
-            f"<style>{_STYLE}</style></head><body>",
-            f"<h1>{title}</h1>",
-            f"<p>{len(found['points'])} schedules, {how}. Times are in cycles, the rest in "
-            "elements.</p>",
-            "<h2>Makespan</h2>",
-            picture(found),
-            "<h2>The best for each number of processing elements</h2>",
-            _table([_best(found, int(pes)) for pes in found["bounds"]]),
-            "<h2>The Pareto front of makespan, I/O, buffers and processing elements</h2>",
-            _table(found["front"]),
-            "<h2>Schedules of the best</h2>",
-            *(
-                f"<h3>{s['pes']} processing elements</h3>\n{gantt(s)}"
-                for s in schedules
+            element(
+                "p",
+                said,
+                class_="soft",
             ),
-            "</body></html>",
-            "",
+            tools,
+            _table(points, "front-rows"),
         ]
     )
 
 
-@dataclass(frozen=True)
-class _Axes:
-    """Processing elements to the right and cycles upwards, both logarithmic. top: of the plot."""
-
-    pes: tuple[int, int]
-    cycles: tuple[int, int]
-    top: int
-
-    @property
-    def base(self) -> int:
-        return self.top + _HEIGHT
-
-    def x(self, pes: int) -> float:
-        return _scaled(pes, self.pes, _MARGIN, _WIDTH - _MARGIN)
-
-    def y(self, cycles: int) -> float:
-        return _scaled(cycles, self.cycles, self.base, self.top)
-
-
-def _scaled(value: int, ends: tuple[int, int], start: float, end: float) -> float:
-    low, high, at = (math.log(v) for v in (*ends, value))
-    return start if high == low else start + (at - low) / (high - low) * (end - start)
-
-
-def picture(found: Mapping[str, Any]) -> str:
+def picture(found: Mapping[str, Any]) -> Markup:
     """Makespan over processing elements as SVG: a line through the best, in a color for each
     combination that is best somewhere, a dot for every other point."""
     points: Sequence[Point] = found["points"]
     best = [_best(found, int(pes)) for pes in found["bounds"]]
-    colors: dict[str, str] = {}
+    colors: dict[str, int] = {}
     for p in best:
-        colors.setdefault(p["label"], COLORS[len(colors) % len(COLORS)])
+        colors.setdefault(p["label"], len(colors) % COLORS)
     pes, cycles = ([p[key] for p in points] for key in ("pes", "makespan"))
-    top = _MARGIN + 14 * len(colors)
-    axes = _Axes((min(pes), max(pes)), (min(cycles), max(cycles)), top)
-    height = axes.base + _MARGIN
-    dots = dict.fromkeys(
-        (f"{axes.x(p['pes']):.0f}", f"{axes.y(p['makespan']):.0f}") for p in points
+    across = Axis(
+        min(pes),
+        max(pes),
+        _LEFT,
+        _WIDTH - 20,
+        log=True,
     )
-    line = " ".join(f"{axes.x(p['pes']):.1f},{axes.y(p['makespan']):.1f}" for p in best)
+    upwards = Axis(
+        min(cycles),
+        max(cycles),
+        _HEIGHT - 46,
+        24,
+        log=True,
+    )
+    spots = dict.fromkeys(
+        (round(across.at(p["pes"])), round(upwards.at(p["makespan"]))) for p in points
+    )
+    route = " ".join(
+        f"{across.at(p['pes']):.1f},{upwards.at(p['makespan']):.1f}" for p in best
+    )
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
-        *(f'<circle cx="{x}" cy="{y}" r="2" fill="#bbb"/>' for x, y in dots),
-        f'<polyline points="{line}" fill="none" stroke="#444"/>',
-        *(_mark(axes, p, colors[p["label"]]) for p in best),
-        *(_legend(n, label, color) for n, (label, color) in enumerate(colors.items())),
-        *(
-            f'<text x="{axes.x(int(n)):.1f}" y="{axes.base + 30}" text-anchor="middle">{n}</text>'
-            for n in found["bounds"]
+        *_axes(
+            across,
+            upwards,
+            [int(n) for n in found["bounds"]],
         ),
         *(
-            f'<text x="{_MARGIN - 6}" y="{axes.y(c):.1f}" text-anchor="end">{c:,}</text>'
-            for c in axes.cycles
+            element(
+                "circle",
+                cx=x,
+                cy=y,
+                r=2.5,
+                class_="dot",
+            )
+            for x, y in spots
         ),
-        f'<text x="{_WIDTH / 2}" y="{axes.base + 50}" text-anchor="middle">'
-        f"cycles over processing elements, volume={found['volume']}</text>",
+        element(
+            "polyline",
+            points=route,
+            class_="curve",
+        ),
+        *(
+            _mark(
+                across,
+                upwards,
+                p,
+                colors[p["label"]],
+            )
+            for p in best
+        ),
+        label(
+            _LEFT,
+            12,
+            f"cycles, volume={found['volume']}",
+            class_="soft",
+        ),
     ]
-    return "\n".join([*parts, "</svg>"])
-
-
-def _mark(axes: _Axes, p: Point, color: str) -> str:
-    title = escape(f"{p['pes']}: {p['makespan']:,} cycles, {p['label']}")
-    return (
-        f'<circle cx="{axes.x(p["pes"]):.1f}" cy="{axes.y(p["makespan"]):.1f}" r="5" '
-        f'fill="{color}"><title>{title}</title></circle>'
+    said = f"Makespan of {len(points)} schedules"
+    drawn = figure(
+        _WIDTH,
+        _HEIGHT,
+        *parts,
+        label=said,
     )
+    return join([drawn, legend(list(colors.items()))])
 
 
-def _legend(row: int, label: str, color: str) -> str:
-    shown = label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
-    return (
-        f'<text x="{_MARGIN}" y="{20 + 14 * row}" fill="{color}">{escape(shown)}</text>'
+def _axes(across: Axis, upwards: Axis, pes: Sequence[int]) -> list[Markup]:
+    parts = []
+    # Decades alone would leave a narrow range without a number.
+    for tick in sorted({*upwards.ticks(), upwards.low, upwards.high}):
+        y = upwards.at(tick)
+        parts.append(
+            line(
+                across.start,
+                y,
+                across.end,
+                y,
+            )
+        )
+        if tick in (upwards.low, upwards.high) or _apart(tick, upwards):
+            parts.append(
+                label(
+                    _LEFT - 8,
+                    y + 4,
+                    f"{tick:,.0f}",
+                    "end",
+                    class_="soft",
+                )
+            )
+    for n in pes:
+        x = across.at(n)
+        parts.append(
+            line(
+                x,
+                upwards.end,
+                x,
+                upwards.start,
+            )
+        )
+        parts.append(
+            label(
+                x,
+                upwards.start + 18,
+                str(n),
+                "middle",
+                class_="soft",
+            )
+        )
+    middle = (across.start + across.end) / 2
+    said = "processing elements"
+    parts.append(
+        label(
+            middle,
+            upwards.start + 38,
+            said,
+            "middle",
+            class_="soft",
+        )
+    )
+    return parts
+
+
+def _apart(tick: float, axis: Axis) -> bool:
+    """Whether a number has room beside those of the ends."""
+    return all(abs(axis.at(tick) - axis.at(end)) > 14 for end in (axis.low, axis.high))
+
+
+def _mark(across: Axis, upwards: Axis, p: Point, color: int) -> Markup:
+    title = element("title", f"{p['pes']}: {p['makespan']:,} cycles, {p['label']}")
+    x, y = across.at(p["pes"]), upwards.at(p["makespan"])
+    return element(
+        "circle",
+        title,
+        cx=x,
+        cy=y,
+        r=6,
+        class_=f"c{color}",
     )
 
 
 def _best(found: Mapping[str, Any], pes: int) -> Point:
     mine = [p for p in found["points"] if p["pes"] == pes]
-    return min(mine, key=lambda p: (p["makespan"], p["io"], p["buffers"]))
-
-
-def _table(points: Sequence[Point]) -> str:
-    heading = (
-        "PEs",
-        "makespan",
-        "speedup",
-        "used",
-        "I/O",
-        "buffers",
-        "schedule",
-        "expansions",
+    return min(
+        mine,
+        key=lambda p: (
+            p["makespan"],
+            p["io"],
+            p["buffers"],
+        ),
     )
-    rows = [
-        (
-            str(p["pes"]),
-            f"{p['makespan']:,}",
-            f"{p['speedup']:.1f}",
-            f"{p['utilization']:.0%}",
-            f"{p['io']:,}",
-            f"{p['buffers']:,}",
-            p["method"],
-            p["label"],
-        )
-        for p in points
-    ]
-    lines = [
-        "<table>",
-        "<tr>" + "".join(f"<th>{escape(h)}</th>" for h in heading) + "</tr>",
-    ]
-    lines += [
-        "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows
-    ]
-    return "\n".join([*lines, "</table>"])
+
+
+_COLUMNS: Final[Sequence[Column]] = (
+    (
+        "PEs",
+        "pes",
+        "d",
+    ),
+    (
+        "makespan",
+        "makespan",
+        ",d",
+    ),
+    (
+        "speedup",
+        "speedup",
+        ".1f",
+    ),
+    (
+        "used",
+        "utilization",
+        ".0%",
+    ),
+    (
+        "I/O",
+        "io",
+        ",d",
+    ),
+    (
+        "buffers",
+        "buffers",
+        ",d",
+    ),
+    (
+        "schedule",
+        "method",
+        "s",
+    ),
+    (
+        "expansions",
+        "label",
+        "s",
+    ),
+)
+
+
+def _table(points: Sequence[Point], name: str = "") -> Markup:
+    rows = [[format(p[key], how) for _, key, how in _COLUMNS] for p in points]
+    align = "".join("<" if how == "s" else ">" for *_, how in _COLUMNS)
+    heading = [heading for heading, *_ in _COLUMNS]
+    return table(
+        heading,
+        rows,
+        align,
+        name,
+    )

@@ -3,67 +3,157 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any, Final
 
-COLORS: Final = (
-    "#1b6ca8",
-    "#d1495b",
-    "#2e933c",
-    "#edae49",
-    "#66417a",
-    "#00798c",
-    "#8d6a4f",
+from tilewright.base.html import Markup, join
+from tilewright.report.axes import (
+    COLORS,
+    LETTER,
+    Axis,
+    bar,
+    figure,
+    label,
+    legend,
+    line,
 )
-_WIDTH, _HEIGHT, _MARGIN = 900, 260, 50
+
+_WIDTH: Final = 1000.0
+_LEFT: Final = 60.0
+_TOP: Final = 26.0
+_ROWS: Final = 220.0
 
 Bar = Mapping[str, Any]
 
 
-def gantt(schedule: Mapping[str, Any]) -> str:
+def gantt(schedule: Mapping[str, Any]) -> Markup:
     """SVG of what `to_json` of a schedule gives: cycles to the right, processing elements upwards.
 
     A bar is the tasks of a node; pointing at it shows which, how many and when. Operators share a
-    color.
+    color, which the legend names.
     """
     bars: Sequence[Bar] = schedule["bars"]
     colors = {
-        origin: COLORS[n % len(COLORS)]
-        for n, origin in enumerate(dict.fromkeys(_operator(b) for b in bars))
+        origin: n % COLORS
+        for n, origin in enumerate(dict.fromkeys(map(_operator, bars)))
     }
-    across = (_WIDTH - 2 * _MARGIN) / max(1, schedule["makespan"])
-    up = (_HEIGHT - 2 * _MARGIN) / schedule["pes"]
-    base = _HEIGHT - _MARGIN
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<path d="M{_MARGIN},{_MARGIN} V{base} H{_WIDTH - _MARGIN}" fill="none" stroke="#888"/>',
-    ]
-    for bar in bars:
-        x, width = (
-            _MARGIN + bar["start"] * across,
-            (bar["last"] - bar["start"]) * across,
+    across = Axis(
+        0,
+        max(1, schedule["makespan"]),
+        _LEFT,
+        _WIDTH - 20,
+    )
+    upwards = Axis(
+        0,
+        schedule["pes"],
+        _TOP + _ROWS,
+        _TOP,
+    )
+    parts = list(_axes(across, upwards))
+    for b in bars:
+        parts += _drawn(
+            b,
+            across,
+            upwards,
+            colors[_operator(b)],
         )
-        height = bar["elements"] * up
-        y = base - bar["element"] * up - height
-        times = f"cycles {bar['start']:,} to {bar['last']:,}"
-        title = escape(f"{bar['name']}: {bar['tasks']} tasks, {times}")
+    said = f"processing elements, volume={schedule['volume']}"
+    parts.append(
+        label(
+            _LEFT,
+            14,
+            said,
+            class_="soft",
+        )
+    )
+    height = _TOP + _ROWS + 44
+    drawn = figure(
+        _WIDTH,
+        height,
+        *parts,
+        label=f"Schedule of {len(bars)} nodes",
+    )
+    return join([drawn, legend(list(colors.items()))])
+
+
+def _axes(across: Axis, upwards: Axis) -> list[Markup]:
+    parts = []
+    for cycles in across.ticks(8):
+        x = across.at(cycles)
         parts.append(
-            f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.3):.2f}" height="{height:.2f}" '
-            f'fill="{colors[_operator(bar)]}" stroke="white" stroke-width="0.2">'
-            f"<title>{title}</title></rect>"
+            line(
+                x,
+                upwards.end,
+                x,
+                upwards.start,
+            )
         )
-    parts += [
-        f'<text x="{_MARGIN - 6}" y="{_MARGIN + 4}" text-anchor="end">{schedule["pes"]}</text>',
-        f'<text x="{_WIDTH - _MARGIN}" y="{base + 16}" text-anchor="end">'
-        f"{schedule['makespan']:,} cycles</text>",
-        f'<text x="{_MARGIN}" y="{_MARGIN - 10}">'
-        f"processing elements, volume={schedule['volume']}</text>",
-        "</svg>",
+        shown = f"{cycles:,.0f}"
+        parts.append(
+            label(
+                x,
+                upwards.start + 16,
+                shown,
+                "middle",
+                class_="soft",
+            )
+        )
+    for pes in upwards.ticks(4):
+        y = upwards.at(pes) + 4
+        parts.append(
+            label(
+                _LEFT - 8,
+                y,
+                f"{pes:g}",
+                "end",
+                class_="soft",
+            )
+        )
+    middle = (across.start + across.end) / 2
+    said = f"cycles; the last task ends at {across.high:,}"
+    parts.append(
+        label(
+            middle,
+            upwards.start + 36,
+            said,
+            "middle",
+            class_="soft",
+        )
+    )
+    return parts
+
+
+def _drawn(b: Bar, across: Axis, upwards: Axis, color: int) -> list[Markup]:
+    """A bar, and its name where there is room for all of it."""
+    left, right = across.at(b["start"]), across.at(b["last"])
+    top, bottom = upwards.at(b["element"] + b["elements"]), upwards.at(b["element"])
+    times = f"cycles {b['start']:,} to {b['last']:,}"
+    title = f"{b['name']}: {b['tasks']} tasks, {times}"
+    found = [
+        bar(
+            (
+                left,
+                top,
+                right,
+                bottom,
+            ),
+            color,
+            title,
+        )
     ]
-    return "\n".join(parts)
+    name = _operator(b)
+    if right - left > LETTER * len(name) + 6 and bottom - top > 13:
+        middle = (left + right) / 2, (top + bottom) / 2 + 4
+        found.append(
+            label(
+                *middle,
+                name,
+                "middle",
+                class_="inside",
+            )
+        )
+    return found
 
 
-def _operator(bar: Bar) -> str:
+def _operator(b: Bar) -> str:
     """The operator that a bar's tasks came from: its origin without the loops."""
-    return str(bar["origin"] or bar["name"]).split("/", 1)[0]
+    return str(b["origin"] or b["name"]).split("/", 1)[0]

@@ -69,7 +69,14 @@ def enriched(trials: Sequence[Trial]) -> list[tuple[str, str, float, float]]:
     for (name, value), times in best.items():
         share, usual = times / count, everything[name, value] / len(ok)
         if share > usual and share >= 0.5 and usual < 1:
-            found.append((name, value, share, usual))
+            found.append(
+                (
+                    name,
+                    value,
+                    share,
+                    usual,
+                )
+            )
     return sorted(found, key=lambda row: row[3] - row[2])
 
 
@@ -94,7 +101,16 @@ def _summary(found: Mapping[str, Any]) -> str:
 
 
 def _kernels(kernels: Sequence[Mapping[str, Any]]) -> str:
-    heading = ("kernel", "calls", "default", "best", "gain", "sure", "trials", "used")
+    heading = (
+        "kernel",
+        "calls",
+        "default",
+        "best",
+        "gain",
+        "sure",
+        "trials",
+        "used",
+    )
     rows = (
         (
             k["kernel"],
@@ -151,13 +167,28 @@ def _curve(name: str, trials: Sequence[Trial]) -> str:
 
 def _common(tuned: Mapping[str, Sequence[Trial]]) -> str:
     rows = [
-        (kernel, name, value, f"{share:.0%}", f"{usual:.0%}")
+        (
+            kernel,
+            name,
+            value,
+            f"{share:.0%}",
+            f"{usual:.0%}",
+        )
         for kernel, trials in tuned.items()
         for name, value, share, usual in enriched(trials)
     ]
     if not rows:
         return "<p>Too few trials to tell.</p>"
-    return _table(("kernel", "parameter", "value", "of the fastest", "of all"), rows)
+    return _table(
+        (
+            "kernel",
+            "parameter",
+            "value",
+            "of the fastest",
+            "of all",
+        ),
+        rows,
+    )
 
 
 def _failures(trials: Sequence[Trial]) -> str:
@@ -167,12 +198,21 @@ def _failures(trials: Sequence[Trial]) -> str:
     counted = Counter((t["status"], t["reason"]) for t in failed)
     per_status = Counter(t["status"] for t in failed)
     rows = [
-        (status, str(count), reason)
+        (
+            status,
+            str(count),
+            reason,
+        )
         for (status, reason), count in counted.most_common(_REASONS)
     ]
     listed = ", ".join(f"{count} {status}" for status, count in per_status.items())
     return f"<p>{listed}; the most frequent:</p>" + _table(
-        ("status", "trials", "reason"), rows
+        (
+            "status",
+            "trials",
+            "reason",
+        ),
+        rows,
     )
 
 

@@ -207,6 +207,22 @@ class Executable:
         more = f", defaults=({self.overrides})" if self.defaults else ""
         return f"Executable({' -> '.join(f'({e})' for e in ends)}, threads={self.threads}{more})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: inputs and outputs, threads, memory, kernels."""
+        from tilewright.base.html import element, join, table
+        from tilewright.base.text import human_bytes, plural
+
+        ends = [
+            (kind, t.name, str(t).removeprefix(f"{t.name}: "))
+            for kind, tensors in (("input", self.inputs), ("output", self.outputs))
+            for t in tensors
+        ]
+        kernels = plural(len(self.model.kernels), "kernel")
+        threads = plural(self.threads, "thread")
+        said = f"{kernels}, {threads}, {human_bytes(self.peak_bytes)} of memory"
+        title = element("p", element("b", "Executable"), f": {said}")
+        return join([title, table(("", "tensor", "type"), ends)])
+
     def _frame(self) -> Frame:
         try:
             return self._frames.pop()

@@ -126,6 +126,28 @@ class Profile:
             )
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the table, with a bar for each share."""
+        from tilewright.base.html import element, join, share_bar, table
+
+        heading = ("kernel", "us", "share", "GFLOP/s", "GB/s", "of peak", "operators")
+        rows = [
+            (
+                r.name if r.kind == "native" else f"{r.name} ({r.device})",
+                f"{r.seconds * 1e6:.1f}",
+                join([f"{r.share:.1%}", share_bar(r.share)]),
+                f"{r.gflops:.1f}",
+                f"{r.gbs:.1f}",
+                "" if r.peak_share is None else f"{r.peak_share:.0%}",
+                ", ".join(r.nodes),
+            )
+            for r in sorted(self.rows, key=lambda r: -r.seconds)
+        ]
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        said = f"{self.total * 1e6:.1f} us a run, median of {self.repeat}, {threads}"
+        notes = (element("p", note) for note in self._notes())
+        return join([element("p", said), table(heading, rows, "<><>>><"), *notes])
+
     def __str__(self) -> str:
         with_peak = any(r.peak_share is not None for r in self.rows)
         with_mix = any(r.mix is not None for r in self.rows)

@@ -281,7 +281,7 @@ class Target:
         return 0
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
-        """A scheduled kernel as `llvm` or `asm` text."""
+        """A scheduled kernel as `llvm` or `asm` text; `listing` where asm can name its loops."""
         self._lacks(f"{kind} text")
 
     def c_function(self, kernel: Kernel, name: str) -> bytes:

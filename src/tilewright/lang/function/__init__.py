@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError
+from tilewright.base.html import element, join, table
 from tilewright.driver import c_library
 from tilewright.driver.advice import Measured, advice
 from tilewright.driver.compile import compile
@@ -201,6 +202,18 @@ class Function(Program):
 
     def __repr__(self) -> str:
         return f"Function({self.kernel.name}, {self.target})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its parameters, and its loops to fold out."""
+        params = ((show_buffer(b),) for b in self.kernel.params)
+        loops = element("pre", repr(self.kernel))
+        return join(
+            [
+                element("p", element("b", f"{self.kernel.name} for {self.target}")),
+                table(("parameter",), params),
+                element("details", element("summary", "loops"), loops),
+            ]
+        )
 
 
 def scheduled(

@@ -129,11 +129,17 @@ def assembly(
     symbol: str | None = None,
     *,
     contract: bool = True,
+    commented: bool = False,
 ) -> str:
-    """The kernel as assembler text of the machine; contract: as in `llvm_ir`."""
+    """The kernel as assembler text of the machine; contract: as in `llvm_ir`.
+
+    commented: LLVM's comments name the loop that each block is in: see `targets.llvm.listing`.
+    """
     text = llvm_ir(kernel, machine, symbol, contract=contract)
     target = target_machine(machine)
-    return str(target.emit_assembly(_optimized(text, machine, symbol or kernel.name)))
+    module = _optimized(text, machine, symbol or kernel.name)
+    with backend.commented(target, commented):
+        return str(target.emit_assembly(module))
 
 
 def compile_text(

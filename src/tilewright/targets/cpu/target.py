@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -157,8 +158,10 @@ class CpuTarget(Target):
         )
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
-        """`llvm` or `asm` text of a scheduled kernel."""
-        make = llvm.assembly if kind == "asm" else llvm.llvm_ir
+        """`llvm` or `asm` text of a scheduled kernel, or `listing`: asm that names its loops."""
+        make = llvm.llvm_ir if kind == "llvm" else llvm.assembly
+        if kind == "listing":
+            make = partial(llvm.assembly, commented=True)
         return make(kernel, self.machine, symbol, contract=not self.exact)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,16 @@ def target_machine(triple: str, cpu: str, features: str, level: int) -> Any:
     return target.create_target_machine(
         cpu=cpu, features=features, opt=level, reloc="pic", codemodel="small"
     )
+
+
+@contextmanager
+def commented(target: Any, wanted: bool = True) -> Iterator[None]:
+    """While it lasts, assembler text has LLVM's comments: names of blocks, loops around them."""
+    target.set_asm_verbosity(wanted)
+    try:
+        yield
+    finally:
+        target.set_asm_verbosity(False)
 
 
 @cache

@@ -43,7 +43,13 @@ from tilewright.loops.walk import loops_of
 from tilewright.targets.llvm.emit_expr import Expressions
 from tilewright.targets.llvm.emit_interleaved import MOST_INTERLEAVED, store_interleaved
 from tilewright.targets.llvm.emit_memory import MAX_LANES
-from tilewright.targets.llvm.emit_text import Chunk, Value, int_vector, integer
+from tilewright.targets.llvm.emit_text import (
+    Chunk,
+    Value,
+    header_stem,
+    int_vector,
+    integer,
+)
 from tilewright.targets.llvm.emit_types import constant
 from tilewright.targets.llvm.statements import (
     has_vector_loop,
@@ -145,9 +151,8 @@ class Statements(Expressions):
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
-        before, head, latch, after = (
-            self.fresh(n) for n in ("pre", "head", "latch", "after")
-        )
+        stems = ("pre", header_stem(s.var.name), "latch", "after")
+        before, head, latch, after = map(self.fresh, stems)
         if certain:
             self.line(f"br label {before}")
         else:

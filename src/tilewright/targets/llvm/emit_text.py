@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,11 @@ def shuffle_mask(lanes: list[int]) -> str:
     """The third operand of a shufflevector."""
     inner = ", ".join("i32 poison" if n < 0 else f"i32 {n}" for n in lanes)
     return f"<{len(lanes)} x i32> <{inner}>"
+
+
+def header_stem(loop: str) -> str:
+    """How the label of the block that begins a loop's body starts; `listing` reads it."""
+    return f"loop.{re.sub(r'[^A-Za-z0-9_.]', '_', loop)}."
 
 
 def flatten(chunk: Chunk, lines: list[str]) -> None:

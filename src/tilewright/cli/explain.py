@@ -1,0 +1,147 @@
+"""`tilewright explain`: a page that says how a model runs and why; or what differs between two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tilewright.base.errors import InputError
+from tilewright.base.files import write_whole
+from tilewright.base.text import human_bytes
+from tilewright.cli.model import Prepared, prepare, specialized
+from tilewright.cli.options import (
+    COMPILE,
+    OUT,
+    PATH,
+    CompileOptions,
+    compile_options,
+    input_options,
+    json_option,
+)
+from tilewright.cli.output import dump, progress, say
+
+_PAGES: Final = (".html", ".htm")
+# A page is of a model on this machine's processor, compiled as usual.
+_OPTIONS: Final = [
+    name
+    for name in COMPILE
+    if name not in ("target", "mcpu", "sanitize", "scales", "use_cache")
+]
+
+
+@click.command()
+@click.argument("model", type=PATH)
+@click.argument("newer", type=PATH, required=False)
+@click.option("-o", "--output", type=OUT, help="The page; default: MODEL.html.")
+@click.option(
+    "--diff", "older", type=PATH, help="Also compare with this report, of before."
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), default=20, show_default=True,
+    help="Number of timed runs.",
+)  # fmt: skip
+@click.option(
+    "--roofline/--no-roofline",
+    default=True,
+    help="Measure the machine's peaks first (about two seconds).",
+)
+@input_options
+@compile_options(*_OPTIONS)
+@json_option
+def command(
+    model: Path,
+    newer: Path | None,
+    output: Path | None,
+    older: Path | None,
+    repeat: int,
+    roofline: bool,
+    files: tuple[tuple[str, Path], ...],
+    archive: Path | None,
+    seed: int,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Explain how MODEL (.onnx, .pt2) runs, in one HTML file; or compare two such files.
+
+    \b
+    Example:
+      tilewright explain model.onnx -o report.html
+      tilewright explain model.onnx -o new.html --diff report.html
+      tilewright explain report.html new.html -o difference.html
+    """
+    from tilewright.report.explain import difference, page
+
+    _expect_page(output)
+    before = None if older is None else difference.read(older)
+    if newer is not None:
+        found = difference.compared(difference.read(model), difference.read(newer))
+        text = difference.page(found)
+        place = output or newer.with_name(f"{model.stem}-{newer.stem}.html")
+    else:
+        made = _facts(model, files, archive, seed, repeat, roofline, options)
+        found = made if before is None else difference.compared(before, made)
+        text = page.page(made, before)
+        place = output or model.with_suffix(".html")
+    write_whole(place, lambda file: file.write(text.encode()))
+    if as_json:
+        dump({"report": str(place), **found})
+        return
+    if newer is not None or before is not None:
+        say(difference.text(found))
+    say(f"{place}: {human_bytes(place.stat().st_size)}, open it in a browser")
+
+
+def _expect_page(output: Path | None) -> None:
+    if output is not None and output.suffix not in _PAGES:
+        raise InputError(
+            f"a report is an HTML page, not {output.suffix or 'a file without a suffix'}",
+            where=str(output),
+            hint="name it .html",
+        )
+
+
+def _facts(
+    model: Path,
+    files: tuple[tuple[str, Path], ...],
+    archive: Path | None,
+    seed: int,
+    repeat: int,
+    roofline: bool,
+    options: CompileOptions,
+) -> dict[str, Any]:
+    from tilewright.cli import roofline as machine
+    from tilewright.driver.explain import explained
+    from tilewright.driver.options import Options
+    from tilewright.report.explain.facts import facts
+
+    if model.suffix in (".tw", *_PAGES):
+        raise InputError(
+            "this file is no model: it holds neither operators nor loops",
+            where=str(model),
+            hint="give the .onnx or .pt2 file; two reports are compared: OLD.html NEW.html",
+        )
+    prepared = prepare(model, options, files, archive, seed)
+    assert prepared.compiled is not None
+    graph, given = prepared.compiled
+    with progress(f"explaining {model.name}"):
+        peaks = machine.measure(prepared.executable.threads) if roofline else None
+        profile = _profile(prepared, repeat, peaks)
+        keywords = {k: v for k, v in given.keywords().items() if k != "dims"}
+        made = explained(specialized(graph, given.dims), Options(**keywords))
+        both = None if peaks is None else (peaks.gflops, peaks.gbs)
+        exe, seconds = prepared.executable, prepared.seconds
+        return facts(model.name, made, exe, profile, seconds, both)
+
+
+def _profile(prepared: Prepared, repeat: int, peaks: Any) -> Any:
+    from tilewright.cli.doctor import caches
+
+    exe, feeds = prepared.executable, prepared.feeds
+    if peaks is None:
+        return exe.profile(feeds, repeat=repeat)
+    # What lies in the caches is not bound by the memory's bandwidth.
+    in_memory = exe.peak_bytes > max(caches().values(), default=0)
+    gbs = peaks.gbs if in_memory else None
+    return exe.profile(feeds, repeat=repeat, peak_gflops=peaks.gflops, peak_gbs=gbs)

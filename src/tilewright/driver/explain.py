@@ -1,0 +1,215 @@
+"""A compilation with all that it decided: for those who want to know why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp
+from typing import Any, Final
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError, TilewrightError, UnsupportedError
+from tilewright.driver import steps
+from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
+from tilewright.driver.compilation import (
+    Compilation,
+    optimize,
+    store_for,
+    target_of,
+)
+from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.options import Options
+from tilewright.driver.planning import place_buffers
+from tilewright.driver.schedule_records import ScheduleRecord, records
+from tilewright.driver.substitution import searched
+from tilewright.graph.nodes import Graph
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.hoist import hoist
+from tilewright.plan.nodes import HOST, FusionGroup, Plan
+from tilewright.plan.normalize import KernelSignature, kernel_signature
+from tilewright.schedule.space import Parameter, Point, Sketch
+from tilewright.targets.base import Target
+from tilewright.tune.features.facts import Facts
+from tilewright.tune.models import make
+
+_OTHERS: Final = 2  # candidates of a parameter that are foreseen, besides the one taken
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A schedule that was possible: its sketch, what is otherwise than in the sketch's default.
+
+    seconds: foreseen by the analytic cost model; None where a primitive refused, for `reason`.
+    """
+
+    sketch: str
+    change: str
+    seconds: float | None
+    reason: str = ""
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class ExplainedKernel:
+    """A kernel of the host from its Computations to its code, made when asked for."""
+
+    group: FusionGroup
+    signature: KernelSignature
+    record: ScheduleRecord
+    fixed: tuple[bool, ...]
+    compiler: KernelCompiler
+
+    @cached_property
+    def plain(self) -> Kernel:
+        """The loops before any primitive."""
+        return self.signature.plain()
+
+    @property
+    def finished(self) -> Kernel:
+        """The loops that code is generated from: the work on constants is done by then."""
+        return self.compiler.hoisted(self.signature, self.fixed).kernel
+
+    def code(self, kernel: Kernel) -> str:
+        """Assembler text with LLVM's comments; empty where the target has none."""
+        try:
+            return self.compiler.target.text(kernel, self.signature.name, "listing")
+        except UnsupportedError:
+            return ""
+
+    def alternatives(self) -> list[Alternative]:
+        """What was chosen, then the other sketches and other values of one parameter each."""
+        asked = _Asked.of(self)
+        return [] if asked is None else list(asked.all())
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A model's compilation. log: the events of it, in order.
+
+    before: the graph as given; after: as its passes left it. plan: with the places of buffers.
+    """
+
+    before: Graph
+    after: Graph
+    plan: Plan
+    target: Target
+    kernels: Sequence[ExplainedKernel]
+    log: Sequence[events.Event]
+
+
+def explained(graph: Graph, options: Options) -> Explained:
+    """What compiling a graph with static inputs decides, and why. Raises as `compile`."""
+    compiling = Compilation.of(target_of(options), options)
+    host = compiling.host
+    with exclusive(), events.record() as log:
+        chosen, _ = searched(graph, options, steps.build)
+        adapted, _ = compiling.adapted(chosen)
+        after = optimize(adapted, options, host)
+        plan = compiling.planned(after)
+        choose = chosen_schedules(plan, host, options)
+        store = store_for(host, options)
+        built = steps.kernels(plan, host, store, False, choose, compiling.device)
+        placed = place_buffers(plan, built)
+    with exclusive():
+        found = tuple(_kernels(placed, host, choose, log))
+    return Explained(graph, after, placed, host, found, log)
+
+
+def optimized(graph: Graph, options: Options) -> Graph:
+    """A graph with static inputs after the passes over graphs. Raises as `compile`."""
+    compiling = Compilation.of(target_of(options), options)
+    with exclusive():
+        chosen, _ = searched(graph, options, steps.build)
+        adapted, _ = compiling.adapted(chosen)
+        return optimize(adapted, options, compiling.host)
+
+
+def _kernels(
+    plan: Plan, host: Target, choose: ChosenSchedules, log: Sequence[events.Event]
+) -> Iterator[ExplainedKernel]:
+    compiler = KernelCompiler(host, host, None, choose=choose, withdraw=choose.withdraw)
+    made = records(plan, host, choose, log)
+    for group, record in zip(plan.groups_on(HOST), made, strict=True):
+        signature = kernel_signature(group, plan.live[group])
+        fixed = tuple(b in plan.data for b in signature.values)
+        yield ExplainedKernel(group, signature, record, fixed, compiler)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The schedules of a kernel beside the chosen one, with what a cost model foresees."""
+
+    record: ScheduleRecord
+    sketches: Sequence[Sketch]
+    foresee: Any
+
+    @staticmethod
+    def of(kernel: ExplainedKernel) -> _Asked | None:
+        """None for a kernel without sketches, or a target that no cost model knows."""
+        target, signature = kernel.compiler.target, kernel.signature
+        constants = {
+            p for p, known in zip(signature.params, kernel.fixed, strict=True) if known
+        }
+        program = kernel.plain, signature.computations, constants
+        found = target.sketches(*program)
+        try:
+            model = make("analytic", Facts.of(target))
+        except UnsupportedError:
+            return None
+        if not found:
+            return None
+
+        def foresee(scheduled: Kernel) -> float:
+            # Work on constants is done when the model is compiled: no run has it.
+            left = hoist(scheduled, constants).kernel
+            return exp(float(model.predict(signature.name, [left]).cost[0]))
+
+        return _Asked(kernel.record, found, foresee)
+
+    def all(self) -> Iterator[Alternative]:
+        """The chosen one first."""
+        mine = {p.name: p.value for p in self.record.parameters}
+        for sketch in self.sketches:
+            if sketch.name == self.record.sketch:
+                yield self._tried(sketch, mine, "", chosen=True)
+                for p in self.record.parameters:
+                    for value in _others(p):
+                        change = f"{p.name} = {value}"
+                        yield self._tried(sketch, _up_to(mine, p.name, value), change)
+            else:
+                yield self._tried(sketch, {}, "")
+
+    def _tried(
+        self,
+        sketch: Sketch,
+        values: Mapping[str, Any],
+        change: str,
+        chosen: bool = False,
+    ) -> Alternative:
+        try:
+            point: Point = sketch.at(values)
+            seconds = self.foresee(point.schedule.kernel)
+        except ScheduleError as error:
+            return Alternative(sketch.name, change, None, str(error), chosen)
+        except TilewrightError as error:
+            return Alternative(sketch.name, change, None, error.message, chosen)
+        return Alternative(sketch.name, change, seconds, "", chosen)
+
+
+def _others(p: Parameter) -> list[Any]:
+    """Candidates evenly from all of a parameter, without the one that was taken."""
+    rest = [c for c in p.candidates if c != p.value]
+    step = max(1, len(rest) // _OTHERS)
+    return rest[::step][:_OTHERS]
+
+
+def _up_to(values: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """The values asked before a parameter, and another for it: later ones may depend on it."""
+    found: dict[str, Any] = {}
+    for key, old in values.items():
+        if key == name:
+            return {**found, name: value}
+        found[key] = old
+    return found

@@ -1,0 +1,37 @@
+"""Axes and labels: round ticks, places, labels that do not meet."""
+
+import re
+
+import pytest
+
+from tilewright.report.axes import Axis, Labels
+
+
+@pytest.mark.parametrize(
+    ("axis", "ticks"),
+    [
+        (Axis(0, 10, 0, 100), [0, 2, 4, 6, 8, 10]),
+        (Axis(0.5, 300, 0, 100, log=True), [1, 10, 100]),
+        (Axis(0, 0, 0, 100), [0]),
+        (Axis(3, 4, 0, 100), [3, 3.2, 3.4, 3.6, 3.8, 4]),
+    ],
+)
+def test_ticks_are_round_and_inside(axis, ticks):
+    assert axis.ticks() == pytest.approx(ticks)
+
+
+def test_places_are_linear_or_logarithmic():
+    assert Axis(0, 4, 10, 50).at(1) == 20
+    assert Axis(1, 100, 0, 2, log=True).at(10) == pytest.approx(1)
+    assert Axis(7, 7, 3, 9).at(7) == 3
+
+
+def test_labels_of_one_place_do_not_meet():
+    labels = Labels((0, 0, 400, 200))
+    made = [labels.place(200, 100, f"kernel {n}") for n in range(20)]
+    shown = [m for m in made if m]
+    assert 2 <= len(shown) < 20  # the rest has no place
+    assert len({re.sub(">.*", "", m) for m in shown}) == len(shown)
+    for n, a in enumerate(labels.taken):
+        for b in labels.taken[n + 1 :]:
+            assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
