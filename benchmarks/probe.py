@@ -6,6 +6,7 @@ Only what a verb needs is imported, so that the memory and the times are the eng
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -52,21 +53,69 @@ def load(engine: str, model: str, inputs: str, threads: str) -> dict[str, Any]:
 
 
 def compile(model: str, threads: str, artifact: str) -> dict[str, Any]:
-    """Compiles with Tilewright: seconds, peak memory; saves the artifact unless it is named -."""
+    """Compiles with Tilewright: seconds, those of all its processors together, and peak memory;
+    saves the artifact unless it is named -."""
     import tilewright as tw
 
+    before = processor_seconds()
     start = time.perf_counter()
     exe = tw.compile(Path(model), threads=int(threads))
     seconds = time.perf_counter() - start
+    used = processor_seconds() - before
     peak = peak_megabytes()
     if artifact != "-":
         exe.save(Path(artifact))
-    return {"compile_seconds": seconds, "peak_megabytes": peak}
+    return {
+        "compile_seconds": seconds,
+        "processor_seconds": used,
+        "peak_megabytes": peak,
+    }
+
+
+def processor_seconds() -> float:
+    """What this process and those that it waited for have used so far."""
+    return sum(os.times()[:4])
+
+
+def stages(model: str, threads: str) -> dict[str, Any]:
+    """Compiles with Tilewright: seconds of each stage. Those of kernels are of all processes."""
+    import tilewright as tw
+    from tilewright.base import events
+
+    start = time.perf_counter()
+    with events.record() as happened:
+        tw.compile(Path(model), threads=int(threads))
+    total = time.perf_counter() - start
+    spans = [e for e in happened if e.elapsed is not None]
+    lowered = next(e.start for e in spans if e.kind == "lower")
+
+    def seconds(*kinds: str) -> float:
+        return sum(e.elapsed or 0.0 for e in spans if e.kind in kinds)
+
+    graph = [e for e in spans if e.kind == "pass" and e.start < lowered]
+    read, lower, kernels, assembled = map(
+        seconds, ("import", "lower", "kernels", "assemble")
+    )
+    rewritten = sum(e.elapsed or 0.0 for e in graph)
+    planned = lower + seconds("pass") - rewritten
+    return {
+        "total": total,
+        "read": read,
+        "graph": rewritten,
+        "plan": planned,
+        "kernels": kernels,
+        "assemble": assembled,
+        "rest": total - read - rewritten - planned - kernels - assembled,
+        "schedules": seconds("schedule"),
+        "emission": seconds("emit"),
+        "LLVM": seconds("llvm"),
+    }
 
 
 VERBS: dict[str, Callable[..., dict[str, Any]]] = {
     "load": load,
     "compile": compile,
+    "stages": stages,
 }
 
 

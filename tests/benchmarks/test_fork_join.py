@@ -66,3 +66,21 @@ def test_a_network_without_a_bar_of_its_own_has_that_of_the_cache() -> None:
     assert (
         len(compile_time.missed(row | {"network": "lenet", "cached_seconds": 0.6})) == 2
     )
+
+
+def test_a_row_is_a_column_with_what_was_asked_for() -> None:
+    row = {
+        "cold_seconds": 1.0,
+        "cold_processor_seconds": 1.5,
+        "cached_seconds": 0.1,
+        "artifact_megabytes": 3.0,
+        "model_megabytes": 2.0,
+        "peak_megabytes": 100.0,
+    }
+    plain = compile_time.shown(row)
+    assert plain["times the model's file"] == "1.50"
+    asked = row | {"peers": {"openvino": 0.25}, "stages": {"kernels": 0.5}}
+    assert compile_time.shown(asked) == plain | {"openvino": "0.25", "kernels": "0.50"}
+    view = compile_time.table({"one": plain, "two": plain})
+    assert [c.header for c in view.columns] == ["", "one", "two"]
+    assert view.row_count == len(plain)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +303,52 @@ def test_a_file_over_the_limit_is_not_read(
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(MemoryLimitError):
         tw.compile(path)
+
+
+def test_a_large_model_is_written_while_the_caller_goes_on(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call returns before it is written; the next one waits for that, and finds it."""
+    monkeypatch.setattr(model_cache, "LARGE", 0)
+    may_write = threading.Event()
+    write = bundle.write
+
+    def later(*args: Any, **options: Any) -> None:
+        assert may_write.wait(60)
+        time.sleep(0.2)  # whoever does not wait comes first
+        write(*args, **options)
+
+    monkeypatch.setattr(bundle, "write", later)
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    first, _ = found(path)
+    assert not entries(folder)
+    np.testing.assert_allclose(first(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    may_write.set()
+    second, again = found(path)
+    assert again
+    np.testing.assert_array_equal(first(X), second(X))
+
+
+def test_the_end_of_the_process_waits_and_a_kept_model_needs_no_compiler(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    code = (
+        "import sys, tilewright as tw\n"
+        "from tilewright.driver import model_cache\n"
+        "model_cache.LARGE = 0\n"
+        f"tw.compile({str(path)!r})\n"
+        "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('tilewright.')}\n"
+        "print(sorted(rooms & {'graph', 'plan', 'expr', 'schedule', 'targets'}))\n"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert not any(run.stderr for run in runs)
+    assert runs[0].stdout.strip() != "[]"
+    assert runs[1].stdout.strip() == "[]"

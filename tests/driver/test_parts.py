@@ -196,13 +196,30 @@ def test_work_on_constants_reads_constants() -> None:
     assert made.preparations
     run = ConstantPacker([made]).run
     data = np.arange(48 * 64, dtype=np.float32).reshape(48, 64)
-    results = [np.full(p.nbytes, 0xAB, np.uint8) for p in made.preparations]
+    results = {0: np.full(made.preparations[0].nbytes, 0xAB, np.uint8)}
     run(made, [None, data, None], results)
-    assert sorted(results[-1].view(np.float32)) == sorted(data.reshape(-1))
+    assert sorted(results[0].view(np.float32)) == sorted(data.reshape(-1))
     with pytest.raises(VerifyError, match="is not constant"):
         run(made, [data, None, None], results)
     first = made.preparations[0]
     longer = replace(made, preparations=(replace(first, shape=(*first.shape, 2)),))
-    results = [np.full(p.nbytes, 0xAB, np.uint8) for p in longer.preparations]
+    results = {0: np.full(longer.preparations[0].nbytes, 0xAB, np.uint8)}
     run(longer, [None, data, None], results)
     assert not results[0][first.nbytes :].any()
+    # What is prepared on the way to another result has no place among the constants.
+    twice = replace(
+        made,
+        arguments=tuple(-2 if k < 0 else k for k in made.arguments),
+        preparations=(first, replace(first, inputs=(-1,))),
+        prepare_code=made.prepare_code * 2,
+    )
+    assert made.kept == (0,)
+    assert twice.kept == (1,)
+    one, both, last = ({n: np.zeros(first.nbytes, np.uint8)} for n in (0, 0, 1))
+    both[1] = np.zeros(first.nbytes, np.uint8)
+    run(made, [None, data, None], one)
+    run(twice, [None, data, None], both)
+    run(twice, [None, data, None], last)
+    np.testing.assert_array_equal(both[0], one[0])
+    np.testing.assert_array_equal(last[1], both[1])
+    assert (last[1] != one[0]).any()

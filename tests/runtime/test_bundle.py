@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.runtime import native
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime import bundle, manifest
+from tilewright.runtime import bundle, digest, manifest
 from tilewright.runtime.executable import Executable, load
 from tilewright.runtime.model import (
     OBJECT,
@@ -378,3 +378,12 @@ def test_padding_is_in_the_field_that_other_tools_keep(tmp_path):
     with zipfile.ZipFile(path) as archive:
         extras = [info.extra for info in archive.infolist() if info.extra]
     assert extras and all(extra[:2] == b"\x35\xd9" for extra in extras)
+
+
+@pytest.mark.parametrize("size", [0, 5, digest.CHUNK, 2 * digest.CHUNK + 3])
+def test_the_digest_while_writing_is_that_of_the_whole(size):
+    data = np.arange(size, dtype=np.uint32).view(np.uint8)[:size].tobytes()
+    held = digest.Growing()
+    for at in range(0, size, digest.CHUNK):
+        held.add(memoryview(data)[at : at + digest.CHUNK])
+    assert held.text == digest.of_bytes(data)

@@ -311,15 +311,22 @@ class Assembler:
         item: Built,
         data: Sequence[np.ndarray[Any, Any] | None],
         prepared: ConstantPacker,
-    ) -> list[Argument]:
-        """The places of a group's prepared constants; the same weights are packed once."""
+    ) -> dict[int, Argument]:
+        """The places of a group's prepared constants, by the number of the preparation.
+
+        The same weights are packed once. What is prepared on the way takes no place.
+        """
         code = item.code
-        sizes = [p.nbytes for p in code.preparations]
+        kept = code.kept
+        sizes = [code.preparations[n].nbytes for n in kept]
         key = (code.symbol, tuple(map(id, data)))
-        found = self._constants.place(
-            key, sizes, lambda views: prepared.run(code, data, views)
-        )
-        return [Argument(abi.TABLE_CONSTANTS, at) for at in found]
+
+        def fill(views: Sequence[np.ndarray[Any, Any]]) -> None:
+            prepared.run(code, data, dict(zip(kept, views, strict=True)))
+
+        found = self._constants.place(key, sizes, fill)
+        places = [Argument(abi.TABLE_CONSTANTS, at) for at in found]
+        return dict(zip(kept, places, strict=True))
 
     def _host(self, op: Operation, steps: list[Step]) -> HostFallbackStep:
         provider, attributes, extra = self.host(op)

@@ -12,6 +12,7 @@ from tilewright.base.store import Store
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import Observer, make_plan
+from tilewright.driver.remembered import Remembered
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import LowerPrecision, graph_pipeline
@@ -62,7 +63,8 @@ class Compilation:
     ) -> Plan:
         """The plan of an optimized graph, partitioned over the host and the target's device.
 
-        observe, asked: as for `make_plan`.
+        observe: as for `make_plan`. asked: answers in place of the host's own, each of which is
+        given once.
         """
         refuses = {}
         if self.device is not None:
@@ -76,7 +78,7 @@ class Compilation:
             limit=self.options.limit,
             fusion=self.options.fusion,
             fused=[self.target.device] if self.target.fuses else (),
-            asked=asked,
+            asked=asked or Remembered(self.host).questions,
         )
 
 

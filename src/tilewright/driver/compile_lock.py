@@ -5,18 +5,20 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tilewright.base import limits
 
 _lock = threading.RLock()
+_left: list[threading.Thread] = []
 
 
 def _after_fork() -> None:
-    """A child never sees the end of a compilation that another thread of its parent was in."""
+    """A child never sees the end of what another thread of its parent was in."""
     global _lock
     _lock = threading.RLock()
+    _left.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -27,9 +29,12 @@ if hasattr(os, "register_at_fork"):
 def exclusive() -> Iterator[None]:
     """No other compilation meanwhile, no collector, and the limits of `base.limits` hold.
 
+    What the one before left to do is done first: processes are forked only where no thread works.
     Programs are immutable and have no cycles, so collecting garbage finds nothing but time.
     """
     with _lock, limits.compilation():
+        while _left:
+            _left.pop().join()
         was_on = gc.isenabled()
         try:
             gc.disable()
@@ -37,3 +42,13 @@ def exclusive() -> Iterator[None]:
         finally:
             if was_on:
                 gc.enable()
+
+
+def afterwards(work: Callable[[], object]) -> None:
+    """Do `work` in a thread, while the caller goes on with what was compiled.
+
+    The next compilation waits for it, and so does the end of the process.
+    """
+    thread = threading.Thread(target=work, name="tilewright-afterwards")
+    _left.append(thread)
+    thread.start()

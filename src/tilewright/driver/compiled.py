@@ -67,6 +67,11 @@ class CompiledGroup:
     prepare_code: tuple[bytes, ...]
     in_place: tuple[int, ...] = ()
 
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The preparations whose results the kernel reads; others only lead to those."""
+        return tuple(sorted({-1 - k for k in self.arguments if k < 0}))
+
     def to_bytes(self) -> bytes:
         """For the cache: a line of JSON, then the object files."""
         header = {

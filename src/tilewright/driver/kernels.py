@@ -232,7 +232,8 @@ class KernelCompiler:
 
     def hoisted(self, signature: KernelSignature, fixed: Sequence[bool]) -> Hoisted:
         """The scheduled kernel, its work on constants apart; verified under TILEWRIGHT_DEBUG."""
-        scheduled = self.schedule(signature, fixed).kernel
+        with events.span("schedule", name=signature.name):
+            scheduled = self.schedule(signature, fixed).kernel
         work = hoist(scheduled, _constants(signature, fixed))
         _verified("hoist", work.kernel, *work.prepare)
         return work

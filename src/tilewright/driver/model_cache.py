@@ -19,18 +19,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.errors import ArtifactError, ModelError
 from tilewright.base.store import Store
 from tilewright.driver import file_digest
+from tilewright.driver.compile_lock import afterwards
 from tilewright.driver.file_digest import State
 from tilewright.driver.version import compiler
 from tilewright.frontends import torch
 from tilewright.runtime import bundle, digest
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostFallbackStep
+
+# Bytes of a model that take longer to write than a thread to start.
+LARGE: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,7 @@ def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel 
 def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
     """Keep a compiled model, unless it runs host fallbacks, which have to be reported anew.
 
+    A large one is written while the caller runs it: the next compilation waits for that.
     Nor is it kept where a file that it was made from may have changed meanwhile.
     """
     if _supplied(asked.target):
@@ -148,12 +153,25 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
     if key is None or _changed(asked, names):
         return
     size = len(model.constants) + sum(map(len, model.objects))
-    path = store.adopt(key, size, lambda path: bundle.write(model, path, private=True))
-    if path is not None:
-        with suppress(OSError):  # another process evicted it at this very moment
-            store.put(f"seal-{key}", _seal(path))
-        if names:
-            store.put(f"files-{asked.stem}", json.dumps(names).encode())
+
+    def write() -> None:
+        try:
+            path = store.adopt(
+                key, size, lambda path: bundle.write(model, path, private=True)
+            )
+        except ArtifactError as error:
+            events.emit("model-not-kept", key=key, reason=str(error))
+            return
+        if path is not None:
+            with suppress(OSError):  # another process evicted it at this very moment
+                store.put(f"seal-{key}", _seal(path))
+            if names:
+                store.put(f"files-{asked.stem}", json.dumps(names).encode())
+
+    if size < LARGE:
+        write()
+    else:
+        afterwards(write)
 
 
 def _named(store: Store, asked: Known) -> list[str]:

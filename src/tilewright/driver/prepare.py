@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,11 @@ class ConstantPacker:
         self,
         stage: CompiledGroup,
         values: Sequence[np.ndarray[Any, Any] | None],
-        results: Sequence[np.ndarray[Any, Any]],
+        results: Mapping[int, np.ndarray[Any, Any]],
     ) -> None:
         """A fusion group's preparations into `results`; `values` are its interface's constants.
+
+        results: bytes by the number of the preparation; what has none here is forgotten.
 
         requires, else VerifyError: each input is a constant, or the result of a preparation in
         front. What a preparation leaves out of its result is zero, and not what was in memory
@@ -40,10 +42,15 @@ class ConstantPacker:
         context = empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
         context[:] = 0
         context[abi.CTX_THREADS] = 1
-        for p, out in zip(stage.preparations, results, strict=True):
+        made: list[np.ndarray[Any, Any]] = []
+        for n, p in enumerate(stage.preparations):
             assert self._image is not None
+            out = results.get(n)
+            if out is None:
+                out = empty((p.nbytes,), np.dtype(np.uint8))
+            made.append(out)
             scratch = empty((p.workspace + 1,), np.dtype(np.uint8))
-            given = [results[-1 - n] if n < 0 else values[n] for n in p.inputs]
+            given = [made[-1 - k] if k < 0 else values[k] for k in p.inputs]
             arrays = [np.ascontiguousarray(a) for a in given if a is not None]
             if len(arrays) < len(given):
                 raise VerifyError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from tilewright.driver.planning import place_buffers
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
-from tilewright.driver.substitution import searched
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation
@@ -54,6 +53,9 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:
+    from tilewright.graph.substitute.steps import Step as Substituted
 
 
 def executable(
@@ -182,7 +184,7 @@ def build(
         "defaults": {v.name: v.type_text for v in graph.defaults},
     }
     compiling = Compilation.of(target, options)
-    graph, substitutions = searched(graph, options, build)
+    graph, substitutions = searched_graph(graph, options)
     known["substitutions"] = list(map(asdict, substitutions))
     graph, placements = compiling.adapted(graph)
     graph = optimize(graph, options, compiling.host)
@@ -331,6 +333,18 @@ def planned(
     return _static_plan(graph, compiling), compiling.host
 
 
+def searched_graph(
+    graph: Graph, options: Options
+) -> tuple[Graph, tuple[Substituted, ...]]:
+    """The graph that `optimize=` asks for, and the steps to it."""
+    if options.optimize == "off":
+        return graph, ()
+    # With all rules that it chooses from: not loaded where nobody asks for it.
+    from tilewright.driver.substitution import searched
+
+    return searched(graph, options, build)
+
+
 def _sized(
     source: Any,
     example_inputs: Sequence[Any],
@@ -340,7 +354,7 @@ def _sized(
     """The graph to plan: with values for symbolic dimensions, and searched as options say."""
     graph = import_model(source, example_inputs, options)
     graph = with_dims(graph, dims, options) if dims else graph
-    return searched(graph, options, build)[0]
+    return searched_graph(graph, options)[0]
 
 
 def _static_plan(graph: Graph, compiling: Compilation) -> Plan:

@@ -78,8 +78,6 @@ def searched(
     Raises InputError for a graph whose inputs have symbolic extents, and UnsupportedError for a
     target that is not the host.
     """
-    if options.optimize == "off":
-        return graph, ()
     if options.optimize == "fast":
         how = replace(FAST, math=options.math)
         return _less_arithmetic(graph, options, build, how)

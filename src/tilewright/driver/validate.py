@@ -16,8 +16,7 @@ from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.steps import build, import_model, with_dims
-from tilewright.driver.substitution import searched
+from tilewright.driver.steps import import_model, searched_graph, with_dims
 from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import kernel_signature
 from tilewright.runtime.device import HOST
@@ -75,7 +74,7 @@ def validate_model(
                 code="TW-TARGET",
                 hint="for cpu; the simulators check every access by themselves",
             )
-        graph, _ = searched(graph, chosen, build)
+        graph, _ = searched_graph(graph, chosen)
         graph = optimize(graph, chosen, machine)
         plan = Compilation.of(machine, chosen).planned(graph)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}

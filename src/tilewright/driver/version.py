@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +20,14 @@ def compiler(*packages: str) -> str:
     called besides, for this model. Raises PackageNotFoundError for one that is not installed.
     """
     digest = hashlib.blake2b(digest_size=16)
-    root = Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted(_sources(str(Path(__file__).parents[1]))):
+        with open(path, "rb", buffering=0) as file:
+            digest.update(file.read())
     versions = [version(name) for name in ("numpy", "onnx", "llvmlite", *packages)]
     return f"{__version__} {digest.hexdigest()} {versions}"
+
+
+def _sources(root: str) -> Iterator[str]:
+    """The Python files of a folder and those in it: a thousand, so as text, which is faster."""
+    for folder, _, names in os.walk(root):
+        yield from (os.path.join(folder, n) for n in names if n.endswith(".py"))

@@ -24,7 +24,8 @@ from tilewright.expr.nodes import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+@dataclass(slots=True, unsafe_hash=True)
 class Affine:
     """`sum(coefficient * atom) + const`; no coefficient is 0, atoms in order of first occurrence.
 

@@ -37,6 +37,7 @@ from tilewright.expr.functions import FUNCTIONS
 from tilewright.ir.node import Node
 
 INDEX = dtypes.int64
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # of INDEX
 
 
 class Expr(Node):
@@ -467,6 +468,8 @@ def const(value: Any, dtype: DType = INDEX) -> Const:
     Raises InputError for what is not a number, for a fraction where `dtype` has integers only, and
     for a number that an integer or bool `dtype` has not: nothing wraps around unsaid.
     """
+    if dtype is INDEX and type(value) is int and _LEAST <= value <= _MOST:
+        return Const(value, dtype)  # nearly all constants
     try:
         if not (dtype.is_int or dtype.is_bool):
             return Const(complex(value) if dtype.is_complex else float(value), dtype)

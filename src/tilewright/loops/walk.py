@@ -20,7 +20,8 @@ from tilewright.loops.nodes import (
 )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+@dataclass(eq=False, slots=True)
 class Place:
     """A statement and the statements around it, outermost first."""
 

@@ -154,10 +154,13 @@ def _add(
             struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + len(padding), alignment) + padding
         )
     offset = start + len(info.FileHeader(large))
+    held = digest.Growing()
     with archive.open(info, "w", force_zip64=large) as out:
         for at in range(0, data.nbytes, digest.CHUNK):
-            out.write(data[at : at + digest.CHUNK])
-    members[name] = {"size": data.nbytes, "digest": digest.of_bytes(data)}
+            chunk = data[at : at + digest.CHUNK]
+            out.write(chunk)
+            held.add(chunk)
+    members[name] = {"size": data.nbytes, "digest": held.text}
     return offset
 
 

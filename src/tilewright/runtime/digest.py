@@ -14,6 +14,22 @@ CHUNK: Final = 1 << 20
 _MOST_THREADS: Final = 8  # what memory can feed
 
 
+class Growing:
+    """The digest of chunks that come one by one, in the thread that writes them."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+
+    def add(self, chunk: memoryview) -> None:
+        """Go on with the next CHUNK bytes; only the last chunk may have fewer."""
+        self._whole.update(hashlib.sha256(chunk).digest())
+
+    @property
+    def text(self) -> str:
+        """The digest of all chunks so far, as of `of_bytes`."""
+        return self._whole.hexdigest()
+
+
 def of_bytes(data: bytes | memoryview) -> str:
     """The digest of contiguous bytes."""
     view = memoryview(data).cast("B")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base import events
 from tilewright.base.errors import (
@@ -14,8 +14,10 @@ from tilewright.base.errors import (
     TilewrightError,
     UnsupportedError,
 )
-from tilewright.graph.infer import Fallback
-from tilewright.graph.nodes import Graph
+
+if TYPE_CHECKING:  # a model that is in the cache is loaded without the compiler
+    from tilewright.graph.infer import Fallback
+    from tilewright.graph.nodes import Graph
 
 # Of the files that torch.export.save writes.
 SUFFIX: Final = ".pt2"

@@ -111,6 +111,8 @@ def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
 
     requires: all of the data is there, as copies of it and tiles beyond the windows read it.
     """
+    if not _may_transform(group):
+        return None
     best: _Form | None = None
     least = math.inf
     for tile in forms.tiles:
@@ -129,13 +131,19 @@ def _best(group: FusionGroup, forms: Forms, around: _Around) -> _Form | None:
     return best
 
 
+def _may_transform(group: FusionGroup) -> bool:
+    """Whether it may be a convolution that `winograd` takes, with a map behind it or none."""
+    if not 1 <= len(group.computations) <= 2:
+        return False
+    window = [d for d in group.computations[0].combined_dims if d.extent == WINDOW]
+    return len(window) >= 2
+
+
 def _transformed(group: FusionGroup, around: _Around, tile: int) -> Group | None:
     """A convolution, alone or with a map behind it, by the law; None for any other group.
 
     The result of a convolution with a map behind it is not written any more: nobody else reads it.
     """
-    if not 1 <= len(group.computations) <= 2:
-        return None
     first, *rest = group.computations
     parts = winograd(first, tile)
     if parts is None:

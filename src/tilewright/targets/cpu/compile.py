@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tilewright.base import events
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.expr.nodes import Extent
 from tilewright.ir.node import Node, postorder
@@ -65,9 +66,11 @@ def compile_kernel(
     native code, CompileError if LLVM refuses the program.
     """
     name = symbol or kernel.name
-    kernel = finished(kernel, machine, permitted is not None)
-    text = written(kernel, machine, name, contract, permitted)
-    code = compile_text(text, machine, name, level=level)
+    with events.span("emit", name=name):
+        kernel = finished(kernel, machine, permitted is not None)
+        text = written(kernel, machine, name, contract, permitted)
+    with events.span("llvm", name=name, characters=len(text)):
+        code = compile_text(text, machine, name, level=level)
     plan = plan_memory(kernel, permitted is not None)
     return CompiledKernel(
         symbol=name,

@@ -122,8 +122,10 @@ def _most(a: Access) -> Places:
     axes = []
     for e, n in zip(a.index, a.buffer.shape, strict=True):
         values = _values(e, extents)
-        inside = np.arange(n)
-        axes.append(inside if values is None else np.intersect1d(values, inside))
+        if values is None:
+            axes.append(np.arange(n))
+        else:
+            axes.append(values[(values >= 0) & (values < n)])
     return np.ix_(*axes)
 
 

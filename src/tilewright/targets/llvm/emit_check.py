@@ -45,10 +45,11 @@ def check(
     mask: Value | None = None,
 ) -> None:
     """Leave the function with a report where an index is outside, in a lane that `mask` allows."""
+    spans = _spans(x, verb, buffer)
+    if not spans:
+        return
     place = f"{verb} {buffer.name}[{', '.join(map(str, index))}]"
-    for axis, (part, span) in enumerate(
-        zip(index, _spans(x, verb, buffer), strict=False)
-    ):
+    for axis, (part, span) in enumerate(zip(index, spans, strict=False)):
         _check_part(x, place, axis, part, span, mask)
 
 

@@ -74,7 +74,7 @@ class Expressions(Memory):
             raise UnsupportedError(
                 f"no native code for {type(e).__name__}", code="TW-OPERATION"
             )
-        return self.cached(key, info, lambda: rule(self, e))
+        return self.new(key, info, lambda: rule(self, e))
 
     def _known(self, e: Expr, guard: Expr | None) -> Value | None:
         """The value of `e` as it was computed under `guard` or under what that implies."""

@@ -39,7 +39,7 @@ from tilewright.targets.llvm.emit_near import (
     store_near,
 )
 from tilewright.targets.llvm.emit_ops import Operations
-from tilewright.targets.llvm.emit_places import Access, Places, address
+from tilewright.targets.llvm.emit_places import Access, Places
 from tilewright.targets.llvm.emit_table import fits, look_up
 from tilewright.targets.llvm.emit_text import (
     Value,
@@ -309,7 +309,8 @@ class Memory(Places):
             raw, mask = self.shuffle(raw, lanes), _first_lanes(raw.lanes, wide)
         if contiguous and mask is None:
             lane = None if self.vector is None else self.vector[0]
-            how = self.storing(buffer, address(buffer, index), lane, raw.lanes)
+            form = self.address(buffer, index)
+            how = self.storing(buffer, form, lane, raw.lanes)
             self.line(f"store {raw.typed}, {place.pointer.typed}, {how}")
         elif contiguous and mask is not None:
             masked_store(self, place.pointer, raw, size, mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +16,8 @@ from tilewright.targets.llvm.processor import Processor
 from tilewright.targets.llvm.value_numbering import PURE, Info, Scopes
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+@dataclass(slots=True, eq=False)
 class Access:
     """The place of one element per lane: `pointer` + steps[lane] elements + offsets (bytes).
 
@@ -63,6 +65,7 @@ class Places(Scopes):
         self.number: int | None = None
         self.guard: Expr | None = None
         self._simple: dict[Expr, Expr] = {}
+        self._addresses: dict[tuple[Buffer, tuple[Expr, ...]], Affine] = {}
 
     def value(self, e: Expr) -> Value:
         """The held value of an expression; see `emit_expr`."""
@@ -75,9 +78,17 @@ class Places(Scopes):
             return self.vector[1]
         return 1
 
+    def address(self, buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
+        """`address`, remembered: a reduction asks for the place it reads and writes three times."""
+        key = (buffer, index)
+        form = self._addresses.get(key)
+        if form is None:
+            form = self._addresses[key] = address(buffer, index)
+        return form
+
     def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
         """Where `buffer[index]` lies, per lane."""
-        form = address(buffer, index)
+        form = self.address(buffer, index)
         copies = self.private.get(buffer, 1)
         if copies > 1:
             form = form.scaled(copies) + Affine((), self.number or 0)
@@ -114,17 +125,17 @@ class Places(Scopes):
         if self.vector is None:
             return form, steps
         lane, count = self.vector
-        rest = Affine((), form.const)
+        rest = [(Affine((), form.const), 1)]
         for atom, c in form.terms:
             found = self.lanes_of(atom, lane, count)
             if found is None:
-                rest = rest + Affine(((atom, c),), 0)
+                rest.append((Affine(((atom, 1),), 0), c))
             else:
-                rest = rest + found.base.scaled(c)
+                rest.append((found.base, c))
                 steps = [
                     n + c * step for n, step in zip(steps, found.steps, strict=True)
                 ]
-        return rest, steps
+        return _sum(rest), steps
 
     def forget(self, var: Var) -> None:
         """As `Scopes.forget`: indices were simplified by ranges, too."""
@@ -217,8 +228,21 @@ class Places(Scopes):
 
 def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
     """The element offset of an access, in as few terms as possible."""
+    if buffer.static:
+        return rejoined(_sum(zip(map(affine, index), buffer.strides, strict=True)))
     form, stride = Affine((), 0), Affine((), 1)
     for part, extent in zip(reversed(index), reversed(buffer.extents), strict=True):
         form = affine(part).times(stride) + form
         stride = stride.times(affine(as_expr(extent, INDEX)))
     return rejoined(form)
+
+
+def _sum(parts: Iterable[tuple[Affine, int]]) -> Affine:
+    """The sum of forms, each times a number: one form is made, not one for each step."""
+    total: dict[Expr, int] = {}
+    const = 0
+    for form, factor in parts:
+        const += form.const * factor
+        for atom, c in form.terms:
+            total[atom] = total.get(atom, 0) + c * factor
+    return Affine(tuple((a, c) for a, c in total.items() if c), const)

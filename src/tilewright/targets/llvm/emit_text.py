@@ -14,7 +14,8 @@ from tilewright.base import flags, limits
 Chunk = list[Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+@dataclass(slots=True, eq=False)
 class Value:
     """An SSA value or constant: operand text, LLVM element type, lanes (1: scalar).
 

@@ -9,7 +9,8 @@ from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, con
 from tilewright.ir.node import postorder
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+@dataclass(slots=True, eq=False)
 class Lanes:
     """In lane n the value `base + steps[n]`."""
 
@@ -28,19 +29,20 @@ def lanes_of(e: Expr, lane: Var, count: int) -> Lanes | None:
     `x // d` and `x % d` are, where what is uniform in x has a known residue: that of 2*i + 3 by 2,
     not that of i.
     """
-    base = Affine((), affine(e).const)
+    form = affine(e)
+    base = Affine((), form.const)
     steps = [0] * count
-    for atom, c in affine(e).terms:
+    for atom, c in form.terms:
         if atom is lane:
-            found: Lanes | None = Lanes(Affine((), 0), tuple(range(count)))
+            steps = [n + c * step for step, n in enumerate(steps)]
         elif lane not in postorder(atom):
-            found = Lanes(Affine(((atom, 1),), 0), (0,) * count)
+            base = base + Affine(((atom, c),), 0)
         else:
             found = _division(atom, lane, count)
-        if found is None:
-            return None
-        base = base + found.base.scaled(c)
-        steps = [n + c * step for n, step in zip(steps, found.steps, strict=True)]
+            if found is None:
+                return None
+            base = base + found.base.scaled(c)
+            steps = [n + c * step for n, step in zip(steps, found.steps, strict=True)]
     return Lanes(base, tuple(steps))
 
 

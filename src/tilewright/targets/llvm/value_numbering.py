@@ -21,7 +21,8 @@ from tilewright.targets.llvm.processor import Processor
 _NOTHING: frozenset[object] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
+@dataclass(slots=True, unsafe_hash=True)
 class Info:
     """What a value depends on: variables, memory, and whether computing it needs permission.
 
@@ -123,6 +124,10 @@ class Scopes(Writer):
         found = self.lookup(key)
         if found is not None:
             return found
+        return self.new(key, info, make)
+
+    def new(self, key: Hashable, info: Info, make: Callable[[], Value]) -> Value:
+        """`make()`, of which nothing is kept under `key`, emitted where `info` allows."""
         return self._made(self._placement(info), key, info, make)
 
     def _made(
@@ -170,7 +175,9 @@ class Scopes(Writer):
         best = len(self.scopes)
         for n in range(len(self.scopes) - 1, 0, -1):
             scope = self.scopes[n]
-            if info.vars & scope.bound or info.reads & scope.writes:
+            if not info.vars.isdisjoint(scope.bound):
+                break
+            if not info.reads.isdisjoint(scope.writes):
                 break
             if info.risky and (scope.pre is None or not scope.certain):
                 break
