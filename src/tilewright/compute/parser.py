@@ -9,7 +9,7 @@ from typing import Final
 from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import STANDARD, Reducer, reducer
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Load, Var
 from tilewright.expr.parser import TYPES, WORDS, expression, place, separated
 from tilewright.ir.scanner import Scanner
 
@@ -20,22 +20,24 @@ RESERVED: Final = re.compile(rf"let|in|f|[xt]\d+|{'|'.join(sorted(WORDS))}")
 
 def parse(
     lines: list[str],
-    buffers: Mapping[str, Buffer],
+    buffers: Mapping[str, Buffer | Var],
     variables: MutableMapping[str, Var],
     operators: Mapping[str, Reducer],
     where: str,
 ) -> Computation:
     """The Computation of its LINES lines.
 
-    variables: those of the Computations before it in one group, where a name is one variable; new
-    ones are added. operators: by name, besides the usual ones. Raises InputError (TW-SYNTAX).
+    buffers: by name, and the sizes that extents are made of. variables: those of the Computations
+    before it in one group, where a name is one variable; new ones are added. operators: by name,
+    besides the usual ones. Raises InputError (TW-SYNTAX).
     """
     head, out, function, inp = (Scanner(line, f"{where}, line {n + 1}") for n, line in
                                 enumerate(lines))  # fmt: skip
-    name, sizes = _head(head)
+    open_sizes = {n: v for n, v in buffers.items() if isinstance(v, Var)}
+    name, sizes = _head(head, open_sizes)
     for v, _ in sizes:
         variables.setdefault(v, Var(v, INDEX))
-    dims = {v: variables[v] for v, _ in sizes}
+    dims = open_sizes | {v: variables[v] for v, _ in sizes}
     accesses = _accesses(inp, {**buffers, **dims})
     places = _places(out, {**buffers, **dims})
     values, combines = _function(function, {**dims, **accesses}, len(places))
@@ -101,15 +103,21 @@ def _operands(s: Scanner) -> tuple[Var, ...]:
     return tuple(found)
 
 
-def _head(s: Scanner) -> tuple[str, list[tuple[str, int]]]:
-    """`name(i < 4, j < 6) =`."""
+def _head(
+    s: Scanner, open_sizes: Mapping[str, Var]
+) -> tuple[str, list[tuple[str, Extent]]]:
+    """`name(i < 4, j < n) =`."""
     name = s.take("word", "a Computation's name")
-    sizes: list[tuple[str, int]] = []
+    sizes: list[tuple[str, Extent]] = []
 
     def one() -> None:
         v = s.take("word", "a dimension")
         s.expect("<")
-        sizes.append((v, int(s.take("number"))))
+        if not open_sizes:
+            sizes.append((v, int(s.take("number"))))
+            return
+        found = expression(s, open_sizes)
+        sizes.append((v, int(found.value.real) if isinstance(found, Const) else found))
 
     s.expect("(")
     separated(s, one, ")")

@@ -17,6 +17,7 @@ from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.driver.dynamic import DynamicExecutable
+    from tilewright.driver.ranges import Dims
     from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.driver.sized import SizedExecutable
 
@@ -25,7 +26,7 @@ def compile(
     source: Any,
     example_inputs: Any = (),
     *,
-    dims: Mapping[str, int] | None = None,
+    dims: Dims | None = None,
     **options: Any,
 ) -> Executable | DynamicExecutable | SizedExecutable:
     """Compile a model for this machine.
@@ -33,7 +34,8 @@ def compile(
     source: a path to an ONNX file or to an exported PyTorch program (.pt2), the bytes of an ONNX
     file, an onnx.ModelProto, a torch.nn.Module, an ExportedProgram, a Graph, or a Kernel, which is
     compiled as scheduled. example_inputs: what a module is traced on: a tensor, a sequence of
-    arguments, or a mapping of arguments by name. dims: values of symbolic dimensions. options:
+    arguments, or a mapping of arguments by name. dims: of symbolic dimensions the value, or what
+    values calls may have: (least, most), or a list of them. options:
 
     - target, mcpu, threads: what to compile for
     - machine: a file that describes the processor's caches and costs, or the accelerator; for
@@ -61,6 +63,8 @@ def compile(
       overwrites and returns; a key-value cache is updated in place, without a copy
     - dynamic_shapes: for a torch.nn.Module, dimensions that differ between calls, as
       torch.export.export takes them; `dims` and errors call them by the names given there
+    - jit: False compiles nothing in a call: all shapes that `dims` allows are compiled now, and a
+      call with another is refused
     - records: the file of tuning records whose best schedules are used, if not the user's own;
       False uses none
 
@@ -91,7 +95,7 @@ def compile(
 def _compiled(
     source: Any,
     example_inputs: Sequence[Any],
-    dims: Mapping[str, int] | None,
+    dims: Dims | None,
     chosen: Options,
 ) -> Executable | DynamicExecutable | SizedExecutable:
     """From the cache if it holds the whole model; else compiled, and kept there."""

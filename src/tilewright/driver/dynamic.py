@@ -1,22 +1,39 @@
 """Models with dynamic shapes: one Executable per set of shapes.
 
 Each new combination of symbolic extents (and of the values of inputs that decide shapes, such as
-the `shape` of a Reshape) is compiled on first use and kept, least recently used out. The kernel
-cache on disk makes a combination that was seen in an earlier process cheap.
+the `shape` of a Reshape) is compiled on first use and kept, least recently used out; calls that
+have their code do not wait meanwhile. The kernel cache on disk makes a combination that was seen in
+an earlier process cheap. Without compilation at run time (`jit=False`) all combinations that may
+come are compiled in advance.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tilewright.base.dtypes import dtype_of
-from tilewright.base.errors import ArtifactError, InputError
+from tilewright.base.errors import (
+    ArtifactError,
+    InputError,
+    MemoryLimitError,
+    UnsupportedError,
+)
+from tilewright.base.text import listing
+from tilewright.driver.once import Once
+from tilewright.driver.ranged import COMPARED, Ranged
+from tilewright.driver.ranges import (
+    Allowed,
+    check_allowed,
+    combinations,
+    count,
+    show,
+)
 from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import definition_of
@@ -83,17 +100,30 @@ class DynamicExecutable:
         threads: int | None,
         fallback: Fallback,
         memory_limit: int | None = None,
+        allowed: Allowed = MappingProxyType({}),
+        jit: bool = True,
+        ranged: Callable[[], Ranged] | None = None,
     ) -> None:
+        """allowed: the extents that dimensions may have, where they are limited. jit: whether a
+        call may compile; if not, everything that is allowed is compiled here, which raises
+        InputError and UnsupportedError (TW-JIT) naming what is without a limit, or too many.
+        ranged: makes one executable for many shapes, where there are more than are kept.
+        """
         self._graph = graph
         self._build = build
         self._threads = threads
         self._fallback = fallback
         self._memory_limit = memory_limit
         self._deciding = shape_inputs(graph)
-        self._kept: OrderedDict[Any, Executable] = OrderedDict()
-        self._lock = threading.Lock()
+        self._allowed = allowed
+        self._jit = jit
+        self._make_ranged = ranged
+        self._ranged: Ranged | None = None
+        self._kept: Once[Executable] = Once(self._surplus)
         layouts = {v.name: v.type_text for v in graph.defaults}
         self.overrides = Overrides(layouts, graph.origin)
+        if not jit:
+            self._compile_all()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -143,18 +173,96 @@ class DynamicExecutable:
             tuple(shapes.items()),
             tuple((k, a.tobytes()) for k, a in values.items()),
         )
-        with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                found = self._kept[key] = self._compiled(shapes, values)
-                self._forget_oldest()
-            self._kept.move_to_end(key)
-        return found
+        if self._ranged is not None:
+            self._check(shapes)
+            found = self._ranged.at(self._extents(shapes))
+            if found is not None:
+                return found
+        return self._kept.get(key, lambda: self._for_call(shapes, values))
+
+    def _extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """The extents of symbolic dimensions by name."""
+        return {
+            d: n
+            for v in self._graph.inputs
+            for d, n in zip(v.shape or (), shapes.get(v.name, ()), strict=False)
+            if isinstance(d, str)
+        }
+
+    def _for_call(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+    ) -> Executable:
+        """What a call of new shapes runs. Raises InputError (TW-JIT) if it may not compile."""
+        self._check(shapes)
+        if not self._jit:
+            given = ", ".join(f"{name}: {list(s)}" for name, s in shapes.items())
+            raise InputError(
+                f"there is no code for {given}, and jit=False compiles none in a call",
+                code="TW-JIT",
+                hint="name all values in dims={...}, or leave jit=False out",
+            )
+        return self._compiled(shapes, values)
+
+    def _compile_all(self) -> None:
+        """Code for every combination of extents: of many, one code for those that it can be of."""
+        self._check_countable()
+        left = list(combinations(self._allowed))
+        if len(left) > KEPT and self._make_ranged is not None:
+            self._ranged = self._make_ranged()
+            left = [e for e in left if self._ranged.at(e) is None]
+            if len(left) > KEPT:
+                raise UnsupportedError(
+                    f"{len(left)} combinations of extents need code of their own, {KEPT} at most "
+                    f"can have it; the first is {left[0]}",
+                    code="TW-JIT",
+                    hint="name fewer: dims={'batch': [1, 8, 64]}",
+                )
+        for extents in left:
+            shapes = {
+                v.name: tuple(
+                    d if isinstance(d, int) else extents[str(d)] for d in v.shape
+                )
+                for v in self._graph.inputs
+                if v.kind == "tensor" and v.shape is not None and not v.static
+            }
+            self._kept.get(
+                (tuple(shapes.items()), ()), partial(self._compiled, shapes, {})
+            )
+
+    def _check_countable(self) -> None:
+        """Raise InputError or UnsupportedError (TW-JIT) unless all shapes are known, and few."""
+        if self._deciding:
+            names = listing([repr(v.name) for v in self._deciding])
+            raise UnsupportedError(
+                f"the values of {names} decide shapes, which only a call knows",
+                code="TW-JIT",
+                hint="leave jit=False out, or make them initializers of the model",
+            )
+        for v in self._graph.inputs:
+            open_dims = (None,) if v.shape is None else v.shape
+            for d in open_dims if v.kind == "tensor" else ():
+                if not isinstance(d, int) and d not in self._allowed:
+                    raise InputError(
+                        f"{'a dimension without a name' if d is None else repr(d)} may have "
+                        "any extent, and jit=False compiles none in a call",
+                        code="TW-JIT",
+                        where=f"input {v.name!r}",
+                        hint="say which: dims={'batch': (1, 8)}",
+                    )
+        total = count(self._allowed)
+        most = KEPT if self._make_ranged is None else COMPARED
+        if total > most:
+            ranges = ", ".join(f"{d}: {show(e)}" for d, e in self._allowed.items())
+            raise InputError(
+                f"{total} combinations of extents ({ranges}) are to be compiled in advance, "
+                f"{most} at most can",
+                code="TW-JIT",
+                hint="name fewer: dims={'batch': [1, 8, 64]}",
+            )
 
     def _compiled(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
     ) -> Executable:
-        self._check(shapes)
         model = self._build(
             lambda: specialize(
                 self._graph,
@@ -166,15 +274,26 @@ class DynamicExecutable:
         )
         return Executable(model, threads=self._threads)
 
-    def _forget_oldest(self) -> None:
-        """Keep a few combinations, and together no more than half of the memory allowed."""
+    def _surplus(self, kept: Sequence[Executable]) -> int:
+        """Keep a few combinations, and together no more than half of the memory allowed.
+
+        Raises MemoryLimitError where nothing may be forgotten.
+        """
         most = None if self._memory_limit is None else self._memory_limit // 2
-        sizes = [e.peak_bytes for e in self._kept.values()]
-        while len(sizes) > 1 and (
-            len(sizes) > KEPT or (most is not None and sum(sizes) > most)
+        sizes = [e.peak_bytes for e in kept]
+        first = 0
+        while len(sizes) - first > 1 and (
+            len(sizes) - first > KEPT
+            or (most is not None and sum(sizes[first:]) > most)
         ):
-            self._kept.popitem(last=False)
-            del sizes[0]
+            first += 1
+        if first and not self._jit:
+            raise MemoryLimitError(
+                f"the code for all shapes needs {sum(sizes):,} bytes, over half of the memory "
+                f"limit of {self._memory_limit:,}",
+                hint="Raise --memory-limit, or name fewer extents",
+            )
+        return first
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Refused: an artifact has fixed shapes. Raises ArtifactError."""
@@ -189,9 +308,13 @@ class DynamicExecutable:
         )
 
     def release(self) -> None:
-        """Give back all memory, compiled shapes included."""
-        with self._lock:
+        """Give back memory, and compiled shapes where a call may compile them again."""
+        if self._jit:
             self._kept.clear()
+        for made in self._kept.values():
+            made.release()
+        if self._ranged is not None:
+            self._ranged.executable.release()
         self.overrides.clear()
 
     def _named(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,7 +329,7 @@ class DynamicExecutable:
         return dict(zip(names, args, strict=False)) | dict(named)
 
     def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """One symbol has one extent in a call."""
+        """One symbol has one extent in a call, which is one that it may have."""
         seen: dict[str, tuple[int, str]] = {}
         for v in self._graph.inputs:
             got = shapes.get(v.name)
@@ -232,6 +355,7 @@ class DynamicExecutable:
                         where=f"input {v.name!r}",
                         hint=hint,
                     )
+        check_allowed(self._graph.inputs, shapes, self._allowed)
 
 
 _RENAME = (

@@ -57,7 +57,7 @@ class Known:
 def known(
     store: Store,
     source: Any,
-    dims: Mapping[str, int] | None,
+    dims: Mapping[str, Any] | None,
     options: Mapping[str, Any],
     limit: int,
     roots: Sequence[str | Path] = (),

@@ -49,6 +49,7 @@ class Options:
     by: str | None = None
     records: bool | str | Path | None = None
     dynamic_shapes: Any = None
+    jit: bool = True
     published: Published = field(init=False, default=NOTHING)
     description: Mapping[str, Any] | None = field(init=False, default=None)
 
@@ -77,6 +78,8 @@ class Options:
             object.__setattr__(self, name, number)
         if not isinstance(self.fusion, bool):
             raise InputError(f"fusion={self.fusion!r}", hint="give True or False")
+        if not isinstance(self.jit, bool):
+            raise InputError(f"jit={self.jit!r}", hint="give True or False")
         if isinstance(self.inputs, str) or not all(
             isinstance(n, str) for n in self.inputs
         ):
@@ -137,6 +140,16 @@ class Options:
                     or f"choose from {', '.join(known)}",
                 )
         return Options(**given)
+
+    @property
+    def for_one_shape(self) -> bool:
+        """Whether something is asked for that code for many shapes cannot have."""
+        return (
+            self.target != "cpu"
+            or self.optimize != "off"
+            or bool(self.schedules or self.aliases)
+            or flags.CHECK.get()
+        )
 
     @property
     def decisive(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,11 @@ from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.open_model import OpenExecutable
 from tilewright.driver.options import Options
-from tilewright.driver.planning import place_buffers
+from tilewright.driver.planning import place_buffers, questions
+from tilewright.driver.ranged import Ranged, open_plan
+from tilewright.driver.ranges import Allowed, Dims, check_named, parted
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
@@ -47,6 +51,7 @@ from tilewright.graph.nodes import Graph, Operation
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, Plan, Step
 from tilewright.plan.normalize import kernel_signature
+from tilewright.plan.questions import Questions
 from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
@@ -61,7 +66,7 @@ if TYPE_CHECKING:
 def executable(
     source: Any,
     example_inputs: Sequence[Any],
-    dims: Mapping[str, int] | None,
+    dims: Dims | None,
     options: Options,
 ) -> Executable | DynamicExecutable | SizedExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
@@ -79,8 +84,10 @@ def executable(
         model = build_kernel(source, machine, options.sanitize, choose)
         return Executable(model, threads=options.threads, lazy=True)
     graph = import_model(source, example_inputs, options)
-    if dims:
-        graph = with_dims(graph, dims, options)
+    fixed, allowed = parted(dims or {})
+    check_named(graph, allowed)
+    if fixed:
+        graph = with_dims(graph, fixed, options)
     dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
     if dynamic or shape_inputs(graph):
         return DynamicExecutable(
@@ -89,6 +96,11 @@ def executable(
             options.threads,
             onnx_fallback(),
             options.limit,
+            allowed,
+            options.jit,
+            None
+            if options.for_one_shape
+            else partial(_ranged, graph, allowed, options),
         )
     return Executable(build(graph, options), threads=options.threads, lazy=True)
 
@@ -99,21 +111,43 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
         return build(make(), options)
 
 
-def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
+def _ranged(graph: Graph, allowed: Allowed, options: Options) -> Ranged:
+    """One executable for shapes of a range; see `driver.ranged`. Raises UnsupportedError."""
+    compiling = Compilation.of(target_of(options), options)
+
+    def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
+        fixed = specialize(
+            graph, extents, fallback=onnx_fallback(), memory_limit=options.limit
+        )
+        return compiling.planned(optimize(fixed, options, compiling.host), None, asked)
+
+    with exclusive(), events.span("compile"):
+        plan, covers = open_plan(graph, allowed, questions(compiling.host), plan_at)
+        made = OpenExecutable(plan, compiling.host, options.threads, options.sanitize)
+        return Ranged(made, covers)
+
+
+def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
     """The graph with values for symbolic dimensions.
 
     Raises InputError for a dimension that the inputs do not have, or a value that is not an extent.
     """
     symbols = {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
+    extents: dict[str, int] = {}
     for name, value in dims.items():
         if name not in symbols:
             have = listing([repr(s) for s in sorted(symbols)]) if symbols else "none"
             raise InputError(
                 f"no dimension is called {name!r}", hint=f"the inputs have: {have}"
             )
+        if isinstance(value, tuple | list):
+            raise InputError(
+                f"dimension {name!r} is {value!r}, which only compile takes",
+                hint="give one value here",
+            )
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
-    extents = {name: int(value) for name, value in dims.items()}
+        extents[name] = int(value)
     return specialize(
         graph, extents, fallback=onnx_fallback(), memory_limit=options.limit
     )

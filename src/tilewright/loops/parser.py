@@ -16,6 +16,7 @@ from typing import Any, Final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.compute.nodes import sizes_of
 from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Var
 from tilewright.expr.parser import expression, place, separated
@@ -130,7 +131,10 @@ class _Reader:
     ) -> tuple[str, list[Buffer], list[Buffer]]:
         """The name, the inputs and the outputs."""
         found = (sizes.match(line) for line in self.lines)
-        self.sizes = {m[1]: Var(m[1], INDEX) for m in found if m is not None}
+        extents = (e for b in known.values() for e in b.extents)
+        mine = {v.name: v for v in sizes_of(extents)}
+        words = (m[1] for m in found if m is not None)
+        self.sizes = {word: mine.get(word, Var(word, INDEX)) for word in words}
         s = self._line()
         s.expect(what)
         name = s.take("word", "a name")

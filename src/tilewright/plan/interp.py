@@ -6,20 +6,28 @@ This is the judge of the passes: slow, and with nothing in common with the code 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError
+from tilewright.base.errors import ExecutionError, InputError
 from tilewright.compute import interp as computations
 from tilewright.expr.nodes import Buffer
 from tilewright.graph import interp as operators
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Operation, Value
 from tilewright.loops import interp as loops
-from tilewright.plan.nodes import DeviceCall, DeviceCopy, HostFallback, Plan, Step
+from tilewright.plan.nodes import (
+    DeviceCall,
+    DeviceCopy,
+    HostFallback,
+    OpenExtent,
+    Plan,
+    Step,
+)
+from tilewright.plan.open_extents import Resized, input_sizes, source_text
 
 Array = np.ndarray[Any, Any]
 UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
@@ -34,7 +42,10 @@ class State:
     fallback: Fallback | None = None
     objects: dict[Value, Any] = field(default_factory=dict)
 
-    def step(self, step: Step) -> None:
+    def step(
+        self,
+        step: Step,
+    ) -> None:
         """Run one step.
 
         Raises ExecutionError for an index out of range, or an operator that nothing can run.
@@ -50,11 +61,15 @@ class State:
         else:
             loops.run(step.kernel, self.memory)
 
-    def value(self, v: Value) -> Any:
+    def value(
+        self,
+        v: Value,
+    ) -> Any:
         """What a value of the graph is now, in its own shape. Raises InputError if nothing is."""
         b = self.plan.buffers.get(v)
         if b is not None:
-            return self.memory[b].reshape(v.extents)
+            found = self.memory[b]
+            return found.reshape(v.extents) if v.static else found
         for known in (self.objects, self.plan.graph.constants):
             if v in known:
                 return known[v]
@@ -62,19 +77,26 @@ class State:
             f"{v!r} has no value yet", where=f"plan {self.plan.graph.name}"
         )
 
-    def _call(self, call: DeviceCall) -> None:
+    def _call(
+        self,
+        call: DeviceCall,
+    ) -> None:
         """An operator on tensors of a device."""
         op = call.operation
         values = {}
         for v, b in zip(op.reads, call.reads, strict=True):
-            values[v] = self.memory[b].reshape(v.extents)
+            found = self.memory[b]
+            values[v] = found.reshape(v.extents) if v.static else found
         results = operators.run(op, values, self.fallback)
         pairs = zip(op.outputs, results, strict=False)
         made = [np.asarray(a) for v, a in pairs if v is not None]
         for b, a in zip(call.writes, made, strict=True):
             self.memory[b][...] = a.reshape(b.shape)
 
-    def _host(self, op: Operation) -> None:
+    def _host(
+        self,
+        op: Operation,
+    ) -> None:
         values = {v: self.value(v) for v in op.reads}
         results = operators.run(op, values, self.fallback)
         for v, made in zip(op.outputs, results, strict=False):
@@ -94,10 +116,71 @@ def evaluate(
     fallback: runs host fallbacks of operators without a reference. Raises what `State.step` does,
     and InputError for a missing array, one of another shape, or a constant without contents.
     """
+    if plan.open:
+        return _evaluate_open(plan, inputs, fallback)
     state = start(plan, inputs, fallback)
     for step in plan.steps:
         state.step(step)
     return [state.value(v) for v in plan.graph.outputs]
+
+
+def _evaluate_open(
+    plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None
+) -> list[Any]:
+    """As `evaluate`: each step at the sizes known then, a count as soon as it is written."""
+    shapes = {name: np.shape(a) for name, a in inputs.items()}
+    resized = Resized(input_sizes(plan, shapes), {})
+    counts = {e.source: e for e in plan.open if isinstance(e.source, Buffer)}
+    now = replace(plan, data={}, steps=())
+    given = start(_at_inputs(now, resized), inputs, fallback)
+    state = State(plan, {**plan.data}, fallback, given.objects)
+    for v in plan.graph.inputs:
+        if v in plan.buffers:
+            b = plan.buffers[v]
+            state.memory[b] = given.memory[resized.buffer(b)]
+    for step in plan.steps:
+        made = resized.step(step)
+        for b in (*step.reads, *step.writes):
+            here = resized.buffer(b)
+            state.memory.setdefault(b, unwritten(here))
+            # Both names: Python's operators know the plan's own buffer.
+            state.memory[here] = state.memory[b]
+        state.step(made)
+        for b in step.writes:
+            if b in counts:
+                resized.sizes[counts[b].size] = _count(counts[b], state.memory[b])
+    return [state.value(v) for v in plan.graph.outputs]
+
+
+def _at_inputs(
+    plan: Plan,
+    resized: Resized,
+) -> Plan:
+    """The inputs of an open plan in numbers, and nothing else."""
+    pairs = [(v, plan.buffers.get(v)) for v in plan.graph.inputs]
+    values = {
+        v if b is None else replace(v, shape=resized.buffer(b).shape): b
+        for v, b in pairs
+    }
+    graph = replace(plan.graph, inputs=tuple(values), outputs=(), constants={})
+    buffers = {v: resized.buffer(b) for v, b in values.items() if b is not None}
+    return replace(plan, graph=graph, buffers=buffers, open=())
+
+
+def _count(
+    extent: OpenExtent,
+    array: Array,
+) -> int:
+    """The value of a count. Raises ExecutionError for one outside of its bounds."""
+    found = int(array.reshape(-1)[0])
+    if not extent.least <= found <= extent.most:
+        raise ExecutionError(
+            f"the count {extent.size.name} is {found}, and may be {extent.least} to "
+            f"{extent.most}",
+            code="TW-INDEX",
+            where=source_text(extent),
+        )
+    return found
 
 
 def start(
@@ -132,16 +215,22 @@ def start(
     return State(plan, memory, fallback, objects)
 
 
-def _used(plan: Plan) -> Sequence[Buffer]:
+def _used(
+    plan: Plan,
+) -> Sequence[Buffer]:
     return [b for step in plan.steps for b in (*step.reads, *step.writes)]
 
 
-def unwritten(b: Buffer) -> Array:
+def unwritten(
+    b: Buffer,
+) -> Array:
     """Memory for a buffer that nobody has written."""
     return np.full(b.shape, _mark(b.dtype), b.dtype.numpy)
 
 
-def _mark(dtype: DType) -> Any:
+def _mark(
+    dtype: DType,
+) -> Any:
     if dtype.is_float:
         return UNWRITTEN
     if dtype.is_bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from tilewright.base.names import fresh
-from tilewright.compute.nodes import Computation, Output
+from tilewright.compute.nodes import Computation, Output, sizes_of
 from tilewright.compute.parser import RESERVED
 from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import Buffer, Load, Var
@@ -24,6 +24,7 @@ from tilewright.plan.nodes import (
     FusionGroup,
     HostFallback,
     Memory,
+    OpenExtent,
     Plan,
     Step,
 )
@@ -40,7 +41,7 @@ def named(plan: Plan) -> Plan:
 
     Values that became part of a group have no buffers in it any more.
     """
-    names = _Names()
+    names = _Names({e.size.name for e in plan.open})
     values = {
         v: names.buffer(plan.buffers[v]) for v in plan.named_values if v in plan.buffers
     }
@@ -52,7 +53,14 @@ def named(plan: Plan) -> Plan:
         names.keys(plan.data),
         names.keys(plan.devices),
         None if plan.memory is None else _memory(plan.memory, names, steps),
+        tuple(_open(e, names) for e in plan.open),
     )
+
+
+def _open(extent: OpenExtent, names: _Names) -> OpenExtent:
+    if not isinstance(extent.source, Buffer):
+        return extent
+    return replace(extent, source=names.buffer(extent.source))
 
 
 def operators(plan: Plan) -> Iterator[Reducer]:
@@ -95,7 +103,7 @@ class _Names:
         if b not in self.buffers:
             name = fresh(self.taken, _word(b.name))
             same = name == b.name
-            self.buffers[b] = b if same else Buffer(name, b.shape, b.dtype, b.scope)
+            self.buffers[b] = b if same else Buffer(name, b.extents, b.dtype, b.scope)
         return self.buffers[b]
 
     def operator(self, op: Reducer | None) -> Reducer | None:
@@ -204,11 +212,13 @@ def _kernel(kernel: Kernel, names: _Names) -> Kernel:
     for n in statements:
         if isinstance(n, Alloc):
             inner.buffer(n.buffer)
-    variables: dict[Var, Var] = {}
+    sizes = sizes_of(e for b in kernel.params for e in b.extents)
+    variables: dict[Var, Var] = {v: v for v in sizes}
     notes = {}
     for n in statements:
-        if isinstance(n, For):
+        if isinstance(n, For) and n.var not in variables:
             variables[n.var] = _variable(n.var, inner.taken)
+        if isinstance(n, For):
             if n.var.name in kernel.notes:
                 notes[variables[n.var].name] = kernel.notes[n.var.name]
     body = _renamed(kernel.body, inner, variables)

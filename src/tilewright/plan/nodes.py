@@ -1,6 +1,7 @@
 """The plan: a model between operators and kernels, as groups of Computations over buffers.
 
-    Plan = Plan(graph, steps, buffers, data, devices, memory)
+    Plan = Plan(graph, steps, buffers, data, devices, memory, open)
+    OpenExtent = OpenExtent(size, least, most, source)
     Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy
     FusionGroup = FusionGroup(name, computations, sources, flops, kernel, device)
     HostFallback = HostFallback(operation, reads, writes)
@@ -11,6 +12,15 @@ Lowering gives one fusion group per operator; fusion merges groups; each that is
 kernel. A tensor is a Buffer; it may be written by several groups on disjoint parts (concat). The
 steps run in order, each on the buffers of its device; copies take tensors from one to another. A
 plan is immutable: a pass gives another.
+
+A plan may be open: it is then for every call whose sizes lie within bounds. A size is a Var, and
+extents of buffers and dimensions are numbers or expressions of sizes. Its value comes from an
+extent of an input, known before the first step, or from a count: an int64[1] that an earlier step
+writes, with which the shape of a result depends on data. No step may use a tensor before the sizes
+of its extents are known. A count outside of its bounds is an error, and never an access.
+A tensor is as large as its sizes say, row-major without gaps, so that a step of an open plan means
+what the same step of the plan `open_extents.at` these sizes means: verifier and interpreter say
+nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ import numpy as np
 
 from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Var
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.loops.nodes import Kernel
 
@@ -143,6 +153,19 @@ class DeviceCopy:
 Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class OpenExtent:
+    """A size that only a call knows: from `least` to `most`, both included.
+
+    source: an input and the axis whose extent it is, or the buffer that holds the count.
+    """
+
+    size: Var
+    least: int
+    most: int
+    source: tuple[Value, int] | Buffer
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Where buffers lie in the arenas: one on the host, and one on each other device.
@@ -165,7 +188,7 @@ class Plan:
     graph: its name, inputs, outputs and constants are the plan's; a plan that was parsed has no
     operations there. buffers: of every value that native code touches. data: the constants'
     contents, row-major in the buffer's shape. devices: of the buffers that are not on the host.
-    memory: known once kernels are.
+    memory: known once kernels are. open: sizes that only a call knows.
     """
 
     graph: Graph
@@ -174,6 +197,7 @@ class Plan:
     data: Mapping[Buffer, np.ndarray[Any, Any]] = field(default_factory=dict)
     devices: Mapping[Buffer, str] = field(default_factory=dict)
     memory: Memory | None = None
+    open: tuple[OpenExtent, ...] = ()
 
     @cached_property
     def groups(self) -> tuple[FusionGroup, ...]:

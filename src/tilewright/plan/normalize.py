@@ -92,7 +92,10 @@ def kernel_signature(
     )
 
 
-def _of_kernel(kernel: Kernel, group: str) -> KernelSignature:
+def _of_kernel(
+    kernel: Kernel,
+    group: str,
+) -> KernelSignature:
     """That of a Kernel given as such: it sees the model's own buffers."""
     return KernelSignature(
         name=kernel.name,
@@ -106,7 +109,9 @@ def _of_kernel(kernel: Kernel, group: str) -> KernelSignature:
     )
 
 
-def _kernel_name(computations: Iterable[str]) -> str:
+def _kernel_name(
+    computations: Iterable[str],
+) -> str:
     """A kernel's name from those of its Computations."""
     words = "_".join(computations)
     return re.sub(r"\W", "_", words)[:48]

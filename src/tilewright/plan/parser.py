@@ -13,8 +13,8 @@ from tilewright.compute.nodes import Computation
 from tilewright.compute.parser import LINES, parse_reducer
 from tilewright.compute.parser import parse as parse_computation
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.nodes import Buffer, Var
-from tilewright.expr.parser import separated
+from tilewright.expr.nodes import INDEX, Buffer, Extent, Var
+from tilewright.expr.parser import expression, separated
 from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.scanner import Scanner
 from tilewright.loops.nodes import Kernel
@@ -27,6 +27,7 @@ from tilewright.plan.nodes import (
     FusionGroup,
     HostFallback,
     Memory,
+    OpenExtent,
     Plan,
     Step,
 )
@@ -62,6 +63,8 @@ class _Reader:
     elsewhere: dict[str, int] = field(default_factory=dict)
     operators: dict[str, Reducer] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    sizes: dict[str, Var] = field(default_factory=dict)
+    sources: list[Callable[[], OpenExtent]] = field(default_factory=list)
 
     def plan(self) -> Plan:
         s = self._scanner(0)
@@ -78,7 +81,7 @@ class _Reader:
             self.elsewhere[_name(s)] = size
         _end(s)
         if self.graph is not None:
-            self.values = {v.name: v for v in self.graph.values}
+            self.values = {v.name: v for v in (*self.graph.outputs, *self.graph.values)}
         while self.position < len(self.lines):
             s = self._scanner(1)
             read = _LINES.get(s.next.text)
@@ -94,7 +97,8 @@ class _Reader:
             if total is None
             else Memory(self.places, total, self.over, self.elsewhere)
         )
-        return Plan(graph, tuple(self.steps), self.buffers, data, self.devices, memory)
+        steps, opened = tuple(self.steps), tuple(read() for read in self.sources)
+        return Plan(graph, steps, self.buffers, data, self.devices, memory, opened)
 
     def _interface(self, name: str) -> Graph:
         inputs, outputs = (
@@ -143,17 +147,57 @@ class _Reader:
             return
         buffer = self.names.get(within)
         if buffer is None:
-            if made.dtype is None or not made.static:
+            shape = self._extents(made)
+            if made.dtype is None or shape is None:
                 raise s.refusal(f"{made!r} has no size, and so no buffer")
-            buffer = Buffer(within, made.extents, made.dtype)
+            buffer = Buffer(within, shape, made.dtype)
         self.buffers[known] = buffer
         self._declare(s, buffer)
+
+    def _extents(self, v: Value) -> tuple[Extent, ...] | None:
+        """The extents of a value over the plan's sizes; None if it has others."""
+        if v.static:
+            return v.extents
+        if not self.sizes or v.shape is None or None in v.shape:
+            return None
+        return tuple(
+            d
+            if isinstance(d, int)
+            else expression(Scanner(str(d), self.where), self.sizes)
+            for d in v.shape
+        )
+
+    def _size(self, s: Scanner, role: str) -> None:
+        """`size n in 1 to 64 from x[0]`, or `from count`."""
+        name = s.take("word", "a size")
+        s.expect("in")
+        least = int(s.take("number"))
+        s.expect("to")
+        most = int(s.take("number"))
+        s.expect("from")
+        source = _name(s)
+        axis = None
+        if s.accept("["):
+            axis = int(s.take("number"))
+            s.expect("]")
+        s.end()
+        size = self.sizes[name] = Var(name, INDEX)
+
+        def made() -> OpenExtent:
+            known = self.names if axis is None else self.values
+            if source not in known:
+                raise s.refusal(f"the plan has no {source}")
+            if axis is None:
+                return OpenExtent(size, least, most, self.names[source])
+            return OpenExtent(size, least, most, (self.values[source], axis))
+
+        self.sources.append(made)
 
     def _buffer(self, s: Scanner, role: str) -> None:
         """`buffer t: float32[2, 3] on device at 64`."""
         name = s.take("word", "a buffer")
         s.expect(":")
-        self._declare(s, buffer_type(s, name))
+        self._declare(s, buffer_type(s, name, self.sizes))
 
     def _declare(self, s: Scanner, buffer: Buffer) -> None:
         """What is said of a buffer behind its type."""
@@ -290,7 +334,8 @@ class _Reader:
                 raise Scanner(here[0], where).refusal(
                     f"a Computation has {LINES} lines"
                 )
-            made = parse_computation(here, self.names, variables, self.operators, where)
+            known: dict[str, Buffer | Var] = {**self.sizes, **self.names}
+            made = parse_computation(here, known, variables, self.operators, where)
             found.append(made)
         return tuple(found), None
 
@@ -343,6 +388,7 @@ def _extent(s: Scanner) -> int | str | None:
 _LINES: Final[Mapping[str, Callable[[_Reader, Scanner, str], None]]] = {
     **dict.fromkeys(("input", "constant", "output", "value"), _Reader._value),
     "buffer": _Reader._buffer,
+    "size": _Reader._size,
     "reducer": _Reader._reducer,
     "host": _Reader._host,
     "call": _Reader._call,

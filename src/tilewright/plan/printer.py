@@ -10,6 +10,7 @@
           ...
       copy y_vta -> y  # step 2
 
+An open plan begins with its sizes: `size n in 1 to 64 from x[0]`, or `from count`, a buffer.
 `plan/parser.py` reads it back. What is not said is what is usual: on the host, and in a buffer of
 the value's own name. Contents of constants and attributes of host fallbacks are the graph's.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewright.compute.printer import show as show_computation
 from tilewright.compute.printer import show_reducer
@@ -62,13 +64,23 @@ def _lines(plan: Plan) -> Iterator[str]:
         for device, total in memory.elsewhere.items():
             arenas += f", {total} bytes on {word(device)}"
     yield f"plan {word(plan.graph.name)}{arenas}:"
-    body = (*_values(plan), *_buffers(plan))
+    body = (*_sizes(plan), *_values(plan), *_buffers(plan))
     reducers = (f"reducer {show_reducer(op)}" for op in operators(plan))
     for line in (*body, *reducers):
         yield _INDENT + line
     for number, step in enumerate(plan.steps):
         for line in _step(plan, step, number):
             yield _INDENT + line
+
+
+def _sizes(plan: Plan) -> Iterator[str]:
+    for e in plan.open:
+        if isinstance(e.source, Buffer):
+            source = e.source.name
+        else:
+            value, axis = e.source
+            source = f"{word(value.name)}[{axis}]"
+        yield f"size {e.size.name} in {e.least} to {e.most} from {source}"
 
 
 def _values(plan: Plan) -> Iterator[str]:
@@ -89,7 +101,16 @@ def _values(plan: Plan) -> Iterator[str]:
                 else None
             )
             note = "" if used is None else _used(*used)
-            yield f"{role} {word(v.name)}: {_type(v)}{_where(plan, v)}{note}"
+            yield f"{role} {word(v.name)}: {_type(_sized(plan, v))}{_where(plan, v)}{note}"
+
+
+def _sized(plan: Plan, v: Value) -> Value:
+    """The value with the extents of its buffer, where these are expressions of sizes."""
+    b = plan.buffers.get(v)
+    if b is None or b.static or v.shape is None:
+        return v
+    shape = (e if isinstance(e, int) else str(e) for e in b.extents)
+    return replace(v, shape=tuple(shape))
 
 
 def _type(v: Value) -> str:

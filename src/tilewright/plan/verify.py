@@ -6,6 +6,9 @@
     TW-PLAN-TWICE      no element is written twice, by one Computation or by two
     TW-PLAN-UNWRITTEN  an element that is read has been written before, or is given
     TW-PLAN-RESULT     every element of a result has been written in the end
+    TW-PLAN-OPEN       sizes of an open plan have bounds and a source, and are known where used
+
+An open plan is verified at several of its sizes, the least among them (`open_extents.points`).
 
 Each Computation must be well formed besides and stay inside of its tensors (`compute/check.py`).
 A halo's border, a part of a concatenation and a tensor that lives inside of another one are
@@ -29,6 +32,7 @@ from tilewright.compute.regions import read, written
 from tilewright.compute.transforms import identity_dims
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan, Step
+from tilewright.plan.open_extents import at, points, verify_open
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -38,6 +42,11 @@ def verify(plan: Plan, checked: set[Computation] | None = None) -> None:
 
     checked: as for `verify_steps`.
     """
+    if plan.open:
+        verify_open(plan)
+        for sizes in points(plan):
+            verify(at(plan, sizes))
+        return
     for step in plan.steps:
         if isinstance(step, DeviceCopy):
             _verify_copy(plan, step)

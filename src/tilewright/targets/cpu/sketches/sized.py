@@ -122,6 +122,8 @@ def _tiles(s: Schedule, c: Computation, at: Context, choose: Choices) -> None:
         s.reorder(*around, *nest)
     s.compute_at(kept, around[-1], scope="register")
     own = existing(s, [name for _, name in _free(s, c)])
+    if not own:
+        raise ScheduleError("one tile is all of it", where=f"computation {c.name}")
     starts = s.decompose_reduction(kept, own[0])
     s.reorder(*inside, *own)
     for loops in (list(starts), own, nest):

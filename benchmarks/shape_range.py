@@ -1,0 +1,128 @@
+"""One executable for a range of shapes against one per shape: time ratios on 20 shapes each.
+
+    python -m benchmarks.shape_range [--shapes 20] [--rounds 15]
+
+Both run in turns on one thread and are timed by its processor time; a ratio counts only if both
+outputs agree with PyTorch's. Above 1, the shared code is slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import tilewright as tw
+
+TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
+
+
+class Encoder(nn.Module):
+    """One layer of a transformer on [1, length, 64]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(64, 64) for _ in range(4))
+        self.norm = nn.LayerNorm(64)
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x: Any) -> Any:
+        """The layer, with 4 heads."""
+        b, t, d = x.shape
+        q, k, v = (
+            part(x).view(b, t, 4, 16).transpose(1, 2)
+            for part in (self.q, self.k, self.v)
+        )
+        weights = torch.softmax(q @ k.transpose(-1, -2) / 4, -1)
+        mixed = (weights @ v).transpose(1, 2).reshape(b, t, d)
+        x = self.norm(x + self.o(mixed))
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+def mlp() -> nn.Module:
+    """Three layers on [batch, 64]."""
+    return nn.Sequential(
+        nn.Linear(64, 256),
+        nn.ReLU(),
+        nn.Linear(256, 256),
+        nn.GELU(),
+        nn.Linear(256, 10),
+    )
+
+
+def cnn() -> nn.Module:
+    """Two convolutions on [batch, 3, 16, 16]."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
+# Model, shape of its input, and the axis that is open.
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
+    "encoder": (Encoder, (1, 16, 64), 1),
+    "mlp": (mlp, (16, 64), 0),
+    "cnn": (cnn, (4, 3, 16, 16), 0),
+}
+
+
+def ratios(name: str, shapes: int, rounds: int) -> list[tuple[int, float, float]]:
+    """The extent, microseconds of code for it alone, and the ratio, for each shape."""
+    make, shape, axis = CASES[name]
+    module = make().eval()
+    dim = torch.export.Dim("n", min=2, max=512)
+    example = (torch.randn(shape),)
+    how: dict[str, Any] = {"threads": 1, "dynamic_shapes": ({axis: dim},)}
+    most = 2 * shapes + 1
+    shared = tw.compile(module, example, dims={"n": (2, most)}, jit=False, **how)
+    found = []
+    for n in range(2, most, 2):
+        x = torch.randn([n if a == axis else d for a, d in enumerate(shape)])
+        alone = tw.compile(module, example, dims={"n": n}, **how)
+        with torch.no_grad():
+            want = module(x).numpy()
+        runs = [run.specialized({run.inputs[0].name: x.numpy()}) for run in (shared,)]
+        runs.append(alone)
+        for run in (shared, alone):
+            np.testing.assert_allclose(run(x.numpy()), want, **TOLERANCE)
+        times: list[list[float]] = [[], []]
+        for _ in range(rounds):
+            for run, taken in zip(runs, times, strict=True):
+                began = time.thread_time()
+                for _ in range(10):
+                    run(x.numpy())
+                taken.append((time.thread_time() - began) / 10)
+        generic, special = (float(np.median(t)) for t in times)
+        found.append((n, special * 1e6, generic / special))
+    return found
+
+
+def main() -> None:
+    """Print a row per shape, and the geometric mean of each model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    for name in CASES:
+        rows = ratios(name, given.shapes, given.rounds)
+        for n, micros, ratio in rows:
+            print(f"{name:8} n = {n:3}  {micros:8.1f} us alone  ratio {ratio:.2f}")
+        mean = float(np.exp(np.mean([np.log(r) for *_, r in rows])))
+        print(
+            f"{name:8} geometric mean {mean:.2f}, worst {max(r for *_, r in rows):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""An open plan from the plans of several sizes, where these differ in nothing but numbers.
+
+A number that differs is taken for an affine function of the sizes, through the first plans. That is
+a guess: `equal` says whether the open plan at some sizes is what planning gives for them, and only
+sizes for which it has said so may run the open plan's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.compute.canonical import canonical
+from tilewright.compute.nodes import Computation, Output
+from tilewright.expr.affine import Affine, to_expr
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Load, Var
+from tilewright.expr.simplify import simplify
+from tilewright.graph.nodes import Graph, Value
+from tilewright.ir.node import Node
+from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan
+from tilewright.plan.open_extents import at
+
+Extents = Mapping[str, int]  # of symbolic dimensions, by name
+
+
+def generalize(
+    plans: Sequence[Plan],
+    points: Sequence[Extents],
+    graph: Graph,
+    bounds: Mapping[str, tuple[int, int]],
+) -> Plan:
+    """The open plan of which `plans` are those at `points`.
+
+    points: one, then one for each dimension that differs from the first in that one alone. graph:
+    its inputs name the dimensions. bounds: of each dimension the least and the most. Raises
+    UnsupportedError naming the step or tensor in which the plans differ by more than numbers.
+    """
+    sizes = {name: Var(name, INDEX) for name in bounds}
+    together = _Together(points, sizes)
+    if any(len(p.steps) != len(plans[0].steps) for p in plans):
+        raise _differs(f"plan {graph.name}", "the number of steps")
+    ends = [(*p.graph.inputs, *used_constants(p), *p.graph.outputs) for p in plans]
+    if len({len(found) for found in ends}) > 1:
+        raise _differs(f"plan {graph.name}", "the number of constants")
+    values: dict[Value, Buffer] = {}
+    known: dict[Value, Value] = {}
+    for found in zip(*ends, strict=True):
+        b = together.buffer(
+            tuple(_buffer_of(p, v) for p, v in zip(plans, found, strict=True))
+        )
+        shape = tuple(e if isinstance(e, int) else str(e) for e in b.extents)
+        value = known.setdefault(found[0], replace(found[0], shape=shape))
+        values[value] = b
+    steps = tuple(together.step(s) for s in zip(*(p.steps for p in plans), strict=True))
+    first = plans[0].graph
+    inputs, outputs = (
+        tuple(known[v] for v in ends) for ends in (first.inputs, first.outputs)
+    )
+    constants = {known[v]: first.constants[v] for v in used_constants(plans[0])}
+    data = {values[v]: a for v, a in constants.items()}
+    opened = tuple(
+        OpenExtent(sizes[name], *bounds[name], _source(values, inputs, sizes[name]))
+        for name in bounds
+    )
+    made = Graph(first.name, inputs, outputs, (), constants)
+    return Plan(made, steps, values, data, open=opened)
+
+
+def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
+    """Whether the open plan at these extents and the other plan are the same but for names."""
+    sizes = {e.size: extents[e.size.name] for e in plan.open}
+    here = at(plan, sizes)
+    if any(not isinstance(s, FusionGroup) or s.kernel for s in fixed.steps):
+        return False
+    texts = {_text(p) for p in (here, fixed)}
+    mine, others = (
+        [p.graph.constants[v] for v in used_constants(p)] for p in (here, fixed)
+    )
+    if len(texts) > 1 or len(mine) != len(others):
+        return False
+    pairs = zip(mine, others, strict=True)
+    return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def used_constants(plan: Plan) -> list[Value]:
+    """The constants that a step reads or that are results, in the order of the graph."""
+    used = {b for s in plan.steps for b in s.reads} | set(plan.results)
+    return [v for v in plan.graph.constants if plan.buffers.get(v) in used]
+
+
+def _text(plan: Plan) -> str:
+    """All that a plan computes: its groups in order, on inputs, constants and results."""
+    graph = plan.graph
+    known = (*graph.inputs, *used_constants(plan), *graph.outputs)
+    ends = [plan.buffers[v] for v in known]
+    computations = [
+        replace(c, outputs=tuple(map(_simple, c.outputs)))
+        for g in plan.groups
+        for c in g.computations
+    ]
+    counts = [len(g.computations) for g in plan.groups]
+    return f"{counts} {len(graph.inputs)}\n{canonical(computations, ends)}"
+
+
+def _simple(o: Output) -> Output:
+    """The output with folded numbers: of a size that has a value they are no single constant."""
+    index = tuple(simplify(i, {}) for i in o.index)
+    return Output(o.tensor, index, simplify(o.value, {}))
+
+
+def _buffer_of(plan: Plan, v: Value) -> Buffer:
+    if v not in plan.buffers:
+        raise _differs(f"tensor {v.name!r}", "it has no memory of its own")
+    return plan.buffers[v]
+
+
+def _source(
+    values: Mapping[Value, Buffer], inputs: Sequence[Value], size: Var
+) -> tuple[Value, int]:
+    for v in inputs:
+        for axis, extent in enumerate(values[v].extents):
+            if extent is size:
+                return v, axis
+    raise _differs(f"size {size.name}", "no input has it as an extent by itself")
+
+
+def _differs(where: str, what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"one kernel for a range of sizes is not possible: {what}",
+        where=where,
+        hint="name the values that calls may have, at most 16: dims={'batch': [1, 8, 64]}",
+    )
+
+
+@dataclass(eq=False, slots=True)
+class _Together:
+    """Reads several plans at once: the same place in each is one thing in the open plan."""
+
+    points: Sequence[Extents]
+    sizes: Mapping[str, Var]
+    buffers: dict[tuple[Buffer, ...], Buffer] = field(default_factory=dict)
+    known: dict[tuple[Hashable, ...], Any] = field(default_factory=dict)
+    where: str = ""
+
+    def step(self, steps: tuple[Any, ...]) -> FusionGroup:
+        first: FusionGroup = steps[0]
+        self.where = f"step {first.name}"
+        same = all(isinstance(s, FusionGroup) and s.kernel is None for s in steps)
+        if not same:
+            raise _differs(self.where, "it is no Computation")
+        self._require(
+            {len(s.computations) for s in steps}, "the number of Computations"
+        )
+        made = map(self.computation, zip(*(s.computations for s in steps), strict=True))
+        return replace(first, computations=tuple(made))
+
+    def computation(self, found: tuple[Computation, ...]) -> Computation:
+        first = found[0]
+        what = "the form of its loops"
+        self._require({tuple(d.combine for d in c.dims) for c in found}, what)
+        self._require({len(c.outputs) for c in found}, what)
+        dims = []
+        for ds in zip(*(c.dims for c in found), strict=True):
+            self.known[tuple(d.var for d in ds)] = ds[0].var
+            dims.append(replace(ds[0], size=self.extent(tuple(d.extent for d in ds))))
+        outputs = []
+        for os in zip(*(c.outputs for c in found), strict=True):
+            index = tuple(map(self.expr, zip(*(o.index for o in os), strict=True)))
+            tensor = self.buffer(tuple(o.tensor for o in os))
+            outputs.append(Output(tensor, index, self.expr(tuple(o.value for o in os))))
+        return replace(first, dims=tuple(dims), outputs=tuple(outputs))
+
+    def buffer(self, found: tuple[Buffer, ...]) -> Buffer:
+        if found not in self.buffers:
+            self._require(
+                {(b.dtype, b.scope, len(b.extents)) for b in found}, "a tensor"
+            )
+            extents = tuple(
+                map(self.extent, zip(*(b.shape for b in found), strict=True))
+            )
+            b = found[0]
+            self.buffers[found] = Buffer(b.name, extents, b.dtype, b.scope)
+        return self.buffers[found]
+
+    def extent(self, found: tuple[int, ...]) -> Extent:
+        """The affine function of the sizes that has these values at the points."""
+        form = self.affine(found)
+        return form.const if form.is_const else to_expr(form)
+
+    def affine(self, found: tuple[int, ...]) -> Affine:
+        base, start = found[0], self.points[0]
+        form = Affine((), base)
+        for value, point in zip(found[1:], self.points[1:], strict=True):
+            (name,) = (n for n in start if point[n] != start[n])
+            slope, rest = divmod(value - base, point[name] - start[name])
+            if rest:
+                raise _differs(self.where, f"{list(found)} is no multiple of {name}")
+            term = Affine(((self.sizes[name], slope),), 0) if slope else Affine((), 0)
+            form = form + term + Affine((), -slope * start[name])
+        return form
+
+    def expr(self, found: tuple[Any, ...]) -> Any:
+        """One expression for the same place in all plans."""
+        if found not in self.known:
+            self.known[found] = self._expr(found)
+        return self.known[found]
+
+    def _expr(self, found: tuple[Any, ...]) -> Any:
+        first = found[0]
+        self._require({type(n) for n in found}, "an expression")
+        if all(n is first for n in found) and not isinstance(first, Node):
+            return first
+        if isinstance(first, Const):
+            return self._const(found)
+        if isinstance(first, Var):
+            raise _differs(self.where, f"the variable {first.name}")
+        if isinstance(first, Load):
+            index = tuple(map(self.expr, zip(*(n.index for n in found), strict=True)))
+            return Load(self.buffer(tuple(n.buffer for n in found)), index)
+        return type(first)(*(self._field(found, f) for f in first._fields))
+
+    def _field(self, found: tuple[Any, ...], name: str) -> Any:
+        values = tuple(getattr(n, name) for n in found)
+        first = values[0]
+        if isinstance(first, Node):
+            return self.expr(values)
+        if isinstance(first, tuple):
+            self._require({len(v) for v in values}, "an expression")
+            return tuple(map(self.expr, zip(*values, strict=True)))
+        self._require(set(values), "an expression")
+        return first
+
+    def _const(self, found: tuple[Const, ...]) -> Expr:
+        first = found[0]
+        if all(n is first for n in found):
+            return first
+        if any(n.type is not INDEX for n in found):
+            raise _differs(self.where, f"the constant {first.value} depends on a size")
+        return to_expr(self.affine(tuple(int(n.value.real) for n in found)))
+
+    def _require(self, found: set[Any], what: str) -> None:
+        if len(found) > 1:
+            raise _differs(self.where, f"{what} depends on a size")

@@ -1,0 +1,105 @@
+"""What `dims` says of symbolic dimensions: a value, a range, or the values that may come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+
+from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
+from tilewright.base.text import listing
+from tilewright.graph.nodes import Graph, Value
+
+Dims = Mapping[str, int | tuple[int, int] | Sequence[int]]
+Allowed = Mapping[str, Collection[int]]  # extents that a dimension may have, in order
+
+_HINT: Final = "give N, (least, most), or a list of values: dims={'batch': (1, 64)}"
+
+
+def parted(
+    dims: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Collection[int]]]:
+    """The dimensions with one value, and the extents that the others may have.
+
+    A tuple of two is a range, both ends included; a list has the values themselves. Raises
+    InputError for anything else, and for a range without values.
+    """
+    fixed: dict[str, Any] = {}
+    allowed: dict[str, Collection[int]] = {}
+    for name, given in dims.items():
+        if isinstance(given, tuple | list):
+            allowed[name] = _extents(name, given)
+        else:
+            fixed[name] = given
+    return fixed, allowed
+
+
+def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
+    found = [whole(n, 0) for n in given]
+    values = [n for n in found if n is not None]
+    ends = isinstance(given, tuple)
+    if len(values) < len(found) or not values or (ends and len(values) != 2):
+        raise InputError(f"dimension {name!r} is {given!r}", hint=_HINT)
+    if not ends:
+        return tuple(sorted(set(values)))
+    least, most = values
+    if least > most:
+        raise InputError(
+            f"dimension {name!r} is from {least} to {most}, which is no extent",
+            hint=_HINT,
+        )
+    return range(least, most + 1)
+
+
+def show(extents: Collection[int]) -> str:
+    """`1 to 64`, or `1, 8, 64`."""
+    if isinstance(extents, range):
+        return f"{extents[0]} to {extents[-1]}"
+    return ", ".join(map(str, extents))
+
+
+def check_named(graph: Graph, allowed: Allowed) -> None:
+    """Raise InputError for a dimension that no input has."""
+    known = symbols(graph)
+    for name in allowed:
+        if name not in known:
+            have = listing([repr(s) for s in known]) if known else "none"
+            raise InputError(
+                f"no dimension is called {name!r}", hint=f"the inputs have: {have}"
+            )
+
+
+def symbols(graph: Graph) -> list[str]:
+    """The names of the symbolic dimensions of the inputs, sorted."""
+    return sorted(
+        {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
+    )
+
+
+def check_allowed(
+    inputs: Sequence[Value], shapes: Mapping[str, tuple[int, ...]], allowed: Allowed
+) -> None:
+    """Raise InputError (TW-SIZE) naming the first dimension with an extent it may not have."""
+    for v in inputs:
+        pairs = zip(v.shape or (), shapes.get(v.name, ()), strict=False)
+        for axis, (d, n) in enumerate(pairs):
+            if isinstance(d, str) and d in allowed and n not in allowed[d]:
+                raise InputError(
+                    f"{d} is {n}, and may be {show(allowed[d])}",
+                    code="TW-SIZE",
+                    where=f"input {v.name!r}, dimension {axis}",
+                    hint=f"give an extent within, or compile with another dims={{{d!r}: ...}}",
+                )
+
+
+def count(allowed: Allowed) -> int:
+    """How many combinations of extents there are."""
+    return math.prod(map(len, allowed.values()))
+
+
+def combinations(allowed: Allowed) -> Iterator[dict[str, int]]:
+    """Every combination of extents, by name."""
+    for values in product(*allowed.values()):
+        yield dict(zip(allowed, values, strict=True))

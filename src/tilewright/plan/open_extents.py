@@ -1,0 +1,302 @@
+"""Open extents: sizes of a plan that only a call knows, between bounds that the plan states.
+
+An extent of a tensor of an open plan is a number or an expression of such sizes. `at` gives them
+values; what it gives is a plan like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tilewright.base import dtypes
+from tilewright.base.errors import InputError, VerifyError
+from tilewright.compute.nodes import Computation, Output, sizes_of
+from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
+from tilewright.graph.nodes import Graph
+from tilewright.ir.node import Node, substitute, transform
+from tilewright.loops import sizes as kernels
+from tilewright.plan.nodes import (
+    HOST,
+    DeviceCopy,
+    FusionGroup,
+    OpenExtent,
+    Plan,
+    Step,
+)
+
+Sizes = Mapping[Var, int]
+
+
+@dataclass(eq=False, slots=True)
+class Resized:
+    """Buffers, Computations and Kernels at given sizes; a buffer has one copy.
+
+    sizes may grow between uses, as counts become known. Raises InputError (TW-SIZE) for a size
+    without a value.
+    """
+
+    sizes: dict[Var, int]
+    copies: dict[Buffer, Buffer]
+
+    def buffer(
+        self,
+        b: Buffer,
+    ) -> Buffer:
+        """The buffer with numbers as extents; itself if it has nothing else."""
+        if b.static:
+            return b
+        if b not in self.copies:
+            shape = tuple(kernels.at(e, self.sizes) for e in b.extents)
+            self.copies[b] = Buffer(b.name, shape, b.dtype, b.scope)
+        return self.copies[b]
+
+    def computation(
+        self,
+        c: Computation,
+    ) -> Computation:
+        """The Computation over numbers, on the copies of its tensors."""
+        if not c.sizes:
+            return c
+        dims = tuple(replace(d, size=kernels.at(d.size, self.sizes)) for d in c.dims)
+        outputs = []
+        for o in c.outputs:
+            index = tuple(map(self._expr, o.index))
+            outputs.append(Output(self.buffer(o.tensor), index, self._expr(o.value)))
+        return replace(c, dims=dims, outputs=tuple(outputs))
+
+    def group(
+        self,
+        group: FusionGroup,
+    ) -> FusionGroup:
+        """The group with its Computations or its Kernel at these sizes."""
+        if group.kernel is None:
+            made = tuple(map(self.computation, group.computations))
+            return replace(group, computations=made)
+        used = {v: self.sizes[v] for v in group.kernel.sizes if v in self.sizes}
+        if not used:
+            return group
+        kernel = kernels.with_sizes(group.kernel, used)
+        # The copies are the plan's: one tensor is one buffer in all of its groups.
+        known = dict(
+            zip(kernel.params, map(self.buffer, group.kernel.params), strict=True)
+        )
+        return replace(group, kernel=kernels.on_buffers(kernel, known))
+
+    def step(
+        self,
+        step: Step,
+    ) -> Step:
+        """The step on the copies of its tensors."""
+        match step:
+            case FusionGroup():
+                return self.group(step)
+            case DeviceCopy():
+                return DeviceCopy(self.buffer(step.source), self.buffer(step.target))
+        reads, writes = (tuple(map(self.buffer, e)) for e in (step.reads, step.writes))
+        return replace(step, reads=reads, writes=writes)
+
+    def _expr(
+        self,
+        root: Any,
+    ) -> Any:
+        values: dict[Any, Any] = {v: const(n, INDEX) for v, n in self.sizes.items()}
+
+        def moved(
+            node: Node,
+        ) -> Node:
+            if isinstance(node, Load):
+                return Load(self.buffer(node.buffer), node.index)
+            return node
+
+        return transform(substitute(root, values), moved)
+
+
+def at(
+    plan: Plan,
+    sizes: Sizes,
+) -> Plan:
+    """The plan where every open extent has a value.
+
+    Raises InputError (TW-SIZE) naming a size that has none, or one outside of its bounds.
+    """
+    if not plan.open:
+        return plan
+    for extent in plan.open:
+        if extent.size not in sizes:
+            raise InputError(
+                f"the size {extent.size.name} has no value",
+                code="TW-SIZE",
+                where=f"plan {plan.graph.name}",
+            )
+        check_bounds(plan, extent, sizes[extent.size])
+    made = Resized(dict(sizes), {})
+    names = {e.size.name: sizes[e.size] for e in plan.open}
+    values = {v: replace(v, shape=_shape(v, names, plan, made)) for v in plan.buffers}
+    inputs, outputs = (
+        tuple(values.get(v, v) for v in ends)
+        for ends in (plan.graph.inputs, plan.graph.outputs)
+    )
+    constants = {values.get(v, v): a for v, a in plan.graph.constants.items()}
+    graph = Graph(plan.graph.name, inputs, outputs, (), constants)
+    return Plan(
+        graph,
+        tuple(map(made.step, plan.steps)),
+        {values[v]: made.buffer(b) for v, b in plan.buffers.items()},
+        {made.buffer(b): a for b, a in plan.data.items()},
+        {made.buffer(b): d for b, d in plan.devices.items()},
+    )
+
+
+def _shape(
+    v: Any,
+    names: Mapping[str, int],
+    plan: Plan,
+    made: Resized,
+) -> Any:
+    """A value's shape in numbers: by the names of sizes, else as its buffer has it."""
+    if v.shape is not None and all(isinstance(d, int) or d in names for d in v.shape):
+        return tuple(d if isinstance(d, int) else names[d] for d in v.shape)
+    return made.buffer(plan.buffers[v]).shape
+
+
+def check_bounds(
+    plan: Plan,
+    extent: OpenExtent,
+    found: int,
+) -> None:
+    """Raise InputError (TW-SIZE) for a value outside of the bounds of an open extent."""
+    if not extent.least <= found <= extent.most:
+        raise InputError(
+            f"{extent.size.name} is {found}, and may be {extent.least} to {extent.most}",
+            code="TW-SIZE",
+            where=f"plan {plan.graph.name}: {source_text(extent)}",
+            hint="give an extent within the range, or compile for a larger one",
+        )
+
+
+def source_text(
+    extent: OpenExtent,
+) -> str:
+    """Where the value of an open extent is from: `x[0]`, or the buffer that holds the count."""
+    if isinstance(extent.source, Buffer):
+        return extent.source.name
+    value, axis = extent.source
+    return f"{value.name}[{axis}]"
+
+
+def input_sizes(
+    plan: Plan,
+    shapes: Mapping[str, Sequence[int]],
+) -> dict[Var, int]:
+    """The sizes that the shapes of the inputs, by name, say.
+
+    Raises InputError: TW-SIZE for one outside of its bounds, TW-SHAPE for a missing dimension.
+    """
+    found: dict[Var, int] = {}
+    for extent in plan.open:
+        if isinstance(extent.source, Buffer):
+            continue
+        value, axis = extent.source
+        shape = shapes.get(value.name, ())
+        if axis >= len(shape):
+            raise InputError(
+                f"expected {value.type_text}, got the shape {list(shape)}",
+                code="TW-SHAPE",
+                where=f"input {value.name!r}",
+            )
+        check_bounds(plan, extent, int(shape[axis]))
+        found[extent.size] = int(shape[axis])
+    return found
+
+
+def points(
+    plan: Plan,
+) -> Iterator[dict[Var, int]]:
+    """Sizes to verify an open plan at: all at their least, one more, and a small odd number."""
+    for wish in (0, 1, _ODD):
+        yield {e.size: min(e.most, max(e.least, wish)) for e in plan.open}
+
+
+_ODD: Final = 3
+
+
+def verify_open(
+    plan: Plan,
+) -> None:
+    """Raise VerifyError for an open extent that no call can know, or that comes too late.
+
+    TW-PLAN-OPEN: bounds are in order; the source is an input's extent of that size alone, or an
+    int64[1] that a step writes before any tensor of the size is used; every size is declared.
+    """
+    known = {e.size for e in plan.open if not isinstance(e.source, Buffer)}
+    for e in plan.open:
+        _verify_source(plan, e)
+    counts = {e.source: e.size for e in plan.open if isinstance(e.source, Buffer)}
+    _known(plan, [b for b in plan.given if not b.static], known, "an input or constant")
+    for step in plan.steps:
+        _known(plan, (*step.reads, *step.writes), known, step.name)
+        if isinstance(step, FusionGroup) and step.kernel is None:
+            sizes = (v for c in step.computations for v in c.sizes)
+            _declared(plan, sizes, known, step.name)
+        known |= {counts[b] for b in step.writes if b in counts}
+
+
+def _verify_source(
+    plan: Plan,
+    e: OpenExtent,
+) -> None:
+    name = e.size.name
+    if not 0 <= e.least <= e.most:
+        _broken(plan, f"{name} is from {e.least} to {e.most}")
+    if isinstance(e.source, Buffer):
+        count = e.source
+        one = count.static and count.shape == (1,) and count.dtype is dtypes.int64
+        if not one or plan.device_of(count) != HOST:
+            _broken(
+                plan, f"{count!r} cannot hold {name}: it takes an int64[1] on the host"
+            )
+        return
+    value, axis = e.source
+    b = plan.buffers.get(value)
+    extents = () if b is None else b.extents
+    if (
+        value not in plan.graph.inputs
+        or axis >= len(extents)
+        or extents[axis] is not e.size
+    ):
+        _broken(plan, f"{source_text(e)} is no extent of an input that is {name}")
+
+
+def _known(
+    plan: Plan,
+    buffers: Iterable[Buffer],
+    known: set[Var],
+    where: str,
+) -> None:
+    _declared(plan, sizes_of(e for b in buffers for e in b.extents), known, where)
+
+
+def _declared(
+    plan: Plan,
+    sizes: Iterable[Var],
+    known: set[Var],
+    where: str,
+) -> None:
+    for v in sizes:
+        if v not in known:
+            _broken(plan, f"{v.name} has no value yet where it is used", where)
+
+
+def _broken(
+    plan: Plan,
+    message: str,
+    where: str = "",
+) -> None:
+    place = where or f"plan {plan.graph.name}"
+    raise VerifyError(
+        message,
+        code="TW-PLAN-OPEN",
+        where=place,
+    )

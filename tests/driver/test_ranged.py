@@ -1,0 +1,143 @@
+"""One executable for the shapes of a range: whole models, against NumPy and per-shape code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tilewright as tw
+from tests.plan.test_open_extents import positives, rows
+from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
+from tilewright.driver import steps
+from tilewright.driver.dynamic import DynamicExecutable
+from tilewright.driver.open_model import OpenExecutable
+from tilewright.plan.nodes import Plan
+from tilewright.targets.registry import target
+
+RNG = np.random.default_rng(0)
+HEAD = '<ir_version: 10, opset_import: ["" : 21]> net '
+MODELS = {
+    "products": "(float[n, 6] x) => (float[n, 5] y) {"
+    " h = MatMul(x, w) r = Relu(h) y = Add(r, b) }",
+    "rows": "(float[n, 6] x) => (float[n, 6] y) { y = Softmax<axis = -1>(x) }",
+    "columns": "(float[6, n] x) => (float[6, n] y) { y = Softmax<axis = -1>(x) }",
+    "convolution": "(float[n, 2, 5, 5] x) => (float[n, 3, 3, 3] y) { y = Conv(x, v) }",
+    "length": "(float[1, 2, n, 5] x) => (float[1, 3, k, 3] y) { y = Conv(x, v) }",
+    "attention": "(float[2, n, 4] x) => (float[2, n, 4] y) {"
+    " t = Transpose<perm = [0, 2, 1]>(x) s = MatMul(x, t)"
+    " p = Softmax<axis = -1>(s) y = MatMul(p, x) }",
+    "sums": "(float[3, n] x) => (float[3] y) { a = Constant<value_ints = [1]>()"
+    " y = ReduceSum<keepdims = 0>(x, a) }",
+    "joined": "(float[n, 3] x) => (float[n, 6] y) { z = Neg(x) y = Concat<axis = 1>(x, z) }",
+    "pooled": "(float[n, 2, 6, 6] x) => (float[n, 2, 3, 3] y) {"
+    " y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }",
+}
+
+
+def model(text: str) -> onnx.ModelProto:
+    made = onnx.parser.parse_model(HEAD + text)
+    rng = np.random.default_rng(1)
+    shapes = {"w": (6, 5), "b": (5,), "v": (3, 2, 3, 3)}
+    used = {i for node in made.graph.node for i in node.input}
+    for name, shape in shapes.items():
+        if name in used:
+            array = rng.standard_normal(shape).astype(np.float32)
+            made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return made
+
+
+def fed(source: onnx.ModelProto, n: int) -> Any:
+    dims = source.graph.input[0].type.tensor_type.shape.dim
+    shape = [n if d.dim_param else d.dim_value for d in dims]
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_executable_agrees_with_one_per_shape(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = model(MODELS[name])
+    least = 3 if name == "length" else 1
+    most = least + 20
+    exe = tw.compile(
+        source, dims={"n": (least, most)}, jit=False, threads=2, cache=False
+    )
+    each = tw.compile(source, threads=2, cache=False)
+    assert isinstance(exe, DynamicExecutable) and exe._ranged is not None
+    assert len(exe._ranged.covers) >= 18
+    points = (least, least + 1, 7, 13, most - 1, most)
+    inputs = [fed(source, n) for n in points]
+    wanted = [each(x) for x in inputs]
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a call compiles")
+
+    monkeypatch.setattr(steps, "build", never)
+    for x, want in zip(inputs, wanted, strict=True):
+        np.testing.assert_allclose(exe(x), want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match=f"n is {most + 1}, and may be"):
+        exe(fed(source, most + 1))
+
+
+def test_two_open_dimensions() -> None:
+    text = "(float[n, m] x) => (float[n, m] y) { r = Relu(x) y = Softmax<axis = 1>(r) }"
+    source = model(text)
+    exe: Any = tw.compile(
+        source, dims={"n": (1, 6), "m": (1, 7)}, jit=False, threads=1, cache=False
+    )
+    for n, m in ((1, 1), (1, 7), (6, 1), (6, 7), (3, 5)):
+        x = RNG.standard_normal((n, m)).astype(np.float32)
+        e = np.exp(np.maximum(x, 0))
+        np.testing.assert_allclose(exe(x), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_what_has_another_form_at_many_sizes_is_refused_by_name() -> None:
+    text = "(float[n] x) => (float[n] y, int64[n] i) { k = Shape(x) y, i = TopK(x, k) }"
+    with pytest.raises(
+        TilewrightError, match=r"one kernel for a range of sizes is not possible"
+    ):
+        tw.compile(model(text), dims={"n": (1, 20)}, jit=False, threads=1, cache=False)
+
+
+def test_a_range_that_is_too_long_to_compare_is_refused() -> None:
+    with pytest.raises(InputError, match=r"300 combinations .* 256 at most"):
+        tw.compile(
+            model(MODELS["rows"]),
+            dims={"n": (1, 300)},
+            jit=False,
+            threads=1,
+            cache=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def opened() -> tuple[Plan, OpenExecutable]:
+    plan = rows()
+    return plan, OpenExecutable(plan, target("cpu"), 2)
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 1), (1, 1), (3, 2), (64, 9), (17, 7)])
+def test_an_open_plan_runs_at_any_size(
+    opened: tuple[Plan, OpenExecutable], n: int, m: int
+) -> None:
+    _, exe = opened
+    x = RNG.integers(-9, 9, (n, m)).astype(np.float32)
+    np.testing.assert_array_equal(exe(x), x.sum(axis=1) * 2)
+    out = np.full(n, 7, np.float32)
+    assert exe(x, out=out) is out
+    np.testing.assert_array_equal(out, x.sum(axis=1) * 2)
+
+
+def test_an_open_plan_refuses_sizes_and_counts(
+    opened: tuple[Plan, OpenExecutable],
+) -> None:
+    _, exe = opened
+    with pytest.raises(InputError, match="m is 10, and may be 1 to 9"):
+        exe(np.zeros((3, 10), np.float32))
+    with pytest.raises(InputError, match="0 inputs given, 1 expected: x"):
+        exe()
+    with pytest.raises(UnsupportedError, match="k is a count"):
+        OpenExecutable(positives(), target("cpu"), 1)
