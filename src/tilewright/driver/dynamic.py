@@ -36,13 +36,21 @@ from tilewright.driver.ranges import (
 )
 from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.registry import definition_of
+from tilewright.graph.ops.registry import definition_of, has_trait
+from tilewright.graph.ops.traits import POINTWISE
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel, Tensor
 from tilewright.runtime.overrides import Overrides
 
 KEPT = 16  # compiled shape combinations per model
 VALUE_ELEMENTS = 64  # an input that decides shapes is at most this long
+# Operators whose shapes follow from those of their operands, whatever these hold.
+SHAPED_BY_TYPES = frozenset(
+    (
+        *("Concat", "Gather", "GatherElements", "GatherND", "Gemm", "MatMul"),
+        *("ScatterElements", "ScatterND"),
+    )
+)
 CONTROL = {"If": (0,), "Loop": (0, 1)}  # inputs that decide which operations run
 
 
@@ -80,6 +88,8 @@ def _decides(op: Operation, n: int) -> bool:
         return n in CONTROL.get(op.qualified, ())
     if n in definition.by_value:
         return True
+    if op.qualified in SHAPED_BY_TYPES or has_trait(op, POINTWISE):
+        return False
     after_data = n > 0 or len(op.inputs) == 1 or op.qualified == "Range"
     return after_data and not all(o.static for o in op.writes)
 

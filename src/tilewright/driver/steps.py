@@ -48,11 +48,13 @@ from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation
+from tilewright.graph.ops.open_extents import TRIM
 from tilewright.loops.nodes import Kernel
 from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, Plan, Step
 from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.questions import Questions
 from tilewright.plan.verify_signature import verify_signature
+from tilewright.runtime import trim
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
@@ -403,6 +405,8 @@ def _static_plan(graph: Graph, compiling: Compilation) -> Plan:
 
 
 def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]]:
+    if op.qualified == TRIM:
+        return trim.PROVIDER, {"axes": list(op.attributes["axes"])}, ()
     from tilewright.frontends.onnx import reference
 
     return reference.PROVIDER, reference.serialize(op), reference.captured(op)
@@ -411,6 +415,7 @@ def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]
 def _report_reference_kernels(plan: Plan, options: Options) -> None:
     """One warning for all operators without native code; an error with `fallback="error"`."""
     calls = [s.operation for s in plan.host_fallbacks]
+    calls = [op for op in calls if op.qualified != TRIM]
     if not calls:
         return
     fallback = onnx_fallback()

@@ -405,14 +405,8 @@ def _retype(
                 op, typer, env, lambda g: inline_branch(g, typer, env)
             ):
                 continue
-        draft = replace(
-            op,
-            inputs=tuple(None if v is None else env.get(v, v) for v in op.inputs),
-            attributes={
-                k: _subgraph(a, typer, env) if isinstance(a, Graph) else a
-                for k, a in op.attributes.items()
-            },
-        )
+        inputs = tuple(None if v is None else env.get(v, v) for v in op.inputs)
+        draft = typed_subgraphs(replace(op, inputs=inputs), typer, env)
         try:
             results = typer.apply(draft)
         except TilewrightError as error:
@@ -478,6 +472,19 @@ def output_types(
     except TilewrightError:
         return body.outputs
     return [env.get(v, v) for v in body.outputs]
+
+
+def typed_subgraphs(
+    op: Operation, typer: Typer, env: Mapping[Value, Value]
+) -> Operation:
+    """`op` with its subgraphs typed anew; env: what the values that they capture became."""
+    if not op.subgraphs:
+        return op
+    attributes = {
+        k: _subgraph(a, typer, env) if isinstance(a, Graph) else a
+        for k, a in op.attributes.items()
+    }
+    return replace(op, attributes=attributes)
 
 
 def _subgraph(graph: Graph, typer: Typer, env: Mapping[Value, Value]) -> Graph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.graph.bounded.bound import bound
 from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
@@ -33,6 +34,16 @@ class Inline(Pass[Graph]):
         if not any(op.subgraphs for op in program.operations):
             return program
         return specialize(program, fallback=self.fallback)
+
+
+@dataclass(frozen=True)
+class Bound(Pass[Graph]):
+    """Tensors whose extents depend on data become bounded ones with counts."""
+
+    fallback: Fallback | None = field(default=None, repr=False)
+
+    def run(self, program: Graph) -> Graph:
+        return bound(program, self.fallback)
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,7 @@ def graph_pipeline(
     passes += [
         fold,
         Inline(fallback),
+        Bound(fallback),
         FoldEmpty(),
         RemoveNoOps(),
         OwnRules(math == "exact"),

@@ -16,6 +16,7 @@ Factory = Callable[[str, Mapping[str, Any]], HostKernel]
 # Only these modules are ever imported: an artifact names a provider, never a module.
 _MODULES: Final[Mapping[str, tuple[str, str]]] = {
     "onnx": ("tilewright.frontends.onnx.host_fallback", "onnx"),
+    "trim": ("tilewright.runtime.trim", "tilewright"),
 }
 _factories: dict[str, Factory] = {}
 

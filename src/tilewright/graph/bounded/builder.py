@@ -1,0 +1,293 @@
+"""What a bounded graph is built with: operators, numbers of a run, masks, checked indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, int64
+from tilewright.graph.bounded.extents import (
+    ARITHMETIC,
+    COMMUTES,
+    Dim,
+    Dims,
+    Extent,
+    is_open,
+    least,
+    most,
+    simplified,
+)
+from tilewright.graph.infer import Typer
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.open_extents import DOMAIN
+
+VERSION = 21
+
+
+class Builder:
+    """Adds operators on bounded tensors to a Typer's graph.
+
+    extents: of each value that has an open one; its own shape is that of its memory, and what lies
+    behind a count there is not defined. guard: whether this part of the graph is to run at all, a
+    bool scalar, inside a branch that a run may not take: what fails there must not.
+    """
+
+    def __init__(
+        self,
+        typer: Typer,
+    ) -> None:
+        self.typer = typer
+        self.extents: dict[Value, Dims] = {}
+        self.guard: Value | None = None
+        self._made: dict[Any, Any] = {}
+        # Pairs of numbers of which the first is at most the second, whatever they are.
+        self._at_most: set[tuple[Dim, Dim]] = set()
+        self._count = 0
+
+    def dims(
+        self,
+        v: Value,
+    ) -> Dims:
+        """The extents of a tensor. Raises DataDependent for one of unknown extents."""
+        return self.extents.get(v) or v.extents
+
+    def sized(
+        self,
+        v: Value,
+        dims: Sequence[Dim],
+    ) -> Value:
+        """The value, whose extents are these; its memory has their upper bounds."""
+        if is_open(dims):
+            self.extents[v] = tuple(dims)
+        return v
+
+    def ops(
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        count: int = 1,
+        domain: str = "",
+        **attributes: Any,
+    ) -> tuple[Value, ...]:
+        """Apply an operator with a definition here on the memory of bounded tensors."""
+        self._count += 1
+        name = f"bounded/{op_type}_{self._count}"
+        drafts = tuple(Value(f"{name}.{n}") for n in range(count))
+        draft = Operation(op_type, inputs, drafts, attributes, domain, VERSION, name)
+        return tuple(v for v in self.typer.apply(draft) if v is not None)
+
+    def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
+        """As `ops`, of one result."""
+        return self.ops(op_type, *inputs, **attributes)[0]
+
+    def constant(
+        self,
+        array: Any,
+        dtype: DType = int64,
+    ) -> Value:
+        """A constant operand; equal ones are one."""
+        a = np.asarray(array).astype(dtype.numpy)
+        key = ("constant", dtype.name, a.shape, a.tobytes())
+        self._count += 1
+        name = f"bounded/const_{self._count}"
+        return self.once(key, lambda: self.typer.constant(name, a))
+
+    def scalar(
+        self,
+        dim: Dim,
+    ) -> Value:
+        """The int64 scalar that holds a number."""
+        return self.constant(dim) if isinstance(dim, int) else dim.count
+
+    def vector(
+        self,
+        dims: Sequence[Dim],
+    ) -> Value:
+        """The int64 vector of numbers."""
+        if not is_open(dims):
+            return self.constant(np.array(dims, np.int64))
+        one = self.constant([1])
+        parts = [self.op("Reshape", self.scalar(d), one) for d in dims]
+        return self.op("Concat", *parts, axis=0)
+
+    def number(
+        self,
+        op: str,
+        a: Dim,
+        b: Dim,
+    ) -> Dim:
+        """`a op b`; the same number wherever it is asked for again."""
+        found = simplified(op, a, b)
+        if found is not None:
+            return found
+        pair = sorted((a, b), key=id) if op in COMMUTES else (a, b)
+        key = (op, *pair)
+        if key not in self._made:
+            ends = [(least(d), most(d)) for d in (a, b)]
+            low, high = ARITHMETIC[op].bounds(*ends)
+            count = self.op(op, self.scalar(a), self.scalar(b))
+            self._made[key] = made = Extent(count, low, high)
+            if op == "Min":
+                self._at_most |= {(made, a), (made, b)}
+        number: Dim = self._made[key]
+        return number
+
+    def extent(
+        self,
+        count: Value,
+        bound: int,
+    ) -> Dim:
+        """The extent that a kernel counted, up to a bound: always an int64 scalar of it."""
+        return Extent(count, 0, bound) if bound else 0
+
+    def iota(
+        self,
+        extent: int,
+        axis: int = 0,
+        rank: int = 1,
+    ) -> Value:
+        """0, 1, 2, ... along an axis of a tensor that is broadcast along the others."""
+        shape = [extent if a == axis else 1 for a in range(rank)]
+        return self.constant(np.arange(extent).reshape(shape))
+
+    def inside(
+        self,
+        dims: Dims,
+    ) -> Value | None:
+        """Where in the memory of such a tensor there are elements, as a bool tensor."""
+        rank, found = len(dims), None
+        for axis, d in enumerate(dims):
+            if not isinstance(d, Extent):
+                continue
+            here = self.once(
+                ("inside", d, axis, rank), partial(self._below, d, axis, rank)
+            )
+            found = here if found is None else self.op("And", found, here)
+        return found
+
+    def _below(
+        self,
+        d: Extent,
+        axis: int,
+        rank: int,
+    ) -> Value:
+        """Where places along an axis are below a count."""
+        return self.op("Less", self.iota(most(d), axis, rank), d.count)
+
+    def filled(
+        self,
+        v: Value,
+        fill: Any,
+        axes: Sequence[int] | None = None,
+    ) -> Value:
+        """The tensor with a number behind the counts along some axes, all by default."""
+        dims = self.dims(v)
+        wanted = range(len(dims)) if axes is None else axes
+        shown = tuple(d if a in wanted else most(d) for a, d in enumerate(dims))
+        inside = self.inside(shown)
+        if inside is None:
+            return v
+        assert v.dtype is not None
+        number = self.constant(fill, v.dtype)
+        return self.sized(self.op("Where", inside, v, number), dims)
+
+    def index(
+        self,
+        v: Value,
+        dims: Dims,
+        spare: int = 0,
+    ) -> Value:
+        """Indices into extents, in their memory: checked against the counts.
+
+        dims: one extent that all go into, or one per element of the last axis. spare: how much
+        longer than these the memory is that they are used on. What is out of range is made one
+        that the kernel that uses it reports; what lies behind the count of `v`, or is not to run,
+        is 0.
+        """
+        if not is_open(dims) and not spare and self._in_range(v, dims):
+            return v
+        found = v if v.dtype is int64 else self.op("Cast", v, to=number_of("int64"))
+        if is_open(dims) or spare:
+            found = self._checked(found, dims, spare)
+        for valid in (self.inside(self.dims(v)), self.guard):
+            if valid is not None:
+                found = self.op("Where", valid, found, self.constant(0))
+        return self.sized(found, self.dims(v))
+
+    def _in_range(
+        self,
+        v: Value,
+        dims: Dims,
+    ) -> bool:
+        """Whether these are constants that need no check."""
+        known = self.typer.known.get(v)
+        least_of = min(map(most, dims))
+        return known is not None and bool(np.all(np.abs(known + 0.5) < least_of))
+
+    def _checked(
+        self,
+        index: Value,
+        dims: Dims,
+        spare: int,
+    ) -> Value:
+        """Indices counted from the front; those out of range are out of that of the memory."""
+        memory = tuple(most(d) + spare for d in dims)
+        ends, behind = (
+            self.vector(x) if len(dims) > 1 else self.scalar(x[0])
+            for x in (dims, memory)
+        )
+        zero = self.constant(0)
+        turned = self.op("Add", index, ends)
+        found = self.op("Where", self.op("Less", index, zero), turned, index)
+        below = self.op("Less", found, zero)
+        wrong = self.op("Or", below, self.op("GreaterOrEqual", found, ends))
+        return self.op("Where", wrong, behind, found)
+
+    def require(
+        self,
+        dim: Dim,
+        low: Dim,
+        high: Dim,
+    ) -> Dim:
+        """The number, which a run reports as an index out of range unless low <= it <= high."""
+        fine_above = most(dim) <= least(high) or (dim, high) in self._at_most
+        if least(dim) >= most(low) and fine_above:
+            return dim
+        number = self.scalar(dim)
+        above = self.op("LessOrEqual", self.scalar(low), number)
+        below = self.op("LessOrEqual", number, self.scalar(high))
+        fine, zero = self.op("And", above, below), self.constant(0)
+        wrong = self.op("Where", fine, zero, self.constant(2))
+        if self.guard is not None:
+            wrong = self.op("Where", self.guard, wrong, zero)
+        checked = self.op("Gather", self.constant([0, 1]), wrong, axis=0)
+        count = self.op("Add", self.op("Where", fine, number, zero), checked)
+        return Extent(count, max(least(dim), 0), min(most(dim), most(high)))
+
+    def once(
+        self,
+        key: Any,
+        make: Callable[[], Value],
+    ) -> Value:
+        """What `make` adds, the same wherever it is asked for by an equal key."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: Value = self._made[key]
+        return found
+
+    def trimmed(
+        self,
+        v: Value,
+    ) -> Value:
+        """The tensor in its true shape, which leaves native code; itself without open extents."""
+        dims = self.extents.get(v)
+        if dims is None:
+            return v
+        axes = [a for a, d in enumerate(dims) if isinstance(d, Extent)]
+        counts = [self.scalar(dims[a]) for a in axes]
+        trim = partial(self.op, "Trim", v, *counts, domain=DOMAIN, axes=axes)
+        return self.once(("trimmed", v), trim)

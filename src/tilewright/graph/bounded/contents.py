@@ -1,0 +1,280 @@
+"""The numbers in small integer tensors, such as shapes, as far as a run does not decide them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.extents import ARITHMETIC, Dim, least, most
+from tilewright.graph.infer import run_operation
+from tilewright.graph.nodes import Operation, Value
+
+MAX_NUMBERS = 64
+Numbers = np.ndarray[Any, Any]  # of Dim, in the tensor's shape
+
+# Operators whose results hold elements of their operands, wherever these are from.
+_MOVES = {
+    "Concat": None,
+    "Expand": 1,
+    "Flatten": 1,
+    "Gather": 1,
+    "Identity": 1,
+    "Reshape": 1,
+    "Slice": 1,
+    "Split": 1,
+    "Squeeze": 1,
+    "Transpose": 1,
+    "Unsqueeze": 1,
+}
+_REDUCTIONS = {
+    "ReduceMax": "Max",
+    "ReduceMin": "Min",
+    "ReduceProd": "Mul",
+    "ReduceSum": "Add",
+}
+
+
+class Contents:
+    """What is known of the elements of integer tensors."""
+
+    def __init__(
+        self,
+        builder: Builder,
+    ) -> None:
+        self._builder = builder
+        self._found: dict[Value, Numbers] = {}
+
+    def of(
+        self,
+        v: Value | None,
+    ) -> Numbers | None:
+        """The elements of a tensor; None where nothing is known of them."""
+        if v is None:
+            return None
+        known = self._builder.typer.known.get(v)
+        if known is None:
+            return self._found.get(v)
+        if known.size > MAX_NUMBERS or known.dtype.kind not in "biu":
+            return None
+        return _objects([int(n) for n in known.reshape(-1)], known.shape)
+
+    def ints(
+        self,
+        v: Value | None,
+    ) -> list[Dim] | None:
+        """The elements of a vector or scalar in order."""
+        found = self.of(v)
+        return None if found is None else list(found.reshape(-1))
+
+    def put(
+        self,
+        v: Value,
+        numbers: Any,
+        shape: tuple[int, ...],
+    ) -> None:
+        """Say what a tensor holds."""
+        self._found[v] = _objects(list(numbers), shape)
+
+    def settled(
+        self,
+        v: Value,
+    ) -> Value:
+        """A constant in place of a tensor whose numbers every run agrees on."""
+        found = self._found.get(v)
+        if found is None or v.dtype is None or v in self._builder.typer.known:
+            return v
+        if not all(isinstance(d, int) for d in found.reshape(-1)):
+            return v
+        return self._builder.constant(found, v.dtype)
+
+    def note(
+        self,
+        op: Operation,
+    ) -> None:
+        """Find out what the results of an operator hold: of others, nothing is known."""
+        out = op.outputs[0]
+        small = all(v.static and np.prod(v.extents) <= MAX_NUMBERS for v in op.writes)
+        if (
+            out is None
+            or not small
+            or out in self._found
+            or out in self._builder.typer.known
+        ):
+            return
+        rules = (
+            self._moved,
+            self._cast,
+            self._computed,
+            self._reduced,
+            self._compared,
+            self._selected,
+        )
+        for rule in rules:
+            found = rule(op)
+            if found is None:
+                continue
+            for v, numbers in zip(op.outputs, found, strict=False):
+                if v is not None:
+                    self._found[v] = numbers
+
+    def _moved(
+        self,
+        op: Operation,
+    ) -> list[Numbers] | None:
+        """The elements are followed by their numbers, which the operator itself moves."""
+        if op.qualified not in _MOVES:
+            return None
+        count = _MOVES[op.qualified] or len(op.inputs)
+        held = [self.of(v) for v in op.inputs[:count]]
+        rest = [self._array(v) for v in op.inputs[count:]]
+        if any(h is None for h in held) or any(r is _UNKNOWN for r in rest):
+            return None
+        table: list[Dim] = []
+        places = []
+        for h in held:
+            assert h is not None
+            places.append(np.arange(h.size).reshape(h.shape) + len(table))
+            table += list(h.reshape(-1))
+        fallback = self._builder.typer.fallback
+        found = run_operation(op, [*places, *rest], fallback)
+        if found is None:
+            return None
+        return [
+            _objects([table[int(n)] for n in np.reshape(p, -1)], np.shape(p))
+            for p in found
+        ]
+
+    def _array(
+        self,
+        v: Value | None,
+    ) -> Any:
+        if v is None:
+            return None
+        return self._builder.typer.known.get(v, _UNKNOWN)
+
+    def _cast(
+        self,
+        op: Operation,
+    ) -> list[Numbers] | None:
+        """A conversion leaves numbers that the dtype can hold."""
+        out = op.outputs[0]
+        if op.qualified != "Cast" or out is None or out.dtype is None:
+            return None
+        found = self.of(op.inputs[0])
+        if found is None or not out.dtype.is_int:
+            return None
+        limits = np.iinfo(out.dtype.numpy)
+        fit = all(limits.min <= least(d) and most(d) <= limits.max for d in found.flat)
+        return [found] if fit else None
+
+    def _computed(
+        self,
+        op: Operation,
+    ) -> list[Numbers] | None:
+        out, operands = op.outputs[0], self._operands(op)
+        if op.qualified not in ARITHMETIC or out is None or not operands:
+            return None
+        if out.dtype is None or not out.dtype.is_int:
+            return None
+        if op.qualified == "Div" and any(least(d) <= 0 for d in operands[1].flat):
+            return None
+        total = operands[0]
+        for other in operands[1:]:
+            total = self._pairwise(op.qualified, total, other)
+        return [total]
+
+    def _operands(
+        self,
+        op: Operation,
+    ) -> list[Numbers] | None:
+        """What all operands hold."""
+        found = [self.of(v) for v in op.inputs]
+        held = [f for f in found if f is not None]
+        return held if len(held) == len(found) else None
+
+    def _pairwise(
+        self,
+        op: str,
+        a: Any,
+        b: Any,
+    ) -> Any:
+        number = self._builder.number
+        return _together([a, b], lambda x, y: number(op, x, y))
+
+    def _compared(
+        self,
+        op: Operation,
+    ) -> list[Numbers] | None:
+        """Whether numbers are equal, where their bounds tell."""
+        operands = self._operands(op)
+        if op.qualified != "Equal" or operands is None:
+            return None
+        found = _together(operands, _equal)
+        return None if any(d is None for d in found.flat) else [found]
+
+    def _selected(
+        self,
+        op: Operation,
+    ) -> list[Numbers] | None:
+        """Each number from one of two tensors, where it is known from which."""
+        operands = self._operands(op)
+        if op.qualified != "Where" or operands is None:
+            return None
+        if not all(isinstance(d, int) for d in operands[0].flat):
+            return None
+        return [_together(operands, lambda take, one, other: one if take else other)]
+
+    def _reduced(
+        self,
+        op: Operation,
+    ) -> list[Numbers] | None:
+        """The whole of a vector, to one number."""
+        kind = _REDUCTIONS.get(op.qualified)
+        out, found = op.outputs[0], self.of(op.inputs[0])
+        if kind is None or out is None or found is None or found.ndim != 1:
+            return None
+        if not found.size or np.prod(out.extents) != 1:
+            return None
+        total: Dim = found[0]
+        for d in found[1:]:
+            total = self._builder.number(kind, total, d)
+        return [_objects([total], out.extents)]
+
+
+class _Unknown:
+    """No array."""
+
+
+_UNKNOWN = _Unknown()
+
+
+def _equal(
+    a: Dim,
+    b: Dim,
+) -> int | None:
+    if a is b or (isinstance(a, int) and a == b):
+        return 1
+    return 0 if least(a) > most(b) or least(b) > most(a) else None
+
+
+def _together(
+    operands: Sequence[Any],
+    f: Callable[..., Any],
+) -> Numbers:
+    """A function of elements, of tensors that are broadcast."""
+    shape = np.broadcast_shapes(*(o.shape for o in operands))
+    rows = zip(*(np.broadcast_to(o, shape).reshape(-1) for o in operands), strict=True)
+    return _objects([f(*row) for row in rows], shape)
+
+
+def _objects(
+    items: list[Dim],
+    shape: tuple[int, ...],
+) -> Numbers:
+    found = np.empty(len(items), object)
+    for n, d in enumerate(items):
+        found[n] = d
+    return found.reshape(shape)

@@ -1,0 +1,92 @@
+"""What a rule for an operator on open extents works with, and the table of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.graph.bounded.builder import Builder
+from tilewright.graph.bounded.contents import Contents
+from tilewright.graph.bounded.extents import Dim, Dims
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.registry import OpCall
+
+
+@dataclass(frozen=True)
+class Context:
+    """The graph in the making. A rule sees bounded operands and gives bounded results."""
+
+    builder: Builder
+    contents: Contents
+
+    def call(
+        self,
+        op: Operation,
+    ) -> OpCall:
+        """The operator as its definition sees it: extents are those of memory."""
+        return OpCall(op, self.builder.typer.known)
+
+    def dims(
+        self,
+        op: Operation,
+        n: int = 0,
+    ) -> Dims:
+        """The extents of an operand."""
+        return self.builder.dims(self.call(op).value(n))
+
+    def ints(
+        self,
+        op: Operation,
+        n: int,
+    ) -> list[Dim] | None:
+        """The numbers in an operand; None where it is left out or a run decides them."""
+        return self.contents.ints(op.inputs[n]) if n < len(op.inputs) else None
+
+    def numbers(
+        self,
+        op: Operation,
+        n: int,
+    ) -> list[int] | None:
+        """The numbers in an operand that every run agrees on; None where there are others."""
+        found = self.ints(op, n)
+        if found is None or not all(isinstance(d, int) for d in found):
+            return None
+        return [int(d) for d in found if isinstance(d, int)]
+
+    def on_memory(
+        self,
+        op: Operation,
+        dims: Sequence[Dim] | None = None,
+    ) -> Results:
+        """The operator on the memory of its operands; dims: of each of its results, if open."""
+        found = self.builder.typer.apply(op)
+        for v in found:
+            if v is not None and dims is not None:
+                self.builder.sized(v, dims)
+        return list(found)
+
+    def axis(
+        self,
+        op: Operation,
+        default: int = 0,
+        name: str = "axis",
+    ) -> int:
+        """An attribute that is an axis of operand 0, counted from the front."""
+        call = self.call(op)
+        return call.axis(call.attr(name, default), call.rank(0))
+
+
+Results = list[Value | None]
+# The results; None: there is no form for bounded operands, so that the operator gets true ones.
+Rule = Callable[[Context, Operation], Results | None]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*operators: str) -> Callable[[Rule], Rule]:
+    """Make a function the rule of some operators, by their qualified names."""
+
+    def add(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(operators, function))
+        return function
+
+    return add

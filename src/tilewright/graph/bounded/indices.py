@@ -1,0 +1,260 @@
+"""Rules of operators that read or write at computed places, and of those that find places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, int64
+from tilewright.graph.bounded.context import Context, Results, rule
+from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, most, storage
+from tilewright.graph.bounded.parts import cut, nonzero
+from tilewright.graph.bounded.shapes import product, reshaped
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.open_extents import DOMAIN
+
+
+def _indexed(
+    ctx: Context,
+    op: Operation,
+    into: Dims,
+    dims: Dims,
+) -> Results | None:
+    """The operator with checked indices as operand 1; into: what they are places of."""
+    if not all(storage(into)):
+        return None
+    index = ctx.builder.index(ctx.call(op).value(1), into)
+    operands = (op.inputs[0], index, *op.inputs[2:])
+    return ctx.on_memory(replace(op, inputs=operands), dims)
+
+
+@rule("Gather")
+def gather(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Any axis, any indices."""
+    data, index, axis = ctx.dims(op), ctx.dims(op, 1), ctx.axis(op)
+    dims = (*data[:axis], *index, *data[axis + 1 :])
+    return _indexed(ctx, op, (data[axis],), dims)
+
+
+@rule("GatherElements")
+def gather_elements(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """The other axes of data and indices are the same."""
+    data, index, axis = ctx.dims(op), ctx.dims(op, 1), ctx.axis(op)
+    if not _agree(data, index, axis):
+        return None
+    return _indexed(ctx, op, (data[axis],), index)
+
+
+def _agree(
+    data: Dims,
+    index: Dims,
+    axis: int,
+) -> bool:
+    """Whether indices lie beside data along all axes but one."""
+    pairs = enumerate(zip(data, index, strict=True))
+    return all(a == axis or d is n or d == n for a, (d, n) in pairs)
+
+
+@rule("GatherND")
+def gather_nd(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """The last axis of the indices is a place in as many axes."""
+    data, index = ctx.dims(op), ctx.dims(op, 1)
+    batch = int(op.attributes.get("batch_dims", 0))
+    depth = index[-1]
+    if not isinstance(depth, int) or not depth or is_open(data[:batch]):
+        return None
+    into = data[batch : batch + depth]
+    return _indexed(ctx, op, into, (*index[:-1], *data[batch + depth :]))
+
+
+@rule("ScatterND")
+def scatter_nd(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """What lies behind the count of the indices goes to a row behind the data's, which is cut."""
+    data, index = ctx.dims(op), ctx.dims(op, 1)
+    depth = index[-1]
+    if not isinstance(depth, int) or not depth or len(data) < depth:
+        return None
+    return _scattered(ctx, op, 0, data[:depth])
+
+
+@rule("ScatterElements")
+def scatter_elements(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """As ScatterND, along the axis."""
+    axis = ctx.axis(op)
+    data, index = ctx.dims(op), ctx.dims(op, 1)
+    if any(a != axis and isinstance(d, Extent) for a, d in enumerate(data)):
+        return None
+    return None if len(index) != len(data) else _scattered(ctx, op, axis, (data[axis],))
+
+
+def _scattered(
+    ctx: Context,
+    op: Operation,
+    axis: int,
+    into: Dims,
+) -> Results | None:
+    b, (x, indices, updates) = ctx.builder, op.inputs
+    assert x is not None and indices is not None
+    dims, memory = b.dims(x), storage(b.dims(x))
+    row = tuple(1 if a == axis else n for a, n in enumerate(memory))
+    if not all(storage(into)) or not all(row) or x.dtype is None:
+        return None
+    index = b.index(indices, into, spare=1)
+    inside = b.inside(b.dims(indices))
+    spare = b.constant(np.zeros(row), x.dtype)
+    whole = b.op("Concat", x, spare, axis=axis)
+    if inside is not None:
+        behind = _behind(len(into), memory[axis], op)
+        index = b.op("Where", inside, index, b.constant(behind))
+    done = b.typer.apply(replace(op, inputs=(whole, index, updates)))[0]
+    assert done is not None
+    return [b.sized(cut(ctx, done, axis, 0, memory[axis], 1), dims)]
+
+
+def _behind(
+    depth: int,
+    extent: int,
+    op: Operation,
+) -> list[int] | int:
+    """The place of the spare row."""
+    return [extent] + [0] * (depth - 1) if op.qualified == "ScatterND" else extent
+
+
+@rule("NonZero")
+def non_zero(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """A kernel counts what it finds."""
+    found = nonzero(ctx, ctx.call(op).value(0))
+    return None if found is None else [found]
+
+
+@rule("NonMaxSuppression")
+def non_max_suppression(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """A kernel counts the boxes it chooses; how many there are to choose from may be open."""
+    b = ctx.builder
+    boxes, scores = ctx.dims(op), ctx.dims(op, 1)
+    if is_open((boxes[0], *scores[:2])) or boxes[1] is not scores[2] != boxes[1]:
+        return None
+    operands = [*op.inputs, *[None] * (5 - len(op.inputs))]
+    if isinstance(boxes[1], Extent):
+        operands.append(b.scalar(boxes[1]))
+    center = op.attributes.get("center_point_box", 0)
+    rows, count = b.ops(
+        op.op_type, *operands, count=2, domain=DOMAIN, center_point_box=center
+    )
+    return [b.sized(rows, (b.extent(count, rows.extents[0]), 3))]
+
+
+@rule("Unique")
+def unique(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """A kernel counts the distinct slices."""
+    b, x = ctx.builder, ctx.call(op).value(0)
+    axis = op.attributes.get("axis")
+    if axis is None:
+        flat = reshaped(ctx, x, [product(ctx, b.dims(x))])
+        if flat is None:
+            return None
+        x, axis = flat, 0
+    dims = b.dims(x)
+    axis = axis % len(dims)
+    free = [d for a, d in enumerate(dims) if a != axis]
+    if is_open(free) or 0 in free:
+        return None
+    count = [b.scalar(dims[axis])] if isinstance(dims[axis], Extent) else []
+    ordered = op.attributes.get("sorted", 1)
+    how = {"axis": axis, "sorted": ordered}
+    made = b.ops("Unique", x, *count, count=5, domain=DOMAIN, **how)
+    found = b.extent(made[4], storage(dims)[axis])
+    after = (*dims[:axis], found, *dims[axis + 1 :])
+    extents: list[Dims] = [after, (found,), (dims[axis],), (found,)]
+    results: Results = [b.sized(v, d) for v, d in zip(made, extents, strict=False)]
+    return results[: len(op.outputs)]
+
+
+@rule("TopK")
+def top_k(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Of a number and an extent that a run decides: what lies behind the count comes last."""
+    b, x, axis = ctx.builder, ctx.call(op).value(0), ctx.axis(op, -1)
+    dims = b.dims(x)
+    given = ctx.ints(op, 1)
+    k: Dim
+    if op.version < 10:
+        return None
+    if given is None:
+        k = _scalar(ctx, ctx.call(op).value(1), most(dims[axis]))
+    else:
+        k = given[0]
+    k = b.require(k, 0, dims[axis])
+    assert x.dtype is not None
+    last = _extreme(x.dtype, bool(op.attributes.get("largest", 1)))
+    operands = (b.filled(x, last, [axis]), b.constant([max(most(k), 0)]))
+    after = (*dims[:axis], k, *dims[axis + 1 :])
+    return ctx.on_memory(replace(op, inputs=operands), after)
+
+
+def _scalar(
+    ctx: Context,
+    v: Value,
+    high: int,
+) -> Extent:
+    """The only element of a tensor, of which nothing is known but that it may be at most `high`."""
+    b = ctx.builder
+    shaped = b.op("Reshape", b.op("CastLike", v, b.constant(0)), b.constant([], int64))
+    return Extent(shaped, -(1 << 62), 1 << 62)
+
+
+def _extreme(
+    dtype: DType,
+    largest: bool,
+) -> float | int | bool:
+    """What comes last, if only by its place: among the smallest, NaN is above all numbers."""
+    if dtype.is_bool:
+        return not largest
+    if dtype.is_float:
+        return -np.inf if largest else np.nan
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min if largest else limits.max)
+
+
+@rule("RoiAlign")
+def roi_align(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Of as many regions as there are."""
+    b = ctx.builder
+    regions, images = ctx.call(op).value(1), ctx.call(op).value(2)
+    if is_open(ctx.dims(op)) or not all(storage(ctx.dims(op))):
+        return None
+    index = b.index(images, ctx.dims(op)[:1])
+    operands = (op.inputs[0], b.filled(regions, 0), index)
+    found = b.typer.apply(replace(op, inputs=operands))[0]
+    assert found is not None
+    return [b.sized(found, (b.dims(regions)[0], *found.extents[1:]))]

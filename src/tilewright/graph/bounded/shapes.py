@@ -1,0 +1,276 @@
+"""Rules of operators that ask for shapes, or are told one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.graph.bounded.context import Context, Results, rule
+from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open, least, storage
+from tilewright.graph.nodes import Operation, Value
+
+
+def broadcast(shapes: Sequence[Dims]) -> Dims | None:
+    """The extents of operands that are broadcast.
+
+    None where two that a run decides meet, or one and a number: they may differ, and may be 1.
+    """
+    rank = max(map(len, shapes))
+    found: list[Dim] = []
+    for axis in range(-rank, 0):
+        here = [s[axis] for s in shapes if len(s) >= -axis]
+        wide = list(dict.fromkeys(d for d in here if d != 1))
+        if len(wide) > 1:
+            return None
+        found.append(wide[0] if wide else 1)
+    return tuple(found)
+
+
+@rule("Shape")
+def shape(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """The counts."""
+    dims = ctx.dims(op)
+    start, end = op.attributes.get("start", 0), op.attributes.get("end")
+    wanted = dims[start:end]
+    out = ctx.builder.vector(wanted)
+    ctx.contents.put(out, wanted, (len(wanted),))
+    return [out]
+
+
+@rule("Size")
+def size(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """The product of the counts."""
+    total = product(ctx, ctx.dims(op))
+    out = ctx.builder.scalar(total)
+    ctx.contents.put(out, [total], ())
+    return [out]
+
+
+def product(
+    ctx: Context,
+    dims: Sequence[Dim],
+) -> Dim:
+    """How many elements there are."""
+    total: Dim = 1
+    for d in dims:
+        total = ctx.builder.number("Mul", total, d)
+    return total
+
+
+def _solved(
+    ctx: Context,
+    dims: Dims,
+    target: Sequence[Dim],
+) -> list[Dim] | None:
+    """The target with a number for its -1; None where the sizes are not known to agree."""
+    rest = [d for d in target if d != -1]
+    mine = math.prod(d for d in dims if isinstance(d, int))
+    theirs = math.prod(d for d in rest if isinstance(d, int))
+    free = [d for d in dims if isinstance(d, Extent)]
+    for d in rest:
+        if isinstance(d, Extent):
+            if d not in free:
+                return None
+            free.remove(d)
+    if len(rest) == len(target):
+        return list(target) if mine == theirs and not free else None
+    if not theirs or mine % theirs:
+        return None
+    missing = product(ctx, [mine // theirs, *free])
+    return [missing if d == -1 else d for d in target]
+
+
+def _segments(dims: Sequence[Dim]) -> list[object]:
+    """The extents that a run decides, and between them the products of the others."""
+    found: list[object] = [1]
+    for d in dims:
+        if isinstance(d, Extent):
+            found += [d, 1]
+        else:
+            found[-1] = found[-1] * d  # type: ignore[operator]
+    return found
+
+
+def reshaped(
+    ctx: Context,
+    x: Value,
+    target: Sequence[Dim],
+) -> Value | None:
+    """The elements in order in another shape.
+
+    The memory is the same where each open extent stays one with as much before and behind it.
+    """
+    b, dims = ctx.builder, ctx.builder.dims(x)
+    if _segments(dims) == _segments(target):
+        shape = b.constant(storage(target))
+        return b.sized(b.op("Reshape", x, shape, allowzero=1), target)
+    if not math.prod(storage(dims)):
+        return None
+    flat = b.op("Reshape", x, b.constant([-1]))
+    index = _linear(ctx, dims, target)
+    inside = b.inside(tuple(target))
+    if inside is not None:
+        index = b.op("Where", inside, index, b.constant(0))
+    return b.sized(b.op("Gather", flat, index, axis=0), target)
+
+
+def _linear(
+    ctx: Context,
+    dims: Dims,
+    target: Sequence[Dim],
+) -> Value:
+    """For each place in the memory of the target, where its element is in that of `dims`."""
+    b, memory = ctx.builder, storage(target)
+    index = b.constant(0)
+    for axis, extent in enumerate(memory):
+        step = b.scalar(product(ctx, target[axis + 1 :]))
+        place = b.iota(extent, axis, len(memory))
+        index = b.op("Add", index, b.op("Mul", place, step))
+    index = b.op("Expand", index, b.constant(memory))
+    found = b.constant(0)
+    for axis, d in enumerate(dims):
+        below = b.number("Max", product(ctx, dims[axis + 1 :]), 1)
+        digit = b.op("Div", index, b.scalar(below))
+        if axis:
+            digit = b.op("Mod", digit, b.scalar(b.number("Max", d, 1)))
+        step = b.constant(math.prod(storage(dims[axis + 1 :])))
+        found = b.op("Add", found, b.op("Mul", digit, step))
+    return found
+
+
+@rule("Reshape")
+def reshape(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """To a shape that is known, or whose numbers are counts."""
+    x, dims = ctx.call(op).value(0), ctx.dims(op)
+    target = ctx.ints(op, 1) if len(op.inputs) > 1 else op.attributes.get("shape")
+    if target is None:
+        return None
+    if not op.attributes.get("allowzero", 0):
+        pairs = enumerate(target)
+        if any(d == 0 and n >= len(dims) for n, d in pairs):
+            return None
+        target = [dims[n] if d == 0 else d for n, d in enumerate(target)]
+    if any(isinstance(d, Extent) and d.least < 0 for d in target):
+        return None
+    target = _solved(ctx, dims, target)
+    found = None if target is None else reshaped(ctx, x, target)
+    return None if found is None else [found]
+
+
+@rule("Flatten")
+def flatten(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Two axes of many."""
+    dims = ctx.dims(op)
+    axis = int(op.attributes.get("axis", 1))
+    axis = axis + len(dims) if axis < 0 else axis
+    target = [product(ctx, dims[:axis]), product(ctx, dims[axis:])]
+    found = reshaped(ctx, ctx.call(op).value(0), target)
+    return None if found is None else [found]
+
+
+@rule("Squeeze")
+def squeeze(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Axes of extent 1, which are named where a run decides others."""
+    dims = ctx.dims(op)
+    axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("axes")
+    if axes is None:
+        return None
+    gone = {a % len(dims) for a in axes}
+    if any(dims[a] != 1 for a in gone):
+        return None
+    kept = [d for a, d in enumerate(dims) if a not in gone]
+    found = reshaped(ctx, ctx.call(op).value(0), kept)
+    return None if found is None else [found]
+
+
+@rule("Unsqueeze")
+def unsqueeze(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Axes of extent 1 more."""
+    dims = list(ctx.dims(op))
+    axes = ctx.numbers(op, 1) if len(op.inputs) > 1 else op.attributes.get("axes")
+    if axes is None:
+        return None
+    for a in sorted(a % (len(dims) + len(axes)) for a in axes):
+        dims.insert(a, 1)
+    return ctx.on_memory(op, dims)
+
+
+@rule("Transpose")
+def transpose(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """The extents go with their axes."""
+    dims = ctx.dims(op)
+    order = op.attributes.get("perm") or range(len(dims))[::-1]
+    return ctx.on_memory(op, [dims[a] for a in order])
+
+
+@rule("Expand")
+def expand(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """To a shape whose numbers are counts."""
+    target = ctx.ints(op, 1)
+    if target is None or any(least(d) < 0 for d in target):
+        return None
+    dims = broadcast([ctx.dims(op), tuple(target)])
+    if dims is None:
+        return None
+    memory = ctx.builder.constant(storage(dims))
+    return ctx.on_memory(replace(op, inputs=(op.inputs[0], memory)), dims)
+
+
+@rule("ConstantOfShape")
+def constant_of_shape(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Of a shape whose numbers are counts."""
+    dims = ctx.ints(op, 0)
+    if dims is None or not is_open(dims) or any(least(d) < 0 for d in dims):
+        return None
+    memory = ctx.builder.constant(storage(dims))
+    return ctx.on_memory(replace(op, inputs=(memory,)), dims)
+
+
+@rule("Range")
+def integers(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Integers up to a count, in constant steps."""
+    b, dtype = ctx.builder, op.outputs[0]
+    given = [ctx.ints(op, n) for n in range(3)]
+    if dtype is None or any(g is None or len(g) != 1 for g in given):
+        return None
+    start, limit, delta = (g[0] for g in given if g)
+    if not isinstance(delta, int) or not delta or not is_open([start, limit]):
+        return None
+    ends = (limit, start) if delta > 0 else (start, limit)
+    reach = b.number("Max", b.number("Sub", *ends), 0)
+    step = abs(delta)
+    length = b.number("Div", b.number("Add", reach, step - 1), step)
+    steps = b.op("Mul", b.iota(storage([length])[0]), b.constant(delta))
+    whole = b.op("Add", steps, b.scalar(start))
+    return [b.sized(b.op("CastLike", whole, op.inputs[0]), [length])]

@@ -1,0 +1,202 @@
+"""Rules of operators that go along an axis: what lies behind a count is made to change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.graph.bounded.context import Context, Results, rule
+from tilewright.graph.bounded.extents import Dim, Dims, Extent, is_open
+from tilewright.graph.bounded.shapes import broadcast, product
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.reduce import keeps, reduced_axes, reduced_shape
+
+Fill = Callable[[DType], float | int | bool]
+
+
+def lowest(dtype: DType) -> float | int | bool:
+    """What no element is below."""
+    if dtype.is_bool:
+        return False
+    return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+
+
+def highest(dtype: DType) -> float | int | bool:
+    """What no element is above."""
+    if dtype.is_bool:
+        return True
+    return np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).max)
+
+
+def zero(dtype: DType) -> int:
+    """What adds nothing."""
+    return 0
+
+
+# Of each reduction, the number that changes nothing, and since when its axes are an input.
+_REDUCTIONS: dict[str, tuple[Fill, int]] = {
+    "ReduceSum": (zero, 13),
+    "ReduceL1": (zero, 18),
+    "ReduceL2": (zero, 18),
+    "ReduceSumSquare": (zero, 18),
+    "ReduceLogSumExp": (lowest, 18),
+    "ReduceProd": (lambda dtype: 1, 18),
+    "ReduceMax": (lowest, 18),
+    "ReduceMin": (highest, 18),
+    "ReduceMean": (zero, 18),
+}
+
+
+@rule(*_REDUCTIONS)
+def reduction(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Elements behind the count are the reduction's identity."""
+    b, call = ctx.builder, ctx.call(op)
+    fill, since = _REDUCTIONS[op.qualified]
+    x, dims = call.value(0), ctx.dims(op)
+    if op.version >= since and call.has(1) and ctx.numbers(op, 1) is None:
+        return None
+    axes = reduced_axes(call, len(dims), since)
+    after = reduced_shape(dims, axes, keeps(call))  # type: ignore[arg-type]
+    open_axes = [a for a in axes if isinstance(dims[a], Extent)]
+    assert x.dtype is not None
+    if not open_axes:
+        return ctx.on_memory(op, after)
+    if op.qualified == "ReduceMean":
+        return _mean(ctx, op, axes, after)
+    operands = (b.filled(x, fill(x.dtype), open_axes), *op.inputs[1:])
+    return ctx.on_memory(replace(op, inputs=operands), after)
+
+
+def _mean(
+    ctx: Context,
+    op: Operation,
+    axes: list[int],
+    after: Dims,
+) -> Results | None:
+    """The sum by the count; of floats, so that nothing by nothing is NaN."""
+    b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
+    if x.dtype is None or not x.dtype.is_float:
+        return None
+    keep = int(keeps(ctx.call(op)))
+    places = b.constant(axes)
+    total = b.op("ReduceSum", b.filled(x, 0, axes), places, keepdims=keep)
+    count = b.op("CastLike", b.scalar(product(ctx, [dims[a] for a in axes])), x)
+    return [b.sized(b.op("Div", total, count), after)]
+
+
+@rule("ArgMax", "ArgMin")
+def arg_extreme(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Of equal elements the first: those behind the count come after all."""
+    b, x, dims = ctx.builder, ctx.call(op).value(0), ctx.dims(op)
+    axis = ctx.axis(op)
+    after = reduced_shape(dims, [axis], keeps(ctx.call(op)))  # type: ignore[arg-type]
+    if isinstance(dims[axis], Extent) and op.attributes.get("select_last_index", 0):
+        return None
+    assert x.dtype is not None
+    fill = (lowest if op.qualified == "ArgMax" else highest)(x.dtype)
+    operands = (b.filled(x, fill, [axis]), *op.inputs[1:])
+    return ctx.on_memory(replace(op, inputs=operands), after)
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Since version 13 along one axis."""
+    b, x, axis = ctx.builder, ctx.call(op).value(0), ctx.axis(op, -1)
+    if op.version < 13 or x.dtype is None:
+        return None
+    operand = b.filled(x, lowest(x.dtype), [axis])
+    return ctx.on_memory(replace(op, inputs=(operand,)), ctx.dims(op))
+
+
+@rule("CumSum")
+def cumulative_sum(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Forward, so that what lies behind the count comes too late."""
+    axis, dims = ctx.numbers(op, 1), ctx.dims(op)
+    if axis is None:
+        return None
+    backward = op.attributes.get("reverse", 0)
+    if backward and isinstance(dims[axis[0]], Extent):
+        return None
+    return ctx.on_memory(op, dims)
+
+
+@rule("MatMul")
+def product_of_matrices(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Along an open extent both operands are 0 behind the count: a number times NaN is NaN."""
+    left, right = ctx.dims(op), ctx.dims(op, 1)
+    if len(left) < 2 or len(right) < 2:
+        return None
+    batch = broadcast([left[:-2], right[:-2]]) if max(len(left), len(right)) > 2 else ()
+    if batch is None:
+        return None
+    operands = _summed(ctx, op, len(left) - 1, len(right) - 2)
+    if operands is None:
+        return None
+    dims = (*batch, left[-2], right[-1])
+    return ctx.on_memory(replace(op, inputs=operands), dims)
+
+
+def _summed(
+    ctx: Context,
+    op: Operation,
+    left: int,
+    right: int,
+) -> tuple[Value, Value] | None:
+    """Both operands, 0 behind the count along the axes that meet."""
+    b, values = ctx.builder, [ctx.call(op).value(n) for n in (0, 1)]
+    ends: list[Dim] = [b.dims(values[0])[left], b.dims(values[1])[right]]
+    if ends[0] is not ends[1] and ends[0] != ends[1]:
+        return None
+    return b.filled(values[0], 0, [left]), b.filled(values[1], 0, [right])
+
+
+@rule("Gemm")
+def gemm(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """As MatMul, with what is added."""
+    left, right = ctx.dims(op), ctx.dims(op, 1)
+    rows, inner = (1, 0) if op.attributes.get("transA", 0) else (0, 1)
+    across, columns = (1, 0) if op.attributes.get("transB", 0) else (0, 1)
+    operands = _summed(ctx, op, inner, across)
+    dims = (left[rows], right[columns])
+    if operands is None:
+        return None
+    if len(op.inputs) > 2 and op.inputs[2] is not None:
+        if broadcast([dims, ctx.dims(op, 2)]) is None:
+            return None
+    return ctx.on_memory(replace(op, inputs=(*operands, *op.inputs[2:])), dims)
+
+
+@rule("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool")
+def maps(
+    ctx: Context,
+    op: Operation,
+) -> Results | None:
+    """Of as many feature maps as there are: images do not meet."""
+    dims = ctx.dims(op)
+    others = [ctx.dims(op, n) for n in range(1, len(op.inputs)) if op.inputs[n]]
+    if is_open(dims[1:]) or any(map(is_open, others)) or len(op.outputs) > 1:
+        return None
+    found = ctx.builder.typer.apply(op)[0]
+    assert found is not None
+    return [ctx.builder.sized(found, (dims[0], *found.extents[1:]))]

@@ -1,0 +1,285 @@
+"""NonMaxSuppression: the best boxes of each class that overlap no better one too much.
+
+A box is a candidate where its score is above the threshold; of equal scores the first box comes
+first. A NaN is above no threshold, and without one it comes last. Two boxes overlap too much where
+the area that they share is more than `iou_threshold` of what they cover together; boxes without an
+area overlap none. The rows (batch, class, box) are in the order in which they are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import int64
+from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, const
+from tilewright.expr.nodes import call as apply
+from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.open_extents import DOMAIN, cleared
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.sorting import Cell, MergeSort, allocated
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
+
+Buffers = Sequence[Buffer]
+# The operands after boxes and scores, the last of which is the number of boxes.
+MOST, OVERLAP, SCORE, COUNT = 2, 3, 4, 5
+# Chosen boxes are compared by the vector, and the answers looked at by the chunk.
+LANES, CHUNK = 16, 128
+
+
+def _rows(call: OpCall) -> int:
+    """How many rows there can be."""
+    boxes, scores = call.shape(0), call.shape(1)
+    fits = len(boxes) == 3 and boxes[2] == 4 and len(scores) == 3
+    if not fits or (boxes[0], boxes[1]) != (scores[0], scores[2]):
+        raise call.error(f"boxes {list(boxes)} and scores {list(scores)} do not match")
+    most = boxes[1]
+    if not call.has(MOST):
+        most = 0
+    elif call.constant(MOST) is not None:
+        most = min(most, max(call.int_scalar(MOST), 0))
+    return scores[0] * scores[1] * most
+
+
+def _type(call: OpCall) -> Sequence[Type]:
+    return [(int64, (_rows(call), 3)), (int64, ())]
+
+
+@dataclass(frozen=True)
+class _Suppression:
+    """The parts of the Kernel."""
+
+    call: OpCall
+    inputs: Buffers
+    outputs: Buffers
+
+    @cached_property
+    def boxes(self) -> int:
+        """How many boxes there are room for."""
+        return max(self.inputs[0].shape[1], 1)
+
+    @cached_property
+    def sorting(self) -> MergeSort:
+        """Puts the candidates in order."""
+        return MergeSort(self.boxes)
+
+    @cached_property
+    def corners(self) -> Buffer:
+        """(y1, x1, y2, x2) of each box, and its area."""
+        return Buffer("corners", (self.boxes, 5), self.inputs[0].dtype)
+
+    @cached_property
+    def chosen(self) -> Buffer:
+        """The corners and areas of the boxes of this class so far; an area of 0 behind them."""
+        room = -(-self.boxes // CHUNK) * CHUNK
+        return Buffer("chosen", (5, room), self.inputs[0].dtype)
+
+    @cached_property
+    def candidate(self) -> Buffer:
+        """The corners and the area of the box that is looked at."""
+        return Buffer("candidate", (5,), self.inputs[0].dtype, "stack")
+
+    @cached_property
+    def hits(self) -> Buffer:
+        """Which of the chosen boxes it overlaps, by their place in a vector."""
+        return Buffer("hits", (LANES,), dtypes.int32, "stack")
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """What is counted."""
+        names = ("count", "most", "candidates", "at", "kept", "fits", "total")
+        return {n: Cell(n) for n in names}
+
+    def given(
+        self,
+        n: int,
+    ) -> Expr | None:
+        """The only element of an optional operand."""
+        if not self.call.has(n):
+            return None
+        b = self.inputs[n]
+        return b[(0,) * len(b.shape)]
+
+    def setup(self) -> Stmt:
+        """Nothing found yet."""
+        c, boxes = self.cells, self.inputs[0].shape[1]
+        count, most = self.given(COUNT), self.given(MOST)
+        here = (
+            const(boxes) if count is None else Max(Min(count, const(boxes)), const(0))
+        )
+        return block(
+            c["count"].set(here),
+            c["most"].set(0 if most is None else most),
+            c["total"].set(0),
+        )
+
+    def measure(
+        self,
+        b: Expr,
+        n: Expr,
+    ) -> Stmt:
+        """The corners of box `n` of a batch, in order, and its area."""
+        x = self.inputs[0]
+        y1, x1, y2, x2 = (x[b, n, k] for k in range(4))
+        if self.call.attr("center_point_box", 0):
+            across, down = x[b, n, 2] / 2.0, x[b, n, 3] / 2.0
+            sides = [(y := x[b, n, 1]) - down, (z := x[b, n, 0]) - across]
+            sides += [y + down, z + across]
+        else:
+            sides = [Min(y1, y2), Min(x1, x2), Max(y1, y2), Max(x1, x2)]
+        stores = [Store(self.corners, (n, const(k)), s) for k, s in enumerate(sides)]
+        at = self.corners
+        area = (at[n, 2] - at[n, 0]) * (at[n, 3] - at[n, 1])
+        return block(*stores, Store(at, (n, const(4)), area))
+
+    def collect(
+        self,
+        b: Expr,
+        c: Expr,
+        n: Expr,
+    ) -> Stmt:
+        """Box `n` becomes a candidate where its score is above the threshold."""
+        score, threshold = self.inputs[1][b, c, n], self.given(SCORE)
+        found = self.cells["candidates"]
+        take = block(Store(self.sorting.places, (found.value,), n), found.add())
+        exists = n < self.cells["count"].value
+        return If(
+            exists if threshold is None else exists & (score > threshold), take, None
+        )
+
+    def before(
+        self,
+        b: Expr,
+        c: Expr,
+        m: Expr,
+        n: Expr,
+    ) -> Expr:
+        """Whether box `m` has a better score than box `n`."""
+        scores = self.inputs[1]
+        one, other = scores[b, c, m], scores[b, c, n]
+        return (one > other) | (apply("isnan", other) & ~apply("isnan", one))
+
+    def overlaps(
+        self,
+        n: Expr,
+    ) -> Expr:
+        """Whether the candidate and a chosen box share too much."""
+        x, y = self.candidate, self.chosen
+        zero = const(0, x.dtype)
+        down = Min(x[2], y[2, n]) - Max(x[0], y[0, n])
+        across = Min(x[3], y[3, n]) - Max(x[1], y[1, n])
+        shared = down * across
+        most = self.given(OVERLAP)
+        limit = zero if most is None else most
+        solid = (x[4] > zero) & (y[4, n] > zero) & (shared > zero)
+        there = (down > zero) & (across > zero) & solid
+        return there & (shared / (x[4] + y[4, n] - shared) > limit)
+
+    def compare(
+        self,
+        nests: Nests,
+    ) -> Stmt:
+        """Whether the candidate overlaps a chosen box: a chunk of them at a time, until one."""
+        kept, fits, hits = self.cells["kept"], self.cells["fits"], self.hits
+        no, yes = const(0, hits.dtype), const(1, hits.dtype)
+
+        def look(chunk: Expr) -> Stmt:
+            def lanes(
+                row: Expr,
+                lane: Expr,
+            ) -> Stmt:
+                here = self.overlaps(chunk * CHUNK + row * LANES + lane)
+                return Store(hits, (lane,), Select(here, yes, hits[lane]))
+
+            def found(lane: Expr) -> Stmt:
+                return If(hits[lane].eq(yes), fits.set(0), None)
+
+            clear = nests.over((LANES,), lambda n: Store(hits, (n,), no), vector=True)
+            tests = nests.over((CHUNK // LANES, LANES), lanes, vector=True)
+            all_of = block(clear, tests, nests.loop(LANES, found))
+            wanted = (chunk * CHUNK < kept.value) & fits.value.eq(1)
+            return If(wanted, all_of, None)
+
+        return block(fits.set(1), nests.loop(self.chosen.shape[1] // CHUNK, look))
+
+    def choose(
+        self,
+        nests: Nests,
+        b: Expr,
+        c: Expr,
+    ) -> Stmt:
+        """Keep the next candidate unless it overlaps one that was kept."""
+        cell, selected = self.cells, self.outputs[0]
+        at, kept, total = (cell[n] for n in ("at", "kept", "total"))
+        box = self.sorting.places[at.value]
+        number = [const(k) for k in range(5)]
+        load = [Store(self.candidate, (k,), self.corners[box, k]) for k in number]
+        keep = [Store(self.chosen, (k, kept.value), self.candidate[k]) for k in number]
+        row = zip(number, (b, c, box), strict=False)
+        keep += [Store(selected, (total.value, k), v) for k, v in row]
+        new = block(*keep, kept.add(), total.add())
+        test = If(cell["fits"].value.eq(1), new, None)
+        return block(*load, self.compare(nests), test, at.add())
+
+    def of_class(
+        self,
+        nests: Nests,
+        b: Expr,
+        c: Expr,
+    ) -> Stmt:
+        """The boxes of one class of one batch."""
+        cell = self.cells
+        at, kept, found = (cell[n] for n in ("at", "kept", "candidates"))
+        collect = nests.loop(self.inputs[0].shape[1], lambda n: self.collect(b, c, n))
+
+        def before(
+            m: Expr,
+            n: Expr,
+        ) -> tuple[Stmt, Expr]:
+            return block(), self.before(b, c, m, n)
+
+        going = (at.value < found.value) & (kept.value < cell["most"].value)
+        none = const(0, self.chosen.dtype)
+        clear = nests.over(
+            self.chosen.shape[1:],
+            lambda n: Store(self.chosen, (const(4), n), none),
+            vector=True,
+        )
+        return block(
+            found.set(0),
+            collect,
+            self.sorting.sort(found.value, before),
+            at.set(0),
+            kept.set(0),
+            clear,
+            While(going, self.choose(nests, b, c)),
+        )
+
+
+def _compute(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
+    parts, nests = _Suppression(call, inputs, outputs), Nests()
+    batches, boxes, _ = inputs[0].shape
+    classes = inputs[1].shape[1]
+    selected, count = outputs
+
+    def of_batch(b: Expr) -> Stmt:
+        measure = nests.loop(boxes, lambda n: parts.measure(b, n))
+        per_class = nests.loop(classes, lambda c: parts.of_class(nests, b, c))
+        return block(measure, per_class)
+
+    search = nests.loop(batches, of_batch) if selected.size else block()
+    body = block(parts.setup(), search, Store(count, (), parts.cells["total"].value))
+    scratch = [parts.corners, parts.chosen, parts.candidate, parts.hits]
+    room: list[Buffer | Cell] = [*parts.cells.values(), *scratch]
+    whole = block(cleared(nests, selected), parts.sorting.around(allocated(room, body)))
+    used = [b for n, b in enumerate(inputs) if call.has(n)]
+    return [kernel(call.name, used, outputs, whole)]
+
+
+register(OpDef("NonMaxSuppression", _type, domain=DOMAIN, compute=_compute))

@@ -1,0 +1,104 @@
+"""Results of an extent that only a run knows, as a bounded tensor and a count.
+
+Operators of the domain `tilewright`, which `graph/bounded` puts in the place of ONNX's: what lies
+behind the count is 0. `Trim` cuts a bounded tensor to its true shape where it leaves native code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import int64
+from tilewright.expr.nodes import Buffer, Expr, Ne, const
+from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.sorting import Cell, allocated
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, block
+
+DOMAIN = "tilewright"
+TRIM = f"{DOMAIN}::Trim"
+Buffers = Sequence[Buffer]
+
+
+def cleared(
+    nests: Nests,
+    out: Buffer,
+) -> Stmt:
+    """Zeros in the whole of `out`, so that what lies behind a count is defined."""
+    return nests.copy(out, lambda *i: const(0, out.dtype))
+
+
+def padded(
+    rows: Array,
+    extent: int,
+    axis: int = 0,
+) -> Array:
+    """The array with zeros behind it along an axis, up to an extent."""
+    widths = [(0, 0)] * rows.ndim
+    widths[axis] = (0, extent - rows.shape[axis])
+    return np.pad(rows, widths)
+
+
+def _nonzero_type(call: OpCall) -> Sequence[Type]:
+    shape = call.shape(0)
+    return [(int64, (len(shape), math.prod(shape))), (int64, ())]
+
+
+def _nonzero(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
+    """Row by row, so that the indices come in lexicographic order."""
+    x, (places, count) = inputs[0], outputs
+    nests, found = Nests(), Cell("found")
+
+    def look(*i: Expr) -> Stmt:
+        stores = [Store(places, (const(a), found.value), n) for a, n in enumerate(i)]
+        return If(Ne(x[i], const(0, x.dtype)), block(*stores, found.add()), None)
+
+    search = nests.over(x.shape, look)
+    body = block(found.set(0), search, Store(count, (), found.value))
+    clear = cleared(nests, places)
+    whole = block(clear, allocated([found], body))
+    return [kernel(call.name, inputs, outputs, whole)]
+
+
+def _nonzero_arrays(
+    call: OpCall,
+    x: Array,
+) -> list[Array]:
+    found = np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: x.ndim]
+    count = np.array(np.count_nonzero(x), np.int64)
+    return [padded(found, x.size, 1), count]
+
+
+register(
+    OpDef(
+        "NonZero",
+        _nonzero_type,
+        domain=DOMAIN,
+        compute=_nonzero,
+        reference=_nonzero_arrays,
+    )
+)
+
+
+def _trim_type(call: OpCall) -> Sequence[Type]:
+    axes = call.attr("axes")
+    shape = [None if a in axes else n for a, n in enumerate(call.shape(0))]
+    return [(call.dtype(0), tuple(shape))]
+
+
+def _trimmed(call: OpCall, x: Array, *counts: Any) -> list[Array]:
+    cut = [slice(None)] * x.ndim
+    for axis, count in zip(call.attr("axes"), counts, strict=True):
+        cut[axis] = slice(max(int(count), 0))
+    return [x[tuple(cut)]]
+
+
+register(OpDef("Trim", _trim_type, domain=DOMAIN, reference=_trimmed))

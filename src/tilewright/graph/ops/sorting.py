@@ -1,0 +1,143 @@
+"""Counting and sorting in Kernels written by hand: cells, and a stable merge sort of places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tilewright.base import dtypes
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const
+from tilewright.loops.nodes import Alloc, If, Stmt, Store, While, block
+
+FALSE = const(False, dtypes.bool_)
+# Whether the element at one place comes before that at another: what finds out, and the answer.
+Before = Callable[[Expr, Expr], tuple[Stmt, Expr]]
+
+
+class Cell:
+    """A number that a Kernel counts with."""
+
+    def __init__(
+        self,
+        name: str,
+    ) -> None:
+        self.buffer = Buffer(name, (1,), INDEX, "stack")
+
+    @property
+    def value(self) -> Expr:
+        """What it holds."""
+        return self.buffer[0]
+
+    def set(
+        self,
+        value: Expr | int,
+    ) -> Stmt:
+        """Put a number there."""
+        number = const(value) if isinstance(value, int) else value
+        return Store(self.buffer, (const(0),), number)
+
+    def add(
+        self,
+        step: Expr | int = 1,
+    ) -> Stmt:
+        """Count on."""
+        return self.set(self.value + step)
+
+
+def allocated(
+    buffers: Iterable[Buffer | Cell],
+    body: Stmt,
+) -> Stmt:
+    """`body` with room for the buffers."""
+    for b in buffers:
+        body = Alloc(b.buffer if isinstance(b, Cell) else b, body)
+    return body
+
+
+def both(
+    first: Expr,
+    second: Expr,
+) -> Expr:
+    """`first and second`, where the second is not looked at unless the first holds."""
+    return Select(first, second, FALSE)
+
+
+class MergeSort:
+    """Sorts the first `count` of `places` by what lies there; equal ones keep their order.
+
+    Bottom up: runs of 1, 2, 4, ... places are merged into `other` and copied back, which takes
+    count * log2(count) comparisons whatever the order.
+    """
+
+    def __init__(
+        self,
+        room: int,
+    ) -> None:
+        self.places = Buffer("places", (max(room, 1),), INDEX)
+        self.other = Buffer("merged", (max(room, 1),), INDEX)
+        names = ("width", "start", "middle", "end", "left", "right", "to", "first")
+        self._cells = {n: Cell(n) for n in names}
+
+    def around(
+        self,
+        body: Stmt,
+    ) -> Stmt:
+        """`body` with room for the places and for sorting them."""
+        return allocated((self.places, self.other, *self._cells.values()), body)
+
+    def sort(
+        self,
+        count: Expr,
+        before: Before,
+    ) -> Stmt:
+        """The statement that sorts; before: strictly, by places."""
+        width, start = self._cells["width"], self._cells["start"]
+        runs = While(start.value < count, self._merge_runs(count, before))
+        level = block(start.set(0), runs, self._copy_back(count))
+        doubled = width.set(width.value * 2)
+        return block(width.set(1), While(width.value < count, block(level, doubled)))
+
+    def _merge_runs(
+        self,
+        count: Expr,
+        before: Before,
+    ) -> Stmt:
+        """The two runs from `start` on become one."""
+        c = self._cells
+        start, width, to = c["start"], c["width"], c["to"]
+        bounds = block(
+            c["middle"].set(Min(start.value + width.value, count)),
+            c["end"].set(Min(start.value + width.value * 2, count)),
+            c["left"].set(start.value),
+            c["right"].set(c["middle"].value),
+            to.set(start.value),
+        )
+        step = block(*self._choose(before), to.add())
+        merge = While(to.value < c["end"].value, step)
+        return block(bounds, merge, start.set(c["end"].value))
+
+    def _choose(
+        self,
+        before: Before,
+    ) -> Iterable[Stmt]:
+        """Store the next of both runs: of the right one if it comes strictly before."""
+        left, right, to = (self._cells[n] for n in ("left", "right", "to"))
+        first = self._cells["first"]
+        has_left = left.value < self._cells["middle"].value
+        has_right = right.value < self._cells["end"].value
+        at_left, at_right = self.places[left.value], self.places[right.value]
+        look, answer = before(at_right, at_left)
+        from_right = block(look, first.set(Select(answer, const(1), const(0))))
+        compare = If(both(has_left, has_right), from_right, None)
+        yield first.set(Select(has_left, const(0), const(1)))
+        yield compare
+        take_left = block(Store(self.other, (to.value,), at_left), left.add())
+        take_right = block(Store(self.other, (to.value,), at_right), right.add())
+        yield If(first.value.eq(1), take_right, take_left)
+
+    def _copy_back(
+        self,
+        count: Expr,
+    ) -> Stmt:
+        to = self._cells["to"]
+        move = Store(self.places, (to.value,), self.other[to.value])
+        return block(to.set(0), While(to.value < count, block(move, to.add())))

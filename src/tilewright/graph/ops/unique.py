@@ -1,0 +1,206 @@
+"""Unique: the distinct elements, or slices along an axis, of a tensor.
+
+Slices are compared element by element from the first; a NaN is after every number and equal to
+any other NaN, 0.0 and -0.0 are equal. Of equal slices the first one stands for all. `sorted=0`
+leaves them in the order in which they come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import int64
+from tilewright.compute.build import cast
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, const
+from tilewright.expr.nodes import call as apply
+from tilewright.graph.ops.broadcasting import wide
+from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.open_extents import DOMAIN, cleared
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.sorting import Cell, MergeSort, allocated
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, While, block
+
+Buffers = Sequence[Buffer]
+COUNT = 1  # the operand that says how many slices there are
+
+
+def _type(call: OpCall) -> Sequence[Type]:
+    """The slices, the first place of each, the slice that each place has, how often it comes."""
+    shape = call.shape(0)
+    axis = call.axis(call.attr("axis", 0), len(shape))
+    extent = (shape[axis],)
+    whole = (call.dtype(0), shape)
+    return [whole, *[(int64, extent)] * 3, (int64, ())]
+
+
+def _before(
+    a: Expr,
+    b: Expr,
+) -> Expr:
+    a, b = _ordered(a), _ordered(b)
+    less = a < b
+    if not a.dtype.is_float:
+        return less
+    return less | (apply("isnan", b) & ~apply("isnan", a))
+
+
+def _ordered(x: Expr) -> Expr:
+    x = wide(x)
+    return cast(x, dtypes.uint8) if x.dtype.is_bool else x
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """The parts of the Kernel: places of slices are sorted, and runs of equal ones numbered."""
+
+    call: OpCall
+    inputs: Buffers
+    outputs: Buffers
+    nests: Nests
+
+    @cached_property
+    def axis(self) -> int:
+        """The slices lie along it."""
+        return self.call.axis(self.call.attr("axis", 0), len(self.inputs[0].shape))
+
+    @cached_property
+    def extent(self) -> int:
+        """How many slices there is room for."""
+        return self.inputs[0].shape[self.axis]
+
+    @cached_property
+    def sorting(self) -> MergeSort:
+        """Puts the slices in order."""
+        return MergeSort(self.extent)
+
+    @cached_property
+    def head(self) -> Buffer:
+        """For each slice the first one equal to it."""
+        return Buffer("head", (max(self.extent, 1),), INDEX)
+
+    @cached_property
+    def number(self) -> Buffer:
+        """For each slice that is the first of its kind, its place among the results."""
+        return Buffer("number", (max(self.extent, 1),), INDEX)
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """What is counted."""
+        return {n: Cell(n) for n in ("count", "at", "found", "order", "first")}
+
+    def compare(
+        self,
+        m: Expr,
+        n: Expr,
+    ) -> tuple[Stmt, Expr]:
+        """Whether slice `m` comes before slice `n`: the first element in which they differ."""
+        x, order = self.inputs[0], self.cells["order"]
+        free = [d for a, d in enumerate(x.shape) if a != self.axis]
+
+        def look(*i: Expr) -> Stmt:
+            one, other = (x[(*i[: self.axis], k, *i[self.axis :])] for k in (m, n))
+            sign = Select(_before(one, other), const(-1), const(0))
+            sign = Select(_before(other, one), const(1), sign)
+            return If(order.value.eq(0), order.set(sign), None)
+
+        return block(order.set(0), self.nests.over(free, look)), order.value.eq(-1)
+
+    def setup(self) -> Stmt:
+        """How many slices there are."""
+        here: Expr = const(self.extent)
+        if self.call.has(COUNT):
+            given = self.inputs[COUNT]
+            here = Max(
+                Min(given[(0,) * len(given.shape)], const(self.extent)), const(0)
+            )
+        return block(self.cells["count"].set(here), self.cells["found"].set(0))
+
+    def along(
+        self,
+        body: Stmt,
+    ) -> Stmt:
+        """`body` for every slice that there is, whose number is in the cell `at`."""
+        at, count = self.cells["at"], self.cells["count"]
+        step = block(body, at.add())
+        return block(at.set(0), While(at.value < count.value, step))
+
+    def order(self) -> Stmt:
+        """Every slice gets its head, and in sorted order heads get their numbers."""
+        at, first, found = (self.cells[n] for n in ("at", "first", "found"))
+        places = self.sorting.places
+        here = places[at.value]
+        look, before = self.compare(first.value, here)
+        new = block(first.set(here), Store(self.number, (here,), found.value))
+        ranked = block(new, found.add())
+        start = If(at.value.eq(0), ranked, block(look, If(before, ranked, None)))
+        each = block(start, Store(self.head, (here,), first.value))
+        fill = self.along(Store(places, (at.value,), at.value))
+        sort = self.sorting.sort(self.cells["count"].value, self.compare)
+        return block(fill, sort, self.along(each))
+
+    def renumber(self) -> Stmt:
+        """Heads are numbered in the order in which they come."""
+        at, found = self.cells["at"], self.cells["found"]
+        new = block(Store(self.number, (at.value,), found.value), found.add())
+        is_head = self.head[at.value].eq(at.value)
+        return block(found.set(0), self.along(If(is_head, new, None)))
+
+    def results(self) -> Stmt:
+        """The results, slice by slice."""
+        at = self.cells["at"].value
+        _, places, inverse, counts, count = self.outputs
+        head = self.head[at]
+        number = self.number[head]
+        first = block(
+            self.take(at, self.number[at]), Store(places, (self.number[at],), at)
+        )
+        each = block(
+            If(head.eq(at), first, None),
+            Store(inverse, (at,), number),
+            Store(counts, (number,), counts[number] + 1),
+        )
+        found = Store(count, (), self.cells["found"].value)
+        return block(self.along(each), found)
+
+    def take(
+        self,
+        source: Expr,
+        target: Expr,
+    ) -> Stmt:
+        """Slice `source` of the input becomes slice `target` of the result."""
+        x, y = self.inputs[0], self.outputs[0]
+        free = [d for a, d in enumerate(x.shape) if a != self.axis]
+
+        def move(*i: Expr) -> Stmt:
+            def at(k: Expr) -> tuple[Expr, ...]:
+                return (*i[: self.axis], k, *i[self.axis :])
+
+            return Store(y, at(target), x[at(source)])
+
+        return self.nests.over(free, move)
+
+
+def _compute(
+    call: OpCall,
+    inputs: Buffers,
+    outputs: Buffers,
+) -> list[Kernel]:
+    nests = Nests()
+    parts = _Slices(call, inputs, outputs, nests)
+    clear = [cleared(nests, b) for b in outputs[:4]]
+    steps = [parts.setup(), parts.order()]
+    if not call.attr("sorted", 1):
+        steps.append(parts.renumber())
+    body = block(*steps, parts.results())
+    if not inputs[0].size:
+        body = Store(outputs[4], (), const(0))
+    room: list[Buffer | Cell] = [*parts.cells.values(), parts.head, parts.number]
+    whole = block(*clear, parts.sorting.around(allocated(room, body)))
+    used = [b for n, b in enumerate(inputs) if call.has(n)]
+    return [kernel(call.name, used, outputs, whole)]
+
+
+register(OpDef("Unique", _type, domain=DOMAIN, compute=_compute))

@@ -1,0 +1,156 @@
+"""The Kernels that count what they find, alone, against NumPy and ONNX's reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference.ops.op_non_max_suppression import NonMaxSuppression
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import dtype_of, int64
+from tilewright.graph.interp import run_natively
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.open_extents import DOMAIN
+from tilewright.graph.ops.registry import OpCall, definition_of
+
+Array = np.ndarray[Any, Any]
+
+
+def ran(op_type: str, *arrays: Any, **attributes: Any) -> list[Array]:
+    """The results of the operator's Kernel, interpreted, its outputs as it infers them."""
+    inputs = tuple(
+        None if a is None else Value(f"x{n}", dtype_of(a.dtype), a.shape)
+        for n, a in enumerate(arrays)
+    )
+    draft = Operation(op_type, inputs, (), attributes, DOMAIN, 1, "it")
+    definition = definition_of(draft)
+    assert definition is not None
+    types = definition.infer(OpCall(draft))
+    outputs = tuple(Value(f"y{n}", *t) for n, t in enumerate(types))
+    op = Operation(op_type, inputs, outputs, attributes, DOMAIN, 1, "it")
+    found = run_natively(op, arrays)
+    assert found is not None
+    return [np.asarray(a) for a in found]
+
+
+SIGNS = np.array([[0, 1.5, np.nan], [-0.0, 0, -np.inf]], np.float32)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        SIGNS,
+        np.zeros((2, 3), bool),
+        np.ones((2, 1, 3), np.int64),
+        np.zeros((3, 0), np.float64),
+        np.array([0, 2, 0, 255], np.uint8),
+    ],
+    ids=["signs and NaN", "none", "all", "empty", "bytes"],
+)
+def test_nonzero_counts_and_orders(x: Array) -> None:
+    places, count = ran("NonZero", x)
+    want = np.array(np.nonzero(x))
+    assert count == want.shape[1]
+    np.testing.assert_array_equal(places[:, :count], want)
+    assert not places[:, int(count) :].any()
+
+
+def suppressed(*operands: Any, center: int = 0) -> Array:
+    """What ONNX's reference chooses."""
+    kernel = NonMaxSuppression.__new__(NonMaxSuppression)
+    (found,) = kernel._run(*operands, center_point_box=center)
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_suppression_is_that_of_the_reference(seed: int) -> None:
+    """Tied scores, boxes with swapped corners and none at all, any limit."""
+    rng = np.random.default_rng(seed)
+    boxes = rng.random((2, 9, 4)).astype(np.float32)
+    boxes[:, 3] = boxes[:, 4]
+    boxes[:, 5, 2:] = boxes[:, 5, :2]
+    scores = (rng.integers(0, 4, (2, 3, 9)) / 4).astype(np.float32)
+    most = np.array([[0, 2, 100][seed % 3]])
+    overlap, score = (np.array([v], np.float32) for v in (0.3, 0.25))
+    operands = (boxes, scores, most, overlap, score)
+    rows, count = ran("NonMaxSuppression", *operands, center_point_box=seed % 2)
+    want = suppressed(*operands, center=seed % 2)
+    assert count == len(want)
+    np.testing.assert_array_equal(rows[:count], want)
+
+
+def test_a_nan_score_is_above_no_threshold_and_last_without_one() -> None:
+    boxes = np.array([[[0, k, 1, k + 1] for k in range(4)]], np.float32)
+    scores = np.array([[[0.5, np.nan, 0.9, np.nan]]], np.float32)
+    most, overlap = np.array(4), np.array(0.5, np.float32)
+    rows, count = ran("NonMaxSuppression", boxes, scores, most, overlap)
+    assert rows[:count, 2].tolist() == [2, 0, 1, 3]
+    threshold = np.array(-np.inf, np.float32)
+    rows, count = ran("NonMaxSuppression", boxes, scores, most, overlap, threshold)
+    assert rows[:count, 2].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("boxes, want", [(2, [0, 1]), (-1, []), (99, [3, 2, 0, 1])])
+def test_suppression_trusts_no_count_beyond_its_bound(
+    boxes: int, want: list[int]
+) -> None:
+    corners = np.array([[[0, k, 1, k + 1] for k in range(4)]], np.float32)
+    scores = np.array([[[0.4, 0.3, 0.8, 0.9]]], np.float32)
+    operands = (corners, scores, np.array(9), np.array(0.5, np.float32), None)
+    rows, count = ran("NonMaxSuppression", *operands, np.array(boxes))
+    assert rows[:count, 2].tolist() == want
+
+
+def test_suppression_compares_with_every_box_that_was_kept() -> None:
+    """More than a chunk of them: the last box overlaps the first alone."""
+    far = np.array([[0, 2 * k, 1, 2 * k + 1] for k in range(140)], np.float32)
+    boxes = np.concatenate([far, far[:1], far[139:]])[None]
+    scores = np.linspace(1, 0, len(boxes[0]), dtype=np.float32)[None, None]
+    operands = (boxes, scores, np.array(500), np.array(0.5, np.float32))
+    rows, count = ran("NonMaxSuppression", *operands)
+    assert rows[:count, 2].tolist() == list(range(140))
+
+
+def slices(x: Array, axis: int) -> list[tuple[float, ...]]:
+    """The slices along an axis as what can be compared: NaN after all numbers."""
+    rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+    return [tuple(np.inf if np.isnan(v) else float(v) for v in r) for r in rows]
+
+
+@pytest.mark.parametrize("ordered", [0, 1])
+@pytest.mark.parametrize("axis, count", [(0, None), (1, None), (0, 3), (1, 0)])
+def test_unique_slices(ordered: int, axis: int, count: int | None) -> None:
+    rng = np.random.default_rng(axis)
+    x = rng.integers(0, 2, (5, 6)).astype(np.float32)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    x[:, 4], x[2], x[0, 0] = x[:, 1], x[3], -0.0
+    given = [] if count is None else [np.array(count)]
+    how = {"axis": axis, "sorted": ordered}
+    values, first, inverse, counts, found = ran("Unique", x, *given, **how)
+    keys = slices(x, axis)[:count]
+    distinct = sorted(set(keys)) if ordered else list(dict.fromkeys(keys))
+    n = len(distinct)
+    assert found == n
+    assert first[:n].tolist() == [keys.index(k) for k in distinct]
+    assert inverse[: len(keys)].tolist() == [distinct.index(k) for k in keys]
+    assert counts[:n].tolist() == [keys.count(k) for k in distinct]
+    want = np.take(x, first[:n], axis)
+    np.testing.assert_array_equal(np.take(values, range(n), axis), want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "bool", "float16", "bfloat16"])
+def test_unique_of_every_kind_of_element(dtype: str) -> None:
+    x = np.array(
+        [3, 1, 0, 1, 3, 2], getattr(dtypes, dtype + "_" * (dtype == "bool")).numpy
+    )
+    values, *_, found = ran("Unique", x, axis=0)
+    np.testing.assert_array_equal(values[:found], np.unique(x))
+
+
+def test_results_are_counted_in_int64() -> None:
+    op = Operation("NonZero", (Value("x", int64, (4,)),), (), {}, DOMAIN)
+    definition = definition_of(op)
+    assert definition is not None
+    assert definition.infer(OpCall(op)) == [(int64, (1, 4)), (int64, ())]
