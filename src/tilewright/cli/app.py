@@ -34,6 +34,8 @@ VERBS: Final[dict[str, str]] = {
     "tune": "tune",
     "fleet": "fleet",
     "records": "records",
+    "generate": "generate",
+    "embed": "embed",
 }
 
 

@@ -1,0 +1,152 @@
+"""`tilewright generate`: text from the language model of a Hugging Face folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilewright.base.text import visible
+from tilewright.cli.options import PATH, json_option
+from tilewright.cli.output import dump, note, progress, say
+
+if TYPE_CHECKING:
+    from tilewright.llm.model import LanguageModel, Token
+
+PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+@click.option("--prompt", required=True, help="The text to go on from.")
+@click.option("--chat", is_flag=True, help="Put it into the model's chat template.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="At most.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="0 takes the likeliest token; 1 draws by the model's probabilities.",
+)
+@click.option(
+    "--top-k",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Draw from so many tokens; 0 for all.",
+)
+@click.option(
+    "--top-p",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Draw from the likeliest tokens that together reach this probability.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the drawing.")
+@click.option("--stop", multiple=True, help="End before this text; may be repeated.")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="float32",
+    show_default=True,
+    help="Of the weights.",
+)
+@click.option(
+    "--context", type=int, help="Most tokens of prompt and answer; default: up to 2048."
+)
+@click.option("--threads", type=click.IntRange(1), help="Default: physical cores.")
+@json_option
+def command(
+    folder: Path,
+    prompt: str,
+    chat: bool,
+    max_tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+    stop: tuple[str, ...],
+    precision: str,
+    context: int | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Continue a prompt by the language model in FOLDER, as Transformers saves it.
+
+    \b
+    Example:
+      tilewright generate ./model --prompt "Once upon a time" --max-tokens 100
+      tilewright generate ./model --prompt "Why is the sky blue?" --chat --precision int4
+    """
+    from tilewright.llm.model import load
+
+    start = time.perf_counter()
+    model = load(folder, precision=precision, context=context, threads=threads)
+    ids = _ids(model, prompt, chat)
+    tokens = model.generate(
+        ids,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop=stop,
+    )
+    with progress(f"compiling {folder.name}"):
+        model.prepare()
+    begin = time.perf_counter()
+    found, taken = _timed(tokens, shown=not as_json)
+    facts = _facts(len(ids), found, begin - start, taken)
+    if as_json:
+        text = "".join(map(str, found))
+        dump({"text": text, "tokens": [t.id for t in found], **facts})
+        return
+    say()
+    rate = facts["tokens_per_second"]
+    speed = f", then {rate:.1f} tokens/s" if rate else ""
+    note(
+        f"prepared in {begin - start:.1f} s; {len(ids)} tokens read in "
+        f"{facts['first_token_seconds']:.2f} s{speed}"
+    )
+
+
+def _ids(model: LanguageModel, prompt: str, chat: bool) -> list[int]:
+    """The prompt's ids. A chat template has the special tokens in its text."""
+    if not chat:
+        return model.encode(prompt)
+    text = model.tokenizer.chat([{"role": "user", "content": prompt}])
+    return model.tokenizer.encode(text, special=False)
+
+
+def _timed(tokens: Iterator[Token], shown: bool) -> tuple[list[Token], list[float]]:
+    """The tokens, and when each was there in seconds. shown: printed as they come."""
+    found, taken = [], []
+    start = time.perf_counter()
+    for token in tokens:
+        taken.append(time.perf_counter() - start)
+        found.append(token)
+        if shown:
+            click.echo(visible(token.text), nl=False)
+    return found, taken
+
+
+def _facts(
+    prompt: int, found: list[Token], prepared: float, taken: list[float]
+) -> dict[str, Any]:
+    spent = taken[-1] - taken[0]
+    return {
+        "prompt_tokens": prompt,
+        "generated_tokens": len(found),
+        "prepare_seconds": prepared,
+        "first_token_seconds": taken[0],
+        "tokens_per_second": (len(found) - 1) / spent if spent else None,
+    }

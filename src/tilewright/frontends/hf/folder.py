@@ -1,0 +1,145 @@
+"""A Hugging Face folder: its JSON files, and its tensors by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import ModelError, UnsupportedError
+from tilewright.base.memory import memory_limit as memory_limit_of
+from tilewright.base.text import listing
+from tilewright.frontends import safetensors
+from tilewright.frontends.files import read
+
+CONFIG: Final = "config.json"
+_WHOLE: Final = "model.safetensors"
+_INDEX: Final = "model.safetensors.index.json"
+_SAVED: Final = "model.save_pretrained(folder) of Transformers writes such a folder"
+_FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
+
+Array = np.ndarray[Any, Any]
+
+
+def load_json(folder: Path, name: str, *, optional: bool = False) -> dict[str, Any]:
+    """A file of the folder, an object. optional: {} if there is none.
+
+    Raises ModelError for a file that is missing or not a JSON object.
+    """
+    path = folder / name
+    if optional and not path.exists():
+        return {}
+    if not folder.is_dir():
+        raise ModelError("there is no such folder", where=str(folder), hint=_SAVED)
+    if not path.exists():
+        raise ModelError(f"{name} is missing", where=str(folder), hint=_SAVED)
+    try:
+        found = json.loads(read(path, memory_limit_of(None)))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"it is not JSON: {error}", where=str(path)) from None
+    if not isinstance(found, dict):
+        raise ModelError("it is not a JSON object", where=str(path))
+    return found
+
+
+class Checkpoint:
+    """Tensors by name, each taken with the shape that the architecture gives it.
+
+    prefix: of the model without its head; a checkpoint of that alone leaves it out.
+    """
+
+    def __init__(self, folder: Path, prefix: str = "") -> None:
+        self.folder = folder
+        self._tensors = _tensors(folder)
+        self._prefix = prefix
+        if any(name.startswith(prefix) for name in self._tensors):
+            self._prefix = ""
+        self._taken: set[str] = set()
+
+    def named(self, name: str) -> str:
+        """What the checkpoint calls a tensor."""
+        return name.removeprefix(self._prefix)
+
+    def __contains__(self, name: str) -> bool:
+        return self.named(name) in self._tensors
+
+    def take(self, name: str, shape: Sequence[int]) -> Array:
+        """A tensor in float32. Raises ModelError if it is missing, or of another shape."""
+        name = self.named(name)
+        where = f"{self.folder}, tensor {name!r}"
+        found = self._tensors.get(name)
+        if found is None:
+            raise ModelError(
+                f"it is missing; the architecture has it, {list(shape)}",
+                where=where,
+                hint=f"check that {CONFIG} is of these weights",
+            )
+        if found.shape != tuple(shape):
+            raise ModelError(
+                f"it is {list(found.shape)}, and by {CONFIG} it should be {list(shape)}",
+                where=where,
+                hint=f"check that {CONFIG} is of these weights",
+            )
+        if found.dtype.name not in _FLOATS:
+            raise UnsupportedError(
+                f"weights in {found.dtype.name}",
+                where=where,
+                hint="give a checkpoint of floats; precision= makes it smaller",
+            )
+        self._taken.add(name)
+        return found.astype(np.float32)
+
+    def ignore(self, name: str) -> None:
+        """Count a tensor as used, if there is one."""
+        self._taken.add(self.named(name))
+
+    def check_all_taken(self, ignored: Sequence[str] = ()) -> None:
+        """Raise UnsupportedError for tensors that the graph has no use for.
+
+        ignored: how names of tensors end that hold no weights.
+        """
+        names = self._tensors.keys() - self._taken
+        left = sorted(n for n in names if not n.endswith(tuple(ignored)))
+        if left:
+            raise UnsupportedError(
+                f"it has tensors that its architecture has not: {listing(left)}",
+                items=left,
+                where=str(self.folder),
+                hint=f"check that {CONFIG} is of these weights",
+            )
+
+
+def _tensors(folder: Path) -> Mapping[str, Array]:
+    """The tensors of the one file, or of the files that the index names."""
+    limit = memory_limit_of(None)
+    whole = folder / _WHOLE
+    if whole.exists():
+        return safetensors.read(whole, limit)
+    if not (folder / _INDEX).exists():
+        raise ModelError(
+            f"neither {_WHOLE} nor {_INDEX} is there",
+            where=str(folder),
+            hint=f"{_SAVED}; .bin files are not read, as reading them runs code",
+        )
+    places = load_json(folder, _INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(map(_plain, places.values())):
+        raise ModelError(
+            "weight_map has to name a file of the folder for each tensor",
+            where=str(folder / _INDEX),
+        )
+    files = {name: safetensors.read(folder / name, limit) for name in places.values()}
+    for tensor, name in places.items():
+        if tensor not in files[name]:
+            raise ModelError(
+                f"tensor {tensor!r} is missing; {_INDEX} says it is here",
+                where=str(folder / name),
+            )
+    return {tensor: files[name][tensor] for tensor, name in places.items()}
+
+
+def _plain(name: Any) -> bool:
+    """Whether it is a file's name, and no path that leads elsewhere."""
+    return isinstance(name, str) and bool(name) and Path(name).name == name

@@ -1,0 +1,280 @@
+"""A decoder as a Graph over its key-value cache: so many tokens in, caches and logits out.
+
+Constants have the checkpoint's names. One sequence; its keys and values lie in arrays of
+`positions` places, of which those behind the last token hold nothing that is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import float32, int32, int64
+from tilewright.base.errors import UnsupportedError
+from tilewright.frontends.hf.decoder import Decoder, Layer
+from tilewright.frontends.hf.folder import Checkpoint
+from tilewright.graph.nodes import Graph, Value, constant
+from tilewright.graph.ops.fragment import Fragment
+
+_MICROSOFT: Final = "com.microsoft"
+IDS, POSITION, LOGITS = "ids", "position", "logits"
+
+
+def activated(f: Fragment, x: Value, name: str, where: str = "config.json") -> Value:
+    """An activation by the name that a configuration gives it. Raises UnsupportedError."""
+    if name in ("silu", "swish"):
+        return f.op("Mul", x, f.op("Sigmoid", x))
+    if name in ("relu", "tanh"):
+        return f.op(name.capitalize(), x)
+    if name == "gelu":
+        return f.op("Gelu", x)
+    if name in ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"):
+        return f.op("Gelu", x, approximate="tanh")
+    raise UnsupportedError(f"the activation {name!r}", where=where)
+
+
+def build(d: Decoder, tensors: Checkpoint, length: int, *, head: bool = True) -> Graph:
+    """ids: int64[length]; position: int32[1], where the first of them goes; the caches.
+
+    Gives the caches with the new keys and values, and before them, with a head, the logits of all
+    ids: float32[length, vocabulary]. length: less than the positions of the cache.
+    Raises ModelError for tensors that are missing or of another shape, UnsupportedError for tensors
+    that the architecture has no use for.
+    """
+    builder = _Builder(d, tensors, length)
+    return builder.graph(head)
+
+
+class _Builder:
+    """A graph in the making; x is float32[length, width] from layer to layer."""
+
+    def __init__(self, d: Decoder, tensors: Checkpoint, length: int) -> None:
+        self.d = d
+        self.family = d.family
+        self.tensors = tensors
+        self.length = length
+        self.f = Fragment("", {})
+        self.ids = Value(IDS, int64, (length,))
+        self.position = Value(POSITION, int32, (1,))
+        self.past = {name: Value(name, float32, d.cache) for name in d.caches}
+        self.present: list[Value] = []
+        self.weights: dict[str, Value] = {}
+        self.rotary: dict[str, tuple[Value, Value]] = {}
+
+    def graph(self, head: bool) -> Graph:
+        x = self.embedded()
+        last = self.f.op("Add", self.position, self.number(self.length - 1, int32))
+        for n, layer in enumerate(self.d.layers):
+            x = self.layer(x, n, layer, last)
+        outputs = self.renamed()
+        self.f.prefix = "head"
+        logits = self.logits(x)
+        self.tensors.check_all_taken(self.family.ignored)
+        if head:
+            outputs = [replace(logits, name=LOGITS), *outputs]
+            self.replaced(logits, outputs[0])
+        whole = Graph(
+            self.d.architecture,
+            (self.ids, self.position, *self.past.values()),
+            tuple(outputs),
+            (),
+        )
+        return whole.with_operations(self.f.operations, self.f.constants)
+
+    def renamed(self) -> list[Value]:
+        """The caches that are given back, under the names that they have outside."""
+        made = [
+            replace(value, name=f"{name}_out")
+            for name, value in zip(self.d.caches, self.present, strict=True)
+        ]
+        for old, new in zip(self.present, made, strict=True):
+            self.replaced(old, new)
+        return made
+
+    def replaced(self, old: Value, new: Value) -> None:
+        """Let the operation that writes `old`, which nothing reads, write `new`."""
+        for n, op in enumerate(self.f.operations):
+            if old in op.outputs:
+                outputs = tuple(new if v is old else v for v in op.outputs)
+                self.f.operations[n] = replace(op, outputs=outputs)
+
+    # Tensors
+
+    def weight(self, name: str, *shape: int, plus: float = 0.0) -> Value:
+        """A tensor of the checkpoint as a constant of that name."""
+        if name not in self.weights:
+            array = self.tensors.take(name, shape)
+            value = constant(self.tensors.named(name), array + plus if plus else array)
+            self.f.constants[value] = array + plus if plus else array
+            self.weights[name] = value
+        return self.weights[name]
+
+    def number(self, x: float, dtype: Any = float32) -> Value:
+        return self.f.constant(x, dtype)
+
+    def product(self, x: Value, stem: str, rows: int, columns: int, part: str) -> Value:
+        """x [length, rows] times a matrix, and its bias if the part has one."""
+        turned = self.family.transposed and part != "head"
+        shape = (rows, columns) if turned else (columns, rows)
+        operands = [x, self.weight(f"{stem}.weight", *shape)]
+        if part in self.d.biased:
+            operands.append(self.weight(f"{stem}.bias", columns))
+        return self.f.op("Gemm", *operands, transB=int(not turned), version=13)
+
+    def norm(self, x: Value, stem: str, size: int) -> Value:
+        """Over the last axis of x, `size` elements."""
+        how = {"axis": -1, "epsilon": self.d.epsilon}
+        offset = self.family.norm_offset
+        scale = self.weight(f"{stem}.weight", size, plus=offset)
+        if self.family.norm == "rms":
+            return self.f.op("RMSNormalization", x, scale, version=23, **how)
+        bias = self.weight(f"{stem}.bias", size)
+        return self.f.op("LayerNormalization", x, scale, bias, version=17, **how)
+
+    # Layers
+
+    def embedded(self) -> Value:
+        """The rows of the tokens, and those of their positions where these are learned."""
+        d, family = self.d, self.family
+        self.f.prefix = "embedding"
+        table = self.weight(
+            f"{family.prefix}{family.embedding}.weight", d.vocabulary, d.width
+        )
+        x = self.f.op("Gather", table, self.ids, axis=0)
+        if family.embedding_scaled:
+            x = self.f.op("Mul", x, self.number(math.sqrt(d.width)))
+        if not family.positions:
+            return x
+        rows = self.weight(
+            f"{family.prefix}{family.positions}.weight", d.trained, d.width
+        )
+        places = self.f.constant(np.arange(self.length), int32)
+        places = self.f.op("Add", self.position, places)
+        return self.f.op("Add", x, self.f.op("Gather", rows, places, axis=0))
+
+    def layer(self, x: Value, n: int, layer: Layer, last: Value) -> Value:
+        """Attention and network, each added to what it read; last: the position of the last id."""
+        self.f.prefix = self.family.layer.format(n).rstrip(".")
+        y = self.before(x, "attention", n)
+        attended = self.after(self.attention(y, n, layer, last), "attention", n)
+        if self.family.parallel:
+            z = self.before(x, "mlp", n) if self.has("mlp_norm") else y
+            both = self.f.op("Add", attended, self.after(self.network(z, n), "mlp", n))
+            return self.f.op("Add", x, both)
+        x = self.f.op("Add", x, attended)
+        z = self.before(x, "mlp", n)
+        return self.f.op("Add", x, self.after(self.network(z, n), "mlp", n))
+
+    def has(self, part: str) -> bool:
+        return part in self.family.parts
+
+    def stem(self, part: str, n: int) -> str:
+        """The name of a part of layer n, without `.weight`."""
+        family = self.family
+        return f"{family.prefix}{family.layer.format(n)}{family.parts[part]}"
+
+    def part(self, x: Value, part: str, n: int, rows: int, columns: int) -> Value:
+        return self.product(x, self.stem(part, n), rows, columns, part)
+
+    def before(self, x: Value, what: str, n: int) -> Value:
+        return self.norm(x, self.stem(f"{what}_norm", n), self.d.width)
+
+    def after(self, x: Value, what: str, n: int) -> Value:
+        if not self.has(f"{what}_post_norm"):
+            return x
+        return self.norm(x, self.stem(f"{what}_post_norm", n), self.d.width)
+
+    def attention(self, x: Value, n: int, layer: Layer, last: Value) -> Value:
+        d, f = self.d, self.f
+        own, shared = d.heads * d.size, d.groups * d.size
+        operands = [
+            f.reshape(self.head_norm(y, part, n), 1, self.length, width)
+            for y, part, width in zip(
+                self.projected(x, n, own, shared),
+                ("query_norm", "key_norm", "value_norm"),
+                (own, shared, shared),
+                strict=True,
+            )
+        ]
+        past = [self.past[name] for name in d.caches[2 * n : 2 * n + 2]]
+        tables = self.tables(layer)
+        attended, *present = f.ops(
+            "GroupQueryAttention",
+            *(*operands, *past, last, self.number(d.positions, int32), *tables),
+            domain=_MICROSOFT,
+            version=1,
+            count=3,
+            num_heads=d.heads,
+            kv_num_heads=d.groups,
+            do_rotary=int(bool(tables)),
+            local_window_size=layer.window or -1,
+            scale=d.scale,
+            softcap=d.score_cap,
+        )
+        self.present += present
+        return self.part(
+            f.reshape(attended, self.length, own), "output", n, own, d.width
+        )
+
+    def projected(self, x: Value, n: int, own: int, shared: int) -> Sequence[Value]:
+        """Queries, keys and values of all heads: of one matrix, or of three."""
+        width = self.d.width
+        if self.has("query_key_value"):
+            joint = self.part(x, "query_key_value", n, width, own + 2 * shared)
+            counts = self.f.ints(own, shared, shared)
+            return self.f.pieces("Split", joint, counts, count=3, axis=1)
+        parts = (("query", own), ("key", shared), ("value", shared))
+        return [self.part(x, part, n, width, columns) for part, columns in parts]
+
+    def head_norm(self, x: Value, part: str, n: int) -> Value:
+        """x [length, heads * size], each head of it normalized by itself, if the family does so."""
+        if not self.has(part):
+            return x
+        size = self.d.size
+        by_head = self.f.reshape(x, self.length, -1, size)
+        return self.norm(by_head, self.stem(part, n), size)
+
+    def tables(self, layer: Layer) -> tuple[Value, ...]:
+        """Cosines and sines of a layer's rotary positions; nothing where it has none."""
+        if layer.rotary is None:
+            return ()
+        key = repr(layer.rotary)
+        if key not in self.rotary:
+            cos, sin = layer.rotary.tables()
+            self.rotary[key] = self.f.constant(cos), self.f.constant(sin)
+        return self.rotary[key]
+
+    def network(self, x: Value, n: int) -> Value:
+        d, f = self.d, self.f
+        if self.has("gate_up"):
+            joint = self.part(x, "gate_up", n, d.width, 2 * d.hidden)
+            halves = f.ints(d.hidden, d.hidden)
+            gate, up = f.pieces("Split", joint, halves, count=2, axis=1)
+            y = f.op("Mul", activated(f, gate, d.activation), up)
+        elif self.has("gate"):
+            gate = self.part(x, "gate", n, d.width, d.hidden)
+            up = self.part(x, "up", n, d.width, d.hidden)
+            y = f.op("Mul", activated(f, gate, d.activation), up)
+        else:
+            up = self.part(x, "up", n, d.width, d.hidden)
+            y = activated(f, up, d.activation)
+        return self.part(y, "down", n, d.hidden, d.width)
+
+    def logits(self, x: Value) -> Value:
+        """[length, vocabulary], by the head or, where they are tied, the table of embeddings."""
+        d, f, family = self.d, self.f, self.family
+        x = self.norm(x, f"{family.prefix}{family.last_norm}", d.width)
+        stem = family.head
+        tied = d.tied if d.tied is not None else f"{stem}.weight" not in self.tensors
+        if tied:
+            self.tensors.ignore(f"{stem}.weight")
+            stem = f"{family.prefix}{family.embedding}"
+        y = self.product(x, stem, d.width, d.vocabulary, "head")
+        if not d.logit_cap:
+            return y
+        cap = self.number(d.logit_cap)
+        return f.op("Mul", f.op("Tanh", f.op("Div", y, cap)), cap)

@@ -1,0 +1,137 @@
+"""Vectors of texts by an encoder of a sentence-transformers folder, such as MiniLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.driver.compile import compile
+from tilewright.frontends.hf.encoder import COUNT, IDS, Encoder, build, encoder_of
+from tilewright.frontends.hf.folder import CONFIG, Checkpoint, load_json
+from tilewright.llm.tokens import Tokenizer
+
+LENGTHS: Final = (16, 32, 64, 128, 256, 512)
+_POOLING: Final = "1_Pooling/config.json"
+_MODE: Final = "pooling_mode_"
+_MODES: Final = {f"{_MODE}mean_tokens": "mean", f"{_MODE}cls_token": "cls"}
+
+Array = np.ndarray[Any, Any]
+
+
+def load_embedder(
+    folder: str | Path,
+    *,
+    pooling: str | None = None,
+    normalized: bool = True,
+    lengths: Sequence[int] = LENGTHS,
+    threads: int | None = None,
+    **options: Any,
+) -> Embedder:
+    """The encoder of a Hugging Face folder: config.json, safetensors, tokenizer.json.
+
+    pooling: "mean" or "cls", by default what the folder says, else the mean. normalized: vectors
+    have norm 1. lengths: that texts are filled up to; what is the first to need one compiles it.
+    options: those of `tw.compile`.
+    Raises ModelError and UnsupportedError for what is missing or unknown.
+    """
+    path = Path(folder)
+    encoder = encoder_of(load_json(path, CONFIG), str(path / CONFIG))
+    said = load_json(path, "sentence_bert_config.json", optional=True)
+    asked = said.get("max_seq_length")
+    most = min(encoder.positions, asked if type(asked) is int else encoder.positions)
+    return Embedder(
+        path,
+        encoder,
+        Tokenizer(path),
+        pooling or _pooling(path),
+        normalized,
+        tuple(sorted({n for n in lengths if n < most} | {most})),
+        {"threads": threads, **options},
+    )
+
+
+def _pooling(folder: Path) -> str:
+    """What the folder says. Raises UnsupportedError for a pooling that is not supported."""
+    found = load_json(folder, _POOLING, optional=True)
+    if "pooling_mode" in found:  # as newer versions write it
+        return str(found["pooling_mode"])
+    asked = [key for key, on in found.items() if key.startswith(_MODE) and on]
+    if not asked:
+        return "mean"
+    if len(asked) > 1 or asked[0] not in _MODES:
+        raise UnsupportedError(
+            f"the pooling {', '.join(asked)}",
+            where=str(folder / _POOLING),
+            hint=f"supported are {' or '.join(_MODES)}; pooling= chooses another",
+        )
+    return _MODES[asked[0]]
+
+
+@dataclass
+class Embedder:
+    """An encoder that is compiled once per length that texts are filled up to."""
+
+    folder: Path
+    encoder: Encoder
+    tokenizer: Tokenizer
+    pooling: str
+    normalized: bool
+    lengths: tuple[int, ...]
+    options: Mapping[str, Any]
+    _made: dict[int, Any] = field(default_factory=dict, repr=False)
+    _lock: Any = field(default_factory=Lock, repr=False)
+
+    def executable(self, length: int) -> Any:
+        """The compiled encoder of texts of so many tokens."""
+        with self._lock:
+            if length not in self._made:
+                tensors = Checkpoint(self.folder, self.encoder.family.prefix)
+                graph = build(
+                    self.encoder,
+                    tensors,
+                    length,
+                    self.pooling,
+                    normalized=self.normalized,
+                )
+                self._made[length] = compile(graph, **self.options)
+        return self._made[length]
+
+    def __call__(self, texts: str | Sequence[str], *, truncate: bool = False) -> Array:
+        """The vectors of texts, float32[texts, width]; of a text alone, float32[width].
+
+        truncate: of a text that is too long, take what fits, and its last token, an end mark.
+        Raises InputError for a text that is too long otherwise.
+        """
+        if isinstance(texts, str):
+            return self._vector(self._ids(texts, truncate))
+        ids = [self._ids(text, truncate) for text in texts]
+        found = [self._vector(i) for i in ids]
+        return np.array(found, np.float32).reshape(len(found), self.encoder.width)
+
+    def _ids(self, text: str, truncate: bool) -> list[int]:
+        ids = self.tokenizer.encode(text)
+        most = self.lengths[-1]
+        if not ids:
+            raise InputError("a text has no tokens", hint="leave it out")
+        if len(ids) <= most:
+            return ids
+        if truncate:
+            return [*ids[: most - 1], ids[-1]]
+        raise InputError(
+            f"a text of {len(ids)} tokens: the model takes {most}",
+            where=f"{self.folder}, text {text[:40]!r}",
+            hint="split it, or truncate",
+        )
+
+    def _vector(self, ids: Sequence[int]) -> Array:
+        length = next(n for n in self.lengths if n >= len(ids))
+        padded = np.zeros(length, np.int64)
+        padded[: len(ids)] = ids
+        count = np.array([len(ids)], np.int64)
+        return np.array(self.executable(length)({IDS: padded, COUNT: count}))

@@ -1,0 +1,281 @@
+"""A language model over a key-value cache: prompts in chunks, then token by token.
+
+A prompt is read in chunks of a few fixed sizes, the last of them filled up, so that no length of a
+prompt compiles anything. Places behind the last token hold what filled a chunk up: causal attention
+does not see them, and the next tokens overwrite them. Only the last token of a prompt needs logits:
+the chunks before it compute keys and values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.driver.compile import compile
+from tilewright.frontends.hf.decoder import Decoder, decoder_of
+from tilewright.frontends.hf.folder import CONFIG, Checkpoint, load_json
+from tilewright.frontends.hf.graph import IDS, POSITION, build
+from tilewright.graph.nodes import Graph
+from tilewright.llm.sampling import Sampling
+from tilewright.llm.tokens import FILE, TextStream, Tokenizer
+
+CHUNKS: Final = (64, 16)
+CONTEXT: Final = 2048  # positions at most, unless more are asked for
+BITS: Final = {"int8": 8, "int4": 4}
+FLOATS: Final = ("float32", "bfloat16", "float16")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, and the text that became certain with it; `str(token)` is that text."""
+
+    id: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass
+class State:
+    """The keys and values of one text, which calls write in place, and how many they are of."""
+
+    caches: dict[str, Array]
+    position: int = 0
+
+
+def load(
+    folder: str | Path,
+    *,
+    precision: str = "float32",
+    group: int = 32,
+    context: int | None = None,
+    chunks: Sequence[int] = CHUNKS,
+    threads: int | None = None,
+    **options: Any,
+) -> LanguageModel:
+    """The language model of a Hugging Face folder: config.json, safetensors, tokenizer.json.
+
+    precision: of the weights, "float32", "bfloat16", "float16", "int8" or "int4"; integers have a
+    scale for each `group` of them. context: the most tokens of prompt and answer together, by
+    default what the model was trained with, at most 2048. chunks: lengths in which prompts are read
+    besides 1; each is code and weights of its own. options: those of `tw.compile`.
+
+    Nothing is compiled yet: that happens at first use, or by `prepare`.
+    Raises ModelError, UnsupportedError and InputError for what is missing, unknown or does not fit.
+    """
+    path = Path(folder)
+    where = str(path / CONFIG)
+    config = load_json(path, CONFIG)
+    generation = load_json(path, "generation_config.json", optional=True)
+    if precision not in (*BITS, *FLOATS):
+        known = ", ".join((*FLOATS, *BITS))
+        raise InputError(f"precision={precision!r}", hint=f"choose one of {known}")
+    if context is None:
+        context = min(CONTEXT, decoder_of(config, where=where).trained)
+    decoder = decoder_of(config, context, where)
+    if any(type(n) is not int or n < 2 for n in chunks):
+        raise InputError(f"chunks={chunks!r}", hint="give lengths of at least 2")
+    if precision in FLOATS[1:]:
+        options["precision"] = precision
+    return LanguageModel(
+        path,
+        decoder,
+        frozenset(_ids(generation.get("eos_token_id", config.get("eos_token_id")))),
+        tuple(sorted((n for n in set(chunks) if n < context), reverse=True)),
+        (precision, group),
+        {"threads": threads, **options},
+    )
+
+
+def _ids(found: Any) -> list[int]:
+    """One id, several, or none, as configurations have them."""
+    found = found if isinstance(found, list) else [found]
+    return [n for n in found if type(n) is int]
+
+
+@dataclass
+class LanguageModel:
+    """A decoder that is compiled once per length in which it reads: 1, and those of `chunks`.
+
+    ends: ids after which a text is complete. weights: their precision, and integers to a scale.
+    """
+
+    folder: Path
+    decoder: Decoder
+    ends: frozenset[int]
+    chunks: tuple[int, ...]
+    weights: tuple[str, int]
+    options: Mapping[str, Any]
+    _made: dict[int, Any] = field(default_factory=dict, repr=False)
+    _tokenizer: Tokenizer | None = field(default=None, repr=False)
+    _lock: Any = field(default_factory=Lock, repr=False)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's. Raises ModelError and UnsupportedError where there is none."""
+        if self._tokenizer is None:
+            self._tokenizer = Tokenizer(self.folder)
+        return self._tokenizer
+
+    def prepare(self) -> LanguageModel:
+        """Compile all there is to compile, and give back the model."""
+        for length in (1, *self.chunks):
+            self.executable(length)
+        return self
+
+    def graph(self, length: int) -> Graph:
+        """What reads `length` tokens: `frontends.hf.graph.build` with the weights' precision."""
+        from tilewright.graph.passes.weight_only import weight_only
+
+        tensors = Checkpoint(self.folder, self.decoder.family.prefix)
+        made = build(self.decoder, tensors, length, head=length == 1)
+        precision, group = self.weights
+        bits = BITS.get(precision)
+        return made if bits is None else weight_only(made, bits, group)
+
+    def executable(self, length: int) -> Any:
+        """The compiled model of so many tokens, with the caches in place."""
+        with self._lock:
+            if length not in self._made:
+                aliases = {f"{name}_out": name for name in self.decoder.caches}
+                graph = self.graph(length)
+                self._made[length] = compile(graph, aliases=aliases, **self.options)
+        return self._made[length]
+
+    def start(self) -> State:
+        """An empty text. Each has a cache of its own: texts do not see one another."""
+        shape = self.decoder.cache
+        return State({c: np.zeros(shape, np.float32) for c in self.decoder.caches})
+
+    def feed(self, state: State, ids: Sequence[int]) -> Array:
+        """Append ids to a text. Gives the logits of what comes next: float32[vocabulary].
+
+        Raises InputError for no ids, for ids out of the vocabulary, and where the context is full.
+        """
+        self._check(state, ids)
+        for length, used in pieces(
+            len(ids) - 1, self.decoder.positions - state.position, self.chunks
+        ):
+            self._call(length, state, ids[:used])
+            ids = ids[used:]
+        logits = self._call(1, state, ids)[0]
+        return np.array(logits[0])
+
+    def _call(self, length: int, state: State, ids: Sequence[int]) -> Any:
+        padded = np.zeros(length, np.int64)
+        padded[: len(ids)] = ids
+        position = np.array([state.position], np.int32)
+        given = {IDS: padded, POSITION: position, **state.caches}
+        made = self.executable(length)(given)
+        state.position += len(ids)
+        return made
+
+    def _check(self, state: State, ids: Sequence[int]) -> None:
+        most, have = self.decoder.positions, state.position
+        if not ids:
+            raise InputError("there are no ids", hint="give at least one")
+        if have + len(ids) > most:
+            raise InputError(
+                f"{len(ids)} tokens behind {have} are more than the context of {most}",
+                where=str(self.folder),
+                hint=f"shorten the prompt, or load with context= up to {self.decoder.trained}",
+            )
+        for n in ids:
+            if not 0 <= n < self.decoder.vocabulary:
+                raise InputError(
+                    f"there is no token {n}: the vocabulary has {self.decoder.vocabulary}",
+                    where=str(self.folder),
+                )
+
+    def encode(self, prompt: str | Sequence[int]) -> list[int]:
+        """The ids of a prompt. Raises InputError for one without any."""
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not ids:
+            raise InputError("the prompt is empty", hint="give at least one token")
+        return [int(n) for n in ids]
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+    ) -> Iterator[Token]:
+        """The tokens that follow a prompt, as they are found.
+
+        It ends behind `max_tokens`, a token that ends texts (which is given too, without text), a
+        text of `stop` (which is left out), or where the context is full. Of a prompt in ids, tokens
+        have text where there is a tokenizer. Sampling: see `Sampling`; equal seeds, equal tokens.
+
+        Raises InputError for a prompt that the context does not hold, and what `Sampling` raises.
+        """
+        sampling = Sampling(temperature, top_k, top_p, seed)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(stops):
+            raise InputError("stop: a text is empty", hint="leave it out")
+        if type(max_tokens) is not int or max_tokens < 1:
+            raise InputError(f"max_tokens={max_tokens!r}", hint="give at least 1")
+        ids = self.encode(prompt)
+        state = self.start()
+        self._check(state, ids)
+        stream = self._stream(stops, isinstance(prompt, str))
+        return self._generated(state, ids, max_tokens, sampling, stream)
+
+    def _stream(self, stops: Sequence[str], needed: bool) -> TextStream | None:
+        has = needed or stops or (self.folder / FILE).is_file()
+        return TextStream(self.tokenizer, stops) if has else None
+
+    def _generated(
+        self,
+        state: State,
+        ids: list[int],
+        max_tokens: int,
+        sampling: Sampling,
+        stream: TextStream | None,
+    ) -> Iterator[Token]:
+        generator = sampling.generator()
+        room = min(max_tokens, self.decoder.positions - len(ids) + 1)
+        for n in range(room):
+            token = sampling.choose(self.feed(state, ids), generator)
+            ids = [token]
+            over = token in self.ends or n == room - 1
+            text = _text(stream, token, over, token in self.ends)
+            yield Token(token, text)
+            if over or (stream is not None and stream.stopped):
+                return
+
+
+def _text(stream: TextStream | None, token: int, over: bool, ends: bool) -> str:
+    """What a token adds to the text: a token that ends it, what was held back only."""
+    if stream is None:
+        return ""
+    text = "" if ends else stream.push(token)
+    return text + stream.end() if over and not stream.stopped else text
+
+
+def pieces(count: int, room: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Lengths in which `count` tokens are read, each with how many of it are used.
+
+    sizes: besides 1, falling. The smallest that holds the rest, filled up; else the largest one.
+    A chunk never goes beyond the `room` in the cache.
+    """
+    while count:
+        fitting = [n for n in sizes if n <= room and count > 1]
+        holding = [n for n in fitting if n >= count]
+        length = min(holding) if holding else max(fitting, default=1)
+        used = min(length, count)
+        yield length, used
+        count, room = count - used, room - used
