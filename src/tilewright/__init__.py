@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 # Public name -> `module` or `module:attribute`. Loaded when first used: importing stays cheap.
 _PUBLIC: Final = {
     "compile": "tilewright.driver:compile",
+    "compile_library": "tilewright.driver.library:compile_library",
     "compile_training_step": "tilewright.driver.training:compile_training_step",
     "grad": "tilewright.driver.differentiate:grad",
     "value_and_grad": "tilewright.driver.differentiate:value_and_grad",
@@ -43,6 +44,7 @@ _PUBLIC: Final = {
 __all__ = [
     "__version__",
     "compile",
+    "compile_library",
     "compile_training_step",
     "grad",
     "value_and_grad",

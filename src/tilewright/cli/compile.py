@@ -13,7 +13,14 @@ from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import certificate, derivation, inputs, quantized, records
+from tilewright.cli import (
+    certificate,
+    derivation,
+    inputs,
+    library,
+    quantized,
+    records,
+)
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
 from tilewright.cli.options import (
     COMPILE,
@@ -36,7 +43,16 @@ ONNX: Final = "onnx"  # what --emit writes besides the stages of text
 @click.command()
 @model_argument
 @click.option(
-    "-o", "--output", type=OUT, help="The artifact; default: MODEL with the suffix .tw."
+    "-o",
+    "--output",
+    type=OUT,
+    help="The artifact, or a library for C: .so .a .o .wasm; default: MODEL.tw.",
+)
+@click.option("--header", type=OUT, help="The library's header; default: beside it.")
+@click.option(
+    "--target-triple",
+    metavar="TRIPLE",
+    help="The library's system, such as aarch64-unknown-linux-gnu; default: this one.",
 )
 @click.option(
     "--emit",
@@ -56,6 +72,8 @@ ONNX: Final = "onnx"  # what --emit writes besides the stages of text
 def command(
     model: Path,
     output: Path | None,
+    header: Path | None,
+    target_triple: str | None,
     emit: str | None,
     certify: bool,
     seed: int,
@@ -69,6 +87,7 @@ def command(
       tilewright compile model.onnx -o model.tw
       tilewright compile model.onnx --mcpu x86-64-v3 --emit asm | less
       tilewright compile model.onnx --certify && tilewright verify model.tw
+      tilewright compile model.onnx --mcpu multi -o libmodel.so --header model.h
       tilewright compile model.onnx --target vta --scales model.scales.json -o model.tw
     """
     from tilewright.driver.options import Options
@@ -80,6 +99,14 @@ def command(
     if emit is not None:
         names = ("certify", "fallback", "use_cache", "sanitize")
         refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
+    if output is not None and output.suffix in library.SUFFIXES and emit is None:
+        library.write(model, output, header, target_triple, options, as_json)
+        return
+    refuse(
+        ("header", "target_triple"),
+        "only a library has one",
+        "Name it with -o, as in -o libmodel.so",
+    )
     read = load_graph(model, options.dims, **options.reading())
     graph = specialized(read, options.dims)
     target = quantized.accelerator(options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -30,7 +31,7 @@ from tilewright.loops.verify import verify
 from tilewright.runtime import abi
 from tilewright.targets.base import Target
 
-_TYPES: Final[dict[DType, str]] = {
+C_TYPES: Final[dict[DType, str]] = {
     float32: "float",
     float64: "double",
     bool_: "bool",
@@ -43,7 +44,7 @@ _TYPES: Final[dict[DType, str]] = {
     uint32: "uint32_t",
     uint64: "uint64_t",
 }
-_KEYWORDS: Final = frozenset(
+KEYWORDS: Final = frozenset(
     "auto bool break case char const continue default do double else enum extern float for goto "
     "if inline int long register restrict return short signed sizeof static struct switch "
     "typedef union unsigned void volatile while run threads".split()
@@ -80,10 +81,23 @@ def object_file(kernel: Kernel, target: Target, name: str) -> bytes:
 
 
 def _check_name(kernel: Kernel, name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in _KEYWORDS:
+    check_name(name, kernel.name)
+
+
+def check_name(name: str, where: str) -> None:
+    """Raise InputError for what is not a name of a function in C."""
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in KEYWORDS:
         raise InputError(
-            f"{name!r} is not a name in C", where=kernel.name, hint="give name=..."
+            f"{name!r} is not a name in C", where=where, hint="give name=..."
         )
+
+
+def c_name(name: str, taken: Collection[str]) -> str:
+    """A name in C for a tensor, none of those taken."""
+    plain = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII) or "_"
+    while plain in taken or plain in KEYWORDS:
+        plain += "_"
+    return plain
 
 
 def header(kernel: Kernel, target: Target, name: str) -> str:
@@ -100,7 +114,7 @@ def header(kernel: Kernel, target: Target, name: str) -> str:
         index=abi.STATUS_INDEX,
         tiles=abi.STATUS_TILES,
         no_memory=abi.NO_MEMORY,
-        rest=abi.CTX_SLOTS - abi.CTX_THREADS - 1,
+        parallel=PARALLEL,
     )
 
 
@@ -108,9 +122,7 @@ def _declared(kernel: Kernel) -> list[str]:
     """One parameter per buffer, with its shape in a comment; names are distinct in C."""
     found: dict[str, str] = {}
     for b in kernel.params:
-        plain = re.sub(r"\W|^(?=\d)", "_", b.name, flags=re.ASCII)
-        while plain in found or plain in _KEYWORDS:
-            plain += "_"
+        plain = c_name(b.name, found)
         const = "" if b in kernel.outputs else "const "
         extents = "".join(f"[{n}]" for n in b.shape)
         found[plain] = f"{const}{_type(kernel, b)} *{plain} /* {extents or 'one'} */"
@@ -118,15 +130,31 @@ def _declared(kernel: Kernel) -> list[str]:
 
 
 def _type(kernel: Kernel, b: Buffer) -> str:
-    if b.dtype not in _TYPES:
+    if b.dtype not in C_TYPES:
         raise UnsupportedError(
             f"{b!r} has a type that C does not have",
             where=kernel.name,
             hint="cast it to another inside of the program, or save() the function",
         )
-    return _TYPES[b.dtype]
+    return C_TYPES[b.dtype]
 
 
+# How a parallel loop is shared out, once in a program, whatever headers it includes.
+PARALLEL: Final = """\
+#ifndef TILEWRIGHT_PARALLEL
+#define TILEWRIGHT_PARALLEL
+/* The first fields of what a parallel loop is called with; `threads` is how many shares it has. */
+typedef struct {
+    void *run;
+    int64_t threads;
+    int64_t rest[REST];
+} tilewright_context;
+/* One share of a parallel loop, 0 <= number < shares. */
+typedef void tilewright_share(void *closure, int64_t number, int64_t shares);
+/* Runs every share once, at the same time or in turn, and returns when all have ended. */
+typedef void tilewright_parallel(
+    tilewright_context *context, tilewright_share *share, void *closure);
+#endif""".replace("REST", str(abi.CTX_SLOTS - abi.CTX_THREADS - 1))
 _HEADER: Final = """\
 /* Made by Tilewright {version}. */
 #ifndef {guard}
@@ -139,20 +167,7 @@ _HEADER: Final = """\
 extern "C" {{
 #endif
 
-#ifndef TILEWRIGHT_PARALLEL
-#define TILEWRIGHT_PARALLEL
-/* The first fields of what a parallel loop is called with; `threads` is how many shares it has. */
-typedef struct {{
-    void *run;
-    int64_t threads;
-    int64_t rest[{rest}];
-}} tilewright_context;
-/* One share of a parallel loop, 0 <= number < shares. */
-typedef void tilewright_share(void *closure, int64_t number, int64_t shares);
-/* Runs every share once, at the same time or in turn, and returns when all have ended. */
-typedef void tilewright_parallel(
-    tilewright_context *context, tilewright_share *share, void *closure);
-#endif
+{parallel}
 
 /* Arrays are in row-major order, and no array that is written shares memory with another.
  * The processor must have: {features}.

@@ -30,7 +30,11 @@ TABLE_FIRST_VALUE = 2
 STATUS_INDEX = 1  # an index read from data is out of range
 STATUS_TILES = 2  # the system does not permit AMX tiles
 STATUS_BOUNDS = 3  # sanitized code was about to access memory outside of a buffer
-NO_MEMORY = -1  # what a C function returns whose scratch memory is refused
+NO_MEMORY = (
+    -1
+)  # what a C function returns whose scratch memory is refused, or not given
+NO_PROCESSOR = -2  # that of a library which has no code for this processor
+NOT_ALIGNED = -3  # that of a library whose workspace is not at a multiple of ALIGNMENT
 
 # A report, in the workspace of the kernel: the address of a text that ends with 0, the count of
 # numbers, and the numbers, which are i64 and take the places of the marks.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, Literal, NoReturn, Protocol
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Settings:
     mcpu: the processor. exact: no fused multiply-adds. threads: on which its code is to run; None:
     as many as there are cores. machine: which one, where the target is a kind of machines, by a
     name or a file that it knows. description: what is otherwise than usual about it, in its own
-    fields.
+    fields. triple: the system that code is for, as LLVM writes it; None: this one, or that of mcpu.
     """
 
     mcpu: str = "native"
@@ -50,6 +50,7 @@ class Settings:
     threads: int | None = None
     machine: str | None = None
     description: Mapping[str, Any] | None = None
+    triple: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,57 @@ class Call:
     arguments: tuple[Argument, ...]
     workspace: Argument
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a library finds a tensor: in the caller's memory, its constants, or a parameter."""
+
+    kind: Literal["arena", "constant", "parameter"]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """The function of a segment, with the places that its table holds after the first two."""
+
+    symbol: str
+    values: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCopy:
+    """So many bytes from one place to another."""
+
+    source: Place
+    target: Place
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryVariant:
+    """A model for one processor: what `parts()` of its target emitted, and how it is run.
+
+    constants: where its constants begin among those of the library.
+    """
+
+    target: Target
+    parts: tuple[bytes, ...]
+    actions: tuple[LibraryCall | LibraryCopy, ...]
+    constants: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """The functions of a library: their name, and how many tensors they take.
+
+    workspace: whether they need memory of the caller. constants: the bytes of all variants.
+    """
+
+    name: str
+    parameters: int
+    workspace: bool
+    constants: memoryview
 
 
 class OperatorProgram(Protocol):
@@ -279,6 +331,16 @@ class Target:
     def workspace(self, code: bytes) -> int:
         """Bytes that a program of the device takes there besides its operands."""
         return 0
+
+    def parts(self) -> Target:
+        """This target, but what it emits are parts of a library, which `library` joins."""
+        self._lacks("libraries")
+
+    def library(
+        self, variants: Sequence[LibraryVariant], interface: Interface
+    ) -> bytes:
+        """The object file of a library; the first of the variants that the processor can is run."""
+        self._lacks("libraries")
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """A scheduled kernel as `llvm` or `asm` text; `listing` where asm can name its loops."""

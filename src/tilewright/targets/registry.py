@@ -97,6 +97,7 @@ def target(
     threads: int | None = None,
     description: Mapping[str, Any] | None = None,
     machine: str | None = None,
+    triple: str | None = None,
 ) -> Target:
     """The target `name`; the others are fields of `Settings`.
 
@@ -110,6 +111,7 @@ def target(
         threads=threads,
         machine=machine,
         description=description,
+        triple=triple,
     )
     for given, kind in ((description, "table"), (machine, "name")):
         if given is not None and row.machines != kind:

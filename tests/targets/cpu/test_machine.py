@@ -7,7 +7,8 @@ import pytest
 from tilewright.base.dtypes import bfloat16, float32, float64, int8
 from tilewright.base.errors import ArtifactError, UnsupportedError
 from tilewright.runtime.machine import require
-from tilewright.targets.cpu.machine import LEVELS, host, machine
+from tilewright.targets.cpu.machine import host, machine
+from tilewright.targets.cpu.processors import LEVELS
 from tilewright.targets.registry import target
 
 

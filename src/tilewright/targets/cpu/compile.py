@@ -80,6 +80,20 @@ def compile_kernel(
     )
 
 
+def kernel_text(
+    kernel: Kernel,
+    machine: Machine,
+    symbol: str,
+    contract: bool,
+    permitted: Permissions | None = None,
+) -> CompiledKernel:
+    """As `compile_kernel`, but with LLVM assembly for object code."""
+    kernel = finished(kernel, machine, permitted is not None)
+    text = written(kernel, machine, symbol, contract, permitted)
+    plan = plan_memory(kernel, permitted is not None)
+    return CompiledKernel(symbol, text.encode(), plan.shared, plan.thread)
+
+
 def llvm_ir(
     kernel: Kernel,
     machine: Machine,
@@ -140,7 +154,7 @@ def assembly(
     """
     text = llvm_ir(kernel, machine, symbol, contract=contract)
     target = target_machine(machine)
-    module = _optimized(text, machine, symbol or kernel.name)
+    module = optimized(text, machine, symbol or kernel.name)
     with backend.commented(target, commented):
         return str(target.emit_assembly(module))
 
@@ -157,7 +171,7 @@ def compile_text(
     Raises CompileError naming `where`.
     """
     target = target_machine(machine, level)
-    code = bytes(target.emit_object(_optimized(text, machine, where)))
+    code = bytes(target.emit_object(optimized(text, machine, where)))
     missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
         raise CompileError(
@@ -177,8 +191,9 @@ def target_machine(machine: Machine, level: int = LEVEL) -> Any:
     return backend.target_machine(machine.triple, "", machine.feature_string, level)
 
 
-def _optimized(text: str, machine: Machine, where: str) -> Any:
-    module = backend.optimized(text, target_machine(machine), where)
+def optimized(text: str, machine: Machine, where: str, level: int = LEVEL) -> Any:
+    """LLVM assembly as a module of the machine, after the passes; errors as of `compile_text`."""
+    module = backend.optimized(text, target_machine(machine, level), where)
     if machine.has("avx512f") and STORE in text:
         before = str(module)
         after = without_lone_lanes(before, machine.vector_bits)

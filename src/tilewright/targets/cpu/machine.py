@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +16,16 @@ from tilewright.targets.cpu.intrinsics import (
     INTERLEAVES,
     TILES,
     TRANSPOSES,
+)
+from tilewright.targets.cpu.processors import (
+    BASELINES,
+    CACHES,
+    LEVELS,
+    TRIPLES,
+    USED,
+    USUAL_CACHES,
+    architecture_of,
+    vectors,
 )
 from tilewright.targets.llvm import backend
 
@@ -90,66 +100,33 @@ class Machine:
         return ",".join(f"+{f}" for f in self.features)
 
 
-_V2 = (
-    "64bit cmov cx8 fxsr mmx sse sse2 cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3".split()
-)
-_V3 = [*_V2, *"avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()]
-_V4 = [*_V3, *"avx512f avx512bw avx512cd avx512dq avx512vl".split()]
-_CLX = [*_V4, "avx512vnni"]
-_ZEN4 = [*_CLX, "avx512bf16"]
-_SPR = [*_ZEN4, *"amx-tile amx-int8 amx-bf16".split()]
-_ARM = "neon fp-armv8".split()
-_N1 = [*_ARM, *"aes sha2 crc lse rdm fullfp16 dotprod rcpc ras ssbs".split()]
+def machine(mcpu: str = "native", triple: str | None = None) -> Machine:
+    """The machine named `mcpu`: "native", a level of x86-64, a core of another architecture.
 
-# name: architecture, features
-LEVELS: dict[str, tuple[str, list[str]]] = {
-    "x86-64-v2": ("x86_64", _V2),
-    "x86-64-v3": ("x86_64", _V3),
-    "x86-64-v4": ("x86_64", _V4),
-    "cascadelake": ("x86_64", _CLX),
-    "znver4": ("x86_64", _ZEN4),
-    "sapphirerapids": ("x86_64", _SPR),
-    "aarch64": ("aarch64", _ARM),
-    "neoverse-n1": ("aarch64", _N1),
-}
-
-# Bytes of the first and second cache of a core, and of the third that it shares.
-_CACHES: dict[str, tuple[int, int, int]] = {
-    "cascadelake": (32 << 10, 1 << 20, 22 << 20),
-    "znver4": (32 << 10, 1 << 20, 32 << 20),
-    "sapphirerapids": (48 << 10, 2 << 20, 60 << 20),
-}
-
-# Families of features that generated code can make use of; an artifact requires no others.
-_USED = tuple(
-    "64bit adx amx avx bmi cmov cx16 cx8 f16c fma fxsr gfni lzcnt mmx movbe popcnt sahf sse ssse "
-    "vaes vpclmulqdq neon fp-armv8 fullfp16 dotprod i8mm bf16 sve lse rdm".split()
-)
-
-_TRIPLES = {
-    "x86_64": "x86_64-unknown-linux-gnu",
-    "aarch64": "aarch64-unknown-linux-gnu",
-}
-
-
-def machine(mcpu: str = "native") -> Machine:
-    """The machine named `mcpu`: "native", a level of x86-64, a core of x86-64 or AArch64.
-
-    Machines other than the host have the caches of their core (_CACHES), or of a usual one.
-    Raises UnsupportedError for a name that is not known.
+    triple: the system that its code is for, as LLVM writes it; "native" is then the least processor
+    of that architecture. Machines other than the host have the caches of their core (CACHES), or of
+    a usual one. Raises UnsupportedError for a name that is not known, or that does not fit.
     """
-    if mcpu == "native":
+    if triple is None and mcpu == "native":
         return host()
-    if mcpu not in LEVELS:
+    wanted = None if triple is None else architecture_of(triple)
+    name = BASELINES[wanted] if wanted is not None and mcpu == "native" else mcpu
+    if name not in LEVELS:
         raise UnsupportedError(
             f"unknown processor {mcpu!r}",
             code="TW-MCPU",
             hint=f"known: native, {', '.join(LEVELS)}",
         )
-    arch, features = LEVELS[mcpu]
-    return _describe(
-        arch, features, _CACHES.get(mcpu, (32 << 10, 512 << 10, 4 << 20)), 1
-    )
+    arch, features = LEVELS[name]
+    if wanted is not None and wanted != arch:
+        fit = [n for n, (a, _) in LEVELS.items() if a == wanted]
+        raise UnsupportedError(
+            f"processor {mcpu!r} is {arch}, the triple {triple!r} is {wanted}",
+            code="TW-MCPU",
+            hint=f"for {wanted}: {', '.join(fit)}",
+        )
+    made = _describe(arch, features, CACHES.get(name, USUAL_CACHES), 1)
+    return made if triple is None else replace(made, triple=triple)
 
 
 @cache
@@ -158,27 +135,21 @@ def host() -> Machine:
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(
         platform.machine(), platform.machine()
     )
-    if arch not in _TRIPLES:
+    if arch not in TRIPLES:
         raise UnsupportedError(
             f"no code generator for the architecture {arch}", code="TW-MCPU"
         )
     found = backend.host_features().items()
-    features = [name for name, on in found if on and name.startswith(_USED)]
+    features = [name for name, on in found if on and name.startswith(USED)]
     return _describe(arch, sorted(features), _caches(), _physical_cores())
 
 
 def _describe(
     arch: str, features: list[str], caches: tuple[int, int, int], cores: int
 ) -> Machine:
-    if "avx512f" in features and "avx512vl" in features:
-        bits, registers = 512, 32
-    elif arch == "x86_64":
-        bits = 256 if "avx2" in features else 128
-        registers = 16
-    else:
-        bits, registers = 128, 32
+    bits, registers = vectors(arch, features)
     return Machine(
-        arch, _TRIPLES[arch], tuple(features), bits, registers, *caches, cores
+        arch, TRIPLES[arch], tuple(features), bits, registers, *caches, cores
     )
 
 

@@ -15,12 +15,20 @@ from tilewright.plan.questions import PlanCosts
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
-from tilewright.targets.base import Artifact, Call, Settings, Target
+from tilewright.targets.base import (
+    Artifact,
+    Call,
+    Interface,
+    LibraryVariant,
+    Settings,
+    Target,
+)
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.c_function import compile_c_function
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.description import described
-from tilewright.targets.cpu.entry import compile_entry
+from tilewright.targets.cpu.entry import compile_entry, entry_ir
+from tilewright.targets.cpu.library import checked, compile_library
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import support
 from tilewright.targets.cpu.predict import predicted_given, predicted_time
@@ -157,6 +165,17 @@ class CpuTarget(Target):
             kernel, self.machine, name, contract=contract, level=self.level
         )
 
+    def parts(self) -> Target:
+        """The same, with LLVM assembly in place of object code."""
+        return _Parts(checked(self.machine), self.exact, self.level, self.name)
+
+    def library(
+        self, variants: Sequence[LibraryVariant], interface: Interface
+    ) -> bytes:
+        """The object file of a library; see `targets.cpu.library`."""
+        chosen = [(v, _machine_of(v.target)) for v in variants]
+        return compile_library(chosen, interface, self.level)
+
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """`llvm` or `asm` text of a scheduled kernel, or `listing`: asm that names its loops."""
         make = llvm.llvm_ir if kind == "llvm" else llvm.assembly
@@ -165,12 +184,53 @@ class CpuTarget(Target):
         return make(kernel, self.machine, symbol, contract=not self.exact)
 
 
+@dataclass(frozen=True)
+class _Parts(CpuTarget):
+    """A CPU whose kernels and segments are LLVM assembly: `library` makes one object of them."""
+
+    @property
+    def key(self) -> str:
+        """As of the CPU, but its kernels are no object code."""
+        return f"parts of a library, {super().key}"
+
+    @property
+    def runs_here(self) -> bool:
+        """Never: an assembler comes first."""
+        return False
+
+    @property
+    def requirements(self) -> dict[str, Any]:
+        """Those of the CPU, and the system."""
+        return {**super().requirements, "triple": self.machine.triple}
+
+    def emit(
+        self, kernel: Kernel, symbol: str, permitted: Permissions | None = None
+    ) -> Artifact:
+        """LLVM assembly of a scheduled kernel."""
+        made = llvm.kernel_text(kernel, self.machine, symbol, not self.exact, permitted)
+        shared, thread = made.workspace_bytes, made.workspace_per_thread
+        return Artifact(made.symbol, made.object_bytes, shared, thread)
+
+    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
+        """LLVM assembly of the function that makes the calls in order."""
+        return entry_ir(symbol, calls, self.machine).encode()
+
+    def support(self) -> Sequence[bytes]:
+        """None: who calls the library brings the threads."""
+        return ()
+
+
+def _machine_of(target: Target) -> Machine:
+    assert isinstance(target, CpuTarget), "a variant is for a CPU"
+    return target.machine
+
+
 def make(settings: Settings) -> CpuTarget:
     """The target for a processor, of which so many threads are used.
 
     Raises UnsupportedError for a processor it does not know, InputError for a bad description.
     """
-    found = machine(settings.mcpu)
+    found = machine(settings.mcpu, settings.triple)
     threads = settings.threads
     if settings.description is not None:
         found = described(found, settings.description)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -28,8 +28,14 @@ def target_machine(triple: str, cpu: str, features: str, level: int) -> Any:
         target = llvm.Target.from_triple(triple)
     except RuntimeError as e:
         raise CompileError(f"LLVM has no target {triple}: {e}", code="TW-LLVM") from e
+    # Where nothing loads code at an address of its own choice, none has to be found out.
+    fixed = triple.startswith("wasm") or "-none-" in triple
     return target.create_target_machine(
-        cpu=cpu, features=features, opt=level, reloc="pic", codemodel="small"
+        cpu=cpu,
+        features=features,
+        opt=level,
+        reloc="static" if fixed else "pic",
+        codemodel="small",
     )
 
 
@@ -93,3 +99,21 @@ def host_features() -> dict[str, bool]:
     import llvmlite.binding as llvm
 
     return dict(llvm.get_host_cpu_features())
+
+
+def link_in(whole: Any, part: Any, where: str) -> None:
+    """Add a module to another, which then has what both define.
+
+    Raises CompileError naming `where` for what both define under one name.
+    """
+    try:
+        whole.link_in(part)
+    except RuntimeError as e:
+        raise CompileError(f"LLVM cannot join the code: {e}", where=where) from e
+
+
+def keep_internal(module: Any, exported: Collection[str]) -> None:
+    """Make everything that a module defines internal to it, but the functions `exported`."""
+    for item in (*module.functions, *module.global_variables):
+        if not item.is_declaration and item.name not in exported:
+            item.linkage = "internal"

@@ -8,7 +8,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.llvm.emit_ops import Operations
 from tilewright.targets.llvm.emit_text import Value, Writer, integer, mangle, real
-from tilewright.targets.llvm.processor import AVX512
+from tilewright.targets.llvm.processor import AVX512, does
 
 Native = Callable[[Operations, list[Value], DType], Value]
 
@@ -72,7 +72,7 @@ def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
         )
         total = w.binary("fadd", product, w.convert("fpext", c, "double"))
         return ops.formats.settle(ops.formats.narrow_double(total), dtype)
-    if ops.machine.arch != "x86_64" or ops.machine.has("fma"):
+    if does(ops.machine, "fused64" if a.type == "double" else "fused32"):
         return w.call(f"fma.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, c)
     if a.type == "double":
         return _fma_double(w, a, b, c)

@@ -50,7 +50,7 @@ from tilewright.targets.llvm.emit_text import (
     vector_type,
 )
 from tilewright.targets.llvm.emit_types import constant, memory_type
-from tilewright.targets.llvm.processor import Processor
+from tilewright.targets.llvm.processor import Processor, does
 from tilewright.targets.llvm.value_numbering import Info
 from tilewright.targets.permitted import Permissions
 
@@ -398,7 +398,9 @@ class Memory(Places):
         self.label(failed)
         code = 1 << 8 | STATUS_INDEX
         slot = self.status()
-        self.line(f"store atomic i64 {code}, {slot.typed} monotonic, align 8")
+        # The code fits the lower half, and the upper one is 0.
+        kind = "i64" if does(self.machine, "store64") else "i32"
+        self.line(f"store atomic {kind} {code}, {slot.typed} monotonic, align 8")
         self.line(f"br label {fine}")
         self.label(fine)
         return bad

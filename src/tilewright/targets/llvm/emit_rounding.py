@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DType, float32
 from tilewright.expr.nodes import Add, Call, Cast, Const, Div, Expr, Sub
 from tilewright.targets.llvm.emit_ops import Operations
 from tilewright.targets.llvm.emit_text import Value, integer, mangle, real, vector_type
-from tilewright.targets.llvm.processor import ROUNDING, Processor
+from tilewright.targets.llvm.processor import Processor, does
 
 LARGEST = 1 << 16  # of an offset
 REACH = 60  # binary exponent of a divisor at most, so that no factor underflows
@@ -177,7 +177,7 @@ def to_float(ops: Operations, v: Value, r: Rounding, less: int) -> Value:
 def _rounded(ops: Operations, v: Value, r: Rounding) -> Value:
     """Between the bounds, without the offset; what is not a number is the lower one."""
     inside = _quotient(ops, ops.clamped(v, *r.bounds), r)
-    if ops.machine.arch not in ROUNDING:
+    if not does(ops.machine, "nearest"):
         return ops.w.convert("fptosi", ops.w.unary("roundeven", inside), "i32")
     name = f"lrint.{mangle('i32', v.lanes)}.{mangle(v.type, v.lanes)}"
     return ops.w.call(name, "i32", v.lanes, inside)

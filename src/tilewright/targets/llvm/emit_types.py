@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.llvm.emit_text import Value, Writer, integer, real
-from tilewright.targets.llvm.processor import Processor
+from tilewright.targets.llvm.processor import Processor, does
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ class Formats:
 
     def __init__(self, writer: Writer, machine: Processor) -> None:
         self.w = writer
-        x86 = machine.arch == "x86_64"
-        self.native_half = machine.has("f16c") if x86 else True
+        self.native_half = does(machine, "half")
 
     def unpack(self, raw: Value, dtype: DType) -> Value:
         """Bits of memory -> held value."""

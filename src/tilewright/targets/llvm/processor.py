@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 AVX512: Final = "avx512vl"  # that of every processor with 512-bit vectors but the first
 
-# Those of which LLVM has the conversion to the nearest integer as one operation.
-ROUNDING: Final = ("x86_64", "aarch64")
+NEVER: Final = "never"  # the name of no feature
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What processors of an architecture do in one instruction; LLVM would call a library.
+
+    Each is the LLVM feature that it takes; empty: all have it; NEVER: none. nearest: the conversion
+    to the nearest integer. half: from and to float16. fused32, fused64: a product and a sum with
+    one rounding. store64: 64 bits at once.
+    """
+
+    nearest: str = NEVER
+    half: str = ""
+    fused32: str = ""
+    fused64: str = ""
+    store64: str = ""
+
+
+# Those that are not here, GPUs among them, have all of it but `nearest`.
+FAMILIES: Final[Mapping[str, Family]] = {
+    "x86_64": Family(nearest="", half="f16c", fused32="fma", fused64="fma"),
+    "aarch64": Family(nearest=""),
+    "riscv64": Family(half="zfh"),
+    "wasm32": Family(half=NEVER, fused32=NEVER, fused64=NEVER),
+    "thumbv7em": Family(
+        half=NEVER,
+        fused32="vfp4d16sp",
+        fused64="vfp4d16",
+        store64=NEVER,
+    ),
+}
 
 
 class Processor(Protocol):
@@ -31,3 +63,9 @@ class Processor(Protocol):
     def has(self, feature: str) -> bool:
         """Whether code may use an LLVM feature."""
         ...
+
+
+def does(machine: Processor, ability: str) -> bool:
+    """Whether the processor has an ability, a field of `Family`, in one instruction."""
+    needed: str = getattr(FAMILIES.get(machine.arch, Family()), ability)
+    return not needed or machine.has(needed)

@@ -1,0 +1,294 @@
+"""`compile_library()`: a model as a library for C programs, on this machine or another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from tilewright.base import events
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.files import write_whole
+from tilewright.base.text import listing
+from tilewright.driver import steps
+from tilewright.driver.c_library import check_name
+from tilewright.driver.compile_lock import exclusive
+from tilewright.driver.dynamic import shape_inputs
+from tilewright.driver.library.container import SUFFIXES, contained
+from tilewright.driver.library.interface import (
+    Described,
+    Parameter,
+    header,
+    manifest,
+    parameters,
+)
+from tilewright.driver.options import Options
+from tilewright.graph.nodes import Graph
+from tilewright.runtime import abi
+from tilewright.runtime.model import CompiledModel, CopyStep, NativeStep, Slot
+from tilewright.targets.base import (
+    Interface,
+    LibraryCall,
+    LibraryCopy,
+    LibraryVariant,
+    Place,
+    Target,
+)
+from tilewright.targets.registry import target as find_target
+
+MULTI: Final = "multi"
+_LEVELS: Final = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The files of a library, and what it is called with."""
+
+    path: Path
+    header: Path
+    manifest: Path
+    described: Described
+
+
+def compile_library(
+    source: Any,
+    path: str | os.PathLike[str],
+    example_inputs: Sequence[Any] = (),
+    *,
+    name: str | None = None,
+    header: str | os.PathLike[str] | None = None,
+    mcpu: str | Sequence[str] = "native",
+    triple: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Library:
+    """Compile a model to a library, its header and a JSON manifest.
+
+    source, example_inputs, dims, options: as `compile` takes them; threads: how many the loops are
+    made for, 1 where nobody says. path: its suffix says what it is: .so, .a, .o or .wasm; the
+    manifest lies beside it. name: what its functions begin with, else from the path. header: beside
+    the library where it is not given. mcpu: the processor, or several of x86-64, the first of
+    which that fits is chosen when the library runs; "multi" is x86-64-v4, v3 and v2. triple: the
+    system, such as aarch64-unknown-linux-gnu; this one where it is not given.
+
+    Raises InputError for a suffix or a name that will not do, files that cannot be written, and
+    shapes that only a call knows; UnsupportedError for operators without native code, and what is
+    not known of processors and systems; and what `compile` raises. Nothing is written then.
+    """
+    files = _files(Path(path), None if header is None else Path(header))
+    called = name or files.path.stem.removeprefix("lib")
+    check_name(called, str(files.path))
+    chosen = Options.of({**options, "fallback": "error"})
+    if chosen.sanitize:
+        raise InputError(
+            "sanitize: a library has nowhere to report to",
+            hint="leave it out, or compile an artifact (.tw)",
+        )
+    with exclusive(), events.span("compile"):
+        targets = _targets(mcpu, triple, chosen)
+        graph = steps.import_model(source, example_inputs, chosen)
+        graph = steps.with_dims(graph, dims, chosen) if dims else graph
+        _check_static(graph)
+        built = {n: steps.build(graph, chosen, t) for n, t in targets.items()}
+        described, code = _joined(called, targets, built)
+    data = contained(code, files.path.name, described)
+    _write(files, described, data)
+    return replace(files, described=described)
+
+
+def _files(path: Path, header: Path | None) -> Library:
+    """Where all is written to. Raises InputError for places where that cannot be."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(
+            f"a library cannot be written as {path.suffix or 'a file without a suffix'}",
+            where=str(path),
+            hint=f"name it {listing([f'*{s}' for s in SUFFIXES])}",
+        )
+    files = (path, header or path.with_suffix(".h"), path.with_suffix(".json"))
+    for file in files:
+        if not file.parent.is_dir():
+            raise InputError(
+                f"the folder {str(file.parent)!r} does not exist",
+                where=str(file),
+                hint="create it first",
+            )
+        if file.is_dir():
+            raise InputError("it is a folder", where=str(file), hint="name a file")
+    if len({file.resolve() for file in files}) < len(files):
+        raise InputError(
+            "the library, its header and its manifest have one name",
+            where=str(path),
+            hint="name the header *.h",
+        )
+    return Library(*files, described=_NOTHING)
+
+
+_NOTHING: Final = Described("", "", {}, (), (0, 0), 0)
+
+
+def _targets(
+    mcpu: str | Sequence[str], triple: str | None, options: Options
+) -> dict[str, Target]:
+    """What each processor is compiled for. Raises InputError or UnsupportedError."""
+    names = [mcpu] if isinstance(mcpu, str) else list(mcpu)
+    names = [*_LEVELS] if names == [MULTI] else names
+    if not names or not all(isinstance(n, str) for n in names):
+        raise InputError(f"mcpu={mcpu!r}", hint="give names of processors")
+    exact = options.math == "exact"
+    made = [
+        find_target(
+            options.target,
+            options.mcpu if n == "native" and triple is None else n,
+            exact,
+            options.threads or 1,
+            options.description,
+            triple=triple,
+        ).parts()
+        for n in names
+    ]
+    # "native" is this processor, or the least one of another system.
+    other = triple is not None
+    found = {
+        t.requirements["arch"] if n == "native" and other else n: t
+        for n, t in zip(names, made, strict=True)
+    }
+    others = [n for n, t in found.items() if t.requirements["arch"] != "x86_64"]
+    if len(found) > 1 and others:
+        raise UnsupportedError(
+            f"several processors: {listing(others)} is none of x86-64, and only those are told "
+            "apart when the library runs",
+            code="TW-MCPU",
+            hint="compile a library for each",
+        )
+    return found
+
+
+def _check_static(graph: Graph) -> None:
+    """Raise InputError, which names the dimensions, for shapes that only a call knows."""
+    loose = [v for v in graph.inputs if v.kind == "tensor" and not v.static]
+    if loose:
+        free = sorted({d for v in loose for d in v.shape or () if isinstance(d, str)})
+        given = ", ".join(f"{d!r}: 1" for d in free)
+        raise InputError(
+            f"the shape of {listing([repr(v.name) for v in loose])} is symbolic, and a library "
+            "has one shape",
+            hint=f"give its dimensions: dims={{{given}}}, or --dim {free[0]}=1"
+            if free
+            else "export the model with a shape for it",
+        )
+    if found := shape_inputs(graph):
+        raise InputError(
+            f"the values of {listing([repr(v.name) for v in found])} decide shapes, and a library "
+            "has one shape",
+            hint="make them constants of the model",
+        )
+
+
+def _joined(
+    name: str, targets: Mapping[str, Target], built: Mapping[str, CompiledModel]
+) -> tuple[Described, bytes]:
+    """The library as one object file, and what it is."""
+    variants, blocks, size = [], [], 0
+    for processor, model in built.items():
+        given = parameters(model)
+        actions = tuple(_action(s, model, given) for s in model.steps)
+        variants.append(
+            LibraryVariant(targets[processor], model.objects, actions, size)
+        )
+        padding = -len(model.constants) % abi.ALIGNMENT
+        blocks += [model.constants, np.zeros(padding, np.uint8)]
+        size += len(model.constants) + padding
+    constants = np.concatenate(blocks).data if size else memoryview(b"")
+    shared = max(m.arena_bytes + m.workspace for m in built.values())
+    thread = max(m.thread_workspace for m in built.values())
+    first = next(iter(targets.values()))
+    described = Described(
+        name,
+        first.requirements["triple"],
+        {n: t.requirements["features"] for n, t in targets.items()},
+        given,
+        (shared, thread),
+        len(constants),
+    )
+    interface = Interface(name, len(given), shared + thread > 0, constants)
+    with events.span("library"):
+        return described, first.library(variants, interface)
+
+
+def _action(
+    step: Any, model: CompiledModel, given: Sequence[Parameter]
+) -> LibraryCall | LibraryCopy:
+    """A step as the library does it. Raises UnsupportedError for one that needs Python."""
+    places = _Places(model, given)
+    match step:
+        case NativeStep(symbol=symbol, values=values):
+            return LibraryCall(symbol, tuple(places(slot) for slot in values))
+        case CopyStep(source=source, target=target):
+            size = source.tensor.nbytes
+            return LibraryCopy(places(source), places(target), size)
+    raise UnsupportedError(
+        f"{type(step).__name__} of {getattr(step, 'node', getattr(step, 'name', ''))!r} is no "
+        "native code of the processor",
+        code="TW-LIBRARY",
+        hint="save an artifact (.tw)",
+    )
+
+
+class _Places:
+    """Where the library finds what a slot of the model names."""
+
+    def __init__(self, model: CompiledModel, given: Sequence[Parameter]) -> None:
+        over = dict(model.aliases)
+        free = [n for n in range(len(model.outputs)) if n not in over]
+        first = len(model.inputs)
+        self._outputs = over | {n: first + k for k, n in enumerate(free)}
+
+    def __call__(self, slot: Slot) -> Place:
+        match slot.kind:
+            case "input":
+                return Place("parameter", slot.at)
+            case "output":
+                return Place("parameter", self._outputs[slot.at])
+            case "arena" | "constant":
+                return Place(slot.kind, slot.at)
+        raise UnsupportedError(
+            f"{slot.tensor} is a value of Python",
+            code="TW-LIBRARY",
+            where=slot.tensor.name,
+        )
+
+
+def _write(files: Library, described: Described, data: bytes) -> None:
+    """Write the three files, or none of them.
+
+    All are written beside their places before the first is put there.
+    """
+    contents = [
+        (files.path, data),
+        (files.header, header(described).encode()),
+        (files.manifest, manifest(described).encode()),
+    ]
+
+    def rest(n: int) -> None:
+        if n == len(contents):
+            return
+        path, text = contents[n]
+
+        def put(file: BinaryIO) -> None:
+            file.write(text)
+            rest(n + 1)
+
+        write_whole(path, put)
+
+    try:
+        rest(0)
+    except OSError as error:
+        raise InputError(
+            f"it cannot be written: {error.strerror or error}",
+            where=str(error.filename or files.path),
+            hint="choose another place with -o and --header",
+        ) from None
