@@ -21,7 +21,7 @@ def test_every_verb_has_a_section():
 
 @pytest.mark.parametrize("line", LINES)
 def test_every_example_parses(line):
-    verb, *arguments = shlex.split(line)
+    verb, *arguments = shlex.split(line.partition(" > ")[0])
     command = app.cli.get_command(None, verb)
     if hasattr(command, "commands"):
         command = command.commands[arguments.pop(0)]

@@ -170,11 +170,23 @@ def test_bench_says_which_engine_cannot_run_the_file(command, perceptron):
     assert "our speed" in found.out and "onnxruntime" in found.out
 
 
-@pytest.mark.parametrize("engines", ["nobody", "onnxruntime,nobody", "torch_eager"])
-def test_bench_refuses_engines_that_are_unknown_and_to_be_alone(
-    command, perceptron, engines
-):
+@pytest.mark.parametrize("engines", ["nobody", "onnxruntime,nobody"])
+def test_bench_refuses_engines_that_are_unknown(command, perceptron, engines):
     assert command("bench", perceptron, "--against", engines).code == 2
+
+
+@pytest.mark.parametrize(
+    ("engines", "said"), [("", ""), ("torch_eager", "tilewright is timed alone")]
+)
+def test_bench_times_us_alone_where_there_is_no_other(
+    command, perceptron, engines, said
+):
+    found = command("bench", perceptron, "--against", engines, "--rounds", 2,
+                    "--seconds", 0.01, "--threads", 1, "--json")  # fmt: skip
+    assert found.code == 0 and said in found.err, found.err
+    assert found.json["speed"] == {} and found.json["engines"] == ["tilewright"]
+    tail = found.json["percentiles"]["tilewright"]
+    assert min(found.json["times"]["tilewright"]) <= tail["p95"] <= tail["p99"]
 
 
 def test_bench_runs_an_exported_program_in_torch_and_its_onnx_form_elsewhere(

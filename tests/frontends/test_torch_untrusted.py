@@ -312,6 +312,34 @@ def test_guards_and_stack_traces_are_dropped(members, marker, tmp_path):
     assert not any("custom" in node.meta for node in program.graph.nodes)
 
 
+def test_of_a_node_only_the_paths_of_its_modules_are_kept(members, marker, tmp_path):
+    def named(stack):
+        def change(data):
+            for node in graph_of(data)["nodes"]:
+                node["metadata"] = {"nn_module_stack": stack}
+
+        path = written(tmp_path / "m.pt2", edited(members, MODEL, change))
+        program = frontend.load(path, memory_limit=LIMIT)
+        program.module()(torch.ones(4, 3), scale=torch.ones(4, 3))
+        return {
+            tuple(entry[0] for entry in (n.meta.get("nn_module_stack") or {}).values())
+            for n in program.graph.nodes
+            if n.op == "call_function"
+        }
+
+    assert named("L__self__,,a.M;L__self__b,blocks.0.o,torch.os.system") == {
+        ("", "blocks.0.o")
+    }
+    for hostile in (code(marker), f"x,{code(marker)},y", "x", 7):
+        assert named(hostile) == {()}
+    assert not marker.exists()
+
+
+def test_kernels_of_a_file_are_named_by_the_modules(members, tmp_path):
+    graph = load(written(tmp_path / "m.pt2", members))
+    assert any(op.name.startswith("linear.linear/") for op in graph.operations)
+
+
 def test_a_field_that_nobody_knows_is_refused(members, tmp_path):
     def change(data):
         graph_of(data)["nodes"][0]["inputs"][0]["arg"] = {"as_int": "1"}

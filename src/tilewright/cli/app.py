@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ import click
 
 from tilewright.base import flags, modes
 from tilewright.base.errors import TilewrightError, TilewrightWarning
-from tilewright.base.text import visible
+from tilewright.base.text import did_you_mean, visible
 from tilewright.cli import interrupt
+from tilewright.cli.groups import Group
 
 # Name -> the module of this package whose ``command`` it is. Loaded when it is used.
 VERBS: Final[dict[str, str]] = {
@@ -36,10 +38,11 @@ VERBS: Final[dict[str, str]] = {
     "records": "records",
     "generate": "generate",
     "embed": "embed",
+    "completion": "completion",
 }
 
 
-class _Verbs(click.Group):
+class _Verbs(Group):
     """A group that imports a command's module only when it is used or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -51,6 +54,16 @@ class _Verbs(click.Group):
             return None
         command: click.Command = import_module(f"{__package__}.{module}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            hint = did_you_mean(args[0], self.list_commands(ctx))
+            said = f"{error.message} {hint}"
+            raise click.UsageError(said, error.ctx) from None
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -71,14 +84,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
             _show_our_warnings_as_lines()
             # Outside standalone mode click gives back what the verb returned, or ctx.exit's code.
             result = cli.main(
-                args=arguments, prog_name="tilewright", standalone_mode=False
+                args=arguments,
+                prog_name="tilewright",
+                standalone_mode=False,
+                max_content_width=shutil.get_terminal_size().columns,
             )
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
     except click.ClickException as error:
-        _present(error).show()
+        shown = _present(error)
+        if as_json:
+            click.echo(json.dumps({"error": _usage(shown)}, indent=2))
+        else:
+            shown.show()
         return 2 if isinstance(error, click.UsageError) else 1
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted")
@@ -107,6 +127,18 @@ def _present(error: click.ClickException) -> click.ClickException:
     return click.UsageError(
         f"{name} was replaced: use {modes.REPLACED[name]}", error.ctx
     )
+
+
+def _usage(error: click.ClickException) -> dict[str, object]:
+    """A wrong command line, in the form of `TilewrightError.to_dict`."""
+    context = getattr(error, "ctx", None)
+    verb = "tilewright" if context is None else context.command_path
+    return {
+        "code": "TW-USAGE",
+        "message": error.format_message(),
+        "where": verb,
+        "hint": f"{verb} --help lists what it takes",
+    }
 
 
 def _described(error: Exception) -> str:

@@ -43,7 +43,7 @@ _NO_PROGRAM: Final = (
     "--against",
     default="onnxruntime",
     show_default=True,
-    help=f"Engines, separated by commas: {', '.join(ENGINES)}.",
+    help=f"Engines, separated by commas: {', '.join(ENGINES)}; '' for none.",
 )
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
 @click.option(
@@ -145,8 +145,7 @@ def _how(options: CompileOptions) -> dict[str, Any]:
 def _peers(against: str, exported: bool) -> list[str]:
     """The engines that can be used; each of the others is skipped with a note.
 
-    exported: the model is a program of PyTorch. Raises click.BadParameter for an unknown engine,
-    and where none is left.
+    exported: the model is a program of PyTorch. Raises click.BadParameter for an unknown engine.
     """
     asked = [name.strip() for name in against.split(",") if name.strip()]
     unknown = [name for name in asked if name not in ENGINES]
@@ -162,7 +161,7 @@ def _peers(against: str, exported: bool) -> list[str]:
         f"{name} is skipped: {reason}" for name, reason in reasons.items() if reason
     ]
     if asked and len(left_out) == len(reasons):
-        raise click.BadParameter("; ".join(left_out), param_hint="--against")
+        left_out.append("no other engine is left: tilewright is timed alone")
     for line in left_out:
         note(line)
     return [name for name in asked if reasons[name] is None]
@@ -182,15 +181,18 @@ def report(row: rounds.Row) -> str:
                 engine,
                 f"{np.median(times):.3f}",
                 f"{min(times):.3f}",
+                *(f"{row.percentiles[engine][p]:.3f}" for p in rounds.PERCENTILES),
+                f"{1e3 / np.median(times):,.0f}",
                 "" if speed is None else f"{speed:.2f}",
                 "" if error is None else f"{error:.1e}",
                 f"{row.load_seconds[engine]:.2f}",
             ]
         )
-    heading = ["engine", "ms", "least", "our speed", "difference", "load s"]
+    heading = ["engine", "ms", "least", *rounds.PERCENTILES, "per s"]
+    heading += ["our speed", "difference", "load s"]
     threads = f"{row.threads} thread{'s' if row.threads > 1 else ''}"
     rounds_done = max((len(times) for times in row.times.values()), default=0)
-    text = table(heading, lines, "<>>>>>")
+    text = table(heading, lines, "<" + ">" * len(heading))
     text += f"\n\n{row.network}, {threads}, medians of {rounds_done} interleaved rounds"
     failures = [f"\n{engine} failed: {why}" for engine, why in row.failed.items()]
     return text + "".join(failures)

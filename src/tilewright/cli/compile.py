@@ -60,6 +60,11 @@ ONNX: Final = "onnx"  # what --emit writes besides the stages of text
     help="Print this stage instead (or write it to -o); onnx: the optimized graph, to -o.",
 )
 @click.option(
+    "--kernel",
+    metavar="NAME",
+    help="With --emit: only kernels with this in their name or an operator's.",
+)
+@click.option(
     "--certify",
     is_flag=True,
     help="First compare with float64, and store the result in the artifact.",
@@ -75,6 +80,7 @@ def command(
     header: Path | None,
     target_triple: str | None,
     emit: str | None,
+    kernel: str | None,
     certify: bool,
     seed: int,
     options: CompileOptions,
@@ -96,6 +102,8 @@ def command(
 
     if not certify:
         refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
+    if emit is None:
+        refuse(["kernel"], "it chooses what --emit prints", "Add --emit kernel")
     if emit is not None:
         names = ("certify", "fallback", "use_cache", "sanitize")
         refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
@@ -119,7 +127,7 @@ def command(
         _emit_onnx(graph, output, given, as_json)
         return
     if emit is not None:
-        _emit(graph, emit, output, given, as_json)
+        _emit(graph, emit, output, given | {"kernel": kernel}, as_json)
         return
     place = output or model.with_suffix(ARTIFACT_SUFFIX)
     start = time.perf_counter()

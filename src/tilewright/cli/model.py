@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import listing
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.executable import Executable
 
 ARTIFACT_SUFFIX = ".tw"
+# torch.export.save keeps no names of dimensions; those in the file are such.
+_NUMBERED: Final = re.compile(r"[su]\d+")
 Files = tuple[tuple[str, Path], ...]
 
 
@@ -48,7 +51,7 @@ def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
     for name in dims:
         if name not in known:
             have = (
-                f"the inputs have: {', '.join(known)}"
+                f"the inputs have: {', '.join(map(_placed(graph), known))}"
                 if known
                 else "all extents are numbers"
             )
@@ -99,6 +102,17 @@ def symbols(graph: Graph) -> list[str]:
             if not isinstance(dim, int):
                 found[dim if dim is not None else f"{value.name}.{axis}"] = None
     return list(found)
+
+
+def _placed(graph: Graph) -> Callable[[str], str]:
+    """Shows a dimension that has PyTorch's own name, which says nothing, with its place."""
+    places = {
+        dim: f"{dim} (axis {axis} of {value.name})"
+        for value in reversed(graph.inputs)
+        for axis, dim in reversed(list(enumerate(value.shape or ())))
+        if isinstance(dim, str) and _NUMBERED.fullmatch(dim)
+    }
+    return lambda name: places.get(name, name)
 
 
 def compile_model(

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from tilewright.base import events
 from tilewright.runtime.threads import choose_cpus
 
 Array = np.ndarray[Any, Any]
+PERCENTILES: Final = ("p95", "p99")  # of the calls of a round, beside the median
 
 
 class EngineFailed(RuntimeError):
@@ -158,7 +159,8 @@ def difference(got: Sequence[Array], expected: Sequence[Array]) -> float:
 class Row:
     """One network at one thread count: per engine, the rounds' medians in milliseconds.
 
-    error: largest difference of the outputs from the float64 reference where `referenced`, else
+    percentiles: the same for the slow calls, medians over the rounds of p95 and p99. error: largest
+    difference of the outputs from the float64 reference where `referenced`, else
     from the last engine's, relative to the peak. failed: engine -> why it has no times. facts: on
     what, when and from which sources it was measured.
     """
@@ -168,6 +170,7 @@ class Row:
     engines: list[str]
     times: dict[str, list[float]] = field(default_factory=dict)
     load_seconds: dict[str, float] = field(default_factory=dict)
+    percentiles: dict[str, dict[str, float]] = field(default_factory=dict)
     error: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     referenced: bool = False
@@ -212,6 +215,7 @@ def measure(
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         workers: dict[str, Worker] = {}
+        tails: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         before: dict[str, list[Array]] = {}
         after: dict[str, list[Array]] = {}
 
@@ -230,7 +234,9 @@ def measure(
             row.times[name] = []
 
         def run(name: str) -> None:
-            row.times[name].append(workers[name].ask(do="round", seconds=seconds)["ms"])
+            answer = workers[name].ask(do="round", seconds=seconds)
+            row.times[name].append(answer["ms"])
+            tails[name].append({p: answer[p] for p in PERCENTILES})
 
         def finish(name: str) -> None:
             after[name] = _outputs(workers[name], scratch / "after.npz")
@@ -244,6 +250,11 @@ def measure(
                 attempt(name, partial(run, name))
         for name in list(workers):
             attempt(name, partial(finish, name))
+    row.percentiles = {
+        name: {p: statistics.median(t[p] for t in found) for p in PERCENTILES}
+        for name, found in tails.items()
+        if found
+    }
     _compare(row, before, reference)
     _compare(row, after, reference)
     return row

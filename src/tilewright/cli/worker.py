@@ -67,7 +67,8 @@ class Server:
             start = clock()
             run(feeds)
             times.append(clock() - start)
-        return {"ms": statistics.median(times) * 1e3, "calls": len(times)}
+        found = {"ms": statistics.median(times) * 1e3, "calls": len(times)}
+        return found | {"p95": _within(times, 95), "p99": _within(times, 99)}
 
     def outputs(self, path: str) -> dict[str, Any]:
         """Writes the outputs of one call as out.0, out.1, … to an .npz file."""
@@ -78,6 +79,11 @@ class Server:
             arrays = {f"out.{i}": v for i, v in enumerate(values)}
             np.savez(file, **arrays)  # type: ignore[arg-type]
         return {"outputs": len(values)}
+
+
+def _within(times: list[float], percent: int) -> float:
+    """Milliseconds within which so many of a hundred calls ended."""
+    return sorted(times)[(len(times) - 1) * percent // 100] * 1e3
 
 
 def _end_with_parent() -> None:

@@ -126,18 +126,21 @@ def text(
     example_inputs: Sequence[Any] = (),
     *,
     dims: Mapping[str, int] | None = None,
+    kernel: str | None = None,
     **options: Any,
 ) -> str:
     """The model at one stage of compilation: graph, plan, computation, schedule, kernel, llvm or
     asm.
 
-    dims: as for `compile`. Raises InputError for another kind, or a symbolic dimension without a
-    value in a stage behind the graph, and what `compile` raises.
+    dims: as for `compile`. kernel: only those with this in their name or an operator's, or that
+    match it as a pattern. Raises InputError for another kind, a name that no kernel has, or a
+    symbolic dimension without a value in a stage behind the graph, and what `compile` raises.
     """
     from tilewright.driver import steps
 
+    chosen = Options.of(options)
     with exclusive():
-        return steps.text(source, kind, example_inputs, dims, Options.of(options))
+        return steps.text(source, kind, example_inputs, dims, chosen, kernel)
 
 
 def schedules(

@@ -136,6 +136,11 @@ class DynamicExecutable:
             self._compile_all()
 
     @property
+    def graph(self) -> Graph:
+        """The model, whose inputs have names for the extents that calls decide."""
+        return self._graph
+
+    @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Name, dtype and shape of each input; None for an extent known only at a call."""
         return tuple(_tensor(v) for v in self._graph.inputs)

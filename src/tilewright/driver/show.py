@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from tilewright.base import modes
-from tilewright.base.errors import FlagError, UnsupportedError
-from tilewright.driver.chosen_schedules import chosen_schedules
+from tilewright.base.errors import FlagError, InputError, UnsupportedError
+from tilewright.base.text import did_you_mean
+from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.kernels import KernelCompiler
@@ -22,59 +25,115 @@ from tilewright.plan.nodes import (
     FusionGroup,
     HostFallback,
     Plan,
+    Step,
 )
 from tilewright.plan.normalize import kernel_signature
 
 KINDS: Final = modes.STAGES
 
 
-def show(plan: Plan, compiling: Compilation, kind: str) -> str:
-    """All kernels of a model at one stage, one of KINDS.
+# Those that show each kernel by itself.
+PER_KERNEL: Final = ("computation", "schedule", "kernel", "llvm", "asm")
 
-    The groups of a device that has no `llvm` say so.
+
+def show(
+    plan: Plan, compiling: Compilation, kind: str, wanted: str | None = None
+) -> str:
+    """The kernels of a model at one stage, one of KINDS.
+
+    wanted: part of the name of a kernel or of one of its operators, or a pattern such as "conv*";
+    None shows all. The groups of a device that has no `llvm` say so. Raises UnsupportedError where
+    none of them has the stage, InputError where no kernel has the name.
     """
-    target = compiling.host
     if kind == "graph":
         return str(plan.graph)
     if kind == "plan":
         return str(plan)
     if kind == "memory":
         return memory_report(plan)
-    choose = chosen_schedules(plan, target, compiling.options)
+    steps = plan.steps if wanted is None else _named(plan, wanted)
+    choose = chosen_schedules(plan, compiling.host, compiling.options)
     if kind == "schedule":
-        there = [g for g in plan.groups if g.device != HOST]
-        found = [*map(str, records(plan, target, choose))]
-        found += [_elsewhere(g, plan, compiling.device, kind) for g in there]
-        return "\n\n".join(found)
+        return _schedules(plan, compiling, choose, steps)
+    parts = list(_parts(plan, compiling, choose, steps, kind))
+    absent = [p for p in parts if p.endswith(f"\n{_no(kind)}")]
+    if absent and all(p in absent or p.startswith("# copy: ") for p in parts):
+        devices = {s.device for s in steps if isinstance(s, FusionGroup | DeviceCall)}
+        raise UnsupportedError(
+            f"there is no stage {kind!r} of kernels on {', '.join(sorted(devices))}",
+            hint="choose another one, such as kernel or asm",
+        )
+    return "\n".join(parts)
+
+
+def _named(plan: Plan, wanted: str) -> list[Step]:
+    """The steps of that name; see `show`."""
+    pattern = wanted if set(wanted) & set("*?[") else f"*{wanted}*"
+    kernels = [s for s in plan.steps if isinstance(s, FusionGroup | DeviceCall)]
+    found = [
+        s
+        for s in kernels
+        if any(fnmatchcase(n, pattern) for n in (s.name, *getattr(s, "sources", ())))
+    ]
+    if not found:
+        raise InputError(
+            f"no kernel is called {wanted!r}",
+            where=f"graph {plan.graph.name!r}",
+            hint=did_you_mean(wanted, [s.name for s in kernels]),
+        )
+    return list(found)
+
+
+def _schedules(
+    plan: Plan, compiling: Compilation, choose: ChosenSchedules, steps: Sequence[Step]
+) -> str:
+    names = {s.name for s in steps}
+    here = records(plan, compiling.host, choose)
+    there = [g for g in plan.groups if g.device != HOST and g in steps]
+    found = [str(record) for record in here if record.kernel in names]
+    found += [_elsewhere(g, plan, compiling.device, "schedule") for g in there]
+    return "\n\n".join(found)
+
+
+def _parts(
+    plan: Plan,
+    compiling: Compilation,
+    choose: ChosenSchedules,
+    steps: Sequence[Step],
+    kind: str,
+) -> Iterator[str]:
+    """A title and a text for each step."""
+    target = compiling.host
     compiler = KernelCompiler(
         target, target, None, choose=choose, withdraw=choose.withdraw
     )
-    parts: list[str] = []
-    for step in plan.steps:
+    for step in steps:
         if isinstance(step, HostFallback):
-            parts.append(f"# host: {step.operation}")
-            continue
-        if isinstance(step, DeviceCopy):
-            parts.append(f"# copy: {step.source!r} to {plan.device_of(step.target)}")
-            continue
-        if isinstance(step, DeviceCall) or step.device != HOST:
-            parts.append(_elsewhere(step, plan, compiling.device, kind))
-            continue
-        signature = kernel_signature(step, plan.live[step])
-        parts.append(f"# {step.name}: {', '.join(step.sources)}")
-        if kind == "computation":
-            parts.extend(str(c) for c in signature.computations)
-            continue
-        fixed = [b in plan.data for b in signature.values]
-        compiler.settle(signature, fixed)
-        kernel = compiler.hoisted(signature, fixed).kernel
-        text = (
-            str(kernel)
-            if kind == "kernel"
-            else target.text(kernel, signature.name, kind)
-        )
-        parts.append(text)
-    return "\n".join(parts)
+            yield f"# host: {step.operation}"
+        elif isinstance(step, DeviceCopy):
+            yield f"# copy: {step.source!r} to {plan.device_of(step.target)}"
+        elif isinstance(step, DeviceCall) or step.device != HOST:
+            yield _elsewhere(step, plan, compiling.device, kind)
+        else:
+            title = f"# {step.name}: {', '.join(step.sources)}"
+            yield f"{title}\n{_here(step, plan, compiler, kind)}"
+
+
+def _here(step: FusionGroup, plan: Plan, compiler: KernelCompiler, kind: str) -> str:
+    """A group of the host at one stage."""
+    signature = kernel_signature(step, plan.live[step])
+    if kind == "computation":
+        return "\n".join(map(str, signature.computations))
+    fixed = [b in plan.data for b in signature.values]
+    compiler.settle(signature, fixed)
+    kernel = compiler.hoisted(signature, fixed).kernel
+    if kind == "kernel":
+        return str(kernel)
+    return compiler.target.text(kernel, signature.name, kind)
+
+
+def _no(kind: str) -> str:
+    return f"# no {kind}"
 
 
 def _elsewhere(
@@ -87,7 +146,7 @@ def _elsewhere(
     assert device is not None
     if isinstance(group, DeviceCall):
         title = f"# {group.name} on {group.device}"
-        text = device.call(group).text if kind == "asm" else f"# no {kind}"
+        text = device.call(group).text if kind == "asm" else _no(kind)
         return f"{title}\n{text}"
     title = f"# {group.name} on {group.device}: {', '.join(group.sources)}"
     if kind == "computation":
@@ -102,7 +161,7 @@ def _elsewhere(
     try:
         return f"{title}\n{device.target.text(kernel, kernel.name, kind)}"
     except UnsupportedError:
-        return f"{title}\n# no {kind}"
+        return f"{title}\n{_no(kind)}"
 
 
 _LONGEST = 60  # letters of a file's name that are the model's
@@ -114,7 +173,10 @@ def dump(folder: Path, plan: Plan, compiling: Compilation) -> None:
     Raises FlagError (TILEWRIGHT_DUMP) if the folder cannot be written.
     """
     for kind in KINDS:
-        text = show(plan, compiling, kind)
+        try:
+            text = show(plan, compiling, kind)
+        except UnsupportedError:
+            continue  # a device without this stage
         write(folder, f"{_file(plan)}.{kind}.txt", text)
 
 

@@ -43,7 +43,7 @@ from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.ranged import Ranged, open_plan
 from tilewright.driver.ranges import Allowed, Dims, check_named, parted
 from tilewright.driver.schedule_records import ScheduleRecord, records
-from tilewright.driver.show import KINDS, PlanDumps, dump, show
+from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import specialize
@@ -327,18 +327,24 @@ def text(
     example_inputs: Sequence[Any],
     dims: Mapping[str, int] | None,
     options: Options,
+    kernel: str | None = None,
 ) -> str:
     """The model at one stage of compilation; see `driver.compile.text`."""
     if kind not in KINDS:
         raise InputError(
             f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}"
         )
+    if kernel is not None and kind not in PER_KERNEL:
+        raise InputError(
+            f"kernel={kernel!r}: the stage {kind!r} is of the whole model",
+            hint=f"leave it out, or choose one of {', '.join(PER_KERNEL)}",
+        )
     compiling = Compilation.of(target_of(options), options)
     graph, _ = compiling.adapted(_sized(source, example_inputs, dims, options))
     graph = optimize(graph, options, compiling.host)
     if kind == "graph":
         return str(graph)
-    return show(_static_plan(graph, compiling), compiling, kind)
+    return show(_static_plan(graph, compiling), compiling, kind, kernel)
 
 
 def schedules(

@@ -21,6 +21,7 @@ CTX_REPORT = 5  # address of what sanitized code reports, see below
 CTX_SIZES = (
     6  # address of i64[sizes], in the order of the kernel's; unused where it has none
 )
+CTX_LOG = 7  # address of the log that `traced` writes, see below
 CTX_SLOTS = 8
 
 TABLE_ARENA = 0
@@ -43,6 +44,13 @@ REPORT_NUMBERS = REPORT_SIZE // 8 - 2
 REPORT_MARK = "\x01"
 
 ALIGNMENT = 64  # bytes; of the arena, constants, workspaces and every slot in them
+
+# A log: how many shares ran, how many have room, and of each the system's number of the thread, and
+# the ticks at its begin and its end.
+LOG_COUNT = 0
+LOG_ROOM = 1
+LOG_FIRST = 2
+LOG_SHARE = 3
 
 # The pool: one block of memory, 64-byte aligned and zero at first. Byte offsets; each field that
 # one thread writes while others read has a cache line of its own.
@@ -76,5 +84,6 @@ WORKER_THREAD = 32  # i64: the system's number of its thread, 0 until it runs
 
 # What the pool's object defines: `parallel` as above, the thread function, and a clock.
 POOL_PARALLEL_SYMBOL = "tilewright_parallel"  # void(ptr ctx, ptr region, ptr closure)
+POOL_TRACED_SYMBOL = "tilewright_traced"  # as `parallel`; every share goes into the log
 POOL_WORKER_SYMBOL = "tilewright_worker"  # ptr(ptr worker), never returns
 POOL_TICKS_SYMBOL = "tilewright_ticks"  # i64(): the clock of CTX_PROFILE and POOL_SPIN

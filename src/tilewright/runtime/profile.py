@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import statistics
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -29,16 +29,30 @@ from tilewright.runtime.call import (
 from tilewright.runtime.device import HOST, Duration
 from tilewright.runtime.device_steps import DeviceCopy, Launch
 from tilewright.runtime.instruction_mix import CAUSES, COUNTS, Mix
+from tilewright.runtime.timeline import (
+    NO_TIMELINE,
+    Log,
+    Span,
+    Timeline,
+    chrome_trace,
+    lanes,
+    owners,
+)
+
+BETWEEN: Final = "between kernels"
+PERCENTILES: Final = (50, 95, 99)
+_TRACED: Final = 3  # runs, of which the middle one is kept
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel, copy or host step: median seconds per call over the runs.
+    """One kernel, copy or host step: mean seconds per call over the middle half of the runs.
 
-    start: seconds from the beginning of the model to this kernel, in the median run. share: of
-    the time of all rows. peak_share: of what the machine could do at best (roofline), or None. mix:
-    the instructions of its inner loop, where the code is of a kind that can be read. device: where
-    it ran. cycles, clock, simulated: as `Duration`, of the median run.
+    start: seconds of the rows before this one. share: of the whole run; of all rows
+    where devices are simulated. peak_share: of what the machine could do at best
+    (roofline), or None. mix: the instructions of its inner loop, where the code is of a
+    kind that can be read. device: where it ran. cycles, clock, simulated: as
+    `Duration`, of the median run.
     """
 
     name: str
@@ -70,10 +84,12 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The rows in order of execution; `total` is the median seconds of a whole run.
+    """The rows in order of execution; `total` is the seconds of a whole run.
 
-    advice: what to change about the schedule of a function, the most important first; None for a
-    model. With it, the table has what slows an inner loop down (CAUSES).
+    Rows and total are means over the same runs, the middle half of all by their time, so that the
+    rows and `between` add up to the total. runs: seconds of every run, in order. timeline: one
+    real run after them. advice: what to change about the schedule of a function, the most important
+    first; None for a model. With it, the table has what slows an inner loop down (CAUSES).
     """
 
     rows: tuple[KernelTime, ...]
@@ -81,50 +97,37 @@ class Profile:
     repeat: int
     threads: int
     advice: tuple[str, ...] | None = None
+    runs: tuple[float, ...] = ()
+    timeline: Timeline = NO_TIMELINE
 
     def to_json(self) -> str:
         """Everything as JSON text."""
         rows = [{**asdict(r), "gflops": r.gflops, "gbs": r.gbs} for r in self.rows]
-        head = {"total": self.total, "repeat": self.repeat, "threads": self.threads}
+        head: dict[str, Any] = {
+            "total": self.total,
+            "repeat": self.repeat,
+            "threads": self.threads,
+        }
+        head |= {"between": self.between, "percentiles": self._percentiles}
         return json.dumps({**head, "rows": rows, "advice": self.advice}, indent=1)
 
+    @property
+    def between(self) -> float | None:
+        """Seconds of a run in none of the rows: Python, checks of the call, the stamps themselves.
+
+        None where devices are simulated, whose rows are no part of this machine's time.
+        """
+        return (
+            None if self.simulated else self.total - sum(r.seconds for r in self.rows)
+        )
+
+    def percentile(self, share: float) -> float:
+        """The seconds within which this share (0 to 1) of the runs ended."""
+        return float(np.quantile(self.runs, share))
+
     def chrome_trace(self) -> dict[str, Any]:
-        """One run as a Chrome trace (chrome://tracing, Perfetto): times in microseconds."""
-        pid = os.getpid()
-        events: list[dict[str, Any]] = [
-            {
-                "name": "process_name",
-                "ph": "M",
-                "pid": pid,
-                "args": {"name": "tilewright"},
-            },
-            {
-                "name": "model_run",
-                "cat": "Session",
-                "ph": "X",
-                "ts": 0.0,
-                "dur": self.total * 1e6,
-                "pid": pid,
-                "tid": 0,
-                "args": {"threads": self.threads},
-            },
-        ]
-        for row in self.rows:
-            args = {"op_name": ", ".join(row.nodes), "provider": row.kind}
-            numbers = {"flops": row.flops, "bytes": row.bytes, "gflops": row.gflops}
-            events.append(
-                {
-                    "name": row.name,
-                    "cat": "Node" if row.kind == "host" else "Kernel",
-                    "ph": "X",
-                    "ts": row.start * 1e6,
-                    "dur": row.seconds * 1e6,
-                    "pid": pid,
-                    "tid": 0,
-                    "args": {**args, **numbers},
-                }
-            )
-        return {"traceEvents": events, "displayTimeUnit": "ms"}
+        """One real run for chrome://tracing or Perfetto: a lane for each thread, microseconds."""
+        return chrome_trace(self.timeline, self.rows, self.threads)
 
     def _repr_html_(self) -> str:
         """For notebooks: the table, with a bar for each share."""
@@ -174,6 +177,9 @@ class Profile:
                 cells.append("" if r.cycles is None else f"{r.cycles:,}")
             lines.append(cells)
         total = sum(r.seconds for r in self.rows) if self.simulated else self.total
+        if self.between is not None:
+            cells = [f"{self.between * 1e6:.1f}", f"{self.between / (total or 1):.1%}"]
+            lines.append([BETWEEN, *cells] + [""] * (len(head) - 3))
         lines.append(["total", f"{total * 1e6:.1f}"] + [""] * (len(head) - 2))
         return "\n".join([columns(lines, "<" + ">" * len(head)), *self._notes()])
 
@@ -182,16 +188,23 @@ class Profile:
         """The rows whose time is computed from the cycles of a simulated machine."""
         return tuple(r for r in self.rows if r.simulated)
 
+    @property
+    def _percentiles(self) -> dict[str, float]:
+        return {f"p{n}": self.percentile(n / 100) for n in PERCENTILES if self.runs}
+
     def _notes(self) -> list[str]:
-        """Which times are simulated, and which are measured; what to try."""
+        """How runs differ; which times are simulated, and which are measured; what to try."""
         notes = []
+        if len(self.runs) > 1 and not self.simulated:
+            said = (f"{n} {s * 1e6:.1f}" for n, s in self._percentiles.items())
+            notes.append(f"{len(self.runs)} runs: {', '.join(said)} us")
         for device, clock in dict.fromkeys((r.device, r.clock) for r in self.simulated):
             cycles = sum(r.cycles or 0 for r in self.simulated if r.device == device)
             at = "" if clock is None else f" at {clock / 1e6:g} MHz"
             notes.append(
                 f"{device}: {cycles:,} cycles{at}, simulated; other times are measured"
             )
-        if notes:
+        if self.simulated:
             wall = f"{self.total * 1e6:.1f}"
             notes.append(f"this computer took {wall} us for a run with its simulation")
         return notes + [f"try: {text}" for text in self.advice or ()]
@@ -275,24 +288,123 @@ def measure(
             start = time.perf_counter_ns()
             run(plan, frame, values, targets, watch)
             totals.append((time.perf_counter_ns() - start) * 1e-9)
+        line = _traced(plan, frame, values, stamps, watch.seconds_per_tick())
     finally:
         frame.context[abi.CTX_PROFILE] = 0
-    rows = _rows(plan, watch, (peak_gflops, peak_gbs))
-    return Profile(rows, statistics.median(totals), repeat, plan.threads)
+    middle = _middle(totals)
+    total = statistics.fmean(totals[n] for n in middle)
+    rows = _rows(plan, watch, middle, total, (peak_gflops, peak_gbs))
+    return Profile(rows, total, repeat, plan.threads, runs=tuple(totals), timeline=line)
+
+
+def _middle(totals: Sequence[float]) -> list[int]:
+    """The numbers of the runs of the middle half by time; of few runs, the one in the middle."""
+    order = sorted(range(len(totals)), key=lambda n: totals[n])
+    aside = max(len(order) // 4, (len(order) - 1) // 2 if len(order) < 4 else 0)
+    return order[aside : len(order) - aside]
+
+
+class _Tracer:
+    """Runs steps and notes when each row, and each thread's share of it, began and ended."""
+
+    def __init__(
+        self, frame: Frame, stamps: ctypes.Array[ctypes.c_uint64], tick: float
+    ):
+        self.stamps = stamps
+        self.tick = tick
+        self.spans: list[Span] = []
+        self.shares: list[tuple[int, float, float]] = []  # (thread, begin, end)
+        self.log = Log()
+        self.lost = 0
+        self.rows = 0
+        self.origin = time.perf_counter_ns()
+        pool = frame.plan.pool
+        if pool is not None and pool.traced is not None:
+            self.log.write_from(frame, pool.traced)
+
+    def __call__(self, step: PreparedStep, values: Values) -> None:
+        start = time.perf_counter_ns()
+        event = step.run(values)
+        if event is not None:
+            event.wait()
+        seconds = (time.perf_counter_ns() - start) * 1e-9
+        begin = (start - self.origin) * 1e-9
+        if not isinstance(step, NativeCall):
+            self._add(begin, seconds)
+            return
+        kernels = step.step.kernels
+        first = self.stamps[kernels[0].number] if kernels else 0
+        last = self.stamps[kernels[-1].number + 1] if kernels else 0
+        # Of a few short runs the clocks' ratio is not exact; a kernel ends before its step does.
+        tick = min(self.tick, seconds / max(1, last - first))
+
+        def at(ticks: int) -> float:
+            return begin + (ticks - first) * tick
+
+        for k in kernels:
+            came, went = at(self.stamps[k.number]), at(self.stamps[k.number + 1])
+            self._add(came, went - came)
+        shares, lost = self.log.taken()
+        self.shares += [(thread, at(a), at(b)) for thread, a, b in shares]
+        self.lost += lost
+
+    def _add(self, begin: float, seconds: float) -> None:
+        self.spans.append(Span(self.rows, begin, seconds))
+        self.rows += 1
+
+    def timeline(self) -> Timeline:
+        """What was noted; a kernel without shares ran on the thread that called."""
+        seconds = (time.perf_counter_ns() - self.origin) * 1e-9
+        lane = lanes([t for t, _, _ in self.shares], threading.get_native_id())
+        parts = [(lane[t], begin, end) for t, begin, end in self.shares]
+        shares = list(owners(self.spans, parts))
+        shared = {s.row for s in shares}
+        alone = [replace(s, thread=0) for s in self.spans if s.row not in shared]
+        return Timeline(seconds, (*self.spans, *shares, *alone), self.lost)
+
+
+def _traced(
+    plan: Plan,
+    frame: Frame,
+    values: Sequence[Any],
+    stamps: ctypes.Array[ctypes.c_uint64],
+    tick: float,
+) -> Timeline:
+    """One real run, the middle one of a few."""
+    targets = [None] * len(plan.model.outputs)
+    found = []
+    try:
+        for _ in range(_TRACED):
+            tracer = _Tracer(frame, stamps, tick)
+            run(plan, frame, values, targets, tracer)
+            found.append(tracer.timeline())
+    finally:
+        frame.context[abi.CTX_LOG] = 0
+        if plan.pool is not None:
+            frame.context[abi.CTX_PARALLEL] = plan.pool.parallel
+    return sorted(found, key=lambda line: line.seconds)[len(found) // 2]
 
 
 def _rows(
-    plan: Plan, watch: _Watch, peaks: tuple[float | None, float | None]
+    plan: Plan,
+    watch: _Watch,
+    middle: Sequence[int],
+    whole: float,
+    peaks: tuple[float | None, float | None],
 ) -> tuple[KernelTime, ...]:
+    """The rows, by the `middle` runs, whose mean is `whole` seconds."""
     tick = watch.seconds_per_tick()
     native = (
         np.array(watch.native, np.uint64)
         .reshape(len(watch.native), -1, 2)
         .astype(float)
     )
-    native_seconds = np.median((native[..., 1] - native[..., 0]) * tick, axis=0)
-    others = list(map(_median, zip(*watch.others, strict=True)))
-    total = float(native_seconds.sum() + sum(d.seconds for d in others)) or 1.0
+    took = (native[..., 1] - native[..., 0]) * tick
+    native_seconds = np.mean(took[list(middle)], axis=0)
+    others = [_mean(d, middle) for d in zip(*watch.others, strict=True)]
+    if any(d.simulated for d in others):
+        whole = float(native_seconds.sum() + sum(d.seconds for d in others))
+    total = whole or 1.0
     natives, durations = iter(native_seconds), iter(others)
     mixes = instruction_mix.of_kernels(
         plan.model.objects, (k.symbol for k in plan.model.kernels)
@@ -315,9 +427,14 @@ def _rows(
     return tuple(rows)
 
 
-def _median(durations: Sequence[Duration]) -> Duration:
-    """The one in the middle."""
-    return sorted(durations, key=lambda d: d.seconds)[len(durations) // 2]
+def _mean(durations: Sequence[Duration], middle: Sequence[int]) -> Duration:
+    """Of the middle runs; a simulated one, which has cycles, as it was in one of them."""
+    first = durations[middle[len(middle) // 2]]
+    if first.simulated:
+        return first
+    return replace(
+        first, seconds=statistics.fmean(durations[n].seconds for n in middle)
+    )
 
 
 def _other(

@@ -30,6 +30,8 @@ from tilewright.frontends.torch.archive import (
 Rule = Callable[[str], bool]
 
 _PATH: Final = re.compile(r"[\w./:+\- ]*")
+_STACK: Final = "nn_module_stack"
+_MODULE: Final = re.compile(r"[\w.]*")
 _TAG: Final = re.compile(r"[\w.+<=\- ]*")
 _DEVICE: Final = re.compile(r"[a-z]{1,20}")
 _OPERATOR: Final = re.compile(r"torch\.ops\.(\w+)\.([a-z_]\w*)\.(\w+)")
@@ -116,11 +118,24 @@ def _check(value: Any, field: str) -> None:
         raise untrusted("the program contains an object of a custom class")
     elif dataclasses.is_dataclass(value):
         if hasattr(value, "metadata"):
-            value.metadata = {}
+            value.metadata = _modules(value.metadata)
         for part in dataclasses.fields(value):
             _check(getattr(value, part.name), part.name)
     else:
         raise malformed(f"the program holds a {type(value).__name__}")
+
+
+def _modules(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Of what is said about a node the paths of its modules, which name kernels and errors.
+
+    PyTorch keeps `key,path,class` for each, the outermost first; classes are dropped.
+    """
+    stack = metadata.get(_STACK)
+    entries = stack.split(";") if isinstance(stack, str) else []
+    paths = [e.split(",")[1] for e in entries if e.count(",") >= 2]
+    if not paths or not all(map(_MODULE.fullmatch, paths)):
+        return {}
+    return {_STACK: ";".join(f"{n},{path}," for n, path in enumerate(paths))}
 
 
 def _check_text(text: Any, field: str) -> None:
@@ -214,6 +229,9 @@ _RULES: Final[Mapping[str, Rule]] = {
     ),
     **dict.fromkeys(("as_string", "as_strings"), _is_anything),
     **dict.fromkeys(("target", "as_operator"), _is_operator),
+    # Made of what was checked, see `_modules`.
+    "metadata key": _matches(re.compile(_STACK)),
+    "metadata": _matches(re.compile(r"[\w.,;]+")),
     "in_spec": _is_signature,
     "out_spec": _is_structure,
     **dict.fromkeys(("torch_version", "verifiers", "path_name"), _matches(_TAG)),

@@ -121,18 +121,24 @@ class Program(ABC):
 
 def joined(profiles: Sequence[Profile]) -> Profile:
     """The profile of programs that run one after the other; shares are of the time of all."""
+    from tilewright.runtime.timeline import Timeline
+
     rows: list[KernelTime] = []
+    lines: list[Timeline] = []
     start = 0.0
     for p in profiles:
+        lines.append(p.timeline.moved(start, len(rows)))
         rows += [replace(row, start=start + row.start) for row in p.rows]
         start += p.total
-    seconds = sum(row.seconds for row in rows) or 1.0
+    seconds = start or 1.0
     advice = dict.fromkeys(a for p in profiles for a in p.advice or ())
     return replace(
         profiles[0],
         rows=tuple(replace(row, share=row.seconds / seconds) for row in rows),
         total=start,
         threads=max(p.threads for p in profiles),
+        runs=(),
+        timeline=Timeline(start, tuple(s for line in lines for s in line.spans)),
         advice=tuple(advice),
     )
 
@@ -142,6 +148,7 @@ def host_profile(
 ) -> Profile:
     """The profile of a call of a function; moved: bytes of the arrays that it is given."""
     from tilewright.runtime.profile import KernelTime, Profile
+    from tilewright.runtime.timeline import Span, Timeline
 
     seconds = []
     for _ in range(max(repeat, 1)):
@@ -150,4 +157,5 @@ def host_profile(
         seconds.append(perf_counter() - start)
     median = statistics.median(seconds)
     row = KernelTime(name, "host", (name,), 1, median, 0.0, 0, moved, 1.0, None)
-    return Profile((row,), median, repeat, 1, ())
+    line = Timeline(median, (Span(0, 0.0, median), Span(0, 0.0, median, 0)))
+    return Profile((row,), median, repeat, 1, (), tuple(seconds), line)

@@ -246,6 +246,52 @@ leave:
   ret void
 }}
 
+; A share of a traced region; the closure is the log, the region and its own closure.
+define internal void @log.share(ptr %traced, i64 %share, i64 %shares) nounwind {{
+entry:
+  %log = load ptr, ptr %traced
+  %region.p = getelementptr i64, ptr %traced, i64 1
+  %region = load ptr, ptr %region.p
+  %closure.p = getelementptr i64, ptr %traced, i64 2
+  %closure = load ptr, ptr %closure.p
+  %begin = {ticks}
+  call void %region(ptr %closure, i64 %share, i64 %shares)
+  %end = {ticks}
+  %thread = call i64 @system(i64 {gettid}, i64 0, i64 0, ptr null)
+  %count.p = getelementptr i64, ptr %log, i64 {LOG_COUNT}
+  %number = atomicrmw add ptr %count.p, i64 1 monotonic
+  %room.p = getelementptr i64, ptr %log, i64 {LOG_ROOM}
+  %room = load i64, ptr %room.p
+  %fits = icmp ult i64 %number, %room
+  br i1 %fits, label %write, label %done
+write:
+  %words = mul i64 %number, {LOG_SHARE}
+  %at = add i64 %words, {LOG_FIRST}
+  %thread.p = getelementptr i64, ptr %log, i64 %at
+  store i64 %thread, ptr %thread.p
+  %begin.p = getelementptr i64, ptr %thread.p, i64 1
+  store i64 %begin, ptr %begin.p
+  %end.p = getelementptr i64, ptr %thread.p, i64 2
+  store i64 %end, ptr %end.p
+  br label %done
+done:
+  ret void
+}}
+
+define void @{POOL_TRACED_SYMBOL}(ptr %ctx, ptr %region, ptr %closure) nounwind {{
+entry:
+  %traced = alloca [3 x i64], align 8
+  %log.p = getelementptr i64, ptr %ctx, i64 {CTX_LOG}
+  %log = load ptr, ptr %log.p
+  store ptr %log, ptr %traced
+  %region.p = getelementptr i64, ptr %traced, i64 1
+  store ptr %region, ptr %region.p
+  %closure.p = getelementptr i64, ptr %traced, i64 2
+  store ptr %closure, ptr %closure.p
+  call void @{POOL_PARALLEL_SYMBOL}(ptr %ctx, ptr @log.share, ptr %traced)
+  ret void
+}}
+
 define ptr @{POOL_WORKER_SYMBOL}(ptr %worker) nounwind {{
 entry:
   %pool.p = getelementptr i8, ptr %worker, i64 {WORKER_POOL}

@@ -1,0 +1,146 @@
+"""One real run: when each kernel began and ended, and what every thread did meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tilewright.runtime import abi
+
+if TYPE_CHECKING:
+    from tilewright.runtime.call import Frame
+    from tilewright.runtime.profile import KernelTime
+
+_SHARES: Final = 1 << 16  # that a log has room for; later ones are counted alone
+_US: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A kernel, or the share of it that one thread ran: seconds from the begin of the run.
+
+    row: which of the profile's rows. thread: None for the whole kernel, 0 for the share of the
+    thread that called, 1 and up for those of the pool.
+    """
+
+    row: int
+    start: float
+    seconds: float
+    thread: int | None = None
+
+    @property
+    def end(self) -> float:
+        """When it ended."""
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The spans of one run that took `seconds`; lost: shares that the log had no room for."""
+
+    seconds: float
+    spans: tuple[Span, ...]
+    lost: int = 0
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """Those that ran a share."""
+        return tuple(sorted({s.thread for s in self.spans if s.thread is not None}))
+
+    def moved(self, seconds: float, rows: int) -> Timeline:
+        """The run as part of a longer one: so many seconds later, its rows after `rows` others."""
+        spans = (
+            replace(s, start=s.start + seconds, row=s.row + rows) for s in self.spans
+        )
+        return replace(self, spans=tuple(spans))
+
+
+NO_TIMELINE: Final = Timeline(0.0, ())
+
+
+class Log:
+    """Room for the shares of parallel regions; see `runtime.abi`."""
+
+    def __init__(self, room: int = _SHARES) -> None:
+        self._words = (ctypes.c_uint64 * (abi.LOG_FIRST + abi.LOG_SHARE * room))()
+        self._words[abi.LOG_ROOM] = room
+
+    def write_from(self, frame: Frame, traced: int) -> None:
+        """From now on the regions of the frame's calls are logged."""
+        frame.context[abi.CTX_LOG] = ctypes.addressof(self._words)
+        frame.context[abi.CTX_PARALLEL] = traced
+
+    def taken(self) -> tuple[list[tuple[int, int, int]], int]:
+        """(thread, begin, end) of every share since the last time, and how many were lost."""
+        count, room = self._words[abi.LOG_COUNT], self._words[abi.LOG_ROOM]
+        self._words[abi.LOG_COUNT] = 0
+        kept = min(count, room)
+        flat = self._words[abi.LOG_FIRST : abi.LOG_FIRST + abi.LOG_SHARE * kept]
+        return list(zip(*[iter(flat)] * abi.LOG_SHARE, strict=True)), count - kept
+
+
+def lanes(threads: Sequence[int], caller: int) -> dict[int, int]:
+    """The system's numbers of threads to lanes: 0 is the caller, the pool's follow."""
+    others = sorted({*threads} - {caller})
+    return {caller: 0} | {thread: n for n, thread in enumerate(others, 1)}
+
+
+def chrome_trace(
+    line: Timeline, rows: Sequence[KernelTime], threads: int
+) -> dict[str, Any]:
+    """A run for chrome://tracing and Perfetto: a lane for the model, and one for each thread."""
+    pid = os.getpid()
+    titles = {0: "model"} | {n + 1: _title(n) for n in line.threads}
+    events = [_meta("process_name", pid, 0, "tilewright")]
+    events += [_meta("thread_name", pid, n, title) for n, title in titles.items()]
+    whole = {
+        "name": "model_run",
+        "cat": "Session",
+        "ts": 0.0,
+        "dur": line.seconds * _US,
+    }
+    events.append(
+        {**whole, "ph": "X", "pid": pid, "tid": 0, "args": {"threads": threads}}
+    )
+    events += [_event(span, rows[span.row], pid) for span in line.spans]
+    return {"traceEvents": events, "displayTimeUnit": "ms", "lostShares": line.lost}
+
+
+def _title(thread: int) -> str:
+    return f"worker {thread}" if thread else "caller"
+
+
+def _meta(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _event(span: Span, row: KernelTime, pid: int) -> dict[str, Any]:
+    category = "Node" if row.kind == "host" else "Kernel"
+    args: dict[str, Any] = {"op_name": ", ".join(row.nodes), "provider": row.kind}
+    if span.thread is None:
+        args |= {"flops": row.flops, "bytes": row.bytes, "gflops": row.gflops}
+    return {
+        "name": row.name,
+        "cat": category if span.thread is None else "Share",
+        "ph": "X",
+        "ts": span.start * _US,
+        "dur": span.seconds * _US,
+        "pid": pid,
+        "tid": 0 if span.thread is None else span.thread + 1,
+        "args": args,
+    }
+
+
+def owners(
+    spans: Sequence[Span], shares: Sequence[tuple[int, float, float]]
+) -> Iterator[Span]:
+    """Each share (lane, start, end) as a span of the kernel during which it began."""
+    kernels = sorted(spans, key=lambda s: s.start)
+    at = 0
+    for lane, start, end in sorted(shares, key=lambda s: s[1]):
+        while at + 1 < len(kernels) and kernels[at + 1].start <= start:
+            at += 1
+        yield Span(kernels[at].row, start, end - start, lane)

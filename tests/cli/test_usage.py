@@ -1,0 +1,110 @@
+"""What somebody sees who types a command wrong, asks for help, or completes a word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("line", "near"), [("rum", "run"), ("cache lst", "list"), ("records lst", "list")]
+)
+def test_a_wrong_verb_brings_the_nearest(command, line, near):
+    found = command(*line.split())
+    assert found.code == 2 and f"Did you mean '{near}'?" in found.err, found.err
+    assert found.err.count("Did you mean") == 1
+
+
+def test_a_wrong_option_brings_the_nearest(command, perceptron):
+    found = command("run", perceptron, "--profil")
+    assert found.code == 2 and "'--profile'" in found.err, found.err
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "said"),
+    [
+        ("run M --nope --json", "tilewright run", "No such option '--nope'"),
+        ("cache list --limit 0 --json", "tilewright cache list", "'--limit'"),
+        ("nope --json", "tilewright", "No such command 'nope'"),
+        ("run M --strict --json", "tilewright run", "use --fallback error"),
+    ],
+)
+def test_as_json_wrong_usage_is_json(command, perceptron, line, where, said):
+    found = command(*(perceptron if word == "M" else word for word in line.split()))
+    assert found.code == 2 and not found.err
+    error = found.json["error"]
+    assert error["code"] == "TW-USAGE" and error["where"] == where
+    assert said in error["message"]
+
+
+def test_help_is_as_wide_as_the_terminal_and_whole(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = command("run", "--help").out
+    assert "or 1 on a simulated device." in wide
+    assert max(map(len, wide.splitlines())) > 100
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow = command("--help").out
+    assert max(map(len, narrow.splitlines())) <= 70
+    listed = " ".join(narrow.split("Commands:")[1].split())
+    assert "..." not in listed and "compare their outputs." in listed
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_a_shell(command, shell):
+    found = command("completion", shell)
+    assert found.code == 0 and f"_TILEWRIGHT_COMPLETE={shell}_complete" in found.out
+
+
+def test_a_shell_completes_verbs_and_options():
+    def completed(words: str, at: int) -> list[str]:
+        asked = {
+            "_TILEWRIGHT_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(at),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "tilewright"],
+            env=os.environ | asked,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout.split()
+
+    assert completed("tilewright ru", 1) == ["plain,run"]
+    assert "plain,--profile" in completed("tilewright run --prof", 2)
+
+
+def test_emit_of_one_kernel(command, perceptron):
+    every = command("compile", perceptron, "--emit", "computation")
+    assert "# hidden" in every.out and "# head" in every.out
+    for pattern in ("head", "h*ad"):
+        one = command(
+            "compile", perceptron, "--emit", "computation", "--kernel", pattern
+        )
+        assert "# head" in one.out and "# hidden" not in one.out
+    schedule = command("compile", perceptron, "--emit", "schedule", "--kernel", "head")
+    assert "head" in schedule.out and "hidden" not in schedule.out
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--kernel head", "--kernel: it chooses what --emit prints. Add --emit kernel"),
+        ("--emit graph --kernel head", "the stage 'graph' is of the whole model"),
+        ("--emit kernel --kernel heed", "no kernel is called 'heed'"),
+    ],
+)
+def test_emit_of_no_kernel(command, perceptron, line, said):
+    found = command("compile", perceptron, *line.split())
+    assert found.code == 1 and said in found.err, found.err
+
+
+def test_a_stage_that_a_device_has_not_is_refused(command, perceptron):
+    pytest.importorskip("pyopencl")
+    found = command("compile", perceptron, "--emit", "llvm", "--target", "opencl")
+    assert found.code == 1 and not found.out
+    assert "there is no stage 'llvm' of kernels on opencl" in found.err, found.err
