@@ -128,6 +128,68 @@ def test_gradients_of_a_perceptron():
         torch.testing.assert_close(p.grad, g)
 
 
+def gradients(module, run, *args):
+    """The loss, and the gradients of all parameters."""
+    module.zero_grad()
+    loss = run(*args).square().mean()
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in module.parameters())]
+
+
+def test_a_network_trains():
+    """Statistics of the batch, pooling, attention: backward graphs are compiled too."""
+
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(2, 4, 3, stride=2, padding=1)
+            self.norm = torch.nn.BatchNorm2d(4)
+            self.projected = torch.nn.Linear(4, 12)
+            self.group = torch.nn.GroupNorm(2, 4)
+            self.table = torch.nn.Embedding(5, 4)
+
+        def forward(self, image, tokens):
+            y = F.max_pool2d(F.gelu(self.norm(self.conv(image))), 3, 2, 1)
+            y = y.flatten(2).transpose(1, 2) + self.table(tokens)
+            q, k, v = self.projected(y)[:, None].chunk(3, -1)
+            y = F.scaled_dot_product_attention(q, k, v)[:, 0]
+            return self.group(y.transpose(1, 2)).softmax(1)
+
+    module = Classifier()
+    state = {n: t.clone() for n, t in module.state_dict().items()}
+    args = torch.randn(3, 2, 8, 8), torch.randint(0, 5, (3, 4))
+    wanted = gradients(module, module, *args)
+    running = module.norm.running_mean.clone()
+    module.load_state_dict(state)
+    found = gradients(module, torch.compile(module, backend=backend), *args)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(module.norm.running_mean, running)
+
+
+def test_what_a_graph_draws_is_drawn_by_torch():
+    """Anew at each call, the same numbers from the same seed."""
+
+    def function(x):
+        return x + torch.rand_like(x) * torch.randn(3, 4), torch.rand(2)
+
+    run = torch.compile(function, backend=backend)
+    x, found = torch.zeros(3, 4), []
+    for f in (run, function):
+        torch.manual_seed(5)
+        found.append([f(x), f(x)])
+    torch.testing.assert_close(*found)
+    assert not torch.equal(found[0][0][0], found[0][1][0])
+
+
+def test_dropout_in_training_drops_its_share_and_scales_the_rest():
+    x = torch.ones(64, 64, requires_grad=True)
+    y = torch.compile(lambda x: F.dropout(x, 0.25) * 3, backend=backend)(x)
+    y.sum().backward()
+    assert 0.2 < float((y == 0).float().mean()) < 0.3
+    torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 4.0))
+    torch.testing.assert_close(x.grad, y.detach())
+
+
 def test_what_no_rule_takes_runs_in_torch_and_is_named():
     def function(x):
         return torch.linalg.svdvals(x * 2)

@@ -11,13 +11,20 @@ from tilewright.graph.interp import evaluate
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from tests.frontends.aten import elements, shapes, sums  # noqa: E402
+from tests.frontends.aten import elements, gradients, shapes, spectral, sums  # noqa: E402  # noqa: E402
 from tests.frontends.aten.tensors import x  # noqa: E402
 from tilewright.frontends.torch.aten import program as programs  # noqa: E402
-from tilewright.frontends.torch.aten.importer import Settings, numpy_of  # noqa: E402
+from tilewright.frontends.torch.aten.importer import (  # noqa: E402
+    Refused,
+    Settings,
+    Source,
+    import_graph,
+    numpy_of,
+)
 from tilewright.frontends.torch.aten.program import import_program  # noqa: E402
 
 CASES = elements.CASES | shapes.CASES | sums.CASES
+CASES |= gradients.CASES | spectral.CASES
 
 
 class Function(torch.nn.Module):
@@ -41,6 +48,11 @@ REFUSED = {
         lambda a: a[0, 0].scatter_add(0, torch.zeros((), dtype=torch.int64), a[1, 1]),
         "has no axes",
     ),
+    "a histogram of its own range": (lambda a: torch.histc(a, 4), "its ranges are"),
+    "a complex input": (
+        lambda a: torch.fft.fft(a).cumsum(0).abs(),
+        "no rule.*prims.sum|aten.cumsum.*complex",
+    ),
 }
 
 
@@ -58,7 +70,7 @@ def check(program, inputs, expected, **symbols):
     leaves = [t for t in torch.utils._pytree.tree_leaves(expected) if t is not None]
     assert len(leaves) == len(graph.outputs)
     for n, (value, want) in enumerate(zip(graph.outputs, leaves, strict=True)):
-        want = want.detach().numpy()
+        want = numpy_of(want)
         got = found[value.name]
         assert (got.dtype, got.shape) == (want.dtype, want.shape), n
         np.testing.assert_allclose(
@@ -74,6 +86,25 @@ def test_operator(name):
     check(program, inputs, expected)
 
 
+@pytest.mark.parametrize("known", [(1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("name", ["strides and padding", "sampled", "attention"])
+def test_gradients_of_constants(name, known):
+    """Where what is differentiated is a constant, it still depends on itself."""
+    function, *inputs = CASES[name]
+    program = torch.export.export(Function(function), tuple(inputs))
+    nodes = [n.name for n in program.graph.nodes if n.op == "placeholder"]
+    held = {nodes[n]: (inputs[n], nodes[n]) for n in known}
+    graph = import_graph(Source(program.graph_module, held), Settings(1 << 32))
+    rest = [numpy_of(a) for n, a in enumerate(inputs) if n not in known]
+    given = dict(zip((v.name for v in graph.inputs), rest, strict=True))
+    found = evaluate(graph, given, fallback=OnnxFallback())
+    leaves = torch.utils._pytree.tree_leaves(function(*inputs))
+    for value, want in zip(graph.outputs, leaves, strict=True):
+        np.testing.assert_allclose(
+            found[value.name], want.numpy(), rtol=2e-5, atol=2e-6
+        )
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_is_named_with_its_line(name):
     function, pattern = REFUSED[name]
@@ -81,6 +112,20 @@ def test_what_is_refused_is_named_with_its_line(name):
     with pytest.raises(UnsupportedError, match=pattern) as caught:
         run(program, (x(3, 3),))
     assert "test_aten.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize("function", [torch.fft.fft, lambda a: a.to(torch.complex64)])
+def test_a_complex_result_is_refused(function):
+    program = torch.export.export(Function(function), (x(3),))
+    with pytest.raises(UnsupportedError, match=r"output .* is complex"):
+        run(program, (x(3),))
+
+
+def test_a_complex_input_is_refused():
+    z = torch.view_as_complex(x(3, 2))
+    program = torch.export.export(Function(torch.abs), (z,))
+    with pytest.raises(UnsupportedError, match=r"input .* is complex"):
+        run(program, (z,))
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -145,13 +190,15 @@ def _symbol(program):
     return import_program(program, Settings(1 << 32)).inputs[0].shape[0]
 
 
-def test_a_result_that_a_rule_leaves_out_is_refused():
+def test_a_result_that_a_rule_leaves_out_is_refused_and_decomposed():
     def function(a):
         return F.adaptive_max_pool2d(a, 2, return_indices=True)[1]
 
-    program = torch.export.export(Function(function), (x(1, 2, 4, 4),))
-    with pytest.raises(UnsupportedError, match="result 1 is not computed"):
-        run(program, (x(1, 2, 4, 4),))
+    a = x(1, 2, 4, 4)
+    program = torch.export.export(Function(function), (a,))
+    with pytest.raises(Refused, match="result 1 is not computed"):
+        import_graph(Source(program.graph_module), Settings(1 << 32))
+    check(program, (a,), function(a))
 
 
 def test_names_are_those_of_modules_and_weights_are_shared():

@@ -231,4 +231,13 @@ CASES = {
         ],
         x(1, 2, 5, 4),
     ),
+    "by places in memory": (
+        lambda a: (
+            torch.as_strided(a, (4, 3), (1, 4)),
+            torch.as_strided(a * 1, (2, 3, 2), (3, 2, 1), 1),
+            torch.as_strided(a.t().clone(), (3, 1, 4), (1, 7, 3)),
+            torch.as_strided(a, (3, 2), (0, 5)),
+        ),
+        x(3, 4),
+    ),
 }

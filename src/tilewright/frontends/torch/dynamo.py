@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tilewright.base.errors import TilewrightWarning, UnsupportedError
+from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
     Refused,
     Settings,
@@ -20,7 +21,7 @@ from tilewright.frontends.torch.aten.importer import (
     missing,
     unsupported,
 )
-from tilewright.frontends.torch.aten.rules import rule_of
+from tilewright.frontends.torch.drawn import draws_first
 from tilewright.graph.nodes import Graph
 
 # What a Graph is made into: a function of its inputs in order, giving one array or several.
@@ -35,21 +36,27 @@ def backend(
     import torch
     from torch._dynamo.backends.common import aot_autograd
 
-    table = torch._decomp.core_aten_decompositions()
-    for target in list(table):
-        if rule_of(target) is not None:
-            del table[target]
+    table = decompositions(torch._decomp.core_aten_decompositions())
 
-    def make(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch.aot_autograd import make_boxed_func
 
-        frozen = _static() if not torch.is_grad_enabled() else ()
-        captured = CapturedGraph(graph, frozen, compile, settings)
+    def trained(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Of a forward pass with a backward one, and of that: weights change at each step."""
+        boxed: Callable[..., Any] = make_boxed_func(
+            CapturedGraph(graph, (), compile, settings)
+        )
+        return boxed
+
+    def used(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        captured = CapturedGraph(graph, _static(), compile, settings)
         boxed: Callable[..., Any] = make_boxed_func(captured)
         return boxed
 
     run: Callable[..., Any] = aot_autograd(
-        fw_compiler=make, inference_compiler=make, decompositions=table
+        fw_compiler=trained,
+        bw_compiler=trained,
+        inference_compiler=used,
+        decompositions=table,
     )(module, list(example_inputs))
     return run
 
@@ -73,8 +80,9 @@ class CapturedGraph:
     def __init__(
         self, module: Any, frozen: Sequence[int], compile: Compile, settings: Settings
     ) -> None:
-        self._module = module
-        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self._whole = module
+        self._module, self._draws = draws_first(module)
+        places = [n for n in self._module.graph.nodes if n.op == "placeholder"]
         self._names = [n.name for n in places]
         self._frozen = [n for n in frozen if n < len(places)]
         self._numbers = _numbers([n.meta.get("val") for n in places])
@@ -93,14 +101,17 @@ class CapturedGraph:
 
     def _built(self, args: Sequence[Any]) -> Callable[..., Any]:
         try:
-            return self._compiled(args)
+            run = self._compiled(args)
+            if not self._draws:
+                return run
+            return lambda *given: run(*given, *(draw() for draw in self._draws))
         except UnsupportedError as error:
             warnings.warn(
-                f"PyTorch runs a graph of {len(self._module.graph.nodes)} nodes: {error}",
+                f"PyTorch runs a graph of {len(self._whole.graph.nodes)} nodes: {error}",
                 TilewrightWarning,
                 stacklevel=2,
             )
-            module: Callable[..., Any] = self._module
+            module: Callable[..., Any] = self._whole
             return module
 
     def _compiled(self, args: Sequence[Any]) -> Callable[..., Any]:

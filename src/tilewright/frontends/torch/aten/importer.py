@@ -16,8 +16,15 @@ from tilewright.base.errors import (
 )
 from tilewright.base.names import fresh
 from tilewright.frontends.torch.aten.builder import Builder
+from tilewright.frontends.torch.aten.complex_numbers import (
+    Complex,
+    apply_complex,
+    complex_rule_of,
+    is_complex,
+)
 from tilewright.frontends.torch.aten.in_place import changed, functional_forms
 from tilewright.frontends.torch.aten.rules import (
+    GETITEM,
     Call,
     Result,
     dtype_of_torch,
@@ -28,7 +35,6 @@ from tilewright.graph.infer import Fallback, Typer, check_size
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.renaming import name_outputs
 
-_GETITEM: Final = "operator.getitem"
 _INLINED: Final = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 HINT: Final = "write the model without it, or export it to ONNX by another way"
 
@@ -106,14 +112,21 @@ def nodes(module: Any) -> Iterator[tuple[Any, Any]]:
             if _inlined(n.target):
                 inner = next(a for a in n.args if getattr(a, "op", "") == "get_attr")
                 yield from nodes(getattr(module, inner.target))
-            elif name_of(n.target) != _GETITEM:
-                yield n, forms.get(n, n.target)
+            elif name_of(n.target) != GETITEM:
+                yield (
+                    n,
+                    forms.get(
+                        n,
+                        n.target,
+                    ),
+                )
 
 
 def has_rule(target: Any) -> bool:
     """Whether a rule takes an operator, which changes nothing in place."""
     schema = getattr(target, "_schema", None)
-    return rule_of(target) is not None and not (schema and schema.is_mutable)
+    known = rule_of(target) or complex_rule_of(target)
+    return known is not None and not (schema and schema.is_mutable)
 
 
 def _inlined(target: Any) -> bool:
@@ -157,7 +170,7 @@ class _Import:
             if n.op != "placeholder":
                 continue
             if n.name in self.source.held:
-                self.env[n] = self._constant(*self.source.held[n.name])
+                self.env[n] = self._held(*self.source.held[n.name])
             elif n.name in self.source.numbers:
                 self.env[n] = self.source.numbers[n.name]
             elif hasattr(n.meta.get("val"), "shape"):
@@ -171,6 +184,11 @@ class _Import:
 
     def _input(self, node: Any) -> Value:
         held = node.meta["val"]
+        if held.is_complex():
+            raise UnsupportedError(
+                f"input {node.name!r} is complex",
+                hint="take torch.view_as_real of it, and torch.view_as_complex inside",
+            )
         shape = tuple(map(self._extent, held.shape))
         name = fresh(self.build.names, node.name)
         value = Value(name, dtype_of_torch(held.dtype), shape)
@@ -186,9 +204,18 @@ class _Import:
                     if type(extent) is not int and str(extent) == str(held):
                         self.build.at(node)
                         x = self.env[n]
-                        found = self.build.op("Shape", x, start=axis, end=axis + 1)
+                        found = self.build.op(
+                            "Shape",
+                            x,
+                            start=axis,
+                            end=axis + 1,
+                        )
                         first = self.build.constant(np.asarray([0], np.int64))
-                        return self.build.op("Squeeze", found, first)
+                        return self.build.op(
+                            "Squeeze",
+                            found,
+                            first,
+                        )
         raise UnsupportedError(
             f"input {node.name!r} is a number that each call gives",
             hint="give a tensor, or a number that stays",
@@ -199,7 +226,21 @@ class _Import:
         if known is not None:
             return int(known)
         text = str(n.node.expr)
-        return self.settings.symbols.get(text, text)
+        return self.settings.symbols.get(
+            text,
+            text,
+        )
+
+    def _held(self, held: Any, name: str) -> Value | Complex:
+        """What the module holds, a complex tensor by its parts."""
+        if not held.is_complex():
+            return self._constant(held, name)
+        parts = ("real", held.real), ("imag", held.imag)
+        real, imag = (self._constant(p.clone(), f"{name}.{n}") for n, p in parts)
+        return Complex(
+            real,
+            imag,
+        )
 
     def _constant(self, held: Any, name: str) -> Value:
         key = held.data_ptr(), tuple(held.shape), tuple(held.stride()), held.dtype
@@ -227,6 +268,11 @@ class _Import:
             value = self._value(node)
             if value is None:
                 continue
+            if isinstance(value, Complex):
+                raise UnsupportedError(
+                    f"output {node.name!r} is complex",
+                    hint="give torch.view_as_real of it",
+                )
             if not isinstance(value, Value):
                 value = self.build.constant(np.asarray(value))
             values.append(value)
@@ -245,7 +291,13 @@ class _Import:
                 self._attribute(module, n)
             elif n.op == "call_function":
                 limits.check()
-                self.env[n] = self._call(n, forms.get(n, n.target))
+                self.env[n] = self._call(
+                    n,
+                    forms.get(
+                        n,
+                        n.target,
+                    ),
+                )
                 self.env |= dict.fromkeys(changed(n, forms), self.env[n])
             elif n.op == "output":
                 return n.args[0]
@@ -256,26 +308,39 @@ class _Import:
         for part in str(node.target).split("."):
             held = getattr(held, part)
         if hasattr(held, "dtype"):
-            held = self._constant(held, str(node.target))
+            held = self._held(held, str(node.target))
         self.env[node] = held
 
     def _call(self, node: Any, target: Any) -> Any:
-        if name_of(target) == _GETITEM:
+        if name_of(target) == GETITEM:
             return self._part(node)
         if _inlined(node.target):
             return self._inline(node)
-        apply = rule_of(target)
-        assert apply is not None
         self.build.at(node)
         given = _arguments(node, target)
         arguments = {name: self._value(a) for name, a in given.items()}
         try:
-            result = apply(Call(self.build, node, target, arguments, given))
+            return self._applied(
+                Call(
+                    self.build,
+                    node,
+                    target,
+                    arguments,
+                    given,
+                )
+            )
         except UnsupportedError as error:
             raise Refused(node.target, error) from error
         except TilewrightError as error:
             raise error.at(self.build.place(node)) from error.__cause__
-        return self._checked(node, result)
+
+    def _applied(self, call: Call) -> Any:
+        if is_complex(call):
+            return apply_complex(call)
+        apply = rule_of(call.target)
+        if apply is None:
+            raise call.refuse("its numbers are not complex")
+        return self._checked(call.node, apply(call))
 
     def _part(self, node: Any) -> Any:
         """One of several results. Raises Refused for one that the rule leaves out."""

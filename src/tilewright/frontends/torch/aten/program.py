@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base.errors import ModelError, UnsupportedError
+from tilewright.frontends.torch.aten.decompositions import decompositions
 from tilewright.frontends.torch.aten.importer import (
     HINT,
     Refused,
@@ -22,7 +23,6 @@ from tilewright.frontends.torch.aten.importer import (
     nodes,
     unsupported,
 )
-from tilewright.frontends.torch.aten.rules import rule_of
 from tilewright.frontends.torch.trace import quiet, reason
 from tilewright.graph.nodes import Graph
 
@@ -65,13 +65,7 @@ def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
 def _decomposed(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
     import torch
 
-    table = torch.export.default_decompositions()
-    for target in list(table):
-        # What drops nothing gives the tensor that it was given, which its schema does not say.
-        if "dropout" in str(target) or target in refused:
-            continue
-        if rule_of(target) is not None:
-            del table[target]
+    table = decompositions(torch.export.default_decompositions(), refused)
     try:
         with quiet("torch"):
             return program.run_decompositions(table)

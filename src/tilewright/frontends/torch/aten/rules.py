@@ -21,6 +21,8 @@ Result = Value | Sequence["Value | None"] | None
 Rule = Callable[["Call"], Result]
 
 _RULES: Final[dict[str, Rule]] = {}
+# What takes one of several results.
+GETITEM: Final = "operator.getitem"
 _HERE: Final = "tilewright.frontends.torch.aten"
 
 
@@ -41,6 +43,7 @@ class Call:
     ) -> None:
         self.build = build
         self.node = node
+        self.target = target
         self.name = name_of(target)
         self.arguments = arguments
         self.given = given  # the arguments as nodes of torch.fx, by name
@@ -54,7 +57,8 @@ class Call:
 
     def uses(self, n: int) -> bool:
         """Whether the program reads result `n` of several."""
-        return any(u.args[1:] == (n,) and u.users for u in self.node.users)
+        parts = [u for u in self.node.users if name_of(u.target) == GETITEM]
+        return any(u.args[1] == n and u.users for u in parts)
 
     def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
         """Apply an operator of one result."""

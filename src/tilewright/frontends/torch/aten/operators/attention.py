@@ -22,10 +22,23 @@ def _attention(c: Call) -> Value:
 
 
 @rule("aten._scaled_dot_product_flash_attention_for_cpu")
-def _attention_of_cpu(c: Call) -> tuple[Value, None]:
-    """What `scaled_dot_product_attention` becomes on a processor; its other result trains."""
+def _attention_of_cpu(c: Call) -> tuple[Value, Value | None]:
+    """What `scaled_dot_product_attention` becomes on a processor.
+
+    Its other result, the logarithm of what each row of shares was divided by, is for training.
+    """
     _check(c)
-    return _attended(c, *(c.tensor(n) for n in ("query", "key", "value"))), None
+    q, k, v = (c.tensor(n) for n in ("query", "key", "value"))
+    total = None
+    if c.uses(1):
+        scores, _ = _scores(c, q, k)
+        total = c.op(
+            "ReduceLogSumExp",
+            scores,
+            c.ints(-1),
+            keepdims=0,
+        )
+    return _attended(c, q, k, v), total
 
 
 def _check(c: Call) -> None:
@@ -42,7 +55,11 @@ def _repeated(c: Call, x: Value, name: str) -> Value:
         raise c.refuse(
             f"its grouped heads are in a tensor of {c.rank(name)} axes, not 4"
         )
-    wide = c.op("Unsqueeze", x, c.ints(2))
+    wide = c.op(
+        "Unsqueeze",
+        x,
+        c.ints(2),
+    )
     wide = c.op(
         "Expand",
         wide,
@@ -57,29 +74,71 @@ def _repeated(c: Call, x: Value, name: str) -> Value:
 
 def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
     """A row all of whose keys are masked gives zeros, as in PyTorch; NaN in scores stays."""
+    scores, seen = _scores(c, q, k)
+    shares = c.op(
+        "Softmax",
+        scores,
+        axis=-1,
+    )
+    if seen is not None:
+        shares = c.op(
+            "Where",
+            seen,
+            shares,
+            c.number(0),
+        )
+    return c.op(
+        "MatMul",
+        shares,
+        v,
+    )
+
+
+def _scores(c: Call, q: Value, k: Value) -> tuple[Value, Value | None]:
+    """Scaled and masked scores, and which of them a mask leaves, where there is one."""
     size = c.of("query").shape[-1]
     scale = float(c["scale"]) if c.has("scale") else 1 / math.sqrt(max(int(size), 1))
     scores = c.op(
         "MatMul",
         q,
-        _transposed(c, k, c.rank("key")),
+        _transposed(
+            c,
+            k,
+            c.rank("key"),
+        ),
     )
-    scores = c.op("Mul", scores, c.number(scale))
-    low, seen = c.number(-math.inf), None
-    mask = c["attn_mask"]
+    scores = c.op(
+        "Mul",
+        scores,
+        c.number(scale),
+    )
+    low, mask = c.number(-math.inf), c["attn_mask"]
     if c["is_causal"]:
-        scores = c.op("Where", _causal(c), scores, low)
-    elif mask is not None and mask.dtype is bool_:
-        seen = mask
-        scores = c.op("Where", mask, scores, low)
-    elif mask is not None:
-        mask = c.cast(mask, c.dtype)
-        seen = c.op("Greater", mask, low)
-        scores = c.op("Add", scores, mask)
-    shares = c.op("Softmax", scores, axis=-1)
-    if seen is not None:
-        shares = c.op("Where", seen, shares, c.number(0))
-    return c.op("MatMul", shares, v)
+        return c.op(
+            "Where",
+            _causal(c),
+            scores,
+            low,
+        ), None
+    if mask is None:
+        return scores, None
+    if mask.dtype is bool_:
+        return c.op(
+            "Where",
+            mask,
+            scores,
+            low,
+        ), mask
+    mask = c.cast(mask, c.dtype)
+    return c.op(
+        "Add",
+        scores,
+        mask,
+    ), c.op(
+        "Greater",
+        mask,
+        low,
+    )
 
 
 def _causal(c: Call) -> Value:
@@ -90,26 +149,43 @@ def _causal(c: Call) -> Value:
     row, key = (_numbers(c, n) for n in ("query", "key"))
     return c.op(
         "GreaterOrEqual",
-        c.op("Unsqueeze", row, c.ints(1)),
+        c.op(
+            "Unsqueeze",
+            row,
+            c.ints(1),
+        ),
         key,
     )
 
 
 def _numbers(c: Call, name: str) -> Value:
     """0, 1, ... for each row of a tensor."""
-    end = c.op("Shape", c.tensor(name), start=-2, end=-1)
+    end = c.op(
+        "Shape",
+        c.tensor(name),
+        start=-2,
+        end=-1,
+    )
     zero, one = c.value(0, int64), c.value(1, int64)
     return c.op(
         "Range",
         zero,
-        c.op("Squeeze", end, c.ints(0)),
+        c.op(
+            "Squeeze",
+            end,
+            c.ints(0),
+        ),
         one,
     )
 
 
 def _transposed(c: Call, x: Value, rank: int) -> Value:
     order = [*range(rank - 2), rank - 1, rank - 2]
-    return c.op("Transpose", x, perm=order)
+    return c.op(
+        "Transpose",
+        x,
+        perm=order,
+    )
 
 
 # -- an encoder's layer
@@ -124,7 +200,14 @@ def _encoder_layer(c: Call) -> Value:
 
     def normalized(x: Value, n: int) -> Value:
         scale, bias = c.tensor(f"norm_weight_{n}"), c.tensor(f"norm_bias_{n}")
-        return c.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=eps)
+        return c.op(
+            "LayerNormalization",
+            x,
+            scale,
+            bias,
+            axis=-1,
+            epsilon=eps,
+        )
 
     for n, part in ((1, _self_attention), (2, _feed_forward)):
         before = normalized(x, n) if c["norm_first"] else x
@@ -141,21 +224,43 @@ def _encoder_layer(c: Call) -> Value:
 def _self_attention(c: Call, x: Value) -> Value:
     """Queries, keys and values by one product."""
     both = _product(c, x, "qkv_weight", "qkv_bias")
-    parts = c.build.ops("Split", both, count=3, axis=-1, num_outputs=3)
+    parts = c.build.ops(
+        "Split",
+        both,
+        count=3,
+        axis=-1,
+        num_outputs=3,
+    )
     q, k, v = (_heads(c, p) for p in parts)
     size = int(c["embed_dim"]) // int(c["num_heads"])
     scores = c.op(
         "MatMul",
         q,
-        _transposed(c, k, 4),
+        _transposed(
+            c,
+            k,
+            4,
+        ),
     )
-    scores = c.op("Mul", scores, c.number(1 / math.sqrt(size)))
+    scores = c.op(
+        "Mul",
+        scores,
+        c.number(1 / math.sqrt(size)),
+    )
     found = c.op(
         "MatMul",
-        c.op("Softmax", scores, axis=-1),
+        c.op(
+            "Softmax",
+            scores,
+            axis=-1,
+        ),
         v,
     )
-    joined = c.op("Transpose", found, perm=[0, 2, 1, 3])
+    joined = c.op(
+        "Transpose",
+        found,
+        perm=[0, 2, 1, 3],
+    )
     joined = c.op(
         "Reshape",
         joined,
@@ -170,19 +275,41 @@ def _heads(c: Call, x: Value) -> Value:
         x,
         c.ints(0, 0, int(c["num_heads"]), -1),
     )
-    return c.op("Transpose", x, perm=[0, 2, 1, 3])
+    return c.op(
+        "Transpose",
+        x,
+        perm=[0, 2, 1, 3],
+    )
 
 
 def _feed_forward(c: Call, x: Value) -> Value:
     inner = _product(c, x, "ffn_weight_1", "ffn_bias_1")
-    active = c.op("Gelu", inner) if c["use_gelu"] else c.op("Relu", inner)
+    active = (
+        c.op(
+            "Gelu",
+            inner,
+        )
+        if c["use_gelu"]
+        else c.op(
+            "Relu",
+            inner,
+        )
+    )
     return _product(c, active, "ffn_weight_2", "ffn_bias_2")
 
 
 def _product(c: Call, x: Value, weight: str, bias: str) -> Value:
-    w = c.op("Transpose", c.tensor(weight), perm=[1, 0])
+    w = c.op(
+        "Transpose",
+        c.tensor(weight),
+        perm=[1, 0],
+    )
     return c.op(
         "Add",
-        c.op("MatMul", x, w),
+        c.op(
+            "MatMul",
+            x,
+            w,
+        ),
         c.tensor(bias),
     )

@@ -21,17 +21,31 @@ _REDUCTIONS = {
 
 @rule("aten.embedding")
 def _embedding(c: Call) -> Value:
-    return c.op("Gather", c.tensor("weight"), c.tensor("indices"), axis=0)
+    return c.op(
+        "Gather",
+        c.tensor("weight"),
+        c.tensor("indices"),
+        axis=0,
+    )
 
 
 @rule("aten.index_select")
 def _index_select(c: Call) -> Value:
     index = c.tensor("index")
     if not c.rank("index"):
-        index = c.op("Unsqueeze", index, c.ints(0))
+        index = c.op(
+            "Unsqueeze",
+            index,
+            c.ints(0),
+        )
     if not c.rank():
         return c.tensor()
-    return c.op("Gather", c.tensor(), index, axis=c.axis())
+    return c.op(
+        "Gather",
+        c.tensor(),
+        index,
+        axis=c.axis(),
+    )
 
 
 @rule("aten.gather")
@@ -41,11 +55,24 @@ def _gather(c: Call) -> Value:
         return c.op(
             "Expand",
             c.tensor(),
-            c.op("Shape", index),
+            c.op(
+                "Shape",
+                index,
+            ),
         )
     if not c.rank("index"):
-        return c.op("Gather", c.tensor(), index, axis=0)
-    return c.op("GatherElements", c.tensor(), index, axis=c.axis())
+        return c.op(
+            "Gather",
+            c.tensor(),
+            index,
+            axis=0,
+        )
+    return c.op(
+        "GatherElements",
+        c.tensor(),
+        index,
+        axis=c.axis(),
+    )
 
 
 @rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
@@ -63,14 +90,23 @@ def _scatter(c: Call) -> Value:
         values = c.op(
             "Expand",
             c.number(values),
-            c.op("Shape", index),
+            c.op(
+                "Shape",
+                index,
+            ),
         )
     elif any(
         a != b for a, b in zip(c.of("src").shape, c.of("index").shape, strict=True)
     ):
         raise c.refuse("its indices are fewer than its values")
     how = {"axis": c.axis(), "reduction": _REDUCTIONS[reduction]}
-    return c.op("ScatterElements", c.tensor(), index, values, **how)
+    return c.op(
+        "ScatterElements",
+        c.tensor(),
+        index,
+        values,
+        **how,
+    )
 
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -81,7 +117,12 @@ def _index(c: Call) -> Value:
     _no_masks(c, given)
     indices = [c.cast(given[n], int64) for n in places]
     if len(places) == 1:
-        return c.op("Gather", c.tensor(), indices[0], axis=places[0])
+        return c.op(
+            "Gather",
+            c.tensor(),
+            indices[0],
+            axis=places[0],
+        )
     ranks = [len(c.given["indices"][n].meta["val"].shape) for n in places]
     rank, chosen = c.rank(), max(ranks)
     rest = [n for n in range(rank) if n not in places]
@@ -89,7 +130,11 @@ def _index(c: Call) -> Value:
     x = (
         c.tensor()
         if front == list(range(rank))
-        else c.op("Transpose", c.tensor(), perm=front)
+        else c.op(
+            "Transpose",
+            c.tensor(),
+            perm=front,
+        )
     )
     found = c.op(
         "GatherND",
@@ -103,7 +148,11 @@ def _index(c: Call) -> Value:
     before = len([n for n in rest if n < places[0]])
     order = [*range(chosen, chosen + before), *range(chosen)]
     order += range(chosen + before, chosen + len(rest))
-    return c.op("Transpose", found, perm=order)
+    return c.op(
+        "Transpose",
+        found,
+        perm=order,
+    )
 
 
 @rule("aten.index_put", "aten._unsafe_index_put")
@@ -114,19 +163,101 @@ def _index_put(c: Call) -> Value:
     if len(places) == 1 and given[places[0]].dtype is bool_ and not c["accumulate"]:
         return _masked_put(c, x, given[places[0]], places[0], values)
     _no_masks(c, given)
-    if places != list(range(len(places))):
-        raise c.refuse("an axis in front of its indices is taken whole")
     indices = _joined(c, [c.cast(given[n], int64) for n in places])
-    # The values are broadcast to all that is written.
-    batch = c.op("Shape", indices, end=-1)
-    rest = c.op("Shape", x, start=len(places))
-    values = c.op(
+    values = _spread_values(c, indices, places, values)
+    rest = [n for n in range(c.rank()) if n not in places]
+    front = [*places, *rest]
+    reduction = "add" if c["accumulate"] else "none"
+    if front == list(range(c.rank())):
+        return c.op(
+            "ScatterND",
+            x,
+            indices,
+            values,
+            reduction=reduction,
+        )
+    turned = c.op(
+        "Transpose",
+        x,
+        perm=front,
+    )
+    found = c.op(
+        "ScatterND",
+        turned,
+        indices,
+        values,
+        reduction=reduction,
+    )
+    return c.op(
+        "Transpose",
+        found,
+        perm=[front.index(n) for n in range(c.rank())],
+    )
+
+
+def _spread_values(c: Call, indices: Value, places: list[int], values: Value) -> Value:
+    """The values broadcast to all that is written, the axes of the indices first.
+
+    Indices of neighboring axes are where these axes stand, others in front of all.
+    """
+    x, first, last = c.tensor(), places[0], places[-1]
+    batch = c.op(
+        "Shape",
+        indices,
+        end=-1,
+    )
+    if places != list(range(first, last + 1)):
+        lead, tail = [], [n for n in range(c.rank()) if n not in places]
+    else:
+        lead, tail = list(range(first)), list(range(last + 1, c.rank()))
+    extents = c.op(
+        "Shape",
+        x,
+    )
+    parts = [
+        c.op(
+            "Gather",
+            extents,
+            c.ints(*lead),
+            axis=0,
+        )
+        if lead
+        else None,
+        batch,
+        c.op(
+            "Gather",
+            extents,
+            c.ints(*tail),
+            axis=0,
+        )
+        if tail
+        else None,
+    ]
+    shape = [p for p in parts if p is not None]
+    sizes = (
+        shape[0]
+        if len(shape) == 1
+        else c.op(
+            "Concat",
+            *shape,
+            axis=0,
+        )
+    )
+    wide = c.op(
         "Expand",
         values,
-        c.op("Concat", batch, rest, axis=0),
+        sizes,
     )
-    reduction = "add" if c["accumulate"] else "none"
-    return c.op("ScatterND", x, indices, values, reduction=reduction)
+    if not lead:
+        return wide
+    chosen = max(len(c.given["indices"][n].meta["val"].shape) for n in places)
+    axes = len(lead) + chosen + len(tail)
+    order = [*range(len(lead), len(lead) + chosen), *range(len(lead))]
+    return c.op(
+        "Transpose",
+        wide,
+        perm=[*order, *range(len(order), axes)],
+    )
 
 
 def _masked_put(c: Call, x: Value, mask: Value, place: int, values: Value) -> Value:
@@ -135,13 +266,25 @@ def _masked_put(c: Call, x: Value, mask: Value, place: int, values: Value) -> Va
         raise c.refuse("it writes a value to each place of a mask")
     behind = c.rank() - place - len(mask.shape or ())
     wide = (
-        c.op("Unsqueeze", mask, c.ints(*(-1 - n for n in range(behind))))
+        c.op(
+            "Unsqueeze",
+            mask,
+            c.ints(*(-1 - n for n in range(behind))),
+        )
         if behind
         else mask
     )
     if c.rank("values"):
-        values = c.reshape(values, [])
-    return c.op("Where", wide, values, x)
+        values = c.reshape(
+            values,
+            [],
+        )
+    return c.op(
+        "Where",
+        wide,
+        values,
+        x,
+    )
 
 
 def _no_masks(c: Call, given: Sequence[Value | None]) -> None:
@@ -159,11 +302,40 @@ def _joined(c: Call, indices: Sequence[Value]) -> Value:
     if len(indices) > 1:
         total = indices[0]
         for other in indices[1:]:
-            total = c.op("Add", total, other)
-        shape = c.op("Shape", total)
-        indices = [c.op("Expand", i, shape) for i in indices]
-    last = [c.op("Unsqueeze", i, c.ints(-1)) for i in indices]
-    return last[0] if len(last) == 1 else c.op("Concat", *last, axis=-1)
+            total = c.op(
+                "Add",
+                total,
+                other,
+            )
+        shape = c.op(
+            "Shape",
+            total,
+        )
+        indices = [
+            c.op(
+                "Expand",
+                i,
+                shape,
+            )
+            for i in indices
+        ]
+    last = [
+        c.op(
+            "Unsqueeze",
+            i,
+            c.ints(-1),
+        )
+        for i in indices
+    ]
+    return (
+        last[0]
+        if len(last) == 1
+        else c.op(
+            "Concat",
+            *last,
+            axis=-1,
+        )
+    )
 
 
 @rule("aten.one_hot")

@@ -13,7 +13,10 @@ def _parameter(c: Call, name: str, fill: float, extents: list[int]) -> Value:
     import numpy as np
 
     if c.has(name):
-        return c.tensor(name, c.dtype)
+        return c.tensor(
+            name,
+            c.dtype,
+        )
     return c.build.constant(np.full(extents, fill, c.dtype.numpy))
 
 
@@ -26,7 +29,14 @@ def _layer_norm(c: Call) -> Value | list[Value]:
         how: dict[str, Any] = {"axis": -len(extents), "epsilon": float(c["eps"])}
         x = c.tensor("input")
         # Besides the result its mean and the reciprocal of its deviation.
-        return c.build.ops("LayerNormalization", x, scale, bias, count=3, **how)
+        return c.build.ops(
+            "LayerNormalization",
+            x,
+            scale,
+            bias,
+            count=3,
+            **how,
+        )
     axis, eps = -len(extents), float(c["eps"])
     return c.op(
         "LayerNormalization", c.tensor("input"), scale, bias, axis=axis, epsilon=eps
@@ -57,7 +67,16 @@ def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
     extents = [int(c.of("input").shape[1])]
     scale = _parameter(c, "weight", 1, extents)
     bias = _parameter(c, "bias", 0, extents)
-    mean, var = c.tensor("running_mean", c.dtype), c.tensor("running_var", c.dtype)
+    mean, var = (
+        c.tensor(
+            "running_mean",
+            c.dtype,
+        ),
+        c.tensor(
+            "running_var",
+            c.dtype,
+        ),
+    )
     found = c.op(
         "BatchNormalization",
         c.tensor("input"),
@@ -78,8 +97,59 @@ def _group_norm(c: Call) -> Value:
 
 
 @rule("aten.native_group_norm")
-def _native_group_norm(c: Call) -> tuple[Value, None, None]:
-    return _by_rows(c, int(c["group"]), int(c["C"])), None, None
+def _native_group_norm(c: Call) -> list[Value | None]:
+    """Its other results train: the mean of each group and the reciprocal of its deviation."""
+    groups = int(c["group"])
+    found = _by_rows(c, groups, int(c["C"]))
+    if not (c.uses(1) or c.uses(2)):
+        return [found, None, None]
+    rows = c.op(
+        "Reshape",
+        c.tensor("input"),
+        c.ints(0, groups, -1),
+    )
+    mean = c.op(
+        "ReduceMean",
+        rows,
+        c.ints(2),
+        keepdims=1,
+    )
+    away = c.op(
+        "Sub",
+        rows,
+        mean,
+    )
+    var = c.op(
+        "ReduceMean",
+        c.op(
+            "Mul",
+            away,
+            away,
+        ),
+        c.ints(2),
+        keepdims=0,
+    )
+    deviation = c.op(
+        "Sqrt",
+        c.op(
+            "Add",
+            var,
+            c.number(float(c["eps"])),
+        ),
+    )
+    flat = c.op(
+        "Squeeze",
+        mean,
+        c.ints(2),
+    )
+    return [
+        found,
+        flat,
+        c.op(
+            "Reciprocal",
+            deviation,
+        ),
+    ]
 
 
 @rule("aten.instance_norm")
@@ -100,23 +170,38 @@ def _by_rows(c: Call, groups: int, channels: int) -> Value:
         c.ints(0, groups, -1),
     )
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))
-    rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=float(c["eps"]))
+    rows = c.op(
+        "InstanceNormalization",
+        rows,
+        ones,
+        zeros,
+        epsilon=float(c["eps"]),
+    )
     found = c.op(
         "Reshape",
         rows,
-        c.op("Shape", x),
+        c.op(
+            "Shape",
+            x,
+        ),
     )
     wide = [channels, *[1] * (rank - 2)]
     if c.has("weight"):
         found = c.op(
             "Mul",
             found,
-            c.reshape(c.tensor("weight"), wide),
+            c.reshape(
+                c.tensor("weight"),
+                wide,
+            ),
         )
     if c.has("bias"):
         found = c.op(
             "Add",
             found,
-            c.reshape(c.tensor("bias"), wide),
+            c.reshape(
+                c.tensor("bias"),
+                wide,
+            ),
         )
     return found

@@ -1,0 +1,97 @@
+"""Complex tensors as two real ones: no operator of the graph knows them.
+
+A rule for complex operands is registered apart from that for real ones. Operators that only move
+elements have none of their own: that for real ones is applied to both parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.frontends.torch.aten.rules import Call, Result, rule_of
+from tilewright.graph.nodes import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Complex:
+    """A tensor of complex numbers by its parts, of one shape and type."""
+
+    real: Value
+    imag: Value
+
+
+ComplexResult = Complex | Value
+ComplexRule = Callable[[Call], ComplexResult]
+
+_RULES: Final[dict[str, ComplexRule]] = {}
+# They move elements of `self` and look at none.
+_MOVES: Final = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view reshape _unsafe_view flatten unflatten unsqueeze squeeze permute transpose t "
+        "expand select slice clone contiguous alias detach lift_fresh_copy flip roll"
+    ).split()
+)
+
+
+def complex_rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
+    """Register a rule for complex operands or a complex result of an operator of ATen."""
+
+    def register(function: ComplexRule) -> ComplexRule:
+        _RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def complex_rule_of(target: Any) -> ComplexRule | None:
+    """The rule for complex operands of what a node calls; None if there is none."""
+    rule_of(target)  # loads all rules
+    packet = str(target).rpartition(".")[0]
+    if packet in _MOVES:
+        return _by_parts
+    return _RULES.get(packet)
+
+
+def is_complex(call: Call) -> bool:
+    """Whether an operand or the first result is complex."""
+    if any(isinstance(a, Complex) for a in call.arguments.values()):
+        return True
+    held = call.node.meta.get("val")
+    first = held[0] if isinstance(held, list | tuple) and held else held
+    return bool(getattr(getattr(first, "dtype", None), "is_complex", False))
+
+
+def apply_complex(call: Call) -> ComplexResult:
+    """What a call on complex operands gives. Raises UnsupportedError where there is no rule."""
+    apply = complex_rule_of(call.target)
+    if apply is None:
+        raise call.refuse("its numbers are complex")
+    return apply(call)
+
+
+def _by_parts(c: Call) -> Complex:
+    """The rule for real tensors on each part."""
+    apply, whole = rule_of(c.target), c["self"]
+    assert apply is not None
+
+    def part(x: Value) -> Value:
+        arguments = {**c.arguments, "self": x}
+        found: Result = apply(
+            Call(
+                c.build,
+                c.node,
+                c.target,
+                arguments,
+                c.given,
+            )
+        )
+        assert isinstance(found, Value)
+        return found
+
+    return Complex(
+        part(whole.real),
+        part(whole.imag),
+    )

@@ -1,0 +1,49 @@
+"""Which operators PyTorch decomposes into others before a graph is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any, Final
+
+from tilewright.frontends.torch.aten.complex_numbers import complex_rule_of
+from tilewright.frontends.torch.aten.rules import name_of, rule_of
+
+# Operators that draw, by the functions of torch that draw in a given shape:
+# torch.compile leaves them to PyTorch.
+DRAWS: Final = {
+    "aten.rand.default": "rand",
+    "aten.rand_like.default": "rand",
+    "aten.randn.default": "randn",
+    "aten.randn_like.default": "randn",
+}
+
+
+def decompositions(
+    core: Mapping[Any, Any], refused: Container[Any] = ()
+) -> dict[Any, Any]:
+    """A table for PyTorch: all operators without a rule that have a decomposition.
+
+    core: the table to begin with, which PyTorch takes as its own kind of mapping. refused:
+    operators whose rule does not take a use of them, which are decomposed too.
+    """
+    import torch
+
+    table: Any = core
+    for target in list(table):
+        # What drops nothing gives the tensor that it was given, which its schema does not say.
+        if "dropout" in str(target) or target in refused:
+            continue
+        if _is_known(target):
+            del table[target]
+    # PyTorch has more than those that lead to its core operators.
+    for target, function in torch._decomp.decomposition_table.items():
+        if not isinstance(target, torch._ops.OpOverload) or name_of(target) in DRAWS:
+            continue
+        if target not in table and (not _is_known(target) or target in refused):
+            table[target] = function
+    found: dict[Any, Any] = table
+    return found
+
+
+def _is_known(target: Any) -> bool:
+    return (rule_of(target) or complex_rule_of(target)) is not None

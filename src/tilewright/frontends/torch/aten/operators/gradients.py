@@ -1,0 +1,232 @@
+"""Operators of backward passes. Those that PyTorch decomposes into others have no rule here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.frontends.torch.aten.pullback import pulled_back
+from tilewright.frontends.torch.aten.rules import Call, Rule, rule
+from tilewright.graph.nodes import Value
+
+
+@dataclass(frozen=True)
+class Pullback:
+    """One operator of a backward pass: it is `forward`'s, whose arguments have the same names.
+
+    flow: the argument that flows to the result. wanted: the tensors to which it gives what flows,
+    in the order of its results. mask: the argument that says which of them are wanted.
+    """
+
+    operator: str
+    forward: str
+    wanted: tuple[str, ...] = ("self",)
+    flow: str = "grad_output"
+    mask: str | None = None
+
+
+_ROWS: Final = (
+    Pullback("avg_pool2d_backward", "avg_pool2d.default"),
+    Pullback("avg_pool3d_backward", "avg_pool3d.default"),
+    Pullback(
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_scaled_dot_product_flash_attention_for_cpu.default",
+        ("query", "key", "value"),
+        "grad_out",
+    ),
+    Pullback(
+        "grid_sampler_2d_backward",
+        "grid_sampler_2d.default",
+        ("input", "grid"),
+        mask="output_mask",
+    ),
+    Pullback(
+        "grid_sampler_3d_backward",
+        "grid_sampler_3d.default",
+        ("input", "grid"),
+        mask="output_mask",
+    ),
+)
+
+
+def operator_of(name: str) -> Any:
+    """`aten.name`, its overload included."""
+    import torch
+
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload)
+
+
+def _by_row(row: Pullback) -> Rule:
+    def apply(c: Call) -> Value | list[Value | None]:
+        forward = operator_of(row.forward)
+        names = [a.name for a in forward._schema.arguments]
+        arguments = {n: c[n] for n in names if n in c.arguments}
+        asked = c[row.mask] if row.mask else [True] * len(row.wanted)
+        there = [n for n, wanted in zip(row.wanted, asked, strict=True) if wanted]
+        tensors = [c.tensor(n) for n in there]
+        found = dict(
+            zip(
+                there,
+                pulled_back(
+                    c,
+                    forward,
+                    arguments,
+                    row.flow,
+                    tensors,
+                ),
+            )
+        )
+        results = [found.get(n) for n in row.wanted]
+        return results if len(results) > 1 else found[row.wanted[0]]
+
+    return apply
+
+
+for _row in _ROWS:
+    rule(f"aten.{_row.operator}")(_by_row(_row))
+
+
+@rule("aten.convolution_backward")
+def _convolution(c: Call) -> list[Value | None]:
+    """By its input, its weights, and its bias, which is added to each channel."""
+    names = ("input", "weight")
+    shared = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+    arguments = {n: c[n] for n in (*names, *shared)}
+    by_input, by_weight, by_bias = c["output_mask"]
+    there = [n for n, asked in zip(names, (by_input, by_weight), strict=True) if asked]
+    tensors = [c.tensor(n) for n in there]
+    forward = operator_of("convolution.default")
+    flows = (
+        pulled_back(
+            c,
+            forward,
+            arguments,
+            "grad_output",
+            tensors,
+        )
+        if there
+        else []
+    )
+    found = dict(zip(there, flows, strict=True))
+    flow, axes = c.tensor("grad_output"), [0, *range(2, c.rank("grad_output"))]
+    bias = (
+        c.op(
+            "ReduceSum",
+            flow,
+            c.ints(*axes),
+            keepdims=0,
+        )
+        if by_bias
+        else None
+    )
+    return [found.get("input"), found.get("weight"), bias]
+
+
+@rule(
+    "aten.max_pool2d_with_indices_backward",
+    "aten.max_pool3d_with_indices_backward",
+)
+def _max_pool(c: Call) -> Value:
+    """What flows to a maximum flows to where it was found; windows that overlap add up."""
+    shape = list(c.of("self").shape)
+    axes = 2 if "pool2d" in c.name else 3
+    if not all(type(n) is int for n in shape):
+        raise c.refuse("a call only knows its extents")
+    rows = [math.prod(shape[:-axes]), -1]
+    zeros = c.op(
+        "Expand",
+        c.number(0),
+        c.ints(rows[0], math.prod(shape[-axes:])),
+    )
+    places = c.reshape(
+        c.tensor("indices"),
+        rows,
+    )
+    flow = c.reshape(
+        c.tensor("grad_output"),
+        rows,
+    )
+    found = c.op(
+        "ScatterElements",
+        zeros,
+        places,
+        flow,
+        axis=1,
+        reduction="add",
+    )
+    return c.reshape(
+        found,
+        shape,
+    )
+
+
+def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
+    """Register what a linear operator pulls back, which does not save its input."""
+
+    @rule(f"aten.{operator}")
+    def _apply(c: Call) -> Value:
+        target = operator_of(forward)
+        names = [a.name for a in target._schema.arguments]
+        arguments = {n: c[n] for n in names if n in c.arguments} | sizes(c)
+        x = _any(c)
+        arguments[names[0]] = x
+        described = {names[0]: c.result}
+        (found,) = pulled_back(
+            c,
+            target,
+            arguments,
+            "grad_output",
+            [x],
+            described,
+        )
+        return found
+
+
+def _any(c: Call) -> Value:
+    """A tensor in the shape of the result, whatever is in it: a linear operator's input."""
+    shape = c.fixed()
+    if shape is None or 0 in list(c.of("grad_output").shape):
+        raise c.refuse("a call only knows its extents, or it has no elements")
+    flat = c.reshape(
+        c.tensor("grad_output"),
+        [-1],
+    )
+    one = c.op(
+        "Slice",
+        flat,
+        c.ints(0),
+        c.ints(1),
+        c.ints(0),
+    )
+    return c.op(
+        "Expand",
+        one,
+        c.ints(*shape),
+    )
+
+
+def _pooled(c: Call) -> dict[str, Any]:
+    rank = c.rank("self") - (3 if "pool3d" in c.name else 2)
+    return {"output_size": list(c.of("grad_output").shape)[rank:]}
+
+
+for _axes in (2, 3):
+    _linear(
+        f"_adaptive_avg_pool{_axes}d_backward",
+        f"_adaptive_avg_pool{_axes}d.default",
+        _pooled,
+    )
+for _name in (
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact2d",
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_trilinear3d",
+    "upsample_bicubic2d",
+):
+    _linear(f"{_name}_backward", f"{_name}.default", lambda c: {})

@@ -1,0 +1,112 @@
+"""What an operator of ATen pulls back, by the derivatives that the graph has.
+
+PyTorch gives most operators of a forward pass another one for the backward pass. A rule for it
+needs no formula of its own: the forward operator is imported anew on what was saved, and
+differentiated as any graph is. What the derivative does not read is dropped when the graph is
+compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from tilewright.base.names import fresh
+from tilewright.frontends.torch.aten.rules import Call, rule_of
+from tilewright.graph.gradient import backward
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.derivative import filled
+from tilewright.graph.ops.fragment import Fragment
+
+
+def pulled_back(
+    c: Call,
+    forward: Any,
+    arguments: Mapping[str, Any],
+    flow: str,
+    wanted: Sequence[Value],
+    described: Mapping[str, Any] | None = None,
+) -> list[Value]:
+    """What flows to the `wanted` tensors through `forward`, an operator with a rule.
+
+    arguments: of `forward`, those that it has by default left out. flow: which argument of `c`
+    flows to its first result, which has that one's shape and type. described: PyTorch's description
+    of arguments that `c` does not have.
+
+    Raises UnsupportedError where a step has no derivative, or a shape is not known.
+    """
+    given = {**c.given}
+    for name, held in (described or {}).items():
+        given[name] = SimpleNamespace(meta={"val": held})
+    # Of a constant nothing would be left to differentiate: it would be computed at once.
+    unknown = {x: replace(x, name=fresh(c.build.names, x.name)) for x in wanted}
+    arguments = {n: unknown.get(a, a,) if isinstance(a, Value) else a
+                 for n, a in arguments.items()}  # fmt: skip
+    typer = c.build.typer
+    start = len(typer.operations)
+    y = _applied(c, forward, arguments, given, flow)
+    steps = typer.operations[start:]
+    del typer.operations[start:]
+    f = Fragment(fresh(c.build.names, f"{c.build.prefix}/gradient"), typer.known)
+    found = backward(f, steps, {y: c.tensor(flow)}, list(unknown.values()))
+    results = [found[u] if u in found else filled(f, u, 0) for u in unknown.values()]
+    real = {u: x for x, u in unknown.items()}
+    pieces = [_on(real, op) for op in (*steps, *f.operations)]
+    new = (
+        typer.add(
+            pieces,
+            f.constants,
+        )
+        | real
+    )
+    return [
+        new.get(
+            v,
+            v,
+        )
+        for v in results
+    ]
+
+
+def _on(real: Mapping[Value, Value], op: Operation) -> Operation:
+    """The operation on the tensors that were taken for unknown."""
+    inputs = tuple(
+        None
+        if v is None
+        else real.get(
+            v,
+            v,
+        )
+        for v in op.inputs
+    )
+    return replace(op, inputs=inputs)
+
+
+def _applied(
+    c: Call,
+    forward: Any,
+    arguments: Mapping[str, Any],
+    given: Mapping[str, Any],
+    flow: str,
+) -> Value:
+    """The first result of the forward operator."""
+    apply = rule_of(forward)
+    assert apply is not None, forward
+    names = [a.name for a in forward._schema.arguments]
+    defaults = {a.name: a.default_value for a in forward._schema.arguments}
+    assert set(arguments) <= set(names), (forward, arguments)
+    meta = {**c.node.meta, "val": c.of(flow)}
+    node = SimpleNamespace(meta=meta, users={}, name=c.node.name, target=forward)
+    call = Call(
+        c.build,
+        node,
+        forward,
+        {**defaults, **arguments},
+        given,
+    )
+    found = apply(call)
+    first = found if isinstance(found, Value) else found[0] if found else None
+    assert first is not None, forward
+    return first

@@ -1,0 +1,59 @@
+"""Random numbers of a captured graph: PyTorch draws them, before the rest of it runs.
+
+Dropout in training is `rand_like(x) > p`. What is drawn depends on shapes alone, so that a node
+that draws becomes an input of the graph; its numbers come from PyTorch's generator, in the graph's
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.frontends.torch.aten.decompositions import DRAWS
+from tilewright.frontends.torch.aten.rules import name_of
+
+Draw = Callable[[], Any]
+
+
+def draws_first(module: Any) -> tuple[Any, Sequence[Draw]]:
+    """A graph whose last inputs are what it draws, and what gives these at each call.
+
+    A graph that draws nothing is given as it is; a shape that only a call knows is left alone.
+    """
+    import torch
+
+    found = [n for n in module.graph.nodes if _draw(n) is not None]
+    if not found:
+        return module, ()
+    graph = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    result = graph.graph_copy(module.graph, copies)
+    graph.output(result)
+    draws = []
+    last = [n for n in graph.nodes if n.op == "placeholder"][-1:]
+    for node in found:
+        copied = copies[node]
+        where = graph.inserting_after(last[0]) if last else graph.inserting_before()
+        with where:
+            placed = graph.placeholder(f"drawn_{node.name}")
+        placed.meta = dict(node.meta)
+        copied.replace_all_uses_with(placed)
+        graph.erase_node(copied)
+        draws.append(_draw(node))
+        last = [placed]
+    return torch.fx.GraphModule(module, graph), [d for d in draws if d is not None]
+
+
+def _draw(node: Any) -> Draw | None:
+    """What draws for a node; None for a node that does not, or in a shape that is not known."""
+    import torch
+
+    name = DRAWS.get(name_of(node.target)) if node.op == "call_function" else None
+    if name is None or node.kwargs.get("memory_format") is not None:
+        return None
+    held = node.meta["val"]
+    if not all(type(n) is int for n in held.shape) or held.device.type != "cpu":
+        return None
+    return partial(getattr(torch, name), tuple(held.shape), dtype=held.dtype)

@@ -1,0 +1,99 @@
+"""Complex tensors, Fourier transforms, groups of rows, and writes by indices of some axes."""
+
+import torch
+
+from tests.frontends.aten.tensors import i, x
+
+T = torch.tensor
+FFT = torch.fft
+# PyTorch multiplies groups in bfloat16 alone while it traces.
+GROUPS = x(3, 8, 8, seed=3).round().bfloat16()
+
+
+def pairs(z):
+    return torch.view_as_real(z)
+
+
+CASES = {
+    "a transform of two axes": (
+        lambda a: FFT.fft(FFT.fft(a, dim=-1), dim=-2).real,
+        x(2, 3, 4),
+    ),
+    "transforms of real numbers": (
+        lambda a: [
+            pairs(FFT.rfft2(a, norm=norm)) for norm in (None, "ortho", "forward")
+        ],
+        x(2, 4, 5),
+    ),
+    "the whole of a transform": (
+        lambda a: (pairs(FFT.fftn(a, norm="ortho")), FFT.fftn(a, dim=(0, 2)).imag),
+        x(2, 3, 4),
+    ),
+    "transforms back": (
+        lambda a: (
+            FFT.irfft(FFT.rfft(a)),
+            FFT.irfft2(FFT.rfft2(a) * torch.complex(a[..., :3], a[..., 2:]), s=(3, 5)),
+            pairs(FFT.ifft(torch.complex(a, a * 2), norm="ortho")),
+            FFT.irfft(FFT.rfft(a, n=1), n=1),
+        ),
+        x(2, 3, 5),
+    ),
+    "rotations": (
+        lambda a, f: pairs(
+            torch.view_as_complex(a.reshape(2, 5, 4, 2))
+            * torch.polar(torch.ones_like(f), f)
+        ).flatten(2),
+        x(2, 5, 8),
+        x(5, 4),
+    ),
+    "moved and conjugated": (
+        lambda a: (
+            pairs(torch.view_as_complex(a).conj()[1:].t() - 2),
+            pairs(-torch.view_as_complex(a).unsqueeze(0).expand(2, 3, 4) + a[..., 0]),
+        ),
+        x(3, 4, 2),
+    ),
+    "sizes of complex numbers": (
+        lambda a: torch.view_as_complex(a).abs(),
+        T([[3e30, 4e30], [0.0, 0.0], [-1.0, float("inf")], [float("nan"), 1.0]]),
+    ),
+    "histogram": (lambda a: torch.histc(a, 5, -1, 1), torch.cat([x(40), T([1.0, -1])])),
+    "histogram of numbers of groups": (
+        lambda a: torch.histc(a.float(), 4, 0, 3),
+        i(30, high=4).abs(),
+    ),
+    "groups of rows": (
+        lambda a: torch._grouped_mm(a, GROUPS, offs=T([2, 2, 6], dtype=torch.int32)),
+        x(6, 8).round().bfloat16(),
+    ),
+    "fewer rows than groups": (
+        lambda a: torch._grouped_mm(a, GROUPS, offs=T([0, 1, 2], dtype=torch.int32)),
+        x(2, 8).round().bfloat16(),
+    ),
+    "writes at indices of inner axes": (
+        lambda a, v, w: (
+            torch.ops.aten.index_put(a, [None, T([0, 2]), T([[1], [2]])], v),
+            torch.ops.aten.index_put(a, [None, None, T([1, 1])], w, True),
+            torch.ops.aten.index_put(a, [None, T([2, 0])], T(3.0)),
+        ),
+        x(2, 3, 4, 5),
+        x(2, 2, 5),
+        x(2, 1, 2, 5),
+    ),
+    "writes at indices of axes apart": (
+        lambda a, v: torch.ops.aten.index_put(
+            a, [T([0, 1]), None, T([[1], [2]])], v, True
+        ),
+        x(2, 3, 4, 5),
+        x(2, 2, 3, 5),
+    ),
+    "a maximum joined along axis 1": (
+        lambda a: torch.cat((torch.max_pool2d(a, 2), a[..., ::2, ::2]), 1),
+        x(1, 2, 4, 4),
+    ),
+    "normalized by the batch": (
+        lambda a: torch.batch_norm(a, T([1.0, 2]), T([0.0, 1]), None, None, True, 0.1,
+                                   1e-5, False),
+        x(2, 2, 3),
+    ),
+}  # fmt: skip
