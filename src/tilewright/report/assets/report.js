@@ -169,7 +169,7 @@ function block(text) {
   return make("pre", { tabIndex: 0 }, ...text.split("\n").map((l) => make("div", {}, l || " ")));
 }
 
-const label = (name) => name.replace(/[^A-Za-z0-9_.]/g, "_");
+const label = (name) => name.replace(/[^A-Za-z0-9_.]/g, "_").slice(0, 60);
 
 function listing(lines, before) {
   const old = new Map();

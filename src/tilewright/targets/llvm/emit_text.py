@@ -13,6 +13,8 @@ from tilewright.base import flags, limits
 # A chunk is a list of lines and of chunks filled later (the places before loops).
 Chunk = list[Any]
 
+_LONGEST = 60  # letters of a loop's name in a label: LLVM cuts longer ones, which are then equal
+
 
 # Not frozen, as so many are made: setting the fields of a frozen one takes three times as long.
 @dataclass(slots=True, eq=False)
@@ -93,7 +95,8 @@ def shuffle_mask(lanes: list[int]) -> str:
 
 def header_stem(loop: str) -> str:
     """How the label of the block that begins a loop's body starts; `listing` reads it."""
-    return f"loop.{re.sub(r'[^A-Za-z0-9_.]', '_', loop)}."
+    name = re.sub(r"[^A-Za-z0-9_.]", "_", loop)
+    return f"loop.{name[:_LONGEST]}."
 
 
 def flatten(chunk: Chunk, lines: list[str]) -> None:
