@@ -130,7 +130,7 @@ def test_the_npu_runs_and_lists_a_model(command, perceptron):
     assert found.code == 0, found.err
     assert "mv_mul mrf[0]" in found.out and "end_chain" in found.out
     found = command("compile", perceptron, "--target", "npu", "--emit", "llvm")
-    assert "# no llvm" in found.out
+    assert found.code == 1 and "no stage 'llvm' of kernels on npu" in found.err
     out = perceptron.with_suffix(".tw")
     assert command("compile", perceptron, "--target", "npu", "-o", out).code == 0
     found = command("run", out, "--profile")

@@ -150,13 +150,13 @@ def test_a_result_takes_the_place_of_an_input_that_dies() -> None:
 
 def test_an_operator_without_native_code_says_so_or_is_an_error() -> None:
     nodes = [
-        helper.make_node("NonZero", ["x"], ["i"]),
-        helper.make_node("Cast", ["i"], ["y"], to=1),
+        helper.make_node("RandomUniformLike", ["x"], ["r"]),
+        helper.make_node("Floor", ["r"], ["y"]),
     ]
-    with pytest.warns(TilewrightWarning, match="NonZero"):
+    with pytest.warns(TilewrightWarning, match="RandomUniformLike"):
         exe = tw.compile(model(nodes, {"x": [4]}, {}), cache=False)
-    np.testing.assert_array_equal(exe(np.array([0, 1, 0, 2], np.float32)), [[1.0, 3.0]])
-    with pytest.raises(UnsupportedError, match="NonZero"):
+    np.testing.assert_array_equal(exe(np.ones(4, np.float32)), [0, 0, 0, 0])
+    with pytest.raises(UnsupportedError, match="RandomUniformLike"):
         tw.compile(model(nodes, {"x": [4]}, {}), cache=False, fallback="error")
 
 

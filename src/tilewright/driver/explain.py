@@ -23,7 +23,6 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers
 from tilewright.driver.schedule_records import ScheduleRecord, records
-from tilewright.driver.substitution import searched
 from tilewright.graph.nodes import Graph
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.hoist import hoist
@@ -104,7 +103,7 @@ def explained(graph: Graph, options: Options) -> Explained:
     compiling = Compilation.of(target_of(options), options)
     host = compiling.host
     with exclusive(), events.record() as log:
-        chosen, _ = searched(graph, options, steps.build)
+        chosen, _ = steps.searched_graph(graph, options)
         adapted, _ = compiling.adapted(chosen)
         after = optimize(adapted, options, host)
         plan = compiling.planned(after)
@@ -121,7 +120,7 @@ def optimized(graph: Graph, options: Options) -> Graph:
     """A graph with static inputs after the passes over graphs. Raises as `compile`."""
     compiling = Compilation.of(target_of(options), options)
     with exclusive():
-        chosen, _ = searched(graph, options, steps.build)
+        chosen, _ = steps.searched_graph(graph, options)
         adapted, _ = compiling.adapted(chosen)
         return optimize(adapted, options, compiling.host)
 

@@ -46,7 +46,7 @@ def test_passes_and_their_builder_are_made_once_for_a_processor(monkeypatch):
 
 def test_the_passes_run_each_time():
     for _ in range(2):
-        module = backend._optimized(TEXT.format(value="1.0"), host(), "twice")
+        module = backend.optimized(TEXT.format(value="1.0"), host(), "twice")
         assert "alloca" not in str(module)
 
 

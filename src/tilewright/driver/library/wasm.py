@@ -2,7 +2,7 @@
 
 The module imports nothing, and exports its functions, its memory and `__heap_base`, behind which
 the host may keep tensors and the workspace. Formats: WebAssembly 1.0, section 5; relocations and
-symbols as in the tool conventions' Linking.md.
+symbols as in WebAssembly's tool conventions, "Linking".
 """
 
 from __future__ import annotations
