@@ -1,5 +1,8 @@
 """Operators of ATen, one by one and in modules, beside PyTorch."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,7 @@ from tilewright.graph.interp import evaluate
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from tests.frontends.aten import elements, gradients, shapes, spectral, sums  # noqa: E402  # noqa: E402
+from tests.frontends.aten import elements, gradients, shapes, spectral, sums  # noqa: E402
 from tests.frontends.aten.tensors import x  # noqa: E402
 from tilewright.frontends.torch.aten import program as programs  # noqa: E402
 from tilewright.frontends.torch.aten.importer import (  # noqa: E402
@@ -313,3 +316,13 @@ def test_changes_in_place(way, traced, monkeypatch):
     module, inputs = Changed(way).eval(), (x(2, 2, 5),)
     check(torch.export.export(module, inputs), inputs, module(*inputs))
     assert bool(again) == traced
+
+
+def test_rules_are_all_there_whichever_module_was_imported_first():
+    code = (
+        "import tilewright.frontends.torch.aten.operators.spectral\n"
+        "from tilewright.frontends.torch.aten import rules\n"
+        "import torch\n"
+        "assert rules.rule_of(torch.ops.aten.mm.default) is not None\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -198,8 +199,8 @@ def dtype_of_torch(dtype: Any) -> DType:
     return bool_ if name == "bool" else dtype_of(name)
 
 
+@cache
 def _load() -> None:
-    if not _RULES:
-        package = importlib.import_module(f"{_HERE}.operators")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{_HERE}.operators.{module.name}")
+    package = importlib.import_module(f"{_HERE}.operators")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{_HERE}.operators.{module.name}")
