@@ -50,7 +50,7 @@ net (float[1, 3, 8, 8] x, float[6] u) => (float[1, 4, 8, 8] y, int64[2] at, floa
   k = Reshape(u, two_three)
   at = ArgMax<axis = 1, keepdims = 0>(k)
   g = Erf(u)
-  s = RandomUniformLike<seed = 1.0>(g)
+  s = RandomUniformLike(g)
 }"""
 
 
