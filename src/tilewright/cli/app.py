@@ -38,6 +38,7 @@ VERBS: Final[dict[str, str]] = {
     "records": "records",
     "generate": "generate",
     "embed": "embed",
+    "serve": "serve",
     "completion": "completion",
 }
 

@@ -14,7 +14,8 @@ from tilewright.cli.options import PATH, json_option
 from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
-    from tilewright.llm.model import LanguageModel, Token
+    from tilewright.llm.answer import Token
+    from tilewright.llm.model import LanguageModel
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8", "int4")
 

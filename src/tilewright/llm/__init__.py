@@ -10,8 +10,9 @@ ids and back. encoder: vectors of texts.
 
 from __future__ import annotations
 
+from tilewright.llm.answer import Token
 from tilewright.llm.encoder import Embedder, load_embedder
-from tilewright.llm.model import LanguageModel, State, Token, load
+from tilewright.llm.model import LanguageModel, State, load
 from tilewright.llm.sampling import Sampling
 
 __all__ = [

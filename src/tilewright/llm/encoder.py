@@ -87,6 +87,12 @@ class Embedder:
     _made: dict[int, Any] = field(default_factory=dict, repr=False)
     _lock: Any = field(default_factory=Lock, repr=False)
 
+    def prepare(self) -> Embedder:
+        """Compile all there is to compile, and give back the embedder."""
+        for length in self.lengths:
+            self.executable(length)
+        return self
+
     def executable(self, length: int) -> Any:
         """The compiled encoder of texts of so many tokens."""
         with self._lock:
@@ -109,12 +115,13 @@ class Embedder:
         Raises InputError for a text that is too long otherwise.
         """
         if isinstance(texts, str):
-            return self._vector(self._ids(texts, truncate))
-        ids = [self._ids(text, truncate) for text in texts]
-        found = [self._vector(i) for i in ids]
+            return self.vector(self.ids(texts, truncate=truncate))
+        ids = [self.ids(text, truncate=truncate) for text in texts]
+        found = [self.vector(i) for i in ids]
         return np.array(found, np.float32).reshape(len(found), self.encoder.width)
 
-    def _ids(self, text: str, truncate: bool) -> list[int]:
+    def ids(self, text: str, *, truncate: bool = False) -> list[int]:
+        """The tokens of a text. Raises InputError for none, and for more than the model takes."""
         ids = self.tokenizer.encode(text)
         most = self.lengths[-1]
         if not ids:
@@ -129,7 +136,8 @@ class Embedder:
             hint="split it, or truncate",
         )
 
-    def _vector(self, ids: Sequence[int]) -> Array:
+    def vector(self, ids: Sequence[int]) -> Array:
+        """The vector of a text in tokens, float32[width]."""
         length = next(n for n in self.lengths if n >= len(ids))
         padded = np.zeros(length, np.int64)
         padded[: len(ids)] = ids

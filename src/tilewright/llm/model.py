@@ -22,6 +22,7 @@ from tilewright.frontends.hf.decoder import Decoder, decoder_of
 from tilewright.frontends.hf.folder import CONFIG, Checkpoint, load_json
 from tilewright.frontends.hf.graph import IDS, POSITION, build
 from tilewright.graph.nodes import Graph
+from tilewright.llm.answer import Answer, Token
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.tokens import FILE, TextStream, Tokenizer
 
@@ -31,17 +32,6 @@ BITS: Final = {"int8": 8, "int4": 4}
 FLOATS: Final = ("float32", "bfloat16", "float16")
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token, and the text that became certain with it; `str(token)` is that text."""
-
-    id: int
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass
@@ -115,7 +105,7 @@ class LanguageModel:
     chunks: tuple[int, ...]
     weights: tuple[str, int]
     options: Mapping[str, Any]
-    _made: dict[int, Any] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[int, int], Any] = field(default_factory=dict, repr=False)
     _tokenizer: Tokenizer | None = field(default=None, repr=False)
     _lock: Any = field(default_factory=Lock, repr=False)
 
@@ -126,49 +116,75 @@ class LanguageModel:
             self._tokenizer = Tokenizer(self.folder)
         return self._tokenizer
 
-    def prepare(self) -> LanguageModel:
-        """Compile all there is to compile, and give back the model."""
+    def prepare(self, sequences: Sequence[int] = ()) -> LanguageModel:
+        """Compile all there is to compile, and give back the model.
+
+        sequences: also the steps of so many texts at a time.
+        """
         for length in (1, *self.chunks):
             self.executable(length)
+        for count in sequences:
+            self.executable(1, count)
         return self
 
-    def graph(self, length: int) -> Graph:
-        """What reads `length` tokens: `frontends.hf.graph.build` with the weights' precision."""
+    def graph(self, length: int, sequences: int = 1) -> Graph:
+        """What reads `length` tokens of each of so many texts: `frontends.hf.graph.build` with
+        the weights' precision."""
         from tilewright.graph.passes.weight_only import weight_only
 
         tensors = Checkpoint(self.folder, self.decoder.family.prefix)
-        made = build(self.decoder, tensors, length, head=length == 1)
+        made = build(
+            self.decoder, tensors, length, head=length == 1, sequences=sequences
+        )
         precision, group = self.weights
         bits = BITS.get(precision)
         return made if bits is None else weight_only(made, bits, group)
 
-    def executable(self, length: int) -> Any:
-        """The compiled model of so many tokens, with the caches in place."""
+    def executable(self, length: int, sequences: int = 1) -> Any:
+        """The compiled model of so many tokens of each text, with the caches in place."""
+        key = length, sequences
         with self._lock:
-            if length not in self._made:
+            if key not in self._made:
                 aliases = {f"{name}_out": name for name in self.decoder.caches}
-                graph = self.graph(length)
-                self._made[length] = compile(graph, aliases=aliases, **self.options)
-        return self._made[length]
+                graph = self.graph(length, sequences)
+                self._made[key] = compile(graph, aliases=aliases, **self.options)
+        return self._made[key]
 
     def start(self) -> State:
         """An empty text. Each has a cache of its own: texts do not see one another."""
-        shape = self.decoder.cache
-        return State({c: np.zeros(shape, np.float32) for c in self.decoder.caches})
+        return State(self.caches(1))
+
+    def caches(self, sequences: int) -> dict[str, Array]:
+        """Empty caches of so many texts, a row for each."""
+        shape = self.decoder.cache(sequences)
+        return {c: np.zeros(shape, np.float32) for c in self.decoder.caches}
 
     def feed(self, state: State, ids: Sequence[int]) -> Array:
         """Append ids to a text. Gives the logits of what comes next: float32[vocabulary].
 
         Raises InputError for no ids, for ids out of the vocabulary, and where the context is full.
         """
-        self._check(state, ids)
-        for length, used in pieces(
-            len(ids) - 1, self.decoder.positions - state.position, self.chunks
-        ):
-            self._call(length, state, ids[:used])
-            ids = ids[used:]
+        self._check(state.position, ids)
+        while len(ids) > 1:
+            ids = ids[self.read(state, ids[:-1]) :]
         logits = self._call(1, state, ids)[0]
         return np.array(logits[0])
+
+    def read(self, state: State, ids: Sequence[int]) -> int:
+        """Append the first of some ids to a text, as many as one call reads: how many it read."""
+        room = self.decoder.positions - state.position
+        length, used = next(pieces(len(ids), room, self.chunks))
+        self._call(length, state, ids[:used])
+        return used
+
+    def step(self, caches: Mapping[str, Array], ids: Array, positions: Array) -> Array:
+        """One more token for each of several texts, in one call.
+
+        caches: a row for each, written in place; ids: int64[texts], their tokens; positions:
+        int32[texts], where these go. Gives logits: float32[texts, vocabulary].
+        """
+        made = self.executable(1, len(ids))
+        return np.array(made({IDS: ids, POSITION: positions, **caches})[0])
 
     def _call(self, length: int, state: State, ids: Sequence[int]) -> Any:
         padded = np.zeros(length, np.int64)
@@ -179,8 +195,8 @@ class LanguageModel:
         state.position += len(ids)
         return made
 
-    def _check(self, state: State, ids: Sequence[int]) -> None:
-        most, have = self.decoder.positions, state.position
+    def _check(self, have: int, ids: Sequence[int]) -> None:
+        most = self.decoder.positions
         if not ids:
             raise InputError("there are no ids", hint="give at least one")
         if have + len(ids) > most:
@@ -223,47 +239,38 @@ class LanguageModel:
         Raises InputError for a prompt that the context does not hold, and what `Sampling` raises.
         """
         sampling = Sampling(temperature, top_k, top_p, seed)
+        answer = self.answer(prompt, max_tokens, sampling, stop)
+        return self._generated(self.start(), answer)
+
+    def answer(
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int,
+        sampling: Sampling,
+        stop: str | Sequence[str] = (),
+    ) -> Answer:
+        """What is to follow a prompt. Raises InputError as `generate`."""
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if not all(stops):
             raise InputError("stop: a text is empty", hint="leave it out")
         if type(max_tokens) is not int or max_tokens < 1:
             raise InputError(f"max_tokens={max_tokens!r}", hint="give at least 1")
         ids = self.encode(prompt)
-        state = self.start()
-        self._check(state, ids)
+        self._check(0, ids)
+        room = min(max_tokens, self.decoder.positions - len(ids) + 1)
         stream = self._stream(stops, isinstance(prompt, str))
-        return self._generated(state, ids, max_tokens, sampling, stream)
+        return Answer(ids, sampling, self.ends, room, stream)
+
+    def _generated(self, state: State, answer: Answer) -> Iterator[Token]:
+        ids = answer.ids
+        while answer.reason is None:
+            token = answer.take(self.feed(state, ids))
+            ids = [token.id]
+            yield token
 
     def _stream(self, stops: Sequence[str], needed: bool) -> TextStream | None:
         has = needed or stops or (self.folder / FILE).is_file()
         return TextStream(self.tokenizer, stops) if has else None
-
-    def _generated(
-        self,
-        state: State,
-        ids: list[int],
-        max_tokens: int,
-        sampling: Sampling,
-        stream: TextStream | None,
-    ) -> Iterator[Token]:
-        generator = sampling.generator()
-        room = min(max_tokens, self.decoder.positions - len(ids) + 1)
-        for n in range(room):
-            token = sampling.choose(self.feed(state, ids), generator)
-            ids = [token]
-            over = token in self.ends or n == room - 1
-            text = _text(stream, token, over, token in self.ends)
-            yield Token(token, text)
-            if over or (stream is not None and stream.stopped):
-                return
-
-
-def _text(stream: TextStream | None, token: int, over: bool, ends: bool) -> str:
-    """What a token adds to the text: a token that ends it, what was held back only."""
-    if stream is None:
-        return ""
-    text = "" if ends else stream.push(token)
-    return text + stream.end() if over and not stream.stopped else text
 
 
 def pieces(count: int, room: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:

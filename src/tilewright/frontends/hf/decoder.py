@@ -61,10 +61,9 @@ class Decoder:
     biased: frozenset[str]
     layers: tuple[Layer, ...] = field(repr=False)
 
-    @property
-    def cache(self) -> tuple[int, int, int, int]:
+    def cache(self, sequences: int = 1) -> tuple[int, int, int, int]:
         """The shape of one layer's keys, and of its values."""
-        return (1, self.groups, self.positions, self.size)
+        return (sequences, self.groups, self.positions, self.size)
 
     @property
     def caches(self) -> list[str]:

@@ -1,7 +1,8 @@
 """A decoder as a Graph over its key-value cache: so many tokens in, caches and logits out.
 
-Constants have the checkpoint's names. One sequence; its keys and values lie in arrays of
-`positions` places, of which those behind the last token hold nothing that is read.
+Constants have the checkpoint's names. Each sequence has a row of the caches, and a position of its
+own: keys and values lie in arrays of `positions` places, of which those behind the last token hold
+nothing that is read.
 """
 
 from __future__ import annotations
@@ -37,30 +38,43 @@ def activated(f: Fragment, x: Value, name: str, where: str = "config.json") -> V
     raise UnsupportedError(f"the activation {name!r}", where=where)
 
 
-def build(d: Decoder, tensors: Checkpoint, length: int, *, head: bool = True) -> Graph:
-    """ids: int64[length]; position: int32[1], where the first of them goes; the caches.
+def build(
+    d: Decoder,
+    tensors: Checkpoint,
+    length: int,
+    *,
+    head: bool = True,
+    sequences: int = 1,
+) -> Graph:
+    """ids: int64[sequences * length], one sequence behind the other; position: int32[sequences],
+    where the first id of each goes; the caches, with a row for each.
 
     Gives the caches with the new keys and values, and before them, with a head, the logits of all
-    ids: float32[length, vocabulary]. length: less than the positions of the cache.
+    ids: float32[sequences * length, vocabulary]. length: less than the positions of the cache.
     Raises ModelError for tensors that are missing or of another shape, UnsupportedError for tensors
     that the architecture has no use for.
     """
-    builder = _Builder(d, tensors, length)
+    builder = _Builder(d, tensors, length, sequences)
     return builder.graph(head)
 
 
 class _Builder:
-    """A graph in the making; x is float32[length, width] from layer to layer."""
+    """A graph in the making; x is float32[ids, width] from layer to layer."""
 
-    def __init__(self, d: Decoder, tensors: Checkpoint, length: int) -> None:
+    def __init__(
+        self, d: Decoder, tensors: Checkpoint, length: int, sequences: int
+    ) -> None:
         self.d = d
         self.family = d.family
         self.tensors = tensors
         self.length = length
+        self.sequences = sequences
+        self.count = sequences * length  # of ids
         self.f = Fragment("", {})
-        self.ids = Value(IDS, int64, (length,))
-        self.position = Value(POSITION, int32, (1,))
-        self.past = {name: Value(name, float32, d.cache) for name in d.caches}
+        self.ids = Value(IDS, int64, (self.count,))
+        self.position = Value(POSITION, int32, (sequences,))
+        shape = d.cache(sequences)
+        self.past = {name: Value(name, float32, shape) for name in d.caches}
         self.present: list[Value] = []
         self.weights: dict[str, Value] = {}
         self.rotary: dict[str, tuple[Value, Value]] = {}
@@ -117,7 +131,7 @@ class _Builder:
         return self.f.constant(x, dtype)
 
     def product(self, x: Value, stem: str, rows: int, columns: int, part: str) -> Value:
-        """x [length, rows] times a matrix, and its bias if the part has one."""
+        """x [ids, rows] times a matrix, and its bias if the part has one."""
         turned = self.family.transposed and part != "head"
         shape = (rows, columns) if turned else (columns, rows)
         operands = [x, self.weight(f"{stem}.weight", *shape)]
@@ -152,12 +166,17 @@ class _Builder:
         rows = self.weight(
             f"{family.prefix}{family.positions}.weight", d.trained, d.width
         )
-        places = self.f.constant(np.arange(self.length), int32)
-        places = self.f.op("Add", self.position, places)
-        return self.f.op("Add", x, self.f.op("Gather", rows, places, axis=0))
+        return self.f.op("Add", x, self.f.op("Gather", rows, self.places(), axis=0))
+
+    def places(self) -> Value:
+        """The position of each id, int32[ids]."""
+        f = self.f
+        behind = f.constant(np.arange(self.length), int32)
+        first = f.reshape(self.position, self.sequences, 1)
+        return f.reshape(f.op("Add", first, behind), self.count)
 
     def layer(self, x: Value, n: int, layer: Layer, last: Value) -> Value:
-        """Attention and network, each added to what it read; last: the position of the last id."""
+        """Attention and network, each added to what it read; last: positions of the last ids."""
         self.f.prefix = self.family.layer.format(n).rstrip(".")
         y = self.before(x, "attention", n)
         attended = self.after(self.attention(y, n, layer, last), "attention", n)
@@ -192,7 +211,7 @@ class _Builder:
         d, f = self.d, self.f
         own, shared = d.heads * d.size, d.groups * d.size
         operands = [
-            f.reshape(self.head_norm(y, part, n), 1, self.length, width)
+            f.reshape(self.head_norm(y, part, n), self.sequences, self.length, width)
             for y, part, width in zip(
                 self.projected(x, n, own, shared),
                 ("query_norm", "key_norm", "value_norm"),
@@ -217,7 +236,7 @@ class _Builder:
         )
         self.present += present
         return self.part(
-            f.reshape(attended, self.length, own), "output", n, own, d.width
+            f.reshape(attended, self.count, own), "output", n, own, d.width
         )
 
     def projected(self, x: Value, n: int, own: int, shared: int) -> Sequence[Value]:
@@ -231,11 +250,11 @@ class _Builder:
         return [self.part(x, part, n, width, columns) for part, columns in parts]
 
     def head_norm(self, x: Value, part: str, n: int) -> Value:
-        """x [length, heads * size], each head of it normalized by itself, if the family does so."""
+        """x [ids, heads * size], each head of it normalized by itself, if the family does so."""
         if not self.has(part):
             return x
         size = self.d.size
-        by_head = self.f.reshape(x, self.length, -1, size)
+        by_head = self.f.reshape(x, self.count, -1, size)
         return self.norm(by_head, self.stem(part, n), size)
 
     def tables(self, layer: Layer) -> tuple[Value, ...]:
@@ -265,7 +284,7 @@ class _Builder:
         return self.part(y, "down", n, d.hidden, d.width)
 
     def logits(self, x: Value) -> Value:
-        """[length, vocabulary], by the head or, where they are tied, the table of embeddings."""
+        """[ids, vocabulary], by the head or, where they are tied, the table of embeddings."""
         d, f, family = self.d, self.f, self.family
         x = self.norm(x, f"{family.prefix}{family.last_norm}", d.width)
         stem = family.head

@@ -1,0 +1,108 @@
+"""`tilewright serve`: an OpenAI-compatible server of the model of a Hugging Face folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from tilewright.cli.generate import PRECISIONS
+from tilewright.cli.options import PATH, json_option
+from tilewright.cli.output import note, progress
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; others than this machine's own need --api-key.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="0 takes a free one.",
+)
+@click.option(
+    "--api-key",
+    metavar="KEY|@FILE",
+    help="What clients have to send; in a file, other users do not see it.",
+)
+@click.option(
+    "--max-clients",
+    type=click.IntRange(1, 64),
+    default=8,
+    show_default=True,
+    help="Answers at a time; others wait.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    help="Of an answer, at most.",
+)
+@click.option(
+    "--context", type=int, help="Most tokens of prompt and answer; default: up to 2048."
+)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="float32",
+    show_default=True,
+    help="Of the weights.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Default: physical cores.")
+@json_option
+def command(
+    folder: Path,
+    host: str,
+    port: int,
+    api_key: str | None,
+    max_clients: int,
+    max_tokens: int,
+    context: int | None,
+    precision: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Serve the model in FOLDER over HTTP, as OpenAI's API has it, until interrupted.
+
+    \b
+    Example:
+      tilewright serve ./SmolLM2-135M-Instruct --max-clients 4
+      curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+        -d '{"model": "SmolLM2-135M-Instruct", "messages": [{"role": "user", "content": "Hi"}]}'
+    """
+    from tilewright.llm.serve.server import serve
+
+    def ready(address: str) -> None:
+        # At once: whoever started this process waits for the line.
+        text = json.dumps({"address": address}) if as_json else f"serving at {address}"
+        click.echo(text)
+
+    serve(
+        folder,
+        ready,
+        host,
+        port,
+        key=_key(api_key),
+        clients=max_clients,
+        tokens=max_tokens,
+        preparing=progress(f"compiling {folder.name}"),
+        context=context,
+        precision=precision,
+        threads=threads,
+    )
+    note("stopped")
+
+
+def _key(given: str | None) -> str | None:
+    """The key itself, or what the file behind an @ has."""
+    if given is None or not given.startswith("@"):
+        return given
+    return Path(given[1:]).read_text().strip()

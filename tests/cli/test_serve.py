@@ -1,0 +1,46 @@
+"""The verb `serve`: a process from its first line to Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from urllib.request import urlopen
+
+import pytest
+
+from tests.llm.folders import llama
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+COMMAND = [sys.executable, "-m", "tilewright", "serve"]
+
+
+def test_a_server_says_where_it_is_and_stops_at_an_interrupt(tmp_path):
+    folder = llama(tmp_path / "tiny", num_hidden_layers=1).write().path
+    options = ["--port", "0", "--max-clients", "1", "--context", "16", "--json"]
+    (tmp_path / "key").write_text("a-secret-key\n")
+    options += ["--threads", "1", "--api-key", f"@{tmp_path / 'key'}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*COMMAND, folder, *options], **pipes) as process:
+        try:
+            address = json.loads(process.stdout.readline())["address"]
+            with urlopen(f"{address}/health", timeout=20) as found:
+                assert json.load(found)["status"] == "ok"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert said.decode() == "tilewright: stopped\n"
+
+
+def test_beyond_this_machine_is_refused_before_anything_is_compiled(tmp_path):
+    command = [*COMMAND, tmp_path, "--host", "0.0.0.0"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert found.stderr.startswith("tilewright: serve: 0.0.0.0 is beyond this machine")
+    assert "--api-key" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
