@@ -242,3 +242,46 @@ def test_a_range_of_an_unknown_dimension_is_refused() -> None:
 def test_options_say_true_or_false() -> None:
     with pytest.raises(InputError, match="jit=0"):
         tw.compile(model(), jit=0)
+
+
+RESHAPE = """<ir_version: 9, opset_import: ["" : 21]>
+it (float[n,4] x, int64[2] shape) => (float[a,b] y) { y = Reshape(x, shape) }"""
+
+
+def test_numbers_of_another_dtype_decide_no_shape() -> None:
+    """Their bytes are those of other numbers, whose code would be kept under them."""
+    exe = tw.compile(onnx.parser.parse_model(RESHAPE), threads=1)
+    x, shape = np.ones((6, 4), np.float32), np.array([2, 12])
+    for wrong in (shape.view(np.float64), shape.view(np.int32), shape[None]):
+        with pytest.raises(InputError, match=r"expected int64\[2\], got"):
+            exe(x, wrong)
+    assert exe(x, shape).shape == exe(x, [2, 12]).shape == (2, 12)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_missing_input_is_named(jit: bool) -> None:
+    """Of one executable for many shapes too."""
+    exe = tw.compile(model(), threads=1, dims={"n": (1, 20), "m": [2]}, jit=jit)
+    with pytest.raises(InputError, match="missing inputs: z"):
+        exe(feeds(3)[0])
+    checked(exe, 3)
+
+
+def test_no_code_is_made_per_value_of_a_weight() -> None:
+    """Shapes follow from shapes."""
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+    it (float[n,4] x, float[4] scale, float[4] bias) => (float[n,4] y) {
+      y = LayerNormalization(x, scale, bias)
+    }"""
+    exe: Any = tw.compile(onnx.parser.parse_model(text), threads=1)
+    x, one = np.ones((2, 4), np.float32), np.ones(4, np.float32)
+    made = [exe.specialized({"x": x, "scale": s, "bias": one}) for s in (one, -one)]
+    assert made[0] is made[1]
+
+
+@pytest.mark.parametrize("only", [[2], (2, 2)])
+def test_values_of_which_there_is_one_are_that_value(only: Any) -> None:
+    """And do not keep the others from one executable for all."""
+    exe = tw.compile(model(), threads=1, dims={"n": (1, 20), "m": only}, jit=False)
+    assert exe.inputs[1].shape == (None, 2)
+    checked(exe, 7)

@@ -321,3 +321,83 @@ def test_nothing_is_compiled_for_the_values_of_what_is_searched() -> None:
     """One executable, whose results are open, and no more of them."""
     assert isinstance(compiled(IF), Executable)
     assert isinstance(compiled(TOP), Executable)
+
+
+def test_numbers_that_wrap_around_are_not_followed() -> None:
+    """Six times 50 is 44 in a byte, and so is the length."""
+    body = """it (float[6] x) => (int64[1] n, int64[k] y) {
+          at = NonZero(x)
+          size = Size(at)
+          byte = Cast <to = 2> (size)
+          fifty = Constant <value = uint8[1] {50}> ()
+          many = Mul(byte, fifty)
+          n = Cast <to = 7> (many)
+          y = ConstantOfShape <value = int64[1] {1}> (n)
+        }"""
+    model = onnx.parser.parse_model(HEAD + body)
+    with pytest.warns(TilewrightWarning, match="fall back to the host"):
+        exe = tw.compile(model, threads=1)
+    n, y = exe(ALL)
+    assert (n.tolist(), y.shape) == ([44], (44,))
+
+
+def on_the_host(body: str, *feed: Any) -> Any:
+    """The result of the model, of which a part is said to fall back."""
+    with pytest.warns(TilewrightWarning, match="fall back to the host"):
+        return tw.compile(onnx.parser.parse_model(HEAD + body), threads=1)(*feed)
+
+
+SCATTER = """it (float[6] x, float[{rows},6] data, float[{w}] w) => (float[{rows},6] y) {{
+  at = NonZero(x)
+  places = Transpose <perm = [1, 0]> (at)
+  there = NonZero(w)
+  across = Transpose <perm = [1, 0]> (there)
+  found = GatherND(w, across)
+  axis = Constant <value_ints = [1]> ()
+  column = Unsqueeze(found, axis)
+  y = ScatterElements <axis = 1> (data, places, {updates})
+}}"""
+
+
+def test_updates_of_another_count_are_scattered_by_the_host() -> None:
+    """Their memory is that of the indices, or another; only a run knows whether they fit."""
+    data = np.zeros((6, 6), np.float32)
+    for w in (SOME, np.array([0, 3, 0, 3, 1, 4, 0], np.float32)):
+        body = SCATTER.format(rows=6, w=len(w), updates="column")
+        y = on_the_host(body, SOME, data, w)
+        want = data.copy()
+        want[np.arange(4), np.flatnonzero(SOME)] = w[w != 0]
+        np.testing.assert_array_equal(y, want)
+
+
+def test_memory_that_an_operator_refuses_is_cut_first() -> None:
+    """There may be six places, and are no more than the two rows that take them."""
+    data, x = np.zeros((2, 6), np.float32), np.array([0, 5, 0, 7, 0, 0], np.float32)
+    body = SCATTER.format(rows=2, w=6, updates="column")
+    y = on_the_host(body, x, data, x)
+    assert y.tolist() == [[0, 5, 0, 0, 0, 0], [0, 0, 0, 7, 0, 0]]
+
+
+def test_strings_are_told_apart_by_the_host() -> None:
+    body = "it (string[4] s) => (string[n] y, int64[n] at) { y, at = Unique(s) }"
+    y, at = on_the_host(body, np.array(["b", "a", "b", "c"], object))
+    assert (y.tolist(), at.tolist()) == (["a", "b", "c"], [1, 0, 3])
+
+
+def test_a_condition_that_may_not_be_there_is_not_bounded() -> None:
+    """There is room for one, and none in it is an error."""
+    body = """it (float[1] x) => (float[k] y) {
+      zero = Constant <value_float = 0.0> ()
+      above = Greater(x, zero)
+      taken = Compress(above, above)
+      y = If (taken) <
+        then_branch = a () => (float[p] r) { r = Identity(x) },
+        else_branch = b () => (float[q] r) { r = Concat <axis = 0> (x, x) }
+      >
+    }"""
+    one = np.ones(1, np.float32)
+    with pytest.warns(TilewrightWarning, match="fall back to the host"):
+        exe = tw.compile(onnx.parser.parse_model(HEAD + body), threads=1)
+    assert exe(one).tolist() == [1]
+    with pytest.raises(ExecutionError):
+        exe(-one)

@@ -39,7 +39,8 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import definition_of, has_trait
 from tilewright.graph.ops.traits import POINTWISE
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.model import CompiledModel, Tensor
+from tilewright.runtime.inputs import convert
+from tilewright.runtime.model import CompiledModel, Tensor, listed
 from tilewright.runtime.overrides import Overrides
 
 KEPT = 16  # compiled shape combinations per model
@@ -47,8 +48,10 @@ VALUE_ELEMENTS = 64  # an input that decides shapes is at most this long
 # Operators whose shapes follow from those of their operands, whatever these hold.
 SHAPED_BY_TYPES = frozenset(
     (
-        *("Concat", "Gather", "GatherElements", "GatherND", "Gemm", "MatMul"),
-        *("ScatterElements", "ScatterND"),
+        *("BatchNormalization", "Concat", "Conv", "ConvTranspose", "Einsum"),
+        *("Gather", "GatherElements", "GatherND", "Gemm", "GridSample"),
+        *("GroupNormalization", "InstanceNormalization", "LayerNormalization"),
+        *("MatMul", "RMSNormalization", "RoiAlign", "ScatterElements", "ScatterND"),
     )
 )
 CONTROL = {"If": (0,), "Loop": (0, 1)}  # inputs that decide which operations run
@@ -179,10 +182,11 @@ class DynamicExecutable:
             for v in self._graph.inputs
             if v.kind == "tensor" and v.name in arrays and not v.static
         }
+        # Of the dtype that the model says: the bytes of another are other numbers.
         values = {
-            v.name: np.asarray(arrays[v.name])
+            v.name: convert(arrays[v.name], _tensor(v))
             for v in self._deciding
-            if v.name in arrays and v.dtype is not None
+            if v.name in arrays
         }
         key = (
             tuple(shapes.items()),
@@ -333,6 +337,14 @@ class DynamicExecutable:
         self.overrides.clear()
 
     def _named(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """All inputs by name. Raises InputError for one that is missing, or given twice."""
+        given = self._bound(args, named)
+        missing = [_tensor(v) for v in self._graph.inputs if v.name not in given]
+        if missing:
+            raise InputError(f"missing inputs: {listed(missing)}")
+        return given
+
+    def _bound(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) == 1 and not named and isinstance(args[0], Mapping):
             return dict(args[0])
         names = [v.name for v in self._graph.inputs]

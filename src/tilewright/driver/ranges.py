@@ -23,16 +23,18 @@ def parted(
 ) -> tuple[dict[str, Any], dict[str, Collection[int]]]:
     """The dimensions with one value, and the extents that the others may have.
 
-    A tuple of two is a range, both ends included; a list has the values themselves. Raises
-    InputError for anything else, and for a range without values.
+    A tuple of two is a range, both ends included; a list has the values themselves, of which one
+    may be all. Raises InputError for anything else, and for a range without values.
     """
     fixed: dict[str, Any] = {}
     allowed: dict[str, Collection[int]] = {}
     for name, given in dims.items():
-        if isinstance(given, tuple | list):
-            allowed[name] = _extents(name, given)
-        else:
+        if not isinstance(given, tuple | list):
             fixed[name] = given
+        elif len(extents := _extents(name, given)) > 1:
+            allowed[name] = extents
+        else:
+            (fixed[name],) = extents
     return fixed, allowed
 
 

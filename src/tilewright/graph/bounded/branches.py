@@ -31,9 +31,9 @@ def branch(
     taken = known_branch(op, {}, walk.builder.typer.known)
     if taken is not None:
         return list(_inlined(walk, taken, env))
-    if op.inputs[0].extents not in ((), (1,)):
-        return None
     b, outer = walk.builder, walk.builder.guard
+    if b.dims(op.inputs[0]) not in ((), (1,)):
+        return None
     condition = b.op("Reshape", op.inputs[0], b.constant(np.empty(0)))
     results: list[list[Value]] = []
     mark = len(b.typer.operations)

@@ -164,11 +164,7 @@ class Contents:
         if op.qualified != "Cast" or out is None or out.dtype is None:
             return None
         found = self.of(op.inputs[0])
-        if found is None or not out.dtype.is_int:
-            return None
-        limits = np.iinfo(out.dtype.numpy)
-        fit = all(limits.min <= least(d) and most(d) <= limits.max for d in found.flat)
-        return [found] if fit else None
+        return None if found is None else _fitting(out, found)
 
     def _computed(
         self,
@@ -177,14 +173,12 @@ class Contents:
         out, operands = op.outputs[0], self._operands(op)
         if op.qualified not in ARITHMETIC or out is None or not operands:
             return None
-        if out.dtype is None or not out.dtype.is_int:
-            return None
         if op.qualified == "Div" and any(least(d) <= 0 for d in operands[1].flat):
             return None
         total = operands[0]
         for other in operands[1:]:
             total = self._pairwise(op.qualified, total, other)
-        return [total]
+        return _fitting(out, total)
 
     def _operands(
         self,
@@ -241,7 +235,19 @@ class Contents:
         total: Dim = found[0]
         for d in found[1:]:
             total = self._builder.number(kind, total, d)
-        return [_objects([total], out.extents)]
+        return _fitting(out, _objects([total], out.extents))
+
+
+def _fitting(
+    out: Value,
+    numbers: Numbers,
+) -> list[Numbers] | None:
+    """The numbers as a result; None where its dtype may not hold them, and wrap around."""
+    if out.dtype is None or not out.dtype.is_int:
+        return None
+    limits = np.iinfo(out.dtype.numpy)
+    fit = all(limits.min <= least(d) and most(d) <= limits.max for d in numbers.flat)
+    return [numbers] if fit else None
 
 
 class _Unknown:

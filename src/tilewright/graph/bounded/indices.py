@@ -87,6 +87,8 @@ def scatter_nd(
     depth = index[-1]
     if not isinstance(depth, int) or not depth or len(data) < depth:
         return None
+    if ctx.dims(op, 2) != (*index[:-1], *data[depth:]):
+        return None
     return _scattered(ctx, op, 0, data[:depth])
 
 
@@ -98,9 +100,12 @@ def scatter_elements(
     """As ScatterND, along the axis."""
     axis = ctx.axis(op)
     data, index = ctx.dims(op), ctx.dims(op, 1)
-    if any(a != axis and isinstance(d, Extent) for a, d in enumerate(data)):
+    if len(index) != len(data) or ctx.dims(op, 2) != index:
         return None
-    return None if len(index) != len(data) else _scattered(ctx, op, axis, (data[axis],))
+    pairs = enumerate(zip(data, index, strict=True))
+    if any(a != axis and (isinstance(d, Extent) or most(n) > d) for a, (d, n) in pairs):
+        return None
+    return _scattered(ctx, op, axis, (data[axis],))
 
 
 def _scattered(
@@ -182,7 +187,7 @@ def unique(
     dims = b.dims(x)
     axis = axis % len(dims)
     free = [d for a, d in enumerate(dims) if a != axis]
-    if is_open(free) or 0 in free:
+    if is_open(free) or 0 in free or not _ordered(x.dtype):
         return None
     count = [b.scalar(dims[axis])] if isinstance(dims[axis], Extent) else []
     ordered = op.attributes.get("sorted", 1)
@@ -193,6 +198,11 @@ def unique(
     extents: list[Dims] = [after, (found,), (dims[axis],), (found,)]
     results: Results = [b.sized(v, d) for v, d in zip(made, extents, strict=False)]
     return results[: len(op.outputs)]
+
+
+def _ordered(dtype: DType | None) -> bool:
+    """Whether a kernel can put such elements in order: no strings, no complex numbers."""
+    return dtype is not None and (dtype.is_bool or dtype.is_int or dtype.is_float)
 
 
 @rule("TopK")
