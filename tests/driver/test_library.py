@@ -367,6 +367,7 @@ def fallback() -> Any:
     ("make", "given", "message"),
     [
         (graph, {"triple": "z80-unknown-none"}, "no code is generated for the triple"),
+        (graph, {"triple": "x86_64-*/-linux"}, "no code is generated for the triple"),
         (graph, {"triple": "z80"}, "no code is generated for the triple"),
         (
             graph,
@@ -416,6 +417,38 @@ def test_all_files_or_none(
     with pytest.raises(InputError, match="No space left"):
         compile_library(model, tmp_path / "small.so")
     assert os.listdir(tmp_path) == []
+
+
+@needs_cc
+def test_names_that_c_has_for_something_else(tmp_path: Path) -> None:
+    """Macros are in capitals, where `x` and `X` are one; headers are for C++, too."""
+    make = h.make_tensor_value_info
+    names = ["x", "X", "_Bool", "NULL", "size_t", "float32", "linux", "a*/b"]
+    made = h.make_graph(
+        [h.make_node("Sum", names, ["class"])],
+        "names",
+        [make(name, T.FLOAT, [2] if n else [3, 2]) for n, name in enumerate(names)],
+        [make("class", T.FLOAT, [3, 2])],
+    )
+    opset = [h.make_opsetid("", 17)]
+    model = h.make_model(made, opset_imports=opset, ir_version=8)
+    library = compile_library(model, tmp_path / "libmy-model.o")
+    text = f'#include "{library.header}"\nint at[MY_MODEL_X_COUNT == 6 ? 1 : -1];\n'
+    flags = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    for language in ("c", "c++"):
+        if language == "c++" and shutil.which("c++") is None:
+            continue
+        cc = ["cc" if language == "c" else "c++", "-x", language, *flags, "-"]
+        subprocess.run(cc, input=text, text=True, check=True)
+
+
+def test_kernels_of_a_library_are_not_validated(
+    model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
+    with pytest.raises(UnsupportedError, match="do not run here") as error:
+        compile_library(model, tmp_path / "model.so")
+    assert error.value.code == "TW-CHECK" and not os.listdir(tmp_path)
 
 
 def test_a_symbolic_dimension_with_a_value(tmp_path: Path) -> None:

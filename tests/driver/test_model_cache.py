@@ -19,7 +19,7 @@ import tilewright as tw
 from tilewright.base import events
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
 from tilewright.base.store import Store
-from tilewright.driver import file_digest, model_cache
+from tilewright.driver import compile_lock, file_digest, model_cache
 from tilewright.runtime import bundle
 
 W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
@@ -352,3 +352,18 @@ def test_the_end_of_the_process_waits_and_a_kept_model_needs_no_compiler(
     assert not any(run.stderr for run in runs)
     assert runs[0].stdout.strip() != "[]"
     assert runs[1].stdout.strip() == "[]"
+
+
+def test_a_system_without_threads_has_the_caller_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", none)
+    compile_lock.afterwards(lambda: done.append(1))
+    assert done == [1]
+    monkeypatch.undo()
+    with compile_lock.exclusive():  # waits for no thread that never began
+        assert done == [1]

@@ -214,6 +214,15 @@ def test_other_text_is_refused(bad: str) -> None:
         parse(bad)
 
 
+def test_the_larger_number_of_floats_is_a_function() -> None:
+    """It is none of the builtin operators, some of which floats do not have."""
+    x = Buffer("x", (4, 3), float32)
+    c = reduce_(
+        "top", Buffer("y", (4,), float32), (3,), "max_number", lambda i, k: x[i, k]
+    )
+    assert "Reduce(lambda a, b: select(lt(a, b), b, a)" in str(express.program_of(c))
+
+
 def test_a_program_of_several_computations_is_not_one() -> None:
     with pytest.raises(UnsupportedError, match="2 Computations"):
         express.parse("fun(lambda x: x | Reduce(add, 1.0), f32[8])")

@@ -44,11 +44,20 @@ C_TYPES: Final[dict[DType, str]] = {
     uint32: "uint32_t",
     uint64: "uint64_t",
 }
+# Of C and C++, macros of compilers, and what the headers themselves say.
 KEYWORDS: Final = frozenset(
     "auto bool break case char const continue default do double else enum extern float for goto "
     "if inline int long register restrict return short signed sizeof static struct switch "
-    "typedef union unsigned void volatile while run threads".split()
+    "typedef union unsigned void volatile while run threads alignas alignof and and_eq asm bitand "
+    "bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl concept "
+    "consteval constexpr constinit const_cast decltype delete dynamic_cast explicit export false "
+    "friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected "
+    "public reinterpret_cast requires static_assert static_cast template this thread_local throw "
+    "true try typeid typename typeof typeof_unqual using virtual wchar_t xor xor_eq NULL linux "
+    "unix size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
+    "tilewright_parallel tilewright_share".split()
 )
+_RESERVED: Final = re.compile(r"_[A-Z_]")  # begins what compilers and systems define
 
 
 def export_c(
@@ -93,9 +102,12 @@ def check_name(name: str, where: str) -> None:
 
 
 def c_name(name: str, taken: Collection[str]) -> str:
-    """A name in C for a tensor, none of those taken."""
+    """A name in C for a tensor, none of those taken, in which upper and lower case are one."""
     plain = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII) or "_"
-    while plain in taken or plain in KEYWORDS:
+    if _RESERVED.match(plain):
+        plain = f"v{plain}"
+    held = {n.upper() for n in taken}
+    while plain.upper() in held or plain in KEYWORDS:
         plain += "_"
     return plain
 

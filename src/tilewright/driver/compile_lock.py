@@ -47,8 +47,13 @@ def exclusive() -> Iterator[None]:
 def afterwards(work: Callable[[], object]) -> None:
     """Do `work` in a thread, while the caller goes on with what was compiled.
 
-    The next compilation waits for it, and so does the end of the process.
+    The next compilation waits for it, and so does the end of the process. Where the system gives
+    no thread, as at the end of the process, the caller waits, too.
     """
     thread = threading.Thread(target=work, name="tilewright-afterwards")
-    _left.append(thread)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        work()
+    else:
+        _left.append(thread)

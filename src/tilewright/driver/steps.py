@@ -56,6 +56,7 @@ from tilewright.plan.questions import Questions
 from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime import trim
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.machine import LOADABLE
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
@@ -213,7 +214,9 @@ def build(
     graph: Graph, options: Options, target: Target | None = None
 ) -> CompiledModel:
     """The compiled model of a graph with static inputs; `target`: another than options tell."""
-    target = target or target_of(options)
+    if target is None:
+        target = target_of(options)
+        _check_loadable(options.mcpu, target)
     known: dict[str, Any] = {
         "files": list(graph.files),
         "origin": graph.origin,
@@ -255,6 +258,17 @@ def build(
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
 
 
+def _check_loadable(mcpu: str, target: Target) -> None:
+    """Raise UnsupportedError for a processor whose artifacts nothing loads."""
+    arch = target.requirements.get("arch", LOADABLE[0])
+    if arch not in LOADABLE:
+        raise UnsupportedError(
+            f"no artifact is made for the processor {mcpu!r}: {arch} has no runtime that loads it",
+            code="TW-MCPU",
+            hint="compile a library, such as -o model.o (tw.compile_library)",
+        )
+
+
 def kernels(
     plan: Plan,
     target: Target,
@@ -269,6 +283,13 @@ def kernels(
     device: compiles the groups that are not on the host. aliases: results that live in the memory
     of an input.
     """
+    if flags.CHECK.get() and not target.runs_here:
+        raise UnsupportedError(
+            f"{flags.CHECK.name}: kernels are validated by running them, and those of a library or "
+            "of another processor do not run here",
+            code="TW-CHECK",
+            hint=f"Unset {flags.CHECK.name}",
+        )
     host = target if target.runs_here else find_target("cpu")
     mine = plan.groups_on(HOST)
     compiler = KernelCompiler(target, host, store, sanitize, choose, choose.withdraw)

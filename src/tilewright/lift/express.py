@@ -367,7 +367,9 @@ class _Expression:
         if len(op.dtypes) == 1:
             env: dict[Any, n.Term] = {op.lhs[0]: a, op.rhs[0]: b}
             for node, name in OPERATORS.items():
-                if op is reducer(name, op.dtypes[0]):
+                # Not every dtype has every reducer: its own node is looked at first.
+                mine = type(op.result[0]) is node
+                if mine and op is reducer(name, op.dtypes[0]):
                     return n.Builtin(_FUNCTIONS[node]), neutral[0]
             return lambda_((a, b), self.term(op.result[0], env)), neutral[0]
         env = {v: a[k] for k, v in enumerate(op.lhs)}

@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from tilewright.base.errors import ArtifactError
 
+# Architectures of which `runtime.loader` runs code.
+LOADABLE: Final = ("x86_64", "aarch64")
+
 _CPUINFO: Final = Path("/proc/cpuinfo")
 
 # LLVM's name -> the kernel's, where they differ by more than punctuation.

@@ -147,7 +147,9 @@ class Profile:
             for r in sorted(self.rows, key=lambda r: -r.seconds)
         ]
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
-        said = f"{self.total * 1e6:.1f} us a run, median of {self.repeat}, {threads}"
+        said = (
+            f"{self.total * 1e6:.1f} us a run, the middle of {self.repeat}, {threads}"
+        )
         notes = (element("p", note) for note in self._notes())
         return join([element("p", said), table(heading, rows, "<><>>><"), *notes])
 

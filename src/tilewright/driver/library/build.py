@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,8 +81,8 @@ def compile_library(
     not known of processors and systems; and what `compile` raises. Nothing is written then.
     """
     files = _files(Path(path), None if header is None else Path(header))
-    called = name or files.path.stem.removeprefix("lib")
-    check_name(called, str(files.path))
+    called = name or _plain(files.path.stem)
+    check_name(f"{called}_run", str(files.path))
     chosen = Options.of({**options, "fallback": "error"})
     if chosen.sanitize:
         raise InputError(
@@ -98,6 +99,11 @@ def compile_library(
     data = contained(code, files.path.name, described)
     _write(files, described, data)
     return replace(files, described=described)
+
+
+def _plain(stem: str) -> str:
+    """A name in C from that of a file: libmy-model is my_model."""
+    return re.sub(r"\W", "_", stem.removeprefix("lib"), flags=re.ASCII)
 
 
 def _files(path: Path, header: Path | None) -> Library:

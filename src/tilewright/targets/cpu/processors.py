@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -82,6 +83,7 @@ _VECTORS: Final[Mapping[str, tuple[tuple[str, int, int], ...]]] = {
     "wasm32": (("simd128", 128, 16), ("", 32, 16)),
     "thumbv7em": (("", 32, 32),),
 }
+_TRIPLE: Final = re.compile(r"[\w.-]+", re.ASCII)
 _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -92,7 +94,7 @@ def architecture_of(triple: str) -> str:
     """
     first, *rest = triple.split("-")
     found = _ALIASES.get(first, first)
-    if found not in TRIPLES or not rest:
+    if found not in TRIPLES or not rest or not _TRIPLE.fullmatch(triple):
         raise UnsupportedError(
             f"no code is generated for the triple {triple!r}",
             code="TW-TRIPLE",
