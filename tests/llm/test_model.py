@@ -24,6 +24,7 @@ from tests.llm.folders import (
     llama_logits,
     write_safetensors,
 )
+from tilewright.base import events
 from tilewright.base.errors import InputError, LimitError, ModelError, UnsupportedError
 from tilewright.frontends.hf.decoder import decoder_of
 from tilewright.frontends.hf.families import FAMILIES
@@ -372,3 +373,39 @@ def test_sizes_of_the_reference_differ():
     """Else a mistake that takes one for the other would not be seen."""
     sizes = (WIDTH, HIDDEN, HEADS * SIZE, GROUPS * SIZE, VOCABULARY, POSITIONS, CONTEXT)
     assert len(set(sizes)) == len(sizes)
+
+
+def test_a_whole_model_comes_from_the_cache_while_all_that_it_is_of_is_the_same(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    folder = llama(tmp_path / "model", num_hidden_layers=1)
+    folder.tensors = {n: a for n, a in folder.tensors.items() if ".1." not in n}
+    folder.write()
+
+    def made(**more):
+        """The logits, and whether the model came from the cache."""
+        with events.record() as log:
+            found = load(folder.path, chunks=(), **more)
+            logits = found.feed(found.start(), IDS[:1])
+        return logits, any(e.kind == "model-cached" for e in log)
+
+    first, cached = made()
+    assert not cached
+    again, cached = made()
+    assert cached
+    np.testing.assert_array_equal(first, again)
+    # Another context, precision, setting of the configuration, or weight is another model.
+    assert not made(context=CONTEXT - 1)[1]
+    assert not made(precision="int8")[1]
+    folder.config["final_logit_softcapping"] = 0.5
+    folder.write()
+    capped, cached = made()
+    assert not cached
+    assert np.abs(capped).max() <= 0.5 < np.abs(first).max()
+    del folder.config["final_logit_softcapping"]
+    folder.tensors["lm_head.weight"] = 2 * folder.tensors["lm_head.weight"]
+    folder.write()
+    doubled, cached = made()
+    assert not cached
+    np.testing.assert_allclose(doubled, 2 * first, rtol=1e-5)

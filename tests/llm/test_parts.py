@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+from tests.llm.folders import llama
 from tilewright.base.errors import (
     ExecutionError,
     InputError,
@@ -192,3 +198,23 @@ def test_positions_are_stretched():
 def test_stretching_that_lacks_something_is_refused(kind, more, error, said):
     with pytest.raises(error, match=said):
         tables(kind, **more)
+
+
+def test_the_settings_of_a_decoder_are_the_same_text_in_every_process(tmp_path):
+    config = llama(tmp_path / "m", rope_scaling={"rope_type": "linear", "factor": 2.0})
+    script = (
+        "import json, sys; from tilewright.frontends.hf.decoder import decoder_of; "
+        "print(decoder_of(json.loads(sys.argv[1])).settings)"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", script, json.dumps(config.config)],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    }
+    assert len(told) == 1
+    assert "'factor': 2.0" in told.pop()

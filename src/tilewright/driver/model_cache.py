@@ -27,6 +27,7 @@ from tilewright.base.store import Store
 from tilewright.driver import file_digest
 from tilewright.driver.compile_lock import afterwards
 from tilewright.driver.file_digest import State
+from tilewright.driver.recipe import Recipe
 from tilewright.driver.version import compiler
 from tilewright.frontends import torch
 from tilewright.runtime import bundle, digest
@@ -35,20 +36,22 @@ from tilewright.runtime.model import CompiledModel, HostFallbackStep
 
 # Bytes of a model that take longer to write than a thread to start.
 LARGE: Final = 8 << 20
+States = tuple[tuple[Path, State], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """A model as the cache knows it, before anything is parsed.
 
-    stem: all that the result depends on but the files that the model names. path: its file, which
-    was in `state`; None where it was given as bytes. began: nanoseconds of the epoch. roots:
-    folders besides its own that its weights may lie in. target: by name.
+    stem: all that the result depends on but the files that the model names. path: its file; None
+    where it was given as bytes, or made by a recipe. states: those of the files that the stem is
+    of. began: nanoseconds of the epoch. roots: folders besides its own that its weights may lie in.
+    target: by name.
     """
 
     stem: str
     path: Path | None
-    state: State | None
+    states: States
     began: int
     roots: tuple[str | Path, ...] = ()
     target: str = "cpu"
@@ -62,10 +65,10 @@ def known(
     limit: int,
     roots: Sequence[str | Path] = (),
 ) -> Known | None:
-    """What is known of a model given as a path or bytes; None for what is not kept whole.
+    """What is known of a model given as a path, bytes or a recipe; None for what is not kept whole.
 
-    A file that has more than `limit` bytes, or is not a regular one, is not read: the importer
-    refuses it.
+    Files that have more than `limit` bytes, or are not regular ones, are not read: the importer
+    refuses them.
     """
     # Who registers an operator or a rule has loaded the registry; loading it to see that costs a
     # third of a second.
@@ -79,18 +82,20 @@ def known(
     if _supplied(target):
         return None
     began = time.time_ns()
-    path = state = None
-    if isinstance(source, str | os.PathLike):
+    path: Path | None = None
+    states: States = ()
+    if isinstance(source, bytes):
+        held = digest.of_bytes(source) if len(source) <= limit else ""
+    elif isinstance(source, Recipe):
+        digests, states = _read(source.files, store, limit)
+        held = f"{source.settings} {digests}" if digests else ""
+    elif isinstance(source, str | os.PathLike):
         path = Path(source)
-        try:
-            if not path.is_file() or (state := State.of(path)).size > limit:
-                return None
-            held = file_digest.of_file(path, store)
-        except (OSError, ValueError):
-            return None
-    elif isinstance(source, bytes) and len(source) <= limit:
-        held = digest.of_bytes(source)
+        digests, states = _read((path,), store, limit)
+        held = digests[0] if digests else ""
     else:
+        return None
+    if not held:
         return None
     machine = [architecture(), sorted(cpu_flags())]
     try:
@@ -106,7 +111,18 @@ def known(
         machine,
         made_by,
     )
-    return Known(_digest(rest), path, state, began, tuple(roots), target)
+    return Known(_digest(rest), path, states, began, tuple(roots), target)
+
+
+def _read(files: Sequence[Path], store: Store, limit: int) -> tuple[list[str], States]:
+    """Digests of files, and their states before; none where one is not to be read."""
+    try:
+        states = tuple((f, State.of(f)) for f in files if f.is_file())
+        if len(states) < len(files) or sum(s.size for _, s in states) > limit:
+            return [], ()
+        return [file_digest.of_file(f, store) for f in files], states
+    except (OSError, ValueError):
+        return [], ()
 
 
 def _supplied(target: str) -> bool:
@@ -199,7 +215,7 @@ def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | 
 def _changed(asked: Known, names: Sequence[str]) -> bool:
     """Whether a file may have changed since the compilation began."""
     try:
-        same = asked.path is None or State.of(asked.path) == asked.state
+        same = all(State.of(f) == state for f, state in asked.states)
         return not (
             same and all(State.of(f).settled(asked.began) for f in _files(asked, names))
         )

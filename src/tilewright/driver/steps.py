@@ -42,6 +42,7 @@ from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.ranged import Ranged, open_plan
 from tilewright.driver.ranges import Allowed, Dims, check_named, parted
+from tilewright.driver.recipe import Recipe
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
 from tilewright.driver.sized import SizedExecutable
@@ -164,6 +165,8 @@ def import_model(
 ) -> Graph:
     """The Graph of any accepted source; standard: as for `frontends.load.load`."""
     with events.span("import"):
+        if isinstance(source, Recipe):
+            source = source.make()
         if isinstance(source, Graph):
             _check_free(source, options)
             return source

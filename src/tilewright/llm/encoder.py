@@ -12,8 +12,10 @@ import numpy as np
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.driver.compile import compile
+from tilewright.driver.recipe import Recipe
 from tilewright.frontends.hf.encoder import COUNT, IDS, Encoder, build, encoder_of
-from tilewright.frontends.hf.folder import CONFIG, Checkpoint, load_json
+from tilewright.frontends.hf.folder import CONFIG, Checkpoint, files, load_json
+from tilewright.graph.nodes import Graph
 from tilewright.llm.tokens import Tokenizer
 
 LENGTHS: Final = (16, 32, 64, 128, 256, 512)
@@ -97,16 +99,22 @@ class Embedder:
         """The compiled encoder of texts of so many tokens."""
         with self._lock:
             if length not in self._made:
-                tensors = Checkpoint(self.folder, self.encoder.family.prefix)
-                graph = build(
-                    self.encoder,
-                    tensors,
-                    length,
-                    self.pooling,
-                    normalized=self.normalized,
+                chosen = (length, self.pooling, self.normalized, self.encoder)
+                recipe = Recipe(
+                    lambda: self.graph(length), files(self.folder), repr(chosen)
                 )
-                self._made[length] = compile(graph, **self.options)
+                self._made[length] = compile(recipe, **self.options)
         return self._made[length]
+
+    def graph(self, length: int) -> Graph:
+        """What takes texts of so many tokens: `frontends.hf.encoder.build`."""
+        return build(
+            self.encoder,
+            Checkpoint(self.folder, self.encoder.family.prefix),
+            length,
+            self.pooling,
+            normalized=self.normalized,
+        )
 
     def __call__(self, texts: str | Sequence[str], *, truncate: bool = False) -> Array:
         """The vectors of texts, float32[texts, width]; of a text alone, float32[width].

@@ -18,8 +18,9 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.driver.compile import compile
+from tilewright.driver.recipe import Recipe
 from tilewright.frontends.hf.decoder import Decoder, decoder_of
-from tilewright.frontends.hf.folder import CONFIG, Checkpoint, load_json
+from tilewright.frontends.hf.folder import CONFIG, Checkpoint, files, load_json
 from tilewright.frontends.hf.graph import IDS, POSITION, build
 from tilewright.graph.nodes import Graph
 from tilewright.llm.answer import Answer, Token
@@ -146,8 +147,11 @@ class LanguageModel:
         with self._lock:
             if key not in self._made:
                 aliases = {f"{name}_out": name for name in self.decoder.caches}
-                graph = self.graph(length, sequences)
-                self._made[key] = compile(graph, aliases=aliases, **self.options)
+                settings = repr((key, self.weights, self.decoder.settings))
+                recipe = Recipe(
+                    lambda: self.graph(length, sequences), files(self.folder), settings
+                )
+                self._made[key] = compile(recipe, aliases=aliases, **self.options)
         return self._made[key]
 
     def start(self) -> State:

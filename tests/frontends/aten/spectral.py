@@ -55,7 +55,17 @@ CASES = {
     ),
     "sizes of complex numbers": (
         lambda a: torch.view_as_complex(a).abs(),
-        T([[3e30, 4e30], [0.0, 0.0], [-1.0, float("inf")], [float("nan"), 1.0]]),
+        T([[3e30, 4e30], [0.0, 0.0], [-1.0, float("inf")], [float("nan"), 1.0],
+           [float("inf"), float("nan")], [float("nan"), -float("inf")]]),
+    ),
+    "complex numbers and wider real ones": (
+        lambda a, b: (
+            pairs(torch.complex(a, a) * b),
+            pairs(b - torch.complex(a, a)),
+            pairs(torch.complex(a, a) + 2),
+        ),
+        x(4),
+        1 + x(4).double() / 3e9,
     ),
     "histogram": (lambda a: torch.histc(a, 5, -1, 1), torch.cat([x(40), T([1.0, -1])])),
     "histogram of numbers of groups": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from tilewright.base import limits
@@ -70,6 +70,13 @@ class Decoder:
         """The names of the caches, with which each is given back as `<name>_out`."""
         layers = range(len(self.layers))
         return [f"{what}{n}" for n in layers for what in ("keys", "values")]
+
+    @property
+    def settings(self) -> str:
+        """All that tells it from other decoders, in every process the same text."""
+        told = {f.name: getattr(self, f.name) for f in fields(self)}
+        # The family is that of the architecture, and has functions, whose text differs.
+        return repr(told | {"family": "", "biased": sorted(self.biased)})
 
 
 def decoder_of(

@@ -112,32 +112,50 @@ class Checkpoint:
             )
 
 
-def _tensors(folder: Path) -> Mapping[str, Array]:
-    """The tensors of the one file, or of the files that the index names."""
-    limit = memory_limit_of(None)
+def files(folder: Path) -> tuple[Path, ...]:
+    """What the tensors are read from: the one file, or the index and the files that it names.
+
+    Raises ModelError where there is neither, or an index that is none.
+    """
     whole = folder / _WHOLE
     if whole.exists():
-        return safetensors.read(whole, limit)
+        return (whole,)
     if not (folder / _INDEX).exists():
         raise ModelError(
             f"neither {_WHOLE} nor {_INDEX} is there",
             where=str(folder),
             hint=f"{_SAVED}; .bin files are not read, as reading them runs code",
         )
+    names = sorted(set(_places(folder).values()))
+    return (folder / _INDEX, *(folder / name for name in names))
+
+
+def _places(folder: Path) -> dict[str, str]:
+    """Which file the index says a tensor is in."""
     places = load_json(folder, _INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(map(_plain, places.values())):
         raise ModelError(
             "weight_map has to name a file of the folder for each tensor",
             where=str(folder / _INDEX),
         )
-    files = {name: safetensors.read(folder / name, limit) for name in places.values()}
+    return places
+
+
+def _tensors(folder: Path) -> Mapping[str, Array]:
+    """The tensors of the one file, or of the files that the index names."""
+    limit = memory_limit_of(None)
+    first, *others = files(folder)
+    if not others and first.name == _WHOLE:
+        return safetensors.read(first, limit)
+    held = {path.name: safetensors.read(path, limit) for path in others}
+    places = _places(folder)
     for tensor, name in places.items():
-        if tensor not in files[name]:
+        if tensor not in held[name]:
             raise ModelError(
                 f"tensor {tensor!r} is missing; {_INDEX} says it is here",
                 where=str(folder / name),
             )
-    return {tensor: files[name][tensor] for tensor, name in places.items()}
+    return {tensor: held[name][tensor] for tensor, name in places.items()}
 
 
 def _plain(name: Any) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import DType, float32, float64, int64
 from tilewright.frontends.torch.aten.complex_numbers import Complex, complex_rule
 from tilewright.frontends.torch.aten.rules import Call, positive
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
 
 
 def _zeros(c: Call, like: Value) -> Value:
@@ -26,50 +27,49 @@ def _zeros(c: Call, like: Value) -> Value:
     )
 
 
-def _as_complex(c: Call, x: Any, like: Value) -> Complex:
-    """An operand: a complex tensor, a real one, or a number."""
+def _as_complex(c: Call, x: Any, part: DType) -> Complex:
+    """An operand, a complex tensor, a real one, or a number, with parts of that type."""
     if isinstance(x, Complex):
-        return x
+        return Complex(
+            c.cast(x.real, part),
+            c.cast(x.imag, part),
+        )
     if isinstance(x, Value):
-        real = c.cast(x, like.dtype) if like.dtype is not None else x
+        real = c.cast(x, part)
         return Complex(
             real,
             _zeros(c, real),
         )
     number = complex(x)
     return Complex(
-        c.number(
-            number.real,
-            like.dtype,
-        ),
-        c.number(
-            number.imag,
-            like.dtype,
-        ),
+        c.number(number.real, part),
+        c.number(number.imag, part),
     )
 
 
 def _operands(c: Call) -> tuple[Complex, Complex]:
-    given = [c["self"], c["other"]]
-    like = next(x.real for x in given if isinstance(x, Complex))
-    return _as_complex(c, given[0], like), _as_complex(c, given[1], like)
+    """Both with parts of the result's type: a real operand may be wider than a complex one."""
+    part = _part_of(c)
+    return _as_complex(c, c["self"], part), _as_complex(c, c["other"], part)
+
+
+def _part_of(c: Call) -> DType:
+    """The type of the parts of a complex result."""
+    import torch
+
+    parts = {torch.complex64: float32, torch.complex128: float64}
+    if c.result.dtype not in parts:
+        raise c.refuse(f"its result is {c.result.dtype}")
+    return parts[c.result.dtype]
 
 
 @complex_rule("aten._to_copy", "aten.to", "prims.convert_element_type")
 def _converted(c: Call) -> Complex | Value:
     """To complex with nothing beside the real part; to a real type the real part alone."""
-    import torch
-
     x = c["self"] if c.has("self") else c["a"]
-    wanted = c.result.dtype
-    if not wanted.is_complex:
+    if not c.result.dtype.is_complex:
         return c.cast(x.real, c.dtype)
-    part = {torch.complex64: "float32", torch.complex128: "float64"}.get(wanted)
-    if part is None:
-        raise c.refuse(f"its result is {wanted}")
-    from tilewright.base.dtypes import dtype_of
-
-    dtype = dtype_of(part)
+    dtype = _part_of(c)
     if isinstance(x, Complex):
         return Complex(
             c.cast(x.real, dtype),
@@ -320,13 +320,24 @@ def _size(c: Call) -> Value:
             c.ints(-1),
         ),
     )
-    infinite = c.op(
-        "IsInf",
+    # Of each part: with an infinite one the size is infinite, whatever the other one is.
+    ends = c.op(
+        "Cast",
         c.op(
-            "Squeeze",
-            most,
-            c.ints(-1),
+            "IsInf",
+            pairs,
         ),
+        to=number_of("int32"),
+    )
+    infinite = c.op(
+        "Cast",
+        c.op(
+            "ReduceMax",
+            ends,
+            c.ints(-1),
+            keepdims=0,
+        ),
+        to=number_of("bool"),
     )
     return c.op(
         "Where",
