@@ -3,6 +3,7 @@
     python -m benchmarks.zoo                                # every network through the importer
     python -m benchmarks.zoo --check dynamo --only 'timm/*' # torch.compile(backend="tilewright")
     python -m benchmarks.zoo --check train                  # gradients through torch.compile
+    python -m benchmarks.zoo --check speed                  # beside PyTorch and ONNX Runtime
 
 Each network has a process of its own, with a limit of time and of memory; a line of JSON is written
 when it ends, and those that are there are not run again. A result is right where its distance from
@@ -29,7 +30,7 @@ import click
 
 from benchmarks.harness import child_environment
 
-CHECKS: Final = ("import", "dynamo", "train")
+CHECKS: Final = ("import", "dynamo", "train", "speed")
 _GIGABYTE: Final = 1 << 30
 
 
@@ -73,14 +74,15 @@ def run(
 
 def serve(name: str, check: str, full: bool, threads: Sequence[int]) -> dict[str, Any]:
     """The row of one network, in this process."""
-    from benchmarks import zoo_checks, zoo_models
+    from benchmarks import zoo_checks, zoo_models, zoo_speed
 
     (entry,) = [e for e in zoo_models.ENTRIES if e.name == name]
     if importlib.util.find_spec(entry.library) is None:
         return {"status": "skipped", "message": f"{entry.library} is not installed"}
     try:
         module, inputs = zoo_models.build(entry, full)
-        return zoo_checks.CHECKS[check](module, inputs, threads)
+        checks = {**zoo_checks.CHECKS, "speed": zoo_speed.timed}
+        return checks[check](module, inputs, threads)
     except Exception as error:
         if os.environ.get("TILEWRIGHT_DEBUG"):
             raise

@@ -136,6 +136,16 @@ def gradients(module, run, *args):
     return [loss.detach(), *(p.grad.clone() for p in module.parameters())]
 
 
+def test_gradients_by_weights_of_one_pixel():
+    """Of a squeeze: an outer product, transposed in registers, whose rows are no whole lines."""
+    squeeze = torch.nn.Conv2d(38, 152, 1)
+    x, tangent = torch.randn(1, 38, 1, 1), torch.randn(1, 152, 1, 1)
+    squeeze(x).backward(tangent)
+    wanted, squeeze.weight.grad = squeeze.weight.grad, None
+    torch.compile(squeeze, backend=backend)(x).backward(tangent)
+    torch.testing.assert_close(squeeze.weight.grad, wanted, rtol=1e-6, atol=1e-6)
+
+
 def test_a_network_trains():
     """Statistics of the batch, pooling, attention: backward graphs are compiled too."""
 

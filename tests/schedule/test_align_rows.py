@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from tilewright.base.dtypes import float32
 from tilewright.loops import interp
-from tilewright.loops.nodes import Alloc, Kernel
+from tilewright.loops.intrinsic import (
+    Formal,
+    HardwareCall,
+    decl_tensor_intrinsic,
+    hardware_intrinsic,
+)
+from tilewright.loops.nodes import Alloc, Kernel, Unit
 from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 from tilewright.loops.walk import walk
+from tilewright.operators import Buffer, map_
+from tilewright.schedule import Schedule
 from tilewright.schedule.align_rows import align_rows
 
 ROWS = """
@@ -65,3 +76,60 @@ kernel k(x: float32[1]) -> y: float32[1]:
     y[0] = t{index}
 """)
     assert made is kernel
+
+
+TWO = """
+kernel k(x: float32[2, 130]) -> y: float32[2, 130]:
+  alloc t: float32[2, 130]:
+    for j in 2:
+      for i in 130:
+        t[j, i] = x[j, i]
+    alloc u: float32[2, 130]:
+      for j2 in 2:
+        for i2 in 130:
+          u[j2, i2] = t[j2, i2]
+      for j3 in 2:
+        for i3 in 130:
+          y[j3, i3] = u[1 - j3, i3] + 1.0
+"""
+
+
+def _declared(name: str, gaps: bool) -> None:
+    x, y = Buffer("x", (2, 130), float32), Buffer("y", (2, 130), float32)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
+        (x,), (y,) = inputs, outputs
+        strides = (y.strides[0], x.strides[0]) if gaps else ()
+        return hardware_intrinsic(
+            "rows", y.access_ptr("w"), x.access_ptr("r"), *strides
+        )
+
+    decl_tensor_intrinsic(map_("rows", y, lambda i, j: x[i, j]), lower, name=name)
+
+
+_declared("test.align_rows.any", gaps=True)
+_declared("test.align_rows.whole", gaps=False)
+
+
+@pytest.mark.parametrize(
+    "nest, name, rows",
+    [
+        ("j", "any", {"t": 144, "u": 144}),
+        ("j", "whole", {"t": 130, "u": 144}),
+        ("j2", "whole", {"t": 130, "u": 130}),
+    ],
+)
+def test_units_have_the_operands_of_their_bodies(nest, name, rows):
+    s = Schedule(parse(TWO.strip().split("\n")))
+    s.tensorize(nest, f"test.align_rows.{name}")
+    made = align_rows(s.kernel)
+    verify(made)
+    np.testing.assert_array_equal(results(made), results(s.kernel))
+    found = [p.stmt for p in walk(made.body)]
+    assert {
+        x.buffer.name: x.buffer.shape[1] for x in found if isinstance(x, Alloc)
+    } == rows
+    (unit,) = [x for x in found if isinstance(x, Unit)]
+    assert [o.strides[0] for o in unit.operands] == [
+        o.buffer.shape[1] for o in unit.operands
+    ]

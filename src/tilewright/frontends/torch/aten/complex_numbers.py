@@ -95,3 +95,43 @@ def _by_parts(c: Call) -> Complex:
         part(whole.real),
         part(whole.imag),
     )
+
+
+def in_pairs(c: Call, x: Complex) -> Value:
+    """Real and imaginary parts as a last axis of two."""
+    parts = [
+        c.op(
+            "Unsqueeze",
+            p,
+            c.ints(-1),
+        )
+        for p in (x.real, x.imag)
+    ]
+    return c.op(
+        "Concat",
+        *parts,
+        axis=-1,
+    )
+
+
+def in_parts(c: Call, pairs: Value) -> Complex:
+    """The complex tensor of a last axis of two: the inverse of `in_pairs`."""
+    parts = c.build.ops(
+        "Split",
+        pairs,
+        count=2,
+        axis=-1,
+        num_outputs=2,
+    )
+    real, imag = (
+        c.op(
+            "Squeeze",
+            p,
+            c.ints(-1),
+        )
+        for p in parts
+    )
+    return Complex(
+        real,
+        imag,
+    )

@@ -1,0 +1,338 @@
+"""Arithmetic of complex tensors, their parts and their magnitudes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.base.dtypes import DType, float32, float64
+from tilewright.frontends.torch.aten.complex_numbers import (
+    Complex,
+    complex_rule,
+    in_pairs,
+)
+from tilewright.frontends.torch.aten.rules import Call
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
+
+
+def _zeros(c: Call, like: Value) -> Value:
+    """Zeros in a tensor's shape, whatever it holds."""
+    return c.op(
+        "Expand",
+        c.number(
+            0,
+            like.dtype,
+        ),
+        c.op(
+            "Shape",
+            like,
+        ),
+    )
+
+
+def _as_complex(c: Call, x: Any, part: DType) -> Complex:
+    """An operand, a complex tensor, a real one, or a number, with parts of that type."""
+    if isinstance(x, Complex):
+        return Complex(
+            c.cast(x.real, part),
+            c.cast(x.imag, part),
+        )
+    if isinstance(x, Value):
+        real = c.cast(x, part)
+        return Complex(
+            real,
+            _zeros(c, real),
+        )
+    number = complex(x)
+    return Complex(
+        c.number(number.real, part),
+        c.number(number.imag, part),
+    )
+
+
+def _operands(c: Call) -> tuple[Complex, Complex]:
+    """Both with parts of the result's type: a real operand may be wider than a complex one."""
+    part = _part_of(c)
+    return _as_complex(c, c["self"], part), _as_complex(c, c["other"], part)
+
+
+def _part_of(c: Call) -> DType:
+    """The type of the parts of a complex result."""
+    import torch
+
+    parts = {torch.complex64: float32, torch.complex128: float64}
+    if c.result.dtype not in parts:
+        raise c.refuse(f"its result is {c.result.dtype}")
+    return parts[c.result.dtype]
+
+
+@complex_rule("aten._to_copy", "aten.to", "prims.convert_element_type")
+def _converted(c: Call) -> Complex | Value:
+    """To complex with nothing beside the real part; to a real type the real part alone."""
+    x = c["self"] if c.has("self") else c["a"]
+    if not c.result.dtype.is_complex:
+        return c.cast(x.real, c.dtype)
+    dtype = _part_of(c)
+    if isinstance(x, Complex):
+        return Complex(
+            c.cast(x.real, dtype),
+            c.cast(x.imag, dtype),
+        )
+    real = c.cast(x, dtype)
+    return Complex(
+        real,
+        _zeros(c, real),
+    )
+
+
+@complex_rule("aten.complex")
+def _joined(c: Call) -> Complex:
+    real, imag = c.tensor("real"), c.tensor("imag")
+    zero_real, zero_imag = _zeros(c, real), _zeros(c, imag)
+    # Each part is broadcast to the shape of both; adding zeros would lose the sign of one.
+    shape = c.op(
+        "Shape",
+        c.op(
+            "Add",
+            zero_real,
+            zero_imag,
+        ),
+    )
+    return Complex(
+        c.op(
+            "Expand",
+            real,
+            shape,
+        ),
+        c.op(
+            "Expand",
+            imag,
+            shape,
+        ),
+    )
+
+
+@complex_rule("aten.polar")
+def _polar(c: Call) -> Complex:
+    size, angle = c.tensor("abs"), c.tensor("angle")
+    parts = (
+        c.op(
+            name,
+            angle,
+        )
+        for name in ("Cos", "Sin")
+    )
+    real, imag = (
+        c.op(
+            "Mul",
+            size,
+            part,
+        )
+        for part in parts
+    )
+    return Complex(
+        real,
+        imag,
+    )
+
+
+@complex_rule("aten.view_as_complex")
+def _paired(c: Call) -> Complex:
+    parts = c.build.ops(
+        "Split",
+        c.tensor(),
+        count=2,
+        axis=-1,
+        num_outputs=2,
+    )
+    real, imag = (
+        c.op(
+            "Squeeze",
+            p,
+            c.ints(-1),
+        )
+        for p in parts
+    )
+    return Complex(
+        real,
+        imag,
+    )
+
+
+@complex_rule("aten.view_as_real")
+def _as_pairs(c: Call) -> Value:
+    return in_pairs(c, c["self"])
+
+
+@complex_rule("aten.add", "aten.sub")
+def _sum(c: Call) -> Complex:
+    a, b = _operands(c)
+    if c["alpha"] not in (None, 1):
+        raise c.refuse("one of its complex operands is scaled")
+    op_type = "Add" if ".add." in f"{c.name}." else "Sub"
+    return Complex(
+        c.op(
+            op_type,
+            a.real,
+            b.real,
+        ),
+        c.op(
+            op_type,
+            a.imag,
+            b.imag,
+        ),
+    )
+
+
+@complex_rule("aten.mul")
+def _product(c: Call) -> Complex:
+    a, b = _operands(c)
+
+    def mul(x: Value, y: Value) -> Value:
+        return c.op(
+            "Mul",
+            x,
+            y,
+        )
+
+    real = c.op(
+        "Sub",
+        mul(a.real, b.real),
+        mul(a.imag, b.imag),
+    )
+    return Complex(
+        real,
+        c.op(
+            "Add",
+            mul(a.real, b.imag),
+            mul(a.imag, b.real),
+        ),
+    )
+
+
+@complex_rule("aten.neg")
+def _negated(c: Call) -> Complex:
+    x = c["self"]
+    return Complex(
+        c.op(
+            "Neg",
+            x.real,
+        ),
+        c.op(
+            "Neg",
+            x.imag,
+        ),
+    )
+
+
+@complex_rule("aten._conj", "aten._conj_physical", "aten.conj_physical")
+def _conjugated(c: Call) -> Complex:
+    return Complex(
+        c["self"].real,
+        c.op(
+            "Neg",
+            c["self"].imag,
+        ),
+    )
+
+
+@complex_rule("aten.resolve_conj", "aten.resolve_neg")
+def _resolved(c: Call) -> Complex:
+    found: Complex = c["self"]
+    return found
+
+
+@complex_rule("aten.real")
+def _real(c: Call) -> Value:
+    found: Value = c["self"].real
+    return found
+
+
+@complex_rule("aten.imag")
+def _imaginary(c: Call) -> Value:
+    found: Value = c["self"].imag
+    return found
+
+
+@complex_rule("aten.abs")
+def _size(c: Call) -> Value:
+    """By the larger part, so that no square of it overflows."""
+    pairs = in_pairs(c, c["self"])
+    sizes = c.op(
+        "Abs",
+        pairs,
+    )
+    most = c.op(
+        "ReduceMax",
+        sizes,
+        c.ints(-1),
+        keepdims=1,
+    )
+    zero, one = (
+        c.number(
+            0,
+            pairs.dtype,
+        ),
+        c.number(
+            1,
+            pairs.dtype,
+        ),
+    )
+    divisor = c.op(
+        "Where",
+        c.op(
+            "Equal",
+            most,
+            zero,
+        ),
+        one,
+        most,
+    )
+    shares = c.op(
+        "ReduceL2",
+        c.op(
+            "Div",
+            pairs,
+            divisor,
+        ),
+        c.ints(-1),
+        keepdims=0,
+    )
+    found = c.op(
+        "Mul",
+        shares,
+        c.op(
+            "Squeeze",
+            divisor,
+            c.ints(-1),
+        ),
+    )
+    # Of each part: with an infinite one the size is infinite, whatever the other one is.
+    ends = c.op(
+        "Cast",
+        c.op(
+            "IsInf",
+            pairs,
+        ),
+        to=number_of("int32"),
+    )
+    infinite = c.op(
+        "Cast",
+        c.op(
+            "ReduceMax",
+            ends,
+            c.ints(-1),
+            keepdims=0,
+        ),
+        to=number_of("bool"),
+    )
+    return c.op(
+        "Where",
+        infinite,
+        c.number(
+            math.inf,
+            pairs.dtype,
+        ),
+        found,
+    )

@@ -1,0 +1,50 @@
+"""What the results of the zoo are judged by."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from benchmarks import zoo_checks, zoo_speed  # noqa: E402
+
+
+class _Turned(torch.nn.Module):
+    """A batch norm whose gradient comes as columns, with a batch of one that has a stride."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm2d(128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x).reshape(1, 128, 16).transpose(1, 2)
+
+
+def test_gradients_of_a_batch_norm_are_those_of_its_definition() -> None:
+    torch.manual_seed(0)
+    module, x = _Turned().eval(), torch.randn(1, 128, 4, 4)
+    wide, call, inputs = zoo_checks._double(module, {"x": x})
+    tangent = torch.empty_strided((1, 16, 128), (128, 128, 1), dtype=torch.float64)
+    tangent.normal_()
+    call(*inputs.values()).backward(tangent)
+    bias = wide.norm.bias.grad
+    torch.testing.assert_close(bias, tangent.sum((0, 1)))
+
+
+def test_a_row_of_times_has_peers_failures_and_dear_kernels(monkeypatch) -> None:
+    """The kernels are named exactly where a peer is faster."""
+
+    def broken(*_: object) -> None:
+        raise ValueError("not exported\nmore")
+
+    peers = {"torch_eager": zoo_speed._eager, "onnxruntime": broken}
+    monkeypatch.setattr(zoo_speed, "_PEERS", peers)
+    inputs = {"x": torch.ones(64, 128)}
+    module = torch.nn.Linear(128, 64)
+    monkeypatch.setattr(zoo_speed, "LOSS", 0.0)
+    row = zoo_speed.timed(module, inputs, [1])
+    assert row["status"] == "ok" and row["ms"] > 0 and "kernels" not in row
+    assert row["speed"].keys() == {"torch_eager"} and row["speed"]["torch_eager"] > 0
+    assert row["failed"] == {"onnxruntime": "ValueError: not exported"}
+    monkeypatch.setattr(zoo_speed, "LOSS", float("inf"))
+    kernels = zoo_speed.timed(module, inputs, [1])["kernels"]
+    assert kernels and all(isinstance(name, str) and time > 0 for name, time in kernels)
