@@ -61,9 +61,11 @@ def tilewright_avx2(
 ) -> Runner:
     """Tilewright for a processor with AVX2 and without AVX-512."""
     from tilewright.driver import compile
+    from tilewright.driver.sized import SizedExecutable
 
     exe = compile(path, threads=threads, dims=dims or None, mcpu="x86-64-v3")
-    return lambda feeds: engines.listed(exe(feeds))
+    assert not isinstance(exe, SizedExecutable)
+    return lambda feeds: list(exe.run(feeds))
 
 
 # What keeps the vendors' libraries to AVX2, read when they are loaded. ONNX Runtime has no such.

@@ -124,8 +124,7 @@ def imported(module: nn.Module, inputs: Inputs, threads: Sequence[int]) -> Row:
     exe = compiled(module, inputs, threads[0])
     seconds = time.perf_counter() - start
     by_name = hasattr(module, "config")
-    given = [inputs[t.name] for t in exe.inputs] if by_name else inputs.values()
-    found = leaves(exe(*given))
+    found = leaves(exe(**inputs) if by_name else exe(*inputs.values()))
     with torch.no_grad():
         near = leaves(called(module, inputs))
     row = judged(found, near, in_double(module, inputs))

@@ -287,10 +287,9 @@ class InferenceSession:
         arrays = {
             n: a.numpy() if isinstance(a, OrtValue) else a for n, a in feed.items()
         }
-        results = self._executable(arrays, out=out)
-        several = results if len(self._outputs) > 1 else (results,)
+        results = self._executable.run(arrays, out)
         return {
-            arg.name: found for arg, found in zip(self._outputs, several, strict=True)
+            arg.name: found for arg, found in zip(self._outputs, results, strict=True)
         }
 
 

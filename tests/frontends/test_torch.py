@@ -73,9 +73,15 @@ def test_nested_arguments_become_inputs_in_order(tmp_path):
     made = torch.export.export(Nested(), (a, {"left": left, "right": [right]}), named)
     torch.export.save(made, tmp_path / "n.pt2")
     exe = tw.compile(tmp_path / "n.pt2")
-    total, product = exe(*(t.numpy() for t in (a, left, right, scale)))
-    np.testing.assert_allclose(total, a + left, rtol=1e-6)
-    np.testing.assert_allclose(product, a * right * scale, rtol=1e-6)
+    pairs = {"left": left.numpy(), "right": [right.numpy()]}
+    found = exe(a.numpy(), pairs, scale=scale.numpy())
+    np.testing.assert_allclose(found["sum"], a + left, rtol=1e-6)
+    np.testing.assert_allclose(found["product"], a * right * scale, rtol=1e-6)
+    flat = [t.numpy() for t in (a, left, right, scale)]
+    names = [t.name for t in exe.inputs]
+    total, product = exe.run(dict(zip(names, flat, strict=True)))
+    assert np.array_equal(total, found["sum"])
+    assert np.array_equal(product, found["product"])
 
 
 @pytest.mark.parametrize("name", ["m.pt", "m.pth", "m.safetensors", "m.tflite"])
@@ -131,7 +137,9 @@ def test_a_bare_tensor_arrays_and_arguments_by_name_are_example_inputs():
     for given in (x, (x,), [x.numpy()], x.numpy()):
         found = tw.compile(module, given)(x.numpy())
         np.testing.assert_allclose(found, expected(module, x), rtol=1e-5, atol=1e-6)
-    found = tw.compile(module, {"x": x, "scale": {"by": by}})(x.numpy(), by.numpy())
+    found = tw.compile(module, {"x": x, "scale": {"by": by}})(
+        x.numpy(), scale={"by": by.numpy()}
+    )
     wanted = expected(module, x, scale={"by": by})
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     with pytest.raises(InputError, match="are not the module's arguments"):

@@ -19,7 +19,7 @@ def tilewright(
     path: Path, threads: int, dims: Mapping[str, int] | None = None, **options: Any
 ) -> Runner:
     """Compiles an ONNX file by the options of `compile`, or loads a .tw artifact."""
-    exe: Callable[..., Any]
+    exe: Any
     if path.suffix == ".tw":
         from tilewright.runtime.executable import load
 
@@ -28,7 +28,7 @@ def tilewright(
         from tilewright.driver import compile
 
         exe = compile(path, threads=threads, dims=dims or None, **options)
-    return lambda feeds: listed(exe(feeds))
+    return lambda feeds: list(exe.run(feeds))
 
 
 def onnxruntime(
@@ -168,12 +168,3 @@ def missing(engine: str) -> str | None:
     if engine == "torch_compile" and not any(map(shutil.which, ("g++", "clang++"))):
         return "no C++ compiler: torch.compile needs g++ or clang++"
     return None
-
-
-def listed(result: Any) -> list[Array]:
-    """Whatever an executable returns (one array, several, or a mapping) as a list of arrays."""
-    if isinstance(result, Mapping):
-        return [np.asarray(v) for v in result.values()]
-    if isinstance(result, list | tuple):
-        return [np.asarray(v) for v in result]
-    return [np.asarray(result)]

@@ -97,8 +97,7 @@ def command(
     repeat = repeat or (1 if simulated else _REPEAT)
     names = [tensor.name for tensor in exe.outputs]
     with progress(f"running {model.name}"):
-        results = exe(feeds)
-        outputs = dict(zip(names, [results] if len(names) == 1 else results))
+        outputs = dict(zip(names, exe.run(feeds)))
         times = _time(prepared, repeat)
         profile = _profile(prepared, repeat, roofline) if profiled or trace else None
         reasons = _why(prepared, profile) if why and profile else []
@@ -179,11 +178,10 @@ def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
 
 def _time(prepared: Prepared, repeat: int) -> list[float]:
     exe, feeds = prepared.executable, prepared.feeds
-    values = list(feeds.values())
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
-        exe(*values)
+        exe.run(feeds)
         times.append(time.perf_counter() - start)
     return times
 

@@ -24,7 +24,7 @@ from tilewright.base.errors import (
     MemoryLimitError,
     UnsupportedError,
 )
-from tilewright.base.text import listing
+from tilewright.base.text import listing, plural
 from tilewright.driver.once import Once
 from tilewright.driver.ranged import COMPARED, Ranged
 from tilewright.driver.ranges import (
@@ -123,6 +123,7 @@ class DynamicExecutable:
         ranged: makes one executable for many shapes, where there are more than are kept.
         """
         self._graph = graph
+        self.nesting = graph.nesting
         self._build = build
         self._threads = threads
         self._fallback = fallback
@@ -160,15 +161,31 @@ class DynamicExecutable:
 
     def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
         """As `Executable.__call__`; compiles first if these shapes are new."""
-        given = self._named(args, named)
+        if self.nesting is None:
+            found = self.run(self._named(args, named), out)
+            return found[0] if len(found) == 1 else tuple(found)
+        found = self.run(self.nesting.bind(args, named), out)
+        return self.nesting.restore(
+            {v.name: a for v, a in zip(self._graph.outputs, found, strict=True)}
+        )
+
+    def run(self, feeds: Mapping[str, Any], out: Any = None) -> list[Any]:
+        """As `Executable.run`."""
+        given = self._named((), feeds)
         form = self.overrides.form(given)
-        return (form or self.specialized(given))(given, out=out)
+        results: list[Any] = (form or self.specialized(given)).run(given, out)
+        return results
 
     def profile(self, *args: Any, **options: Any) -> Any:
         """As `Executable.profile`, for the shapes of these inputs."""
         names = {v.name for v in self._graph.inputs} | self.defaults.keys()
+        if self.nesting is not None:
+            names |= {name for name, _ in self.nesting.arguments}
         named = {k: options.pop(k) for k in list(options) if k in names}
-        given = self._named(args, named)
+        if self.nesting is None:
+            given = self._named(args, named)
+        else:
+            given = self._named((), self.nesting.bind(args, named))
         form = self.overrides.form(given)
         return (form or self.specialized(given)).profile(given, **options)
 
@@ -321,6 +338,16 @@ class DynamicExecutable:
             hint="compile with dims={...} (or --dim NAME=N) first",
         )
 
+    def __repr__(self) -> str:
+        """Its inputs with the names of their open extents, and how much code is kept."""
+        ends = (
+            ", ".join(f"{v.name}: {v.type_text}" for v in vs)
+            for vs in (self._graph.inputs, self._graph.outputs)
+        )
+        kept = plural(len(self._kept.values()), "compiled shape")
+        signature = " -> ".join(f"({e})" for e in ends)
+        return f"DynamicExecutable({signature}, {kept})"
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a compiled model cannot be pickled: compile it in the other process"
@@ -336,24 +363,30 @@ class DynamicExecutable:
             self._ranged.executable.release()
         self.overrides.clear()
 
-    def _named(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """All inputs by name. Raises InputError for one that is missing, or given twice."""
-        given = self._bound(args, named)
-        missing = [_tensor(v) for v in self._graph.inputs if v.name not in given]
-        if missing:
-            raise InputError(f"missing inputs: {listed(missing)}")
-        return given
+    def _named(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of a call by name.
 
-    def _bound(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        if len(args) == 1 and not named and isinstance(args[0], Mapping):
-            return dict(args[0])
+        Raises InputError for a name that no input has, or too many, before anything compiles.
+        """
+        only = args[0] if len(args) == 1 and not named else None
+        if isinstance(only, Mapping):
+            args, named = (), only
         names = [v.name for v in self._graph.inputs]
+        for name in named:
+            if name not in names and name not in self.defaults:
+                also = f", with defaults {self.overrides}" if self.defaults else ""
+                raise InputError(
+                    f"no input is called {name!r}: expected {listed(self.inputs)}{also}"
+                )
         twice = [repr(n) for n in names[: len(args)] if n in named]
         if twice:
             raise InputError(f"input {twice[0]} is given by position and by name")
         if len(args) > len(names):
             raise InputError(f"{len(args)} inputs given, the model has {len(names)}")
-        return dict(zip(names, args, strict=False)) | dict(named)
+        given = dict(zip(names, args, strict=False)) | dict(named)
+        if missing := [t for t in self.inputs if t.name not in given]:
+            raise InputError(f"missing inputs: {listed(missing)}")
+        return given
 
     def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """One symbol has one extent in a call, which is one that it may have."""

@@ -12,6 +12,7 @@ from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile import compile as compiled
 from tilewright.driver.options import Options
+from tilewright.driver.sized import SizedExecutable
 from tilewright.driver.steps import import_model, with_dims
 from tilewright.graph.nodes import Graph
 from tilewright.graph.quantize import Quantized, Recipe
@@ -90,12 +91,11 @@ def recipe_of(given: Mapping[str, Any]) -> Recipe:
 def runner(graph: Graph, threads: int | None = None) -> Run:
     """Runs a graph compiled for this machine, inputs and outputs by name."""
     exe = compiled(graph, threads=threads)
+    assert not isinstance(exe, SizedExecutable)
     names = [v.name for v in graph.outputs]
 
     def run(sample: Sample) -> Mapping[str, Any]:
-        found = exe(dict(sample))
-        outputs = found if isinstance(found, tuple) else (found,)
-        return dict(zip(names, map(np.asarray, outputs), strict=True))
+        return dict(zip(names, map(np.asarray, exe.run(sample)), strict=True))
 
     return run
 

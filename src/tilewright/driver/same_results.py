@@ -42,7 +42,7 @@ def _is_same(a: Array, b: Array) -> bool:
 
 def _results(exe: Executable, feeds: dict[str, Array]) -> list[Array]:
     """Copies of the outputs, in memory without gaps."""
-    return [np.array(a, order="C", ndmin=1) for a in _listed(exe(feeds))]
+    return [np.array(a, order="C", ndmin=1) for a in exe.run(feeds)]
 
 
 def _expect_near(name: str, a: Array, b: Array) -> None:
@@ -65,7 +65,3 @@ def _expect_near(name: str, a: Array, b: Array) -> None:
             where=f"output {name!r}",
             hint="nothing was chosen; report it with the model and its records",
         )
-
-
-def _listed(results: Any) -> list[Any]:
-    return list(results) if isinstance(results, list | tuple) else [results]

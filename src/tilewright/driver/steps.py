@@ -224,6 +224,7 @@ def build(
         "files": list(graph.files),
         "origin": graph.origin,
         "defaults": {v.name: v.type_text for v in graph.defaults},
+        "nesting": _nesting(graph),
     }
     compiling = Compilation.of(target, options)
     graph, substitutions = searched_graph(graph, options)
@@ -270,6 +271,13 @@ def _check_loadable(mcpu: str, target: Target) -> None:
             code="TW-MCPU",
             hint="compile a library, such as -o model.o (tw.compile_library)",
         )
+
+
+def _nesting(graph: Graph) -> dict[str, Any] | None:
+    """How arguments and results nest, unless this is another function than what was imported."""
+    nesting = graph.nesting
+    names = [v.name for v in graph.inputs], [v.name for v in graph.outputs]
+    return nesting.to_json() if nesting and nesting.fits(*names) else None
 
 
 def kernels(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from tilewright.base.memory import memory_limit as memory_limit_of
 from tilewright.frontends import onnx, torch
 from tilewright.frontends.files import checked
 from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.frontends.torch.nesting import nesting_of
 from tilewright.graph.nodes import Graph
 
 _EXPORTED: Final = "torch.export.save(torch.export.export(module, inputs), 'model.pt2')"
@@ -81,7 +83,7 @@ def of_torch(
     standard: bool = False,
 ) -> Graph:
     """The Graph of a module or program of PyTorch; as `torch.to_graph`, with its errors."""
-    found = torch.to_graph(
+    found, program = torch.to_graph(
         source,
         example_inputs,
         dynamic_shapes=dynamic_shapes,
@@ -90,10 +92,11 @@ def of_torch(
         standard=standard,
     )
     if not isinstance(found, Graph):
-        return onnx.load(found, memory_limit=limit, inputs=inputs, standard=standard)
+        found = onnx.load(found, memory_limit=limit, inputs=inputs, standard=standard)
+        return replace(found, nesting=nesting_of(program, found))
     for name in inputs:
         raise InputError(
             f"inputs: no input with a default is called {name!r}",
             hint="a PyTorch program has none",
         )
-    return found
+    return replace(found, nesting=nesting_of(program, found))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DType, dtype_of
+from tilewright.runtime.nesting import Nesting
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
@@ -145,7 +146,8 @@ class Graph:
     input, a constant, or the output of an earlier operation (or, in a subgraph, captured). files:
     as the model names them, those that constants were read from besides its own. defaults: inputs
     of the model that it has values for, which are constants here; origin: what was read, as a
-    digest, where there are any.
+    digest, where there are any. nesting: how inputs and outputs nest for who calls the model; it
+    holds for the graph that has just these.
     """
 
     name: str
@@ -156,6 +158,7 @@ class Graph:
     files: tuple[str, ...] = ()
     defaults: tuple[Value, ...] = ()
     origin: str = ""
+    nesting: Nesting | None = None
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

@@ -16,6 +16,7 @@ from tilewright.runtime.call import Frame, Plan, run
 from tilewright.runtime.fast_call import InPlace, bound, in_place, shortest
 from tilewright.runtime.loader import Image, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
+from tilewright.runtime.nesting import Nesting
 from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.pool import Pool, shared
 from tilewright.runtime.threads import thread_count
@@ -65,6 +66,8 @@ class Executable:
         self._frames: Final[list[Frame]] = []
         self.overrides: Final = Overrides.of(model.meta)
         self._names: Final = tuple(t.name for t in model.inputs)
+        self._outputs: Final = tuple(t.name for t in model.outputs)
+        self.nesting: Final = Nesting.of(model.meta, self._names, self._outputs)
         self._by_name: Final = {name: n for n, name in enumerate(self._names)}
         self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
 
@@ -127,13 +130,31 @@ class Executable:
 
         Inputs: NumPy arrays, anything with `__dlpack__` or `__array__`, Python numbers and lists.
         Returns one array, or a tuple if the model has several outputs (PyTorch tensors if an input
-        was one); they own their memory. `out`: an array (or a sequence or mapping of them, None
-        for those wanted new) that receives the outputs and is returned in their place.
+        was one); they own their memory. A module of PyTorch whose arguments or results nest is
+        called as it was traced, or by the names of its tensors, and gives what it gave.
+        `out`: an array (or a sequence or mapping of them, None for those wanted new) that receives
+        the outputs and is returned in their place.
         Of the `aliases` that a model was compiled with, the input's array is written, and returned.
         The first call that gives certain of the `defaults` compiles a form that takes them.
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
         value such as an index out of range.
         """
+        if self.nesting is None:
+            return self._call(args, named, out)
+        found = self._call((), self.nesting.bind(args, named), out)
+        return self.nesting.restore(dict(zip(self._outputs, self._listed(found))))
+
+    def run(self, feeds: Mapping[str, Any], out: Any = None) -> list[Any]:
+        """Run on tensors by name: a list of all outputs in order, however a module nests them.
+
+        out, errors: as for a call.
+        """
+        return self._listed(self._call((), feeds, out))
+
+    def _listed(self, found: Any) -> list[Any]:
+        return [found] if len(self._outputs) == 1 else list(found)
+
+    def _call(self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
         if self._direct is not None:
             given = self._in_order(args, named) if named or len(args) == 1 else args
             result = None if given is None else self._direct(given, out)
@@ -170,7 +191,10 @@ class Executable:
         """
         from tilewright.runtime.profile import measure
 
-        values, others = self._bind(args, named)
+        if self.nesting is None:
+            values, others = self._bind(args, named)
+        else:
+            values, others = self._bind((), self.nesting.bind(args, named))
         if others:
             form, given = self._overridden(values, others)
             found: Profile = form.profile(

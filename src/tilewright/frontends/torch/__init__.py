@@ -45,8 +45,8 @@ def to_graph(
     limit: int,
     fallback: Fallback | None = None,
     standard: bool = False,
-) -> Graph | bytes:
-    """The Graph of a module traced on `example_inputs`, or of an exported program.
+) -> tuple[Graph | bytes, Any]:
+    """The Graph of a module traced on `example_inputs`, or of an exported program; and the program.
 
     example_inputs: a tensor, a sequence of arguments, or a mapping of arguments by name.
     dynamic_shapes: dimensions that differ between calls, as `torch.export.export` takes them; their
@@ -72,7 +72,8 @@ def to_graph(
             hint="give them to torch.export.export",
         )
     try:
-        return import_program(program, Settings(limit, fallback, standard, symbols))
+        settings = Settings(limit, fallback, standard, symbols)
+        return import_program(program, settings), program
     except UnsupportedError as error:
         if error.code == STATE:
             raise
@@ -81,7 +82,7 @@ def to_graph(
         except ModelError:
             raise error from None
         events.emit("imported-by-onnx", reason=str(error))
-        return model
+        return model, program
 
 
 def to_onnx(module: Any, example_inputs: Any = (), optimize: bool = True) -> bytes:

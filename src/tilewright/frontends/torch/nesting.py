@@ -1,0 +1,119 @@
+"""How the arguments and results of an exported program nest, from PyTorch's trees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass
+from typing import Any
+
+from tilewright.graph.nodes import Graph
+from tilewright.runtime.nesting import (
+    CONSTANT,
+    Fixed,
+    Nesting,
+    Node,
+    Tree,
+    is_plain,
+    name_of,
+)
+
+
+class _Unknown(Exception):
+    """A constant that an artifact cannot hold."""
+
+
+def nesting_of(program: Any, graph: Graph) -> Nesting | None:
+    """None where all are tensors in order, or where the graph has not the program's tensors."""
+    spec = program.call_spec
+    given = [s.arg for s in program.graph_signature.input_specs if _is_users(s)]
+    got = [s.arg for s in program.graph_signature.output_specs if _is_users(s)]
+    ends = ((spec.in_spec, given), (spec.out_spec, got))
+    if any(s is None or s.num_leaves != len(args) for s, args in ends):
+        return None
+    try:
+        arguments = _leaves(given, [v.name for v in graph.inputs])
+        results = _leaves(got, [v.name for v in graph.outputs], True)
+        taken, called = _tree(spec.in_spec, arguments), _tree(spec.out_spec, results)
+    except (_Unknown, StopIteration):
+        return None
+    made = _nesting(program, taken, called)
+    if made is None or is_plain(made.arguments, made.results):
+        return None
+    names = [v.name for v in graph.inputs], [v.name for v in graph.outputs]
+    return made if made.fits(*names) else None
+
+
+def _is_users(spec: Any) -> bool:
+    return spec.kind.name in ("USER_INPUT", "USER_OUTPUT")
+
+
+def _nesting(program: Any, taken: Tree, results: Tree) -> Nesting | None:
+    """Of the tuple of arguments by position, and the dictionary of those by name."""
+    match taken:
+        case Node(parts=(Node() as first, Node() as rest)):
+            names = _argument_names(program, len(first.parts) + len(rest.parts))
+            names = [*names[: len(first.parts)], *map(str, rest.keys)]
+            parts = (*first.parts, *rest.parts)
+            pairs = tuple(zip(names, parts, strict=True))
+            return Nesting(pairs, len(first.parts), results)
+    return None
+
+
+def _argument_names(program: Any, count: int) -> Sequence[str]:
+    """What the module calls its arguments, or numbers where the program does not say."""
+    signature = program.module_call_graph[0].signature
+    names = getattr(signature, "forward_arg_names", None) or ()
+    if len(names) == count and len(set(names)) == count:
+        return [str(n) for n in names]
+    return [f"argument {n}" for n in range(count)]
+
+
+def _leaves(
+    args: Sequence[Any], names: Sequence[str], outputs: bool = False
+) -> Iterator[Tree]:
+    """What each leaf is; constants among results are outputs too, but for None."""
+    left = iter(names)
+    found: list[Tree] = []
+    for arg in args:
+        if not hasattr(arg, "value"):
+            found.append(next(left))
+            continue
+        if type(arg.value) not in CONSTANT or arg.value != arg.value:
+            raise _Unknown
+        also = outputs and arg.value is not None
+        found.append(Fixed(arg.value, next(left) if also else ""))
+    return iter(found)
+
+
+def _tree(spec: Any, leaves: Iterator[Tree]) -> Tree:
+    kind = spec.type
+    if kind is None:
+        return next(leaves)
+    parts = tuple(_tree(child, leaves) for child in spec.children())
+    context = spec.context
+    if kind.__name__ in ("list", "dict", "OrderedDict") and kind.__module__ in (
+        "builtins",
+        "collections",
+    ):
+        keys = () if context is None else tuple(context)
+        if not all(type(k) in (str, int) for k in keys):
+            raise _Unknown
+        return Node(kind.__name__, parts, keys)
+    if isinstance(context, type) and issubclass(context, tuple):
+        names = getattr(context, "_fields", ())
+        return Node("namedtuple", parts, tuple(names), name_of(context))
+    if is_dataclass(kind) and isinstance(context, list):
+        return _record(kind, parts, context)
+    # One that only its own code can put together: its parts in order.
+    return Node("tuple", parts)
+
+
+def _record(kind: Any, parts: tuple[Tree, ...], context: list[Any]) -> Node:
+    """A dataclass: PyTorch keeps its fields, or those that are not None, and the others."""
+    names = context
+    if len(context) == 2 and all(isinstance(c, list) for c in context):
+        names = [*context[0], *context[1]]
+        parts = (*parts, *(Fixed(None) for _ in context[1]))
+    if len(names) != len(parts):
+        raise _Unknown
+    return Node("record", parts, tuple(map(str, names)), name_of(kind))
