@@ -147,6 +147,6 @@ def test_trees_that_are_none():
     options["nodes_truenodeids"] = [0] * len(forest.rows)
     with pytest.raises(ModelError, match="two branches"):
         load(model_of("TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, **options))
-    options = {**forest.attributes(), "post_transform": 4}
-    with pytest.raises(UnsupportedError, match="post_transform 4"):
+    options = {**forest.attributes(), "post_transform": 5}
+    with pytest.raises(UnsupportedError, match="post_transform 5"):
         load(model_of("TreeEnsemble", [x], domain="ai.onnx.ml", opset=5, **options))

@@ -8,6 +8,19 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.frontends.onnx.functions import newest_opset
 from tilewright.graph.nodes import Operation
 
+_DEFINE = (
+    "Define an operator with tilewright.graph.ops.registry.register(OpDef(...)) "
+    "before loading the model"
+)
+# What to do instead where something is known that is easier.
+_INSTEAD = {
+    (
+        "ai.onnx.ml",
+        "ZipMap",
+    ): "Results are arrays, not dictionaries: convert the model with "
+    "skl2onnx.to_onnx(model, X, options={'zipmap': False})",
+}
+
 
 @dataclass
 class Unsupported:
@@ -31,9 +44,12 @@ class Unsupported:
             f"{len(items)} unsupported operator{'s' if len(items) > 1 else ''} "
             f"in {nodes} node{'s' if nodes > 1 else ''}: {'; '.join(items)}",
             items=items,
-            hint="Define an operator with tilewright.graph.ops.registry.register(OpDef(...)) "
-            "before loading the model",
+            hint=self._hint(),
         )
+
+    def _hint(self) -> str:
+        """The first thing to do."""
+        return next((_INSTEAD[key] for key in self.found if key in _INSTEAD), _DEFINE)
 
     @staticmethod
     def _item(uses: list[tuple[Operation, int | None]]) -> str:

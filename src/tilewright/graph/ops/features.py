@@ -8,7 +8,9 @@ from typing import Any
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.elementwise import same_type
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
@@ -53,18 +55,26 @@ def _extract(
     op: OpCall,
     inputs: Buffers,
     outputs: Buffers,
-) -> list[Computation]:
+) -> list[Computation] | None:
     """Columns of the last axis; the positions as one row, whatever their shape."""
     x, places = inputs
+    if any(n != 1 for n in places.shape[:-1]):
+        return None  # `_flattened` makes a row of them
 
     def at(*i: Any) -> Expr:
         lead = (const(0),) * (len(places.shape) - 1)
         column = cast(places[(*lead, i[-1]) if places.shape else ()], INDEX)
         return x[(*i[:-1], column) if len(x.shape) > 1 else (column,)]
 
-    if any(n != 1 for n in places.shape[:-1]):
-        raise op.error(f"positions of shape {list(places.shape)} are not a row")
     return [map_(op.name, outputs[0], at)]
+
+
+def _flattened(op: OpCall, f: Fragment) -> list[Value] | None:
+    """The same with the positions as a row; None where they are one."""
+    if all(n == 1 for n in op.shape(1)[:-1]):
+        return None
+    row = f.reshape(op.value(1), -1)
+    return f.ops("ArrayFeatureExtractor", op.value(0), row, domain=DOMAIN, version=1)
 
 
 register(
@@ -73,5 +83,6 @@ register(
         _extracted,
         domain=DOMAIN,
         compute=_extract,
+        decompose=_flattened,
     )
 )

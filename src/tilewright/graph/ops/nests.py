@@ -25,9 +25,13 @@ class Nests:
         body: Body,
         *,
         vector: bool = False,
+        unroll: bool = False,
     ) -> Stmt:
-        """`body(i, j, ...)` for every point; vector: the innermost iterations run together."""
-        kinds = ["serial"] * len(extents)
+        """`body(i, j, ...)` for every point.
+
+        vector: the innermost iterations run together. unroll: all are written out.
+        """
+        kinds = ["unroll" if unroll else "serial"] * len(extents)
         if vector and kinds:
             kinds[-1] = "vector"
         return self._nest(extents, kinds, body)

@@ -1,276 +1,353 @@
-"""TreeEnsemble of ai.onnx.ml: all trees go down one level at a time, by looking up node tables.
+"""TreeEnsemble of ai.onnx.ml, and TreeEnsembleClassifier and -Regressor, which it replaces.
 
-Leaves are nodes that lead to themselves, so every tree may go as deep as the deepest.
+What is read off the attributes is a Forest (`graph/ops/forest.py`); here its sums become scores.
+The classifier does with two classes what ONNX Runtime does, since the standard does not say.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import DType, float32, float64
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.forest import NEUTRAL, Forest, Place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.scores import (
+    DOMAIN,
+    above,
+    best,
+    class_labels,
+    classified,
+    rows_of,
+    single,
+    transformed,
+    two_sided,
+)
 
-MAX_DEPTH = 128
+MAX_DEPTH = 512
 
-# Comparisons of a feature with the split, by number: the operator, and whether it is negated.
-_MODES = {
-    0: ("LessOrEqual", False),
-    1: ("Less", False),
-    2: ("GreaterOrEqual", False),
-    3: ("Greater", False),
-    4: ("Equal", False),
-    5: ("Equal", True),
-}
-_EQUAL, _MEMBER = 4, 6
-_AVERAGE, _SUM, _MIN, _MAX = range(4)
-_NONE, _SOFTMAX, _LOGISTIC, _SOFTMAX_ZERO = range(4)  # PROBIT, 4, is not supported
+# What TreeEnsemble writes as numbers.
+MODES = (
+    "BRANCH_LEQ",
+    "BRANCH_LT",
+    "BRANCH_GTE",
+    "BRANCH_GT",
+    "BRANCH_EQ",
+    "BRANCH_NEQ",
+    "BRANCH_MEMBER",
+)
+COMBINE = ("AVERAGE", "SUM", "MIN", "MAX")
 
-# A column of the node tables, looked up at the present node of each row and tree.
-Column = Callable[[Sequence[float]], Value]
+
+@dataclass(frozen=True)
+class _Node:
+    """A node as a model has it; members: what its feature is compared with, one after the other."""
+
+    feature: int
+    splits: Sequence[float]
+    mode: str
+    missing: bool
+    yes: Any
+    no: Any
 
 
 @dataclass
-class _Nodes:
-    """The nodes as columns; a leaf leads to itself."""
+class _Reader:
+    """Trees from nodes and leaves by key: `nodes(key)` is None where the key is that of a leaf."""
 
-    feature: list[int] = field(default_factory=list)
-    split: list[float] = field(default_factory=list)
-    mode: list[int] = field(default_factory=list)
-    missing: list[bool] = field(default_factory=list)
-    yes: list[int] = field(default_factory=list)
-    no: list[int] = field(default_factory=list)
-    weight: list[float] = field(default_factory=list)
-    target: list[int] = field(default_factory=list)
+    op: OpCall
+    forest: Forest
+    nodes: Callable[[Any], _Node | None]
+    votes: Callable[[Any], Sequence[tuple[int, float]]]
 
-    def add(
+    def __post_init__(self) -> None:
+        self.seen: set[Any] = set()
+
+    def read(
         self,
-        feature: int,
-        split: float,
-        mode: int,
-        missing: bool,
-    ) -> int:
-        """A node that leads to itself so far."""
-        at = len(self.feature)
-        row = (feature, split, mode, missing, at, at, 0.0, 0)
-        for column, entry in zip(vars(self).values(), row, strict=True):
-            column.append(entry)
-        return at
-
-
-class _Builder:
-    """The nodes of the trees, in the order of a walk from each root."""
-
-    def __init__(self, op: OpCall) -> None:
-        self.op = op
-        self.nodes = _Nodes()
-        self.depth = 0
-        self.seen: set[int] = set()
-        self.sets = _member_sets(op)
-        modes = np.asarray(op.attr("nodes_modes")).reshape(-1)
-        self.modes = [int(m) for m in modes.tolist()]
-        self.nth = np.cumsum([m == _MEMBER for m in self.modes]) - 1
-        tracks = op.attr("nodes_missing_value_tracks_true")
-        self.missing = tracks or [0] * len(self.modes)
-        splits = np.asarray(op.attr("nodes_splits"))
-        self.splits = splits.reshape(-1).tolist()
-
-    def root(self, n: int) -> int:
-        """The place of the tree that begins at node `n`; a tree may be one leaf."""
-        op = self.op
-        leaf = op.attr("nodes_trueleafs")[n] and op.attr("nodes_falseleafs")[n]
-        same = op.attr("nodes_truenodeids")[n] == op.attr("nodes_falsenodeids")[n]
-        if leaf and same:
-            return self.leaf(op.attr("nodes_truenodeids")[n])
-        return self.node(n, 0)
-
-    def leaf(self, n: int) -> int:
-        at = self.nodes.add(
-            0, 0.0, self.nodes.mode[0] if self.nodes.mode else _EQUAL, False
-        )
-        self.nodes.weight[at] = float(
-            np.asarray(self.op.attr("leaf_weights")).reshape(-1)[n]
-        )
-        self.nodes.target[at] = self.op.attr("leaf_targetids")[n]
-        return at
-
-    def node(self, n: int, above: int) -> int:
-        """One comparison; a membership is a chain of them."""
-        nodes = self.nodes
-        feature = self.op.attr("nodes_featureids")[n]
-        splits = [self.splits[n]]
-        mode = self.modes[n]
-        if mode == _MEMBER:
-            splits = self.sets[self.nth[n]] or [np.nan]
-            mode = _EQUAL
-        if n in self.seen:
-            raise self.op.error(f"node {n} of the trees is in two branches")
-        self.seen.add(n)
-        if above + len(splits) > MAX_DEPTH:
+        key: Any,
+        above: int = 0,
+    ) -> Place:
+        """The tree that begins there."""
+        node = self.nodes(key)
+        if node is None:
+            return self.forest.leaf(self.votes(key))
+        if key in self.seen:
+            raise self.op.error(f"node {key} of the trees is in two branches")
+        self.seen.add(key)
+        if above >= MAX_DEPTH:
             raise UnsupportedError(
                 f"a tree with more than {MAX_DEPTH} comparisons on a way down"
             )
-        chain = [nodes.add(feature, s, mode, bool(self.missing[n])) for s in splits]
-        self.depth = max(self.depth, above + len(chain))
-        yes = self.child("true", n, above + len(chain))
-        no = self.child("false", n, above + len(chain))
-        for at, after in zip(chain, [*chain[1:], no], strict=True):
-            nodes.yes[at], nodes.no[at] = yes, after
-        return chain[0]
-
-    def child(
-        self,
-        way: str,
-        n: int,
-        above: int,
-    ) -> int:
-        to = self.op.attr(f"nodes_{way}nodeids")[n]
-        if self.op.attr(f"nodes_{way}leafs")[n]:
-            return self.leaf(to)
-        return self.node(to, above)
+        if not 0 <= node.feature < self.op.shape(0)[1]:
+            raise self.op.error(
+                f"node {key} of the trees asks for feature {node.feature} of "
+                f"{self.op.shape(0)[1]}"
+            )
+        yes, no = self.read(node.yes, above + 1), self.read(node.no, above + 1)
+        for split in reversed(node.splits):
+            no = self.forest.node(node.feature, split, node.mode, yes, no, node.missing)
+        return no
 
 
-def _type(op: OpCall) -> Sequence[Type]:
-    if op.rank(0) != 2:
-        raise op.error(f"expected a matrix, got {list(op.shape(0))}")
-    return [(op.dtype(0), (op.shape(0)[0], int(op.attr("n_targets"))))]
+def _floats(
+    op: OpCall,
+    name: str,
+) -> list[float]:
+    """A list of numbers, which may be a tensor to be of more digits."""
+    found = op.attr(f"{name}_as_tensor")
+    if found is None:
+        found = op.attr(name)
+    return [] if found is None else [float(v) for v in np.ravel(found)]
 
 
-def _member_sets(op: OpCall) -> list[list[float]]:
+def _dtype(
+    op: OpCall,
+    *tensors: Any,
+) -> DType:
+    """What is compared: float64 where the features or one of the tables are, else float32."""
+    double = [np.asarray(t).dtype == np.float64 for t in tensors if t is not None]
+    return float64 if any(double) or op.dtype(0) == float64 else float32
+
+
+def _said(
+    f: Fragment,
+    op: OpCall,
+    forest: Forest,
+) -> Value:
+    """What the trees say together of each row; where no tree votes for a target, 0."""
+    x = op.value(0)
+    if x.dtype != forest.dtype:
+        x = f.op(
+            "Cast",
+            x,
+            to=number_of(forest.dtype.name),
+        )
+    found = forest.run(f, x)
+    neutral = NEUTRAL[forest.combine]
+    if neutral:
+        silent = f.op(
+            "Equal",
+            found,
+            f.constant(neutral, float64),
+        )
+        found = f.op(
+            "Where",
+            silent,
+            f.constant(0, float64),
+            found,
+        )
+    return found
+
+
+# TreeEnsemble
+
+
+def _members(op: OpCall) -> list[list[float]]:
     """The values of membership_values, which a NaN ends for each node that asks for members."""
     members = op.attr("membership_values")
-    if members is None:
-        return []
     found: list[list[float]] = [[]]
-    for value in np.asarray(members).reshape(-1).tolist():
+    for value in [] if members is None else np.ravel(members).tolist():
         if np.isnan(value):
             found.append([])
         else:
             found[-1].append(value)
-    return found[:-1]
-
-
-def _ensemble(op: OpCall, f: Fragment) -> list[Value]:
-    builder = _Builder(op)
-    roots = [builder.root(n) for n in op.attr("tree_roots")]
-    nodes = builder.nodes
-    x = op.value(0)
-    rows = f.ints(op.shape(0)[0], len(roots))
-    at = f.op("Expand", f.constant([roots], int64), rows)
-
-    def column(entries: Sequence[float]) -> Value:
-        is_real = np.asarray(entries).dtype.kind == "f"
-        table = f.constant(entries, x.dtype if is_real else int64)
-        return f.op("Gather", table, at)
-
-    for _ in range(builder.depth):
-        value = f.op("GatherElements", x, column(nodes.feature), axis=1)
-        taken = _compared(f, value, column(nodes.split), nodes, column)
-        at = f.op("Where", taken, column(nodes.yes), column(nodes.no))
-    weight = column(nodes.weight)
-    target = column(nodes.target)
-    return [_transformed(op, f, _voted(op, f, weight, target))]
-
-
-def _compared(
-    f: Fragment,
-    value: Value,
-    split: Value,
-    nodes: _Nodes,
-    column: Column,
-) -> Value:
-    """Whether each row takes the true branch at its node."""
-    found: Value | None = None
-    for mode in sorted(set(nodes.mode)):
-        name, turned = _MODES[mode]
-        result = f.op(name, value, split)
-        result = f.op("Not", result) if turned else result
-        if found is None:
-            found = result
-        else:
-            here = f.op(
-                "Equal",
-                column(nodes.mode),
-                f.constant(mode, int64),
-            )
-            found = f.op("Where", here, result, found)
-    assert found is not None
-    if any(nodes.missing):
-        tracks = f.op(
-            "Equal",
-            column(nodes.missing),
-            f.constant(1, int64),
-        )
-        missing = f.op("And", f.op("IsNaN", value), tracks)
-        found = f.op("Or", found, missing)
     return found
 
 
-def _voted(
+def _ensemble_nodes(op: OpCall) -> Callable[[Any], _Node | None]:
+    """The nodes by (whether it is a leaf, its number)."""
+    modes = [MODES[m] for m in np.ravel(op.attr("nodes_modes")).tolist()]
+    splits = np.ravel(op.attr("nodes_splits")).tolist()
+    tracks = op.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
+    members, nth = _members(op), np.cumsum([m == "BRANCH_MEMBER" for m in modes]) - 1
+    names = ("true", "false")
+    leafs, ids = (
+        [op.attr(f"nodes_{n}{k}") for n in names] for k in ("leafs", "nodeids")
+    )
+
+    def node(
+        key: tuple[int, int],
+    ) -> _Node | None:
+        is_leaf, n = key
+        if is_leaf:
+            return None
+        mode, choices = modes[n], [splits[n]]
+        if mode == "BRANCH_MEMBER":
+            mode, choices = "BRANCH_EQ", members[nth[n]] or [np.nan]
+        ways = [(side[n], place[n]) for side, place in zip(leafs, ids, strict=True)]
+        feature = op.attr("nodes_featureids")[n]
+        return _Node(feature, choices, mode, bool(tracks[n]), *ways)
+
+    return node
+
+
+def _ensemble(
     op: OpCall,
     f: Fragment,
-    weight: Value,
-    target: Value,
-) -> Value:
-    """Per row and target, what the trees say together."""
-    how = op.attr("aggregate_function", _SUM)
-    if weight.dtype is not None:
-        limits = np.finfo(weight.dtype.numpy)
-    else:
-        limits = np.finfo(np.float32)
-    reducer, start = {
-        _AVERAGE: ("ReduceSum", 0.0),
-        _SUM: ("ReduceSum", 0.0),
-        _MIN: ("ReduceMin", limits.max),
-        _MAX: ("ReduceMax", limits.min),
-    }[how]
-    last = f.ints(2)
-    mine = f.op(
-        "Equal",
-        f.op("Unsqueeze", target, last),
-        f.constant(np.arange(int(op.attr("n_targets"))), int64),
+) -> list[Value]:
+    combine = COMBINE[op.attr("aggregate_function", 1)]
+    forest = Forest(_dtype(op, op.attr("nodes_splits")), op.attr("n_targets"), combine)
+    weights = np.ravel(op.attr("leaf_weights")).tolist()
+    targets = op.attr("leaf_targetids")
+    nodes = _ensemble_nodes(op)
+    reader = _Reader(op, forest, nodes, lambda k: [(targets[k[1]], weights[k[1]])])
+    for n in op.attr("tree_roots"):
+        node = nodes((0, n))
+        assert node is not None
+        alone = node.yes == node.no and node.yes[0]  # a tree of one leaf
+        forest.roots.append(reader.read(node.yes if alone else (0, n)))
+    trees = len(forest.roots)
+    found = _said(f, op, forest)
+    if combine == "AVERAGE":
+        found = f.op(
+            "Div",
+            found,
+            f.constant(trees, float64),
+        )
+    found = f.op(
+        "Cast",
+        found,
+        to=number_of(op.dtype(0).name),
     )
-    votes = f.op(
-        "Where", mine, f.op("Unsqueeze", weight, last), f.constant(start, weight.dtype)
-    )
-    found = f.op(reducer, votes, f.ints(1), keepdims=0)
-    if how == _AVERAGE:
-        trees = f.constant(len(op.attr("tree_roots")), weight.dtype)
-        found = f.op("Div", found, trees)
-    return found
+    return [transformed(op, f, found)]
 
 
-def _transformed(op: OpCall, f: Fragment, y: Value) -> Value:
-    how = op.attr("post_transform", _NONE)
-    if how == _NONE:
-        return y
-    if how == _SOFTMAX:
-        return f.op("Softmax", y, axis=1)
-    if how == _LOGISTIC:
-        return f.op("Sigmoid", y)
-    if how != _SOFTMAX_ZERO:
-        raise UnsupportedError(f"post_transform {how} of TreeEnsemble")
-    zero = f.constant(0, y.dtype)
-    axis = f.ints(1)
-    none = f.op("Equal", y, zero)  # zeros stay zeros
-    e = f.op("Exp", f.op("Sub", y, f.op("ReduceMax", y, axis, keepdims=1)))
-    e = f.op("Where", none, zero, e)
-    return f.op(
-        "Where", none, zero, f.op("Div", e, f.op("ReduceSum", e, axis, keepdims=1))
-    )
+def _ensemble_type(op: OpCall) -> Sequence[Type]:
+    return [(op.dtype(0), (rows_of(op), int(op.attr("n_targets"))))]
 
 
 register(
-    OpDef(
-        "TreeEnsemble",
-        _type,
-        domain="ai.onnx.ml",
-        since=5,
-        decompose=_ensemble,
-    )
+    OpDef("TreeEnsemble", _ensemble_type, domain=DOMAIN, since=5, decompose=_ensemble)
 )
+
+
+# TreeEnsembleClassifier, TreeEnsembleRegressor
+
+
+def _grow(
+    op: OpCall,
+    forest: Forest,
+    votes_of: str,
+    targets: Sequence[int],
+) -> None:
+    """Add the trees. votes_of: how the attributes of the votes begin; targets: of each vote."""
+    keys = [*zip(op.attr("nodes_treeids"), op.attr("nodes_nodeids"), strict=True)]
+    row = {key: n for n, key in enumerate(keys)}
+    if len(row) < len(keys):
+        raise op.error("two nodes of a tree have the same number")
+    votes: dict[Any, list[tuple[int, float]]] = defaultdict(list)
+    places = zip(
+        op.attr(f"{votes_of}_treeids"), op.attr(f"{votes_of}_nodeids"), strict=True
+    )
+    weights = _floats(op, f"{votes_of}_weights")
+    for place, target, weight in zip(places, targets, weights, strict=True):
+        votes[place].append((target, weight))
+    nodes = _nodes(op, row)
+    reader = _Reader(op, forest, nodes, lambda key: votes[key])
+    inner = [n for key in keys if (n := nodes(key)) is not None]
+    below = {way for n in inner for way in (n.yes, n.no)}
+    forest.roots += [reader.read(key) for key in keys if key not in below]
+
+
+def _nodes(
+    op: OpCall,
+    row: dict[Any, int],
+) -> Callable[[Any], _Node | None]:
+    """The nodes by (tree, number)."""
+    modes, splits = op.attr("nodes_modes"), _floats(op, "nodes_values")
+    tracks = op.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
+    features = op.attr("nodes_featureids")
+    ways = [op.attr(f"nodes_{way}nodeids") for way in ("true", "false")]
+
+    def node(
+        key: tuple[int, int],
+    ) -> _Node | None:
+        n = row.get(key)
+        if n is None:
+            raise op.error(f"tree {key[0]} has no node {key[1]}, which a node leads to")
+        if modes[n] == "LEAF":
+            return None
+        if modes[n] not in MODES[:-1]:
+            raise op.error(f"node {key} of the trees has the mode {modes[n]!r}")
+        yes, no = ((key[0], way[n]) for way in ways)
+        return _Node(features[n], [splits[n]], modes[n], bool(tracks[n]), yes, no)
+
+    return node
+
+
+def _regressed(
+    op: OpCall,
+    f: Fragment,
+) -> list[Value]:
+    combine = op.attr("aggregate_function", "SUM")
+    if combine not in NEUTRAL:
+        raise op.error(f"aggregate_function {combine!r} is none of {[*NEUTRAL]}")
+    tables = [op.attr(f"{n}_as_tensor") for n in ("nodes_values", "target_weights")]
+    forest = Forest(_dtype(op, *tables), op.attr("n_targets", 1), combine)
+    _grow(op, forest, "target", op.attr("target_ids"))
+    trees = len(forest.roots)
+    found = _said(f, op, forest)
+    if combine == "AVERAGE":
+        found = f.op(
+            "Div",
+            found,
+            f.constant(trees, float64),
+        )
+    base = _floats(op, "base_values")
+    if base:
+        found = f.op(
+            "Add",
+            found,
+            f.constant(base, float64),
+        )
+    return [transformed(op, f, single(f, found))]
+
+
+def _regression_type(op: OpCall) -> Sequence[Type]:
+    return [(float32, (rows_of(op), int(op.attr("n_targets", 1))))]
+
+
+def _classified(
+    op: OpCall,
+    f: Fragment,
+) -> list[Value]:
+    tables = [op.attr(f"{n}_as_tensor") for n in ("nodes_values", "class_weights")]
+    ids, classes = op.attr("class_ids"), len(class_labels(op))
+    one = classes == 2 and len(set(ids)) == 1
+    forest = Forest(_dtype(op, *tables), 1 if one else classes)
+    _grow(op, forest, "class", [0] * len(ids) if one else ids)
+    found = _said(f, op, forest)
+    base = _floats(op, "base_values")
+    if base:
+        given = base[-1:] if one else base
+        found = f.op(
+            "Add",
+            found,
+            f.constant(given, float64),
+        )
+    scores = single(f, found)
+    if not one:
+        return [best(op, f, found), transformed(op, f, scores)]
+    positive = min(_floats(op, "class_weights")) >= 0
+    label = above(op, f, scores, 0.5 if positive else 0.0)
+    return [label, two_sided(op, f, scores, positive)]
+
+
+def _classification_type(op: OpCall) -> Sequence[Type]:
+    return classified(op, len(class_labels(op)))
+
+
+for _name, _infer, _decompose in (
+    ("TreeEnsembleRegressor", _regression_type, _regressed),
+    ("TreeEnsembleClassifier", _classification_type, _classified),
+):
+    register(OpDef(_name, _infer, domain=DOMAIN, decompose=_decompose))
