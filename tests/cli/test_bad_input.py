@@ -201,9 +201,10 @@ def test_wrong_inputs(command, perceptron, tmp_path, name, option, text):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--input", "x"], ["--dim", "batch"], ["--dim", "n=-1"], ["--dim", "n=x"], ["--threads", "0"],
-     ["--threads", "x"], ["--memory-limit", "much"], ["--math", "sloppy"], ["--no-such-option"],
-     ["--repeat", "0"], ["--seed", "-1"]],
+    [["--input", "x"], ["--dim", "batch"], ["--dim", "n=-1"],
+     ["--dim", "n=x"], ["--dim", "n=3..1"], ["--dim", "n=1.."], ["--dim", "n=1,"],
+     ["--threads", "0"], ["--threads", "x"], ["--memory-limit", "much"], ["--math", "sloppy"],
+     ["--no-such-option"], ["--repeat", "0"], ["--seed", "-1"]],
     ids=" ".join,
 )  # fmt: skip
 def test_bad_usage_is_2(command, perceptron, arguments):

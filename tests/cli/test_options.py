@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tilewright.cli import app
@@ -10,9 +11,9 @@ from tilewright.cli.options import COMPILE
 # Verbs and what they take of the options about compiling.
 TAKEN = {
     "run": {*COMPILE},
-    "compile": {*COMPILE},
-    "bench": {*COMPILE} - {"scales"},
-    "verify": {*COMPILE} - {"scales"},
+    "compile": {*COMPILE} - {"jit"},
+    "bench": {*COMPILE} - {"scales", "jit"},
+    "verify": {*COMPILE} - {"scales", "jit"},
     "check": {
         "target",
         "mcpu",
@@ -102,3 +103,33 @@ def test_as_json_the_cache_is_listed_as_far_as_asked(command, perceptron):
     assert command("run", perceptron, "--repeat", 1).code == 0
     assert len(command("cache", "list", "--json").json) > 1
     assert len(command("cache", "list", "--json", "--limit", 1).json) == 1
+
+
+@pytest.mark.parametrize("given", ["batch=1..3", "batch=1,3"])
+def test_run_takes_the_values_that_a_dimension_may_have(command, symbolic, given):
+    found = command("run", symbolic, "--dim", given, "--no-jit", "--json")
+    assert found.code == 0, found.err
+    assert found.json["outputs"]["y"]["shape"] == [3, 4] and "assumed" not in found.err
+
+
+def test_an_input_outside_of_a_range_is_refused(command, symbolic, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((4, 8), np.float32))
+    given = ("--input", f"x={tmp_path / 'x.npy'}", "--dim", "batch=1..3")
+    for more in ((), ("--no-jit",)):
+        found = command("run", symbolic, *given, *more)
+        assert found.code == 1 and "batch is 4, and may be 1 to 3" in found.err
+
+
+def test_without_jit_every_dimension_has_a_range(command, symbolic, perceptron):
+    found = command("run", symbolic, "--no-jit")
+    assert (
+        found.code == 1 and "batch" in found.err and "may have any extent" in found.err
+    )
+    found = command("run", perceptron, "--no-jit")
+    assert found.code == 1 and "--no-jit: all extents are numbers" in found.err
+
+
+@pytest.mark.parametrize("verb", ["compile", "verify", "bench", "check", "explain"])
+def test_a_range_is_refused_where_one_value_is_needed(command, symbolic, verb):
+    found = command(verb, symbolic, "--dim", "batch=1..3")
+    assert found.code == 1 and "1..3, which only run takes" in found.err, found.err

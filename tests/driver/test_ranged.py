@@ -55,7 +55,13 @@ def fed(source: onnx.ModelProto, n: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = {"attention", "length"}  # the longest to compile
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS],
+)
 def test_one_executable_agrees_with_one_per_shape(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,3 +147,24 @@ def test_an_open_plan_refuses_sizes_and_counts(
         exe()
     with pytest.raises(UnsupportedError, match="k is a count"):
         OpenExecutable(positives(), target("cpu"), 1)
+
+
+def test_a_range_of_pytorch_is_the_default() -> None:
+    torch = pytest.importorskip("torch")
+    dim = torch.export.Dim("n", min=2, max=4)
+    how: Any = {"dynamic_shapes": ({0: dim},), "threads": 1, "cache": False}
+    example = (torch.randn(3, 4),)
+    module = torch.nn.ReLU()
+    exe: Any = tw.compile(module, example, jit=False, **how)
+    x = RNG.standard_normal((4, 4)).astype(np.float32)
+    np.testing.assert_array_equal(exe(x), np.maximum(x, 0))
+    with pytest.raises(InputError, match="n is 5, and may be 2 to 4"):
+        exe(np.zeros((5, 4), np.float32))
+    narrower: Any = tw.compile(module, example, dims={"n": (2, 3)}, jit=False, **how)
+    with pytest.raises(InputError, match="n is 4, and may be 2 to 3"):
+        narrower(x)
+    one: Any = tw.compile(module, example, dims={"n": 7}, jit=False, **how)
+    assert one.inputs[0].shape == (7, 4)
+    how["dynamic_shapes"] = ({0: torch.export.Dim("n")},)
+    with pytest.raises(InputError, match="n"):
+        tw.compile(module, example, jit=False, **how)

@@ -54,7 +54,7 @@ _NO_PROGRAM: Final = (
     help="Duration of one round.",
 )
 @input_options
-@compile_options(*(name for name in COMPILE if name != "scales"))
+@compile_options(*(name for name in COMPILE if name not in ("scales", "jit")))
 @json_option
 def command(
     model: Path,

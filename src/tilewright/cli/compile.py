@@ -72,7 +72,7 @@ ONNX: Final = "onnx"  # what --emit writes besides the stages of text
 @click.option(
     "--seed", default=0, type=click.IntRange(0), help="Seed of the inputs of --certify."
 )
-@compile_options(*COMPILE)
+@compile_options(*(name for name in COMPILE if name != "jit"))
 @json_option
 def command(
     model: Path,

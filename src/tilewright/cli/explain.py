@@ -27,7 +27,7 @@ _PAGES: Final = (".html", ".htm")
 _OPTIONS: Final = [
     name
     for name in COMPILE
-    if name not in ("target", "mcpu", "sanitize", "scales", "use_cache")
+    if name not in ("target", "mcpu", "sanitize", "scales", "use_cache", "jit")
 ]
 
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -75,12 +76,14 @@ def gather(
     archive: Path | None = None,
     seed: int = 0,
     dims: Mapping[str, int] | None = None,
+    unless_given: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Array]:
     """An array for each input: from ``files`` (.npy) or ``archive`` (.npz), the rest at random.
 
     Floats are normal, integers small and not negative, so that they are valid indices. A symbolic
-    extent comes from ``dims``, else from the arrays given, else it is 1, and a note says so. Raises
-    InputError for a file that cannot be read or a name the model does not have.
+    extent comes from ``dims``, else from the arrays given, else from ``unless_given``, else it
+    is 1, and a note says so. Raises InputError for a file that cannot be read or
+    a name the model does not have.
     """
     given = archive_of(archive) if archive is not None else {}
     given |= {name: _read_array(path) for name, path in files}
@@ -96,6 +99,7 @@ def gather(
     for tensor in wanted:
         if tensor.name in given:
             given[tensor.name] = _fitting(tensor, given[tensor.name], known)
+    known = {**unless_given, **known}
     return {
         tensor.name: given[tensor.name]
         if tensor.name in given

@@ -65,12 +65,12 @@ def load_given(
     path: Path, options: CompileOptions, files: Files, archive: Path | None
 ) -> tuple[Graph, CompileOptions]:
     """The graph in which what the files give is an input, and the options that say so."""
-    graph = load_graph(path, options.dims, **options.reading())
+    graph = load_graph(path, dict(options.dim), **options.reading())
     defaults = {value.name for value in graph.defaults}
     given = defaults and defaults.intersection(inputs.names(files, archive))
     if given:
         options = replace(options, no_default=(*options.no_default, *sorted(given)))
-        graph = load_graph(path, options.dims, **options.reading())
+        graph = load_graph(path, dict(options.dim), **options.reading())
     return graph, options
 
 
@@ -176,8 +176,17 @@ def prepare(
         )
         return Prepared(exe, feeds, seconds)
     graph, options = load_given(path, options, files, archive)
-    feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
-    options = replace(options, dim=tuple(extents(graph, feeds).items()))
+    wanted = inputs.of_graph(graph)
+    said = {} if options.jit else graph.ranges
+    ranges = {**said, **options.ranges}
+    greatest = {name: max(extents) for name, extents in ranges.items()}
+    feeds = inputs.gather(wanted, files, archive, seed, options.dims, greatest)
+    if not symbols(graph):
+        refuse(["jit"], "all extents are numbers", "Leave it out", str(path))
+    if options.jit:
+        # A range stays one: the shapes of the inputs are some of those that it allows.
+        found = extents(graph, feeds) | options.ranges
+        options = replace(options, dim=tuple(found.items()))
     start = time.perf_counter()
     given = quantized.samples(options, feeds, "this input")
     exe = compile_model(graph, options, path.name, feeds, **given)

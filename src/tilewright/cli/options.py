@@ -18,6 +18,7 @@ from tilewright.base.flags import parse_size
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
+Extents = int | tuple[int, int] | list[int]  # of a dimension: as in `driver.ranges`
 
 
 def _parsed(name: str, parse: Callable[[str], T], expected: str) -> Callable[[str], T]:
@@ -42,11 +43,16 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _extent(text: str) -> tuple[str, int]:
+def _extent(text: str) -> tuple[str, Extents]:
+    """`n=8`, `n=1..64` or `n=1,8,64`, as `dims` of `driver.compile` has them."""
     name, value = _pair(text)
-    if (extent := int(value)) < 0:
+    least, dots, most = value.partition("..")
+    found = tuple(map(int, (least, most) if dots else value.split(",")))
+    if min(found) < 0 or (dots and found[0] > found[1]):
         raise ValueError(text)
-    return name, extent
+    if dots:
+        return name, (found[0], found[1])
+    return name, list(found) if len(found) > 1 else found[0]
 
 
 def _file(text: str) -> tuple[str, Path]:
@@ -110,7 +116,8 @@ class CompileOptions:
     sanitize: bool = False
     fusion: bool = True
     optimize: str = "off"
-    dim: tuple[tuple[str, int], ...] = ()
+    dim: tuple[tuple[str, Extents], ...] = ()
+    jit: bool = True
     scales: Path | None = None
     description: str | None = None
     schedules: Path | None = None
@@ -118,8 +125,13 @@ class CompileOptions:
 
     @property
     def dims(self) -> dict[str, int]:
-        """Extents of symbolic dimensions by name."""
-        return dict(self.dim)
+        """Extents of symbolic dimensions by name, of those that have one value."""
+        return {name: e for name, e in self.dim if isinstance(e, int)}
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int] | list[int]]:
+        """The extents that other dimensions may have."""
+        return {name: e for name, e in self.dim if not isinstance(e, int)}
 
     def reading(self) -> dict[str, Any]:
         """The keyword arguments of `frontends.load`."""
@@ -148,7 +160,8 @@ class CompileOptions:
             "sanitize": self.sanitize,
             "fusion": self.fusion,
             "optimize": self.optimize,
-            "dims": self.dims or None,
+            "dims": dict(self.dim) or None,
+            "jit": self.jit,
         }
 
 
@@ -281,7 +294,14 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         "--dim",
         multiple=True,
         type=EXTENT,
-        help="Value of a symbolic dimension, as in --dim batch=8.",
+        help="Value of a symbolic dimension, as in --dim batch=8; run also takes 1..64.",
+    ),
+    click.option(
+        "--no-jit",
+        "jit",
+        flag_value=False,
+        default=True,
+        help="Compile all shapes that --dim allows first, and none in a call.",
     ),
     click.option(
         "--scales", type=PATH, help="For an 8-bit target: the file written by quantize."
@@ -315,6 +335,8 @@ def compile_options(*names: str) -> Callable[[Verb], Verb]:
         def gathered(**values: Any) -> Any:
             chosen = CompileOptions(**{name: values.pop(name) for name in names})
             _check_machine(chosen)
+            if "jit" not in names:
+                _check_fixed(chosen)
             return verb(options=chosen, **values)
 
         rows = dict(zip(COMPILE, _COMPILE, strict=True))
@@ -355,6 +377,21 @@ def allow(
 ) -> None:
     """Raise InputError, as `refuse` does, for any given parameter except these."""
     refuse(given().keys() - set(names), why, hint, where)
+
+
+def _shown(extents: tuple[int, int] | list[int]) -> str:
+    """As --dim takes it."""
+    return (".." if isinstance(extents, tuple) else ",").join(map(str, extents))
+
+
+def _check_fixed(options: CompileOptions) -> None:
+    """Raise InputError for a range of extents, in a command that needs one value."""
+    for name, extents in options.ranges.items():
+        raise InputError(
+            f"{name} has no single value, but {_shown(extents)}, which only run takes",
+            where="--dim",
+            hint=f"give one value: --dim {name}=1",
+        )
 
 
 def _check_machine(options: CompileOptions) -> None:

@@ -87,7 +87,9 @@ _duration.__name__ = "time"
 @click.option("--keys", type=PATH, help="Folder of the fleet's keys.")
 @click.option("--report", type=OUT, help="Write an HTML report.")
 @input_options
-@compile_options(*(name for name in COMPILE if name not in ("schedules", "sanitize")))
+@compile_options(
+    *(name for name in COMPILE if name not in ("schedules", "sanitize", "jit"))
+)
 @json_option
 def command(
     model: Path,

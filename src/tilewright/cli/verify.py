@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @click.option(
     "--minimize", type=OUT, help="Write the smallest failing part to this ONNX file."
 )
-@compile_options(*(name for name in COMPILE if name != "scales"))
+@compile_options(*(name for name in COMPILE if name not in ("scales", "jit")))
 @json_option
 def command(
     model: Path,

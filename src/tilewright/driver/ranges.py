@@ -38,6 +38,12 @@ def parted(
     return fixed, allowed
 
 
+def said_by(graph: Graph) -> dict[str, Collection[int]]:
+    """The extents that the model itself allows to dimensions of its inputs."""
+    known = symbols(graph)
+    return parted({n: ends for n, ends in graph.ranges.items() if n in known})[1]
+
+
 def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
     found = [whole(n, 0) for n in given]
     values = [n for n in found if n is not None]

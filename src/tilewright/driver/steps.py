@@ -41,7 +41,7 @@ from tilewright.driver.open_model import OpenExecutable
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
 from tilewright.driver.ranged import Ranged, open_plan
-from tilewright.driver.ranges import Allowed, Dims, check_named, parted
+from tilewright.driver.ranges import Allowed, Dims, check_named, parted, said_by
 from tilewright.driver.recipe import Recipe
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
@@ -90,6 +90,9 @@ def executable(
     graph = import_model(source, example_inputs, options)
     fixed, allowed = parted(dims or {})
     check_named(graph, allowed)
+    if not options.jit:
+        said = said_by(graph).items()
+        allowed = {n: e for n, e in said if n not in fixed} | allowed
     if fixed:
         graph = with_dims(graph, fixed, options)
     dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)

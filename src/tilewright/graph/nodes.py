@@ -147,7 +147,8 @@ class Graph:
     as the model names them, those that constants were read from besides its own. defaults: inputs
     of the model that it has values for, which are constants here; origin: what was read, as a
     digest, where there are any. nesting: how inputs and outputs nest for who calls the model; it
-    holds for the graph that has just these.
+    holds for the graph that has just these. ranges: the least and the most that the model says
+    symbolic dimensions may be, where it says both.
     """
 
     name: str
@@ -159,6 +160,7 @@ class Graph:
     defaults: tuple[Value, ...] = ()
     origin: str = ""
     nesting: Nesting | None = None
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

@@ -8,6 +8,7 @@ other operators for those that have no rule, or whose rule refuses this use.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.base.errors import ModelError, UnsupportedError
@@ -41,11 +42,23 @@ def import_program(program: Any, settings: Settings) -> Graph:
     while True:
         ready = _ready(program, refused)
         try:
-            return import_graph(_source(ready), settings)
+            made = import_graph(_source(ready), settings)
+            return replace(made, ranges=_ranges(program, settings.symbols))
         except Refused as use:
             if use.target in refused:
                 raise use.error from None
             refused[use.target] = use.error
+
+
+def _ranges(program: Any, names: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Of each symbol that PyTorch gives two finite bounds these, by the name it has here."""
+    found = {}
+    for symbol, bounds in program.range_constraints.items():
+        # Its infinite bound is no Integer of sympy, whatever it says of itself.
+        if getattr(bounds.upper, "is_Integer", False) and bounds.lower >= 0:
+            name = names.get(str(symbol), str(symbol))
+            found[name] = (int(bounds.lower), int(bounds.upper))
+    return found
 
 
 def _ready(program: Any, refused: Mapping[Any, UnsupportedError]) -> Any:
