@@ -20,9 +20,8 @@ from benchmarks import zoo_checks
 from tilewright.cli import engines
 
 ROUNDS: Final = 15
-LOSS: Final = (
-    0.95  # of the time of the best of the others: below it the kernels are named
-)
+# Of the time of the best of the others: below it the kernels are named.
+LOSS: Final = 0.95
 NAMED: Final = 6  # kernels
 
 Run = Callable[[], list[torch.Tensor]]
@@ -36,7 +35,7 @@ def timed(
     torch.set_num_threads(number)
     exe = zoo_checks.compiled(module, inputs, number)
     given = _given(exe, module, inputs)
-    runs: dict[str, Run] = {"tilewright": lambda: _tensors(engines.listed(exe(*given)))}
+    runs: dict[str, Run] = {"tilewright": lambda: _tensors(exe.run(given))}
     failed = {}
     for name, make in _PEERS.items():
         try:
@@ -58,10 +57,11 @@ def timed(
     return row
 
 
-def _given(exe: Any, module: nn.Module, inputs: zoo_checks.Inputs) -> list[Any]:
-    if hasattr(module, "config"):
-        return [inputs[t.name].numpy() for t in exe.inputs]
-    return [x.numpy() for x in inputs.values()]
+def _given(exe: Any, module: nn.Module, inputs: zoo_checks.Inputs) -> dict[str, Any]:
+    names = [t.name for t in exe.inputs]
+    by_name = hasattr(module, "config")
+    given = [inputs[n] for n in names] if by_name else inputs.values()
+    return {n: x.numpy() for n, x in zip(names, given, strict=True)}
 
 
 def _tensors(arrays: Sequence[Any]) -> list[torch.Tensor]:
@@ -80,9 +80,9 @@ def _by_turns(runs: Mapping[str, Run], clock: Callable[[], float]) -> dict[str, 
     return {name: 1e3 * statistics.median(times) for name, times in found.items()}
 
 
-def _dearest(exe: Any, given: Sequence[Any]) -> list[tuple[str, float]]:
+def _dearest(exe: Any, given: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The kernels with the largest times, in microseconds."""
-    rows = sorted(_rows(exe.profile(*given)), key=lambda row: -row[1])
+    rows = sorted(_rows(exe.profile(given)), key=lambda row: -row[1])
     return rows[:NAMED]
 
 
