@@ -236,7 +236,9 @@ def measure(
         def run(name: str) -> None:
             answer = workers[name].ask(do="round", seconds=seconds)
             row.times[name].append(answer["ms"])
-            tails[name].append({p: answer[p] for p in PERCENTILES})
+            # A worker of older sources, as benchmarks.commits starts, tells its median alone.
+            if answer.keys() >= set(PERCENTILES):
+                tails[name].append({p: answer[p] for p in PERCENTILES})
 
         def finish(name: str) -> None:
             after[name] = _outputs(workers[name], scratch / "after.npz")
