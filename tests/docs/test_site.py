@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import tilewright
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -21,6 +23,10 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(own) == sorted(
         [*(p.stem for p in (ROOT / "docs").glob("*.md")), *above]
     )
+    modules = {name for name, place in tilewright._PUBLIC.items() if ":" not in place}
+    modules |= {"index", "tilewright", "operators", "rules", "onnx_backend"}
+    reference = [n.partition("/")[2] for n in listed if n.startswith("reference/")]
+    assert sorted(reference) == sorted(modules)
 
 
 @pytest.mark.slow
