@@ -10,6 +10,7 @@ from tilewright.frontends.torch.aten.complex_numbers import (
     Complex,
     complex_rule,
     in_pairs,
+    in_parts,
 )
 from tilewright.frontends.torch.aten.rules import Call
 from tilewright.graph.nodes import Value
@@ -139,25 +140,7 @@ def _polar(c: Call) -> Complex:
 
 @complex_rule("aten.view_as_complex")
 def _paired(c: Call) -> Complex:
-    parts = c.build.ops(
-        "Split",
-        c.tensor(),
-        count=2,
-        axis=-1,
-        num_outputs=2,
-    )
-    real, imag = (
-        c.op(
-            "Squeeze",
-            p,
-            c.ints(-1),
-        )
-        for p in parts
-    )
-    return Complex(
-        real,
-        imag,
-    )
+    return in_parts(c, c.tensor())
 
 
 @complex_rule("aten.view_as_real")
