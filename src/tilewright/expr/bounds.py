@@ -65,6 +65,9 @@ Env = Mapping[Any, tuple[int | None, int | None]]
 # Cases that one question tells apart: the arms of a select, the operands of a min or max in a sum.
 # Each looks anew at what is below it, which doubles the work at each level of a deep term.
 MAX_CASES = 32
+# Terms of this many nodes are answered from below, and their cases are not told apart: a question
+# follows no more calls in one another than so many nodes ask for, and looks anew at no more.
+MANY_NODES = 64
 
 
 class _Question(dict[Any, Interval]):
@@ -101,6 +104,7 @@ class Remembering(dict[Any, Interval]):
         cases = iter(range(MAX_CASES))
         question = _Question(self, cases)
         question.answers = answers
+        _answer_below(e, question)
         found = bounds(e, question)
         if next(cases, None) is None:
             for other in list(islice(reversed(answers), len(answers) - known)):
@@ -114,19 +118,35 @@ def bounds(e: Expr, env: Env) -> Interval:
 
     Index arithmetic is taken not to overflow int64; other integers wrap, which the result
     respects. Floats give (None, None); what is cast from one has the bounds of `real_bounds`.
-    Takes time linear in the distinct nodes of `e`: beyond MAX_CASES, cases are not told apart, and
-    the interval may be wider than it could be.
+    Takes time linear in the distinct nodes of `e`: beyond MAX_CASES and in terms of MANY_NODES,
+    cases are not told apart, and the interval may be wider than it could be. Any depth will do.
     """
     if not isinstance(e, Const | Var):
         if isinstance(env, Remembering):
             return env.ask(e)
         if not isinstance(env, _Question):
             env = _Question(env, iter(range(MAX_CASES)))
+            _answer_below(e, env)
         found = env.answers.get(e)
         if found is None:
             found = env.answers[e] = _bounds(e, env)
         return found
     return _bounds(e, env)
+
+
+def _answer_below(e: Expr, question: _Question) -> None:
+    """Answers for the parts of a term of many nodes, the lowest first."""
+    known = question.answers
+    if all(isinstance(c, Const | Var) or c in known for c in e.children()):
+        return
+    if _has_many_nodes(e):
+        for part in postorder(e):
+            if isinstance(part, Expr):
+                bounds(part, question)
+
+
+def _has_many_nodes(e: Expr) -> bool:
+    return sum(1 for _ in islice(postorder(e), MANY_NODES)) == MANY_NODES
 
 
 def _tells_apart(env: Env) -> bool:
@@ -341,7 +361,7 @@ def _select(e: Select, env: Env) -> Interval:
     decided = proves(e.condition, env)
     if decided is not None:
         return bounds(e.then if decided else e.otherwise, env)
-    if not _tells_apart(env):
+    if _has_many_nodes(e) or not _tells_apart(env):
         return hull(bounds(e.then, env), bounds(e.otherwise, env))
     yes = _narrowed(env, e.condition, True)
     no = _narrowed(env, e.condition, False)

@@ -18,6 +18,7 @@ from tilewright.expr.nodes import Extent
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.keep_sums import keep_sums
+from tilewright.loops.passes.unroll_scatters import unroll_scatters
 from tilewright.loops.passes.write_out import write_out
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.schedule.align_rows import align_rows
@@ -121,7 +122,8 @@ def finished(kernel: Kernel, machine: Machine, sanitized: bool = False) -> Kerne
         return align_rows(steady(keep_sums(kernel, most)))
     kernel = row_vectors(dead_fills(kernel), machine)
     kernel = write_out(keep_sums(kernel, most))
-    return align_rows(steady(copies_across(kernel, machine.transpose)))
+    kernel = align_rows(steady(copies_across(kernel, machine.transpose)))
+    return unroll_scatters(kernel)
 
 
 def written(

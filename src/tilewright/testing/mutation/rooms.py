@@ -38,7 +38,8 @@ ROOMS: Final[dict[str, Room]] = {
     ),
     "bounds": Room(
         ("expr/bounds.py", "expr/affine.py", "compute/check.py", "compute/regions.py",
-         "loops/verify.py", "loops/passes/keep_sums.py", "loops/passes/write_out.py"),
+         "loops/verify.py", "loops/passes/keep_sums.py", "loops/passes/write_out.py",
+         "loops/passes/unroll_scatters.py"),
         ("tests/expr", "tests/compute/test_check.py", "tests/compute/test_regions.py",
          "tests/loops"),
     ),
