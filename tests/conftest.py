@@ -10,7 +10,7 @@ import copy
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.conformance import lists, node_cases
-from tests.selection import draw_fewer, mark_sampled
+from tests.selection import draw_fewer, mark_covering, mark_sampled
 from tilewright.base import flags
 from tilewright.runtime.threads import available
 
@@ -73,8 +73,19 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     mark_sampled(items)
+    mark_covering(items)
     if config.option.markexpr == "not slow":
         draw_fewer(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Hardly anything of what collecting makes is garbage, and there is much of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

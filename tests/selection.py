@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 from hypothesis import is_hypothesis_test, settings
@@ -26,6 +27,49 @@ def mark_sampled(items: Sequence[Any]) -> None:
         if met[test] % mark.args[0]:
             item.add_marker("slow")
         met[test] += 1
+
+
+def mark_covering(items: Sequence[Any]) -> None:
+    """Of a test that is marked `covering(k)`, a covering array of strength k is fast.
+
+    That is, any k values of different `parametrize` marks that meet in some case meet in a fast
+    one: for k = 1, each value of each of them takes part. The other cases are slow.
+    items: those that pytest collected. What is slow by a mark of its own counts for nothing.
+    """
+    tests: dict[str, list[Any]] = {}
+    for item in items:
+        if item.get_closest_marker("covering") and not item.get_closest_marker("slow"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        (strength,) = cases[0].get_closest_marker("covering").args
+        for item in _not_needed(cases, strength):
+            item.add_marker("slow")
+
+
+def _not_needed(cases: Sequence[Any], strength: int) -> list[Any]:
+    """Cases besides a covering array, found greedily: always the one that brings the most."""
+    axes = len(_values(cases[0]))
+    strength = min(strength, axes)
+    brings = {case: set(combinations(_values(case), strength)) for case in cases}
+    missing = set().union(*brings.values())
+    while missing:
+        best = max(brings, key=lambda case: len(brings[case] & missing))
+        missing -= brings.pop(best)
+    return list(brings)
+
+
+def _values(case: Any) -> list[tuple[str, tuple[int, ...]]]:
+    """What each `parametrize` mark gives a case: the same object is the same value."""
+    return [
+        (names, tuple(id(case.callspec.params[n]) for n in _words(names)))
+        for names in (
+            ",".join(_words(mark.args[0])) for mark in case.iter_markers("parametrize")
+        )
+    ]
+
+
+def _words(names: str | Sequence[str]) -> list[str]:
+    return names.replace(",", " ").split() if isinstance(names, str) else list(names)
 
 
 def draw_fewer(items: Sequence[Any]) -> None:

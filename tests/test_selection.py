@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.selection import FEWER, draw_fewer, mark_sampled
+from tests.selection import FEWER, draw_fewer, mark_covering, mark_sampled
 
 
 class Item:
@@ -31,6 +33,48 @@ def test_every_third_case_of_a_sampled_test_is_fast() -> None:
     mark_sampled([*items[:4], *others, *items[4:]])
     assert [i.added == [] for i in items] == [n % 3 == 0 for n in range(7)]
     assert all(i.added == [] for i in others)
+
+
+class Case:
+    """An item of a test with the marks `parametrize` of `params`, by the names they give."""
+
+    def __init__(self, strength: int, slow: bool = False, **params: object) -> None:
+        self.nodeid = f"f.py::test_a[{params}]"
+        self.callspec = SimpleNamespace(params=params)
+        self.marks = {"covering": SimpleNamespace(args=(strength,))}
+        if slow:
+            self.add_marker("slow")
+
+    def get_closest_marker(self, name: str) -> SimpleNamespace | None:
+        return self.marks.get(name)
+
+    def iter_markers(self, name: str) -> list[SimpleNamespace]:
+        names = [("a",), ("b, c",), (["d"],)]
+        return [SimpleNamespace(args=n) for n in names]
+
+    def add_marker(self, name: str) -> None:
+        self.marks[name] = SimpleNamespace(args=())
+
+
+@pytest.mark.parametrize(("strength", "count"), [(1, 4), (2, 12), (3, 24), (4, 24)])
+def test_values_meet_in_a_fast_case(strength: int, count: int) -> None:
+    """b and c are given together: each pair of theirs is one value, also where b is known."""
+    together = [("x", 0), ("x", 1), ("y", 0), ("y", 2)]
+    cases = [
+        Case(strength, a=a, b=b, c=c, d=d)
+        for a in (True, False)
+        for b, c in together
+        for d in (None, 1, 2)
+    ]
+    slow = Case(strength, slow=True, a=None, b="x", c=0, d=1)
+    mark_covering([*cases, slow])
+    fast = [c.callspec.params for c in cases if "slow" not in c.marks]
+    assert len(fast) == count
+    axes = [("a",), ("b", "c"), ("d",)]
+    for some in combinations(axes, min(strength, 3)):
+        names = [n for axis in some for n in axis]
+        every = {tuple(c.callspec.params[n] for n in names) for c in cases}
+        assert {tuple(f[n] for n in names) for f in fast} == every
 
 
 def test_a_test_of_several_cases_draws_fewer_examples_once() -> None:

@@ -37,6 +37,7 @@ def test_a_network_that_failed_has_no_speed() -> None:
         commits.shown(row(0.0, failed={"before": "no such model"}))
 
 
+@pytest.mark.slow
 def test_each_engine_runs_the_sources_that_it_names(tmp_path: Path) -> None:
     before = tmp_path / "before"
     shutil.copytree(harness.ROOT / "src", before / "src")

@@ -20,6 +20,7 @@ from tilewright.targets.registry import target
 SMALL = Decoder()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "d",
     [SMALL, replace(SMALL, batch=2, groups=4, layers=1), replace(SMALL, group=32)],
@@ -65,6 +66,7 @@ def test_the_benchmark_compares_the_logits() -> None:
         compare(steps, SMALL, 4)
 
 
+@pytest.mark.slow
 def test_kernels_are_right_alone() -> None:
     """Scores behind the last key are masked with the least number: that has bounds, too."""
     verdicts = validate_model(build(SMALL, SMALL.weights()), cache=False, effort=10**6)

@@ -223,6 +223,7 @@ def test_engines_that_are_near_take_part(tmp_path: Path, monkeypatch, capsys):
     assert len(calls) == 1  # the second time from the store
 
 
+@pytest.mark.slow
 def test_a_peer_of_the_benchmarks_is_timed_in_a_process_of_its_own(folder: Path):
     path, inputs = harness.prepare("squeezenet", folder)
     task = Task("squeezenet", path, inputs, 1, worker="benchmarks.worker")

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 from benchmarks import int8
@@ -20,6 +21,7 @@ def test_structured_images_are_seeded_and_have_structure():
     assert near > 0.7
 
 
+@pytest.mark.slow
 def test_a_network_through_all_engines():
     found = CliRunner().invoke(
         int8.main, ["lenet", "--rounds", "1", "--inputs", "2", "--json"]

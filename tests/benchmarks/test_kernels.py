@@ -27,6 +27,7 @@ def test_bandwidth_is_that_of_the_level_that_holds_the_data():
     ]
 
 
+@pytest.mark.slow
 def test_the_peaks_of_this_core():
     found = peak.measure()
     sizes = [size for size, _ in found.gbs]
@@ -152,6 +153,7 @@ def test_all_networks_are_taken_where_none_is_named() -> None:
     assert kernels._names(None, None, ("resnet*",)) == ["resnet18", "resnet50"]
 
 
+@pytest.mark.slow
 def test_kernels_over_three_percent_are_listed(tmp_path: Path):
     name = "int8_conv1x1_256x56_64"
     arguments = [name, "--dir", str(tmp_path), "--repeat", "2", "--json"]

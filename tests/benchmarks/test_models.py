@@ -84,6 +84,7 @@ def test_inputs_are_seeded(name: str):
     assert any(not np.array_equal(first[key], other[key]) for key in first)
 
 
+@pytest.mark.slow
 def test_exported_network_has_drawn_weights(tmp_path: Path):
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")

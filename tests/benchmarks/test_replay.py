@@ -22,6 +22,7 @@ def test_a_kernel_that_differs_or_is_new_is_named() -> None:
     assert replay.differences(BEFORE, changed) == ["1: pool: pool", "2: gemm: gemm"]
 
 
+@pytest.mark.slow
 def test_a_network_is_written_and_compared(tmp_path) -> None:
     options = ["--networks", "lenet", "--threads", "1", "--mcpu", "x86-64-v3"]
     options += ["--dir", str(tmp_path)]

@@ -12,6 +12,7 @@ def model():
     return resnet.build()
 
 
+@pytest.mark.slow
 def test_it_is_resnet50(model):
     proto = onnx.ModelProto.FromString(model)
     onnx.checker.check_model(proto, full_check=True)

@@ -80,6 +80,7 @@ def recorded(path: Path) -> set[str]:
         return {f"{r.task} {r.trial.candidate.key}" for r in read.records()}
 
 
+@pytest.mark.slow
 def test_killed_three_times_it_loses_nothing_and_goes_on(perceptron, tmp_path):
     """What it said that it finished is there, and the next call goes on with the same run."""
     records = tmp_path / "r.sqlite"

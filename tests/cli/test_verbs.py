@@ -189,6 +189,7 @@ def test_bench_times_us_alone_where_there_is_no_other(
     assert min(found.json["times"]["tilewright"]) <= tail["p95"] <= tail["p99"]
 
 
+@pytest.mark.slow
 def test_bench_runs_an_exported_program_in_torch_and_its_onnx_form_elsewhere(
     command, tmp_path
 ):

@@ -147,6 +147,7 @@ def _random_steps(rng):
     return [first, map_("y", y, lambda *i: out[i] * out[i])], sources
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed):
     rng = np.random.default_rng(seed)

@@ -82,6 +82,7 @@ LARGE: list[tuple[int, tuple[int, int], tuple[int, int], Pads]] = [
 ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("case", "tile"), [*((c, 2) for c in CASES), *((c, 4) for c in LARGE)], ids=str
 )
@@ -378,6 +379,7 @@ def test_a_scan_of_one_step_is_no_convolution() -> None:
     assert not agrees(scan)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(("start", "behind"), [(0, 0), (0, 1), (3, 0), (3, 1), (3, 4)])
 @pytest.mark.parametrize("rows", [5, 6, 7, 8])

@@ -27,6 +27,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_light_model_with_real_weights_gives_what_it_gives_in_float64(
     name: str,

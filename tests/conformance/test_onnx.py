@@ -140,7 +140,7 @@ LARGE = {
 }
 
 
-TENTH = 10  # of tests of one family, every so many is a fast one, the first among them
+EVERY = 20  # of tests of one family, every so many is a fast one, the first among them
 
 
 def _rest_of_families() -> set[str]:
@@ -155,7 +155,7 @@ def _rest_of_families() -> set[str]:
     for category, name in TESTS:
         words = name.split("_")
         family = operators.get(name, (category, "_expanded" in name, words[1]))
-        if category != "RealModel" and met[family] % TENTH:
+        if category != "RealModel" and met[family] % EVERY:
             rest.add(name)
         met[family] += 1
     return rest

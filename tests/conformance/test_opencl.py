@@ -32,6 +32,7 @@ def _on_pocl(monkeypatch):
     devices.find.cache_clear()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_node_test_runs_on_the_device_and_passes(name):
     (case,) = (c for c in cases("node") if c.name == name)

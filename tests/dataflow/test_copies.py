@@ -18,6 +18,7 @@ COUNTS = (1, 1, 1, 2, 7, 30)
 SEEDS = [range(50), pytest.param(range(50, 150), marks=pytest.mark.slow)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 @pytest.mark.parametrize("heuristic", ["lts", "rlx"])
 def test_tasks_told_apart_are_scheduled_the_same(heuristic: str, seeds: range) -> None:

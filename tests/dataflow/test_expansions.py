@@ -87,6 +87,7 @@ def every_choice(net: Network) -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_expansion_computes_what_the_operator_does(name: str) -> None:
     graph = graph_of(OPERATORS[name])

@@ -128,6 +128,7 @@ PRODUCTS = ["lmv", "mv", "op", "tiled", "tiled8", "tiled16", "whole", "loop"]
 EXPANSIONS = [*PRODUCTS, "direct", "rows", "winograd"]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("expansion", EXPANSIONS)
 @pytest.mark.parametrize(
     "attributes",

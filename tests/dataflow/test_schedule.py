@@ -106,6 +106,7 @@ COUNTS = [
 ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("chain", [True, False], ids=["chains", "graphs"])
 @pytest.mark.parametrize("rates", [WHOLE, ANY], ids=["whole", "any"])
 @pytest.mark.parametrize("graphs", COUNTS)

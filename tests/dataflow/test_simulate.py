@@ -40,6 +40,7 @@ def swept(plan: Schedule, fifos: Sequence[int]) -> Simulation | None:
 SEEDS = [range(22), pytest.param(range(22, 50), marks=pytest.mark.slow)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 @pytest.mark.parametrize("discipline", ["gang", "list"])
 @pytest.mark.parametrize(

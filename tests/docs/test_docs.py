@@ -85,7 +85,17 @@ def run(block: Block, scope: dict[str, object], where: str) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+# Seconds each; what they show has fast tests of its own.
+LONG = {f"{name}.md" for name in "dataflow gpu halide mdh pytorch te tuning".split()}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=p.name, marks=[pytest.mark.slow] * (p.name in LONG))
+        for p in PAGES
+    ],
+)
 def test_page(
     path: Path,
     tmp_path: Path,

@@ -58,7 +58,13 @@ def test_every_example_is_run() -> None:
     assert found == set(SAYS) | TRAINING
 
 
-@pytest.mark.parametrize("name", SAYS)
+# Seconds each; what they show has fast tests of its own.
+LONG = {"halide_blur", "lift_fully_connected", "te_matmul"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in SAYS]
+)
 def test_example(name: str, tmp_path: Path, own_registries: None) -> None:
     if "torch" in name and find_spec("torch") is None:
         pytest.skip("needs PyTorch")

@@ -151,7 +151,7 @@ def compare(
     np.testing.assert_allclose(ratios, expected, rtol=5e-3, atol=5e-2)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["cholesky", "lu"])
 @pytest.mark.parametrize("sizes", LAYOUTS)
 def test_each_step_agrees_with_double_precision(
@@ -200,6 +200,7 @@ def test_a_thousand_errors_a_point(pusch: Any, modulation: str) -> None:
 # --------------------------------------------------------------------------------------- task graph
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["cholesky", "lu"])
 def test_the_task_graph_computes_what_the_receiver_does(
     pusch: Any, method: str

@@ -85,6 +85,7 @@ def same_as_reference(model: onnx.ModelProto, x: Any, **options: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reduced", [(32, 32), (32, 16)])
 def test_inceptions_block(reduced: tuple[int, int]) -> None:
     """The convolutions before the larger windows are one; all write where the result is joined."""

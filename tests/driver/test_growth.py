@@ -154,6 +154,7 @@ CASES += [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "depth"), CASES)
 def test_stages_grow_with_the_operators(name: str, depth: int) -> None:
     graph = deep(name, depth)

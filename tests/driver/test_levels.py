@@ -131,7 +131,7 @@ def recurrent(rng: np.random.Generator) -> onnx.ModelProto:
 NETWORKS = {"lenet": lenet, "attention": attention, "lstm": recurrent}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_agree_with_the_reference(name: str, level: str) -> None:

@@ -80,6 +80,7 @@ def test_maximum_keeps_nan(geometry: str, mcpu: str) -> None:
         np.testing.assert_array_equal(y, maxima(x, options, y.shape[2:]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", THIN, ids=str)
 def test_few_rows_or_columns(shape: tuple[int, ...]) -> None:
     x = data(shape)
@@ -131,7 +132,7 @@ def test_mean(
     agree("AveragePool", [data(SIZES[0])], **options)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -190,7 +191,7 @@ def stem(op: str, geometry: str, pads: list[int], between: str = "") -> onnx.Mod
     return _model(nodes, x, [numpy_helper.from_array(w, "w")])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("between, pads", [("", [1, 1, 1, 1]), ("Relu", [0, 2, 1, 0])])
 @pytest.mark.parametrize("geometry", ["3s2", "3s2p1", "2s1", "wide"])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])

@@ -58,6 +58,7 @@ def fed(source: onnx.ModelProto, n: int) -> Any:
 SLOW = {"attention", "length"}  # the longest to compile
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS],

@@ -56,6 +56,7 @@ def rows_of(length: int) -> Any:
     return np.array(rows, np.float32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_softmax_of_rows_with_special_values(length: int, level: str) -> None:

@@ -187,7 +187,7 @@ def steps_of(source: Any, **options: Any) -> ScheduleRecord:
     return record
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("batch", [1, 2, 7])
 @pytest.mark.parametrize("units", [1, 5, 40])
 def test_tiles_of_a_recurrence_are_choices(units: int, batch: int) -> None:

@@ -55,6 +55,7 @@ def test_the_backend_is_found_by_its_name():
     assert found.load() is backend
 
 
+@pytest.mark.slow
 def test_a_network_at_several_batches():
     module = Network().eval()
     with torch.no_grad():

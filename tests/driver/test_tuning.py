@@ -91,6 +91,7 @@ def test_what_is_chosen_is_used_and_changes_no_result(
     np.testing.assert_allclose(exe(x), plain(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_final_comparison_is_recorded_too(
     model: onnx.ModelProto, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def _another(o: Outcome) -> Outcome:
     return dataclasses.replace(o, best=best, default=slow, confidence=1.0)
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_early_goes_on(model: onnx.ModelProto, records: Path) -> None:
     """An error in the midst of it leaves the run open; its trials are not measured again."""
     count = 0

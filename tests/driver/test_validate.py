@@ -33,6 +33,7 @@ from tilewright.targets.registry import target
 f32 = dtypes.float32
 
 
+@pytest.mark.slow
 def test_kernels_are_right_and_every_sketch_has_a_model():
     kinds = set()
     for name, small in SMALL.items():

@@ -81,9 +81,9 @@ def _tiles(log: list[Any]) -> list[int]:
 Case = tuple[int, tuple[int, int], int, list[int], str, str]
 CASES: list[Case] = [
     (3, (11, 12), 32, [1, 0, 0, 2], "host", "default"),
-    (1, (22, 23), 48, [1, 0, 0, 2], "host", "fast"),
 ]
 MORE: list[Case] = [
+    (1, (22, 23), 48, [1, 0, 0, 2], "host", "fast"),
     (1, (13, 15), 32, [1, 1, 1, 1], "x86-64-v3", "default"),
     (1, (14, 14), 32, [1, 1, 1, 1], "host", "default"),
     (2, (12, 9), 48, [0, 0, 0, 0], "host", "default"),

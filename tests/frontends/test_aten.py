@@ -81,6 +81,7 @@ def check(program, inputs, expected, **symbols):
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name):
     function, *inputs = CASES[name]
@@ -131,6 +132,7 @@ def test_a_complex_input_is_refused():
         run(program, (z,))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])

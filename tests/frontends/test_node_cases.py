@@ -15,6 +15,7 @@ from tilewright.testing.comparing import compare
 KNOWN = "test_attention_4d_causal_fp16"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_every_fifth_node_case():
     node_cases.keep()

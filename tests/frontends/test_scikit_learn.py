@@ -90,6 +90,7 @@ CLASSIFIERS = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -103,6 +104,7 @@ def test_classifier(name, classes, monkeypatch):
     compared(proto, rows, [model.predict(rows), model.predict_proba(rows)])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "sigmoid"])
 @pytest.mark.parametrize("classes", [2, 3])
@@ -148,6 +150,7 @@ TRANSFORMERS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_transformer(name, monkeypatch):

@@ -129,6 +129,7 @@ def kernels_of(body: str) -> list[list[str]]:
     return [[c.name for c in s.computations] for s in plan.groups]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FOUND)
 def test_written_out_attention_is_one_operation(name: str) -> None:
     assert agree(FOUND[name]) == ["attention"]

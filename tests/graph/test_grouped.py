@@ -68,6 +68,7 @@ def check(length, total, lengths, *, past=0, packed=False, rotary=False, **attri
             )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rotary", [False, True])
 def test_prompt(packed, rotary):

@@ -100,6 +100,7 @@ def requantized(total, ratio, zero, dtype):
 BYTES = (np.uint8, np.int8)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("left", BYTES)
 @pytest.mark.parametrize("right", BYTES)
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def close(found: Any, want: Any, kind: Any = np.float32, share: float = 0.0) -> 
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("block", [16, 32, 64, 128, 256])
 def test_every_block_size(bits, block):
@@ -74,6 +75,7 @@ def test_every_block_size(bits, block):
     close(tw.compile(model(a, operands, **sizes), cache=False)(a), want)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("zeros", ["", "packed", "float"])
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize("math", ["exact", "default"])
@@ -83,6 +85,7 @@ def test_zero_points_and_types(zeros, kind, math):
     close(made(a), want, kind)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (9, 64), (2, 3, 64)])
 @pytest.mark.parametrize("n", [1, 5, 16, 70, 130])
 def test_shapes(shape, n):
@@ -90,6 +93,7 @@ def test_shapes(shape, n):
     close(tw.compile(model(a, operands, **sizes), cache=False)(a), want)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4"])
 @pytest.mark.parametrize("level", [0, 4])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -247,6 +251,7 @@ def dequantized(
     return made, x, attributes.get("alpha", 1.0) * (x.astype(np.float64) @ real)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT8", "UINT8"])
 @pytest.mark.parametrize("has_zero", [False, True])
 def test_dequantized_blocks(kind, has_zero):

@@ -395,6 +395,7 @@ def compiled(case):
     return exe, list(inputs.values()), weights
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:1 operators have no native code")
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_differences(name):

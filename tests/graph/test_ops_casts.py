@@ -37,6 +37,7 @@ def dtype_of(name):
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", PLAIN)
 @pytest.mark.parametrize("source", PLAIN)
 def test_plain(source, target):
@@ -44,6 +45,7 @@ def test_plain(source, target):
     agree("Cast", [X.astype(source)], to=to, opset=23)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("narrow", NARROW)
 @pytest.mark.parametrize("wide", ["float32", "float16"])
 def test_narrow(narrow, wide):

@@ -26,6 +26,7 @@ def triangles(packed: np.ndarray) -> np.ndarray:
     return lower @ np.triu(packed)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("shape", [(1, 1), (5, 5), (3, 4, 4), (2, 3, 8, 8)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_factors_multiply_back(shape: tuple[int, ...], dtype: str) -> None:
@@ -94,6 +95,7 @@ def test_triangular_systems_are_solved(flags: tuple[int, int, int]) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3, 8, 8)], ids=str)
 def test_cholesky_and_two_triangular_solutions_solve(

@@ -14,6 +14,7 @@ def pairs(z):
     return np.stack([z.real, z.imag], -1).astype(np.float32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("length", [None, 5, 16])

@@ -64,6 +64,7 @@ def rows(dtype=np.float32, nans=True):
     return x
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("how", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("ids", [[0, 1, 2], [0, 2, 1, 1]])
 def test_tree_regressor(how, ids):
@@ -85,6 +86,7 @@ def test_tree_regressor_of_other_types(dtype):
     runtime("TreeEnsembleRegressor", rows(dtype, nans=False), n_targets=1, **trees)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.parametrize(("classes", "ids"), [(3, [0, 1, 2]), (3, [1]), (2, [0])])
@@ -178,6 +180,7 @@ def test_feature_vectorizer():
     agree("FeatureVectorizer", given, inputdimensions=[2, 5], **ML)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_linear(classes, post):
@@ -193,6 +196,7 @@ def test_linear(classes, post):
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("one_class", [0, 1])
 @pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
 def test_svm_regressor(kernel, one_class):

@@ -18,6 +18,7 @@ def reals(*shape):
     return RNG.standard_normal(shape, dtype=np.float32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -192,6 +193,7 @@ def transposed(x, w, b=None, **attributes):
     return found
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize(
     ("strides", "dilations", "pads"),
@@ -214,6 +216,7 @@ def test_host_fallback_of_conv_transpose(group, strides, dilations, pads):
     agree("ConvTranspose", [x, w, b], expected=[found], atol=1e-4, **geometry)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "shape",
     [

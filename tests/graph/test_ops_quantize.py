@@ -102,6 +102,7 @@ def bytes_of(dtype, *shape):
     return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "shapes", [((3, 5), (5, 4)), ((2, 3, 5), (5, 4)), ((5,), (5,))]
 )

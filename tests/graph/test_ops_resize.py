@@ -17,6 +17,7 @@ def resize(x, *, scales=None, sizes=None, roi=EMPTY, **attributes):
     agree("Resize", inputs, known=(1, 2, 3), opset=19, atol=5e-6, **attributes)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "transformation", ["align_corners", "asymmetric", "half_pixel"]
 )
@@ -32,6 +33,7 @@ def test_modes(mode, transformation, scale):
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 )

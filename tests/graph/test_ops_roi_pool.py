@@ -51,6 +51,7 @@ ROIS = np.array(
 )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.0625])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (7, 7)])
 def test_against_a_plain_loop(shape, scale):

@@ -12,6 +12,7 @@ def reals(*shape):
     return RNG.standard_normal(shape, dtype=np.float32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])
@@ -33,6 +34,7 @@ def test_grid_sample_far_away_is_zero(mode, corners):
     np.testing.assert_array_equal(found, np.zeros((1, 1, 2, 3), np.float32))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])

@@ -94,6 +94,7 @@ class Forest:
         return found
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("modes", [[0], [3], [4, 5], [6], range(7)])
 @pytest.mark.parametrize(
     ("dtype", "missing"), [(np.float32, False), (np.float64, True)]

@@ -115,6 +115,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_differences(name):
     kind, operands, attributes = CASES[name]
@@ -138,6 +139,7 @@ def test_what_is_behind_the_end_of_a_sequence_reaches_no_state():
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("LSTM", "RNN")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["GRU", *SLOW])
 def test_a_step_of_training_is_that_of_pytorch(kind):
     torch = pytest.importorskip("torch")

@@ -43,6 +43,7 @@ def streams(body: str, change: Any = None) -> list[int]:
     return [e.fields["keys"] for e in log if e.kind == "streamed-attention"]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("rows", [ROWS, MANY])
 @pytest.mark.parametrize("name", STREAMED)
 def test_it_is_one_kernel_over_blocks_of_keys(name: str, rows: int) -> None:

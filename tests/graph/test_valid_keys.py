@@ -127,6 +127,7 @@ def test_any_number_of_valid_keys() -> None:
     assert check(Cache(), *([last] for last in ends)) == [128]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("shared", [1, 2, 4])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_heads_that_share_keys(shared: int, threads: int) -> None:
@@ -135,6 +136,7 @@ def test_heads_that_share_keys(shared: int, threads: int) -> None:
     assert skips(c, threads) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [5, 8, 40, 72])
 def test_heads_of_other_sizes(size: int) -> None:
     c = Cache(size=size)
@@ -149,6 +151,7 @@ def test_sequences_of_a_batch_differ(length: int) -> None:
     assert skips(c) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("capacity", [1, 7, 64, 131, 200, 331])
 def test_caches_of_other_capacities(capacity: int) -> None:
     """Where no block divides them, all positions are read, and still not counted."""

@@ -53,7 +53,7 @@ def share(found: Any, want: Any) -> float:
     return float(np.linalg.norm(difference) / np.linalg.norm(want.astype(np.float64)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("form", ["nbits", "qdq"])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -92,6 +92,7 @@ def test_types():
     assert operators["qdq"] == [qdq, "Gemm", "Relu", qdq, "MatMul"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", [16, 32, 64, 128, 256])
 def test_groups_and_half_floats(group):
     model = network(np.float16)

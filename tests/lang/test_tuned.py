@@ -154,7 +154,7 @@ PROGRAMS: list[Callable[..., Any]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("build", PROGRAMS, ids=lambda b: b.__name__)
 def test_a_program_is_tuned_and_built_again(
     build: Callable[..., Any], records: Path, found_better: None

@@ -261,6 +261,7 @@ def test_try_all_rewrites_every_place_once_and_always_applies() -> None:
     assert run(try_all(rule("split-cancel")), start(NESTED)).steps == ()
 
 
+@pytest.mark.slow
 def test_normalize_goes_on_until_nothing_applies() -> None:
     program = fun(
         lambda x: (

@@ -87,8 +87,11 @@ def index_of_minima() -> Expr:
 
 TERMS = (
     *(polynomial, chosen_by_itself, chosen_by_place, guarded_reads),
-    *(index_of_products, index_of_choices),
-    pytest.param(index_of_minima, marks=pytest.mark.slow),
+    index_of_products,
+    *(
+        pytest.param(t, marks=pytest.mark.slow)
+        for t in (index_of_choices, index_of_minima)
+    ),
 )
 
 

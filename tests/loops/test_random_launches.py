@@ -64,6 +64,7 @@ def checked(seeds: Iterable[int]) -> Counter[str]:
     return seen
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("batch", range(4))
 def test_399_random_launches_do_what_their_kernels_did(batch):
     """Of which three quarters, 300, are lowered, the others refused."""

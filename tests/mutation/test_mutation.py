@@ -106,6 +106,7 @@ def test_what_is_said_to_be_harmless_is_still_there():
     assert all(reason.strip() for reason in known.values())
 
 
+@pytest.mark.slow
 def test_a_fault_is_caught_and_runs_go_on_where_they_were(tmp_path: Path, monkeypatch):
     room = Room(("base/names.py",), ("tests/base/test_names.py",))
     monkeypatch.setattr(run, "ROOMS", {"names": room})

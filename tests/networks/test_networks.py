@@ -53,7 +53,7 @@ def test_a_network_gives_what_it_gives_in_float64(name: str) -> None:
 @pytest.mark.parametrize(
     ("math", "name"),
     [
-        pytest.param(m, n, marks=() if n in SAMPLE[start::4] else pytest.mark.slow)
+        pytest.param(m, n, marks=() if n in SAMPLE[start::8] else pytest.mark.slow)
         for start, m in enumerate(("exact", "fast"))
         for n in NETWORKS
     ],
@@ -62,7 +62,7 @@ def test_so_it_does_in_other_arithmetic(math: str, name: str) -> None:
     assert not run(NETWORKS[name](), math, threads=1)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_tensor_inside_is_right(name: str) -> None:
     case = NETWORKS[name]()
@@ -95,6 +95,7 @@ def test_a_network_read_from_a_file_is_the_same(name: str) -> None:
 # -- the networks and the judge themselves
 
 
+@pytest.mark.slow
 def test_every_family_is_there_and_signals_neither_fade_nor_explode() -> None:
     assert len(NETWORKS) >= 120 and len(FAMILIES) == 11
     for name, make in NETWORKS.items():

@@ -280,6 +280,7 @@ def heads(queries: int, values: int) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mcpu", ["x86-64-v2", "x86-64-v3", "native"])
 @pytest.mark.parametrize(("queries", "values"), [(64, 64), (32, 64), (64, 16)])
 def test_heads(mcpu: str, queries: int, values: int) -> None:

@@ -211,6 +211,7 @@ def test_an_artifact_on_a_disk_that_is_full_at_any_byte(tmp_path):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("full", ["at once", "after the kernels"])
 def test_compiling_on_a_disk_that_is_full_is_one_warning(tmp_path, full):
     """Where the kernels fit and the whole model does not, that is not a failure of compiling."""

@@ -220,6 +220,7 @@ ANYTHING = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ANYTHING)
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_is_touched_beyond_a_tensor(case):

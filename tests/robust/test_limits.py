@@ -102,6 +102,7 @@ def test_an_empty_batch():
     np.testing.assert_allclose(exe(rows(3)), 1 / 64, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_many_shapes_keep_a_bounded_number_of_programs():
     exe = tw.compile(products("n", 1), cache=False)
     for n in range(1, 2 * KEPT):
@@ -117,6 +118,7 @@ def test_many_shapes_keep_bounded_memory():
     assert 1 <= len(exe._kept.values()) <= 2
 
 
+@pytest.mark.slow
 def test_new_shapes_from_many_threads():
     exe = tw.compile(products("n", 1), cache=False)
     wrong = []

@@ -72,7 +72,7 @@ def named(request, tmp_path, monkeypatch):
     assert not os.path.exists("/tmp/evil") and not list(tmp_path.parent.glob("evil*"))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore::tilewright.base.errors.TilewrightWarning")
 def test_names_stay_names(named, tmp_path, capsys):
     exe = tw.compile(named)

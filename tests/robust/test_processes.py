@@ -95,6 +95,7 @@ def test_many_processes_compile_the_same_model_to_the_same_bytes(path, tmp_path)
     assert len(whole) >= 4 and not left
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL], ids=lambda s: s.name)
 def test_a_blow_in_the_middle_of_compiling(path, tmp_path, blow):
     process = compiling(path, tmp_path / "m.tw")
@@ -216,6 +217,7 @@ def test_executables_from_many_threads_and_forks():
     assert not wrong
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("end", ["sys.exit(3)", "raise ValueError", "os._exit(3)"])
 def test_ending_while_a_daemon_thread_runs(tmp_path, end):
     """No hang and no crash, whatever the pool and other threads are doing."""

@@ -1,6 +1,11 @@
 """The short form of the soak: `make soak SECONDS=3600` is the long one."""
 
+import pytest
+
 from tests.robust import soak
+
+# Minutes of a server, and every object of a process counted.
+pytestmark = pytest.mark.slow
 
 
 def test_a_server_s_life_in_little(tmp_path, monkeypatch):

@@ -66,6 +66,7 @@ def test_one_hot_of_an_index_out_of_range_is_all_off(bad):
     assert run("OneHot", {"i": np.array([bad])}, constants).tolist() == [[0] * 4]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("k", [2**63 - 1, -(2**63), 7, -7, 2, 0, -1])
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("known", [False, True])

@@ -69,6 +69,7 @@ def gdb_may_trace():
     return "exited normally" in result.stdout
 
 
+@pytest.mark.slow
 def test_gdb_stops_at_a_kernel(tmp_path):
     if not gdb_may_trace():
         pytest.skip("gdb is not installed, or may not trace processes here")

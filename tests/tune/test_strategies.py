@@ -71,6 +71,7 @@ def test_the_default_comes_first_and_then_the_seeds(name: str) -> None:
     assert len(batch) == 4
 
 
+@pytest.mark.covering(1)
 @every
 @pytest.mark.parametrize("batch", [1, 7])
 def test_a_finite_space_is_exhausted_and_nothing_is_proposed_twice(
@@ -139,6 +140,7 @@ def test_trials_that_all_failed_do_not_end_a_search(name: str) -> None:
     assert len(found) == land.size and searching.best(3) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "most"),
     [("evolutionary", 64), ("annealing", 64), ("tree", 64), ("mcts", 64)],

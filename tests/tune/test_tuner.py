@@ -94,6 +94,7 @@ def test_what_was_finished_is_recorded_when_a_round_is_interrupted() -> None:
     assert len(recorder.trials) == 5
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("by", ["evolutionary", "annealing", "bandit", "random"])
 @pytest.mark.parametrize("killed_after", [0, 1, 16, 29, 47])
 def test_a_run_that_was_broken_off_goes_on_as_if_it_had_not_been(

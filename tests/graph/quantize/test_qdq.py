@@ -35,7 +35,7 @@ def network():
     return graph, samples_for(graph)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
 @pytest.mark.parametrize("method", ["min-max", "mse"])
 def test_runtimes_agree(network, activations, method):

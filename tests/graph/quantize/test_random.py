@@ -80,6 +80,7 @@ RECIPES = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_networks(seed):
     graph = random_network(seed)

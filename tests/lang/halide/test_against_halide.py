@@ -107,7 +107,7 @@ EXPRESSIONS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_expressions(name):
     both(pointwise(EXPRESSIONS[name]), rtol=1e-6 if "float" in name else 0.0)
@@ -261,6 +261,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules(name):
     def make(m, b, s, w, image):

@@ -17,7 +17,7 @@ def _found(name: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     return image, ready.out[:, 0] + 1j * ready.out[:, 1]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("n", RADICES)
 def test_complex_numbers(n: int) -> None:
     image, found = _found("fft", n)
@@ -25,6 +25,7 @@ def test_complex_numbers(n: int) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [16, 32])
 def test_real_numbers(n: int) -> None:
     image, found = _found("fft_real", n)

@@ -62,6 +62,7 @@ def check(level: str, k: Kernel) -> None:
     np.testing.assert_array_equal(*bits)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("less", [None, 0.0, -0.0, 8.0, -128.0, 65536.0, -65536.0])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])

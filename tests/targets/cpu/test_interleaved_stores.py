@@ -41,6 +41,7 @@ kernel k(A: {t}[5, 48], B: {t}[{c}]) -> O: {t}[5, 48, {c}]:
 """
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int16", "float64"])
 @pytest.mark.parametrize("lanes", [4, 6, 16])
 @pytest.mark.parametrize("channels", [2, 3, 4])

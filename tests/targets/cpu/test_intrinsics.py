@@ -280,6 +280,7 @@ def test_tiles_assemble(row: tuple[str, DType, DType, DType, int], side: int) ->
     assert parse(compile_kernel(s.kernel, AMX).object_bytes).symbols
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("row", TILES, ids=_TILE_IDS)
 def test_tiles_mean_the_product(row: tuple[str, DType, DType, DType, int]) -> None:
     _tiled(row, 16, 16 * row[4]).verify()

@@ -76,6 +76,7 @@ EXTENTS = [1, 2, 3, 5, 8, 13, 16, 17, 31, 32, 48, 64, 100]
 N = 400
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("extent", EXTENTS)
 @pytest.mark.parametrize(
     "dtype", [float32, dtypes.int8, dtypes.bfloat16, dtypes.bool_], ids=str
@@ -155,6 +156,7 @@ REDUCERS: list[tuple[Reducer, DType]] = [
 ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("extent", [1, 3, 8, 13, 16, 64])
 @pytest.mark.parametrize("case", REDUCERS, ids=lambda c: f"{c[0].name}-{c[1]}")
 def test_lane_reductions(case: tuple[Reducer, DType], extent: int) -> None:
@@ -308,6 +310,7 @@ def matmul(
     return [a, b, c], loop(io, 3, loop(jo, 2, body), threads_kind)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("scope", ["register", "stack", "global"])
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 @pytest.mark.parametrize("dtype", [float32, dtypes.float16], ids=str)
@@ -536,6 +539,7 @@ def test_nested_vector_loops() -> None:
 LOADED = [n for n, (a, _) in LEVELS.items() if a in ("x86_64", "aarch64", "riscv64")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mcpu", LOADED)
 def test_other_processors_assemble(mcpu: str) -> None:
     """Every level gives an object without external symbols, for float32 and float16."""

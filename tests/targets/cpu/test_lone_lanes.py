@@ -27,6 +27,7 @@ CASES = [
 ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("source", "to", "cast"), CASES)
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
 def test_neighbors_stay(source: str, to: str, cast: str, mcpu: str) -> None:

@@ -133,6 +133,7 @@ def test_binary(dtype: DType) -> None:
     check(results, {a: samples(dtype, 1), b: samples(dtype, 2)})
 
 
+@pytest.mark.covering(1)
 @pytest.mark.skipif(host().arch != "x86_64", reason="the levels are of x86-64")
 @pytest.mark.parametrize(
     "dtype", [dtypes.float32, dtypes.float16, dtypes.int8], ids=str
@@ -177,6 +178,7 @@ def test_bool() -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 def test_unary(dtype: DType) -> None:
     a, b = var("a", dtype), var("b", dtype)
@@ -223,6 +225,7 @@ def test_scaling_of_float64_is_refused() -> None:
         check([Call("ldexp", (a, a))], {a: samples(dtypes.float64, 1)})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", EVERY, ids=str)
 def test_casts(source: DType) -> None:
     a = var("a", source)

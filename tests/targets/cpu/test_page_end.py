@@ -32,6 +32,7 @@ def page() -> Iterator[np.ndarray[Any, Any]]:
     assert libc.mprotect(second, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v3"])
 @pytest.mark.parametrize("lanes", [3, 5, 7, 8, 9, 13, 14, 16, 27])
 @pytest.mark.parametrize("step", [1, 2, 3, 4, -1])

@@ -43,6 +43,7 @@ def placed(shape: tuple[int, ...], offset: int) -> Any:
     return aligned(4 * (n + offset)).view(np.float32)[offset:].reshape(shape)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("offset", [0, 1, 8, 16])
 @pytest.mark.parametrize("transposed", [False, True], ids=["rows", "transposed"])

@@ -57,6 +57,7 @@ def _check(s: Schedule, at: tuple[int, int], mcpu: str) -> None:
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("level", ["native", *LEVELS])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_tile_is_transposed(dtype: DType, level: str) -> None:
@@ -100,6 +101,7 @@ def test_the_instructions_it_should_have() -> None:
     assert sum(count for name, count in four.items() if "punpck" in name) == 4 * 16
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("columns", [16, 40, 64, 75])
 @pytest.mark.parametrize("rows", [2, 4, 8, 14, 16])
 def test_squares_side_by_side(rows: int, columns: int) -> None:

@@ -56,6 +56,7 @@ def same(ours: np.ndarray, theirs: np.ndarray) -> None:
     assert np.array_equal(ours[~nan].view(bits), theirs[~nan].view(bits))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_of_float32_has_the_same_bits(function):
     same(*both(f"{function}(x[@])", "float32", "float32"))

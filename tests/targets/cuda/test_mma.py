@@ -44,6 +44,7 @@ def wanted(of: str, given: list[np.ndarray], transposed: bool) -> np.ndarray:
     return a @ (b.T if transposed else b)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("of", "transposed", "pad"), CASES)
 def test_a_product_is_right_as_ptx(of, transposed, pad):
     program = to_launches(tensorized(of, transposed, pad).kernel, 32)

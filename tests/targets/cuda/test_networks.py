@@ -48,6 +48,7 @@ def test_a_network_has_the_same_bits(interpreted, name):
         assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NEAR)
 def test_a_network_agrees(interpreted, name):
@@ -84,6 +85,7 @@ def test_the_saved_network_runs_where_there_is_a_device(tmp_path, interpreted):
         assert np.array_equal(a, b)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(report.ptxas() is None, reason="there is no ptxas")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_ptxas_takes_each_kernel_of_a_network_and_nothing_is_spilled(arch):

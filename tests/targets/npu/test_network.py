@@ -174,6 +174,7 @@ def test_code_names_its_machine() -> None:
             devices.find("npu").load(wrong)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_model(name: str) -> None:
     check(name)

@@ -104,6 +104,7 @@ def assert_same(found, wanted, what):
     assert not bad.size, f"{what}: at {bad}: {found[bad]}, expected {wanted[bad]}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 def test_arithmetic_divisions_and_comparisons(dtype):
     a, b = Var("a", dtype), Var("b", dtype)
@@ -138,6 +139,7 @@ def test_truth_values():
     check([k(a, b) for k in kinds] + [nodes.Not(a), *casts], {a: left, b: right})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", [*FLOATS, *INTEGERS], ids=str)
 def test_casts_round_wrap_and_saturate(source):
     a = Var("a", source)

@@ -222,6 +222,7 @@ def test_memory_of_the_device_counts_against_the_limit():
         tw.compile(small(), target="opencl", cache=False, memory_limit=1000)
 
 
+@pytest.mark.slow
 def test_the_command_of_the_readme_runs_it(tmp_path):
     path = tmp_path / "lenet.onnx"
     path.write_bytes(to_model(NETWORKS["lenet"]().graph).SerializeToString())

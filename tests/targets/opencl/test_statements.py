@@ -138,6 +138,7 @@ def test_what_the_other_threads_wrote_is_there_behind_a_barrier(scope):
     assert (found[y] == given[::-1]).all()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("width", [2, 8, 32])
 @pytest.mark.parametrize("dtype", [float32, float16], ids=str)
 def test_neighbors_combine_in_order(width, dtype):

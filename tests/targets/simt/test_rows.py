@@ -41,6 +41,7 @@ def default(group, machine=GENERIC):
     return to_launches(best.kernel, machine.warp)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups_are_right_on_each_machine(name, machine):
@@ -49,6 +50,7 @@ def test_groups_are_right_on_each_machine(name, machine):
         check(group[0], default(group, MACHINES[machine]), inputs(group[0]))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups_of_all_sizes_are_right(name, size):
@@ -56,6 +58,7 @@ def test_groups_of_all_sizes_are_right(name, size):
     check(group[0], default(group), inputs(group[0]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", GROUPS)
 def test_each_point_of_a_space_is_right(name):
     make, family = GROUPS[name]
@@ -156,6 +159,7 @@ def test_shared_memory_of_a_block_is_never_more_than_there_is():
                 assert np.prod(launch.threads) <= machine.block_threads
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", GROUPS)
 def test_on_pocl(name):
     group = GROUPS[name][0](17, 70)

@@ -32,6 +32,7 @@ def right(name, of, result):
     np.testing.assert_array_equal(result(p, given), want)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_in_registers_is_right_on_pocl(name):
     right(name, MALI, lambda p, given: run(p, given)[p.outputs[0]])
@@ -42,6 +43,7 @@ def test_a_product_in_shared_memory_is_right_on_pocl(name):
     right(name, GENERIC, lambda p, given: run(p, given)[p.outputs[0]])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["thin", "tall", "followed", "float16", "int8"])
 def test_a_product_in_shared_memory_has_no_race(name):
     right(name, SM80, interpreted)

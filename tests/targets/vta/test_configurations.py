@@ -159,6 +159,7 @@ def test_convolutions(config: VTAConfig, name: str) -> None:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", WIDENING)
 def test_all_of_what_follows_a_convolution(config: VTAConfig) -> None:
     b = config.BLOCK
@@ -168,6 +169,7 @@ def test_all_of_what_follows_a_convolution(config: VTAConfig) -> None:
     check(layer, lambda given: convolved(c, q, config, given))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", WIDENING)
 def test_pooling_and_depthwise_convolutions(config: VTAConfig) -> None:
     b = config.BLOCK
@@ -354,6 +356,7 @@ LANES: dict[str, Callable] = {
 }
 
 
+@pytest.mark.covering(1)
 @configurations
 @pytest.mark.parametrize("name", LANES)
 def test_lane_operations(config: VTAConfig, name: str) -> None:

@@ -209,6 +209,7 @@ WINDOWS = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("call", WINDOWS)
 def test_any_window(call: str) -> None:
     rng = np.random.default_rng(0)
@@ -232,8 +233,17 @@ LARGEST = {  # -> rows of 31 columns, and what one more needs
 }
 
 
-@pytest.mark.parametrize("more", [0, 1])
-@pytest.mark.parametrize("call", LARGEST)
+@pytest.mark.parametrize(
+    ("call", "more"),
+    [
+        # What fits of the last of them is simulated for seconds.
+        pytest.param(
+            call, more, marks=[pytest.mark.slow] * (not more and "group" in call)
+        )
+        for call in LARGEST
+        for more in (0, 1)
+    ],
+)
 def test_the_largest_window(call: str, more: int) -> None:
     """One more row of the window does not fit the chip, and the layer stays on the CPU."""
     rng = np.random.default_rng(0)
@@ -263,7 +273,7 @@ def test_what_cannot_be_quantized(graph: Graph) -> None:
         tw.compile(graph, target="vta", scales={"image": 1.0})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["1x8", "1x32", "2x16", "4x4", "1x16 small"])
 def test_other_machines(name: str) -> None:
     """Three images: tiles of two or four at a time are filled up."""

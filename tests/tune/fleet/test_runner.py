@@ -89,6 +89,7 @@ def test_programs_are_measured_and_bad_ones_cost_one_job_each(
     again.close()
 
 
+@pytest.mark.slow
 def test_workers_are_killed_during_the_run(mortal: LocalFleet, folder: Path) -> None:
     """Three times one that measures at that moment; another takes its place."""
     slow = Timing(round_seconds=1e-3, seconds=0.3, tight=0.0, most=10**6)

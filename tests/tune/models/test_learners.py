@@ -79,6 +79,7 @@ def _changed(of, seconds=None, prior=None):
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("name", [n for n in LEARNERS if n != "halide"])
 def test_the_order_of_programs_not_seen(name, most):
@@ -146,6 +147,7 @@ CASES = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", LEARNERS)
 def test_awkward_data_give_numbers(name, case):

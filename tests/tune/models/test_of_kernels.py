@@ -39,6 +39,7 @@ def kernels():
     return [p.schedule.kernel for p in _points(24)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_learns_and_is_kept(name, kernels, tmp_path):
     facts = Facts(cores=1)

@@ -82,6 +82,7 @@ def test_the_whole_one_is_read(whole: Path, tmp_path: Path) -> None:
     assert sorted(map(repr, found)) == sorted(map(repr, ORIGINALS))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(DAMAGES))
 def test_damage_anywhere(whole: Path, tmp_path: Path, seed: int) -> None:
     path = damaged(whole, tmp_path, random.Random(seed))

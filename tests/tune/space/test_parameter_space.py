@@ -69,6 +69,7 @@ def random_space(r):
     return parameters, filtered(ranges, *constraints)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_spaces_have_what_filtering_finds(seed):
     r = Random(seed)

@@ -78,6 +78,7 @@ def perceptron():
     return network(model(text, w=(8, 7), v=(7, 5)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pes", [1, 8, 40])
 def test_expansions_are_those_of_the_exploration(pes):
     net = perceptron()

@@ -37,6 +37,7 @@ def test_the_default_is_what_the_rule_chooses():
     assert not [p for p in point.parameters if p.value != p.default]
 
 
+@pytest.mark.slow
 def test_every_block_of_a_small_layer_is_right_and_one_is_as_fast_as_the_rules():
     made, of = layer(Convolution(16, 16, (4, 4)))
     space = of.space

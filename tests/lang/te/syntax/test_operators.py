@@ -11,6 +11,7 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("target", ["cpu", "interp"])
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_numpy(name: str, target: str) -> None:

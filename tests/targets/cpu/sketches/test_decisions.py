@@ -58,6 +58,7 @@ def far_bytes(point: Point, machine: Any, m: int, n: int, k: int) -> float:
     return 2 * lanes * (columns + (0 if m * k * 4 <= full else 4 / width))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", MACHINES)
 def test_products_stay_within_what_the_machine_gives(name: str, size: int) -> None:

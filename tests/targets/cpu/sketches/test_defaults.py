@@ -185,6 +185,7 @@ def results(kernel: Kernel, out: Buffer) -> np.ndarray:
     return data[out]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_sketch_applies_and_keeps_the_result(name: str, level: str) -> None:

@@ -141,6 +141,7 @@ def test_a_row_times_a_matrix_is_exact():
     np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))
 
 
+@pytest.mark.covering(1)
 @needs("avx512vnni")
 @pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
 @pytest.mark.parametrize(
@@ -169,6 +170,7 @@ def image(width: int, size: int, stride: int, pads: bool) -> Computation:
     return reduce_("conv", y, (size,), "add", value)
 
 
+@pytest.mark.covering(1)
 @needs("avx512vnni")
 @pytest.mark.parametrize("pads", [True, False], ids=["padded", "bare"])
 @pytest.mark.parametrize(("size", "stride"), [(7, 2), (5, 1), (3, 3), (4, 1)], ids=str)

@@ -101,6 +101,7 @@ def test_two_threads_hardly_share_a_line(rows, groups, width):
     assert len(first & second) <= rows  # where one's columns end
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
 @pytest.mark.parametrize("groups", [2, 3, 4])
 @pytest.mark.parametrize("whole", [True, False])

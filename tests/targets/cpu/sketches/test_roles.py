@@ -48,6 +48,7 @@ def convolution(
     return [total, aligned], w
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("size", [(5, 6), (3, 13), (7, 4)], ids=str)
 @pytest.mark.parametrize("width", [8, 11])
 def test_both_choices_agree(size, width, results):
@@ -117,6 +118,7 @@ def depthwise(
     return [reduce_("dw", y, (taps, taps), "add", value)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("channels", [3, 9])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("taps", [3, 5])
@@ -150,6 +152,7 @@ def test_vectors_that_rows_of_a_window_read():
     assert Window(2, 3, 1).distinct(2) == 4
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("stride", [1, 2, 4, 5])
 @pytest.mark.parametrize("taps", [2, 3])
 def test_pooling_with_channels_first_is_tiled_along_rows(taps, stride, results):
@@ -211,6 +214,7 @@ MACHINES = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("pad", [0, 1])
 @pytest.mark.parametrize("name", MACHINES)

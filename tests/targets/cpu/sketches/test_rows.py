@@ -95,6 +95,7 @@ def test_what_is_added_before_a_norm_runs_with_its_sum() -> None:
     schedule.verify()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("rows", [1, 2, 4])
 @pytest.mark.parametrize("shape", [(23, 70), (16, 33), (5, 300)], ids=str)
 def test_any_number_of_rows_at_a_time(shape: tuple[int, int], rows: int) -> None:

@@ -80,6 +80,7 @@ def test_sums(case: tuple[tuple[int, ...], int]) -> None:
     np.testing.assert_array_equal(run(p, x), np.cumsum(x, axis))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("axis", range(3))
 def test_any_parameters_and_threads_give_the_same_maximum(axis: int, seed: int) -> None:

@@ -61,6 +61,7 @@ def test_one_thread_goes_by_the_caches_alone():
     assert shared(multiplied(208, 40, 24, Alone())).startswith("relu.j.o")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("size", [(208, 40, 24), (24, 208, 40), (65, 33, 7)], ids=str)
 @pytest.mark.parametrize("machine", [Caches, Alone])
 def test_all_agree(size, machine, results):

@@ -49,6 +49,7 @@ def sketch(steps: list[Computation], at: Context) -> Sketch:
     return best
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("op", ["max", "add"])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])
