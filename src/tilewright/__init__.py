@@ -8,8 +8,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    # All but `tune`, a module that can be called.
+    from tilewright import llm, rules
     from tilewright.base.dtypes import DType, dtype_of
     from tilewright.base.errors import TilewrightError, TilewrightWarning
+    from tilewright.driver.compile import compile
+    from tilewright.driver.differentiate import grad, value_and_grad
+    from tilewright.driver.library import compile_library
+    from tilewright.driver.optimize import optimize
+    from tilewright.driver.quantize import quantize
+    from tilewright.driver.training import compile_training_step
+    from tilewright.frontends.onnx.export import to_onnx
+    from tilewright.frontends.onnx.save import save_onnx
+    from tilewright.graph import optimizers as optim
+    from tilewright.graph.nodes import Graph
+    from tilewright.lang import halide, lift, mdh, te
+    from tilewright.runtime.executable import Executable, load
 
 __version__ = "0.1.0"
 

@@ -36,6 +36,7 @@ from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
+    from tilewright.runtime.model import CompiledModel
 
 ONNX: Final = "onnx"  # what --emit writes besides the stages of text
 
@@ -100,13 +101,7 @@ def command(
     from tilewright.driver.steps import build
     from tilewright.runtime import bundle
 
-    if not certify:
-        refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
-    if emit is None:
-        refuse(["kernel"], "it chooses what --emit prints", "Add --emit kernel")
-    if emit is not None:
-        names = ("certify", "fallback", "use_cache", "sanitize")
-        refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
+    _refuse_meaningless(emit, certify)
     if output is not None and output.suffix in library.SUFFIXES and emit is None:
         library.write(model, output, header, target_triple, options, as_json)
         return
@@ -141,17 +136,7 @@ def command(
         if said is not None:
             made = replace(made, meta={**made.meta, "certificate": said})
         bundle.save(made, place)
-    facts: dict[str, Any] = {
-        "artifact": str(place),
-        "bytes": place.stat().st_size,
-        "compile_seconds": seconds,
-        "kernels": len(made.kernels) + len(made.launches),
-        "memory": made.memory(thread_count(options.threads)) + len(made.constants),
-        "requirements": dict(made.requirements),
-        **({} if said is None else {"certificate": said}),
-        "tuned": made.meta.get("tuned", []),
-        "substitutions": made.meta.get("substitutions", []),
-    }
+    facts = _facts(made, place, seconds, options, said)
     if as_json:
         dump(facts)
         return
@@ -163,6 +148,38 @@ def command(
     for line in (records.used_line(made.meta), derivation.used_line(made.meta)):
         if line:
             say(line)
+
+
+def _refuse_meaningless(emit: str | None, certify: bool) -> None:
+    """Refuse options that would have no effect beside the others."""
+    if not certify:
+        refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
+    if emit is None:
+        refuse(["kernel"], "it chooses what --emit prints", "Add --emit kernel")
+    if emit is not None:
+        names = ("certify", "fallback", "use_cache", "sanitize")
+        refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
+
+
+def _facts(
+    made: CompiledModel,
+    place: Path,
+    seconds: float,
+    options: CompileOptions,
+    said: Any,
+) -> dict[str, Any]:
+    """What is said of an artifact; said: its certificate, if one was asked for."""
+    return {
+        "artifact": str(place),
+        "bytes": place.stat().st_size,
+        "compile_seconds": seconds,
+        "kernels": len(made.kernels) + len(made.launches),
+        "memory": made.memory(thread_count(options.threads)) + len(made.constants),
+        "requirements": dict(made.requirements),
+        **({} if said is None else {"certificate": said}),
+        "tuned": made.meta.get("tuned", []),
+        "substitutions": made.meta.get("substitutions", []),
+    }
 
 
 def _emit(

@@ -273,24 +273,7 @@ def explore(
     is found. Emits an event `schedule` for each evaluation. Raises InputError for no methods, no or
     ill numbers of elements, ill limits, and as `groups_of`.
     """
-    if not pes or any(whole(n, 1) is None for n in pes):
-        raise InputError(
-            f"processing elements {list(pes)}",
-            where=net.name,
-            hint="give integers of at least 1",
-        )
-    if whole(limit, 1) is None or not seconds >= 0:
-        raise InputError(
-            f"a limit of {limit!r} evaluations and {seconds!r} seconds",
-            where=net.name,
-            hint="give an integer of at least 1, and at least 0 seconds",
-        )
-    if not methods:
-        raise InputError(
-            "no way to schedule",
-            where=net.name,
-            hint=f"name some of: {', '.join(Method)}",
-        )
+    _expect_arguments(net.name, pes, methods, limit, seconds)
     counts = sorted(set(pes))
     groups = groups_of(net, wanted or {}, named(Grain, grain))
     reading = named(Volume, volume)
@@ -322,6 +305,34 @@ def explore(
         bounds=lowest,
         evaluator=evaluator,
     )
+
+
+def _expect_arguments(
+    where: str,
+    pes: Sequence[int],
+    methods: Sequence[Method],
+    limit: int,
+    seconds: float,
+) -> None:
+    """Raise InputError for arguments of `explore` that will not do."""
+    if not pes or any(whole(n, 1) is None for n in pes):
+        raise InputError(
+            f"processing elements {list(pes)}",
+            where=where,
+            hint="give integers of at least 1",
+        )
+    if whole(limit, 1) is None or not seconds >= 0:
+        raise InputError(
+            f"a limit of {limit!r} evaluations and {seconds!r} seconds",
+            where=where,
+            hint="give an integer of at least 1, and at least 0 seconds",
+        )
+    if not methods:
+        raise InputError(
+            "no way to schedule",
+            where=where,
+            hint=f"name some of: {', '.join(Method)}",
+        )
 
 
 def _subject(

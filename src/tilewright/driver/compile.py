@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import ModelError
@@ -17,6 +17,7 @@ from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.driver.dynamic import DynamicExecutable
+    from tilewright.driver.keywords import CompileOptions
     from tilewright.driver.ranges import Dims
     from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.driver.sized import SizedExecutable
@@ -27,7 +28,7 @@ def compile(
     example_inputs: Any = (),
     *,
     dims: Dims | None = None,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> Executable | DynamicExecutable | SizedExecutable:
     """Compile a model for this machine.
 
@@ -127,7 +128,7 @@ def text(
     *,
     dims: Mapping[str, int] | None = None,
     kernel: str | None = None,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> str:
     """The model at one stage of compilation: graph, plan, computation, schedule, kernel, llvm or
     asm.
@@ -148,7 +149,7 @@ def schedules(
     example_inputs: Sequence[Any] = (),
     *,
     dims: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> list[ScheduleRecord]:
     """How each kernel of a model is scheduled, and why: its sketch, parameters, trace, refusals.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
@@ -21,6 +21,9 @@ from tilewright.graph.passes.differentiate import (
 )
 from tilewright.graph.renaming import name_outputs
 
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import GradOptions
+
 
 def grad(
     source: Any,
@@ -29,7 +32,7 @@ def grad(
     *,
     loss: str | None = None,
     dims: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: Unpack[GradOptions],
 ) -> Graph:
     """The graph that computes the derivatives of a model's loss, one result per name in `by`.
 
@@ -49,7 +52,7 @@ def value_and_grad(
     *,
     loss: str | None = None,
     dims: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: Unpack[GradOptions],
 ) -> Graph:
     """As `grad`, with all outputs of the model before the derivatives."""
     return _differentiated(source, by, example_inputs, loss, dims, options)[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tilewright.base.errors import InputError
 from tilewright.driver.compilation import onnx_fallback
@@ -13,6 +13,9 @@ from tilewright.driver.substitution import search
 from tilewright.graph.infer import specialize
 from tilewright.graph.substitute.optimize import Outcome, Settings
 from tilewright.search.result import Limits
+
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import CompileOptions
 
 
 def optimize(
@@ -26,7 +29,7 @@ def optimize(
     patience: int | None = 5,
     seconds: float | None = None,
     strategy: str = "backtrack",
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> Outcome:
     """Search the graphs that substitutions lead to for the one that costs least.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tilewright.graph.quantize import quantize as quantized
 from tilewright.graph.quantize.calibrate import Run, Sample
 from tilewright.graph.quantize.data import samples_of
 
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import QuantizeOptions
+
 _READING = ("threads", "memory_limit", "trust", "external_data_roots", "inputs")
 
 
@@ -34,7 +37,7 @@ def quantize(
     keep: Collection[str] = (),
     threads: int | None = None,
     reading: Mapping[str, Any] | None = None,
-    **recipe: Any,
+    **recipe: Unpack[QuantizeOptions],
 ) -> Quantized:
     """Quantize a float32 model to 8 bits: products of constant weights become products of bytes.
 

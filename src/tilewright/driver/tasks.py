@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from tilewright.tune.base import Candidate, Space, Task
 from tilewright.tune.records.key import key_of
 from tilewright.tune.space.sketch_space import SketchSpace
 
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import CompileOptions
+
 Array = np.ndarray[Any, Any]
 
 
@@ -46,7 +49,7 @@ def tasks(
     example_inputs: Sequence[Any] = (),
     *,
     dims: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> list[Task]:
     """A task for every distinct kernel of the host, in the order in which they first run.
 
@@ -76,7 +79,7 @@ def task_of_kernel(
     computations: Sequence[Computation] = (),
     space: Space | None = None,
     schedule: Callable[[Candidate], Point] | None = None,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> Task:
     """A task for one Kernel, such as a notation lowers a program to; its parameters are no
     constants.

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 from zipfile import BadZipFile
 
 import numpy as np
@@ -45,6 +45,9 @@ from tilewright.graph.rules.mixed_precision import check_precision, in_bfloat16
 from tilewright.runtime.inputs import convert
 from tilewright.runtime.model import Tensor
 
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import CompileOptions
+
 Array = np.ndarray[Any, Any]
 _STEP = "step"  # in a saved file: how many were taken
 
@@ -58,7 +61,7 @@ def compile_training_step(
     parameters: Sequence[str] | str | None = None,
     dims: Mapping[str, int] | None = None,
     remat: bool | int = False,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> TrainingStep:
     """A step that trains a model on one batch.
 

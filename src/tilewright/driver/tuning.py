@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
@@ -29,6 +29,9 @@ from tilewright.driver.tuning_session import (
 from tilewright.runtime.executable import Executable
 from tilewright.tune.base import Task
 from tilewright.tune.measure.options import Timing
+
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import CompileOptions, TuneOptions
 
 __all__ = ["How", "feeds_of", "tune"]
 
@@ -50,7 +53,7 @@ def tune(
     records: str | Path | None = None,
     until: Callable[[], bool] | None = None,
     how: How | None = None,
-    **options: Any,
+    **options: Unpack[TuneOptions],
 ) -> Tuned:
     """Search for faster schedules of a model's kernels; `compile` uses those that are chosen.
 
@@ -67,14 +70,15 @@ def tune(
     how = how or How()
     budget = budget_of(trials, seconds, expected_gain)
     path = records_path(records)
-    plain = {**options, "records": False}
+    plain: CompileOptions = {**options, "records": False}
     found = _wanted(tasks(source, example_inputs, dims=dims, **plain), kernels)
     title = name or _name(source)
 
     def compiled(choices: Path | None) -> Executable:
         from tilewright.driver.compile import compile
 
-        chosen = {**options, "records": False if choices is None else choices}
+        of = False if choices is None else choices
+        chosen: CompileOptions = {**options, "records": of}
         made = compile(source, example_inputs, dims=dims, **chosen)
         return made if isinstance(made, Executable) else made.specialized(feeds or {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tilewright.base import events
 from tilewright.base.errors import UnsupportedError
@@ -24,6 +24,9 @@ from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space.patterns import parts
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import ValidateOptions
 
 __all__ = [
     "EFFORT",
@@ -46,7 +49,7 @@ def validate_model(
     effort: int = EFFORT,
     shares: Sequence[int] = (3,),
     seed: int = 0,
-    **options: Any,
+    **options: Unpack[ValidateOptions],
 ) -> list[Verdict]:
     """The verdict on each distinct kernel of a model, which is compiled anew for that.
 

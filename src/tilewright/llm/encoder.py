@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from tilewright.frontends.hf.encoder import COUNT, IDS, Encoder, build, encoder_
 from tilewright.frontends.hf.folder import CONFIG, Checkpoint, files, load_json
 from tilewright.graph.nodes import Graph
 from tilewright.llm.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import EncoderOptions
 
 LENGTHS: Final = (16, 32, 64, 128, 256, 512)
 _POOLING: Final = "1_Pooling/config.json"
@@ -33,7 +36,7 @@ def load_embedder(
     normalized: bool = True,
     lengths: Sequence[int] = LENGTHS,
     threads: int | None = None,
-    **options: Any,
+    **options: Unpack[EncoderOptions],
 ) -> Embedder:
     """The encoder of a Hugging Face folder: config.json, safetensors, tokenizer.json.
 

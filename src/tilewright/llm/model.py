@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from tilewright.graph.nodes import Graph
 from tilewright.llm.answer import Answer, Token
 from tilewright.llm.sampling import Sampling
 from tilewright.llm.tokens import FILE, TextStream, Tokenizer
+
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import ModelOptions
 
 CHUNKS: Final = (64, 16)
 CONTEXT: Final = 2048  # positions at most, unless more are asked for
@@ -51,7 +54,7 @@ def load(
     context: int | None = None,
     chunks: Sequence[int] = CHUNKS,
     threads: int | None = None,
-    **options: Any,
+    **options: Unpack[ModelOptions],
 ) -> LanguageModel:
     """The language model of a Hugging Face folder: config.json, safetensors, tokenizer.json.
 
@@ -75,15 +78,16 @@ def load(
     decoder = decoder_of(config, context, where)
     if any(type(n) is not int or n < 2 for n in chunks):
         raise InputError(f"chunks={chunks!r}", hint="give lengths of at least 2")
+    given: dict[str, Any] = {"threads": threads, **options}
     if precision in FLOATS[1:]:
-        options["precision"] = precision
+        given["precision"] = precision
     return LanguageModel(
         path,
         decoder,
         frozenset(_ids(generation.get("eos_token_id", config.get("eos_token_id")))),
         tuple(sorted((n for n in set(chunks) if n < context), reverse=True)),
         (precision, group),
-        {"threads": threads, **options},
+        given,
     )
 
 

@@ -31,40 +31,20 @@ def figure(
         xmlns="http://www.w3.org/2000/svg",
         **more,
     )
-    return element(
-        "div",
-        svg,
-        class_="figure",
-    )
+    return element("div", svg, class_="figure")
 
 
 def label(
     x: float, y: float, text: str, anchor: str = "start", **more: Attribute
 ) -> Markup:
     """Text at a place."""
-    return element(
-        "text",
-        text,
-        x=float(x),
-        y=float(y),
-        text_anchor=anchor,
-        **more,
-    )
+    return element("text", text, x=float(x), y=float(y), text_anchor=anchor, **more)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str = "grid") -> Markup:
     """A straight line."""
-    ends = {
-        "x1": float(x1),
-        "y1": float(y1),
-        "x2": float(x2),
-        "y2": float(y2),
-    }
-    return element(
-        "line",
-        class_=class_,
-        **ends,
-    )
+    ends = {"x1": float(x1), "y1": float(y1), "x2": float(x2), "y2": float(y2)}
+    return element("line", class_=class_, **ends)
 
 
 def bar(box: Box, color: int, title: str, **more: Attribute) -> Markup:
@@ -76,36 +56,25 @@ def bar(box: Box, color: int, title: str, **more: Attribute) -> Markup:
     }
     said = element("title", title)
     more = {"class_": f"c{color % COLORS}", **more}
-    return element(
-        "rect",
-        said,
-        x=float(left),
-        y=float(top),
-        **size,
-        **more,
-    )
+    return element("rect", said, x=float(left), y=float(top), **size, **more)
+
+
+def arrowhead(name: str, **more: Attribute) -> Markup:
+    """The definition of an arrow's head: `marker_end="url(#name)"` puts it on a line."""
+    shape = element("path", d="M0,0 L8,4 L0,8 z", **more)
+    size = {"refX": 8, "refY": 4, "markerWidth": 7, "markerHeight": 7}
+    marker = element("marker", shape, id=name, viewBox="0 0 8 8", **size, orient="auto")
+    return element("defs", marker)
 
 
 def legend(entries: Sequence[tuple[str, int]]) -> Markup:
     """What each color stands for, names whole: a list that breaks its lines where it must."""
 
     def entry(name: str, color: int) -> Markup:
-        sign = element(
-            "i",
-            style=f"background:var(--c{color})",
-            aria_hidden="true",
-        )
-        return element(
-            "li",
-            sign,
-            name,
-        )
+        sign = element("i", style=f"background:var(--c{color})", aria_hidden="true")
+        return element("li", sign, name)
 
-    return element(
-        "ul",
-        *(entry(*e) for e in entries),
-        class_="legend",
-    )
+    return element("ul", *(entry(*e) for e in entries), class_="legend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +90,7 @@ class Axis:
     def at(self, value: float) -> float:
         """The place of a value."""
         low, high, value = (
-            (math.log(v) if self.log else v)
-            for v in (
-                self.low,
-                self.high,
-                value,
-            )
+            (math.log(v) if self.log else v) for v in (self.low, self.high, value)
         )
         if high == low:
             return self.start
@@ -149,16 +113,7 @@ def _round_step(least: float) -> float:
     if least <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
-    return next(
-        m * power
-        for m in (
-            1,
-            2,
-            5,
-            10,
-        )
-        if m * power >= least * (1 - 1e-9)
-    )
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9))
 
 
 @dataclass
@@ -178,11 +133,7 @@ class Labels:
             box = left, middle - height / 2, left + width, middle + height / 2
             if _within(box, self.bounds) and not any(_meet(box, b) for b in self.taken):
                 self.taken.append(box)
-                return label(
-                    left,
-                    middle + 4,
-                    text,
-                )
+                return label(left, middle + 4, text)
         return join([])
 
 

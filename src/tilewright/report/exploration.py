@@ -30,26 +30,10 @@ def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> st
         for s in schedules
     ]
     sections = [
-        (
-            "makespan",
-            "Makespan",
-            join([element("p", said), picture(found)]),
-        ),
-        (
-            "best",
-            "The best for each number of processing elements",
-            _table(best),
-        ),
-        (
-            "front",
-            "The Pareto front",
-            _front(found["front"]),
-        ),
-        (
-            "schedules",
-            "Schedules of the best",
-            join(charts),
-        ),
+        ("makespan", "Makespan", join([element("p", said), picture(found)])),
+        ("best", "The best for each number of processing elements", _table(best)),
+        ("front", "The Pareto front", _front(found["front"])),
+        ("schedules", "Schedules of the best", join(charts)),
     ]
     return shell(title, sections)
 
@@ -63,21 +47,9 @@ def _front(points: Sequence[Point]) -> Markup:
         data_for="front-rows",
         aria_label="filter the front",
     )
-    tools = element(
-        "div",
-        find,
-        class_="tools",
-    )
+    tools = element("div", find, class_="tools")
     return join(
-        [
-            element(
-                "p",
-                said,
-                class_="soft",
-            ),
-            tools,
-            _table(points, "front-rows"),
-        ]
+        [element("p", said, class_="soft"), tools, _table(points, "front-rows")]
     )
 
 
@@ -90,20 +62,8 @@ def picture(found: Mapping[str, Any]) -> Markup:
     for p in best:
         colors.setdefault(p["label"], len(colors) % COLORS)
     pes, cycles = ([p[key] for p in points] for key in ("pes", "makespan"))
-    across = Axis(
-        min(pes),
-        max(pes),
-        _LEFT,
-        _WIDTH - 20,
-        log=True,
-    )
-    upwards = Axis(
-        min(cycles),
-        max(cycles),
-        _HEIGHT - 46,
-        24,
-        log=True,
-    )
+    across = Axis(min(pes), max(pes), _LEFT, _WIDTH - 20, log=True)
+    upwards = Axis(min(cycles), max(cycles), _HEIGHT - 46, 24, log=True)
     spots = dict.fromkeys(
         (round(across.at(p["pes"])), round(upwards.at(p["makespan"]))) for p in points
     )
@@ -111,49 +71,14 @@ def picture(found: Mapping[str, Any]) -> Markup:
         f"{across.at(p['pes']):.1f},{upwards.at(p['makespan']):.1f}" for p in best
     )
     parts = [
-        *_axes(
-            across,
-            upwards,
-            [int(n) for n in found["bounds"]],
-        ),
-        *(
-            element(
-                "circle",
-                cx=x,
-                cy=y,
-                r=2.5,
-                class_="dot",
-            )
-            for x, y in spots
-        ),
-        element(
-            "polyline",
-            points=route,
-            class_="curve",
-        ),
-        *(
-            _mark(
-                across,
-                upwards,
-                p,
-                colors[p["label"]],
-            )
-            for p in best
-        ),
-        label(
-            _LEFT,
-            12,
-            f"cycles, volume={found['volume']}",
-            class_="soft",
-        ),
+        *_axes(across, upwards, [int(n) for n in found["bounds"]]),
+        *(element("circle", cx=x, cy=y, r=2.5, class_="dot") for x, y in spots),
+        element("polyline", points=route, class_="curve"),
+        *(_mark(across, upwards, p, colors[p["label"]]) for p in best),
+        label(_LEFT, 12, f"cycles, volume={found['volume']}", class_="soft"),
     ]
     said = f"Makespan of {len(points)} schedules"
-    drawn = figure(
-        _WIDTH,
-        _HEIGHT,
-        *parts,
-        label=said,
-    )
+    drawn = figure(_WIDTH, _HEIGHT, *parts, label=said)
     return join([drawn, legend(list(colors.items()))])
 
 
@@ -162,54 +87,16 @@ def _axes(across: Axis, upwards: Axis, pes: Sequence[int]) -> list[Markup]:
     # Decades alone would leave a narrow range without a number.
     for tick in sorted({*upwards.ticks(), upwards.low, upwards.high}):
         y = upwards.at(tick)
-        parts.append(
-            line(
-                across.start,
-                y,
-                across.end,
-                y,
-            )
-        )
+        parts.append(line(across.start, y, across.end, y))
         if tick in (upwards.low, upwards.high) or _apart(tick, upwards):
-            parts.append(
-                label(
-                    _LEFT - 8,
-                    y + 4,
-                    f"{tick:,.0f}",
-                    "end",
-                    class_="soft",
-                )
-            )
+            parts.append(label(_LEFT - 8, y + 4, f"{tick:,.0f}", "end", class_="soft"))
     for n in pes:
         x = across.at(n)
-        parts.append(
-            line(
-                x,
-                upwards.end,
-                x,
-                upwards.start,
-            )
-        )
-        parts.append(
-            label(
-                x,
-                upwards.start + 18,
-                str(n),
-                "middle",
-                class_="soft",
-            )
-        )
+        parts.append(line(x, upwards.end, x, upwards.start))
+        parts.append(label(x, upwards.start + 18, str(n), "middle", class_="soft"))
     middle = (across.start + across.end) / 2
     said = "processing elements"
-    parts.append(
-        label(
-            middle,
-            upwards.start + 38,
-            said,
-            "middle",
-            class_="soft",
-        )
-    )
+    parts.append(label(middle, upwards.start + 38, said, "middle", class_="soft"))
     return parts
 
 
@@ -221,69 +108,23 @@ def _apart(tick: float, axis: Axis) -> bool:
 def _mark(across: Axis, upwards: Axis, p: Point, color: int) -> Markup:
     title = element("title", f"{p['pes']}: {p['makespan']:,} cycles, {p['label']}")
     x, y = across.at(p["pes"]), upwards.at(p["makespan"])
-    return element(
-        "circle",
-        title,
-        cx=x,
-        cy=y,
-        r=6,
-        class_=f"c{color}",
-    )
+    return element("circle", title, cx=x, cy=y, r=6, class_=f"c{color}")
 
 
 def _best(found: Mapping[str, Any], pes: int) -> Point:
     mine = [p for p in found["points"] if p["pes"] == pes]
-    return min(
-        mine,
-        key=lambda p: (
-            p["makespan"],
-            p["io"],
-            p["buffers"],
-        ),
-    )
+    return min(mine, key=lambda p: (p["makespan"], p["io"], p["buffers"]))
 
 
 _COLUMNS: Final[Sequence[Column]] = (
-    (
-        "PEs",
-        "pes",
-        "d",
-    ),
-    (
-        "makespan",
-        "makespan",
-        ",d",
-    ),
-    (
-        "speedup",
-        "speedup",
-        ".1f",
-    ),
-    (
-        "used",
-        "utilization",
-        ".0%",
-    ),
-    (
-        "I/O",
-        "io",
-        ",d",
-    ),
-    (
-        "buffers",
-        "buffers",
-        ",d",
-    ),
-    (
-        "schedule",
-        "method",
-        "s",
-    ),
-    (
-        "expansions",
-        "label",
-        "s",
-    ),
+    ("PEs", "pes", "d"),
+    ("makespan", "makespan", ",d"),
+    ("speedup", "speedup", ".1f"),
+    ("used", "utilization", ".0%"),
+    ("I/O", "io", ",d"),
+    ("buffers", "buffers", ",d"),
+    ("schedule", "method", "s"),
+    ("expansions", "label", "s"),
 )
 
 
@@ -291,9 +132,4 @@ def _table(points: Sequence[Point], name: str = "") -> Markup:
     rows = [[format(p[key], how) for _, key, how in _COLUMNS] for p in points]
     align = "".join("<" if how == "s" else ">" for *_, how in _COLUMNS)
     heading = [heading for heading, *_ in _COLUMNS]
-    return table(
-        heading,
-        rows,
-        align,
-        name,
-    )
+    return table(heading, rows, align, name)

@@ -41,12 +41,7 @@ def layout(
     the layers. gap, rise: between boxes of a layer, and between layers.
     """
     if not sizes:
-        return Layout(
-            [],
-            [],
-            0.0,
-            0.0,
-        )
+        return Layout([], [], 0.0, 0.0)
     chains, depth, links = _with_bends(len(sizes), ends)
     widths = [w for w, _ in sizes] + [_BEND] * (len(depth) - len(sizes))
     layers: list[list[int]] = [[] for _ in range(max(depth) + 1)]
@@ -55,13 +50,7 @@ def layout(
     near = _neighbors(len(depth), links)
     _order(layers, near)
     weights = [1.0] * len(sizes) + [_STRAIGHT] * (len(depth) - len(sizes))
-    xs = _across(
-        layers,
-        near,
-        widths,
-        weights,
-        gap,
-    )
+    xs = _across(layers, near, widths, weights, gap)
     heights = [
         max((sizes[n][1] for n in layer if n < len(sizes)), default=0.0)
         for layer in layers
@@ -69,14 +58,7 @@ def layout(
     tops = [0.0]
     for height in heights:
         tops.append(tops[-1] + height + rise)
-    left = min(
-        x - w / 2
-        for x, w in zip(
-            xs,
-            widths,
-            strict=True,
-        )
-    )
+    left = min(x - w / 2 for x, w in zip(xs, widths, strict=True))
     xs = [x - left for x in xs]
     places = [(xs[n], tops[depth[n]]) for n in range(len(sizes))]
     routes = []
@@ -86,20 +68,8 @@ def layout(
             middle = tops[depth[n]]
             points += [(xs[n], middle), (xs[n], middle + heights[depth[n]])]
         routes.append([*points, (xs[chain[-1]], tops[depth[chain[-1]]])])
-    width = max(
-        x + w / 2
-        for x, w in zip(
-            xs,
-            widths,
-            strict=True,
-        )
-    )
-    return Layout(
-        places,
-        routes,
-        width,
-        tops[-1] - rise,
-    )
+    width = max(x + w / 2 for x, w in zip(xs, widths, strict=True))
+    return Layout(places, routes, width, tops[-1] - rise)
 
 
 def _with_bends(
@@ -179,33 +149,15 @@ def _across(
     """The middle of each node: near its neighbors', in order and apart."""
     xs = [0.0] * len(widths)
     for layer in layers:
-        _spread(
-            layer,
-            [0.0] * len(layer),
-            xs,
-            widths,
-            weights,
-            gap,
-        )
+        _spread(layer, [0.0] * len(layer), xs, widths, weights, gap)
     for sweep in range(_SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             both = (near[0][n] + near[1][n] for n in layer)
             wish = [
                 _mean([xs[m] for m in around], xs[n])
-                for n, around in zip(
-                    layer,
-                    both,
-                    strict=True,
-                )
+                for n, around in zip(layer, both, strict=True)
             ]
-            _spread(
-                layer,
-                wish,
-                xs,
-                widths,
-                weights,
-                gap,
-            )
+            _spread(layer, wish, xs, widths, weights, gap)
     return xs
 
 
@@ -219,45 +171,18 @@ def _spread(
 ) -> None:
     """The places nearest to the wished ones at which boxes do not meet: pooled violators."""
     offsets, at = [], 0.0
-    for left, n in zip(
-        [None, *layer],
-        layer,
-        strict=False,
-    ):
+    for left, n in zip([None, *layer], layer, strict=False):
         if left is not None:
             at += (widths[left] + widths[n]) / 2 + gap
         offsets.append(at)
     pools: list[list[float]] = []  # sum of weighted places, weight, count
-    for n, desired, offset in zip(
-        layer,
-        wish,
-        offsets,
-        strict=True,
-    ):
-        pools.append(
-            [
-                weights[n] * (desired - offset),
-                weights[n],
-                1,
-            ]
-        )
+    for n, desired, offset in zip(layer, wish, offsets, strict=True):
+        pools.append([weights[n] * (desired - offset), weights[n], 1])
         while len(pools) > 1 and _middle(pools[-2]) > _middle(pools[-1]):
             last = pools.pop()
-            pools[-1] = [
-                a + b
-                for a, b in zip(
-                    pools[-1],
-                    last,
-                    strict=True,
-                )
-            ]
+            pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
     found = [_middle(pool) for pool in pools for _ in range(int(pool[2]))]
-    for n, x, offset in zip(
-        layer,
-        found,
-        offsets,
-        strict=True,
-    ):
+    for n, x, offset in zip(layer, found, offsets, strict=True):
         xs[n] = x + offset
 
 

@@ -50,13 +50,7 @@ def picture(measured: Sequence[Measured]) -> str:
     """
     programs = list(dict.fromkeys(m["program"] for m in measured))
     machines = list(dict.fromkeys(m["machine"] for m in measured))
-    colors = dict(
-        zip(
-            machines,
-            COLORS,
-            strict=False,
-        )
-    )
+    colors = dict(zip(machines, COLORS, strict=False))
     scale = _scale([m["cycles"] for m in measured])
     group = _BAR * len(machines) + _GAP
     width = _LEFT + group * len(programs)
@@ -64,62 +58,20 @@ def picture(measured: Sequence[Measured]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         'font-family="sans-serif" font-size="12">',
-        *(
-            _line(
-                scale,
-                tick,
-                width,
-            )
-            for tick in scale.ticks
-        ),
+        *(_line(scale, tick, width) for tick in scale.ticks),
     ]
     for m in measured:
         place = programs.index(m["program"]) * group
         x = _LEFT + place + machines.index(m["machine"]) * _BAR
-        parts.append(
-            _bar(
-                m,
-                x,
-                scale.height(m["cycles"]),
-                colors[m["machine"]],
-            )
-        )
+        parts.append(_bar(m, x, scale.height(m["cycles"]), colors[m["machine"]]))
     for n, program in enumerate(programs):
         middle = _LEFT + n * group + (group - _GAP) / 2
-        parts.append(
-            _text(
-                middle,
-                height - 28,
-                "middle",
-                program,
-            )
-        )
+        parts.append(_text(middle, height - 28, "middle", program))
     for n, machine in enumerate(machines):
-        parts.append(
-            _text(
-                _LEFT + 80 * n,
-                20,
-                "start",
-                machine,
-                colors[machine],
-            )
-        )
+        parts.append(_text(_LEFT + 80 * n, 20, "start", machine, colors[machine]))
     label = "cycles of each program on each machine"
-    parts.append(
-        _text(
-            width / 2,
-            height - 8,
-            "middle",
-            label,
-        )
-    )
-    return "\n".join(
-        [
-            *parts,
-            "</svg>",
-            "",
-        ]
-    )
+    parts.append(_text(width / 2, height - 8, "middle", label))
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def _scale(cycles: Sequence[int]) -> _Scale:
@@ -140,12 +92,7 @@ def _bar(m: Measured, x: float, height: float, color: str) -> str:
 def _line(scale: _Scale, tick: int, width: float) -> str:
     y = _TOP + _HEIGHT - scale.height(tick)
     line = f'<path d="M{_LEFT - 6},{y:.1f} H{width}" stroke="#ddd"/>'
-    return line + _text(
-        _LEFT - 10,
-        y + 4,
-        "end",
-        f"{tick:,}",
-    )
+    return line + _text(_LEFT - 10, y + 4, "end", f"{tick:,}")
 
 
 def _text(x: float, y: float, anchor: str, text: str, color: str = "#222") -> str:

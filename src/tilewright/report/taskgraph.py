@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base.html import Markup, element
-from tilewright.report.axes import LETTER
+from tilewright.report.axes import LETTER, arrowhead
 from tilewright.report.layered import Point, layout
 
 _FILLS: Final = {
@@ -32,57 +32,25 @@ def picture(graph: Mapping[str, Any]) -> str:
     index = {node["name"]: n for n, node in enumerate(nodes)}
     ends = [(index[e["from"]], index[e["to"]]) for e in graph["edges"]]
     sizes = [(_width(node), _HEIGHT) for node in nodes]
-    found = layout(
-        sizes,
-        ends,
-        gap=14,
-        rise=30,
-    )
+    found = layout(sizes, ends, gap=14, rise=30)
     said = f"{graph['name']}: elements on each edge, volume={graph['volume']}"
     wide = max(found.width, LETTER * len(said)) + 2 * _MARGIN
     size = {"width": float(wide), "height": float(found.height + 2 * _MARGIN)}
     lines = [
         _arrow(route, f"{edge[graph['volume']]:,}")
-        for route, edge in zip(
-            found.routes,
-            graph["edges"],
-            strict=True,
-        )
+        for route, edge in zip(found.routes, graph["edges"], strict=True)
     ]
     boxes = [
-        _box(
-            node,
-            place,
-            width,
-        )
-        for node, place, (width, _) in zip(
-            nodes,
-            found.places,
-            sizes,
-            strict=True,
-        )
+        _box(node, place, width)
+        for node, place, (width, _) in zip(nodes, found.places, sizes, strict=True)
     ]
-    moved = element(
-        "g",
-        *lines,
-        *boxes,
-        transform=f"translate({_MARGIN} {_MARGIN})",
-    )
-    title = element(
-        "text",
-        said,
-        x=_MARGIN,
-        y=_MARGIN - 8,
-    )
-    paper = element(
-        "rect",
-        fill="white",
-        **size,
-    )
+    moved = element("g", *lines, *boxes, transform=f"translate({_MARGIN} {_MARGIN})")
+    title = element("text", said, x=_MARGIN, y=_MARGIN - 8)
+    paper = element("rect", fill="white", **size)
     return (
         element(
             "svg",
-            _arrowhead(),
+            arrowhead(_HEAD, fill="#999"),
             paper,
             title,
             moved,
@@ -93,26 +61,6 @@ def picture(graph: Mapping[str, Any]) -> str:
         )
         + "\n"
     )
-
-
-def _arrowhead() -> Markup:
-    shape = element(
-        "path",
-        d="M0,0 L8,4 L0,8 z",
-        fill="#999",
-    )
-    marker = element(
-        "marker",
-        shape,
-        id=_HEAD,
-        viewBox="0 0 8 8",
-        refX=8,
-        refY=4,
-        markerWidth=7,
-        markerHeight=7,
-        orient="auto",
-    )
-    return element("defs", marker)
 
 
 def _label(node: Node) -> str:
@@ -139,24 +87,9 @@ def _box(node: Node, place: Point, width: float) -> Markup:
             stroke="#777",
         )
         parts.append(frame)
+    parts.append(element("text", label, x=middle, y=y + 14, text_anchor="middle"))
     parts.append(
-        element(
-            "text",
-            label,
-            x=middle,
-            y=y + 14,
-            text_anchor="middle",
-        )
-    )
-    parts.append(
-        element(
-            "text",
-            kind,
-            x=middle,
-            y=y + 28,
-            text_anchor="middle",
-            fill="#666",
-        )
+        element("text", kind, x=middle, y=y + 28, text_anchor="middle", fill="#666")
     )
     return element("g", *parts)
 
@@ -179,8 +112,4 @@ def _arrow(route: Sequence[Point], carried: str) -> Markup:
         font_size=9,
         fill="#777",
     )
-    return element(
-        "g",
-        path,
-        said,
-    )
+    return element("g", path, said)

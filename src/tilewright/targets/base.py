@@ -32,6 +32,7 @@ from tilewright.plan.questions import NO_REWRITE_PAYS, PlanCosts
 from tilewright.runtime.device import HOST
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
+from tilewright.schedule.space.selection import default_point
 from tilewright.targets.permitted import Permissions
 
 
@@ -268,9 +269,13 @@ class Target:
     ) -> Schedule:
         """A schedule that is good without tuning; `constants` are known at compile time.
 
-        Without Computations the kernel is one that an operator gives, of any form.
+        Without Computations the kernel is one that an operator gives, of any form. That of a
+        target with sketches is the default of the best one that applies.
         """
-        self._lacks("default schedule")
+        found = self.sketches(kernel, computations, constants)
+        if not found:
+            self._lacks("default schedule")
+        return default_point(kernel.name, found).schedule
 
     def sketches(
         self,

@@ -66,7 +66,8 @@ def pipeline(
     for _ in range(TRIES * stages):
         if len(made) > stages:
             break
-        f, g = _late(r, made), _late(r, made)
+        f = _late(r, made)
+        g = _late(r, made)
         kind = r.choice(list(kinds))
         before = len(net.operations)
         stage = KINDS[kind](r, f, g)

@@ -19,7 +19,7 @@ from tilewright.runtime.abi import (
 )
 from tilewright.runtime.loader import link
 from tilewright.targets.cpu.compile import compile_kernel
-from tilewright.targets.cpu.machine import Machine, host
+from tilewright.targets.cpu.machine import CpuMachine, host
 
 _REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -58,7 +58,7 @@ def context(threads: int) -> tuple[np.ndarray[Any, Any], Any]:
 
 
 def prepare(
-    kernel: Kernel, machine: Machine | None = None, threads: int = 1, **options: Any
+    kernel: Kernel, machine: CpuMachine | None = None, threads: int = 1, **options: Any
 ) -> Any:
     """A function of arrays (one per parameter, in order) that returns the status."""
     made = compile_kernel(kernel, machine or host(), **options)

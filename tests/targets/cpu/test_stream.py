@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import STREAM, Kernel, Store, loop
 from tilewright.targets.cpu.compile import assembly
-from tilewright.targets.cpu.machine import Machine, host, machine
+from tilewright.targets.cpu.machine import CpuMachine, host, machine
 from tilewright.targets.cpu.sketches import Context, default, sketches
 
 pytestmark = pytest.mark.skipif(
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def level(name: str) -> Machine:
+def level(name: str) -> CpuMachine:
     return replace(machine(name), l3=1 << 10, measured=(("streamed", 1 << 10),))
 
 

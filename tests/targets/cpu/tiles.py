@@ -18,7 +18,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.runtime.abi import CTX_STATUS
 from tilewright.targets.cpu.compile import llvm_ir
 from tilewright.targets.cpu.emit_intrinsic import TILE_CONFIG
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 ROWS, WIDTH = 16, 64
 
@@ -83,7 +83,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 
 def run(
-    kernel: Kernel, machine: Machine, arrays: list[np.ndarray[Any, Any]], refuse: bool
+    kernel: Kernel,
+    machine: CpuMachine,
+    arrays: list[np.ndarray[Any, Any]],
+    refuse: bool,
 ) -> int:
     """Run a kernel with simulated tiles on one thread; the call's status.
 

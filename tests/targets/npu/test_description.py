@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_the_machine_that_it_describes(file: Path) -> None:
-    assert machine(str(file)) == npu.Machine(
+    assert machine(str(file)) == npu.NpuMachine(
         "example",
         operators=(
             *npu.operators(("VVAdd", "VVRelu"), (32, 128), lanes=64, latency=4),

@@ -65,7 +65,7 @@ def test_cycles_of_large_shapes(
     assert npu.map_onto(program, npu.MACHINES[machine]).timing.cycles == cycles
 
 
-def check(program: Lambda, machine: npu.Machine, seed: int = 0) -> npu.Mapped:
+def check(program: Lambda, machine: npu.NpuMachine, seed: int = 0) -> npu.Mapped:
     """The simulated result is near Lift's, within the bound."""
     mapped = npu.map_onto(program, machine)
     rng = np.random.default_rng(seed)
@@ -172,9 +172,9 @@ def test_zeros_of_either_sign_are_different_constants() -> None:
     assert list(map(repr, zeros)) == ["0.0", "-0.0"]
 
 
-def tight(vectors: int) -> npu.Machine:
+def tight(vectors: int) -> npu.NpuMachine:
     """Operators of 32, and so many vectors of them in registers."""
-    return npu.Machine(
+    return npu.NpuMachine(
         "tight",
         npu.operators(("VVAdd", "VVMul", "VVRelu"), (32,), lanes=32, latency=2),
         npu.Memory(1 << 20, 8, 10, 1),
@@ -257,7 +257,7 @@ def test_what_has_no_operator_is_an_error() -> None:
     with pytest.raises(npu.NPUError, match=r"VVMul96.*has no such operator"):
         npu.generate(_recognized(96), npu.MACHINES["full"])
     with pytest.raises(InputError, match=r"MVMul.*is not an operator"):
-        npu.Machine(
+        npu.NpuMachine(
             "m",
             (npu.Operator("MVMul", (64,), 1, 1, 1, 1),),
             *[npu.Memory(1, 1, 1, 1)] * 3,

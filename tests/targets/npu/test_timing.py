@@ -83,7 +83,7 @@ class _Elements:
             times[e] = max(times[e], time)
 
 
-def elementwise(program: npu.Program, machine: npu.Machine) -> tuple[int, list[int]]:
+def elementwise(program: npu.Program, machine: npu.NpuMachine) -> tuple[int, list[int]]:
     """Cycles, and how long each unit is busy."""
     chains = [[]]  # type: ignore[var-annotated]
     for step in steps(program, machine):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Unpack
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from tilewright.targets.base import (
 )
 from tilewright.targets.registry import target as find_target
 
+if TYPE_CHECKING:
+    from tilewright.driver.keywords import LibraryOptions
+
 MULTI: Final = "multi"
 _LEVELS: Final = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
 
@@ -65,7 +68,7 @@ def compile_library(
     mcpu: str | Sequence[str] = "native",
     triple: str | None = None,
     dims: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: Unpack[LibraryOptions],
 ) -> Library:
     """Compile a model to a library, its header and a JSON manifest.
 

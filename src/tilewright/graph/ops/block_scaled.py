@@ -39,12 +39,7 @@ Buffers = Sequence[Buffer]
 def words(w: BlockWeights) -> Array:
     """int32 [blocks, block * bits / 32, N]: q of k at the bits (k mod (32 / bits)) * bits."""
     each = 32 // w.bits
-    parts = w.whole().reshape(
-        w.blocks,
-        w.block // each,
-        each,
-        w.columns,
-    )
+    parts = w.whole().reshape(w.blocks, w.block // each, each, w.columns)
     found = np.zeros((w.blocks, w.block // each, w.columns), np.uint32)
     for n in range(each):
         found |= parts[:, :, n].astype(np.uint32) << np.uint32(n * w.bits)
@@ -61,21 +56,12 @@ def quads(w: BlockWeights) -> Array:
     return np.ascontiguousarray(found)
 
 
-def block_scaled(
-    f: Fragment,
-    a: Value,
-    w: BlockWeights,
-    in_bytes: bool,
-) -> Value:
+def block_scaled(f: Fragment, a: Value, w: BlockWeights, in_bytes: bool) -> Value:
     """The product of `a` [..., K] with block weights; in_bytes: of `a` rounded to bytes."""
     *batch, depth = a.extents
     x = f.reshape(a, int(np.prod(batch)), depth) if len(batch) != 1 else a
     if missing := w.blocks * w.block - depth:
-        x = f.op(
-            "Pad",
-            x,
-            f.ints(0, 0, 0, missing),
-        )
+        x = f.op("Pad", x, f.ints(0, 0, 0, missing))
     scale = f.constant(np.ascontiguousarray(w.scale))
     zero = w.zero
     parameters = [scale]
@@ -84,53 +70,27 @@ def block_scaled(
         zero = 0.0
     how: dict[str, Any] = {"bits": w.bits, "block": w.block, "zero": zero}
     if in_bytes:
-        parts = f.ops(
-            "QuantizeBlocks",
-            x,
-            domain=DOMAIN,
-            block=w.block,
-            count=3,
-        )
+        parts = f.ops("QuantizeBlocks", x, domain=DOMAIN, block=w.block, count=3)
         operands = [*parts, f.constant(quads(w)), *parameters]
-        y = f.ops(
-            "BlockScaledMatMulInteger",
-            *operands,
-            domain=DOMAIN,
-            **how,
-        )[0]
+        y = f.ops("BlockScaledMatMulInteger", *operands, domain=DOMAIN, **how)[0]
         if y.dtype is not a.dtype:
             y = f.op("CastLike", y, a)
     else:
         operands = [x, f.constant(words(w)), *parameters]
-        y = f.ops(
-            "BlockScaledMatMul",
-            *operands,
-            domain=DOMAIN,
-            **how,
-        )[0]
+        y = f.ops("BlockScaledMatMul", *operands, domain=DOMAIN, **how)[0]
     return y if len(batch) == 1 else f.reshape(y, *batch, w.columns)
 
 
 # ---------------------------------------------------------------------------- products of floats
 
 
-def _zero(
-    op: OpCall,
-    inputs: Buffers,
-    i: int,
-    g: Any,
-    n: Any,
-) -> Expr:
+def _zero(op: OpCall, inputs: Buffers, i: int, g: Any, n: Any) -> Expr:
     if len(inputs) > i:
         return cast(inputs[i][g, n], float32)
     return const(op.attr("zero"), float32)
 
 
-def _floats(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
+def _floats(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     a, packed, scale = inputs[:3]
     out = outputs[0]
     bits, block = op.attr("bits"), op.attr("block")
@@ -138,64 +98,25 @@ def _floats(
     blocks, count, columns = packed.shape
     sums = Buffer(f"{op.name}_sums", (a.shape[0], blocks, columns), float32)
 
-    def inside(
-        m: Any,
-        g: Any,
-        n: Any,
-        w: Any,
-        j: Any,
-    ) -> Expr:
+    def inside(m: Any, g: Any, n: Any, w: Any, j: Any) -> Expr:
         q = (packed[g, w, n] >> cast(j * bits, int32)) & ((1 << bits) - 1)
         x = cast(a[m, g * block + w * each + j], float32)
-        return x * (
-            cast(q, float32)
-            - _zero(
-                op,
-                inputs,
-                3,
-                g,
-                n,
-            )
-        )
+        return x * (cast(q, float32) - _zero(op, inputs, 3, g, n))
 
-    def across(
-        m: Any,
-        n: Any,
-        g: Any,
-    ) -> Expr:
+    def across(m: Any, n: Any, g: Any) -> Expr:
         return sums[m, g, n] * cast(scale[g, n], float32)
 
     return [
-        reduce_(
-            sums.name,
-            sums,
-            (count, each),
-            "add",
-            inside,
-        ),
-        reduce_(
-            op.name,
-            out,
-            (blocks,),
-            "add",
-            across,
-        ),
+        reduce_(sums.name, sums, (count, each), "add", inside),
+        reduce_(op.name, out, (blocks,), "add", across),
     ]
 
 
-def _columns(
-    op: OpCall,
-    i: int,
-) -> int:
+def _columns(op: OpCall, i: int) -> int:
     return op.shape(i)[2]
 
 
-def _real(
-    op: OpCall,
-    q: Array,
-    scale: Array,
-    zero: Sequence[Array],
-) -> Array:
+def _real(op: OpCall, q: Array, scale: Array, zero: Sequence[Array]) -> Array:
     """The matrix of integers [blocks, block, N] in float32, [blocks * block, N]."""
     shift = zero[0][:, None] if zero else np.float32(op.attr("zero"))
     real = (q.astype(np.float32) - np.asarray(shift, np.float32)) * scale[:, None]
@@ -204,21 +125,12 @@ def _real(
 
 
 def _float_arrays(
-    op: OpCall,
-    a: Array,
-    packed: Array,
-    scale: Array,
-    *zero: Array,
+    op: OpCall, a: Array, packed: Array, scale: Array, *zero: Array
 ) -> list[Array]:
     bits, (blocks, _, columns) = op.attr("bits"), packed.shape
     shifts = np.arange(0, 32, bits, dtype=np.uint32)[:, None]
     q = (packed.view(np.uint32)[:, :, None] >> shifts) & np.uint32((1 << bits) - 1)
-    real = _real(
-        op,
-        q.reshape(blocks, -1, columns),
-        scale,
-        zero,
-    )
+    real = _real(op, q.reshape(blocks, -1, columns), scale, zero)
     return [(a.astype(np.float32) @ real).astype(a.dtype)]
 
 
@@ -243,142 +155,61 @@ def _quantized_type(op: OpCall) -> Sequence[Type]:
     return [(int8, (*each, block)), (float32, each), (float32, each)]
 
 
-def _quantize(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
+def _quantize(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     x, block = inputs[0], op.attr("block")
     bytes_, step, sums = outputs
     most = Buffer(f"{op.name}_most", step.shape, float32)
 
-    def size(
-        m: Any,
-        g: Any,
-        k: Any,
-    ) -> Expr:
+    def size(m: Any, g: Any, k: Any) -> Expr:
         return call("abs", cast(x[m, g * block + k], float32))
 
-    def rounded(
-        m: Any,
-        g: Any,
-        k: Any,
-    ) -> Expr:
+    def rounded(m: Any, g: Any, k: Any) -> Expr:
         top = most[m, g]
         inverse = Select(top.eq(0.0), const(0, float32), as_expr(LEVELS, float32) / top)
         real = cast(x[m, g * block + k], float32) * inverse
         return cast(call("round_even", real), int8)
 
-    def total(
-        m: Any,
-        g: Any,
-        k: Any,
-    ) -> Expr:
+    def total(m: Any, g: Any, k: Any) -> Expr:
         return cast(bytes_[m, g, k], float32)
 
     return [
-        reduce_(
-            most.name,
-            most,
-            (block,),
-            "max",
-            size,
-        ),
+        reduce_(most.name, most, (block,), "max", size),
         map_(f"{op.name}_step", step, lambda m, g: most[m, g] / LEVELS),
         map_(op.name, bytes_, rounded),
-        reduce_(
-            f"{op.name}_sums",
-            sums,
-            (block,),
-            "add",
-            total,
-        ),
+        reduce_(f"{op.name}_sums", sums, (block,), "add", total),
     ]
 
 
-register(
-    OpDef(
-        "QuantizeBlocks",
-        _quantized_type,
-        DOMAIN,
-        compute=_quantize,
-    )
-)
+register(OpDef("QuantizeBlocks", _quantized_type, DOMAIN, compute=_quantize))
 
 
-def _integers(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
+def _integers(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     a, step, total, packed, scale = inputs[:5]
     out, bits = outputs[0], op.attr("bits")
     blocks, count, columns, word = packed.shape
     each = 8 // bits
     sums = Buffer(f"{op.name}_sums", (a.shape[0], blocks, columns), int32)
 
-    def product(
-        at: Any,
-        q: Expr,
-    ) -> Expr:
+    def product(at: Any, q: Expr) -> Expr:
         return cast(a[at], int32) * cast(q, int32)
 
-    def inside(
-        m: Any,
-        g: Any,
-        n: Any,
-        w: Any,
-        h: Any,
-        i: Any,
-    ) -> Expr:
+    def inside(m: Any, g: Any, n: Any, w: Any, h: Any, i: Any) -> Expr:
         q = packed[g, w, n, i] >> cast(h * bits, packed.dtype)
         at = m, g, (w * each + h) * word + i
         return product(at, q & ((1 << bits) - 1))
 
-    def whole(
-        m: Any,
-        g: Any,
-        n: Any,
-        w: Any,
-        i: Any,
-    ) -> Expr:
+    def whole(m: Any, g: Any, n: Any, w: Any, i: Any) -> Expr:
         return product((m, g, w * word + i), packed[g, w, n, i])
 
-    def across(
-        m: Any,
-        n: Any,
-        g: Any,
-    ) -> Expr:
+    def across(m: Any, n: Any, g: Any) -> Expr:
         real = cast(sums[m, g, n], float32)
-        real = (
-            real
-            - _zero(
-                op,
-                inputs,
-                5,
-                g,
-                n,
-            )
-            * total[m, g]
-        )
+        real = real - _zero(op, inputs, 5, g, n) * total[m, g]
         return real * (cast(scale[g, n], float32) * step[m, g])
 
     over = (count, word) if each == 1 else (count, each, word)
     return [
-        reduce_(
-            sums.name,
-            sums,
-            over,
-            "add",
-            whole if each == 1 else inside,
-        ),
-        reduce_(
-            op.name,
-            out,
-            (blocks,),
-            "add",
-            across,
-        ),
+        reduce_(sums.name, sums, over, "add", whole if each == 1 else inside),
+        reduce_(op.name, out, (blocks,), "add", across),
     ]
 
 

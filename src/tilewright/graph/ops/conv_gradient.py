@@ -26,10 +26,7 @@ class Taps:
     group: int
 
     def end(
-        self,
-        data: Sequence[int],
-        out: Sequence[int],
-        kernel: Sequence[int],
+        self, data: Sequence[int], out: Sequence[int], kernel: Sequence[int]
     ) -> list[int]:
         """The padding behind that gives exactly the results `out`; below 0 it leaves data out."""
         axes = zip(
@@ -38,11 +35,7 @@ class Taps:
         return [(o - 1) * s + (k - 1) * d + 1 - n - b for n, o, k, s, d, b in axes]
 
     def convolved(
-        self,
-        f: Fragment,
-        data: Value,
-        w: Value,
-        out: Sequence[int],
+        self, f: Fragment, data: Value, w: Value, out: Sequence[int]
     ) -> Value:
         """The convolution of `data`, with the spatial extents `out`."""
         end = self.end(extents(data)[2:], out, extents(w)[2:])
@@ -57,11 +50,7 @@ class Taps:
         )
 
     def transposed(
-        self,
-        f: Fragment,
-        flow: Value,
-        w: Value,
-        data: Sequence[int],
+        self, f: Fragment, flow: Value, w: Value, data: Sequence[int]
     ) -> Value:
         """What flows to data of the spatial extents `data` from the results of the convolution."""
         end = self.end(data, extents(flow)[2:], extents(w)[2:])
@@ -77,11 +66,7 @@ class Taps:
         )
 
     def by_weights(
-        self,
-        f: Fragment,
-        data: Value,
-        flow: Value,
-        kernel: Sequence[int],
+        self, f: Fragment, data: Value, flow: Value, kernel: Sequence[int]
     ) -> Value:
         """What flows to weights [m, c, *kernel] from the results of the convolution of `data`."""
         turned = Taps(self.dilations, self.strides, self.begin, self.group)
@@ -108,10 +93,7 @@ def _by_group(f: Fragment, v: Value, group: int, channels_first: bool) -> Value:
 
 
 def conv_gradient(
-    f: Fragment,
-    call: Backward,
-    taps: Taps,
-    g: Value,
+    f: Fragment, call: Backward, taps: Taps, g: Value
 ) -> list[Value | None]:
     """What flows to the data, the weights and the bias of a Conv."""
     x, w = call.value(0), call.value(1)
@@ -123,10 +105,7 @@ def conv_gradient(
 
 
 def conv_transpose_gradient(
-    f: Fragment,
-    call: Backward,
-    taps: Taps,
-    g: Value,
+    f: Fragment, call: Backward, taps: Taps, g: Value
 ) -> list[Value | None]:
     """What flows to the data, the weights and the bias of a ConvTranspose."""
     x, w = call.value(0), call.value(1)

@@ -9,6 +9,7 @@ definite or diagonally dominant ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,26 +83,23 @@ class _Steps:
         return rest
 
 
-def _cholesky(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
+# (all steps, number of the step, of all, what is left, the result) -> what is left then
+Step = Callable[[_Steps, int, int, Buffer, Buffer], Buffer]
+
+
+def _factored(
+    op: OpCall, inputs: Buffers, outputs: Buffers, step: Step
 ) -> list[Computation]:
+    """What fills the result by one step per column, each leaving a smaller matrix."""
     steps = _Steps(op, inputs[0])
     left = inputs[0]
-    n = inputs[0].shape[-1]
+    n = left.shape[-1]
     for k in range(n):
-        left = _cholesky_step(steps, k, n, left, outputs[0])
+        left = step(steps, k, n, left, outputs[0])
     return steps.made
 
 
-def _cholesky_step(
-    steps: _Steps,
-    k: int,
-    n: int,
-    left: Buffer,
-    out: Buffer,
-) -> Buffer:
+def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
     """Column k of the factor, with zeros above its diagonal, and what is left then."""
     column = steps.buffer(f"column{k}", n)
 
@@ -115,54 +113,21 @@ def _cholesky_step(
         across = column[(*b, col + k + 1)]
         return down * across
 
-    places = (
-        (column, lambda row: (row,)),
-        (out, lambda row: (row, k)),
-    )
+    places = ((column, lambda row: (row,)), (out, lambda row: (row, k)))
     steps.add(f"pivot{k}", (n,), entry, *places)
     size = n - k - 1
     if size:
-        return steps.update(
-            k,
-            left,
-            (1, 1),
-            (size, size),
-            product,
-        )
+        return steps.update(k, left, (1, 1), (size, size), product)
     return left
 
 
-def _lu(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
-    steps = _Steps(op, inputs[0])
-    left = inputs[0]
-    n = inputs[0].shape[-1]
-    for k in range(n):
-        left = _lu_step(steps, k, n, left, outputs[0])
-    return steps.made
-
-
-def _lu_step(
-    steps: _Steps,
-    k: int,
-    n: int,
-    left: Buffer,
-    out: Buffer,
-) -> Buffer:
+def _lu_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
     """Row k of the upper factor, column k of the lower one, and what is left then."""
 
     def upper(b: Batch, col: Expr) -> Expr:
         return left[(*b, 0, col)]
 
-    steps.add(
-        f"row{k}",
-        (n - k,),
-        upper,
-        (out, lambda col: (k, col + k)),
-    )
+    steps.add(f"row{k}", (n - k,), upper, (out, lambda col: (k, col + k)))
     size = n - k - 1
     if not size:
         return left
@@ -179,11 +144,7 @@ def _lu_step(
     return steps.update(k, left, (1, 1), (size, size), product)
 
 
-def _triangular(
-    op: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
+def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     (a, left), (out,) = inputs, outputs
     upper, transposed, unit = _flags(op)
     steps = _Steps(op, a)
@@ -230,13 +191,7 @@ def _triangular_step(
         (out, lambda col: (k, col)),
     )
     if size > 1:
-        return steps.update(
-            k,
-            left,
-            (first, 0),
-            (size - 1, m),
-            product,
-        )
+        return steps.update(k, left, (first, 0), (size - 1, m), product)
     return left
 
 
@@ -300,11 +255,7 @@ def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
     return [found]
 
 
-def _triangular_arrays(
-    op: OpCall,
-    a: Array,
-    b: Array,
-) -> list[Array]:
+def _triangular_arrays(op: OpCall, a: Array, b: Array) -> list[Array]:
     upper, transposed, unit = _flags(op)
     if upper:
         kept = np.triu(a, int(unit))
@@ -330,7 +281,7 @@ _DEFINITIONS = (
         "Cholesky",
         _factor_type,
         DOMAIN,
-        compute=_cholesky,
+        compute=partial(_factored, step=_cholesky_step),
         reference=_cholesky_arrays,
         flops=_flops,
     ),
@@ -338,7 +289,7 @@ _DEFINITIONS = (
         "LU",
         _factor_type,
         DOMAIN,
-        compute=_lu,
+        compute=partial(_factored, step=_lu_step),
         reference=_lu_arrays,
         flops=lambda op: 2 * _flops(op),
     ),

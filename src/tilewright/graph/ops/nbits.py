@@ -101,26 +101,10 @@ def nbits_weights(call: OpCall) -> BlockWeights | None:
     blocks = ceil_div(k, block)
     q = unpacked(bytes_.reshape(n, -1), bits)[:, :k]
     scale = scales.reshape(n, blocks).T
-    return BlockWeights(
-        bits,
-        block,
-        q.T,
-        scale,
-        _zero(
-            zeros,
-            n,
-            blocks,
-            bits,
-        ),
-    )
+    return BlockWeights(bits, block, q.T, scale, _zero(zeros, n, blocks, bits))
 
 
-def _zero(
-    zeros: Any,
-    n: int,
-    blocks: int,
-    bits: int,
-) -> Any:
+def _zero(zeros: Any, n: int, blocks: int, bits: int) -> Any:
     if zeros is None:
         return float(1 << (bits - 1))
     if zeros.dtype == np.uint8:
@@ -144,21 +128,13 @@ def _regrouped(call: OpCall) -> np.ndarray[Any, Any] | None:
     if of.min(initial=0) < 0 or of.max(initial=0) >= blocks:
         raise call.error(f"g_idx names groups outside of 0 to {blocks - 1}")
     q = unpacked(bytes_.reshape(n, -1), bits)[:, :k].astype(np.float32)
-    zero = _zero(
-        zeros,
-        n,
-        blocks,
-        bits,
-    )
+    zero = _zero(zeros, n, blocks, bits)
     shift = zero if isinstance(zero, float) else zero[of].T.astype(np.float32)
     real = (q - shift) * scales.reshape(n, blocks)[:, of].astype(np.float32)
     return np.ascontiguousarray(real.T)
 
 
-def _decompose(
-    call: OpCall,
-    f: Fragment,
-) -> Sequence[Value] | None:
+def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """Only where the groups are not the blocks: then with the matrix in floats."""
     real = None
     if call.has(GROUPS) and nbits_weights(call) is None:
@@ -169,11 +145,7 @@ def _decompose(
     return [f.op("Add", y, call.value(BIAS)) if call.has(BIAS) else y]
 
 
-def _flat(
-    x: Buffer,
-    point: Sequence[Expr],
-    extents: Sequence[int],
-) -> Expr:
+def _flat(x: Buffer, point: Sequence[Expr], extents: Sequence[int]) -> Expr:
     """The element of a tensor at a point of the extents, of which it has all or the product."""
     if len(x.shape) == len(extents):
         return x[tuple(point)]
@@ -188,9 +160,7 @@ def _flat(
 
 
 def _compute(
-    call: OpCall,
-    inputs: Sequence[Buffer],
-    outputs: Sequence[Buffer],
+    call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
 ) -> list[Computation] | None:
     """Each element as it is said: the numbers are cut out of bytes where they are read."""
     n, k, block, bits = _sizes(call)
@@ -203,10 +173,7 @@ def _compute(
     count = block // each
     mask = (1 << bits) - 1
 
-    def zero(
-        j: Expr,
-        g: Expr,
-    ) -> Expr:
+    def zero(j: Expr, g: Expr) -> Expr:
         if not call.has(ZEROS):
             return const(1 << (bits - 1), float32)
         if not call.dtype(ZEROS).is_int:
@@ -227,35 +194,17 @@ def _compute(
 
     over = blocks, count, each
     if not call.has(BIAS):
-        return [
-            reduce_(
-                call.name,
-                out,
-                over,
-                "add",
-                value,
-            )
-        ]
+        return [reduce_(call.name, out, over, "add", value)]
     total = Buffer(f"{call.name}_product", out.shape, float32)
 
     def added(*i: Any) -> Expr:
         return cast(total[i] + cast(inputs[BIAS][i[-1]], float32), out.dtype)
 
-    product = reduce_(
-        total.name,
-        total,
-        over,
-        "add",
-        value,
-    )
+    product = reduce_(total.name, total, over, "add", value)
     return [product, map_(call.name, out, added)]
 
 
-def _arrays(
-    call: OpCall,
-    a: Array,
-    *operands: Array | None,
-) -> list[Array] | None:
+def _arrays(call: OpCall, a: Array, *operands: Array | None) -> list[Array] | None:
     known = dict(zip(call.operation.inputs[1:], operands, strict=True))
     weights = nbits_weights(OpCall(call.operation, known))  # type: ignore[arg-type]
     if weights is None:

@@ -42,20 +42,12 @@ def _rounded(v: Expr) -> Expr:
     """The nearest integer, halves away from zero."""
     size = apply("abs", v)
     whole = apply("floor", size)
-    near = Select(
-        Le(const(0.5, v.dtype), size - whole),
-        whole + 1.0,
-        whole,
-    )
+    near = Select(Le(const(0.5, v.dtype), size - whole), whole + 1.0, whole)
     return Select(Lt(v, const(0, v.dtype)), -near, near)
 
 
 def _bounds(
-    call: OpCall,
-    rois: Buffer,
-    axis: int,
-    extent: int,
-    cells: int,
+    call: OpCall, rois: Buffer, axis: int, extent: int, cells: int
 ) -> list[Computation]:
     """Where each cell of each region begins and what is behind its end, along an axis."""
     scale = float(call.attr("spatial_scale", 1.0))
@@ -79,11 +71,7 @@ def _bounds(
     ]
 
 
-def _max_roi_pool(
-    call: OpCall,
-    inputs: Buffers,
-    outputs: Buffers,
-) -> list[Computation]:
+def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     """The largest of each row of cells, of each column of the image; then of each cell."""
     x = inputs[0]
     rois = inputs[1]
@@ -104,32 +92,15 @@ def _max_roi_pool(
     slabs = Buffer(f"{call.name}_slabs", (count, channels, rows, width), work)
     best = Buffer(f"{call.name}_best", out.shape, work)
 
-    def slab(
-        n: Any,
-        c: Any,
-        row: Any,
-        w: Any,
-        h: Any,
-    ) -> Expr:
+    def slab(n: Any, c: Any, row: Any, w: Any, h: Any) -> Expr:
         inside = Le(tops[(n, row)], h) & Lt(h, bottoms[(n, row)])
         return Select(inside, wide(x[(image[n], c, h, w)]), lowest)
 
-    def cell(
-        n: Any,
-        c: Any,
-        row: Any,
-        column: Any,
-        w: Any,
-    ) -> Expr:
+    def cell(n: Any, c: Any, row: Any, column: Any, w: Any) -> Expr:
         inside = Le(lefts[(n, column)], w) & Lt(w, rights[(n, column)])
         return Select(inside, slabs[(n, c, row, w)], lowest)
 
-    def result(
-        n: Any,
-        c: Any,
-        row: Any,
-        column: Any,
-    ) -> Expr:
+    def result(n: Any, c: Any, row: Any, column: Any) -> Expr:
         high = Lt(tops[(n, row)], bottoms[(n, row)])
         broad = Lt(lefts[(n, column)], rights[(n, column)])
         return cast(

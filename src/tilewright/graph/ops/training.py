@@ -26,12 +26,7 @@ def _regular(op: OpCall, x: Expr, gradient: Expr) -> Expr:
 
 
 def _momentum(
-    op: OpCall,
-    rate: Expr,
-    steps: Expr,
-    x: Expr,
-    gradient: Expr,
-    states: Sequence[Expr],
+    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
 ) -> Sequence[Expr]:
     g = _regular(op, x, gradient)
     alpha = op.attr("alpha")
@@ -46,12 +41,7 @@ def _momentum(
 
 
 def _adagrad(
-    op: OpCall,
-    rate: Expr,
-    steps: Expr,
-    x: Expr,
-    gradient: Expr,
-    states: Sequence[Expr],
+    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
 ) -> Sequence[Expr]:
     decayed = rate / (1.0 + steps * op.attr("decay_factor", 0.0))
     g = _regular(op, x, gradient)
@@ -60,12 +50,7 @@ def _adagrad(
 
 
 def _adam(
-    op: OpCall,
-    rate: Expr,
-    steps: Expr,
-    x: Expr,
-    gradient: Expr,
-    states: Sequence[Expr],
+    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
 ) -> Sequence[Expr]:
     alpha = op.attr("alpha", 0.9)
     beta = op.attr("beta", 0.999)
@@ -99,11 +84,7 @@ def _optimizer(name: str, states: int, rule: Rule) -> None:
         kept = [*range(2, 2 + n), *range(2 + 2 * n, op.arity)]
         return [(op.dtype(i), op.shape(i)) for i in kept]
 
-    def compute(
-        op: OpCall,
-        inputs: Buffers,
-        outputs: Buffers,
-    ) -> list[Computation]:
+    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
         n = count(op)
 
         def results(k: int, i: Sequence[Expr]) -> Sequence[Expr]:
@@ -116,21 +97,12 @@ def _optimizer(name: str, states: int, rule: Rule) -> None:
 
         def computation(k: int, m: int) -> Computation:
             return map_(
-                f"{op.name}_{m}_{k}",
-                outputs[m * n + k],
-                lambda *i: results(k, i)[m],
+                f"{op.name}_{m}_{k}", outputs[m * n + k], lambda *i: results(k, i)[m]
             )
 
         return [computation(k, m) for k in range(n) for m in range(states + 1)]
 
-    register(
-        OpDef(
-            name,
-            infer,
-            domain=DOMAIN,
-            compute=compute,
-        )
-    )
+    register(OpDef(name, infer, domain=DOMAIN, compute=compute))
 
 
 _optimizer("Momentum", 1, _momentum)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from tilewright.targets import registry
 from tilewright.targets.base import Target
 
 if TYPE_CHECKING:
+    from tilewright.driver.keywords import Math, TuneSettings
     from tilewright.driver.tuned import Tuned
     from tilewright.runtime.profile import Profile
 
@@ -91,7 +92,7 @@ class Function(Program):
             verify(kernel)
             self._run = registry.target(target, description=description).load(kernel)
         else:
-            math = "exact" if exact else "default"
+            math: Math = "exact" if exact else "default"
             executable = compile(
                 kernel, target=target, threads=threads, math=math, records=records
             )
@@ -161,7 +162,7 @@ class Function(Program):
         self._tuned = found
         return self
 
-    def tune(self, *arrays: Any, **settings: Any) -> Function:
+    def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> Function:
         """See `Program`."""
         if self.origin is None:
             raise InputError(

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tilewright.base.errors import InputError
 
 if TYPE_CHECKING:
+    from tilewright.driver.keywords import TuneSettings
     from tilewright.driver.sized import SizedExecutable
     from tilewright.driver.tuned import Tuned
     from tilewright.lang.function import Function
@@ -58,7 +59,7 @@ class Program(ABC):
         """
         return self._only.executable
 
-    def tune(self, *arrays: Any, **settings: Any) -> Program:
+    def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> Program:
         """Search for a faster schedule; the program with it, whose `tuned` says what was found.
 
         It is never slower: what was found is compared with this program in turns, with equal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.compute.nodes import Computation
@@ -28,6 +28,7 @@ from tilewright.targets import registry
 from tilewright.targets.base import Target
 
 if TYPE_CHECKING:
+    from tilewright.driver.keywords import TuneSettings
     from tilewright.runtime.profile import Profile
 
 
@@ -217,7 +218,7 @@ class Arranged(Program):
         """See `Program`."""
         return self.function.profile(*self._arranged(arrays), repeat=repeat, **peaks)
 
-    def tune(self, *arrays: Any, **settings: Any) -> Arranged:
+    def tune(self, *arrays: Any, **settings: Unpack[TuneSettings]) -> Arranged:
         """See `Program`."""
         given = self._arranged(arrays) if arrays else ()
         return Arranged(self.function.tune(*given, **settings), self._order)
@@ -239,10 +240,7 @@ class Specializing(Program):
     """A function that compiles itself for each value of its symbolic sizes, on first use."""
 
     def __init__(
-        self,
-        sizes: Sequence[Var],
-        params: Sequence[Tensor],
-        make: Any,
+        self, sizes: Sequence[Var], params: Sequence[Tensor], make: Any
     ) -> None:
         self.params: Final = tuple(params)
         self._make: Final = make

@@ -47,11 +47,7 @@ def read(path: Path) -> dict[str, Any]:
 def compared(old: Facts, new: Facts) -> dict[str, Any]:
     """Both models with their times, and a row per kernel, by its name; equal names in order."""
     rows = [
-        _row(
-            name,
-            before,
-            after,
-        )
+        _row(name, before, after)
         for name, before, after in _pairs(old["kernels"], new["kernels"])
     ]
     ends = {
@@ -60,11 +56,7 @@ def compared(old: Facts, new: Facts) -> dict[str, Any]:
     }
     same = old["machine"]["processor"] == new["machine"]["processor"]
     same = same and old["machine"]["threads"] == new["machine"]["threads"]
-    return {
-        **ends,
-        "same_machine": same,
-        "kernels": rows,
-    }
+    return {**ends, "same_machine": same, "kernels": rows}
 
 
 def _pairs(
@@ -76,25 +68,9 @@ def _pairs(
     found: list[tuple[str, Facts | None, Facts | None]] = []
     for k in new:
         before = waiting.get(k["name"], [])
-        found.append(
-            (
-                k["name"],
-                before.pop(0) if before else None,
-                k,
-            )
-        )
+        found.append((k["name"], before.pop(0) if before else None, k))
     gone = (k for kernels in waiting.values() for k in kernels)
-    return [
-        *found,
-        *(
-            (
-                k["name"],
-                k,
-                None,
-            )
-            for k in gone
-        ),
-    ]
+    return [*found, *((k["name"], k, None) for k in gone)]
 
 
 def _row(name: str, old: Facts | None, new: Facts | None) -> dict[str, Any]:
@@ -133,21 +109,10 @@ def _changes(old: Facts, new: Facts) -> list[str]:
 def text(found: Facts) -> str:
     """The rows that changed, as a table of text, under the times of both."""
     rows = [
-        [
-            r["name"],
-            *map(_time, _both(r)),
-            _times(r),
-            ", ".join(r["changes"]),
-        ]
+        [r["name"], *map(_time, _both(r)), _times(r), ", ".join(r["changes"])]
         for r in _changed(found)
     ]
-    heading = [
-        "kernel",
-        "old",
-        "new",
-        "speedup",
-        "schedule",
-    ]
+    heading = ["kernel", "old", "new", "speedup", "schedule"]
     listed = columns([heading, *rows], "<>>><") if rows else "no kernel changed"
     return f"{listed}\n\n{_whole(found)}"
 
@@ -155,64 +120,25 @@ def text(found: Facts) -> str:
 def page(found: Facts) -> str:
     """The page of a comparison alone."""
     title = f"{found['old']['model']} and {found['new']['model']}: what changed"
-    return shell(
-        title,
-        [
-            (
-                "difference",
-                "Difference",
-                section(found),
-            )
-        ],
-    )
+    return shell(title, [("difference", "Difference", section(found))])
 
 
 def section(found: Facts) -> Markup:
     """Both times, the kernels that changed, and all others."""
-    heading = (
-        "kernel",
-        "old",
-        "new",
-        "speedup",
-        "schedule",
-    )
+    heading = ("kernel", "old", "new", "speedup", "schedule")
     changed = _changed(found)
     rest = [r for r in found["kernels"] if r not in changed]
     parts = [element("p", _whole(found))]
     if not found["same_machine"]:
         said = "The machines or their threads differ: times do not compare."
-        parts.append(
-            element(
-                "p",
-                said,
-                class_="worse",
-            )
-        )
+        parts.append(element("p", said, class_="worse"))
     parts.append(
-        table(
-            heading,
-            map(_cells, changed),
-            "<>>><",
-        )
+        table(heading, map(_cells, changed), "<>>><")
         if changed
-        else element(
-            "p",
-            "No kernel changed.",
-            class_="empty",
-        )
+        else element("p", "No kernel changed.", class_="empty")
     )
     others = element("summary", f"{plural(len(rest), 'kernel')} as before")
-    parts.append(
-        element(
-            "details",
-            others,
-            table(
-                heading,
-                map(_cells, rest),
-                "<>>><",
-            ),
-        )
-    )
+    parts.append(element("details", others, table(heading, map(_cells, rest), "<>>><")))
     return join(parts)
 
 
@@ -225,11 +151,7 @@ def _cells(r: Facts) -> list[str]:
         r["name"],
         _time(r["old_seconds"]),
         _time(r["new_seconds"]),
-        element(
-            "span",
-            _times(r),
-            class_=side,
-        ),
+        element("span", _times(r), class_=side),
         ", ".join(r["changes"]),
     ]
 
@@ -241,11 +163,7 @@ def _changed(found: Facts) -> list[Facts]:
         for r in found["kernels"]
         if r["changes"] or abs((r["speedup"] or 1.0) - 1) > _NOISE
     ]
-    return sorted(
-        rows,
-        key=_gap,
-        reverse=True,
-    )
+    return sorted(rows, key=_gap, reverse=True)
 
 
 def _gap(r: Facts) -> float:

@@ -64,24 +64,11 @@ def facts(
             "gflops": peaks[0] if peaks else None,
             "gbs": peaks[1] if peaks else None,
         },
-        "summary": _summary(
-            made.plan,
-            exe,
-            profile,
-            compile_seconds,
-        ),
+        "summary": _summary(made.plan, exe, profile, compile_seconds),
         "graphs": {"before": graph(made.before), "after": graph(made.after)},
         "rewrites": list(_rewrites(made.log)),
         "passes": [
-            {
-                **_named(
-                    e,
-                    "pipeline",
-                    "name",
-                    "changed",
-                ),
-                "seconds": e.elapsed,
-            }
+            {**_named(e, "pipeline", "name", "changed"), "seconds": e.elapsed}
             for e in made.log
             if e.kind == "pass"
         ],
@@ -111,23 +98,9 @@ def _summary(
 
 def graph(g: Graph) -> Facts:
     """Nodes with their operator, types and weights, and edges between them with their tensors."""
-    ends = [
-        (
-            "input",
-            v.name,
-            v.type_text,
-            v,
-        )
-        for v in g.inputs
-    ]
+    ends = [("input", v.name, v.type_text, v) for v in g.inputs]
     nodes: list[Facts] = [
-        {
-            "name": name,
-            "op": kind,
-            "types": [type],
-            "weights": [],
-            "attributes": {},
-        }
+        {"name": name, "op": kind, "types": [type], "weights": [], "attributes": {}}
         for kind, name, type, _ in ends
     ]
     maker = {v: n for n, (*_, v) in enumerate(ends)}
@@ -136,15 +109,7 @@ def graph(g: Graph) -> Facts:
         known = [v for v in op.reads if v in g.constants]
         nodes.append(_node(op, [f"{v.name}: {v.type_text}" for v in known]))
         here = len(nodes) - 1
-        edges += [
-            (
-                maker[v],
-                here,
-                str(v),
-            )
-            for v in op.reads
-            if v in maker
-        ]
+        edges += [(maker[v], here, str(v)) for v in op.reads if v in maker]
         maker |= dict.fromkeys(op.writes, here)
     for v in g.outputs:
         nodes.append(
@@ -157,13 +122,7 @@ def graph(g: Graph) -> Facts:
             }
         )
         if v in maker:
-            edges.append(
-                (
-                    maker[v],
-                    len(nodes) - 1,
-                    str(v),
-                )
-            )
+            edges.append((maker[v], len(nodes) - 1, str(v)))
     return {"nodes": nodes, "edges": edges}
 
 
@@ -189,11 +148,7 @@ _WHY: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str, str]]]] =
         f["node"],
         "the rule matches: an equal form that costs less",
     ),
-    "fold": lambda f: (
-        "fold",
-        f["node"],
-        "all its operands are constants",
-    ),
+    "fold": lambda f: ("fold", f["node"], "all its operands are constants"),
     "weight-only": lambda f: (
         "weight-only",
         f["node"],
@@ -265,13 +220,7 @@ def _rewrites(log: Sequence[events.Event]) -> Iterator[Facts]:
     for event in log:
         if event.kind in _WHY:
             what, where, why = _WHY[event.kind](event.fields)
-            waiting.append(
-                {
-                    "what": what,
-                    "where": where,
-                    "why": why,
-                }
-            )
+            waiting.append({"what": what, "where": where, "why": why})
         elif event.kind == "pass":
             yield from ({"pass": event.fields["name"], **found} for found in waiting)
             waiting.clear()
@@ -285,11 +234,7 @@ def _named(event: events.Event, *names: str) -> Facts:
 def memory(plan: Plan) -> Facts:
     """The host's arena over the steps: each buffer with its place and the steps that need it."""
     if plan.memory is None:
-        return {
-            "steps": [],
-            "bytes": 0,
-            "buffers": [],
-        }
+        return {"steps": [], "bytes": 0, "buffers": []}
     buffers = [
         {
             "name": b.name,
@@ -303,11 +248,7 @@ def memory(plan: Plan) -> Facts:
         if in_arena(plan, b) and plan.device_of(b) == HOST and b in plan.memory.places
     ]
     steps = [s.name for s in plan.steps]
-    return {
-        "steps": steps,
-        "bytes": plan.memory.total,
-        "buffers": buffers,
-    }
+    return {"steps": steps, "bytes": plan.memory.total, "buffers": buffers}
 
 
 def _kernels(made: Explained, profile: Profile) -> Iterator[Facts]:
@@ -323,11 +264,7 @@ def _kernels(made: Explained, profile: Profile) -> Iterator[Facts]:
         found = {**_row(row), "operators": [[n, types.get(n, "")] for n in row.nodes]}
         if row.kind == "native" and waiting.get(row.name):
             found |= _details(waiting[row.name].pop(0), row in slowest)
-        events.emit(
-            "explained",
-            name=row.name,
-            total=len(profile.rows),
-        )
+        events.emit("explained", name=row.name, total=len(profile.rows))
         yield found
 
 
@@ -357,12 +294,7 @@ def _details(kernel: ExplainedKernel, slow: bool) -> Facts:
         "notations": _notations(kernel.group.computations),
         "sketch": record.sketch,
         "parameters": [
-            [
-                p.name,
-                str(p.value),
-                str(p.default),
-                len(p.candidates),
-            ]
+            [p.name, str(p.value), str(p.default), len(p.candidates)]
             for p in record.parameters
         ],
         "refused": list(record.refused),

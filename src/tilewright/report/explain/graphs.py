@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from tilewright.base.html import Markup, element
-from tilewright.report.axes import COLORS, LETTER
+from tilewright.report.axes import COLORS, LETTER, arrowhead
 from tilewright.report.layered import Point, layout
 
 _HEIGHT: Final = 36.0
@@ -22,49 +22,19 @@ def view(name: str, graph: Facts) -> Markup:
     """A frame with the drawing, its search field and its buttons."""
     tools = element(
         "div",
-        element(
-            "input",
-            type="search",
-            placeholder="Find a node",
-            aria_label="find",
-        ),
+        element("input", type="search", placeholder="Find a node", aria_label="find"),
         element("output", ""),
-        element(
-            "button",
-            "+",
-            type="button",
-            data_act="in",
-            aria_label="zoom in",
-        ),
-        element(
-            "button",
-            "−",
-            type="button",
-            data_act="out",
-            aria_label="zoom out",
-        ),
-        element(
-            "button",
-            "Whole graph",
-            type="button",
-            data_act="fit",
-        ),
+        element("button", "+", type="button", data_act="in", aria_label="zoom in"),
+        element("button", "−", type="button", data_act="out", aria_label="zoom out"),
+        element("button", "Whole graph", type="button", data_act="fit"),
         element("span", "Drag to move; Ctrl and wheel to zoom; arrow keys, + − 0."),
         class_="tools soft",
     )
     said = f"{name}: {len(graph['nodes'])} nodes"
     frame = element(
-        "div",
-        drawing(name, graph),
-        class_="pan",
-        tabindex=0,
-        aria_label=said,
+        "div", drawing(name, graph), class_="pan", tabindex=0, aria_label=said
     )
-    return element(
-        "div",
-        tools,
-        frame,
-    )
+    return element("div", tools, frame)
 
 
 def drawing(name: str, graph: Facts) -> Markup:
@@ -74,52 +44,19 @@ def drawing(name: str, graph: Facts) -> Markup:
     places = layout(sizes, [(source, target) for source, target, _ in edges])
     colors = _colors(nodes)
     head = f"head-{name}"
-    marker = element(
-        "marker",
-        element(
-            "path",
-            d="M0,0 L8,4 L0,8 z",
-            class_="c7",
-        ),
-        id=head,
-        viewBox="0 0 8 8",
-        refX=8,
-        refY=4,
-        markerWidth=7,
-        markerHeight=7,
-        orient="auto",
-    )
     lines = [
-        _edge(
-            route,
-            said,
-            f"url(#{head})",
-        )
-        for route, (*_, said) in zip(
-            places.routes,
-            edges,
-            strict=True,
-        )
+        _edge(route, said, f"url(#{head})")
+        for route, (*_, said) in zip(places.routes, edges, strict=True)
     ]
     boxes = [
-        _box(
-            node,
-            place,
-            size[0],
-            colors[node["op"]],
-        )
-        for node, place, size in zip(
-            nodes,
-            places.places,
-            sizes,
-            strict=True,
-        )
+        _box(node, place, size[0], colors[node["op"]])
+        for node, place, size in zip(nodes, places.places, sizes, strict=True)
     ]
     width, height = places.width + 2 * _MARGIN, places.height + 2 * _MARGIN
     box = f"{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}"
     return element(
         "svg",
-        element("defs", marker),
+        arrowhead(head, class_="c7"),
         *lines,
         *boxes,
         viewBox=box,
@@ -131,13 +68,7 @@ def drawing(name: str, graph: Facts) -> Markup:
 
 def _edge(route: Sequence[Point], said: str, head: str) -> Markup:
     title = element("title", said)
-    return element(
-        "path",
-        title,
-        d=_curve(route),
-        class_="edge",
-        marker_end=head,
-    )
+    return element("path", title, d=_curve(route), class_="edge", marker_end=head)
 
 
 def _width(node: Facts) -> float:
@@ -162,38 +93,10 @@ def _box(node: Facts, place: Point, width: float, color: int) -> Markup:
     return element(
         "g",
         element("title", "\n".join(said)),
-        element(
-            "rect",
-            x=x,
-            y=y,
-            width=width,
-            height=_HEIGHT,
-            rx=5,
-            class_="frame",
-        ),
-        element(
-            "rect",
-            x=x,
-            y=y,
-            width=5,
-            height=_HEIGHT,
-            rx=2,
-            class_=f"c{color}",
-        ),
-        element(
-            "text",
-            node["op"],
-            x=x + _PAD,
-            y=y + 15,
-            class_="op",
-        ),
-        element(
-            "text",
-            node["name"],
-            x=x + _PAD,
-            y=y + 29,
-            class_="soft",
-        ),
+        element("rect", x=x, y=y, width=width, height=_HEIGHT, rx=5, class_="frame"),
+        element("rect", x=x, y=y, width=5, height=_HEIGHT, rx=2, class_=f"c{color}"),
+        element("text", node["op"], x=x + _PAD, y=y + 15, class_="op"),
+        element("text", node["name"], x=x + _PAD, y=y + 29, class_="soft"),
         class_="box",
     )
 

@@ -21,70 +21,21 @@ def page(facts: Facts, before: Facts | None = None) -> str:
     kernels, machine = facts["kernels"], facts["machine"]
     total = facts["summary"]["seconds"]
     sections = [
-        (
-            "summary",
-            "Summary",
-            _summary(facts),
-        ),
-        (
-            "time",
-            "Time",
-            _time(kernels, total),
-        ),
-        (
-            "kernels",
-            "Kernels",
-            _table(kernels),
-        ),
-        (
-            "roofline",
-            "Roofline",
-            _roofline(kernels, machine),
-        ),
-        (
-            "kernel",
-            "One kernel",
-            _details(kernels),
-        ),
-        (
-            "graph",
-            "Graph",
-            _graphs(facts["graphs"]),
-        ),
-        (
-            "rewrites",
-            "Rewrites",
-            _rewrites(facts),
-        ),
-        (
-            "memory",
-            "Memory",
-            _memory(facts),
-        ),
+        ("summary", "Summary", _summary(facts)),
+        ("time", "Time", _time(kernels, total)),
+        ("kernels", "Kernels", _table(kernels)),
+        ("roofline", "Roofline", _roofline(kernels, machine)),
+        ("kernel", "One kernel", _details(kernels)),
+        ("graph", "Graph", _graphs(facts["graphs"])),
+        ("rewrites", "Rewrites", _rewrites(facts)),
+        ("memory", "Memory", _memory(facts)),
     ]
     if before is not None:
         shown = difference.section(difference.compared(before, facts))
-        sections.insert(
-            1,
-            (
-                "difference",
-                "Difference",
-                shown,
-            ),
-        )
-    keep = (
-        "model",
-        "kernels",
-        "machine",
-        "summary",
-        "format",
-    )
+        sections.insert(1, ("difference", "Difference", shown))
+    keep = ("model", "kernels", "machine", "summary", "format")
     data = {name: facts[name] for name in keep}
-    return shell(
-        f"{facts['model']}: how it runs, and why",
-        sections,
-        data,
-    )
+    return shell(f"{facts['model']}: how it runs, and why", sections, data)
 
 
 def _summary(facts: Facts) -> Markup:
@@ -101,12 +52,7 @@ def _summary(facts: Facts) -> Markup:
         (human_time(s["compile_seconds"]), "to compile"),
     ]
     boxes = [
-        element(
-            "div",
-            element("b", b),
-            element("span", t),
-            class_="tile",
-        )
+        element("div", element("b", b), element("span", t), class_="tile")
         for b, t in tiles
     ]
     threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
@@ -120,17 +66,9 @@ def _summary(facts: Facts) -> Markup:
     ends = f"{', '.join(s['inputs'])} → {', '.join(s['outputs'])}"
     return join(
         [
-            element(
-                "p",
-                where,
-                class_="soft",
-            ),
+            element("p", where, class_="soft"),
             element("p", element("code", ends)),
-            element(
-                "div",
-                *boxes,
-                class_="tiles",
-            ),
+            element("div", *boxes, class_="tiles"),
         ]
     )
 
@@ -150,16 +88,7 @@ def _time(kernels: Sequence[Facts], total: float) -> Markup:
         "Kernels in the order in which they run, as wide as the median time of each; what is left "
         "of a whole run is gray. A bar leads to its kernel."
     )
-    return join(
-        [
-            element(
-                "p",
-                said,
-                class_="soft",
-            ),
-            charts.timeline(kernels, total),
-        ]
-    )
+    return join([element("p", said, class_="soft"), charts.timeline(kernels, total)])
 
 
 def _table(kernels: Sequence[Facts]) -> Markup:
@@ -170,95 +99,34 @@ def _table(kernels: Sequence[Facts]) -> Markup:
         data_for="rows",
         aria_label="filter kernels",
     )
-    heading = {
-        "#": "n",
-        "kernel": None,
-        "time": "n",
-        "share": None,
-    } | {
+    heading = {"#": "n", "kernel": None, "time": "n", "share": None} | {
         "GFLOP/s": "n",
         "GB/s": "n",
         "of peak": "n",
         "schedule": None,
     }
-    head = element(
-        "tr",
-        *(
-            element(
-                "th",
-                h,
-                class_=c,
-            )
-            for h, c in heading.items()
-        ),
-    )
+    head = element("tr", *(element("th", h, class_=c) for h, c in heading.items()))
     most = max((k["share"] for k in kernels), default=1.0) or 1.0
-    body = element(
-        "tbody",
-        *(
-            _row(
-                n,
-                k,
-                most,
-            )
-            for n, k in enumerate(kernels)
-        ),
-    )
-    rows = element(
-        "table",
-        element("thead", head),
-        body,
-        id="rows",
-        data_sorts=True,
-    )
+    body = element("tbody", *(_row(n, k, most) for n, k in enumerate(kernels)))
+    rows = element("table", element("thead", head), body, id="rows", data_sorts=True)
     said = element("span", "A heading sorts; a name leads to the kernel.")
     return join(
         [
-            element(
-                "div",
-                find,
-                said,
-                class_="tools soft",
-            ),
-            element(
-                "div",
-                rows,
-                class_="scroll tall",
-                tabindex=0,
-            ),
+            element("div", find, said, class_="tools soft"),
+            element("div", rows, class_="scroll tall", tabindex=0),
         ]
     )
 
 
 def _row(n: int, k: Facts, most: float) -> Markup:
     width = f"width:{5 * k['share'] / most:.2f}em"
-    length = element(
-        "span",
-        class_="share",
-        style=width,
-    )
-    share = element(
-        "td",
-        f"{k['share']:.1%}",
-        length,
-        data_v=str(k["share"]),
-    )
+    length = element("span", class_="share", style=width)
+    share = element("td", f"{k['share']:.1%}", length, data_v=str(k["share"]))
     peak = "" if k["peak_share"] is None else f"{k['peak_share']:.0%}"
     return element(
         "tr",
-        element(
-            "td",
-            str(n),
-            class_="n",
-        ),
-        element(
-            "td",
-            element(
-                "a",
-                k["name"],
-                href=f"#k{n}",
-            ),
-        ),
+        element("td", str(n), class_="n"),
+        element("td", element("a", k["name"], href=f"#k{n}")),
         _number(human_time(k["seconds"]), k["seconds"]),
         share,
         _number(f"{k['gflops']:.1f}", k["gflops"]),
@@ -270,12 +138,7 @@ def _row(n: int, k: Facts, most: float) -> Markup:
 
 
 def _number(shown: str, value: float | None) -> Markup:
-    return element(
-        "td",
-        shown,
-        class_="n",
-        data_v="" if value is None else str(value),
-    )
+    return element("td", shown, class_="n", data_v="" if value is None else str(value))
 
 
 def _schedule(k: Facts) -> str:
@@ -291,44 +154,19 @@ def _roofline(kernels: Sequence[Facts], machine: Facts) -> Markup:
     )
     if not machine["gflops"]:
         said = "Each dot is a kernel, larger the more time it takes. The peaks were not measured."
-    return join(
-        [
-            element(
-                "p",
-                said,
-                class_="soft",
-            ),
-            charts.roofline(kernels, machine),
-        ]
-    )
+    return join([element("p", said, class_="soft"), charts.roofline(kernels, machine)])
 
 
 def _details(kernels: Sequence[Facts]) -> Markup:
     options = [
-        element(
-            "option",
-            f"{n}: {k['name']}",
-            value=n,
-        )
-        for n, k in enumerate(kernels)
+        element("option", f"{n}: {k['name']}", value=n) for n, k in enumerate(kernels)
     ]
-    pick = element(
-        "select",
-        *options,
-        id="pick",
-        aria_label="kernel",
-    )
+    pick = element("select", *options, id="pick", aria_label="kernel")
     return join(
         [
+            element("div", pick, class_="tools"),
             element(
-                "div",
-                pick,
-                class_="tools",
-            ),
-            element(
-                "div",
-                element("noscript", "The details need scripts."),
-                id="details",
+                "div", element("noscript", "The details need scripts."), id="details"
             ),
         ]
     )
@@ -358,26 +196,13 @@ def _graphs(found: Facts) -> Markup:
                 hidden=not chosen,
             )
         )
-    tabs = element(
-        "div",
-        *buttons,
-        class_="tools",
-        data_tabs=True,
-    )
+    tabs = element("div", *buttons, class_="tools", data_tabs=True)
     return join([tabs, *panels])
 
 
 def _rewrites(facts: Facts) -> Markup:
     found = facts["rewrites"]
-    rows = [
-        [
-            r["pass"],
-            r["what"],
-            r["where"],
-            r["why"],
-        ]
-        for r in found
-    ]
+    rows = [[r["pass"], r["what"], r["where"], r["why"]] for r in found]
     changed = [p for p in facts["passes"] if p["changed"]]
     said = f"{len(found)} rewrites by {len(changed)} of {len(facts['passes'])} passes."
     steps = [
@@ -392,43 +217,11 @@ def _rewrites(facts: Facts) -> Markup:
     passes = element(
         "details",
         element("summary", f"All {len(steps)} passes and their time"),
-        table(
-            (
-                "pipeline",
-                "pass",
-                "time",
-                "changed it",
-            ),
-            steps,
-            "<<><",
-        ),
+        table(("pipeline", "pass", "time", "changed it"), steps, "<<><"),
     )
-    heading = (
-        "pass",
-        "rewrite",
-        "where",
-        "why",
-    )
-    shown = (
-        element(
-            "div",
-            table(heading, rows),
-            class_="scroll tall",
-        )
-        if rows
-        else ""
-    )
-    return join(
-        [
-            element(
-                "p",
-                said,
-                class_="soft",
-            ),
-            shown,
-            passes,
-        ]
-    )
+    heading = ("pass", "rewrite", "where", "why")
+    shown = element("div", table(heading, rows), class_="scroll tall") if rows else ""
+    return join([element("p", said, class_="soft"), shown, passes])
 
 
 def _memory(facts: Facts) -> Markup:
@@ -438,35 +231,13 @@ def _memory(facts: Facts) -> Markup:
         "buffers that are not needed at the same time share a place."
     )
     rows = [
-        [
-            b["name"],
-            b["type"],
-            human_bytes(b["bytes"]),
-            f"{b['first']} to {b['last']}",
-        ]
+        [b["name"], b["type"], human_bytes(b["bytes"]), f"{b['first']} to {b['last']}"]
         for b in sorted(arena["buffers"], key=lambda b: -b["bytes"])
     ]
     listed = element(
         "details",
         element("summary", f"All {len(rows)} buffers"),
-        table(
-            (
-                "buffer",
-                "type",
-                "size",
-                "steps",
-            ),
-            rows,
-            "<<><",
-        ),
+        table(("buffer", "type", "size", "steps"), rows, "<<><"),
     )
-    parts = [
-        element(
-            "p",
-            said,
-            class_="soft",
-        ),
-        charts.memory(arena),
-        listed,
-    ]
+    parts = [element("p", said, class_="soft"), charts.memory(arena), listed]
     return join(parts)

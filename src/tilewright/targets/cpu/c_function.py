@@ -23,14 +23,14 @@ from tilewright.runtime.abi import (
 )
 from tilewright.targets.cpu.compile import LEVEL, compile_text, finished, written
 from tilewright.targets.cpu.frame_layout import plan_memory
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 _LIBRARY: Final = frozenset({"aligned_alloc", "free"})
 
 
 def compile_c_function(
     kernel: Kernel,
-    machine: Machine,
+    machine: CpuMachine,
     name: str,
     *,
     contract: bool = True,

@@ -28,7 +28,7 @@ from tilewright.targets.cpu.dead_fills import dead_fills
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.frame_layout import plan_memory
 from tilewright.targets.cpu.lone_lanes import STORE, without_lone_lanes
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.row_vectors import row_vectors
 from tilewright.targets.llvm import backend
 from tilewright.targets.permitted import Permissions
@@ -53,7 +53,7 @@ class CompiledKernel:
 
 def compile_kernel(
     kernel: Kernel,
-    machine: Machine,
+    machine: CpuMachine,
     symbol: str | None = None,
     *,
     contract: bool = True,
@@ -83,7 +83,7 @@ def compile_kernel(
 
 def kernel_text(
     kernel: Kernel,
-    machine: Machine,
+    machine: CpuMachine,
     symbol: str,
     contract: bool,
     permitted: Permissions | None = None,
@@ -97,7 +97,7 @@ def kernel_text(
 
 def llvm_ir(
     kernel: Kernel,
-    machine: Machine,
+    machine: CpuMachine,
     symbol: str | None = None,
     *,
     contract: bool = True,
@@ -112,7 +112,7 @@ def llvm_ir(
     return written(kernel, machine, name, contract, permitted)
 
 
-def finished(kernel: Kernel, machine: Machine, sanitized: bool = False) -> Kernel:
+def finished(kernel: Kernel, machine: CpuMachine, sanitized: bool = False) -> Kernel:
     """A scheduled kernel as code is generated for it: what no schedule has to ask for.
 
     sanitized: every access of the program stays, in loops by the names that it has.
@@ -128,7 +128,7 @@ def finished(kernel: Kernel, machine: Machine, sanitized: bool = False) -> Kerne
 
 def written(
     kernel: Kernel,
-    machine: Machine,
+    machine: CpuMachine,
     symbol: str,
     contract: bool = True,
     permitted: Permissions | None = None,
@@ -144,7 +144,7 @@ def written(
 
 def assembly(
     kernel: Kernel,
-    machine: Machine,
+    machine: CpuMachine,
     symbol: str | None = None,
     *,
     contract: bool = True,
@@ -163,7 +163,7 @@ def assembly(
 
 def compile_text(
     text: str,
-    machine: Machine,
+    machine: CpuMachine,
     where: str,
     allowed: frozenset[str] = frozenset(),
     level: int = LEVEL,
@@ -185,7 +185,7 @@ def compile_text(
     return code
 
 
-def target_machine(machine: Machine, level: int = LEVEL) -> Any:
+def target_machine(machine: CpuMachine, level: int = LEVEL) -> Any:
     """LLVM's target machine, made once for each level.
 
     Raises CompileError if this LLVM lacks the target.
@@ -193,7 +193,7 @@ def target_machine(machine: Machine, level: int = LEVEL) -> Any:
     return backend.target_machine(machine.triple, "", machine.feature_string, level)
 
 
-def optimized(text: str, machine: Machine, where: str, level: int = LEVEL) -> Any:
+def optimized(text: str, machine: CpuMachine, where: str, level: int = LEVEL) -> Any:
     """LLVM assembly as a module of the machine, after the passes; errors as of `compile_text`."""
     module = backend.optimized(text, target_machine(machine, level), where)
     if machine.has("avx512f") and STORE in text:

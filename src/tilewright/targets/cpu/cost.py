@@ -1,7 +1,7 @@
 """What schedules cost on a CPU: every constant, and the questions that several sketches ask.
 
 `constants()` lists the constants with their units, meanings and sources. A machine description may
-carry other values (`Machine.measured`); CALIBRATE measures those whose source it is. The others
+carry other values (`CpuMachine.measured`); CALIBRATE measures those whose source it is. The others
 were set by hand: SWEEP times the kernels that each decides about, under several values of it. What
 the processor itself is (caches, lines, registers) is in `machine.py`.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.questions import PlanCosts
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 CALIBRATE: Final = "python -m benchmarks.calibrate"
 SWEEP: Final = "python -m benchmarks.sweep"
@@ -45,7 +45,7 @@ def _constant(value: float, unit: str, meaning: str, source: str = "") -> Any:
 class CostModel:
     """The constants of cost of one machine; sizes in bytes, cycles of one core."""
 
-    machine: Machine
+    machine: CpuMachine
 
     # Threads. A rate says how long one core takes, with its data in the caches of all cores.
     share_ns: float = _constant(
@@ -388,7 +388,7 @@ class CostModel:
 
 
 @cache
-def cost_model(machine: Machine) -> CostModel:
+def cost_model(machine: CpuMachine) -> CostModel:
     """The cost model of a machine: the constants by default, and those that were measured on it."""
     measured: dict[str, Any] = dict(machine.measured)
     return CostModel(machine, **measured)

@@ -20,9 +20,9 @@ from typing import Any, Final
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.targets.cpu.cost import constants
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
-# Fields of Machine, and the type of each.
+# Fields of CpuMachine, and the type of each.
 FACTS: Final[Mapping[str, type]] = {
     "l1": int,
     "l2": int,
@@ -33,7 +33,7 @@ FACTS: Final[Mapping[str, type]] = {
 _FOR_PEOPLE: Final = "processor"
 
 
-def described(machine: Machine, given: Mapping[str, Any]) -> Machine:
+def described(machine: CpuMachine, given: Mapping[str, Any]) -> CpuMachine:
     """The machine with what a description says of it.
 
     Raises InputError, which names the field, for one that is unknown or has no sensible value.

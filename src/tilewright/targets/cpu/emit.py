@@ -31,7 +31,7 @@ from tilewright.targets.cpu.emit_stream import (
     versions,
 )
 from tilewright.targets.cpu.frame_layout import Plan, plan_memory
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_stmt import Statements
 from tilewright.targets.llvm.emit_text import Value, flatten, integer
@@ -45,7 +45,7 @@ class Module:
     """The functions of one kernel while they are written."""
 
     symbol: str
-    machine: Machine
+    machine: CpuMachine
     plan: Plan
     contract: bool
     sizes: tuple[Var, ...] = ()
@@ -74,7 +74,7 @@ class Module:
 def emit_module(
     kernel: Kernel,
     symbol: str,
-    machine: Machine,
+    machine: CpuMachine,
     contract: bool = True,
     permitted: Permissions | None = None,
 ) -> str:
@@ -119,7 +119,7 @@ def _write_kernel(module: Module, kernel: Kernel, name: str, linkage: str) -> No
     module.functions.append(f.finish(name, [], linkage))
 
 
-def attributes(machine: Machine) -> str:
+def attributes(machine: CpuMachine) -> str:
     """The attribute groups every module ends with: #0 for functions, #1 for cold ones."""
     width = min(machine.vector_bits, 512)
     return (

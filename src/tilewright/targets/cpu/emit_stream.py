@@ -14,7 +14,7 @@ from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import STREAM, Kernel, Update
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 BOUNDARY = 64  # bytes: of the widest register
 
@@ -25,7 +25,7 @@ METADATA = "!0 = !{i32 1}\n"
 FENCE = "  call void @llvm.x86.sse.sfence()"
 
 
-def streamed(kernel: Kernel, machine: Machine) -> frozenset[Buffer]:
+def streamed(kernel: Kernel, machine: CpuMachine) -> frozenset[Buffer]:
     """The results of a kernel whose stores pass the caches by, as its notes say, if their places
     allow it.
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS
 from tilewright.targets.cpu.compile import compile_text
 from tilewright.targets.cpu.emit import attributes
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Argument, Call
 
 
-def compile_entry(symbol: str, calls: Sequence[Call], machine: Machine) -> bytes:
+def compile_entry(symbol: str, calls: Sequence[Call], machine: CpuMachine) -> bytes:
     """Object code of `void symbol(ptr ctx, ptr table)`; see runtime/abi.py.
 
     The kernels are external symbols. After each call the cycle counter is stored in slot
@@ -62,7 +62,7 @@ ok:
 }}"""
 
 
-def entry_ir(symbol: str, calls: Sequence[Call], machine: Machine) -> str:
+def entry_ir(symbol: str, calls: Sequence[Call], machine: CpuMachine) -> str:
     """The segment's function as LLVM assembly."""
     declared = {c.symbol: len(c.arguments) + 2 for c in calls}
     lines = [

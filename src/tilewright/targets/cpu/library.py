@@ -16,7 +16,7 @@ from tilewright.targets.cpu import cpuid
 from tilewright.targets.cpu.compile import optimized
 from tilewright.targets.cpu.emit import attributes
 from tilewright.targets.cpu.library_text import interface_text, variant_text
-from tilewright.targets.cpu.machine import Machine, machine
+from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.processors import BASELINES
 from tilewright.targets.cpu.whole_numbers import FUNCTIONS, functions_text
 from tilewright.targets.llvm import backend, object_file
@@ -31,7 +31,7 @@ MAX_CONSTANTS: Final = (
 )
 
 
-def checked(m: Machine) -> Machine:
+def checked(m: CpuMachine) -> CpuMachine:
     """The machine with those features only that a library can ask the processor for."""
     if m.arch != "x86_64":
         return m
@@ -39,7 +39,9 @@ def checked(m: Machine) -> Machine:
 
 
 def compile_library(
-    variants: Sequence[tuple[LibraryVariant, Machine]], interface: Interface, level: int
+    variants: Sequence[tuple[LibraryVariant, CpuMachine]],
+    interface: Interface,
+    level: int,
 ) -> bytes:
     """The object file that defines NAME_run and NAME_run_parallel.
 
@@ -67,7 +69,7 @@ def compile_library(
 
 
 def _joined(
-    n: int, variant: LibraryVariant, m: Machine, interface: Interface, level: int
+    n: int, variant: LibraryVariant, m: CpuMachine, interface: Interface, level: int
 ) -> Any:
     """A variant as one module, of which only its function is seen from outside."""
     name = interface.name
@@ -80,7 +82,7 @@ def _joined(
     return whole
 
 
-def _emitted(module: Any, name: str, m: Machine, level: int) -> bytes:
+def _emitted(module: Any, name: str, m: CpuMachine, level: int) -> bytes:
     """The object, with the functions that its processor's instructions lack."""
     target = _machine_of(m, level)
     exported = {f"{name}_run", f"{name}_run_parallel"}
@@ -106,7 +108,9 @@ def _emitted(module: Any, name: str, m: Machine, level: int) -> bytes:
 
 
 def _glue(
-    variants: Sequence[tuple[LibraryVariant, Machine]], interface: Interface, m: Machine
+    variants: Sequence[tuple[LibraryVariant, CpuMachine]],
+    interface: Interface,
+    m: CpuMachine,
 ) -> str:
     """What is around the variants, in instructions that every processor of the kind has."""
     name = interface.name
@@ -136,10 +140,10 @@ def _section(interface: Interface) -> str:
     return f".rodata.{interface.name}.constants"
 
 
-def _baseline(m: Machine) -> Machine:
+def _baseline(m: CpuMachine) -> CpuMachine:
     """The least processor of the kind; elsewhere than on x86-64 code has all that was asked for."""
     return machine(BASELINES[m.arch], m.triple) if m.arch == "x86_64" else m
 
 
-def _machine_of(m: Machine, level: int) -> Any:
+def _machine_of(m: CpuMachine, level: int) -> Any:
     return backend.target_machine(m.triple, "", m.feature_string, level)

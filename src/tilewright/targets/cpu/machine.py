@@ -33,7 +33,7 @@ _CPU = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CpuMachine:
     """One kind of processor; `features` are LLVM's names, without signs.
 
     `features` comes from what the processor reports or from a published level, never from a
@@ -100,7 +100,7 @@ class Machine:
         return ",".join(f"+{f}" for f in self.features)
 
 
-def machine(mcpu: str = "native", triple: str | None = None) -> Machine:
+def machine(mcpu: str = "native", triple: str | None = None) -> CpuMachine:
     """The machine named `mcpu`: "native", a level of x86-64, a core of another architecture.
 
     triple: the system that its code is for, as LLVM writes it; "native" is then the least processor
@@ -130,7 +130,7 @@ def machine(mcpu: str = "native", triple: str | None = None) -> Machine:
 
 
 @cache
-def host() -> Machine:
+def host() -> CpuMachine:
     """This machine. Raises UnsupportedError where no code generator exists for it."""
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(
         platform.machine(), platform.machine()
@@ -146,9 +146,9 @@ def host() -> Machine:
 
 def _describe(
     arch: str, features: list[str], caches: tuple[int, int, int], cores: int
-) -> Machine:
+) -> CpuMachine:
     bits, registers = vectors(arch, features)
-    return Machine(
+    return CpuMachine(
         arch, TRIPLES[arch], tuple(features), bits, registers, *caches, cores
     )
 

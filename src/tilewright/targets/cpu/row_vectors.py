@@ -21,7 +21,7 @@ from tilewright.loops.walk import Place, walk
 from tilewright.schedule.primitives.kinds import vectorize
 from tilewright.schedule.primitives.split import split
 from tilewright.schedule.tree import find_loop
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.llvm.emit_memory import MAX_LANES
 from tilewright.targets.llvm.emit_near import parts
 from tilewright.targets.llvm.emit_places import address
@@ -30,7 +30,7 @@ from tilewright.targets.llvm.lanes import lanes_of
 FEW = 4  # iterations: fewer stay scalars
 
 
-def row_vectors(kernel: Kernel, machine: Machine) -> Kernel:
+def row_vectors(kernel: Kernel, machine: CpuMachine) -> Kernel:
     """The kernel with its serial innermost loops along rows as vectors of whole registers.
 
     Such a loop has FEW or more iterations, and nothing in it but stores and updates. Each of these
@@ -56,7 +56,7 @@ def _is_row(f: For, place: Place) -> bool:
     return bool(inside) and all(isinstance(s, Store | Update) for s in inside)
 
 
-def _in_vectors(kernel: Kernel, f: For, machine: Machine) -> Kernel | None:
+def _in_vectors(kernel: Kernel, f: For, machine: CpuMachine) -> Kernel | None:
     """The kernel with one row in vectors; None where that is not legal, or gains nothing."""
     n = _lanes(f, machine)
     try:
@@ -71,7 +71,7 @@ def _in_vectors(kernel: Kernel, f: For, machine: Machine) -> Kernel | None:
     return made
 
 
-def _lanes(f: For, machine: Machine) -> int:
+def _lanes(f: For, machine: CpuMachine) -> int:
     """Lanes of a register of the widest elements, as many as the loop has iterations at most."""
     size = max(a.buffer.dtype.itemsize for a in accesses(f.body))
     most = min(MAX_LANES, machine.vector_bits // 8 // size, f.trips or 1)

@@ -29,7 +29,7 @@ from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.description import described
 from tilewright.targets.cpu.entry import compile_entry, entry_ir
 from tilewright.targets.cpu.library import checked, compile_library
-from tilewright.targets.cpu.machine import Machine, machine
+from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.pool import support
 from tilewright.targets.cpu.predict import predicted_given, predicted_time
 from tilewright.targets.cpu.sketches import (
@@ -49,7 +49,7 @@ class CpuTarget(Target):
     level: what LLVM makes of the code, 0 to 3; the less, the sooner it is compiled.
     """
 
-    machine: Machine
+    machine: CpuMachine
     exact: bool = False
     level: int = llvm.LEVEL
     name: str = "cpu"
@@ -98,7 +98,7 @@ class CpuTarget(Target):
         )
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
-        """See `Machine.products`."""
+        """See `CpuMachine.products`."""
         return self.machine.products(a, b, out)
 
     def is_profitable(self, computations: Sequence[Computation]) -> bool:
@@ -220,7 +220,7 @@ class _Parts(CpuTarget):
         return ()
 
 
-def _machine_of(target: Target) -> Machine:
+def _machine_of(target: Target) -> CpuMachine:
     assert isinstance(target, CpuTarget), "a variant is for a CPU"
     return target.machine
 

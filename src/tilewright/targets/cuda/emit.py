@@ -12,7 +12,7 @@ from typing import Any, Final
 from tilewright.base.errors import TilewrightError
 from tilewright.loops.launch import Launch, Program
 from tilewright.targets.cuda.emit_mma import CALLS
-from tilewright.targets.cuda.machine import STATIC, WARP, Machine
+from tilewright.targets.cuda.machine import STATIC, WARP, CudaMachine
 from tilewright.targets.llvm import backend
 from tilewright.targets.llvm.emit_fmod import fmod_function
 from tilewright.targets.llvm.emit_launch import Dialect, Shared, Thread
@@ -51,7 +51,7 @@ DIALECT: Final = Dialect(
 )
 
 
-def llvm_ir(program: Program, machine: Machine, contract: bool = True) -> str:
+def llvm_ir(program: Program, machine: CudaMachine, contract: bool = True) -> str:
     """The program as LLVM assembly, before LLVM's passes; a kernel has its launch's name.
 
     Raises UnsupportedError for what has no native code, CompileError for memory that a GPU lacks.
@@ -71,7 +71,7 @@ def llvm_ir(program: Program, machine: Machine, contract: bool = True) -> str:
 
 
 def _kernel(
-    launch: Launch, number: int, machine: Machine, contract: bool
+    launch: Launch, number: int, machine: CudaMachine, contract: bool
 ) -> tuple[Thread, str]:
     symbol = f"{launch.name}.shared"
     shared = Shared.of(launch, symbol, STATIC)
@@ -80,12 +80,12 @@ def _kernel(
     return thread, shared.text + thread.finish(launch.name, number + 1)
 
 
-def ptx(program: Program, machine: Machine, contract: bool = True) -> str:
+def ptx(program: Program, machine: CudaMachine, contract: bool = True) -> str:
     """The program as PTX. Raises as `llvm_ir`, and CompileError if LLVM refuses it."""
     return assembly(llvm_ir(program, machine, contract), machine, program.name)
 
 
-def assembly(text: str, machine: Machine, where: str) -> str:
+def assembly(text: str, machine: CudaMachine, where: str) -> str:
     """LLVM assembly as PTX."""
     target: Any = backend.target_machine(TRIPLE, machine.name, "", _LEVEL)
     return str(target.emit_assembly(backend.optimized(text, target, where, _PASSES)))

@@ -26,7 +26,7 @@ _CLOCK: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CudaMachine:
     """One architecture, by the name that LLVM and ptxas have for it.
 
     threads, blocks, shared: of a multiprocessor, in bytes; block_shared: the most that a block may
@@ -104,10 +104,10 @@ _SPECIFIC: Final = (
 DEFAULT: Final = "sm_80"
 
 
-def _machine(name: str, row: tuple[int, int, int, int]) -> Machine:
+def _machine(name: str, row: tuple[int, int, int, int]) -> CudaMachine:
     threads, blocks, shared, block_shared = row
     reserved = _K if shared != block_shared else 0
-    return Machine(name, threads, blocks, shared * _K, block_shared * _K, reserved)
+    return CudaMachine(name, threads, blocks, shared * _K, block_shared * _K, reserved)
 
 
 MACHINES: Final = {
@@ -117,7 +117,7 @@ MACHINES: Final = {
 }
 
 
-def machine(name: str = DEFAULT) -> Machine:
+def machine(name: str = DEFAULT) -> CudaMachine:
     """The architecture of a name; "native" is the usual one. Raises UnsupportedError for others."""
     found = MACHINES.get(DEFAULT if name == "native" else name)
     if found is None:

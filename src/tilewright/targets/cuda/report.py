@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.base.errors import CompileError, UnsupportedError
-from tilewright.targets.cuda.machine import WARP, Machine
+from tilewright.targets.cuda.machine import WARP, CudaMachine
 
 _ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
 # name of a figure: how ptxas writes it
@@ -62,7 +62,7 @@ def ptxas() -> str | None:
     return None
 
 
-def assemble(text: str, machine: Machine) -> tuple[bytes, dict[str, Resources]]:
+def assemble(text: str, machine: CudaMachine) -> tuple[bytes, dict[str, Resources]]:
     """PTX as code of the machine (a cubin), and what each kernel takes.
 
     Raises UnsupportedError without ptxas, CompileError if that refuses the text.
@@ -109,7 +109,7 @@ class Occupancy:
 
 
 def occupancy(
-    used: Resources, threads: int, machine: Machine, dynamic: int = 0
+    used: Resources, threads: int, machine: CudaMachine, dynamic: int = 0
 ) -> Occupancy:
     """Of a kernel of so many threads in a block; dynamic: further shared bytes of a block.
 
@@ -131,7 +131,7 @@ def occupancy(
     return Occupancy(blocks, blocks * warps * WARP / machine.threads, limit)
 
 
-def _by_registers(registers: int, warps: int, machine: Machine) -> int:
+def _by_registers(registers: int, warps: int, machine: CudaMachine) -> int:
     if registers > machine.registers:
         return 0
     of_warp = _up(max(registers, 1) * WARP, _WARP_REGISTERS)
@@ -143,7 +143,7 @@ def _up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def table(text: str, threads: Mapping[str, int], machine: Machine) -> str:
+def table(text: str, threads: Mapping[str, int], machine: CudaMachine) -> str:
     """A line for each kernel of the PTX; threads: of a block, by kernel. Raises as `assemble`."""
     lines = []
     for name, used in sorted(assemble(text, machine)[1].items()):

@@ -12,9 +12,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.launch import Launch, Program
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
-from tilewright.schedule.space.selection import default_point
 from tilewright.targets.base import Artifact, Settings, Target
 from tilewright.targets.cuda.code import Call, Code
 from tilewright.targets.cuda.emit import llvm_ir, ptx
@@ -22,7 +20,7 @@ from tilewright.targets.cuda.machine import (
     BLOCK_THREADS,
     STATIC,
     WARP,
-    Machine,
+    CudaMachine,
     machine,
 )
 from tilewright.targets.llvm.emit_launch import Shared
@@ -40,7 +38,7 @@ class Cuda(Target):
     fuses: ClassVar[bool] = True
     own_mcpu: ClassVar[bool] = True
 
-    def __init__(self, machine: Machine, contract: bool = True) -> None:
+    def __init__(self, machine: CudaMachine, contract: bool = True) -> None:
         self.machine = machine
         self.contract = contract
 
@@ -56,16 +54,6 @@ class Cuda(Target):
             if why := _refused(b):
                 return why
         return ""
-
-    def default_schedule(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Schedule:
-        """The default of the best sketch that applies."""
-        found = self.sketches(kernel, computations, constants)
-        return default_point(kernel.name, found).schedule
 
     def sketches(
         self,
@@ -118,7 +106,7 @@ def _refused(buffer: Buffer) -> str:
     return ""
 
 
-def _check(launch: Launch, of: Machine) -> None:
+def _check(launch: Launch, of: CudaMachine) -> None:
     x, y, z = launch.threads
     shared = Shared.of(launch, launch.name, STATIC).nbytes
     for count, most, what in (
@@ -134,7 +122,7 @@ def _check(launch: Launch, of: Machine) -> None:
             )
 
 
-def code_of(program: Program, text: str, of: Machine) -> Code:
+def code_of(program: Program, text: str, of: CudaMachine) -> Code:
     """What the device takes; text: the PTX of the program."""
     buffers = [*program.params, *program.workspace]
     calls = []

@@ -1,7 +1,7 @@
 """A simulated neural processor with coarse operators; programs are mapped onto it by rewriting.
 
-A machine is a description (`machine.Machine`); a Lift program is brought to its operators by rules
-(`map_onto`), becomes instructions in chains (`generate`), and is run and timed.
+A machine is a description (`machine.NpuMachine`); a Lift program is brought to its operators by
+rules (`map_onto`), becomes instructions in chains (`generate`), and is run and timed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tilewright.targets.npu.exhaustive import Survey, survey
     from tilewright.targets.npu.isa import Instruction, Program, Region
     from tilewright.targets.npu.listing import parse, show
-    from tilewright.targets.npu.machine import Machine, Memory, Operator, operators
+    from tilewright.targets.npu.machine import Memory, NpuMachine, Operator, operators
     from tilewright.targets.npu.mapping import Mapped, map_onto
     from tilewright.targets.npu.mapping_rules import rules
     from tilewright.targets.npu.numbers import (
@@ -37,7 +37,7 @@ _PUBLIC: Final = {
     "exhaustive": "Survey survey",
     "isa": "Instruction Program Region",
     "listing": "parse show",
-    "machine": "Machine Memory Operator operators",
+    "machine": "NpuMachine Memory Operator operators",
     "mapping": "Mapped map_onto",
     "numbers": "BlockFloat Float8 Float16 Float32 Number",
     "mapping_rules": "rules",
@@ -64,7 +64,7 @@ __all__ = [
     "Float8",
     "Instruction",
     "MACHINES",
-    "Machine",
+    "NpuMachine",
     "Mapped",
     "Memory",
     "NPUError",

@@ -13,7 +13,7 @@ from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.exhaustive import possible
 from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.operator import Key
 from tilewright.targets.npu.sizes import Choice, Choices, Sizes
@@ -27,7 +27,7 @@ def forms_of(program: Lambda) -> tuple[Form, ...]:
     return tuple(Form(derivation.program) for derivation in made)
 
 
-def asked(forms: Sequence[Form], machine: Machine, ask: Ask) -> Candidate:
+def asked(forms: Sequence[Form], machine: NpuMachine, ask: Ask) -> Candidate:
     """One mapping of a program: its form, and what is done with each operator.
 
     The defaults are cheapest as a sum over operators. Raises ScheduleError for an operator that
@@ -39,7 +39,7 @@ def asked(forms: Sequence[Form], machine: Machine, ask: Ask) -> Candidate:
     return Candidate(forms[number], _choices(forms[number], machine, ask))
 
 
-def _choices(form: Form, machine: Machine, ask: Ask) -> Choices:
+def _choices(form: Form, machine: NpuMachine, ask: Ask) -> Choices:
     sizes = Sizes(machine)
     made: dict[Key, Choice | None] = {}
     pending = list(form.operators)

@@ -13,7 +13,7 @@ from math import inf
 from tilewright.targets.npu.codegen import Assembled, assemble
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.expansion import Form
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.sizes import Choices
 from tilewright.targets.npu.spaces import place
 
@@ -33,7 +33,7 @@ class Candidate:
         """Equal only for candidates of equal instructions."""
         return self.form, self.form.key(self.choices)
 
-    def assembled(self, machine: Machine) -> Assembled:
+    def assembled(self, machine: NpuMachine) -> Assembled:
         """Its instructions. Raises NPUError (CAPACITY) if they do not fit on the machine."""
         for chip in budgets(machine):
             made = self.form.tasks(self.choices)
@@ -45,7 +45,7 @@ class Candidate:
                     raise
         raise AssertionError
 
-    def cycles(self, machine: Machine) -> float:
+    def cycles(self, machine: NpuMachine) -> float:
         """Of its program; infinite if it does not fit."""
         try:
             return self.assembled(machine).timing.cycles
@@ -55,7 +55,7 @@ class Candidate:
             return inf
 
 
-def budgets(machine: Machine) -> list[int]:
+def budgets(machine: NpuMachine) -> list[int]:
     """Elements that results may take on the chip, the most first.
 
     Operands of the operators at work need registers too, and results may lie between others.

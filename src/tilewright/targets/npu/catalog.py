@@ -9,8 +9,8 @@ from tilewright.targets.npu.machine import (
     BINARY,
     REDUCTIONS,
     UNARY,
-    Machine,
     Memory,
+    NpuMachine,
     operators,
 )
 from tilewright.targets.npu.numbers import BlockFloat, Float8, Float16
@@ -19,7 +19,7 @@ KIB, MIB = 1 << 10, 1 << 20
 DRAM = Memory(64 * MIB, bandwidth=32, latency=40, energy=20)
 
 # All operators at all their sizes.
-FULL = Machine(
+FULL = NpuMachine(
     "full",
     operators=(
         *operators(BINARY, (32, 64, 128), lanes=32, latency=4, energy=1),
@@ -35,7 +35,7 @@ FULL = Machine(
 )
 
 # One large size, as in BrainWave: matrix products of 128 in half precision and little else.
-WIDE = Machine(
+WIDE = NpuMachine(
     "wide",
     operators=(
         *operators((*BINARY, *UNARY), (128,), lanes=128, latency=6),
@@ -52,7 +52,7 @@ WIDE = Machine(
 BLOCKS = replace(WIDE, name="blocks", block=BlockFloat(16, mantissa=7))
 
 # Small operators that are cheap to issue, and 2 KiB of vector registers.
-SMALL = Machine(
+SMALL = NpuMachine(
     "small",
     operators=(
         *operators(
@@ -66,7 +66,7 @@ SMALL = Machine(
 )
 
 # Bytes as numbers; without a subtraction, which is an addition and a product with -1.
-BYTES = Machine(
+BYTES = NpuMachine(
     "bytes",
     operators=(
         *operators(
@@ -83,6 +83,6 @@ BYTES = Machine(
     number=Float8,
 )
 
-MACHINES: Mapping[str, Machine] = {
+MACHINES: Mapping[str, NpuMachine] = {
     m.name: m for m in (FULL, WIDE, BLOCKS, SMALL, BYTES)
 }

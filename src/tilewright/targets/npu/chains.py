@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.footprint import footprint
 from tilewright.targets.npu.isa import FORMS, OPERATORS, Instruction, Program
-from tilewright.targets.npu.machine import Machine, Operator
+from tilewright.targets.npu.machine import NpuMachine, Operator
 
 Addresses = NDArray[np.int64]
 Shape = tuple[int, ...]
@@ -49,7 +49,7 @@ def where(index: int, instruction: Instruction) -> str:
 
 
 def steps(
-    program: Program, machine: Machine, limit: int = STEP_LIMIT
+    program: Program, machine: NpuMachine, limit: int = STEP_LIMIT
 ) -> Iterator[ChainStep]:
     """Every instruction with the shape of its chain's value.
 
@@ -113,14 +113,14 @@ def _phase(before: str, instruction: Instruction) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _effect(
-    instruction: Instruction, shape: Shape, machine: Machine
+    instruction: Instruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, Operator | None]:
     """The shape of the chain's value after it, and the operator that it uses. Raises _Fault."""
     _check(instruction, machine)
     return _RULES[instruction.op](instruction, shape, machine)
 
 
-def _check(i: Instruction, machine: Machine) -> None:
+def _check(i: Instruction, machine: NpuMachine) -> None:
     """Raises _Fault for an operand that does not lie in its memory."""
     if not i.memory:
         return
@@ -142,10 +142,12 @@ def _check(i: Instruction, machine: Machine) -> None:
         )
 
 
-Rule = Callable[[Instruction, Shape, Machine], tuple[Shape, Operator | None]]
+Rule = Callable[[Instruction, Shape, NpuMachine], tuple[Shape, Operator | None]]
 
 
-def _reads_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+def _reads_vector(
+    i: Instruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, None]:
     _require(
         len(shape) < 2,
         "a vector cannot follow a matrix",
@@ -154,7 +156,9 @@ def _reads_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape
     return ((shape[0] if shape else 0) + i.n,), None
 
 
-def _reads_matrix(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+def _reads_matrix(
+    i: Instruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, None]:
     _require(
         not shape or shape[1:] == (i.columns,),
         f"rows of {i.columns} cannot follow a value of {show(shape)}",
@@ -164,28 +168,36 @@ def _reads_matrix(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape
 
 
 def _pointwise(
-    i: Instruction, shape: Shape, machine: Machine
+    i: Instruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, Operator]:
     if i.memory:
         _expect((i.n,), shape)
     return shape, _operator(i.op, shape, machine, 1)
 
 
-def _reduces(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+def _reduces(
+    i: Instruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, Operator]:
     return (1,), _operator(i.op, shape, machine, 1)
 
 
-def _mv_mul(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+def _mv_mul(
+    i: Instruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, Operator]:
     _expect((i.columns,), shape)
     return (i.rows,), _operator(i.op, (i.rows, i.columns), machine, 2)
 
 
-def _mv_add(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+def _mv_add(
+    i: Instruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, Operator]:
     _expect((shape[0] if shape else 0, i.n), shape)
     return shape, _operator(i.op, shape, machine, 2)
 
 
-def _mm_mul(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+def _mm_mul(
+    i: Instruction, shape: Shape, machine: NpuMachine
+) -> tuple[Shape, Operator]:
     _require(
         shape[1:] == (i.rows,),
         f"a value of {show(shape)} times {i.rows} rows",
@@ -195,7 +207,7 @@ def _mm_mul(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Oper
 
 
 def _writes_vector(
-    i: Instruction, shape: Shape, machine: Machine
+    i: Instruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, None]:
     _require(
         len(shape) == 1 and i.n <= shape[0],
@@ -206,7 +218,7 @@ def _writes_vector(
 
 
 def _writes_matrix(
-    i: Instruction, shape: Shape, machine: Machine
+    i: Instruction, shape: Shape, machine: NpuMachine
 ) -> tuple[Shape, None]:
     _require(
         len(shape) == 2 and shape[0] <= i.rows and shape[1] <= i.columns,
@@ -230,7 +242,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def _operator(op: str, sizes: Shape, machine: Machine, count: int) -> Operator:
+def _operator(op: str, sizes: Shape, machine: NpuMachine, count: int) -> Operator:
     name = OPERATORS[op]
     found = machine.find(name, sizes)
     if found is None or len(sizes) != count:

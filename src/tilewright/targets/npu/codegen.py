@@ -19,7 +19,7 @@ from tilewright.lift.nodes import Lambda
 from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import evaluate
 from tilewright.targets.npu.isa import OPCODES, Instruction, Program, Region
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.memory import Allocator, Registers
 from tilewright.targets.npu.order import Link, by_level, is_matrix, linked, ordered
 from tilewright.targets.npu.segments import Address, rows, runs
@@ -48,7 +48,7 @@ class Assembled:
     timing: Timing
 
 
-def generate(program: Lambda, machine: Machine) -> Program:
+def generate(program: Lambda, machine: NpuMachine) -> Program:
     """The program of the machine.
 
     Raises NPUError for an operator that the machine does not have at that size, for what is in no
@@ -57,7 +57,7 @@ def generate(program: Lambda, machine: Machine) -> Program:
     return assemble(evaluate(program), machine).program
 
 
-def assemble(made: Evaluated, machine: Machine) -> Assembled:
+def assemble(made: Evaluated, machine: NpuMachine) -> Assembled:
     """Tasks whose results have their memories as a program.
 
     Their order is by level, in which independent parts overlap; where that runs short of registers
@@ -115,7 +115,7 @@ def _read_in(made: Evaluated, tasks: list[Task]) -> _Read:
 @dataclass(slots=True)
 class _Generator:
     made: Evaluated
-    machine: Machine
+    machine: NpuMachine
     read: _Read
     code: list[Instruction] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Machines by name, and the files that describe them: TOML, with the names that Machine has.
+"""Machines by name, and the files that describe them: TOML, with the names of its fields.
 
 name = "example"
 number = "Float16"                            # Float32 if left out
@@ -33,14 +33,14 @@ from typing import Any
 
 from tilewright.base.errors import InputError
 from tilewright.targets.npu.catalog import MACHINES
-from tilewright.targets.npu.machine import Machine, Memory, Operator, operators
+from tilewright.targets.npu.machine import Memory, NpuMachine, Operator, operators
 from tilewright.targets.npu.numbers import BlockFloat, Float8, Float16, Float32
 
 _LARGEST = 1 << 20
 _NUMBERS = {n.name: n for n in (Float8, Float16, Float32)}
 
 
-def machine(name: str) -> Machine:
+def machine(name: str) -> NpuMachine:
     """A machine of the catalog, or that of a file.
 
     Raises InputError for a name that is neither, and for a file that describes no machine.
@@ -67,10 +67,10 @@ def machine(name: str) -> Machine:
         raise error.at(name) from None
 
 
-def from_table(given: Mapping[str, Any]) -> Machine:
+def from_table(given: Mapping[str, Any]) -> NpuMachine:
     """The machine that a table describes. Raises InputError for one that describes none."""
-    known = [f.name for f in fields(Machine)]
-    needed = [f.name for f in fields(Machine) if f.default is MISSING]
+    known = [f.name for f in fields(NpuMachine)]
+    needed = [f.name for f in fields(NpuMachine) if f.default is MISSING]
     _check_keys(given, known, needed, "the machine")
     made = dict(given)
     for name in ("dram", "vectors", "matrices"):
@@ -80,7 +80,7 @@ def from_table(given: Mapping[str, Any]) -> Machine:
     if "number" in given:
         made["number"] = _number(given["number"])
     made["operators"] = tuple(_operators(given["operators"]))
-    return Machine(**made)
+    return NpuMachine(**made)
 
 
 def _number(name: Any) -> Any:

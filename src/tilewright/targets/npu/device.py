@@ -20,7 +20,7 @@ from tilewright.runtime.device import Bytes, Duration, HostDevice
 from tilewright.targets.npu.description import from_table
 from tilewright.targets.npu.isa import Program
 from tilewright.targets.npu.listing import parse, show
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.simulator import run
 from tilewright.targets.npu.timing import time
 
@@ -30,13 +30,13 @@ CLOCK: Final = 250e6
 _SHAPE: Final = {"machine": schema.Object, "program": schema.Text}
 
 
-def encode(program: Program, machine: Machine) -> bytes:
+def encode(program: Program, machine: NpuMachine) -> bytes:
     """A program for a machine as the device loads it."""
     found = {"machine": _table(machine), "program": show(program)}
     return json.dumps(found).encode()
 
 
-def _table(machine: Machine) -> Mapping[str, Any]:
+def _table(machine: NpuMachine) -> Mapping[str, Any]:
     """The machine as a description has it."""
     table = {**asdict(machine), "number": machine.number.name}
     return {name: value for name, value in table.items() if value is not None}
@@ -55,7 +55,7 @@ def load(code: bytes) -> _Loaded:
 class _Loaded:
     """A program as a function of its inputs' and outputs' bytes, which are float32."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: NpuMachine) -> None:
         self.program = program
         self.machine = machine
 

@@ -13,7 +13,7 @@ from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.levels import to_operators
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping import map_onto
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.operator import Key
@@ -31,7 +31,7 @@ class Survey:
     count: int
 
 
-def survey(program: Lambda, machine: Machine, limit: int = 5000) -> Survey:
+def survey(program: Lambda, machine: NpuMachine, limit: int = 5000) -> Survey:
     """All mappings that fit on the machine. Raises NPUError if there are more than `limit`."""
     found = map_onto(program, machine).timing.cycles
     cycles: list[float] = []
@@ -53,7 +53,7 @@ def survey(program: Lambda, machine: Machine, limit: int = 5000) -> Survey:
     return Survey(found, int(every.cost), max(fit), len(fit))
 
 
-def _candidates(program: Lambda, machine: Machine) -> Iterator[Candidate]:
+def _candidates(program: Lambda, machine: NpuMachine) -> Iterator[Candidate]:
     """Every combination of choices for every form of a program in operators."""
     for form in to_operators(derive(program, rules(0))):
         whole = Form(form.program)
@@ -61,7 +61,7 @@ def _candidates(program: Lambda, machine: Machine) -> Iterator[Candidate]:
             yield Candidate(whole, choices)
 
 
-def combinations(machine: Machine, keys: tuple[Key, ...]) -> Iterator[Choices]:
+def combinations(machine: NpuMachine, keys: tuple[Key, ...]) -> Iterator[Choices]:
     """Every choice for these operators and for all that they leave."""
 
     def extend(
@@ -86,7 +86,7 @@ def combinations(machine: Machine, keys: tuple[Key, ...]) -> Iterator[Choices]:
     return extend(keys, {})
 
 
-def possible(key: Key, machine: Machine, made: Choices) -> Iterator[Choice | None]:
+def possible(key: Key, machine: NpuMachine, made: Choices) -> Iterator[Choice | None]:
     """What can be done with an operator where this was chosen for others.
 
     What others were padded to is used as it is; nothing leads from an operator back to it.

@@ -125,7 +125,7 @@ def operators(
 
 
 @dataclass(frozen=True)
-class Machine:
+class NpuMachine:
     """The description. Raises InputError for operators that are unknown or given twice.
 
     vectors, matrices: the register files. block: the format inside of matrix products. transfer:

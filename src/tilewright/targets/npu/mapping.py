@@ -14,7 +14,7 @@ from tilewright.targets.npu.evaluate import evaluate
 from tilewright.targets.npu.expansion import Form
 from tilewright.targets.npu.isa import Program
 from tilewright.targets.npu.levels import in_memories, in_sizes, to_operators
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping_rules import rules
 from tilewright.targets.npu.search import search
 from tilewright.targets.npu.timing import Timing
@@ -35,7 +35,7 @@ class Mapped:
         return ", ".join(f"{count} {name}" for name, count in found.items())
 
 
-def map_onto(program: Lambda, machine: Machine) -> Mapped:
+def map_onto(program: Lambda, machine: NpuMachine) -> Mapped:
     """The fastest mapping that is found.
 
     Raises NPUError for what no rule brings to an operator of the machine, and for programs whose
@@ -48,7 +48,7 @@ def map_onto(program: Lambda, machine: Machine) -> Mapped:
     return mapped(forms[found.form], found, machine)
 
 
-def mapped(form: Derivation, candidate: Candidate, machine: Machine) -> Mapped:
+def mapped(form: Derivation, candidate: Candidate, machine: NpuMachine) -> Mapped:
     """A candidate by its derivation. Raises NPUError (CAPACITY) if it does not fit."""
     sized = in_sizes(form, candidate.choices)
     for chip in budgets(machine):

@@ -18,7 +18,7 @@ from tilewright.search import best_first
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.expansion import Form
-from tilewright.targets.npu.machine import BINARY, UNARY, Machine
+from tilewright.targets.npu.machine import BINARY, UNARY, NpuMachine
 from tilewright.targets.npu.operator import Key
 from tilewright.targets.npu.sizes import Choice, Choices, Sizes
 
@@ -26,7 +26,7 @@ from tilewright.targets.npu.sizes import Choice, Choices, Sizes
 PATIENCE = 2
 
 
-def search(forms: Sequence[Form], machine: Machine) -> Candidate:
+def search(forms: Sequence[Form], machine: NpuMachine) -> Candidate:
     """The best candidate that is found.
 
     forms: the program in operators of any size, in several ways. Raises NPUError for operators that
@@ -52,7 +52,7 @@ def search(forms: Sequence[Form], machine: Machine) -> Candidate:
     return found.state
 
 
-def _refuse(forms: Sequence[Form], machine: Machine) -> NoReturn:
+def _refuse(forms: Sequence[Form], machine: NpuMachine) -> NoReturn:
     """Why there is no candidate."""
     for form in forms:
         sizes = Sizes(machine)
@@ -69,7 +69,7 @@ def _refuse(forms: Sequence[Form], machine: Machine) -> NoReturn:
     raise AssertionError("a candidate fits")
 
 
-def neighbors(candidate: Candidate, machine: Machine) -> Iterator[Candidate]:
+def neighbors(candidate: Candidate, machine: NpuMachine) -> Iterator[Candidate]:
     """Candidates that differ in one choice, or in those for all vectors of one length."""
     keys = candidate.form.operators
     changes: list[Choices] = [
@@ -84,7 +84,7 @@ def neighbors(candidate: Candidate, machine: Machine) -> Iterator[Candidate]:
             yield Candidate(candidate.form, choices)
 
 
-def _together(keys: Iterable[Key], machine: Machine) -> Iterator[Choices]:
+def _together(keys: Iterable[Key], machine: NpuMachine) -> Iterator[Choices]:
     """The same part of all vectors of one length, or the same larger length for them."""
     rows: dict[int, list[Key]] = {}
     for key in keys:
@@ -96,7 +96,9 @@ def _together(keys: Iterable[Key], machine: Machine) -> Iterator[Choices]:
             yield {key: option[0] for key, option in change.items() if option}
 
 
-def _first(key: Key, length: int, p: int, machine: Machine) -> Sequence[Choice | None]:
+def _first(
+    key: Key, length: int, p: int, machine: NpuMachine
+) -> Sequence[Choice | None]:
     """The way, if there is one, to make the results of an operator p long, or p and others."""
     if p == length:
         if machine.find(*key):
@@ -105,7 +107,7 @@ def _first(key: Key, length: int, p: int, machine: Machine) -> Sequence[Choice |
     return [c for c in options(key, machine) if c is not None and c.first == p][:1]
 
 
-def options(key: Key, machine: Machine) -> list[Choice | None]:
+def options(key: Key, machine: NpuMachine) -> list[Choice | None]:
     """All that can be done with an operator."""
     own: list[Choice | None] = [] if machine.find(*key) is None else [None]
     return [*own, *Sizes(machine).choices(*key)]
@@ -136,7 +138,7 @@ def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
     return None
 
 
-def busy(candidate: Candidate, machine: Machine) -> int:
+def busy(candidate: Candidate, machine: NpuMachine) -> int:
     """Cycles that the operators keep the unit that has most to do, or that issuing them takes."""
     takes = dict.fromkeys(("issue", "vector", "matrix"), 0)
     pending = Counter(candidate.form.operators)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf, prod
 
-from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY, Machine
+from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY, NpuMachine
 from tilewright.targets.npu.operator import Key
 
 
@@ -54,7 +54,7 @@ class Best:
 class Sizes:
     """The choices for a machine, each made once. fixed: those made by someone else."""
 
-    machine: Machine
+    machine: NpuMachine
     fixed: Choices = field(default_factory=dict)
     known: dict[Key, Best] = field(default_factory=dict)
 
@@ -160,7 +160,7 @@ def _cut(side: str, p: int, first: tuple[int, ...], others: tuple[int, ...]) -> 
     )
 
 
-def cost(machine: Machine, name: str, sizes: tuple[int, ...]) -> float:
+def cost(machine: NpuMachine, name: str, sizes: tuple[int, ...]) -> float:
     """Cycles of an operator that the machine has, with its latency and the vectors that it moves.
 
     Bringing matrices from DRAM costs the same however they are cut: padding is not brought.

@@ -13,7 +13,7 @@ from tilewright.graph.nodes import Graph, Operation
 from tilewright.targets.base import Adapted, Calibration, Placement, Settings, Target
 from tilewright.targets.npu.description import machine as described
 from tilewright.targets.npu.listing import show
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping import Mapped, map_onto
 from tilewright.targets.npu.simulator import run
 from tilewright.targets.npu.timing import Timing
@@ -28,7 +28,7 @@ class Npu(Target):
     device: ClassVar[str] = "npu"
     programs: ClassVar[str] = "lift"
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: NpuMachine) -> None:
         self.machine = machine
 
     @property
@@ -75,7 +75,7 @@ class Npu(Target):
 class Loaded:
     """A mapped program as a function of its arrays, outputs last and written in place."""
 
-    def __init__(self, mapped: Mapped, machine: Machine) -> None:
+    def __init__(self, mapped: Mapped, machine: NpuMachine) -> None:
         self.mapped = mapped
         self.machine = machine
 

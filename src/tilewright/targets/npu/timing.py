@@ -20,7 +20,7 @@ from tilewright.targets.npu.access_times import AccessTimes
 from tilewright.targets.npu.chains import STEP_LIMIT, ChainStep, steps
 from tilewright.targets.npu.footprint import footprint
 from tilewright.targets.npu.isa import Instruction, Program
-from tilewright.targets.npu.machine import Machine, Operator
+from tilewright.targets.npu.machine import NpuMachine, Operator
 
 UNITS = ("dram", "move", "vector", "matrix")
 
@@ -52,7 +52,11 @@ class Timing:
 
 
 def time(
-    program: Program, machine: Machine, limit: int = STEP_LIMIT, *, pinned: bool = False
+    program: Program,
+    machine: NpuMachine,
+    limit: int = STEP_LIMIT,
+    *,
+    pinned: bool = False,
 ) -> Timing:
     """The timing of a program, which does not depend on its data. Raises NPUError as `run`.
 
@@ -79,7 +83,7 @@ def time(
 
 
 def _chains(
-    program: Program, machine: Machine, limit: int
+    program: Program, machine: NpuMachine, limit: int
 ) -> Iterator[list[ChainStep]]:
     chain: list[ChainStep] = []
     for step in steps(program, machine, limit):
@@ -118,7 +122,7 @@ def _reads_input(step: ChainStep, last: int) -> bool:
 class _Clock:
     """When units are free, and elements were last written and read."""
 
-    machine: Machine
+    machine: NpuMachine
     times: AccessTimes
     position: int = 0
     issued: int = 0
@@ -169,7 +173,7 @@ class _Cost(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def _cost(i: Instruction, op: Operator | None, machine: Machine) -> _Cost:
+def _cost(i: Instruction, op: Operator | None, machine: NpuMachine) -> _Cost:
     """What an instruction takes. op: the operator of the machine that it uses."""
     if op is not None:
         work = op.work if op.name in ("MVMul", "MMMul") else 0

@@ -33,7 +33,7 @@ from tilewright.targets.npu.cells import CELLS
 from tilewright.targets.npu.device import encode
 from tilewright.targets.npu.layers import Term
 from tilewright.targets.npu.listing import show
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.targets.npu.mapping import Mapped, map_onto
 from tilewright.targets.npu.terms import BROADCAST, OPERATORS, Layer, Refused
 
@@ -46,7 +46,7 @@ class Whole:
     """A model for a machine; it is mapped when that is first asked for."""
 
     graph: Graph
-    machine: Machine
+    machine: NpuMachine
 
     @cached_property
     def mapped(self) -> Mapped:
@@ -72,7 +72,7 @@ class Whole:
 class AsProgram(Pass[Graph]):
     """The model as one operation. Raises UnsupportedError listing what the machine cannot do."""
 
-    machine: Machine
+    machine: NpuMachine
 
     def run(self, program: Graph) -> Graph:
         graph = remove_unused(rewrite(rewrite(program, NO_OPS), [BATCHNORM]))

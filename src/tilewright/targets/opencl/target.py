@@ -10,9 +10,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.to_launches import to_launches
-from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
-from tilewright.schedule.space.selection import default_point
 from tilewright.targets.base import Artifact, Settings, Target
 from tilewright.targets.opencl.code import Code
 from tilewright.targets.opencl.emit import emit
@@ -48,16 +46,6 @@ class OpenCL(Target):
             except CompileError as error:
                 return f"{b.name}: {error}"
         return ""
-
-    def default_schedule(
-        self,
-        kernel: Kernel,
-        computations: Sequence[Computation],
-        constants: Collection[Buffer],
-    ) -> Schedule:
-        """The default of the best sketch that applies."""
-        found = self.sketches(kernel, computations, constants)
-        return default_point(kernel.name, found).schedule
 
     def sketches(
         self,

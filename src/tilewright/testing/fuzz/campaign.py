@@ -123,7 +123,8 @@ class Campaign:
     ) -> None:
         turns: dict[Worker, _Turn] = {}
         order = islice(cycle(self._turns), programs)
-        idle, saved = list(workers), time.monotonic()
+        idle = list(workers)
+        saved = time.monotonic()
         while True:
             now = time.monotonic()
             while idle and now < end and (turn := next(order, None)) is not None:

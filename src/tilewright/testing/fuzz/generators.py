@@ -74,7 +74,8 @@ def _met_by_schedules() -> Coverage:
 
 
 def _again(seed: int, told: str) -> Found | None:
-    steps, level = Trace.from_json(told).steps, _level(seed)
+    steps = Trace.from_json(told).steps
+    level = _level(seed)
     kernel = schedule_runs.program(seed)
     reason = schedule_runs.problem(kernel, steps, level, seed)
     if reason is None:

@@ -134,7 +134,8 @@ class Worker:
 
     def close(self) -> None:
         """End the process, whatever it is at."""
-        process, busy = self._process, self.generator is not None
+        process = self._process
+        busy = self.generator is not None
         self._process = self.generator = None
         if process is None:
             return

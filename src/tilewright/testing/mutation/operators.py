@@ -180,7 +180,8 @@ def mutants(file: str, source: str) -> Iterator[Mutant]:
     for place in _places(tree, "", (), range(0)):
         for operator, change in OPERATORS.items():
             for n, changed in enumerate(change(place.node)):
-                before, after = ast.unparse(place.node), ast.unparse(changed)
+                before = ast.unparse(place.node)
+                after = ast.unparse(changed)
                 if before == after:
                     continue
                 label = f"{file}|{place.function}|{operator}|{before}|{n}"

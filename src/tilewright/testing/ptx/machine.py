@@ -152,7 +152,8 @@ class _Grid:
         if operand in self.places:
             return type(self.places[operand])
         if found := _HEX.fullmatch(operand):
-            bits, kind = int(found[2], 16), found[1].lower()
+            bits = int(found[2], 16)
+            kind = found[1].lower()
             return (np.uint32(bits) if kind == "f" else np.uint64(bits)).view(type)
         size = np.dtype(type).itemsize * 8
         value = int(operand, 0) & (1 << size) - 1

@@ -113,11 +113,11 @@ def _is_plain(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Divisors:
-    """The divisors of a number, least first; not above `at_most`."""
+class _UpTo:
+    """What a number gives that is not above `at_most`."""
 
     of: Formula
-    at_most: Formula | None = None
+    at_most: Formula | None
 
     @cached_property
     def _bounds(self) -> tuple[Bound, Bound]:
@@ -128,6 +128,13 @@ class Divisors:
         """The parameters that the number and the limit depend on."""
         of, limit = self._bounds
         return *of.names, *limit.names
+
+
+@dataclass(frozen=True)
+class Divisors(_UpTo):
+    """The divisors of a number, least first; not above `at_most`."""
+
+    at_most: Formula | None = None
 
     def values(self, given: Given) -> Sequence[int]:
         """The divisors."""
@@ -136,21 +143,10 @@ class Divisors:
 
 
 @dataclass(frozen=True)
-class Multiples:
+class Multiples(_UpTo):
     """The multiples of a number from itself up to `at_most`."""
 
-    of: Formula
     at_most: Formula
-
-    @cached_property
-    def _bounds(self) -> tuple[Bound, Bound]:
-        return _with_limit(self.of, self.at_most)
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The parameters that the number and the limit depend on."""
-        of, limit = self._bounds
-        return *of.names, *limit.names
 
     def values(self, given: Given) -> Sequence[int]:
         """The multiples."""

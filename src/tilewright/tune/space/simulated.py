@@ -23,7 +23,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.targets.base import Target
 from tilewright.targets.npu import candidate as npu
 from tilewright.targets.npu.asked import asked, forms_of
-from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.machine import NpuMachine
 from tilewright.tune.base import Candidate, Space
 from tilewright.tune.space.choice_space import ChoiceSpace
 from tilewright.tune.space.parameter import Parameter
@@ -65,7 +65,7 @@ def kernels(
 
 
 def mappings(
-    program: Lambda, machine: Machine
+    program: Lambda, machine: NpuMachine
 ) -> Simulated[ChoiceSpace[npu.Candidate]]:
     """The mappings of a Lift program onto a neural processor.
 

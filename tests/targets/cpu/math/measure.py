@@ -11,7 +11,7 @@ from tests.targets.cpu.native import prepare
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import Buffer, Call, const, var
 from tilewright.loops.nodes import Kernel, Store, loop
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 Array = np.ndarray[Any, Any]
 LANES = 16
@@ -24,7 +24,7 @@ def compiled(
     n: int,
     *constants: float,
     lanes: int = LANES,
-    machine: Machine | None = None,
+    machine: CpuMachine | None = None,
 ) -> Callable[..., Array]:
     """The function of `arity` arrays of n elements (a multiple of `lanes`), as a vectorized kernel.
 

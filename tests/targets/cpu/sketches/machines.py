@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 
 @dataclass(frozen=True, slots=True)
-class Small(Machine):
+class Small(CpuMachine):
     """Four lanes of any dtype, and no instructions beyond the usual ones."""
 
     arch: str = "x86_64"

@@ -36,7 +36,7 @@ from tilewright.loops.parser import parse
 from tilewright.loops.verify import verify
 from tilewright.schedule.space import Point, Sketch
 from tilewright.schedule.space.meanings import MEANINGS, Meaning, meaning, page
-from tilewright.targets.cpu.machine import Machine, machine
+from tilewright.targets.cpu.machine import CpuMachine, machine
 from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.testing.machines import MACHINES
 from tilewright.testing.random_kernels import plain
@@ -53,7 +53,7 @@ class Program:
     computations: Sequence[Computation] = ()
     constants: Collection[Buffer] = ()
 
-    def sketches(self, on: Machine) -> Sequence[Sketch]:
+    def sketches(self, on: CpuMachine) -> Sequence[Sketch]:
         at = Context(on, self.constants)
         return sketches(self.kernel, self.computations, at)
 
@@ -172,7 +172,7 @@ def changed(point: Point) -> set[Meaning]:
     return {m for m in found if m is not None}
 
 
-def checked(name: str, results, on: Machine, draws: int) -> set[Meaning]:
+def checked(name: str, results, on: CpuMachine, draws: int) -> set[Meaning]:
     """Compare random points of every sketch with the plain nests; what was changed in them."""
     r, program = random.Random(name), PROGRAMS[name]()
     want = results(program.kernel)

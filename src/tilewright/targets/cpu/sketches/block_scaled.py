@@ -58,10 +58,7 @@ class _Nest:
 
 
 def block_scaled(
-    s: Schedule,
-    pattern: KernelPattern,
-    at: Context,
-    choose: Choices,
+    s: Schedule, pattern: KernelPattern, at: Context, choose: Choices
 ) -> Schedule:
     """See the module's docstring.
 
@@ -90,54 +87,27 @@ def block_scaled(
         s.compute_at(target, loops[-1], scope="register")
     else:
         s.set_scope(target, "register")
-    n = _accumulate(
-        s,
-        pattern,
-        target,
-        tile,
-    )
+    n = _accumulate(s, pattern, target, tile)
     for name in tiles[:-1]:
         s.unroll(name)
     register_vectors(s, tiles[-1], tile.lanes)
     for c, inside in ((inner, n.inner), (outer, n.outer)):
-        _pack(
-            s,
-            c,
-            [*at.around, *loops, n.block, *inside],
-            at,
-        )
+        _pack(s, c, [*at.around, *loops, n.block, *inside], at)
     if tile.intrinsic is not None:
         s.tensorize(n.lane, tile.intrinsic)
     else:
-        fetched_ahead(
-            s,
-            n.lane,
-            choose,
-            outer.name,
-        )
+        fetched_ahead(s, n.lane, choose, outer.name)
     if at.threads(choose, outer.name, at.costs.worth_sharing(_work(inner, at))):
-        at.share(
-            s,
-            loops,
-            choose,
-            outer.name,
-        )
+        at.share(s, loops, choose, outer.name)
     return s
 
 
-def _work(
-    inner: Computation,
-    at: Context,
-) -> float:
+def _work(inner: Computation, at: Context) -> float:
     """Nanoseconds of the products on one core."""
     return math.prod(d.extent for d in inner.dims) * at.costs.product_ns
 
 
-def _tile(
-    pattern: KernelPattern,
-    at: Context,
-    choose: Choices,
-) -> _Tile:
+def _tile(pattern: KernelPattern, at: Context, choose: Choices) -> _Tile:
     """Two sets of accumulators of a tile fill the registers; the outer ones may be spilled."""
     inner, outer = pattern.computations[:2]
     column = pattern.vector
@@ -155,12 +125,7 @@ def _tile(
     wide = [n for n in VECTORS if n <= max(1, column.extent // lanes)]
     most = min(costs.in_flight, max(1, at.machine.registers // (2 * good)))
     vectors = choose(f"{name}.vectors", wide, max(n for n in wide if n <= most))
-    return _Tile(
-        tall,
-        vectors,
-        min(lanes, column.extent),
-        dot,
-    )
+    return _Tile(tall, vectors, min(lanes, column.extent), dot)
 
 
 def _bits(inner: Computation) -> int:
@@ -169,12 +134,7 @@ def _bits(inner: Computation) -> int:
     return 8 // math.prod(d.extent for d in parts)
 
 
-def _accumulate(
-    s: Schedule,
-    pattern: KernelPattern,
-    target: str,
-    tile: _Tile,
-) -> _Nest:
+def _accumulate(s: Schedule, pattern: KernelPattern, target: str, tile: _Tile) -> _Nest:
     """Both sums in registers."""
     inner, outer = pattern.computations[:2]
     of = nested_dims(inner, outer)
@@ -206,12 +166,7 @@ def _accumulate(
         for name in depth[1:]:
             s.unroll(name)
         vectors = register_vectors(s, lane, tile.lanes)
-        return _Nest(
-            block,
-            [*depth, *near, *vectors],
-            after,
-            vectors[-1],
-        )
+        return _Nest(block, [*depth, *near, *vectors], after, vectors[-1])
     vectors = ()
     if extents(s.kernel)[lane] > tile.lanes:
         around, lane = s.split(lane, tile.lanes)
@@ -219,27 +174,11 @@ def _accumulate(
         vectors = (around,)
     words = existing(s, depth[: -2 if tile.intrinsic.endswith("4") else -1])
     rest = [n for n in depth if n not in words]
-    s.reorder(
-        *words,
-        *near,
-        *vectors,
-        lane,
-        *rest,
-    )
-    return _Nest(
-        block,
-        [*words, *near, *vectors, lane, *rest],
-        after,
-        lane,
-    )
+    s.reorder(*words, *near, *vectors, lane, *rest)
+    return _Nest(block, [*words, *near, *vectors, lane, *rest], after, lane)
 
 
-def _pack(
-    s: Schedule,
-    c: Computation,
-    loops: Sequence[str],
-    at: Context,
-) -> None:
+def _pack(s: Schedule, c: Computation, loops: Sequence[str], at: Context) -> None:
     """Constant operands that have columns, in the order in which tiles read them."""
     for a in c.accesses:
         if a.buffer in at.constants and a.buffer.size > 1:

@@ -10,7 +10,7 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import existing, spread
 from tilewright.targets.cpu.cost import CostModel, cost_model
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Context:
     """machine: whose numbers to use. constants: buffers known at compile time. exact: keep every
     reduction in its order. around: loops over blocks that a nest is inside of, outermost first."""
 
-    machine: Machine
+    machine: CpuMachine
     constants: Collection[Buffer] = ()
     exact: bool = False
     around: tuple[str, ...] = ()

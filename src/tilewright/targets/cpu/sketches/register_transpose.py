@@ -24,7 +24,7 @@ from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import existing, extents, vectorize_inner
 from tilewright.schedule.space.patterns import address, stride
 from tilewright.targets.cpu.cost import CostModel
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 _SHUFFLED = 4  # bytes of an element
 STRIPS = (
@@ -52,7 +52,7 @@ class TransposedNest:
 
 
 def transposed_nest(
-    s: Schedule, loops: Sequence[str], machine: Machine
+    s: Schedule, loops: Sequence[str], machine: CpuMachine
 ) -> TransposedNest | None:
     """How a perfect nest reads across, with an intrinsic for it; None where it does not."""
     known = _loops(s)
@@ -228,7 +228,7 @@ def _strips(
 
 
 def _stage(
-    s: Schedule, load: Load, a: TransposedNest, around: str | None, machine: Machine
+    s: Schedule, load: Load, a: TransposedNest, around: str | None, machine: CpuMachine
 ) -> None:
     """What a tile reads, transposed, in a buffer of its own."""
     new = s.cache_read(load.buffer.name, around, "stack")
@@ -242,7 +242,7 @@ def _leave(
     row: str,
     column: str,
     around: str | None,
-    machine: Machine,
+    machine: CpuMachine,
 ) -> None:
     """A tile is made in vectors along its columns, and leaves its buffer transposed."""
     new = s.cache_write(a.place.buffer.name, around, "stack")
@@ -269,7 +269,7 @@ def _exchanged(
     return existing(s, [f"{new}.{copy}{n}" for n in range(len(axes))])
 
 
-def _intrinsic(machine: Machine, load: Load) -> str:
+def _intrinsic(machine: CpuMachine, load: Load) -> str:
     name = machine.transpose(load.dtype)
     assert name is not None
     return name
@@ -300,7 +300,7 @@ def lanes_last(s: Schedule, r: Computation, vector: Dim, target: str) -> None:
 
 
 def write_across(
-    s: Schedule, out: Load, column: Dim, around: str, machine: Machine
+    s: Schedule, out: Load, column: Dim, around: str, machine: CpuMachine
 ) -> Schedule:
     """Results whose rows are not those of the tile (channels first) leave it transposed.
 

@@ -19,7 +19,7 @@ from tilewright.schedule.space.nest import extents
 from tilewright.schedule.space.patterns import arguments, free_dims, reduction_dims
 from tilewright.schedule.tree import find_buffer
 from tilewright.targets.cpu.cost import CostModel
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def row_loops(
     s: Schedule,
     computations: Sequence[Computation],
     rows: int,
-    machine: Machine,
+    machine: CpuMachine,
     choose: Choices,
 ) -> list[RowLoop]:
     """The loops over one row; rows: how many free dimensions of the last Computation, and of those
@@ -65,7 +65,7 @@ def row_loops(
 
 
 def _joined(
-    s: Schedule, first: RowLoop, second: RowLoop, machine: Machine, choose: Choices
+    s: Schedule, first: RowLoop, second: RowLoop, machine: CpuMachine, choose: Choices
 ) -> RowLoop | None:
     """Both in one loop, if that is legal, wanted, and gives vectors of one size."""
     both = RowLoop(first.loops, (*first.computations, *second.computations))

@@ -19,7 +19,7 @@ from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import divisors, extents
 from tilewright.schedule.space.patterns import KernelPattern, address, stride
 from tilewright.targets.cpu.cost import CostModel
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CpuMachine
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import (
     Traffic,
@@ -240,7 +240,7 @@ def _within_rows(p: TilePlan, pattern: KernelPattern) -> list[Dim]:
 
 
 def _is_near(
-    within: Sequence[Dim], p: TilePlan, pattern: KernelPattern, machine: Machine
+    within: Sequence[Dim], p: TilePlan, pattern: KernelPattern, machine: CpuMachine
 ) -> bool:
     """Whether what is read along the columns stays in the cache for all of these."""
     groups = math.prod(d.extent for d in within)

@@ -14,11 +14,7 @@ def _gelu(c: Call) -> Value:
 @rule("aten.silu")
 def _silu(c: Call) -> Value:
     x = c.tensor()
-    return c.op(
-        "Mul",
-        x,
-        c.op("Sigmoid", x),
-    )
+    return c.op("Mul", x, c.op("Sigmoid", x))
 
 
 @rule("aten.hardsigmoid")
@@ -38,39 +34,23 @@ def _celu(c: Call) -> Value:
 
 @rule("aten.elu")
 def _elu(c: Call) -> Value:
-    x, scale, inner = c.tensor(), float(c["scale"]), float(c["input_scale"])
+    x = c.tensor()
+    scale = float(c["scale"])
+    inner = float(c["input_scale"])
     if scale == inner == 1:
         return c.op("Elu", x, alpha=float(c["alpha"]))
-    low = c.op(
-        "Sub",
-        c.op("Exp", c.op("Mul", x, c.number(inner))),
-        c.number(1),
-    )
+    low = c.op("Sub", c.op("Exp", c.op("Mul", x, c.number(inner))), c.number(1))
     low = c.op("Mul", low, c.number(float(c["alpha"]) * scale))
     high = c.op("Mul", x, c.number(scale))
-    return c.op(
-        "Where",
-        c.op("Greater", x, c.number(0)),
-        high,
-        low,
-    )
+    return c.op("Where", c.op("Greater", x, c.number(0)), high, low)
 
 
 @rule("aten.softplus")
 def _softplus(c: Call) -> Value:
     x = c.tensor()
     scaled = c.op("Mul", x, c.number(c["beta"]))
-    found = c.op(
-        "Div",
-        c.op("Softplus", scaled),
-        c.number(c["beta"]),
-    )
-    return c.op(
-        "Where",
-        c.op("Greater", scaled, c.number(c["threshold"])),
-        x,
-        found,
-    )
+    found = c.op("Div", c.op("Softplus", scaled), c.number(c["beta"]))
+    return c.op("Where", c.op("Greater", scaled, c.number(c["threshold"])), x, found)
 
 
 @rule("aten.log_sigmoid")
@@ -92,49 +72,27 @@ def _glu(c: Call) -> Value:
     value, gate = c.build.ops(
         "Split", c.tensor(), count=2, axis=c.axis(), num_outputs=2
     )
-    return c.op(
-        "Mul",
-        value,
-        c.op("Sigmoid", gate),
-    )
+    return c.op("Mul", value, c.op("Sigmoid", gate))
 
 
 @rule("aten.lerp")
 def _lerp(c: Call) -> Value:
     """From the nearer end: at weight 1 it is the other one, however far they are apart."""
-    start, end, weight = c.tensor("self"), c.tensor("end"), c.tensor("weight", c.dtype)
+    start = c.tensor("self")
+    end = c.tensor("end")
+    weight = c.tensor("weight", c.dtype)
     away = c.op("Sub", end, start)
     rest = c.op("Sub", c.number(1), weight)
-    near = c.op(
-        "Add",
-        start,
-        c.op("Mul", weight, away),
-    )
-    far = c.op(
-        "Sub",
-        end,
-        c.op("Mul", rest, away),
-    )
-    half = c.op(
-        "Less",
-        c.op("Abs", weight),
-        c.number(0.5),
-    )
+    near = c.op("Add", start, c.op("Mul", weight, away))
+    far = c.op("Sub", end, c.op("Mul", rest, away))
+    half = c.op("Less", c.op("Abs", weight), c.number(0.5))
     return c.op("Where", half, near, far)
 
 
 @rule("aten.addcmul", "aten.addcdiv")
 def _addcmul(c: Call) -> Value:
     op_type = "Mul" if "addcmul" in c.name else "Div"
-    found = c.op(
-        op_type,
-        c.tensor("tensor1", c.dtype),
-        c.tensor("tensor2", c.dtype),
-    )
+    found = c.op(op_type, c.tensor("tensor1", c.dtype), c.tensor("tensor2", c.dtype))
     if c["value"] != 1:
         found = c.op("Mul", found, c.number(c["value"]))
-    return c.op(
-        "Add",
-        c.tensor("self", c.dtype),
-        found,
-    )
+    return c.op("Add", c.tensor("self", c.dtype), found)

@@ -44,12 +44,7 @@ _UNARY: Final = {
 # Of integers these are what was given.
 _ROUNDING: Final = ("ceil", "floor", "round", "trunc")
 # Two operands, in the type of the result.
-_BINARY: Final = {
-    "mul": "Mul",
-    "maximum": "Max",
-    "minimum": "Min",
-    "pow": "Pow",
-}
+_BINARY: Final = {"mul": "Mul", "maximum": "Max", "minimum": "Min", "pow": "Pow"}
 # Two operands, in the type that both become.
 _COMPARISONS: Final = {
     "eq": "Equal",
@@ -58,16 +53,8 @@ _COMPARISONS: Final = {
     "gt": "Greater",
     "ge": "GreaterOrEqual",
 }
-_LOGIC: Final = {
-    "and": "And",
-    "or": "Or",
-    "xor": "Xor",
-}
-_BITS: Final = {
-    "and": "BitwiseAnd",
-    "or": "BitwiseOr",
-    "xor": "BitwiseXor",
-}
+_LOGIC: Final = {"and": "And", "or": "Or", "xor": "Xor"}
+_BITS: Final = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
 
 
 def _unary(op_type: str) -> Callable[[Call], Value]:
@@ -88,11 +75,7 @@ def _rounded(op_type: str) -> Callable[[Call], Value]:
 def _binary(op_type: str) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
         a, b = _names(c)
-        return c.op(
-            op_type,
-            c.tensor(a, c.dtype),
-            c.tensor(b, c.dtype),
-        )
+        return c.op(op_type, c.tensor(a, c.dtype), c.tensor(b, c.dtype))
 
     return apply
 
@@ -102,11 +85,7 @@ def _comparison(op_type: str) -> Callable[[Call], Value]:
         dtype = c.promoted("self", "other")
         if dtype is bool_ and op_type != "Equal":
             dtype = int64
-        return c.op(
-            op_type,
-            c.tensor("self", dtype),
-            c.tensor("other", dtype),
-        )
+        return c.op(op_type, c.tensor("self", dtype), c.tensor("other", dtype))
 
     return apply
 
@@ -115,11 +94,7 @@ def _logic(name: str, bits: bool) -> Callable[[Call], Value]:
     def apply(c: Call) -> Value:
         dtype = bool_ if not bits else c.dtype
         table = _LOGIC if dtype is bool_ else _BITS
-        return c.op(
-            table[name],
-            c.tensor("self", dtype),
-            c.tensor("other", dtype),
-        )
+        return c.op(table[name], c.tensor("self", dtype), c.tensor("other", dtype))
 
     return apply
 
@@ -144,16 +119,13 @@ def _names(c: Call) -> tuple[str, str]:
 def _sum(c: Call) -> Value:
     """`self + alpha * other`; of booleans a sum is a disjunction."""
     name = c.name.split(".")[1]
-    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    a = c.tensor("self", c.dtype)
+    b = c.tensor("other", c.dtype)
     if c.dtype is bool_:
         return c.op("Or", a, b)
     scaled = a if name == "rsub" else b
     if c.has("alpha") and c["alpha"] != 1:
-        scaled = c.op(
-            "Mul",
-            scaled,
-            c.value(c["alpha"], c.dtype),
-        )
+        scaled = c.op("Mul", scaled, c.value(c["alpha"], c.dtype))
     if name == "rsub":
         return c.op("Sub", b, scaled)
     return c.op("Add" if name == "add" else "Sub", a, scaled)
@@ -161,7 +133,8 @@ def _sum(c: Call) -> Value:
 
 @rule("aten.div")
 def _quotient(c: Call) -> Value:
-    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    a = c.tensor("self", c.dtype)
+    b = c.tensor("other", c.dtype)
     mode = c["rounding_mode"]
     if mode == "floor":
         return floor_divided(c, a, b, c.dtype)
@@ -171,7 +144,8 @@ def _quotient(c: Call) -> Value:
 
 @rule("aten.floor_divide")
 def _floor_divide(c: Call) -> Value:
-    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    a = c.tensor("self", c.dtype)
+    b = c.tensor("other", c.dtype)
     return floor_divided(c, a, b, c.dtype)
 
 
@@ -182,33 +156,20 @@ def _truncate(c: Call) -> Value:
 
 @rule("aten.remainder")
 def _remainder(c: Call) -> Value:
-    a, b = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
+    a = c.tensor("self", c.dtype)
+    b = c.tensor("other", c.dtype)
     return remainder(c, a, b, c.dtype)
 
 
 @rule("aten.fmod")
 def _fmod(c: Call) -> Value:
-    return c.op(
-        "Mod",
-        c.tensor("self", c.dtype),
-        c.tensor("other", c.dtype),
-        fmod=1,
-    )
+    return c.op("Mod", c.tensor("self", c.dtype), c.tensor("other", c.dtype), fmod=1)
 
 
 def truncated(c: Call, x: Value) -> Value:
     """`x` without its fraction; a zero keeps the sign of what it was."""
-    negative = c.op(
-        "Less",
-        x,
-        c.value(0, x.dtype),
-    )
-    return c.op(
-        "Where",
-        negative,
-        c.op("Ceil", x),
-        c.op("Floor", x),
-    )
+    negative = c.op("Less", x, c.value(0, x.dtype))
+    return c.op("Where", negative, c.op("Ceil", x), c.op("Floor", x))
 
 
 def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
@@ -216,66 +177,27 @@ def remainder(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     if not dtype.is_float:
         return c.op("Mod", a, b)
     rest = c.op("Mod", a, b, fmod=1)
-    return c.op(
-        "Where",
-        _against(c, rest, b),
-        c.op("Add", rest, b),
-        rest,
-    )
+    return c.op("Where", _against(c, rest, b), c.op("Add", rest, b), rest)
 
 
 def floor_divided(c: Call, a: Value, b: Value, dtype: DType) -> Value:
     """The quotient without a remainder: exact where that is `Mod`'s, as PyTorch computes it."""
     if not dtype.is_float:
-        return c.op(
-            "Div",
-            c.op(
-                "Sub",
-                a,
-                remainder(c, a, b, dtype),
-            ),
-            b,
-        )
+        return c.op("Div", c.op("Sub", a, remainder(c, a, b, dtype)), b)
     zero = c.value(0, dtype)
     rest = c.op("Mod", a, b, fmod=1)
-    found = c.op(
-        "Div",
-        c.op("Sub", a, rest),
-        b,
-    )
+    found = c.op("Div", c.op("Sub", a, rest), b)
     below = _against(c, rest, b)
-    found = c.op(
-        "Where",
-        below,
-        c.op(
-            "Sub",
-            found,
-            c.value(1, dtype),
-        ),
-        found,
-    )
+    found = c.op("Where", below, c.op("Sub", found, c.value(1, dtype)), found)
     nowhere = c.op("Equal", b, zero)
-    return c.op(
-        "Where",
-        nowhere,
-        c.op("Div", a, b),
-        c.op("Round", found),
-    )
+    return c.op("Where", nowhere, c.op("Div", a, b), c.op("Round", found))
 
 
 def _against(c: Call, rest: Value, b: Value) -> Value:
     """Whether a remainder that is not zero has another sign than the divisor."""
     zero = c.value(0, b.dtype)
-    other = c.op(
-        "Xor",
-        c.op("Less", rest, zero),
-        c.op("Less", b, zero),
-    )
-    return c.op(
-        "And",
-        other,
-        c.op("Not", c.op("Equal", rest, zero)),
-    )
+    other = c.op("Xor", c.op("Less", rest, zero), c.op("Less", b, zero))
+    return c.op("And", other, c.op("Not", c.op("Equal", rest, zero)))
 
 
 # -- one operand, by other functions
@@ -291,7 +213,8 @@ def _sign(c: Call) -> Value:
     """Of NaN it is 0, and a boolean is its own."""
     if c.dtype is bool_:
         return c.tensor()
-    x, zero = c.tensor(), c.number(0)
+    x = c.tensor()
+    zero = c.number(0)
     above, below = (c.cast(c.op(n, x, zero), c.dtype) for n in ("Greater", "Less"))
     return c.op("Sub", above, below)
 
@@ -317,55 +240,26 @@ def _exp2(c: Call) -> Value:
 @rule("aten.log1p")
 def _log1p(c: Call) -> Value:
     """Exact to rounding near zero: what `1 + x` lost is made up for (Kahan, HP-15C handbook)."""
-    x, one = c.tensor(dtype=c.dtype), c.number(1)
+    x = c.tensor(dtype=c.dtype)
+    one = c.number(1)
     u = c.op("Add", x, one)
-    away = c.op(
-        "Div",
-        c.op(
-            "Mul",
-            c.op("Log", u),
-            x,
-        ),
-        c.op("Sub", u, one),
-    )
+    away = c.op("Div", c.op("Mul", c.op("Log", u), x), c.op("Sub", u, one))
     infinite = c.op("IsInf", u)
-    away = c.op(
-        "Where",
-        infinite,
-        c.op("Log", u),
-        away,
-    )
-    return c.op(
-        "Where",
-        c.op("Equal", u, one),
-        x,
-        away,
-    )
+    away = c.op("Where", infinite, c.op("Log", u), away)
+    return c.op("Where", c.op("Equal", u, one), x, away)
 
 
 @rule("aten.expm1")
 def _expm1(c: Call) -> Value:
     """As `log1p`, the other way."""
-    x, one = c.tensor(dtype=c.dtype), c.number(1)
+    x = c.tensor(dtype=c.dtype)
+    one = c.number(1)
     u = c.op("Exp", x)
     less = c.op("Sub", u, one)
-    away = c.op(
-        "Div",
-        c.op("Mul", less, x),
-        c.op("Log", u),
-    )
+    away = c.op("Div", c.op("Mul", less, x), c.op("Log", u))
     near = c.op("Equal", u, one)
-    far = c.op(
-        "Or",
-        c.op("Equal", less, c.number(-1)),
-        c.op("IsInf", u),
-    )
-    return c.op(
-        "Where",
-        near,
-        x,
-        c.op("Where", far, less, away),
-    )
+    far = c.op("Or", c.op("Equal", less, c.number(-1)), c.op("IsInf", u))
+    return c.op("Where", near, x, c.op("Where", far, less, away))
 
 
 @rule("aten.logical_not")
@@ -381,14 +275,7 @@ def _bitwise_not(c: Call) -> Value:
 @rule("aten.ne")
 def _ne(c: Call) -> Value:
     dtype = c.promoted("self", "other")
-    return c.op(
-        "Not",
-        c.op(
-            "Equal",
-            c.tensor("self", dtype),
-            c.tensor("other", dtype),
-        ),
-    )
+    return c.op("Not", c.op("Equal", c.tensor("self", dtype), c.tensor("other", dtype)))
 
 
 @rule("aten.isnan", "aten.isinf")
@@ -403,45 +290,23 @@ def _is_special(c: Call) -> Value:
 @rule("aten.atan2")
 def _atan2(c: Call) -> Value:
     """By the quotient of the sizes, moved into its quadrant; zeros have signs (IEEE 754)."""
-    y, x = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
-    high, wide = c.op("Abs", y), c.op("Abs", x)
+    y = c.tensor("self", c.dtype)
+    x = c.tensor("other", c.dtype)
+    high = c.op("Abs", y)
+    wide = c.op("Abs", x)
     same = c.op("Equal", high, wide)  # two infinities too
-    slope = c.op(
-        "Where",
-        same,
-        c.number(1),
-        c.op("Div", high, wide),
-    )
-    none = c.op(
-        "And",
-        same,
-        c.op("Equal", high, c.number(0)),
-    )
+    slope = c.op("Where", same, c.number(1), c.op("Div", high, wide))
+    none = c.op("And", same, c.op("Equal", high, c.number(0)))
     angle = c.op("Atan", c.op("Where", none, c.number(0), slope))
     left = c.op("Sub", c.number(math.pi), angle)
-    angle = c.op(
-        "Where",
-        _negative(c, x),
-        left,
-        angle,
-    )
-    return c.op(
-        "Where",
-        _negative(c, y),
-        c.op("Neg", angle),
-        angle,
-    )
+    angle = c.op("Where", _negative(c, x), left, angle)
+    return c.op("Where", _negative(c, y), c.op("Neg", angle), angle)
 
 
 def _negative(c: Call, x: Value) -> Value:
     """Whether the sign is set: that of a zero is its reciprocal's."""
     nothing = c.op("Equal", x, c.number(0))
-    signed = c.op(
-        "Where",
-        nothing,
-        c.op("Reciprocal", x),
-        x,
-    )
+    signed = c.op("Where", nothing, c.op("Reciprocal", x), x)
     return c.op("Less", signed, c.number(0))
 
 
@@ -455,23 +320,14 @@ def _negative(c: Call, x: Value) -> Value:
     "aten.where.Scalar",
 )
 def _where(c: Call) -> Value:
-    then, otherwise = c.tensor("self", c.dtype), c.tensor("other", c.dtype)
-    return c.op(
-        "Where",
-        c.tensor("condition", bool_),
-        then,
-        otherwise,
-    )
+    then = c.tensor("self", c.dtype)
+    otherwise = c.tensor("other", c.dtype)
+    return c.op("Where", c.tensor("condition", bool_), then, otherwise)
 
 
 @rule("aten.masked_fill")
 def _masked_fill(c: Call) -> Value:
-    return c.op(
-        "Where",
-        c.tensor("mask"),
-        c.tensor("value", c.dtype),
-        c.tensor(),
-    )
+    return c.op("Where", c.tensor("mask"), c.tensor("value", c.dtype), c.tensor())
 
 
 @rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.clip", "aten.hardtanh")
@@ -480,20 +336,8 @@ def _clamp(c: Call) -> Value:
     high = c["max_val"] if c.has("max_val") else c["max"]
     x = c.tensor("self", c.dtype)
     if low is not None:
-        x = c.op(
-            "Max",
-            x,
-            c.value(low, c.dtype),
-        )
-    return (
-        x
-        if high is None
-        else c.op(
-            "Min",
-            x,
-            c.value(high, c.dtype),
-        )
-    )
+        x = c.op("Max", x, c.value(low, c.dtype))
+    return x if high is None else c.op("Min", x, c.value(high, c.dtype))
 
 
 @rule("aten.relu6")

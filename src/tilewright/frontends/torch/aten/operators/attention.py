@@ -32,12 +32,7 @@ def _attention_of_cpu(c: Call) -> tuple[Value, Value | None]:
     total = None
     if c.uses(1):
         scores, _ = _scores(c, q, k)
-        total = c.op(
-            "ReduceLogSumExp",
-            scores,
-            c.ints(-1),
-            keepdims=0,
-        )
+        total = c.op("ReduceLogSumExp", scores, c.ints(-1), keepdims=0)
     return _attended(c, q, k, v), total
 
 
@@ -48,144 +43,67 @@ def _check(c: Call) -> None:
 
 def _repeated(c: Call, x: Value, name: str) -> Value:
     """Heads of keys or values, each for several heads of queries, which follow one another."""
-    heads, mine = c.of("query").shape[-3], c.of(name).shape[-3]
+    heads = c.of("query").shape[-3]
+    mine = c.of(name).shape[-3]
     if heads == mine:
         return x
     if c.rank(name) != 4:
         raise c.refuse(
             f"its grouped heads are in a tensor of {c.rank(name)} axes, not 4"
         )
-    wide = c.op(
-        "Unsqueeze",
-        x,
-        c.ints(2),
-    )
-    wide = c.op(
-        "Expand",
-        wide,
-        c.ints(1, 1, int(heads) // int(mine), 1, 1),
-    )
-    return c.op(
-        "Reshape",
-        wide,
-        c.ints(0, int(heads), -1, int(c.of(name).shape[-1])),
-    )
+    wide = c.op("Unsqueeze", x, c.ints(2))
+    wide = c.op("Expand", wide, c.ints(1, 1, int(heads) // int(mine), 1, 1))
+    return c.op("Reshape", wide, c.ints(0, int(heads), -1, int(c.of(name).shape[-1])))
 
 
 def _attended(c: Call, q: Value, k: Value, v: Value) -> Value:
     """A row all of whose keys are masked gives zeros, as in PyTorch; NaN in scores stays."""
     scores, seen = _scores(c, q, k)
-    shares = c.op(
-        "Softmax",
-        scores,
-        axis=-1,
-    )
+    shares = c.op("Softmax", scores, axis=-1)
     if seen is not None:
-        shares = c.op(
-            "Where",
-            seen,
-            shares,
-            c.number(0),
-        )
-    return c.op(
-        "MatMul",
-        shares,
-        v,
-    )
+        shares = c.op("Where", seen, shares, c.number(0))
+    return c.op("MatMul", shares, v)
 
 
 def _scores(c: Call, q: Value, k: Value) -> tuple[Value, Value | None]:
     """Scaled and masked scores, and which of them a mask leaves, where there is one."""
     size = c.of("query").shape[-1]
     scale = float(c["scale"]) if c.has("scale") else 1 / math.sqrt(max(int(size), 1))
-    scores = c.op(
-        "MatMul",
-        q,
-        _transposed(
-            c,
-            k,
-            c.rank("key"),
-        ),
-    )
-    scores = c.op(
-        "Mul",
-        scores,
-        c.number(scale),
-    )
-    low, mask = c.number(-math.inf), c["attn_mask"]
+    scores = c.op("MatMul", q, _transposed(c, k, c.rank("key")))
+    scores = c.op("Mul", scores, c.number(scale))
+    low = c.number(-math.inf)
+    mask = c["attn_mask"]
     if c["is_causal"]:
-        return c.op(
-            "Where",
-            _causal(c),
-            scores,
-            low,
-        ), None
+        return c.op("Where", _causal(c), scores, low), None
     if mask is None:
         return scores, None
     if mask.dtype is bool_:
-        return c.op(
-            "Where",
-            mask,
-            scores,
-            low,
-        ), mask
+        return c.op("Where", mask, scores, low), mask
     mask = c.cast(mask, c.dtype)
-    return c.op(
-        "Add",
-        scores,
-        mask,
-    ), c.op(
-        "Greater",
-        mask,
-        low,
-    )
+    return c.op("Add", scores, mask), c.op("Greater", mask, low)
 
 
 def _causal(c: Call) -> Value:
     """Each query sees as many keys as there are queries up to it."""
-    rows, keys = c.of("query").shape[-2], c.of("key").shape[-2]
+    rows = c.of("query").shape[-2]
+    keys = c.of("key").shape[-2]
     if type(rows) is int and type(keys) is int:
         return c.build.constant(np.tri(rows, keys, dtype=bool))
     row, key = (_numbers(c, n) for n in ("query", "key"))
-    return c.op(
-        "GreaterOrEqual",
-        c.op(
-            "Unsqueeze",
-            row,
-            c.ints(1),
-        ),
-        key,
-    )
+    return c.op("GreaterOrEqual", c.op("Unsqueeze", row, c.ints(1)), key)
 
 
 def _numbers(c: Call, name: str) -> Value:
     """0, 1, ... for each row of a tensor."""
-    end = c.op(
-        "Shape",
-        c.tensor(name),
-        start=-2,
-        end=-1,
-    )
-    zero, one = c.value(0, int64), c.value(1, int64)
-    return c.op(
-        "Range",
-        zero,
-        c.op(
-            "Squeeze",
-            end,
-            c.ints(0),
-        ),
-        one,
-    )
+    end = c.op("Shape", c.tensor(name), start=-2, end=-1)
+    zero = c.value(0, int64)
+    one = c.value(1, int64)
+    return c.op("Range", zero, c.op("Squeeze", end, c.ints(0)), one)
 
 
 def _transposed(c: Call, x: Value, rank: int) -> Value:
     order = [*range(rank - 2), rank - 1, rank - 2]
-    return c.op(
-        "Transpose",
-        x,
-        perm=order,
-    )
+    return c.op("Transpose", x, perm=order)
 
 
 # -- an encoder's layer
@@ -196,26 +114,17 @@ def _encoder_layer(c: Call) -> Value:
     """PyTorch's own layer of an encoder, which it runs as one operator when it does not train."""
     if c.has("mask"):
         raise c.refuse("it has a mask")
-    x, eps = c.tensor("src"), float(c["eps"])
+    x = c.tensor("src")
+    eps = float(c["eps"])
 
     def normalized(x: Value, n: int) -> Value:
-        scale, bias = c.tensor(f"norm_weight_{n}"), c.tensor(f"norm_bias_{n}")
-        return c.op(
-            "LayerNormalization",
-            x,
-            scale,
-            bias,
-            axis=-1,
-            epsilon=eps,
-        )
+        scale = c.tensor(f"norm_weight_{n}")
+        bias = c.tensor(f"norm_bias_{n}")
+        return c.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=eps)
 
     for n, part in ((1, _self_attention), (2, _feed_forward)):
         before = normalized(x, n) if c["norm_first"] else x
-        x = c.op(
-            "Add",
-            x,
-            part(c, before),
-        )
+        x = c.op("Add", x, part(c, before))
         if not c["norm_first"]:
             x = normalized(x, n)
     return x
@@ -224,92 +133,28 @@ def _encoder_layer(c: Call) -> Value:
 def _self_attention(c: Call, x: Value) -> Value:
     """Queries, keys and values by one product."""
     both = _product(c, x, "qkv_weight", "qkv_bias")
-    parts = c.build.ops(
-        "Split",
-        both,
-        count=3,
-        axis=-1,
-        num_outputs=3,
-    )
+    parts = c.build.ops("Split", both, count=3, axis=-1, num_outputs=3)
     q, k, v = (_heads(c, p) for p in parts)
     size = int(c["embed_dim"]) // int(c["num_heads"])
-    scores = c.op(
-        "MatMul",
-        q,
-        _transposed(
-            c,
-            k,
-            4,
-        ),
-    )
-    scores = c.op(
-        "Mul",
-        scores,
-        c.number(1 / math.sqrt(size)),
-    )
-    found = c.op(
-        "MatMul",
-        c.op(
-            "Softmax",
-            scores,
-            axis=-1,
-        ),
-        v,
-    )
-    joined = c.op(
-        "Transpose",
-        found,
-        perm=[0, 2, 1, 3],
-    )
-    joined = c.op(
-        "Reshape",
-        joined,
-        c.ints(0, 0, int(c["embed_dim"])),
-    )
+    scores = c.op("MatMul", q, _transposed(c, k, 4))
+    scores = c.op("Mul", scores, c.number(1 / math.sqrt(size)))
+    found = c.op("MatMul", c.op("Softmax", scores, axis=-1), v)
+    joined = c.op("Transpose", found, perm=[0, 2, 1, 3])
+    joined = c.op("Reshape", joined, c.ints(0, 0, int(c["embed_dim"])))
     return _product(c, joined, "proj_weight", "proj_bias")
 
 
 def _heads(c: Call, x: Value) -> Value:
-    x = c.op(
-        "Reshape",
-        x,
-        c.ints(0, 0, int(c["num_heads"]), -1),
-    )
-    return c.op(
-        "Transpose",
-        x,
-        perm=[0, 2, 1, 3],
-    )
+    x = c.op("Reshape", x, c.ints(0, 0, int(c["num_heads"]), -1))
+    return c.op("Transpose", x, perm=[0, 2, 1, 3])
 
 
 def _feed_forward(c: Call, x: Value) -> Value:
     inner = _product(c, x, "ffn_weight_1", "ffn_bias_1")
-    active = (
-        c.op(
-            "Gelu",
-            inner,
-        )
-        if c["use_gelu"]
-        else c.op(
-            "Relu",
-            inner,
-        )
-    )
+    active = c.op("Gelu", inner) if c["use_gelu"] else c.op("Relu", inner)
     return _product(c, active, "ffn_weight_2", "ffn_bias_2")
 
 
 def _product(c: Call, x: Value, weight: str, bias: str) -> Value:
-    w = c.op(
-        "Transpose",
-        c.tensor(weight),
-        perm=[1, 0],
-    )
-    return c.op(
-        "Add",
-        c.op(
-            "MatMul",
-            x,
-            w,
-        ),
-        c.tensor(bias),
-    )
+    w = c.op("Transpose", c.tensor(weight), perm=[1, 0])
+    return c.op("Add", c.op("MatMul", x, w), c.tensor(bias))

@@ -19,37 +19,18 @@ from tilewright.graph.ops.casts import number_of
 
 def _zeros(c: Call, like: Value) -> Value:
     """Zeros in a tensor's shape, whatever it holds."""
-    return c.op(
-        "Expand",
-        c.number(
-            0,
-            like.dtype,
-        ),
-        c.op(
-            "Shape",
-            like,
-        ),
-    )
+    return c.op("Expand", c.number(0, like.dtype), c.op("Shape", like))
 
 
 def _as_complex(c: Call, x: Any, part: DType) -> Complex:
     """An operand, a complex tensor, a real one, or a number, with parts of that type."""
     if isinstance(x, Complex):
-        return Complex(
-            c.cast(x.real, part),
-            c.cast(x.imag, part),
-        )
+        return Complex(c.cast(x.real, part), c.cast(x.imag, part))
     if isinstance(x, Value):
         real = c.cast(x, part)
-        return Complex(
-            real,
-            _zeros(c, real),
-        )
+        return Complex(real, _zeros(c, real))
     number = complex(x)
-    return Complex(
-        c.number(number.real, part),
-        c.number(number.imag, part),
-    )
+    return Complex(c.number(number.real, part), c.number(number.imag, part))
 
 
 def _operands(c: Call) -> tuple[Complex, Complex]:
@@ -76,66 +57,29 @@ def _converted(c: Call) -> Complex | Value:
         return c.cast(x.real, c.dtype)
     dtype = _part_of(c)
     if isinstance(x, Complex):
-        return Complex(
-            c.cast(x.real, dtype),
-            c.cast(x.imag, dtype),
-        )
+        return Complex(c.cast(x.real, dtype), c.cast(x.imag, dtype))
     real = c.cast(x, dtype)
-    return Complex(
-        real,
-        _zeros(c, real),
-    )
+    return Complex(real, _zeros(c, real))
 
 
 @complex_rule("aten.complex")
 def _joined(c: Call) -> Complex:
-    real, imag = c.tensor("real"), c.tensor("imag")
-    zero_real, zero_imag = _zeros(c, real), _zeros(c, imag)
+    real = c.tensor("real")
+    imag = c.tensor("imag")
+    zero_real = _zeros(c, real)
+    zero_imag = _zeros(c, imag)
     # Each part is broadcast to the shape of both; adding zeros would lose the sign of one.
-    shape = c.op(
-        "Shape",
-        c.op(
-            "Add",
-            zero_real,
-            zero_imag,
-        ),
-    )
-    return Complex(
-        c.op(
-            "Expand",
-            real,
-            shape,
-        ),
-        c.op(
-            "Expand",
-            imag,
-            shape,
-        ),
-    )
+    shape = c.op("Shape", c.op("Add", zero_real, zero_imag))
+    return Complex(c.op("Expand", real, shape), c.op("Expand", imag, shape))
 
 
 @complex_rule("aten.polar")
 def _polar(c: Call) -> Complex:
-    size, angle = c.tensor("abs"), c.tensor("angle")
-    parts = (
-        c.op(
-            name,
-            angle,
-        )
-        for name in ("Cos", "Sin")
-    )
-    real, imag = (
-        c.op(
-            "Mul",
-            size,
-            part,
-        )
-        for part in parts
-    )
-    return Complex(
-        real,
-        imag,
-    )
+    size = c.tensor("abs")
+    angle = c.tensor("angle")
+    parts = (c.op(name, angle) for name in ("Cos", "Sin"))
+    real, imag = (c.op("Mul", size, part) for part in parts)
+    return Complex(real, imag)
 
 
 @complex_rule("aten.view_as_complex")
@@ -154,18 +98,7 @@ def _sum(c: Call) -> Complex:
     if c["alpha"] not in (None, 1):
         raise c.refuse("one of its complex operands is scaled")
     op_type = "Add" if ".add." in f"{c.name}." else "Sub"
-    return Complex(
-        c.op(
-            op_type,
-            a.real,
-            b.real,
-        ),
-        c.op(
-            op_type,
-            a.imag,
-            b.imag,
-        ),
-    )
+    return Complex(c.op(op_type, a.real, b.real), c.op(op_type, a.imag, b.imag))
 
 
 @complex_rule("aten.mul")
@@ -173,51 +106,21 @@ def _product(c: Call) -> Complex:
     a, b = _operands(c)
 
     def mul(x: Value, y: Value) -> Value:
-        return c.op(
-            "Mul",
-            x,
-            y,
-        )
+        return c.op("Mul", x, y)
 
-    real = c.op(
-        "Sub",
-        mul(a.real, b.real),
-        mul(a.imag, b.imag),
-    )
-    return Complex(
-        real,
-        c.op(
-            "Add",
-            mul(a.real, b.imag),
-            mul(a.imag, b.real),
-        ),
-    )
+    real = c.op("Sub", mul(a.real, b.real), mul(a.imag, b.imag))
+    return Complex(real, c.op("Add", mul(a.real, b.imag), mul(a.imag, b.real)))
 
 
 @complex_rule("aten.neg")
 def _negated(c: Call) -> Complex:
     x = c["self"]
-    return Complex(
-        c.op(
-            "Neg",
-            x.real,
-        ),
-        c.op(
-            "Neg",
-            x.imag,
-        ),
-    )
+    return Complex(c.op("Neg", x.real), c.op("Neg", x.imag))
 
 
 @complex_rule("aten._conj", "aten._conj_physical", "aten.conj_physical")
 def _conjugated(c: Call) -> Complex:
-    return Complex(
-        c["self"].real,
-        c.op(
-            "Neg",
-            c["self"].imag,
-        ),
-    )
+    return Complex(c["self"].real, c.op("Neg", c["self"].imag))
 
 
 @complex_rule("aten.resolve_conj", "aten.resolve_neg")
@@ -242,80 +145,16 @@ def _imaginary(c: Call) -> Value:
 def _size(c: Call) -> Value:
     """By the larger part, so that no square of it overflows."""
     pairs = in_pairs(c, c["self"])
-    sizes = c.op(
-        "Abs",
-        pairs,
-    )
-    most = c.op(
-        "ReduceMax",
-        sizes,
-        c.ints(-1),
-        keepdims=1,
-    )
-    zero, one = (
-        c.number(
-            0,
-            pairs.dtype,
-        ),
-        c.number(
-            1,
-            pairs.dtype,
-        ),
-    )
-    divisor = c.op(
-        "Where",
-        c.op(
-            "Equal",
-            most,
-            zero,
-        ),
-        one,
-        most,
-    )
-    shares = c.op(
-        "ReduceL2",
-        c.op(
-            "Div",
-            pairs,
-            divisor,
-        ),
-        c.ints(-1),
-        keepdims=0,
-    )
-    found = c.op(
-        "Mul",
-        shares,
-        c.op(
-            "Squeeze",
-            divisor,
-            c.ints(-1),
-        ),
-    )
+    sizes = c.op("Abs", pairs)
+    most = c.op("ReduceMax", sizes, c.ints(-1), keepdims=1)
+    zero = c.number(0, pairs.dtype)
+    one = c.number(1, pairs.dtype)
+    divisor = c.op("Where", c.op("Equal", most, zero), one, most)
+    shares = c.op("ReduceL2", c.op("Div", pairs, divisor), c.ints(-1), keepdims=0)
+    found = c.op("Mul", shares, c.op("Squeeze", divisor, c.ints(-1)))
     # Of each part: with an infinite one the size is infinite, whatever the other one is.
-    ends = c.op(
-        "Cast",
-        c.op(
-            "IsInf",
-            pairs,
-        ),
-        to=number_of("int32"),
-    )
+    ends = c.op("Cast", c.op("IsInf", pairs), to=number_of("int32"))
     infinite = c.op(
-        "Cast",
-        c.op(
-            "ReduceMax",
-            ends,
-            c.ints(-1),
-            keepdims=0,
-        ),
-        to=number_of("bool"),
+        "Cast", c.op("ReduceMax", ends, c.ints(-1), keepdims=0), to=number_of("bool")
     )
-    return c.op(
-        "Where",
-        infinite,
-        c.number(
-            math.inf,
-            pairs.dtype,
-        ),
-        found,
-    )
+    return c.op("Where", infinite, c.number(math.inf, pairs.dtype), found)

@@ -68,7 +68,8 @@ def _arange(c: Call) -> Value:
     """As many as PyTorch counts by the numbers given, before they have the result's type."""
     start = c["start"] if c.has("start") else 0
     step = c["step"] if c.has("step") else 1
-    bounds, fixed = (start, c["end"], step), c.fixed()
+    bounds = (start, c["end"], step)
+    fixed = c.fixed()
     if fixed is None or not all(isinstance(n, int | float) for n in bounds):
         return c.op("Range", *(c.value(n, c.dtype) for n in bounds))
     kind = float if c.dtype.is_float else int

@@ -12,73 +12,24 @@ from tilewright.graph.nodes import Value
 @rule("aten.histc")
 def _histogram(c: Call) -> Value:
     """How many elements each of some equal ranges has; the last one has its end too."""
-    low, high, bins = float(c["min"]), float(c["max"]), int(c["bins"])
+    low = float(c["min"])
+    high = float(c["max"])
+    bins = int(c["bins"])
     if low == high:
         raise c.refuse("its ranges are those of the elements")
-    x = c.reshape(
-        c.tensor(
-            "self",
-            c.dtype,
-        ),
-        [-1],
-    )
-    place = c.op(
-        "Mul",
-        c.op(
-            "Sub",
-            x,
-            c.number(low),
-        ),
-        c.number(bins),
-    )
-    place = c.op(
-        "Floor",
-        c.op(
-            "Div",
-            place,
-            c.number(high - low),
-        ),
-    )
-    place = c.op(
-        "Min",
-        place,
-        c.number(bins - 1),
-    )
+    x = c.reshape(c.tensor("self", c.dtype), [-1])
+    place = c.op("Mul", c.op("Sub", x, c.number(low)), c.number(bins))
+    place = c.op("Floor", c.op("Div", place, c.number(high - low)))
+    place = c.op("Min", place, c.number(bins - 1))
     inside = c.op(
         "And",
-        c.op(
-            "GreaterOrEqual",
-            x,
-            c.number(low),
-        ),
-        c.op(
-            "LessOrEqual",
-            x,
-            c.number(high),
-        ),
+        c.op("GreaterOrEqual", x, c.number(low)),
+        c.op("LessOrEqual", x, c.number(high)),
     )
-    place = c.op(
-        "Where",
-        inside,
-        place,
-        c.number(-1),
-    )
+    place = c.op("Where", inside, place, c.number(-1))
     numbers = c.build.constant(np.arange(bins).astype(c.dtype.numpy))
-    same = c.op(
-        "Equal",
-        c.op(
-            "Unsqueeze",
-            place,
-            c.ints(1),
-        ),
-        numbers,
-    )
-    counts = c.op(
-        "ReduceSum",
-        c.cast(same, int64),
-        c.ints(0),
-        keepdims=0,
-    )
+    same = c.op("Equal", c.op("Unsqueeze", place, c.ints(1)), numbers)
+    counts = c.op("ReduceSum", c.cast(same, int64), c.ints(0), keepdims=0)
     return c.cast(counts, c.dtype)
 
 
@@ -93,105 +44,24 @@ def _grouped_product(c: Call) -> Value:
     if c.has("bias") or not c.has("offs") or [c.rank(n) for n in names] != [2, 3]:
         raise c.refuse("its groups are not rows of a matrix")
     x, w = (c.tensor(n) for n in names)
-    rows, groups = c.extent(0, names[0]), c.extent(0, names[1])
+    rows = c.extent(0, names[0])
+    groups = c.extent(0, names[1])
     if rows is None or groups is None:
         raise c.refuse("a call only knows how many rows it has")
-    ends = c.op(
-        "Unsqueeze",
-        c.tensor(
-            "offs",
-            int64,
-        ),
-        c.ints(0),
-    )
+    ends = c.op("Unsqueeze", c.tensor("offs", int64), c.ints(0))
     numbers = c.build.constant(np.arange(rows)[:, None])
-    past = c.cast(
-        c.op(
-            "GreaterOrEqual",
-            numbers,
-            ends,
-        ),
-        int64,
-    )
-    group = c.op(
-        "ReduceSum",
-        past,
-        c.ints(1),
-        keepdims=0,
-    )
-    there = c.op(
-        "Less",
-        group,
-        c.number(
-            groups,
-            int64,
-        ),
-    )
-    group = c.op(
-        "Min",
-        group,
-        c.number(
-            groups - 1,
-            int64,
-        ),
-    )
+    past = c.cast(c.op("GreaterOrEqual", numbers, ends), int64)
+    group = c.op("ReduceSum", past, c.ints(1), keepdims=0)
+    there = c.op("Less", group, c.number(groups, int64))
+    group = c.op("Min", group, c.number(groups - 1, int64))
     if rows <= groups:
-        own = c.op(
-            "Gather",
-            w,
-            group,
-            axis=0,
-        )
-        found = c.op(
-            "MatMul",
-            c.op(
-                "Unsqueeze",
-                x,
-                c.ints(1),
-            ),
-            own,
-        )
-        found = c.op(
-            "Squeeze",
-            found,
-            c.ints(1),
-        )
+        own = c.op("Gather", w, group, axis=0)
+        found = c.op("MatMul", c.op("Unsqueeze", x, c.ints(1)), own)
+        found = c.op("Squeeze", found, c.ints(1))
     else:
-        every = c.op(
-            "MatMul",
-            c.op(
-                "Unsqueeze",
-                x,
-                c.ints(0),
-            ),
-            w,
-        )
+        every = c.op("MatMul", c.op("Unsqueeze", x, c.ints(0)), w)
         row = c.build.constant(np.arange(rows))
-        places = [
-            c.op(
-                "Unsqueeze",
-                n,
-                c.ints(1),
-            )
-            for n in (group, row)
-        ]
-        found = c.op(
-            "GatherND",
-            every,
-            c.op(
-                "Concat",
-                *places,
-                axis=1,
-            ),
-        )
-    keep = c.op(
-        "Unsqueeze",
-        there,
-        c.ints(1),
-    )
-    return c.op(
-        "Where",
-        keep,
-        found,
-        c.number(0),
-    )
+        places = [c.op("Unsqueeze", n, c.ints(1)) for n in (group, row)]
+        found = c.op("GatherND", every, c.op("Concat", *places, axis=1))
+    keep = c.op("Unsqueeze", there, c.ints(1))
+    return c.op("Where", keep, found, c.number(0))

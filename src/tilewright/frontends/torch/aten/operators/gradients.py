@@ -67,18 +67,7 @@ def _by_row(row: Pullback) -> Rule:
         asked = c[row.mask] if row.mask else [True] * len(row.wanted)
         there = [n for n, wanted in zip(row.wanted, asked, strict=True) if wanted]
         tensors = [c.tensor(n) for n in there]
-        found = dict(
-            zip(
-                there,
-                pulled_back(
-                    c,
-                    forward,
-                    arguments,
-                    row.flow,
-                    tensors,
-                ),
-            )
-        )
+        found = dict(zip(there, pulled_back(c, forward, arguments, row.flow, tensors)))
         results = [found.get(n) for n in row.wanted]
         return results if len(results) > 1 else found[row.wanted[0]]
 
@@ -99,36 +88,15 @@ def _convolution(c: Call) -> list[Value | None]:
     there = [n for n, asked in zip(names, (by_input, by_weight), strict=True) if asked]
     tensors = [c.tensor(n) for n in there]
     forward = operator_of("convolution.default")
-    flows = (
-        pulled_back(
-            c,
-            forward,
-            arguments,
-            "grad_output",
-            tensors,
-        )
-        if there
-        else []
-    )
+    flows = pulled_back(c, forward, arguments, "grad_output", tensors) if there else []
     found = dict(zip(there, flows, strict=True))
-    flow, axes = c.tensor("grad_output"), [0, *range(2, c.rank("grad_output"))]
-    bias = (
-        c.op(
-            "ReduceSum",
-            flow,
-            c.ints(*axes),
-            keepdims=0,
-        )
-        if by_bias
-        else None
-    )
+    flow = c.tensor("grad_output")
+    axes = [0, *range(2, c.rank("grad_output"))]
+    bias = c.op("ReduceSum", flow, c.ints(*axes), keepdims=0) if by_bias else None
     return [found.get("input"), found.get("weight"), bias]
 
 
-@rule(
-    "aten.max_pool2d_with_indices_backward",
-    "aten.max_pool3d_with_indices_backward",
-)
+@rule("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward")
 def _max_pool(c: Call) -> Value:
     """What flows to a maximum flows to where it was found; windows that overlap add up."""
     shape = list(c.of("self").shape)
@@ -136,31 +104,11 @@ def _max_pool(c: Call) -> Value:
     if not all(type(n) is int for n in shape):
         raise c.refuse("a call only knows its extents")
     rows = [math.prod(shape[:-axes]), -1]
-    zeros = c.op(
-        "Expand",
-        c.number(0),
-        c.ints(rows[0], math.prod(shape[-axes:])),
-    )
-    places = c.reshape(
-        c.tensor("indices"),
-        rows,
-    )
-    flow = c.reshape(
-        c.tensor("grad_output"),
-        rows,
-    )
-    found = c.op(
-        "ScatterElements",
-        zeros,
-        places,
-        flow,
-        axis=1,
-        reduction="add",
-    )
-    return c.reshape(
-        found,
-        shape,
-    )
+    zeros = c.op("Expand", c.number(0), c.ints(rows[0], math.prod(shape[-axes:])))
+    places = c.reshape(c.tensor("indices"), rows)
+    flow = c.reshape(c.tensor("grad_output"), rows)
+    found = c.op("ScatterElements", zeros, places, flow, axis=1, reduction="add")
+    return c.reshape(found, shape)
 
 
 def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
@@ -174,14 +122,7 @@ def _linear(operator: str, forward: str, sizes: Callable[[Call], Any]) -> None:
         x = _any(c)
         arguments[names[0]] = x
         described = {names[0]: c.result}
-        (found,) = pulled_back(
-            c,
-            target,
-            arguments,
-            "grad_output",
-            [x],
-            described,
-        )
+        (found,) = pulled_back(c, target, arguments, "grad_output", [x], described)
         return found
 
 
@@ -190,22 +131,9 @@ def _any(c: Call) -> Value:
     shape = c.fixed()
     if shape is None or 0 in list(c.of("grad_output").shape):
         raise c.refuse("a call only knows its extents, or it has no elements")
-    flat = c.reshape(
-        c.tensor("grad_output"),
-        [-1],
-    )
-    one = c.op(
-        "Slice",
-        flat,
-        c.ints(0),
-        c.ints(1),
-        c.ints(0),
-    )
-    return c.op(
-        "Expand",
-        one,
-        c.ints(*shape),
-    )
+    flat = c.reshape(c.tensor("grad_output"), [-1])
+    one = c.op("Slice", flat, c.ints(0), c.ints(1), c.ints(0))
+    return c.op("Expand", one, c.ints(*shape))
 
 
 def _pooled(c: Call) -> dict[str, Any]:

@@ -21,58 +21,27 @@ _REDUCTIONS = {
 
 @rule("aten.embedding")
 def _embedding(c: Call) -> Value:
-    return c.op(
-        "Gather",
-        c.tensor("weight"),
-        c.tensor("indices"),
-        axis=0,
-    )
+    return c.op("Gather", c.tensor("weight"), c.tensor("indices"), axis=0)
 
 
 @rule("aten.index_select")
 def _index_select(c: Call) -> Value:
     index = c.tensor("index")
     if not c.rank("index"):
-        index = c.op(
-            "Unsqueeze",
-            index,
-            c.ints(0),
-        )
+        index = c.op("Unsqueeze", index, c.ints(0))
     if not c.rank():
         return c.tensor()
-    return c.op(
-        "Gather",
-        c.tensor(),
-        index,
-        axis=c.axis(),
-    )
+    return c.op("Gather", c.tensor(), index, axis=c.axis())
 
 
 @rule("aten.gather")
 def _gather(c: Call) -> Value:
     index = c.tensor("index")
     if not c.rank():
-        return c.op(
-            "Expand",
-            c.tensor(),
-            c.op(
-                "Shape",
-                index,
-            ),
-        )
+        return c.op("Expand", c.tensor(), c.op("Shape", index))
     if not c.rank("index"):
-        return c.op(
-            "Gather",
-            c.tensor(),
-            index,
-            axis=0,
-        )
-    return c.op(
-        "GatherElements",
-        c.tensor(),
-        index,
-        axis=c.axis(),
-    )
+        return c.op("Gather", c.tensor(), index, axis=0)
+    return c.op("GatherElements", c.tensor(), index, axis=c.axis())
 
 
 @rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce")
@@ -87,26 +56,13 @@ def _scatter(c: Call) -> Value:
     index = c.tensor("index")
     values = c["src"] if c.has("src") else c["value"]
     if not isinstance(values, Value):
-        values = c.op(
-            "Expand",
-            c.number(values),
-            c.op(
-                "Shape",
-                index,
-            ),
-        )
+        values = c.op("Expand", c.number(values), c.op("Shape", index))
     elif any(
         a != b for a, b in zip(c.of("src").shape, c.of("index").shape, strict=True)
     ):
         raise c.refuse("its indices are fewer than its values")
     how = {"axis": c.axis(), "reduction": _REDUCTIONS[reduction]}
-    return c.op(
-        "ScatterElements",
-        c.tensor(),
-        index,
-        values,
-        **how,
-    )
+    return c.op("ScatterElements", c.tensor(), index, values, **how)
 
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -117,30 +73,18 @@ def _index(c: Call) -> Value:
     _no_masks(c, given)
     indices = [c.cast(given[n], int64) for n in places]
     if len(places) == 1:
-        return c.op(
-            "Gather",
-            c.tensor(),
-            indices[0],
-            axis=places[0],
-        )
+        return c.op("Gather", c.tensor(), indices[0], axis=places[0])
     ranks = [len(c.given["indices"][n].meta["val"].shape) for n in places]
-    rank, chosen = c.rank(), max(ranks)
+    rank = c.rank()
+    chosen = max(ranks)
     rest = [n for n in range(rank) if n not in places]
     front = [*places, *rest]
     x = (
         c.tensor()
         if front == list(range(rank))
-        else c.op(
-            "Transpose",
-            c.tensor(),
-            perm=front,
-        )
+        else c.op("Transpose", c.tensor(), perm=front)
     )
-    found = c.op(
-        "GatherND",
-        x,
-        _joined(c, indices),
-    )
+    found = c.op("GatherND", x, _joined(c, indices))
     together = places == list(range(places[0], places[-1] + 1))
     if not together or places[0] == 0:
         return found
@@ -148,17 +92,14 @@ def _index(c: Call) -> Value:
     before = len([n for n in rest if n < places[0]])
     order = [*range(chosen, chosen + before), *range(chosen)]
     order += range(chosen + before, chosen + len(rest))
-    return c.op(
-        "Transpose",
-        found,
-        perm=order,
-    )
+    return c.op("Transpose", found, perm=order)
 
 
 @rule("aten.index_put", "aten._unsafe_index_put")
 def _index_put(c: Call) -> Value:
     given = c["indices"]
-    x, values = c.tensor(), c.cast(c["values"], c.dtype)
+    x = c.tensor()
+    values = c.cast(c["values"], c.dtype)
     places = [n for n, v in enumerate(given) if v is not None]
     if len(places) == 1 and given[places[0]].dtype is bool_ and not c["accumulate"]:
         return _masked_put(c, x, given[places[0]], places[0], values)
@@ -169,30 +110,10 @@ def _index_put(c: Call) -> Value:
     front = [*places, *rest]
     reduction = "add" if c["accumulate"] else "none"
     if front == list(range(c.rank())):
-        return c.op(
-            "ScatterND",
-            x,
-            indices,
-            values,
-            reduction=reduction,
-        )
-    turned = c.op(
-        "Transpose",
-        x,
-        perm=front,
-    )
-    found = c.op(
-        "ScatterND",
-        turned,
-        indices,
-        values,
-        reduction=reduction,
-    )
-    return c.op(
-        "Transpose",
-        found,
-        perm=[front.index(n) for n in range(c.rank())],
-    )
+        return c.op("ScatterND", x, indices, values, reduction=reduction)
+    turned = c.op("Transpose", x, perm=front)
+    found = c.op("ScatterND", turned, indices, values, reduction=reduction)
+    return c.op("Transpose", found, perm=[front.index(n) for n in range(c.rank())])
 
 
 def _spread_values(c: Call, indices: Value, places: list[int], values: Value) -> Value:
@@ -200,64 +121,31 @@ def _spread_values(c: Call, indices: Value, places: list[int], values: Value) ->
 
     Indices of neighboring axes are where these axes stand, others in front of all.
     """
-    x, first, last = c.tensor(), places[0], places[-1]
-    batch = c.op(
-        "Shape",
-        indices,
-        end=-1,
-    )
+    x = c.tensor()
+    first = places[0]
+    last = places[-1]
+    batch = c.op("Shape", indices, end=-1)
     if places != list(range(first, last + 1)):
-        lead, tail = [], [n for n in range(c.rank()) if n not in places]
+        lead = []
+        tail = [n for n in range(c.rank()) if n not in places]
     else:
-        lead, tail = list(range(first)), list(range(last + 1, c.rank()))
-    extents = c.op(
-        "Shape",
-        x,
-    )
+        lead = list(range(first))
+        tail = list(range(last + 1, c.rank()))
+    extents = c.op("Shape", x)
     parts = [
-        c.op(
-            "Gather",
-            extents,
-            c.ints(*lead),
-            axis=0,
-        )
-        if lead
-        else None,
+        c.op("Gather", extents, c.ints(*lead), axis=0) if lead else None,
         batch,
-        c.op(
-            "Gather",
-            extents,
-            c.ints(*tail),
-            axis=0,
-        )
-        if tail
-        else None,
+        c.op("Gather", extents, c.ints(*tail), axis=0) if tail else None,
     ]
     shape = [p for p in parts if p is not None]
-    sizes = (
-        shape[0]
-        if len(shape) == 1
-        else c.op(
-            "Concat",
-            *shape,
-            axis=0,
-        )
-    )
-    wide = c.op(
-        "Expand",
-        values,
-        sizes,
-    )
+    sizes = shape[0] if len(shape) == 1 else c.op("Concat", *shape, axis=0)
+    wide = c.op("Expand", values, sizes)
     if not lead:
         return wide
     chosen = max(len(c.given["indices"][n].meta["val"].shape) for n in places)
     axes = len(lead) + chosen + len(tail)
     order = [*range(len(lead), len(lead) + chosen), *range(len(lead))]
-    return c.op(
-        "Transpose",
-        wide,
-        perm=[*order, *range(len(order), axes)],
-    )
+    return c.op("Transpose", wide, perm=[*order, *range(len(order), axes)])
 
 
 def _masked_put(c: Call, x: Value, mask: Value, place: int, values: Value) -> Value:
@@ -266,25 +154,13 @@ def _masked_put(c: Call, x: Value, mask: Value, place: int, values: Value) -> Va
         raise c.refuse("it writes a value to each place of a mask")
     behind = c.rank() - place - len(mask.shape or ())
     wide = (
-        c.op(
-            "Unsqueeze",
-            mask,
-            c.ints(*(-1 - n for n in range(behind))),
-        )
+        c.op("Unsqueeze", mask, c.ints(*(-1 - n for n in range(behind))))
         if behind
         else mask
     )
     if c.rank("values"):
-        values = c.reshape(
-            values,
-            [],
-        )
-    return c.op(
-        "Where",
-        wide,
-        values,
-        x,
-    )
+        values = c.reshape(values, [])
+    return c.op("Where", wide, values, x)
 
 
 def _no_masks(c: Call, given: Sequence[Value | None]) -> None:
@@ -302,40 +178,11 @@ def _joined(c: Call, indices: Sequence[Value]) -> Value:
     if len(indices) > 1:
         total = indices[0]
         for other in indices[1:]:
-            total = c.op(
-                "Add",
-                total,
-                other,
-            )
-        shape = c.op(
-            "Shape",
-            total,
-        )
-        indices = [
-            c.op(
-                "Expand",
-                i,
-                shape,
-            )
-            for i in indices
-        ]
-    last = [
-        c.op(
-            "Unsqueeze",
-            i,
-            c.ints(-1),
-        )
-        for i in indices
-    ]
-    return (
-        last[0]
-        if len(last) == 1
-        else c.op(
-            "Concat",
-            *last,
-            axis=-1,
-        )
-    )
+            total = c.op("Add", total, other)
+        shape = c.op("Shape", total)
+        indices = [c.op("Expand", i, shape) for i in indices]
+    last = [c.op("Unsqueeze", i, c.ints(-1)) for i in indices]
+    return last[0] if len(last) == 1 else c.op("Concat", *last, axis=-1)
 
 
 @rule("aten.one_hot")
@@ -344,10 +191,4 @@ def _one_hot(c: Call) -> Value:
     if not isinstance(classes, int) or classes < 0:
         raise c.refuse("a call only knows how many classes there are")
     values = c.ints(0, 1)
-    return c.op(
-        "OneHot",
-        c.tensor(),
-        c.value(classes, int64),
-        values,
-        axis=-1,
-    )
+    return c.op("OneHot", c.tensor(), c.value(classes, int64), values, axis=-1)

@@ -13,10 +13,7 @@ def _parameter(c: Call, name: str, fill: float, extents: list[int]) -> Value:
     import numpy as np
 
     if c.has(name):
-        return c.tensor(
-            name,
-            c.dtype,
-        )
+        return c.tensor(name, c.dtype)
     return c.build.constant(np.full(extents, fill, c.dtype.numpy))
 
 
@@ -29,15 +26,9 @@ def _layer_norm(c: Call) -> Value | list[Value]:
         how: dict[str, Any] = {"axis": -len(extents), "epsilon": float(c["eps"])}
         x = c.tensor("input")
         # Besides the result its mean and the reciprocal of its deviation.
-        return c.build.ops(
-            "LayerNormalization",
-            x,
-            scale,
-            bias,
-            count=3,
-            **how,
-        )
-    axis, eps = -len(extents), float(c["eps"])
+        return c.build.ops("LayerNormalization", x, scale, bias, count=3, **how)
+    axis = -len(extents)
+    eps = float(c["eps"])
     return c.op(
         "LayerNormalization", c.tensor("input"), scale, bias, axis=axis, epsilon=eps
     )
@@ -67,16 +58,8 @@ def _batch_norm(c: Call) -> Value | tuple[Value | None, ...]:
     extents = [int(c.of("input").shape[1])]
     scale = _parameter(c, "weight", 1, extents)
     bias = _parameter(c, "bias", 0, extents)
-    mean, var = (
-        c.tensor(
-            "running_mean",
-            c.dtype,
-        ),
-        c.tensor(
-            "running_var",
-            c.dtype,
-        ),
-    )
+    mean = c.tensor("running_mean", c.dtype)
+    var = c.tensor("running_var", c.dtype)
     found = c.op(
         "BatchNormalization",
         c.tensor("input"),
@@ -103,53 +86,13 @@ def _native_group_norm(c: Call) -> list[Value | None]:
     found = _by_rows(c, groups, int(c["C"]))
     if not (c.uses(1) or c.uses(2)):
         return [found, None, None]
-    rows = c.op(
-        "Reshape",
-        c.tensor("input"),
-        c.ints(0, groups, -1),
-    )
-    mean = c.op(
-        "ReduceMean",
-        rows,
-        c.ints(2),
-        keepdims=1,
-    )
-    away = c.op(
-        "Sub",
-        rows,
-        mean,
-    )
-    var = c.op(
-        "ReduceMean",
-        c.op(
-            "Mul",
-            away,
-            away,
-        ),
-        c.ints(2),
-        keepdims=0,
-    )
-    deviation = c.op(
-        "Sqrt",
-        c.op(
-            "Add",
-            var,
-            c.number(float(c["eps"])),
-        ),
-    )
-    flat = c.op(
-        "Squeeze",
-        mean,
-        c.ints(2),
-    )
-    return [
-        found,
-        flat,
-        c.op(
-            "Reciprocal",
-            deviation,
-        ),
-    ]
+    rows = c.op("Reshape", c.tensor("input"), c.ints(0, groups, -1))
+    mean = c.op("ReduceMean", rows, c.ints(2), keepdims=1)
+    away = c.op("Sub", rows, mean)
+    var = c.op("ReduceMean", c.op("Mul", away, away), c.ints(2), keepdims=0)
+    deviation = c.op("Sqrt", c.op("Add", var, c.number(float(c["eps"]))))
+    flat = c.op("Squeeze", mean, c.ints(2))
+    return [found, flat, c.op("Reciprocal", deviation)]
 
 
 @rule("aten.instance_norm")
@@ -164,44 +107,13 @@ def _by_rows(c: Call, groups: int, channels: int) -> Value:
     x = c.tensor("input")
     rank = c.rank("input")
     # 0 keeps the extent of the batch.
-    rows = c.op(
-        "Reshape",
-        x,
-        c.ints(0, groups, -1),
-    )
+    rows = c.op("Reshape", x, c.ints(0, groups, -1))
     ones, zeros = (_parameter(c, "", fill, [groups]) for fill in (1, 0))
-    rows = c.op(
-        "InstanceNormalization",
-        rows,
-        ones,
-        zeros,
-        epsilon=float(c["eps"]),
-    )
-    found = c.op(
-        "Reshape",
-        rows,
-        c.op(
-            "Shape",
-            x,
-        ),
-    )
+    rows = c.op("InstanceNormalization", rows, ones, zeros, epsilon=float(c["eps"]))
+    found = c.op("Reshape", rows, c.op("Shape", x))
     wide = [channels, *[1] * (rank - 2)]
     if c.has("weight"):
-        found = c.op(
-            "Mul",
-            found,
-            c.reshape(
-                c.tensor("weight"),
-                wide,
-            ),
-        )
+        found = c.op("Mul", found, c.reshape(c.tensor("weight"), wide))
     if c.has("bias"):
-        found = c.op(
-            "Add",
-            found,
-            c.reshape(
-                c.tensor("bias"),
-                wide,
-            ),
-        )
+        found = c.op("Add", found, c.reshape(c.tensor("bias"), wide))
     return found

@@ -23,24 +23,13 @@ def _concatenated(c: Call) -> Value:
     ]
     if len(parts) == 1:
         return parts[0]
-    return c.op(
-        "Concat",
-        *parts,
-        axis=positive(int(c["dim"]), len(c.result.shape)),
-    )
+    return c.op("Concat", *parts, axis=positive(int(c["dim"]), len(c.result.shape)))
 
 
 @rule("aten.stack")
 def _stacked(c: Call) -> Value:
     axis = positive(int(c["dim"]), len(c.result.shape))
-    parts = [
-        c.op(
-            "Unsqueeze",
-            c.cast(v, c.dtype),
-            c.ints(axis),
-        )
-        for v in c["tensors"]
-    ]
+    parts = [c.op("Unsqueeze", c.cast(v, c.dtype), c.ints(axis)) for v in c["tensors"]]
     return c.op("Concat", *parts, axis=axis)
 
 
@@ -100,11 +89,7 @@ def _sliced(c: Call) -> Value:
 def _plus(c: Call, a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
-    return c.op(
-        "Add",
-        c.value(a, int64),
-        c.value(b, int64),
-    )
+    return c.op("Add", c.value(a, int64), c.value(b, int64))
 
 
 @rule("aten.flip")
@@ -112,7 +97,8 @@ def _flipped(c: Call) -> Value:
     if not c["dims"]:
         return c.tensor()
     axes = c.axes("dims")
-    starts, ends = c.ints(*[-1] * len(axes)), c.ints(*[-_END] * len(axes))
+    starts = c.ints(*[-1] * len(axes))
+    ends = c.ints(*[-_END] * len(axes))
     return c.op(
         "Slice", c.tensor(), starts, ends, c.ints(*axes), c.ints(*[-1] * len(axes))
     )
@@ -121,18 +107,13 @@ def _flipped(c: Call) -> Value:
 @rule("aten.roll")
 def _rolled(c: Call) -> Value:
     """Along each axis the end goes to the front; without axes along all elements in a row."""
-    x, shifts = c.tensor(), [int(n) for n in c["shifts"]]
+    x = c.tensor()
+    shifts = [int(n) for n in c["shifts"]]
     if not c["dims"]:
         shape = c.fixed()
         if shape is None:
             raise c.refuse("a call only knows how many elements it has")
-        flat = _turned(
-            c,
-            c.reshape(x, [-1]),
-            0,
-            shifts[0],
-            math.prod(shape),
-        )
+        flat = _turned(c, c.reshape(x, [-1]), 0, shifts[0], math.prod(shape))
         return c.reshape(flat, shape)
     for axis, shift in zip(c.axes("dims"), shifts, strict=True):
         x = _turned(c, x, axis, shift, c.extent(axis))
@@ -147,16 +128,8 @@ def _turned(c: Call, x: Value, axis: int, shift: int, extent: int | None) -> Val
         return x
     start = c.ints(-shift)
     if extent is None:
-        size = c.op(
-            "Max",
-            c.op("Shape", x, start=axis, end=axis + 1),
-            c.ints(1),
-        )
-        start = c.op(
-            "Sub",
-            size,
-            c.op("Mod", c.ints(shift), size),
-        )
+        size = c.op("Max", c.op("Shape", x, start=axis, end=axis + 1), c.ints(1))
+        start = c.op("Sub", size, c.op("Mod", c.ints(shift), size))
     bounds = (start, c.ints(_END)), (c.ints(0), start)
     parts = [c.op("Slice", x, a, b, c.ints(axis)) for a, b in bounds]
     return c.op("Concat", *parts, axis=axis)
@@ -165,7 +138,8 @@ def _turned(c: Call, x: Value, axis: int, shift: int, extent: int | None) -> Val
 @rule("aten.slice_scatter", "aten.select_scatter")
 def _placed(c: Call) -> Value:
     """`self` with a part of it replaced: what is in front of it, the new part, what is behind."""
-    axis, extent = c.axis(), c.extent(c.axis())
+    axis = c.axis()
+    extent = c.extent(c.axis())
     src = c.cast(c["src"], c.dtype)
     if c.has("index"):
         start, end, step = c["index"], None, 1

@@ -23,11 +23,7 @@ def _max_pool(c: Call) -> Value | Sequence[Value | None]:
     how = _windows(c, axes) | {"dilations": c.spread("dilation", axes)}
     x, alone = _batched(c, axes)
     if not c.uses(1):
-        found = _unbatched(
-            c,
-            c.op("MaxPool", x, **how),
-            alone,
-        )
+        found = _unbatched(c, c.op("MaxPool", x, **how), alone)
         return [found, None] if "with_indices" in c.name else found
     return [_unbatched(c, v, alone) for v in _max_and_place(c, x, axes, how)]
 
@@ -41,34 +37,13 @@ def _max_and_place(c: Call, x: Value, axes: int, how: dict[str, Any]) -> list[Va
     counts = [int(n) for n in c.result.shape[-axes:]]
     table = _places(known, counts, how)
     places = c.build.constant(table)
-    windows = c.op(
-        "Gather",
-        c.op(
-            "Reshape",
-            x,
-            c.ints(0, 0, -1),
-        ),
-        places,
-        axis=2,
-    )
+    windows = c.op("Gather", c.op("Reshape", x, c.ints(0, 0, -1)), places, axis=2)
     first = c.op("ArgMax", windows, axis=3, keepdims=0)
     rows = c.build.constant(np.arange(len(table)) * table.shape[1])
     flat = c.build.constant(table.reshape(-1))
-    place = c.op(
-        "Gather",
-        flat,
-        c.op("Add", first, rows),
-        axis=0,
-    )
+    place = c.op("Gather", flat, c.op("Add", first, rows), axis=0)
     largest = c.op("ReduceMax", windows, c.ints(3), keepdims=0)
-    return [
-        c.op(
-            "Reshape",
-            v,
-            c.ints(0, 0, *counts),
-        )
-        for v in (largest, place)
-    ]
+    return [c.op("Reshape", v, c.ints(0, 0, *counts)) for v in (largest, place)]
 
 
 def _places(
@@ -96,11 +71,7 @@ def _avg_pool(c: Call) -> Value:
         raise c.refuse("it divides by another number than that of its elements")
     how = _windows(c, axes) | {"count_include_pad": int(c["count_include_pad"])}
     x, alone = _batched(c, axes)
-    return _unbatched(
-        c,
-        c.op("AveragePool", x, **how),
-        alone,
-    )
+    return _unbatched(c, c.op("AveragePool", x, **how), alone)
 
 
 @rule(
@@ -128,11 +99,7 @@ def _adaptive(c: Call, op_type: str, whole: str) -> Value:
     extents = [c.extent(c.rank() - axes + n) for n in range(axes)]
     x, alone = _batched(c, axes)
     if all(n == 1 for n in sizes):
-        return _unbatched(
-            c,
-            c.op(whole, x),
-            alone,
-        )
+        return _unbatched(c, c.op(whole, x), alone)
     known = [n for n in extents if n is not None]
     if len(known) < axes:
         raise c.refuse("a call only knows the extents of its image")
@@ -151,7 +118,8 @@ def _averaged(c: Call, x: Value, axis: int, rank: int, extent: int, size: int) -
     """Means of windows along one axis, as a product with the matrix of their shares."""
     shares = np.zeros((extent, size), c.dtype.numpy)
     for n in range(size):
-        start, end = n * extent // size, -(-(n + 1) * extent // size)
+        start = n * extent // size
+        end = -(-(n + 1) * extent // size)
         shares[start:end, n] = 1 / (end - start)
     order = list(range(rank))
     order[axis], order[-1] = order[-1], order[axis]

@@ -53,16 +53,8 @@ def _einsum(c: Call) -> Value:
 @rule("aten.outer", "aten.ger")
 def _outer(c: Call) -> Value:
     other = "vec2"
-    column = c.op(
-        "Unsqueeze",
-        c.tensor("self", c.dtype),
-        c.ints(1),
-    )
-    return c.op(
-        "Mul",
-        column,
-        c.tensor(other, c.dtype),
-    )
+    column = c.op("Unsqueeze", c.tensor("self", c.dtype), c.ints(1))
+    return c.op("Mul", column, c.tensor(other, c.dtype))
 
 
 # -- convolutions
@@ -113,7 +105,8 @@ def _geometry(c: Call, axes: int) -> dict[str, Any]:
 
 def _batched(c: Call, op_type: str, axes: int, how: dict[str, Any]) -> Value:
     """One image without a batch becomes a batch of one."""
-    x, alone = c.tensor("input"), c.rank("input") == axes + 1
+    x = c.tensor("input")
+    alone = c.rank("input") == axes + 1
     if alone:
         x = c.op("Unsqueeze", x, c.ints(0))
     bias = c.tensor("bias") if c.has("bias") else None

@@ -37,7 +37,8 @@ def _recurrent(c: Call) -> list[Value]:
     if c["batch_first"]:
         x = c.op("Transpose", x, perm=[1, 0, 2])
     states = c["hx"] if isinstance(c["hx"], list | tuple) else [c["hx"]]
-    params, per = list(c["params"]), 4 if c["has_biases"] else 2
+    params = list(c["params"])
+    per = 4 if c["has_biases"] else 2
     if len(params) != int(c["num_layers"]) * ways * per:
         raise c.refuse("it projects its states (proj_size)")
     last: list[list[Value]] = [[] for _ in states]
@@ -81,11 +82,7 @@ def _layer(
         cell.kind, x, *weights, bias, None, *begin, count=1 + len(begin), **how
     )
     y = c.op("Transpose", found[0], perm=[0, 2, 1, 3])
-    return c.op(
-        "Reshape",
-        y,
-        c.ints(0, 0, -1),
-    ), found[1:]
+    return c.op("Reshape", y, c.ints(0, 0, -1)), found[1:]
 
 
 def _gates(c: Call, cell: _Cell, x: Value, hidden: int) -> Value:

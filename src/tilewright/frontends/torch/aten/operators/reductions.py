@@ -50,7 +50,9 @@ def _extremum(c: Call) -> Value:
 @rule("aten.max.dim", "aten.min.dim")
 def _extremum_and_place(c: Call) -> tuple[Value, Value]:
     largest = ".max" in c.name
-    x, axis, keep = c.tensor(), c.axis(), bool(c["keepdim"])
+    x = c.tensor()
+    axis = c.axis()
+    keep = bool(c["keepdim"])
     if not c.rank():
         return x, c.number(0, int64)
     place = c.op("ArgMax" if largest else "ArgMin", x, axis=axis, keepdims=int(keep))
@@ -61,11 +63,7 @@ def _extremum_and_place(c: Call) -> tuple[Value, Value]:
 @rule("aten.max.other", "aten.min.other")
 def _larger(c: Call) -> Value:
     op_type = "Max" if ".max" in c.name else "Min"
-    return c.op(
-        op_type,
-        c.tensor("self", c.dtype),
-        c.tensor("other", c.dtype),
-    )
+    return c.op(op_type, c.tensor("self", c.dtype), c.tensor("other", c.dtype))
 
 
 @rule("aten.argmax", "aten.argmin")
@@ -76,19 +74,15 @@ def _place(c: Call) -> Value:
             return c.number(0, int64)
         keep = int(c["keepdim"])
         return c.op(op_type, c.tensor(), axis=c.axis(), keepdims=keep)
-    found = c.op(
-        op_type,
-        c.reshape(c.tensor(), [-1]),
-        axis=0,
-        keepdims=0,
-    )
+    found = c.op(op_type, c.reshape(c.tensor(), [-1]), axis=0, keepdims=0)
     return c.reshape(found, [1] * c.rank()) if c["keepdim"] else found
 
 
 @rule("aten.any", "aten.all")
 def _logical(c: Call) -> Value:
     """How many are true, or false: of no elements none is. Of no axes, each element alone."""
-    x, every = c.tensor("self", bool_), ".all" in c.name
+    x = c.tensor("self", bool_)
+    every = ".all" in c.name
     if c["dim"] != []:
         bits = c.cast(c.op("Not", x) if every else x, int64)
         count = reduced(c, "ReduceSum", bits, c.axes(), bool(c["keepdim"]))
@@ -113,21 +107,12 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
     if correction is None:
         correction = 1 if c["unbiased"] in (None, True) else 0
     count = math.prod(known)
-    x, keep = c.tensor(), bool(c["keepdim"])
+    x = c.tensor()
+    keep = bool(c["keepdim"])
     mean = reduced(c, "ReduceMean", x, axes, keep=True)
     away = c.op("Sub", x, mean)
-    total = reduced(
-        c,
-        "ReduceSum",
-        c.op("Mul", away, away),
-        axes,
-        keep,
-    )
-    found = c.op(
-        "Div",
-        total,
-        c.number(max(count - correction, 0)),
-    )
+    total = reduced(c, "ReduceSum", c.op("Mul", away, away), axes, keep)
+    found = c.op("Div", total, c.number(max(count - correction, 0)))
     if name.startswith("std"):
         found = c.op("Sqrt", found)
     if not name.endswith("mean"):
@@ -138,13 +123,7 @@ def _variance(c: Call) -> Value | tuple[Value, Value]:
 @rule("aten.linalg_vector_norm", "aten.norm", "aten.frobenius_norm")
 def _norm(c: Call) -> Value:
     order = c["ord"] if c.has("ord") else c["p"] if c.has("p") else 2
-    return _normed(
-        c,
-        c.tensor("self", c.dtype),
-        order,
-        c.axes(),
-        bool(c["keepdim"]),
-    )
+    return _normed(c, c.tensor("self", c.dtype), order, c.axes(), bool(c["keepdim"]))
 
 
 @rule("aten.cdist", "aten._cdist_forward")
@@ -153,13 +132,7 @@ def _distances(c: Call) -> Value:
     a = c.op("Unsqueeze", c.tensor("x1"), c.ints(-2))
     b = c.op("Unsqueeze", c.tensor("x2"), c.ints(-3))
     last = len(c.result.shape)
-    return _normed(
-        c,
-        c.op("Sub", a, b),
-        c["p"],
-        [last],
-        keep=False,
-    )
+    return _normed(c, c.op("Sub", a, b), c["p"], [last], keep=False)
 
 
 def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Value:
@@ -174,22 +147,11 @@ def _normed(c: Call, x: Value, order: float, axes: list[int], keep: bool) -> Val
     if order == 0:
         there = c.cast(c.op("Not", c.op("Equal", x, c.number(0))), c.dtype)
         return reduced(c, "ReduceSum", there, axes, keep)
-    powers = reduced(
-        c,
-        "ReduceSum",
-        c.op("Pow", size, c.number(order)),
-        axes,
-        keep,
-    )
+    powers = reduced(c, "ReduceSum", c.op("Pow", size, c.number(order)), axes, keep)
     return c.op("Pow", powers, c.number(1 / order))
 
 
-@rule(
-    "aten.softmax.int",
-    "aten._softmax",
-    "aten.log_softmax.int",
-    "aten._log_softmax",
-)
+@rule("aten.softmax.int", "aten._softmax", "aten.log_softmax.int", "aten._log_softmax")
 def _softmax(c: Call) -> Value:
     return _shares(c)
 
@@ -206,13 +168,11 @@ def _shares(c: Call) -> Value:
 @rule("aten._safe_softmax")
 def _safe_softmax(c: Call) -> Value:
     """Zeros where all that is shared among is minus infinity."""
-    x, found = c.tensor("self", c.dtype), _shares(c)
+    x = c.tensor("self", c.dtype)
+    found = _shares(c)
     highest = reduced(c, "ReduceMax", x, [c.axis()], keep=True)
     return c.op(
-        "Where",
-        c.op("Equal", highest, c.number(-math.inf)),
-        c.number(0),
-        found,
+        "Where", c.op("Equal", highest, c.number(-math.inf)), c.number(0), found
     )
 
 
@@ -223,11 +183,7 @@ def _safe_softmax(c: Call) -> Value:
 def _cumsum(c: Call) -> Value:
     if not c.rank():
         return c.tensor("self", c.dtype)
-    return c.op(
-        "CumSum",
-        c.tensor("self", c.dtype),
-        c.value(c.axis(), int64),
-    )
+    return c.op("CumSum", c.tensor("self", c.dtype), c.value(c.axis(), int64))
 
 
 @rule("aten.topk")

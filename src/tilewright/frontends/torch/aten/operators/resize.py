@@ -45,7 +45,8 @@ def _resized(c: Call) -> Value:
         how |= {"coordinate_transformation_mode": "half_pixel"}
     x = c.tensor("input" if c.has("input") else "self")
     scales = _scales(c, axes)
-    sizes, fixed = c["output_size"], c.fixed()
+    sizes = c["output_size"]
+    fixed = c.fixed()
     if c["align_corners"] and fixed is not None:
         sizes = fixed[2:]  # the corners are those of whole extents, scales or not
     elif scales is not None:
@@ -55,13 +56,7 @@ def _resized(c: Call) -> Value:
     if sizes is None:
         raise c.refuse("neither its size nor its scales are given")
     return c.op(
-        "Resize",
-        x,
-        None,
-        None,
-        c.sizes(sizes),
-        axes=list(range(2, axes + 2)),
-        **how,
+        "Resize", x, None, None, c.sizes(sizes), axes=list(range(2, axes + 2)), **how
     )
 
 

@@ -46,10 +46,7 @@ def _same(c: Call) -> Value:
     "prims.convert_element_type",
 )
 def _converted(c: Call) -> Value:
-    return c.tensor(
-        "self" if c.has("self") else "a",
-        c.dtype,
-    )
+    return c.tensor("self" if c.has("self") else "a", c.dtype)
 
 
 @rule("aten.view.dtype")
@@ -71,20 +68,11 @@ def _reinterpreted(c: Call) -> Value:
 def _reshaped(c: Call) -> Value:
     fixed = c.fixed()
     if fixed is not None:
-        return c.reshape(
-            c.tensor(),
-            fixed,
-        )
+        return c.reshape(c.tensor(), fixed)
     size = next((c[n] for n in ("size", "shape") if c.has(n)), None)
     if size is not None:
-        return c.reshape(
-            c.tensor(),
-            size,
-        )
-    return c.reshape(
-        c.tensor(),
-        _found(c),
-    )
+        return c.reshape(c.tensor(), size)
+    return c.reshape(c.tensor(), _found(c))
 
 
 def _found(c: Call) -> list[int]:
@@ -98,11 +86,7 @@ def _found(c: Call) -> list[int]:
 @rule("aten.unsqueeze")
 def _unsqueezed(c: Call) -> Value:
     axis = positive(int(c["dim"]), c.rank() + 1)
-    return c.op(
-        "Unsqueeze",
-        c.tensor(),
-        c.ints(axis),
-    )
+    return c.op("Unsqueeze", c.tensor(), c.ints(axis))
 
 
 @rule("aten.squeeze")
@@ -110,25 +94,13 @@ def _squeezed(c: Call) -> Value:
     """Only axes of one element go; of no axes, none."""
     named = [] if c["dim"] == [] else c.axes()
     axes = [a for a in named if c.rank() and c.extent(a) == 1]
-    return (
-        c.op(
-            "Squeeze",
-            c.tensor(),
-            c.ints(*axes),
-        )
-        if axes
-        else c.tensor()
-    )
+    return c.op("Squeeze", c.tensor(), c.ints(*axes)) if axes else c.tensor()
 
 
 @rule("aten.permute")
 def _permuted(c: Call) -> Value:
     order = [positive(int(d), c.rank()) for d in c["dims"]]
-    return _transposed(
-        c,
-        c.tensor(),
-        order,
-    )
+    return _transposed(c, c.tensor(), order)
 
 
 @rule("aten.transpose.int", "aten.swapaxes", "aten.t", "aten.numpy_T", "aten.mT")
@@ -140,43 +112,31 @@ def _swapped(c: Call) -> Value:
     elif c.rank() < 2:
         return c.tensor()
     elif ".numpy_T" in c.name:
-        return _transposed(
-            c,
-            c.tensor(),
-            order[::-1],
-        )
+        return _transposed(c, c.tensor(), order[::-1])
     else:
-        a, b = c.rank() - 2, c.rank() - 1
+        a = c.rank() - 2
+        b = c.rank() - 1
     if order:
         order[a], order[b] = order[b], order[a]
-    return _transposed(
-        c,
-        c.tensor(),
-        order,
-    )
+    return _transposed(c, c.tensor(), order)
 
 
 @rule("aten.movedim.int", "aten.movedim.intlist")
 def _moved(c: Call) -> Value:
-    source, target = c.axes("source"), c.axes("destination")
+    source = c.axes("source")
+    target = c.axes("destination")
     rest = [a for a in range(c.rank()) if a not in source]
     order = dict(zip(target, source, strict=True))
     free = iter(rest)
     return _transposed(
-        c,
-        c.tensor(),
-        [order[n] if n in order else next(free) for n in range(c.rank())],
+        c, c.tensor(), [order[n] if n in order else next(free) for n in range(c.rank())]
     )
 
 
 def _transposed(c: Call, x: Value, order: Sequence[int]) -> Value:
     if list(order) == list(range(len(order))):
         return x
-    return c.op(
-        "Transpose",
-        x,
-        perm=list(order),
-    )
+    return c.op("Transpose", x, perm=list(order))
 
 
 # -- repetition
@@ -188,33 +148,18 @@ def _expanded(c: Call) -> Value:
     if size is None or c.fixed() is not None:
         size = c.fixed() or _found(c)
     # -1 keeps an extent, which for Expand is to be broadcast from one.
-    return c.op(
-        "Expand",
-        c.tensor(),
-        c.sizes([1 if n == -1 else n for n in size]),
-    )
+    return c.op("Expand", c.tensor(), c.sizes([1 if n == -1 else n for n in size]))
 
 
 @rule("aten.repeat", "aten.tile")
 def _repeated(c: Call) -> Value:
     counts = list(c["repeats"] if c.has("repeats") else c["dims"])
-    x, rank = c.tensor(), c.rank()
+    x = c.tensor()
+    rank = c.rank()
     if len(counts) > rank:
-        x = c.op(
-            "Unsqueeze",
-            x,
-            c.ints(*range(len(counts) - rank)),
-        )
+        x = c.op("Unsqueeze", x, c.ints(*range(len(counts) - rank)))
     counts = [1] * (rank - len(counts)) + counts
-    return (
-        c.op(
-            "Tile",
-            x,
-            c.sizes(counts),
-        )
-        if counts
-        else x
-    )
+    return c.op("Tile", x, c.sizes(counts)) if counts else x
 
 
 @rule("aten.repeat_interleave.self_int")
@@ -223,40 +168,25 @@ def _interleaved(c: Call) -> Value:
 
     Without a dimension the elements are taken in a row.
     """
-    x, axis, rank = c.tensor(), 0, 1
+    x = c.tensor()
+    axis = 0
+    rank = 1
     if c.has("dim"):
-        axis, rank = c.axis(), c.rank()
+        axis = c.axis()
+        rank = c.rank()
     else:
-        x = c.reshape(
-            x,
-            [-1],
-        )
-    wide = c.op(
-        "Unsqueeze",
-        x,
-        c.ints(axis + 1),
-    )
+        x = c.reshape(x, [-1])
+    wide = c.op("Unsqueeze", x, c.ints(axis + 1))
     sizes: list[Any] = [1] * (rank + 1)
     sizes[axis + 1] = c["repeats"]
-    wide = c.op(
-        "Expand",
-        wide,
-        c.sizes(sizes),
-    )
+    wide = c.op("Expand", wide, c.sizes(sizes))
     shape: list[Any] = [0] * rank  # kept
     shape[axis] = -1
     if c.fixed() is not None:
-        return c.reshape(
-            wide,
-            c.fixed() or [],
-        )
+        return c.reshape(wide, c.fixed() or [])
     if axis < rank - 1:
         raise c.refuse("a call only knows the extents behind its dimension")
-    return c.op(
-        "Reshape",
-        wide,
-        c.ints(*shape),
-    )
+    return c.op("Reshape", wide, c.ints(*shape))
 
 
 # -- images
@@ -267,12 +197,7 @@ def _pixel_shuffled(c: Call) -> Value:
     if c.rank() != 4:
         raise c.refuse(f"its input has {c.rank()} axes, not 4")
     size = int(c["upscale_factor"])
-    return c.op(
-        "DepthToSpace",
-        c.tensor(),
-        blocksize=size,
-        mode="CRD",
-    )
+    return c.op("DepthToSpace", c.tensor(), blocksize=size, mode="CRD")
 
 
 @rule("aten.pixel_unshuffle")
@@ -281,19 +206,9 @@ def _pixel_unshuffled(c: Call) -> Value:
     if len(shape) != 4 or not all(type(n) is int for n in shape):
         raise c.refuse("its input is no image of known extents")
     (n, k, h, w), r = shape, int(c["downscale_factor"])
-    x = c.reshape(
-        c.tensor(),
-        [n, k, h // r, r, w // r, r],
-    )
-    x = c.op(
-        "Transpose",
-        x,
-        perm=[0, 1, 3, 5, 2, 4],
-    )
-    return c.reshape(
-        x,
-        [n, k * r * r, h // r, w // r],
-    )
+    x = c.reshape(c.tensor(), [n, k, h // r, r, w // r, r])
+    x = c.op("Transpose", x, perm=[0, 1, 3, 5, 2, 4])
+    return c.reshape(x, [n, k * r * r, h // r, w // r])
 
 
 _MODES = {
@@ -308,66 +223,39 @@ _MODES = {
 def _padded(c: Call) -> Value:
     """PyTorch counts pads from the last axis, begin and end together."""
     mode = _MODES[c["mode"] or "constant"]
-    x, pads = c.tensor(), list(c["pad"])
+    x = c.tensor()
+    pads = list(c["pad"])
     axes = [c.rank() - 1 - n for n in range(len(pads) // 2)]
     for axis, begin, end in zip(axes, pads[::2], pads[1::2], strict=True):
         if any(isinstance(n, int) and n < 0 for n in (begin, end)):
             cut = c.ints(max(-begin, 0)), c.ints(min(end, 0) or _END)
-            x = c.op(
-                "Slice",
-                x,
-                *cut,
-                c.ints(axis),
-            )
+            x = c.op("Slice", x, *cut, c.ints(axis))
     pads = [max(n, 0) if isinstance(n, int) else n for n in pads]
     value = c.value(c["value"] or 0, c.dtype) if mode == "constant" else None
     sizes = c.sizes([*pads[::2], *pads[1::2]])
-    return c.op(
-        "Pad",
-        x,
-        sizes,
-        value,
-        c.ints(*axes),
-        mode=mode,
-    )
+    return c.op("Pad", x, sizes, value, c.ints(*axes), mode=mode)
 
 
 @rule("aten.tril", "aten.triu")
 def _triangle(c: Call) -> Value:
     upper = int(".triu" in c.name)
-    return c.op(
-        "Trilu",
-        c.tensor(),
-        c.value(c["diagonal"], int64),
-        upper=upper,
-    )
+    return c.op("Trilu", c.tensor(), c.value(c["diagonal"], int64), upper=upper)
 
 
 @rule("aten.diagonal")
 def _diagonal(c: Call) -> Value:
     """The elements of two axes whose places differ by the offset, as the last axis."""
-    axes, offset = [c.axis("dim1"), c.axis("dim2")], int(c["offset"])
+    axes = [c.axis("dim1"), c.axis("dim2")]
+    offset = int(c["offset"])
     extents = [c.extent(a) for a in axes]
     if None in extents:
         raise c.refuse("a call only knows its extents")
     rest = [a for a in range(c.rank()) if a not in axes]
-    x = _transposed(
-        c,
-        c.tensor(),
-        [*axes, *rest],
-    )
+    x = _transposed(c, c.tensor(), [*axes, *rest])
     rows = np.arange(max(-offset, 0), max(-offset, 0) + c.result.shape[-1])
     places = c.build.constant(np.stack([rows, rows + offset], -1).astype(np.int64))
-    found = c.op(
-        "GatherND",
-        x,
-        places,
-    )
-    return _transposed(
-        c,
-        found,
-        [*range(1, len(rest) + 1), 0],
-    )
+    found = c.op("GatherND", x, places)
+    return _transposed(c, found, [*range(1, len(rest) + 1), 0])
 
 
 @rule("aten.unfold")
@@ -385,18 +273,9 @@ def _windows(c: Call) -> Value:
         raise c.refuse("a call only knows how many windows there are")
     starts = np.arange(0, extent - size + 1, step)
     places = c.build.constant(starts[:, None] + np.arange(size))
-    found = c.op(
-        "Gather",
-        c.tensor(),
-        places,
-        axis=axis,
-    )
+    found = c.op("Gather", c.tensor(), places, axis=axis)
     order = [n for n in range(c.rank() + 1) if n != axis + 1]
-    return _transposed(
-        c,
-        found,
-        [*order, axis + 1],
-    )
+    return _transposed(c, found, [*order, axis + 1])
 
 
 # -- memory
@@ -405,51 +284,28 @@ def _windows(c: Call) -> Value:
 @rule("aten.as_strided")
 def _strided(c: Call) -> Value:
     """Elements by their places in memory, where PyTorch has its input in an order without gaps."""
-    held, shape = c.of("self"), c.fixed()
-    steps, offset = list(c["stride"]), c["storage_offset"]
+    held = c.of("self")
+    shape = c.fixed()
+    steps = list(c["stride"])
+    offset = c["storage_offset"]
     known = [*held.shape, *held.stride(), *steps, held.storage_offset()]
     if shape is None or not all(type(n) is int for n in known):
         raise c.refuse("a call only knows its extents")
-    order = sorted(
-        range(c.rank()),
-        key=lambda a: (-held.stride()[a], a),
-    )
+    order = sorted(range(c.rank()), key=lambda a: (-held.stride()[a], a))
     if held.storage_offset() or not _is_dense(held.shape, held.stride(), order):
         raise c.refuse("its input is a part of another tensor")
-    flat = c.reshape(
-        _transposed(
-            c,
-            c.tensor(),
-            order,
-        ),
-        [-1],
-    )
-    order = sorted(
-        range(len(shape)),
-        key=lambda a: (-steps[a], a),
-    )
+    flat = c.reshape(_transposed(c, c.tensor(), order), [-1])
+    order = sorted(range(len(shape)), key=lambda a: (-steps[a], a))
     if not offset and math.prod(shape) == held.numel():
         if _is_dense(shape, steps, order):
-            found = c.reshape(
-                flat,
-                [shape[a] for a in order],
-            )
-            return _transposed(
-                c,
-                found,
-                [order.index(a) for a in range(len(shape))],
-            )
+            found = c.reshape(flat, [shape[a] for a in order])
+            return _transposed(c, found, [order.index(a) for a in range(len(shape))])
     places = np.asarray(offset or 0, np.int64)
     for extent, step in zip(shape, steps, strict=True):
         places = places[..., None] + np.arange(extent) * step
     if places.size and places.max() >= held.numel():
         raise c.refuse("it reads behind its input")
-    return c.op(
-        "Gather",
-        flat,
-        c.build.constant(places),
-        axis=0,
-    )
+    return c.op("Gather", flat, c.build.constant(places), axis=0)
 
 
 def _is_dense(shape: Sequence[int], steps: Sequence[int], order: Sequence[int]) -> bool:

@@ -18,21 +18,12 @@ from tilewright.graph.nodes import Value
 
 @complex_rule("aten._fft_c2c")
 def _fft(c: Call) -> Complex:
-    x, axes = in_pairs(c, c["self"]), c.axes()
+    x = in_pairs(c, c["self"])
+    axes = c.axes()
     count = math.prod(_extents(c, axes))
     for axis in axes:
-        x = _transformed(
-            c,
-            x,
-            axis,
-            inverse=not c["forward"],
-        )
-    found = _scaled(
-        c,
-        x,
-        count,
-        inverse=not c["forward"],
-    )
+        x = _transformed(c, x, axis, inverse=not c["forward"])
+    found = _scaled(c, x, count, inverse=not c["forward"])
     return in_parts(c, found)
 
 
@@ -41,89 +32,35 @@ def _fft_of_real(c: Call) -> Complex:
     """The last of its axes first, of which half is given where the rest says nothing new."""
     axes = c.axes()
     count = math.prod(_extents(c, axes))
-    x = c.op(
-        "Unsqueeze",
-        c.tensor(),
-        c.ints(-1),
-    )
+    x = c.op("Unsqueeze", c.tensor(), c.ints(-1))
     half = bool(c["onesided"])
-    x = _transformed(
-        c,
-        x,
-        axes[-1],
-        onesided=int(half),
-    )
+    x = _transformed(c, x, axes[-1], onesided=int(half))
     for axis in axes[:-1]:
-        x = _transformed(
-            c,
-            x,
-            axis,
-        )
-    return in_parts(
-        c,
-        _scaled(
-            c,
-            x,
-            count,
-        ),
-    )
+        x = _transformed(c, x, axis)
+    return in_parts(c, _scaled(c, x, count))
 
 
 @complex_rule("aten._fft_c2r")
 def _fft_to_real(c: Call) -> Value:
     """The other axes first; the last one's left out half is the conjugate of the half there."""
-    axes, size = c.axes(), int(c["last_dim_size"])
+    axes = c.axes()
+    size = int(c["last_dim_size"])
     count = math.prod(_extents(c, axes[:-1])) * size
     x = in_pairs(c, c["self"])
     for axis in axes[:-1]:
-        x = _transformed(
-            c,
-            x,
-            axis,
-            inverse=True,
-        )
+        x = _transformed(c, x, axis, inverse=True)
     last = axes[-1]
     start = c.ints(0), c.ints(size // 2 + 1), c.ints(last)
-    half = c.op(
-        "Slice",
-        x,
-        *start,
-    )
+    half = c.op("Slice", x, *start)
     rest = size - (size // 2 + 1)
     if rest > 0:
         # Elements rest, rest - 1, ..., 1 of it.
         bounds = c.ints(rest), c.ints(0), c.ints(last), c.ints(-1)
-        other = c.op(
-            "Slice",
-            half,
-            *bounds,
-        )
+        other = c.op("Slice", half, *bounds)
         signs = c.build.constant(_signs(half))
-        half = c.op(
-            "Concat",
-            half,
-            c.op(
-                "Mul",
-                other,
-                signs,
-            ),
-            axis=last,
-        )
-    found = _transformed(
-        c,
-        half,
-        last,
-        inverse=True,
-    )
-    return in_parts(
-        c,
-        _scaled(
-            c,
-            found,
-            count,
-            inverse=True,
-        ),
-    ).real
+        half = c.op("Concat", half, c.op("Mul", other, signs), axis=last)
+    found = _transformed(c, half, last, inverse=True)
+    return in_parts(c, _scaled(c, found, count, inverse=True)).real
 
 
 def _signs(like: Value) -> Any:
@@ -138,14 +75,7 @@ def _transformed(
 ) -> Value:
     """The transform along one axis; pairs are the last axis."""
     where = c.value(axis, int64)
-    return c.op(
-        "DFT",
-        x,
-        None,
-        where,
-        inverse=int(inverse),
-        onesided=onesided,
-    )
+    return c.op("DFT", x, None, where, inverse=int(inverse), onesided=onesided)
 
 
 def _extents(c: Call, axes: list[int]) -> list[int]:
@@ -163,15 +93,4 @@ def _scaled(c: Call, x: Value, count: int, inverse: bool = False) -> Value:
     """
     powers = {0: 0.0, 1: -0.5, 2: -1.0}
     factor = float(max(count, 1)) ** (powers[int(c["normalization"])] + int(inverse))
-    return (
-        x
-        if factor == 1
-        else c.op(
-            "Mul",
-            x,
-            c.number(
-                factor,
-                x.dtype,
-            ),
-        )
-    )
+    return x if factor == 1 else c.op("Mul", x, c.number(factor, x.dtype))
