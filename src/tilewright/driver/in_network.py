@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tilewright.base import events
 from tilewright.driver.same_results import Array, expect_equal
 from tilewright.runtime.executable import Executable
 from tilewright.tune.gain import confidence
+from tilewright.tune.measure.clock import clock_of
 from tilewright.tune.records.database import Records
 from tilewright.tune.records.rows import MARGIN
 from tilewright.tune.tuner import Outcome
@@ -197,10 +197,10 @@ def compared(
 
 
 def seconds_of(exe: Executable, feeds: Mapping[str, Array]) -> float:
-    """Seconds of a call, the mean of a batch."""
-    given = dict(feeds)
-    start, calls = time.perf_counter(), 0
-    while (taken := time.perf_counter() - start) < _BATCH or not calls:
+    """Seconds of a call, the mean of a batch, by the clock for such programs."""
+    given, now = dict(feeds), clock_of(exe)
+    start, calls = now(), 0
+    while (taken := now() - start) < _BATCH or not calls:
         exe(given)
         calls += 1
     return taken / calls

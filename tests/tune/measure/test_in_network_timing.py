@@ -1,5 +1,7 @@
 """Calls as in a network: what is in the caches before them, and what their results cost after."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ def clock(monkeypatch):
     def made(call, anchor, reads):
         waiting = iter(reads)
 
-        def seconds(function, count):
+        def seconds(function, count, now):
             function()
             if function is call:
                 return CALL
@@ -43,7 +45,7 @@ def timed(clock, reads, calls=1):
 
     clock(call, anchor, [NEAR] * trials._READS + reads)
     x, y = np.ones(100, np.float32), np.ones(100, np.float32)
-    return trials._in_network(call, [x], [y], trial(anchor))(calls)
+    return trials._in_network(call, [x], [y], trial(anchor), time.perf_counter)(calls)
 
 
 def test_what_reading_the_results_takes_longer_counts(clock):
@@ -66,7 +68,7 @@ def test_before_each_call_inputs_are_what_they_were():
         np.add(x, 1, out=y)
         x[:] = -1
 
-    batch = trials._in_network(call, [x], [y], trial(lambda: 0.0))
+    batch = trials._in_network(call, [x], [y], trial(lambda: 0.0), time.perf_counter)
     assert batch(2) > 0
     assert [s.tolist() for s in seen] == [[0, 1, 2, 3]] * 2
 
@@ -75,5 +77,7 @@ def test_before_each_call_inputs_are_what_they_were():
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int8, np.bool_])
 def test_results_of_every_size_are_read(shape, dtype):
     y = np.zeros(shape, dtype)
-    batch = trials._in_network(lambda: None, [], [y], trial(lambda: 0.0))
+    batch = trials._in_network(
+        lambda: None, [], [y], trial(lambda: 0.0), time.perf_counter
+    )
     assert batch(1) >= 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tilewright.tune.measure import trial
@@ -27,8 +29,10 @@ def test_a_cold_start_is_no_reason_to_give_up(
 ) -> None:
     first, *rest = seconds
     coming = iter(rest)
-    monkeypatch.setattr(trial, "_seconds", lambda call, count: next(coming))
+    monkeypatch.setattr(trial, "_seconds", lambda call, count, now: next(coming))
     timing = Timing(hopeless=10.0, round_seconds=1e-3)
-    found = trial._without_a_cold_start(lambda: None, first, timing, best=0.2e-6)
+    found = trial._without_a_cold_start(
+        lambda: None, first, timing, 0.2e-6, time.perf_counter
+    )
     assert found == fastest
     assert len(rest) - len(list(coming)) == pytest.approx(calls, abs=1)

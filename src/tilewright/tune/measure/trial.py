@@ -19,6 +19,7 @@ from tilewright.runtime.buffer import arena
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import Tensor
 from tilewright.tune.measure.anchor import best_of
+from tilewright.tune.measure.clock import Now, clock_of
 from tilewright.tune.measure.options import Timing
 from tilewright.tune.measure.racing import Clock, race
 from tilewright.tune.measure.reference import Case, filler
@@ -148,17 +149,19 @@ def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
     call = program.bound(arrays)
     if call is None:  # not one native call
         call = lambda: program(*arrays[:count], out=arrays[count:])  # noqa: E731
-    first = _seconds(call, 1)
+    now = clock_of(program)
+    first = _seconds(call, 1, now)
     if (found := _compared(program, case, arrays[count:])) is not None:
         return found  # code for aligned memory may be other code
     timing, calls = trial.timing, 1
-    first = _without_a_cold_start(call, first, timing, trial.best)
+    first = _without_a_cold_start(call, first, timing, trial.best, now)
     if first > timing.hopeless * trial.best:
         return {"status": "ok", "rounds": [first]}
     if timing.caches == "network":
-        batch = _in_network(call, arrays[:count], arrays[count:], trial)
+        batch = _in_network(call, arrays[:count], arrays[count:], trial, now)
     else:
-        calls, batch = _warm(call, first, timing.round_seconds), _batch(call)
+        calls = _warm(call, first, timing.round_seconds, now)
+        batch = partial(_seconds, call, now=now)
     # The first time after a program the anchor's own code is in no cache.
     anchor = partial(best_of, trial.anchor, _ANCHORS)
     clock = Clock(batch, anchor, trial.floor, _switches, time.perf_counter)
@@ -168,7 +171,7 @@ def _timed(program: Executable, trial: Trial) -> dict[str, Any]:
 
 
 def _without_a_cold_start(
-    call: Callable[[], object], first: float, timing: Timing, best: float
+    call: Callable[[], object], first: float, timing: Timing, best: float, now: Now
 ) -> float:
     """The fastest of some calls, where the first one seems to be hopeless.
 
@@ -176,30 +179,25 @@ def _without_a_cold_start(
     """
     spent = fastest = first
     while fastest > timing.hopeless * best and spent < timing.round_seconds:
-        seconds = _seconds(call, 1)
+        seconds = _seconds(call, 1, now)
         spent, fastest = spent + seconds, min(fastest, seconds)
     return fastest
 
 
-def _warm(call: Callable[[], object], first: float, least: float) -> int:
+def _warm(call: Callable[[], object], first: float, least: float, now: Now) -> int:
     """Call until it is as fast as it gets; how many calls make a round of `least` seconds."""
     spent, fastest, made = first, first, 1
     while spent < least * _LONG and (made <= _WARM or spent < least):
-        seconds = _seconds(call, 1)
+        seconds = _seconds(call, 1, now)
         spent, fastest, made = spent + seconds, min(fastest, seconds), made + 1
     return max(1, min(_MOST_CALLS, round(least / fastest + 0.5)))
 
 
-def _seconds(call: Callable[[], object], count: int) -> float:
-    clock = time.perf_counter
-    start = clock()
+def _seconds(call: Callable[[], object], count: int, now: Now) -> float:
+    start = now()
     for _ in range(count):
         call()
-    return clock() - start
-
-
-def _batch(call: Callable[[], object]) -> Callable[[int], float]:
-    return lambda count: _seconds(call, count)
+    return now() - start
 
 
 def _in_network(
@@ -207,6 +205,7 @@ def _in_network(
     inputs: Sequence[Array],
     outputs: Sequence[Array],
     trial: Trial,
+    now: Now,
 ) -> Callable[[int], float]:
     """Calls as in a network: before each, the caches hold other data, then the memory of the
     results, which other tensors had before, and then fresh inputs.
@@ -222,7 +221,7 @@ def _in_network(
         for line in lines:
             line.max(initial=0)
 
-    near = min(_seconds(read, 1) for _ in range(_READS))
+    near = min(_seconds(read, 1, now) for _ in range(_READS))
 
     def batch(count: int) -> float:
         total = 0.0
@@ -231,9 +230,9 @@ def _in_network(
             read()
             for array, source in zip(inputs, sources, strict=True):
                 np.copyto(array, source)
-            _seconds(trial.anchor, 1)
-            total += _seconds(call, 1)
-            total += max(0.0, _seconds(read, 1) - near)
+            _seconds(trial.anchor, 1, now)
+            total += _seconds(call, 1, now)
+            total += max(0.0, _seconds(read, 1, now) - near)
         return total
 
     return batch
