@@ -97,6 +97,11 @@ MODELS: Final[Mapping[str, str]] = {
     "attention_long": """(float[2,64,32] q, float[2,16384,32] k, float[2,16384,32] v)
         => (float[2,64,32] y) { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t)
         p = Softmax<axis=-1>(s) y = MatMul(p, v) }""",
+    "attention_causal": """(float[4,512,64] q, float[4,64,512] k, float[4,512,64] v)
+        => (float[4,512,64] y) { n = Constant<value_ints=[512,512]>()
+        o = ConstantOfShape<value = float[1] {1}>(n) t = Trilu<upper=0>(o)
+        m = Cast<to=9>(t) low = Constant<value_float=-3.4028234663852886e38>()
+        s = MatMul(q, k) w = Where(m, s, low) p = Softmax<axis=-1>(w) y = MatMul(p, v) }""",
     "attention": """(float[2,64,32] q, float[2,64,32] k, float[2,64,32] v) => (float[2,64,32] y)
         { t = Transpose<perm=[0,2,1]>(k) s = MatMul(q, t) p = Softmax<axis=-1>(s)
           y = MatMul(p, v) }""",
@@ -252,6 +257,7 @@ CASES: Final[Mapping[str, Case]] = {
     "few_queries": Case("attention_rows"),
     "few_vectors": Case("scores_few"),
     "key_block": Case("attention_long"),
+    "mean_keys": Case("attention_causal"),
     "results": Case("row_sums"),
     "row_results": Case("norm_of_sum"),
     "long_row": Case("norm_wide"),

@@ -12,12 +12,14 @@ Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.base.dtypes import DType
 from tilewright.compute.contraction import is_contraction
+from tilewright.compute.hidden_keys import Hidden, asks, hidden_keys
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer, is_sum, reducer
 from tilewright.compute.transforms import identity_dims, inline
@@ -80,7 +82,7 @@ def _lowest(dtype: DType) -> Const:
 class _Attention:
     """The parts of softmax(t) @ v: the scores t, what softmax is made of, the product, the rest.
 
-    guarded: probabilities that are NaN count as 0.
+    guarded: probabilities that are NaN count as 0. hidden: what a mask by position hides.
     """
 
     scores: Group
@@ -91,6 +93,7 @@ class _Attention:
     mean: Computation
     rest: Group
     guarded: bool
+    hidden: Hidden | None
 
     @property
     def inner(self) -> dict[Buffer, Computation]:
@@ -119,8 +122,12 @@ def online_softmax(
     group: Sequence[Computation],
     size: int,
     kept: Collection[Buffer] = (),
+    far: Buffer | None = None,
 ) -> Group | None:
     """Attention over blocks of `size` keys, and the mean over the blocks.
+
+    far: what `hidden_blocks` asks. Where it is 0, blocks whose keys are all hidden from a query
+    count nothing for it, which `schedule/primitives/skip.py` proves again.
 
     requires, else None: a product (the scores) and maps of it, key by key, whose last axis is the
     keys; along it max, exp(t - max), sum and exp / sum, nothing else; a product of that with
@@ -143,11 +150,35 @@ def online_softmax(
         used.update(c.inputs)
     if not used.isdisjoint(inner):
         return None
-    blocks = _Blocks(found, size)
+    blocks = _Blocks(found, size, far)
     parts = [blocks.part(c) for c in inner.values()]
     kept_rows = blocks.kept_rows()
     mean, *combined = blocks.means(kept_rows)
     return (*parts, mean, kept_rows, *_joined(combined, found.rest))
+
+
+def hidden_blocks(group: Sequence[Computation]) -> tuple[Buffer, Group] | None:
+    """int64[1], for `online_softmax`, and what computes it, each a kernel of its own; None where no
+    mask by position hides keys."""
+    found = _recognized(tuple(group))
+    if found is None or found.hidden is None or len(found.values) != 1:
+        return None
+    (values,) = found.values
+    if not _as_they_are(found.mean, values):
+        return None
+    return asks(found.mean.name, found.hidden, found.scores[0], values)
+
+
+def _as_they_are(mean: Computation, values: Buffer) -> bool:
+    """Whether what the weights are multiplied with are elements of a tensor, or constants."""
+    value = mean.outputs[0].value
+    assert isinstance(value, Mul)
+    for e in (value.lhs, value.rhs):
+        if isinstance(e, Select) and isinstance(e.otherwise, Const):
+            e = e.then
+        if not isinstance(e, Load):
+            return False
+    return values.dtype.is_float
 
 
 def _joined(
@@ -190,6 +221,9 @@ def _recognized(group: Group) -> _Attention | None:
     shares = (exponential * (one / whole), exponential / whole)
     guards = tuple(Select(Call("isnan", (s,)), zero, s) for s in shares)
     value = _value(weights, axes)
+    hidden = _hidden(scores, axes)
+    if hidden is not None and isinstance(value, Select):
+        value = _unmasked(value, hidden)
     fits = (
         _value(peak, axes) is score
         and _value(exp, axes) is Call("exp", (Sub(score, top),))
@@ -210,7 +244,24 @@ def _recognized(group: Group) -> _Attention | None:
         mean,
         rest=group[at + 5 :],
         guarded=value in guards,
+        hidden=hidden,
     )
+
+
+def _hidden(scores: Group, axes: tuple[Var, ...]) -> Hidden | None:
+    value = _value(scores[-1], axes)
+    if value is None or len(scores) != 2:
+        return None
+    return hidden_keys(value, axes, scores[-1].outputs[0].tensor.shape, scores[0])
+
+
+def _unmasked(share: Select, hidden: Hidden) -> Expr:
+    """A share that is 0 where the score is hidden, which it is anyway where each query sees a key:
+    or all of its shares are NaN, and so is the mean."""
+    same = share.condition is hidden.seen and share.otherwise is const(0.0, share.dtype)
+    if same and hidden.low == -math.inf and bool(hidden.table.any(-1).all()):
+        return share.then
+    return share
 
 
 def _is_peak(c: Computation) -> bool:
@@ -342,9 +393,11 @@ class _Blocks:
         self,
         attention: _Attention,
         size: int,
+        far: Buffer | None,
     ) -> None:
         self.attention = attention
         self.size = size
+        self.far = far
         self.count = attention.keys // size
         self.block = Dim(Var("b", INDEX), self.count)
         self.tensors = {b: self._part(b) for b in attention.inner}
@@ -468,7 +521,9 @@ class _Blocks:
         shape = tuple(d.extent for d in free)
         place = tuple(d.var for d in free)
         row = self._row()
-        values = [*(Load(o.tensor, row) for o in rows.outputs), part]
+        reads = [*(Load(o.tensor, row) for o in rows.outputs), part]
+        operator = weighted_mean(part.dtype)
+        values = self._seen(reads, operator, row)
         outputs = []
         for what, value in zip(("peak", "total", "mean"), values, strict=True):
             held = Buffer(f"{out.tensor.name}_{what}", shape, part.dtype)
@@ -477,11 +532,27 @@ class _Blocks:
             f"{c.name}_online",
             (*free, replace(self.block, combine=PW)),
             tuple(outputs),
-            weighted_mean(part.dtype),
+            operator,
         )
         _, total, mean = (Load(o.tensor, place) for o in outputs)
         result = replace(out, value=self._empty(total, mean))
         return online, Computation(f"{c.name}_result", free, (result,))
+
+    def _seen(
+        self, reads: Sequence[Expr], operator: Reducer, row: Sequence[Expr]
+    ) -> list[Expr]:
+        """What is read of a block where a query may see one of its keys, else what changes
+        nothing."""
+        hidden = self.attention.hidden
+        if hidden is None or self.far is None:
+            return list(reads)
+        far = Load(self.far, (const(0),))
+        seen = hidden.block(self.block.var, self.size, far)
+        seen = substitute(seen, dict(zip(hidden.axes[:-1], row[1:], strict=True)))
+        return [
+            Select(seen, e, nothing)
+            for e, nothing in zip(reads, operator.identity, strict=True)
+        ]
 
     def _row(self) -> tuple[Expr, ...]:
         """Where the maximum and the sum of a row of the product are."""

@@ -78,17 +78,14 @@ class ConcatInPlace(Pass[Plan]):
 
 @dataclass(frozen=True)
 class StreamAttention(Pass[Plan]):
-    """Attention with more keys than a cache keeps scores of goes over blocks of keys."""
+    """Attention with more keys than a cache keeps scores of, or with hidden blocks of keys, goes
+    over blocks."""
 
-    is_profitable: IsProfitable = field(repr=False)
-    key_block: int
+    ask: Questions = field(repr=False)
 
     def run(self, program: Plan) -> Plan:
-        kept, data = program.kept, program.data
-        ask, most = self.is_profitable, self.key_block
-        return _on_host(
-            program, lambda steps: stream_attention(steps, kept, ask, most, data)
-        )
+        kept, data, ask = program.kept, program.data, self.ask
+        return _on_host(program, lambda steps: stream_attention(steps, kept, ask, data))
 
 
 @dataclass(frozen=True)
@@ -225,7 +222,7 @@ def plan_pipeline(
     else:
         passes.append(InlineViews())
     if not exact:
-        passes.append(StreamAttention(ask.is_profitable, costs.key_block))
+        passes.append(StreamAttention(ask))
     passes.append(SplitGroups(ask.is_profitable))
     if fusion:
         passes.append(MergeSiblings(ask.estimated_cost, costs))

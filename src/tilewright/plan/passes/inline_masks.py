@@ -35,6 +35,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import postorder
 from tilewright.plan.nodes import DefUse, FusionGroup
+from tilewright.plan.passes.band_tables import Read, as_band
 
 Data = Mapping[Buffer, np.ndarray[Any, Any]]
 POSITIONS = (Add, And, Cast, Const, Le, Load, Lt, Mul, Not, Or, Sub, Var)
@@ -44,7 +45,7 @@ def inline_masks(group: FusionGroup, flow: DefUse, data: Data) -> FusionGroup:
     """The group with masks by position, and guards by them, computed where it reads them.
 
     flow: who makes what the group reads. data: constants; where one holds positions, a number plus
-    a multiple of each index, these are computed too.
+    a multiple of each index, or a band along a diagonal, these are computed too.
 
     requires of what is inlined
         one group makes it, which is one map of one result
@@ -66,9 +67,11 @@ def _inlined(c: Computation, flow: DefUse, data: Data) -> Computation:
             waiting += made.inputs
     tables = {b: data[b] for b in c.inputs if b in data}
     steps = {b: found for b, a in tables.items() if (found := _steps(b, a)) is not None}
-    if not steps:
-        return c
-    return rewrite_loads(c, {b: _position(*found) for b, found in steps.items()})
+    reads: dict[Buffer, Read] = {b: _position(*found) for b, found in steps.items()}
+    if c.is_map:
+        bands = ((b, as_band(b, np.reshape(a, b.shape))) for b, a in tables.items())
+        reads |= {b: read for b, read in bands if read is not None}
+    return rewrite_loads(c, reads) if reads else c
 
 
 def _maker(buffer: Buffer, flow: DefUse) -> Computation | None:

@@ -2,62 +2,78 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
-from tilewright.compute.online_softmax import online_softmax
+from tilewright.compute.nodes import Computation
+from tilewright.compute.online_softmax import hidden_blocks, online_softmax
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.passes.fuse import without_unused
 from tilewright.plan.passes.inline_masks import Data, inline_masks
-from tilewright.plan.passes.split_groups import IsProfitable
+from tilewright.plan.questions import Questions
 
 
 def stream_attention(
     steps: Sequence[Step],
     kept: Collection[Buffer],
-    is_profitable: IsProfitable,
-    most: int,
+    ask: Questions,
     data: Data,
 ) -> list[Step]:
     """The steps, attention by the law of `compute/online_softmax.py` where that makes one kernel.
 
-    kept: what is used outside of the steps. is_profitable: whether Computations should be one
-    kernel; attention that should be as it stands stays. most: keys of a block. data: constants.
-    Masks by position go into the kernel, so that it reads no block that they hide.
+    kept: what is used outside of the steps. data: constants.
+    Attention that is good as it stands stays, but where blocks that a mask by position hides make
+    the other cheaper. Such masks go into the kernel, so that it reads no block that they hide.
     """
     read = [set(s.reads) for s in steps]
     flow = DefUse(steps)
     found: list[Step] = []
     for n, step in enumerate(steps):
-        others = set(kept).union(*read[:n], *read[n + 1 :])
-        if isinstance(step, FusionGroup):
+        if isinstance(step, FusionGroup) and _keys(step) >= 2:
+            others = set(kept).union(*read[:n], *read[n + 1 :])
             masked = inline_masks(step, flow, data)
-            streamed = _streamed(masked, others, is_profitable, most)
-            step = step if streamed is masked else streamed
-        found.append(step)
+            found += _streamed(masked, others, ask) or [step]
+        else:
+            found.append(step)
     return without_unused(found, frozenset(kept))
 
 
 def _streamed(
-    group: FusionGroup,
-    used: Collection[Buffer],
-    is_profitable: IsProfitable,
-    most: int,
-) -> FusionGroup:
-    """The group over the largest blocks of keys that make it profitable as one kernel."""
-    keys = _keys(group)
-    if keys < 2 or is_profitable(group.computations):
-        return group
-    for size in _sizes(keys, most):
-        blocks = online_softmax(group.computations, size, used)
-        if blocks is None:
-            return group
-        if is_profitable(blocks):
-            events.emit("streamed-attention", stage=group.name, keys=size)
-            return replace(group, computations=blocks)
-    return group
+    group: FusionGroup, used: Collection[Buffer], ask: Questions
+) -> list[FusionGroup]:
+    """The group over blocks of keys, behind what asks whether hidden ones count; none where it
+    stays.
+
+    Of the numbers of keys that divide all, the largest that makes it profitable as one kernel; with
+    a mask by position the one whose blocks are expected to take the least time.
+    """
+    whole = group.computations
+    asked = hidden_blocks(whole)
+    is_good = ask.is_profitable(whole)
+    if is_good and asked is None:
+        return []
+    far, tests = asked or (None, ())
+    least = (ask.estimated_cost(whole) if is_good else None) or math.inf
+    best: Sequence[Computation] = ()
+    for size in _sizes(_keys(group), ask.costs.key_block):
+        blocks = online_softmax(whole, size, used, far)
+        cost = None if blocks is None else ask.estimated_cost(blocks)
+        if blocks is None or cost is None:
+            continue
+        time = cost + sum(ask.estimated_cost((c,)) or 0.0 for c in tests)
+        if time < least:
+            best, least = blocks, time
+        if asked is None:
+            break
+    if not best:
+        return []
+    size = best[0].outputs[0].tensor.shape[-1]
+    events.emit("streamed-attention", stage=group.name, keys=size)
+    asking = [FusionGroup(c.name, (c,), group.sources) for c in tests]
+    return [*asking, replace(group, computations=tuple(best))]
 
 
 def _keys(group: FusionGroup) -> int:

@@ -351,7 +351,8 @@ def _streaming(
     made = {o.tensor for o in (*rows.outputs, *second.outputs)}
     if whole is None or len(blocks) != 1 or len(online.outputs) != len(made):
         return None
-    if set(online.inputs) != made or not made.isdisjoint(last.inputs):
+    inside = {b for c in group for b in _written(c)}
+    if inside.intersection(online.inputs) != made or not made.isdisjoint(last.inputs):
         return None
     return replace(whole, name="streaming_attention", computations=group)
 

@@ -309,6 +309,9 @@ class CostModel:
     key_block: int = _constant(
         1024, "keys", "of a block of attention, at most: enough to pay for its mean"
     )
+    mean_keys: int = _constant(
+        12, "keys", "that a block of attention takes besides its own, for its mean"
+    )
     results: int = _constant(
         4, "results", "of one map or reduction, at most: each is a stream of stores"
     )

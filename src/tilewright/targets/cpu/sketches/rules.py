@@ -14,6 +14,7 @@ from functools import partial
 
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
+from tilewright.compute.hidden_keys import seen_share
 from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.schedule import Schedule
@@ -77,6 +78,14 @@ def _points(pattern: KernelPattern, at: Context) -> float:
     )
 
 
+def _seen_points(pattern: KernelPattern, at: Context) -> float:
+    """Of attention over blocks of keys: each point of those that no mask hides, and their means."""
+    rows = streamed_rows(pattern, at.costs)
+    seen = seen_share(pattern.computations[-2], rows)
+    keys = pattern.computations[0].outputs[0].tensor.shape[-1]
+    return _points(pattern, at) * seen * (1 + at.costs.mean_keys / keys)
+
+
 def _combined(pattern: KernelPattern, at: Context) -> float:
     return _issued(combined(pattern), pattern, at)
 
@@ -126,6 +135,7 @@ RULES: Mapping[str, Rule] = {
         is_profitable=lambda pattern, at: (
             not at.exact and streamed_rows(pattern, at.costs) > 0
         ),
+        cycles=_seen_points,
     ),
     "scan": Rule(scans),
     "joint": Rule(joint),
