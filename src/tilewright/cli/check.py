@@ -59,7 +59,9 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     extents = dict.fromkeys(names, 1) | options.dims
     with progress(f"checking {model.name}"):
         found = survey(
-            specialize(graph, extents=extents, fallback=OnnxFallback()), names
+            specialize(graph, extents=extents, fallback=OnnxFallback()),
+            names,
+            OnnxFallback(),
         )
     problems = _problems(found, options)
     if as_json:

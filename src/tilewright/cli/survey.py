@@ -11,7 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.graph.bounded.bound import bound
+from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.open_extents import TRIM
 from tilewright.graph.ops.registry import OpCall, definition_of
 from tilewright.plan.arena import Lifetime, assign_offsets
 from tilewright.plan.lower import lower
@@ -45,10 +48,17 @@ class Survey:
         return self.weights + self.activations
 
 
-def survey(graph: Graph, symbolic: Iterable[str] = ()) -> Survey:
-    """The facts of a graph whose symbolic extents are known as far as they can be."""
+def survey(
+    graph: Graph, symbolic: Iterable[str] = (), fallback: Fallback | None = None
+) -> Survey:
+    """The facts of a graph whose symbolic extents are known as far as they can be.
+
+    fallback: knows the types of operators that have no definition.
+    """
     plan = lower(graph, channel_last=False)
-    hosted = [call.operation for call in plan.host_fallbacks]
+    native = lower(bound(graph, fallback), channel_last=False)
+    hosted = [call.operation for call in native.host_fallbacks]
+    hosted = [op for op in hosted if op.qualified != TRIM]
     everything = plan.graph.operations
     counts = Counter(op.qualified for op in everything)
     host = Counter(op.qualified for op in hosted)

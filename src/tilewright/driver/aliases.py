@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import listing
-from tilewright.driver.assemble import Built, BuiltStep
+from tilewright.driver.built import Built, BuiltStep
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.passes.in_place import without_self_copy

@@ -7,25 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from tilewright import __version__
 from tilewright.base.errors import MemoryLimitError
-from tilewright.driver.compiled import CompiledGroup
+from tilewright.driver.built import (
+    Built,
+    BuiltControl,
+    BuiltProgram,
+    BuiltStep,
+    Native,
+    built_inside,
+)
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.prepare import ConstantPacker
+from tilewright.driver.segment import Segment
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.plan.nodes import (
     HOST,
-    DeviceCall,
+    Branch,
     DeviceCopy,
     FusionGroup,
     HostFallback,
+    Loop,
     Memory,
     Plan,
 )
-from tilewright.plan.normalize import KernelSignature
 from tilewright.runtime import abi
 from tilewright.runtime.model import (
     OBJECT,
@@ -33,7 +39,6 @@ from tilewright.runtime.model import (
     CopyStep,
     DeviceCopyStep,
     HostFallbackStep,
-    KernelRecord,
     LaunchStep,
     NativeStep,
     Slot,
@@ -41,41 +46,9 @@ from tilewright.runtime.model import (
     Tensor,
     constants_on,
 )
-from tilewright.targets.base import Argument, Call, Target
+from tilewright.targets.base import Target
 
 HostKernel = Any  # (Operation) -> (provider, JSON-able attributes, captured values)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Built:
-    """A group with its interface and its object code."""
-
-    stage: FusionGroup
-    signature: KernelSignature
-    code: CompiledGroup
-
-    @property
-    def over(self) -> tuple[Buffer, ...]:
-        """What of its operands the kernel may write its last result over."""
-        if not self.code.in_place or self.signature.offsets[-1]:
-            return ()
-        return tuple(self.signature.values[k] for k in self.code.in_place)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class BuiltProgram:
-    """A group or operator with its operands and its program, which a device runs.
-
-    workspace: bytes of the device that the program takes besides.
-    """
-
-    stage: FusionGroup | DeviceCall
-    operands: tuple[Buffer, ...]
-    program: bytes
-    workspace: int = 0
-
-
-BuiltStep = Built | BuiltProgram | HostFallback | DeviceCopy
 
 
 @dataclass(eq=False)
@@ -113,7 +86,7 @@ class Assembler:
         memory = self.plan.memory
         assert memory is not None, "the plan's buffers have no places yet"
         self._places, arena = memory.places, memory.total
-        built = [s for s in self.steps if isinstance(s, Built)]
+        built = list(built_inside(self.steps))
         workspace = max((b.code.workspace for b in built), default=0)
         steps, segments = self._write(arena)
         objects = dict.fromkeys(b.code.code for b in built)
@@ -184,26 +157,32 @@ class Assembler:
             )
 
     def _write(self, arena: int) -> tuple[list[Step], list[bytes]]:
-        prepared = ConstantPacker([s.code for s in self.steps if isinstance(s, Built)])
+        prepared = ConstantPacker([b.code for b in built_inside(self.steps)])
         steps: list[Step] = []
         segments: list[bytes] = []
-        run: list[Built] = []
+        run: list[Native] = []
         count = 0
 
         def close() -> None:
             nonlocal count
             if not run:
                 return
+            made = Segment(
+                self.plan, self._constants, prepared, arena, count, self._slot
+            )
             symbol = f"segment_{len(segments)}"
-            step, code = self._segment(symbol, run, count, arena, prepared)
-            steps.append(step)
-            segments.append(code)
-            count += len(run)
+            segments.append(self.target.segment(symbol, made.actions(run)))
+            steps.append(NativeStep(symbol, tuple(made.values), tuple(made.records)))
+            count += len(made.records)
             run.clear()
 
-        for s in self.steps:
+        for s, placed in zip(self.steps, self.plan.steps, strict=True):
             if isinstance(s, Built):
                 run.append(s)
+                continue
+            if isinstance(s, BuiltControl):
+                assert isinstance(placed, Loop | Branch)
+                run.append(replace(s, stage=placed))
                 continue
             close()
             match s:
@@ -215,51 +194,6 @@ class Assembler:
                     steps.append(self._launch(s))
         close()
         return steps, segments
-
-    def _segment(
-        self,
-        symbol: str,
-        run: Sequence[Built],
-        first: int,
-        arena: int,
-        prepared: ConstantPacker,
-    ) -> tuple[NativeStep, bytes]:
-        values: list[Slot] = []
-        where: dict[Buffer, int] = {}
-        calls: list[Call] = []
-        records: list[KernelRecord] = []
-        scratch = Argument(abi.TABLE_ARENA, arena)
-
-        def argument(b: Buffer, offset: int) -> Argument:
-            v = self._value_of.get(b)
-            if b in self.plan.data:
-                at = self._constants.place_array(b, self.plan.data[b])
-                return Argument(abi.TABLE_CONSTANTS, at + offset)
-            if b in self._places:
-                return Argument(abi.TABLE_ARENA, self._places[b] + offset)
-            assert v is not None
-            if b not in where:
-                where[b] = abi.TABLE_FIRST_VALUE + len(values)
-                values.append(self._slot(v))
-            return Argument(where[b], offset)
-
-        for n, item in enumerate(run, first):
-            data = [self.plan.data.get(b) for b in item.signature.values]
-            packed = self._packed(item, data, prepared)
-            arguments = tuple(
-                packed[-1 - k]
-                if k < 0
-                else argument(item.signature.values[k], item.signature.offsets[k])
-                for k in item.code.arguments
-            )
-            calls.append(Call(item.code.symbol, arguments, scratch, n))
-            moved = sum(_bytes(b) for b in item.signature.values)
-            stage, made = item.stage, item.code.symbol
-            records.append(
-                KernelRecord(n, stage.name, stage.sources, stage.flops, moved, made)
-            )
-        code = self.target.segment(symbol, calls)
-        return NativeStep(symbol, tuple(values), tuple(records)), code
 
     def _devices(self, memory: Memory) -> dict[str, int]:
         """Every device that runs something, with the bytes of its arena."""
@@ -305,28 +239,6 @@ class Assembler:
         if b in self._value_of:
             return self._slot(self._value_of[b])
         return Slot("arena", self._places[b], Tensor(b.name, b.dtype.name, b.shape))
-
-    def _packed(
-        self,
-        item: Built,
-        data: Sequence[np.ndarray[Any, Any] | None],
-        prepared: ConstantPacker,
-    ) -> dict[int, Argument]:
-        """The places of a group's prepared constants, by the number of the preparation.
-
-        The same weights are packed once. What is prepared on the way takes no place.
-        """
-        code = item.code
-        kept = code.kept
-        sizes = [code.preparations[n].nbytes for n in kept]
-        key = (code.symbol, tuple(map(id, data)))
-
-        def fill(views: Sequence[np.ndarray[Any, Any]]) -> None:
-            prepared.run(code, data, dict(zip(kept, views, strict=True)))
-
-        found = self._constants.place(key, sizes, fill)
-        places = [Argument(abi.TABLE_CONSTANTS, at) for at in found]
-        return dict(zip(kept, places, strict=True))
 
     def _host(self, op: Operation, steps: list[Step]) -> HostFallbackStep:
         provider, attributes, extra = self.host(op)

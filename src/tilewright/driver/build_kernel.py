@@ -7,7 +7,8 @@ from typing import Any
 
 from tilewright.base import flags
 from tilewright.compute.nodes import Computation
-from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
+from tilewright.driver.assemble import Assembler
+from tilewright.driver.built import Built, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import ChosenSchedules
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.guard import validate

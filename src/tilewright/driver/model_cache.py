@@ -30,7 +30,7 @@ from tilewright.driver.file_digest import State
 from tilewright.driver.recipe import Recipe
 from tilewright.driver.version import compiler
 from tilewright.frontends import torch
-from tilewright.runtime import bundle, digest
+from tilewright.runtime import bundle, digest, trim
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostFallbackStep
 
@@ -157,12 +157,15 @@ def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel 
 def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
     """Keep a compiled model, unless it runs host fallbacks, which have to be reported anew.
 
+    Cutting a result to its count is none: there is nothing to report.
+
     A large one is written while the caller runs it: the next compilation waits for that.
     Nor is it kept where a file that it was made from may have changed meanwhile.
     """
     if _supplied(asked.target):
         return
-    if any(isinstance(s, HostFallbackStep) for s in model.steps):
+    hosted = (s for s in model.steps if isinstance(s, HostFallbackStep))
+    if any(s.provider != trim.PROVIDER for s in hosted):
         return
     names = model.meta.get("files", [])
     key = _key(store, asked, names, limit)

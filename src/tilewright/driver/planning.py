@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from tilewright.base import events, flags
 from tilewright.compute.nodes import Computation
-from tilewright.driver.assemble import Built, BuiltStep
+from tilewright.driver.built import Built, BuiltControl, BuiltStep
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph
 from tilewright.ir.passes import Pipeline
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import Plan
+from tilewright.plan.nodes import Branch, Loop, Plan, Step
 from tilewright.plan.normalize import merged
 from tilewright.plan.passes.memory import PlanMemory
 from tilewright.plan.passes.partition import Refuses
@@ -43,8 +43,14 @@ def make_plan(
     Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
     and after each pass, with the name of what was done.
     """
+
+    def nested(body: Graph) -> Plan:
+        return make_plan(
+            body, target, math, None, limit=limit, fusion=fusion, asked=asked
+        )
+
     with events.span("lower"):
-        plan = lower(graph)
+        plan = lower(graph, nested=nested)
     if observe is not None:
         observe("lower", plan)
     pipeline = plan_pipeline(
@@ -65,10 +71,38 @@ def place_buffers(
 
     Verified under TILEWRIGHT_DEBUG. observe: as for `make_plan`.
     """
+    pipeline = Pipeline("memory", (_memory(steps),), verify_arena)
+    return pipeline.run(_inside(plan, steps), check=flags.DEBUG.get(), observe=observe)
+
+
+def _memory(steps: Iterable[BuiltStep], staying: Sequence[Buffer] = ()) -> PlanMemory:
     over = {s.stage: s.over for s in steps if isinstance(s, Built)}
-    place = PlanMemory(lambda group: over.get(group, ()))
-    pipeline = Pipeline("memory", (place,), verify_arena)
-    return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
+    return PlanMemory(lambda group: over.get(group, ()), staying=tuple(staying))
+
+
+def _inside(plan: Plan, steps: Iterable[BuiltStep]) -> Plan:
+    """The plan with the places of buffers inside of its loops and branches."""
+    built = {s.stage: s for s in steps if isinstance(s, BuiltControl)}
+
+    def placed(step: Step) -> Step:
+        if not isinstance(step, Loop | Branch):
+            return step
+        pairs = zip(step.bodies, built[step].bodies, strict=True)
+        return step.with_bodies(
+            [
+                _memory(inner, staying(step, body)).run(_inside(body, inner))
+                for body, inner in pairs
+            ]
+        )
+
+    return plan.with_steps(map(placed, plan.steps)) if built else plan
+
+
+def staying(step: Loop | Branch, body: Plan) -> list[Buffer]:
+    """What is in the arena of a plan inside throughout: a loop's number, and its own results."""
+    first = body.graph.inputs[:1] if isinstance(step, Loop) else ()
+    made = [b for b in body.results if b not in body.given]
+    return [*(body.buffers[v] for v in first), *made]
 
 
 def questions(target: Target) -> Questions:

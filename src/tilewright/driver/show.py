@@ -11,7 +11,7 @@ from typing import Final
 
 from tilewright.base import modes
 from tilewright.base.errors import FlagError, InputError, UnsupportedError
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, plural
 from tilewright.driver.chosen_schedules import ChosenSchedules, chosen_schedules
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.device_kernels import DeviceCompiler
@@ -20,10 +20,12 @@ from tilewright.driver.schedule_records import records
 from tilewright.plan.memory_report import memory_report
 from tilewright.plan.nodes import (
     HOST,
+    Branch,
     DeviceCall,
     DeviceCopy,
     FusionGroup,
     HostFallback,
+    Loop,
     Plan,
     Step,
 )
@@ -112,6 +114,10 @@ def _parts(
             yield f"# host: {step.operation}"
         elif isinstance(step, DeviceCopy):
             yield f"# copy: {step.source!r} to {plan.device_of(step.target)}"
+        elif isinstance(step, Loop | Branch):
+            yield f"# {step.name}: {plural(len(step.bodies), 'plan')} inside"
+            for body in step.bodies:
+                yield from _parts(body, compiling, choose, body.steps, kind)
         elif isinstance(step, DeviceCall) or step.device != HOST:
             yield _elsewhere(step, plan, compiling.device, kind)
         else:

@@ -17,8 +17,9 @@ from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedErr
 from tilewright.base.store import Store
 from tilewright.base.text import listing
 from tilewright.driver.aliases import aliased_buffers, check_aliases, in_place
-from tilewright.driver.assemble import Assembler, Built, BuiltProgram, BuiltStep
+from tilewright.driver.assemble import Assembler
 from tilewright.driver.build_kernel import build_kernel
+from tilewright.driver.built import Built, BuiltControl, BuiltProgram, BuiltStep
 from tilewright.driver.chosen_schedules import (
     ChosenSchedules,
     chosen_schedules,
@@ -51,7 +52,17 @@ from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.ops.open_extents import TRIM
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.nodes import HOST, DeviceCall, FusionGroup, Plan, Step
+from tilewright.plan.nodes import (
+    HOST,
+    Branch,
+    DeviceCall,
+    DeviceCopy,
+    FusionGroup,
+    HostFallback,
+    Loop,
+    Plan,
+    Step,
+)
 from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.questions import Questions
 from tilewright.plan.verify_signature import verify_signature
@@ -305,8 +316,18 @@ def kernels(
             hint=f"Unset {flags.CHECK.name}",
         )
     host = target if target.runs_here else find_target("cpu")
-    mine = plan.groups_on(HOST)
     compiler = KernelCompiler(target, host, store, sanitize, choose, choose.withdraw)
+    return _compiled(plan, compiler, device, aliases)
+
+
+def _compiled(
+    plan: Plan,
+    compiler: KernelCompiler,
+    device: DeviceCompiler | None,
+    aliases: Mapping[Buffer, Buffer],
+) -> list[BuiltStep]:
+    """The steps of a plan, or of one inside of a loop or branch."""
+    mine = plan.groups_on(HOST)
     signatures = [kernel_signature(s, plan.live[s]) for s in mine]
     if flags.DEBUG.get():
         for s, signature in zip(mine, signatures, strict=True):
@@ -321,7 +342,14 @@ def kernels(
     if flags.CHECK.get():
         with events.span("check", total=len(built)):
             check(built.values(), plan.data)
-    return [_built(s, plan, built, device) for s in plan.steps]
+    found: list[BuiltStep] = []
+    for item in plan.steps:
+        if isinstance(item, Loop | Branch):
+            bodies = (_compiled(p, compiler, None, {}) for p in item.bodies)
+            found.append(BuiltControl(item, tuple(map(tuple, bodies))))
+        else:
+            found.append(_built(item, plan, built, device))
+    return found
 
 
 def _built(
@@ -344,7 +372,9 @@ def _built(
             assert device is not None
             program = device.call(step).code
             return BuiltProgram(step, (*step.reads, *step.writes), program)
-    return step
+        case HostFallback() | DeviceCopy():
+            return step
+    raise AssertionError(f"{step.name} has no code of its own")
 
 
 def check(

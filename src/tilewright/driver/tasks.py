@@ -12,8 +12,9 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
-from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.assemble import Assembler
 from tilewright.driver.build_kernel import build_kernel, group_of, signature_of
+from tilewright.driver.built import Built
 from tilewright.driver.compilation import target_of
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.kernels import KernelCompiler

@@ -209,5 +209,51 @@ def _nothing(value: Value, axis: int) -> Any:
     return np.zeros((*inner[:axis], 0, *inner[axis:]), dtype)
 
 
-_RUN = {"If": _if, "Loop": _loop, "Scan": _scan}
+def _bounded_loop(
+    op: Operation,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    bodies: Bodies,
+) -> list[Any]:
+    """`graph/ops/bounded_control.py`'s Loop: rows behind the count are 0."""
+    body: Graph = op.attributes["body"]
+    count, bound = int(op.attributes["states"]), int(op.attributes["bound"])
+    trips, going = int(_scalar(inputs[0])), bool(_scalar(inputs[1]))
+    state, taken = list(inputs[2 : 2 + count]), inputs[2 + count :]
+    scans = [
+        np.zeros((bound, *v.extents), None if v.dtype is None else v.dtype.numpy)
+        for v in body.outputs[1 + count :]
+    ]
+    n = 0
+    while going and n < trips:
+        if scans and n == bound:
+            raise ExecutionError(
+                f"more than {bound} iterations", where=f"node {op.label!r}"
+            )
+        number = np.array(n, np.int64)
+        first, *results = bodies.run(body, [number, *state, *taken], {})
+        for scan, item in zip(scans, results[count:], strict=True):
+            scan[n] = item
+        state, going, n = results[:count], bool(_scalar(first)), n + 1
+    return [np.array(n, np.int64), *state, *scans]
+
+
+def _closed_if(
+    op: Operation,
+    inputs: Sequence[Any],
+    values: Mapping[Value, Any],
+    bodies: Bodies,
+) -> list[Any]:
+    """`graph/ops/bounded_control.py`'s If: branches that take their operands as inputs."""
+    name = "then_branch" if _scalar(inputs[0]) else "else_branch"
+    return bodies.run(op.attributes[name], inputs[1:], {})
+
+
+_RUN = {
+    "If": _if,
+    "Loop": _loop,
+    "Scan": _scan,
+    "tilewright::If": _closed_if,
+    "tilewright::Loop": _bounded_loop,
+}
 CONTROL = frozenset(_RUN)  # the qualified names of the operators with subgraphs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.graph.bounded.bodies import over_bodies
 from tilewright.graph.bounded.bound import bound
 from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph
@@ -159,6 +160,17 @@ class RemoveUnused(Pass[Graph]):
         return simplify.remove_unused(program)
 
 
+@dataclass(frozen=True)
+class Bodies(Pass[Graph]):
+    """The bodies of control flow that runs natively go through the passes of the graph."""
+
+    passes: tuple[Pass[Graph], ...] = field(repr=False)
+
+    def run(self, program: Graph) -> Graph:
+        inner = Pipeline("body", (*self.passes, self), verify)
+        return over_bodies(program, inner.run)
+
+
 def graph_pipeline(
     math: str,
     fallback: Fallback | None,
@@ -178,18 +190,14 @@ def graph_pipeline(
         passes.append(KeepBlocks(byte_products, math == "fast"))
         if byte_products:
             passes.append(IntegerProducts())
-    passes += [
-        fold,
-        Inline(fallback),
-        Bound(fallback),
-        FoldEmpty(),
-        RemoveNoOps(),
-        OwnRules(math == "exact"),
-    ]
+    opened: list[Pass[Graph]] = [fold, Inline(fallback), Bound(fallback)]
+    passes += opened
+    passes += [FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
     if math != "exact":
         passes.append(FoldBatchnorm())
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
     if math != "exact" and idioms:
         passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())
+    passes.append(Bodies(tuple(p for p in passes if p not in opened[1:])))
     return Pipeline("graph", tuple(passes), verify)

@@ -20,9 +20,11 @@ from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Operation, Value
 from tilewright.loops import interp as loops
 from tilewright.plan.nodes import (
+    Branch,
     DeviceCall,
     DeviceCopy,
     HostFallback,
+    Loop,
     OpenExtent,
     Plan,
     Step,
@@ -56,10 +58,52 @@ class State:
             self._call(step)
         elif isinstance(step, DeviceCopy):
             self.memory[step.target][...] = self.memory[step.source]
+        elif isinstance(step, Branch):
+            taken = bool(self.memory[step.condition].reshape(-1)[0])
+            body = step.then if taken else step.other
+            given = [self.memory[b] for b in step.taken]
+            made = self._inside(body, given)
+            for b, a in zip(step.results, made, strict=True):
+                self.memory[b][...] = a
+        elif isinstance(step, Loop):
+            self._loop(step)
         elif step.kernel is None:
             computations.run(step.computations, self.memory)
         else:
             loops.run(step.kernel, self.memory)
+
+    def _inside(self, body: Plan, given: Sequence[Array]) -> list[Array]:
+        """The results of a plan inside, for one array per input."""
+        names = (v.name for v in body.graph.inputs)
+        found = evaluate(body, dict(zip(names, given, strict=True)), self.fallback)
+        return [np.array(a) for a in found]
+
+    def _loop(self, loop: Loop) -> None:
+        """A loop, whose iterations see nothing but the states and what is taken."""
+        taken = [self.memory[b] for b in loop.taken]
+        states = [np.array(self.memory[b]) for b in loop.initial]
+        trips, going = (
+            int(self.memory[b].reshape(-1)[0]) for b in (loop.trips, loop.going)
+        )
+        for b in loop.stacked:
+            self.memory[b][...] = 0
+        n = 0
+        while going and n < trips:
+            if loop.bound is not None and n == loop.bound:
+                raise ExecutionError(
+                    f"there are more than {loop.bound} iterations",
+                    code="TW-INDEX",
+                    where=loop.name,
+                )
+            given = [np.array(n, np.int64), *states, *taken]
+            again, *made = self._inside(loop.body, given)
+            going, states = int(again.reshape(-1)[0]), made[: len(states)]
+            for b, item in zip(loop.stacked, made[len(states) :], strict=True):
+                self.memory[b][n] = item
+            n += 1
+        self.memory[loop.count][...] = n
+        for b, a in zip(loop.states, states, strict=True):
+            self.memory[b][...] = a
 
     def value(
         self,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError
@@ -22,6 +24,7 @@ from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype
 from tilewright.graph.passes.decompose import decompose, native_program, operands
 from tilewright.loops.nodes import Kernel
 from tilewright.plan import layout
+from tilewright.plan.control import CONTROL, Nested, control
 from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
 
 # Where a logical tensor is stored, and the order of its axes there.
@@ -33,8 +36,14 @@ def _name(taken: set[str], text: str) -> str:
     return fresh(taken, re.sub(r"\W+", "_", text).strip("_") or "t")
 
 
-def lower(graph: Graph, channel_last: bool = True) -> Plan:
-    """The plan of a graph whose constants are folded. Host operators keep values row-major."""
+def lower(
+    graph: Graph, channel_last: bool = True, nested: Nested | None = None
+) -> Plan:
+    """The plan of a graph whose constants are folded. Host operators keep values row-major.
+
+    nested: makes the plans of bodies, as this does where nothing else is said.
+    """
+    inside = nested or partial(lower, channel_last=channel_last)
     graph = decompose(graph)
     names: set[str] = set()
     logical: dict[Value, Buffer] = {}
@@ -68,12 +77,22 @@ def lower(graph: Graph, channel_last: bool = True) -> Plan:
     steps: list[Step] = []
     for op in graph.operations:
         program = programs[op]
-        if program is None:
+        if op.qualified in CONTROL:
+            step = control(op, buffers, inside)
+            steps.append(step)
+            graph = _replaced(graph, op, step.operation)
+        elif program is None:
             steps.append(_host_call(op, buffers))
         else:
             scratch = stored | _scratch_layouts(program, stored, values)
             steps.extend(_stages(op, program, scratch, kernel_names, graph))
     return Plan(graph, tuple(steps), buffers, data)
+
+
+def _replaced(graph: Graph, old: Operation, new: Operation) -> Graph:
+    """The graph with another operation, of the same results."""
+    found = tuple(new if op is old else op for op in graph.operations)
+    return replace(graph, operations=found)
 
 
 def _moved(b: Buffer, order: tuple[int, ...]) -> tuple[Buffer, tuple[int, ...]]:

@@ -19,10 +19,13 @@ from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, Update
 from tilewright.plan.nodes import (
+    Branch,
+    Control,
     DeviceCall,
     DeviceCopy,
     FusionGroup,
     HostFallback,
+    Loop,
     Memory,
     OpenExtent,
     Plan,
@@ -145,7 +148,13 @@ def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory
         group = steps[step]
         assert isinstance(group, FusionGroup)
         over[group] = names.each(found)
-    return replace(memory, places=names.keys(memory.places), over=over)
+    inside: dict[Control, int] = {}
+    for control, at in memory.inside.items():
+        made = steps[control]
+        assert isinstance(made, Loop | Branch)
+        inside[made] = at
+    places = names.keys(memory.places)
+    return replace(memory, places=places, over=over, inside=inside)
 
 
 def _step(step: Step, names: _Names) -> Step:
@@ -157,6 +166,24 @@ def _step(step: Step, names: _Names) -> Step:
         source = names.buffer(step.source)
         target = names.buffer(step.target)
         return DeviceCopy(source, target)
+    if isinstance(step, Loop):
+        return replace(
+            step,
+            trips=names.buffer(step.trips),
+            going=names.buffer(step.going),
+            initial=names.each(step.initial),
+            taken=names.each(step.taken),
+            count=names.buffer(step.count),
+            states=names.each(step.states),
+            stacked=names.each(step.stacked),
+        )
+    if isinstance(step, Branch):
+        return replace(
+            step,
+            condition=names.buffer(step.condition),
+            taken=names.each(step.taken),
+            results=names.each(step.results),
+        )
     if step.kernel is not None:
         return replace(step, kernel=_kernel(step.kernel, names))
     for b in (*step.reads, *step.writes):

@@ -2,11 +2,13 @@
 
     Plan = Plan(graph, steps, buffers, data, devices, memory, open)
     OpenExtent = OpenExtent(size, least, most, source)
-    Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy
+    Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy | Loop | Branch
     FusionGroup = FusionGroup(name, computations, sources, flops, kernel, device)
     HostFallback = HostFallback(operation, reads, writes)
     DeviceCall = DeviceCall(operation, reads, writes, device)
     DeviceCopy = DeviceCopy(source, target)
+    Loop = Loop(operation, body, trips, going, initial, taken, count, states, stacked)
+    Branch = Branch(operation, then, other, condition, taken, results)
 
 Lowering gives one fusion group per operator; fusion merges groups; each that is left becomes one
 kernel. A tensor is a Buffer; it may be written by several groups on disjoint parts (concat). The
@@ -150,7 +152,105 @@ class DeviceCopy:
         return (self.target,)
 
 
-Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy
+@dataclass(frozen=True, eq=False, slots=True)
+class Loop:
+    """A plan that runs while it is going, and its number is below `trips`.
+
+    body: takes its number, the states and `taken`; gives whether it goes on, the states and the
+    items, in buffers that its steps write, of its own each; only what stays as it is may be what
+    was taken, a constant, or the state itself. initial, states: before and behind, one each.
+    stacked: item n is row n; the rows behind `count`, the number of iterations, are 0.
+    """
+
+    operation: Operation
+    body: Plan
+    trips: Buffer
+    going: Buffer
+    initial: tuple[Buffer, ...]
+    taken: tuple[Buffer, ...]
+    count: Buffer
+    states: tuple[Buffer, ...]
+    stacked: tuple[Buffer, ...]
+
+    @property
+    def name(self) -> str:
+        """The operator's label."""
+        return self.operation.label
+
+    @property
+    def device(self) -> str:
+        """Loops run on the host."""
+        return HOST
+
+    @property
+    def bodies(self) -> tuple[Plan, ...]:
+        """The plans inside."""
+        return (self.body,)
+
+    @property
+    def bound(self) -> int | None:
+        """The most iterations that there are rows for; None where nothing is stacked."""
+        return self.stacked[0].shape[0] if self.stacked else None
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """Every buffer that it takes, each once."""
+        found = (self.trips, self.going, *self.initial, *self.taken)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """Every buffer that it gives."""
+        return (self.count, *self.states, *self.stacked)
+
+    def with_bodies(self, bodies: Sequence[Plan]) -> Loop:
+        """The same with another plan inside."""
+        return replace(self, body=bodies[0])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Branch:
+    """One of two plans, which take the same buffers: `then` where the condition holds."""
+
+    operation: Operation
+    then: Plan
+    other: Plan
+    condition: Buffer
+    taken: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+
+    @property
+    def name(self) -> str:
+        """The operator's label."""
+        return self.operation.label
+
+    @property
+    def device(self) -> str:
+        """Branches run on the host."""
+        return HOST
+
+    @property
+    def bodies(self) -> tuple[Plan, ...]:
+        """The plans inside."""
+        return (self.then, self.other)
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """Every buffer that it takes, each once."""
+        return tuple(dict.fromkeys((self.condition, *self.taken)))
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """The results."""
+        return self.results
+
+    def with_bodies(self, bodies: Sequence[Plan]) -> Branch:
+        """The same with other plans inside."""
+        return replace(self, then=bodies[0], other=bodies[1])
+
+
+Control = Loop | Branch
+Step = FusionGroup | HostFallback | DeviceCall | DeviceCopy | Loop | Branch
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -172,13 +272,14 @@ class Memory:
 
     places: byte offsets. total: bytes of the host's arena. over: for each group the buffers that it
     reads whose place its last result may take, as its kernel allows. elsewhere: bytes of the arena
-    of every other device.
+    of every other device. inside: where the arenas of the plans inside of a step begin.
     """
 
     places: Mapping[Buffer, int]
     total: int
     over: Mapping[FusionGroup, tuple[Buffer, ...]] = field(default_factory=dict)
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    inside: Mapping[Control, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

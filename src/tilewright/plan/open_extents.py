@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.base import dtypes
-from tilewright.base.errors import InputError, VerifyError
+from tilewright.base.errors import InputError, UnsupportedError, VerifyError
 from tilewright.compute.nodes import Computation, Output, sizes_of
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
 from tilewright.graph.nodes import Graph
@@ -19,8 +19,10 @@ from tilewright.ir.node import Node, substitute, transform
 from tilewright.loops import sizes as kernels
 from tilewright.plan.nodes import (
     HOST,
+    Branch,
     DeviceCopy,
     FusionGroup,
+    Loop,
     OpenExtent,
     Plan,
     Step,
@@ -94,6 +96,10 @@ class Resized:
                 return self.group(step)
             case DeviceCopy():
                 return DeviceCopy(self.buffer(step.source), self.buffer(step.target))
+            case Loop() | Branch():
+                raise UnsupportedError(
+                    "a loop or branch has no form for all sizes", where=step.name
+                )
         reads, writes = (tuple(map(self.buffer, e)) for e in (step.reads, step.writes))
         return replace(step, reads=reads, writes=writes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,17 +15,21 @@ from tilewright.compute.parser import parse as parse_computation
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, Buffer, Extent, Var
 from tilewright.expr.parser import expression, separated
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.bounded_control import IF, LOOP
 from tilewright.ir.scanner import Scanner
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import buffer_type
 from tilewright.loops.parser import parse as parse_kernel
 from tilewright.plan.nodes import (
     HOST,
+    Branch,
+    Control,
     DeviceCall,
     DeviceCopy,
     FusionGroup,
     HostFallback,
+    Loop,
     Memory,
     OpenExtent,
     Plan,
@@ -62,6 +66,8 @@ class _Reader:
     over: dict[FusionGroup, tuple[Buffer, ...]] = field(default_factory=dict)
     elsewhere: dict[str, int] = field(default_factory=dict)
     operators: dict[str, Reducer] = field(default_factory=dict)
+    inside: dict[Control, int] = field(default_factory=dict)
+    at: int | None = None  # where the arena inside of the step that is read begins
     steps: list[Step] = field(default_factory=list)
     sizes: dict[str, Var] = field(default_factory=dict)
     sources: list[Callable[[], OpenExtent]] = field(default_factory=list)
@@ -95,7 +101,7 @@ class _Reader:
         memory = (
             None
             if total is None
-            else Memory(self.places, total, self.over, self.elsewhere)
+            else Memory(self.places, total, self.over, self.elsewhere, self.inside)
         )
         steps, opened = tuple(self.steps), tuple(read() for read in self.sources)
         return Plan(graph, steps, self.buffers, data, self.devices, memory, opened)
@@ -276,6 +282,87 @@ class _Reader:
         s.end()
         self.steps.append(DeviceCopy(source, target))
 
+    def _loop(self, s: Scanner, role: str) -> None:
+        """`loop "l" below trips while going; carries x_0 as x, ...; counts n; ...:`."""
+        op = self._operation(s, LOOP)
+        s.expect("below")
+        trips = self._known(s)
+        s.expect("while")
+        going = self._known(s)
+        clauses = self._clauses(s)
+        pairs = clauses.get("carries", ())
+        step = Loop(
+            operation=op,
+            body=self._plans([op.attributes["body"]])[0],
+            trips=trips,
+            going=going,
+            initial=pairs[::2],
+            taken=clauses.get("takes", ()),
+            count=clauses["counts"][0],
+            states=pairs[1::2],
+            stacked=clauses.get("stacks", ()),
+        )
+        self._controlled(step)
+
+    def _branch(self, s: Scanner, role: str) -> None:
+        """`branch "b" on c; takes x; gives y:`."""
+        op = self._operation(s, IF)
+        s.expect("on")
+        condition = self._known(s)
+        clauses = self._clauses(s)
+        names = ("then_branch", "else_branch")
+        then, other = self._plans([op.attributes[n] for n in names])
+        taken, results = (clauses.get(verb, ()) for verb in ("takes", "gives"))
+        self._controlled(Branch(op, then, other, condition, taken, results))
+
+    def _operation(self, s: Scanner, kind: str) -> Operation:
+        """The operation of the plan's graph that a line names."""
+        label = _name(s)
+        found = () if self.graph is None else self.graph.operations
+        op = next((o for o in found if (o.qualified, o.label) == (kind, label)), None)
+        if op is None:
+            raise s.refusal(f"the plan's graph has no {kind} called {label!r}")
+        return op
+
+    def _clauses(self, s: Scanner) -> dict[str, tuple[Buffer, ...]]:
+        """The buffers behind each verb, to the end of the line; `at` a place goes before it."""
+        found: dict[str, tuple[Buffer, ...]] = {}
+        self.at = None
+        while s.accept(";"):
+            verb = s.take("word", "a verb")
+            if verb == "at":
+                self.at = int(s.take("number"))
+                continue
+            buffers = [self._known(s)]
+            while s.accept(",") or s.accept("as"):
+                buffers.append(self._known(s))
+            found[verb] = tuple(buffers)
+        _end(s)
+        return found
+
+    def _plans(self, bodies: Sequence[Graph]) -> list[Plan]:
+        """The plans below a line, each two spaces further in; their graphs in order."""
+        start = self.position
+        while self.position < len(self.lines) and _depth(self.lines[self.position]) > 1:
+            self.position += 1
+        below = [x.removeprefix(_INDENT * 2) for x in self.lines[start : self.position]]
+        starts = [n for n, line in enumerate(below) if line.startswith("plan ")]
+        ends = [*starts[1:], len(below)]
+        where = f"{self.where}, lines {start + 1} to {self.position}"
+        if len(starts) != len(bodies):
+            raise InputError(
+                f"expected {len(bodies)} plans, found {len(starts)}",
+                code="TW-SYNTAX",
+                where=where,
+            )
+        texts = ("\n".join(below[a:b]) for a, b in zip(starts, ends, strict=True))
+        return [parse(t, g, where) for t, g in zip(texts, bodies, strict=True)]
+
+    def _controlled(self, step: Control) -> None:
+        self.steps.append(step)
+        if self.at is not None:
+            self.inside[step] = self.at
+
     def _group(self, s: Scanner, role: str) -> None:
         """`group conv+relu on device, 96 flops, over t, from "c", "r":` and what is below it."""
         name = _name(s)
@@ -394,4 +481,6 @@ _LINES: Final[Mapping[str, Callable[[_Reader, Scanner, str], None]]] = {
     "call": _Reader._call,
     "copy": _Reader._copy,
     "group": _Reader._group,
+    "loop": _Reader._loop,
+    "branch": _Reader._branch,
 }

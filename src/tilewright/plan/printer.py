@@ -9,6 +9,12 @@
         matmul(i < 48, j < 32, k < 64) =
           ...
       copy y_vta -> y  # step 2
+      loop "l" below trips while going; carries x_0 as x; takes w; counts n; stacks ys:  # step 3
+        plan body:
+          ...
+      branch "b" on c; takes x; gives y:  # step 4
+        plan then: ...
+        plan other: ...
 
 An open plan begins with its sizes: `size n in 1 to 64 from x[0]`, or `from count`, a buffer.
 `plan/parser.py` reads it back. What is not said is what is usual: on the host, and in a buffer of
@@ -32,10 +38,12 @@ from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.naming import named, operators
 from tilewright.plan.nodes import (
     HOST,
+    Branch,
     DeviceCall,
     DeviceCopy,
     FusionGroup,
     HostFallback,
+    Loop,
     Plan,
     Step,
 )
@@ -181,6 +189,35 @@ def _step(plan: Plan, step: Step, number: int) -> Iterator[str]:
             yield f"copy {step.source.name} -> {step.target.name}  # step {number}"
         case FusionGroup():
             yield from _group(plan, step, number)
+        case Loop() | Branch():
+            yield from _control(plan, step, number)
+
+
+def _control(plan: Plan, step: Loop | Branch, number: int) -> Iterator[str]:
+    if isinstance(step, Loop):
+        pairs = zip(step.initial, step.states, strict=True)
+        carried = ", ".join(f"{a.name} as {b.name}" for a, b in pairs)
+        head = f"loop {word(step.name)} below {step.trips.name} while {step.going.name}"
+        parts = [
+            ("carries", carried),
+            ("takes", _listed(step.taken)),
+            ("counts", step.count.name),
+            ("stacks", _listed(step.stacked)),
+        ]
+    else:
+        head = f"branch {word(step.name)} on {step.condition.name}"
+        parts = [("takes", _listed(step.taken)), ("gives", _listed(step.results))]
+    inside = {} if plan.memory is None else plan.memory.inside
+    at = f"; at {inside[step]}" if step in inside else ""
+    facts = "".join(f"; {verb} {what}" for verb, what in parts if what)
+    yield f"{head}{facts}{at}:  # step {number}"
+    for body in step.bodies:
+        for line in show(body).split("\n"):
+            yield _INDENT + line
+
+
+def _listed(buffers: tuple[Buffer, ...]) -> str:
+    return ", ".join(b.name for b in buffers)
 
 
 def _host(call: HostFallback) -> Iterator[str]:

@@ -6,6 +6,8 @@
     TW-PLAN-TWICE      no element is written twice, by one Computation or by two
     TW-PLAN-UNWRITTEN  an element that is read has been written before, or is given
     TW-PLAN-RESULT     every element of a result has been written in the end
+    TW-PLAN-INSIDE     a plan inside takes and gives what its step does, and each result of a loop's
+                       body has memory of its own, or stays as it is
     TW-PLAN-OPEN       sizes of an open plan have bounds and a source, and are known where used
 
 An open plan is verified at several of its sizes, the least among them (`open_extents.points`).
@@ -31,8 +33,17 @@ from tilewright.compute.nodes import PW, Computation
 from tilewright.compute.regions import read, written
 from tilewright.compute.transforms import identity_dims
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import HOST, DeviceCopy, FusionGroup, Plan, Step
+from tilewright.plan.nodes import (
+    HOST,
+    Branch,
+    DeviceCopy,
+    FusionGroup,
+    Loop,
+    Plan,
+    Step,
+)
 from tilewright.plan.open_extents import at, points, verify_open
+from tilewright.plan.verify_inside import verify_inside
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -51,6 +62,10 @@ def verify(plan: Plan, checked: set[Computation] | None = None) -> None:
         if isinstance(step, DeviceCopy):
             _verify_copy(plan, step)
             continue
+        if isinstance(step, Loop | Branch):
+            verify_inside(step)
+            for body in step.bodies:
+                verify(body, checked)
         for b in (*step.reads, *step.writes):
             if plan.device_of(b) != step.device:
                 where = f"{step.name}, on {step.device}"

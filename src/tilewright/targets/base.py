@@ -125,6 +125,51 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes that are copied from one place to another; of a Repeat's items, to a row of it."""
+
+    source: Argument
+    target: Argument
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Actions that run while the byte at `going`, and then that at `again`, is not 0, and the
+    number of the iteration is below the i64 at `trips`.
+
+    number, count: the i64 of the iteration, and of all of them in the end. before: once. after,
+    items: behind every iteration. bound: iterations that items have rows for; rows behind the last
+    become 0. record: its number among the model's kernels.
+    """
+
+    number: Argument
+    trips: Argument
+    going: Argument
+    again: Argument
+    count: Argument
+    before: tuple[Copy, ...]
+    body: tuple[Action, ...]
+    after: tuple[Copy, ...]
+    items: tuple[Copy, ...]
+    bound: int | None
+    record: int
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of two lists of actions: `then` where the byte at `condition` is not 0."""
+
+    condition: Argument
+    then: tuple[Action, ...]
+    other: tuple[Action, ...]
+    record: int
+
+
+Action = Call | Copy | Repeat | Either  # what a segment does
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a library finds a tensor: in the caller's memory, its constants, or a parameter."""
 
@@ -381,8 +426,8 @@ class Target:
         """Whether this machine can run the code."""
         return True
 
-    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
-        """Object code of the function that makes the calls in order."""
+    def segment(self, symbol: str, actions: Sequence[Action]) -> bytes:
+        """Object code of the function that does all this in order."""
         self._lacks("native calls")
 
     def support(self) -> Sequence[bytes]:

@@ -18,7 +18,8 @@ import numpy as np
 
 from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import Computation
-from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.assemble import Assembler
+from tilewright.driver.built import Built
 from tilewright.driver.compiled import CompiledGroup
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.planning import place_buffers, questions

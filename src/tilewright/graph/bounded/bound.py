@@ -15,22 +15,24 @@ whose rule does not hold, gets tensors of their true shape, as a host fallback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 
 from tilewright.base.errors import MemoryLimitError, TilewrightError
 from tilewright.base.memory import memory_limit
 from tilewright.base.names import fresh
-from tilewright.graph.bounded import branches, indices, parts, shapes, sums  # noqa: F401
+from tilewright.graph.bounded import branches, indices, loops, parts, shapes, sums  # noqa: F401
 from tilewright.graph.bounded.builder import Builder
 from tilewright.graph.bounded.contents import Contents
 from tilewright.graph.bounded.context import RULES, Context, Results
 from tilewright.graph.infer import Fallback, Typer, typed_subgraphs
-from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.nodes import DataDependent, Graph, Operation, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE
 from tilewright.graph.renaming import name_outputs
 
+Env = dict[Value, Value]
 # Operators whose results are open though their operands need not be.
 SOURCES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 # Operators that a number from a run can size.
@@ -42,11 +44,16 @@ SIZED = {
     "Slice": (1, 2),
     "TopK": (1,),
 }
-# Where an extent that depends on data comes from; an If chooses by data.
-STARTS = SOURCES | SIZED.keys() | {"If"}
+# Where an extent that depends on data comes from.
+STARTS = SOURCES | SIZED.keys()
+# What runs other operators, or how often, by data.
+CONTROL: dict[str, Callable[[Walk, Operation, Env], Results | None]] = {
+    "If": branches.branch,
+    "Loop": loops.loop,
+    "Scan": loops.scan,
+}
 # Operators that fail on an index out of range, which a branch not taken must not.
 INDEXED = frozenset(("Gather", "GatherElements", "GatherND"))
-Env = dict[Value, Value]
 
 
 def bound(
@@ -55,7 +62,8 @@ def bound(
 ) -> Graph:
     """The graph with bounded tensors; itself where no extent depends on data."""
     if not all(v.static for v in graph.inputs) or not any(
-        op.qualified in STARTS and not all(v.static for v in op.writes)
+        op.qualified in CONTROL
+        or (op.qualified in STARTS and not all(v.static for v in op.writes))
         for op in graph.operations
     ):
         return graph
@@ -87,6 +95,18 @@ class Walk:
         self.builder = Builder(typer)
         self.context = Context(self.builder, Contents(self.builder))
         self._names = set(names)
+
+    def inner(self, label: str) -> Walk:
+        """What walks a subgraph, with names of its own for what it makes."""
+        made = copy(self)
+        prefix = self.name(f"{label}/{self.builder.prefix}")
+        made.builder = self.builder.inner(prefix)
+        made.context = Context(made.builder, self.context.contents.inner(made.builder))
+        return made
+
+    def name(self, wish: str) -> str:
+        """A name that nothing has."""
+        return fresh(self._names, wish)
 
     def run(
         self,
@@ -131,7 +151,7 @@ class Walk:
     ) -> Results | None:
         """The operator by its rule; None where it has none, or the rule does not hold."""
         if op.subgraphs:
-            return branches.branch(self, op, env)
+            return self._controlled(op, env)
         if any(not v.static for v in op.reads) or not self._concerned(op):
             return None
         rule = pointwise if has_trait(op, POINTWISE) else RULES.get(op.qualified)
@@ -140,6 +160,18 @@ class Walk:
         except MemoryLimitError:  # the most that there could be, and not what there is
             found = None
         return None if found is None else self._noted(op, found)
+
+    def _controlled(
+        self,
+        op: Operation,
+        env: Env,
+    ) -> Results | None:
+        """Control flow that runs natively; None where it cannot."""
+        walker = CONTROL.get(op.qualified)
+        try:
+            return None if walker is None else walker(self, op, env)
+        except (MemoryLimitError, DataDependent):
+            return None
 
     def _concerned(
         self,

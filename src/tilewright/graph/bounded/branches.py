@@ -1,20 +1,26 @@
-"""If on a condition that a run decides: both branches, of which one is selected.
+"""If on a condition that a run decides.
 
-What would fail in the branch that is not taken does not (`Builder.guard`).
+Of small branches both run, and one is selected: what would fail in the branch that is not taken
+does not (`Builder.guard`). Of others the one that is taken runs, as a closed graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.graph.bounded.bodies import Body
 from tilewright.graph.bounded.builder import Builder
 from tilewright.graph.bounded.context import Results
-from tilewright.graph.bounded.extents import Dim, Dims, Extent, least, most, storage
+from tilewright.graph.bounded.extents import Dim, Extent, least, most, storage
 from tilewright.graph.infer import known_branch
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.open_extents import DOMAIN
+
+SELECTED = 1 << 12  # elements that both branches may touch, if both are to run
 
 if TYPE_CHECKING:
     from tilewright.graph.bounded.bound import Walk
@@ -34,6 +40,11 @@ def branch(
     b, outer = walk.builder, walk.builder.guard
     if b.dims(op.inputs[0]) not in ((), (1,)):
         return None
+    bodies = [_body(walk, op, f"{name}_branch", env) for name in ("then", "else")]
+    if sum(work for _, _, work in bodies) > SELECTED:
+        found = _closed(walk, op, [(inner, outputs) for inner, outputs, _ in bodies])
+        if found is not None:
+            return found
     condition = b.op("Reshape", op.inputs[0], b.constant(np.empty(0)))
     results: list[list[Value]] = []
     mark = len(b.typer.operations)
@@ -51,6 +62,84 @@ def branch(
     if not all(_fit(b, *pair) for pair in pairs):
         return None
     return [_selected(walk, condition, *pair) for pair in pairs]
+
+
+def _body(
+    walk: Walk,
+    op: Operation,
+    name: str,
+    env: Mapping[Value, Value],
+) -> tuple[Body, list[Value], int]:
+    """A branch on its way to a closed graph, with its outputs and about how much there is to do."""
+    inner = Body(walk.inner(f"{op.label}/{name}"), [], dict(env))
+    inner.walk.builder.guard = None
+    outputs = inner.run(op.attributes[name])
+    return inner, outputs, sum(map(_work, inner.walk.builder.typer.operations))
+
+
+def _work(op: Operation) -> int:
+    """About how many elements an operator touches."""
+    if op.subgraphs or not all(v.static for v in (*op.reads, *op.writes)):
+        return SELECTED + 1
+    return sum(math.prod(v.extents) for v in (*op.reads, *op.writes))
+
+
+def _closed(
+    walk: Walk,
+    op: Operation,
+    branches: Sequence[tuple[Body, list[Value]]],
+) -> Results | None:
+    """The results of the branch that is taken, which alone runs."""
+    b = walk.builder
+    assert op.inputs[0] is not None
+    condition = b.op("Reshape", op.inputs[0], b.constant(np.empty(0)))
+    specs = []
+    (first, ones), (second, others) = branches
+    for one, other in zip(ones, others, strict=True):
+        if not (one.static and other.static) or one.dtype is not other.dtype:
+            return None
+        dims = first.walk.builder.dims(one), second.walk.builder.dims(other)
+        if len(dims[0]) != len(dims[1]):
+            return None
+        specs.append([_either(*pair) for pair in zip(*dims, strict=True)])
+    given = []
+    for inner, outputs in branches:
+        made = inner.walk.builder
+        ends, counts = [], []
+        for v, spec in zip(outputs, specs, strict=True):
+            pairs = zip(made.dims(v), spec, strict=True)
+            counts += [made.scalar(d) for d, (_, is_open) in pairs if is_open]
+            ends.append(grown(made, v, [size for size, _ in spec]))
+        given.append((inner, [*ends, *counts]))
+    taken = list(dict.fromkeys(v for inner, ends in given for v in inner.taken(ends)))
+    graphs = [
+        inner.closed(inner.walk.builder.prefix, ends, taken) for inner, ends in given
+    ]
+    if None in graphs:
+        return None
+    then, other_branch = graphs
+    found = b.ops(
+        "If",
+        condition,
+        *taken,
+        count=len(given[0][1]),
+        domain=DOMAIN,
+        label=op.label,
+        then_branch=then,
+        else_branch=other_branch,
+    )
+    counts = list(found[len(specs) :])
+    for v, spec in zip(found, specs, strict=False):
+        b.sized(
+            v, [b.extent(counts.pop(0), n) if is_open else n for n, is_open in spec]
+        )
+    return list(found[: len(specs)])
+
+
+def _either(one: Dim, other: Dim) -> tuple[int, bool]:
+    """The bound of an extent that is one of two, and whether a run decides it."""
+    largest = max(most(one), most(other), 0)
+    return largest, isinstance(one, Extent) or one != other
 
 
 def _inlined(
@@ -88,7 +177,7 @@ def _selected(
     b = walk.builder
     pairs = zip(b.dims(one), b.dims(other), strict=True)
     dims = tuple(_number(b, condition, *pair) for pair in pairs)
-    values = [_grown(b, v, dims) for v in (one, other)]
+    values = [grown(b, v, dims) for v in (one, other)]
     found = b.sized(b.op("Where", condition, *values), dims)
     held = [walk.context.contents.of(v) for v in (one, other)]
     if held[0] is not None and held[1] is not None and held[0].shape == held[1].shape:
@@ -111,10 +200,10 @@ def _number(
     return Extent(count, min(least(one), least(other)), max(most(one), most(other)))
 
 
-def _grown(
+def grown(
     b: Builder,
     v: Value,
-    dims: Dims,
+    dims: Sequence[Dim],
 ) -> Value:
     """The tensor in the memory of larger extents."""
     short = [want - have for want, have in zip(storage(dims), v.extents, strict=True)]

@@ -39,14 +39,26 @@ class Builder:
     def __init__(
         self,
         typer: Typer,
+        prefix: str = "bounded",
     ) -> None:
         self.typer = typer
+        self.prefix = prefix
         self.extents: dict[Value, Dims] = {}
         self.guard: Value | None = None
         self._made: dict[Any, Any] = {}
         # Pairs of numbers of which the first is at most the second, whatever they are.
         self._at_most: set[tuple[Dim, Dim]] = set()
         self._count = 0
+
+    def inner(
+        self,
+        prefix: str,
+    ) -> Builder:
+        """What builds a subgraph: it knows all that is known here, and keeps what it adds."""
+        made = Builder(self.typer.inner(), prefix)
+        made.extents = dict(self.extents)
+        made._at_most = set(self._at_most)
+        return made
 
     def dims(
         self,
@@ -71,13 +83,18 @@ class Builder:
         *inputs: Value | None,
         count: int = 1,
         domain: str = "",
+        label: str = "",
         **attributes: Any,
     ) -> tuple[Value, ...]:
-        """Apply an operator with a definition here on the memory of bounded tensors."""
+        """Apply an operator with a definition here on the memory of bounded tensors.
+
+        label: its name, where it stands for an operator of the model.
+        """
         self._count += 1
-        name = f"bounded/{op_type}_{self._count}"
+        name = f"{self.prefix}/{label or op_type}_{self._count}"
         drafts = tuple(Value(f"{name}.{n}") for n in range(count))
-        draft = Operation(op_type, inputs, drafts, attributes, domain, VERSION, name)
+        shown = label or name
+        draft = Operation(op_type, inputs, drafts, attributes, domain, VERSION, shown)
         return tuple(v for v in self.typer.apply(draft) if v is not None)
 
     def op(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:
@@ -93,7 +110,7 @@ class Builder:
         a = np.asarray(array).astype(dtype.numpy)
         key = ("constant", dtype.name, a.shape, a.tobytes())
         self._count += 1
-        name = f"bounded/const_{self._count}"
+        name = f"{self.prefix}/const_{self._count}"
         return self.once(key, lambda: self.typer.constant(name, a))
 
     def scalar(

@@ -47,6 +47,15 @@ class Contents:
         self._builder = builder
         self._found: dict[Value, Numbers] = {}
 
+    def inner(
+        self,
+        builder: Builder,
+    ) -> Contents:
+        """The same for a subgraph that the builder makes."""
+        made = Contents(builder)
+        made._found = dict(self._found)
+        return made
+
     def of(
         self,
         v: Value | None,

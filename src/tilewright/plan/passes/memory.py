@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
 from tilewright.plan.arena import Lifetime, assign_offsets
 from tilewright.plan.lifetimes import lifetimes
-from tilewright.plan.nodes import HOST, FusionGroup, Memory, Plan
+from tilewright.plan.nodes import HOST, Branch, Control, FusionGroup, Loop, Memory, Plan
 from tilewright.runtime import abi
 
 # What a group reads whose place its last result may take.
@@ -20,11 +20,14 @@ Over = Callable[[FusionGroup], tuple[Buffer, ...]]
 class PlanMemory(Pass[Plan]):
     """Every buffer between two steps gets its place in the arena of its device.
 
-    over: what of its operands a group's kernel may write its last result over.
+    over: what of its operands a group's kernel may write its last result over. staying: inputs
+    and results of a plan inside of another one, which are in its arena throughout. Plans inside
+    have their places already.
     """
 
     over: Over = field(repr=False)
     alignment: int = abi.ALIGNMENT
+    staying: tuple[Buffer, ...] = ()
 
     def run(self, program: Plan) -> Plan:
         over = {}
@@ -33,22 +36,37 @@ class PlanMemory(Pass[Plan]):
             if found:
                 over[group] = found
         lives = dict(lifetimes(program))
+        lives |= dict.fromkeys(self.staying, (0, max(len(program.steps) - 1, 0)))
         home = _shared(program, over, lives)
         held = [b for b in lives if in_arena(program, b) and b not in home]
+        held += self.staying
         devices = dict.fromkeys((HOST, *map(program.device_of, held)))
         places: dict[Buffer, int] = {}
         totals = {}
+        inside: dict[Control, int] = {}
         for device in devices:
             mine = [b for b in held if program.device_of(b) == device]
             sized = [Lifetime(_bytes(b), *lives[b]) for b in mine]
-            arena = assign_offsets(sized, self.alignment)
-            places |= dict(zip(mine, arena.offsets, strict=True))
+            inner = _inside(program) if device == HOST else {}
+            arena = assign_offsets([*sized, *inner.values()], self.alignment)
+            places |= dict(zip(mine, arena.offsets, strict=False))
+            inside |= dict(zip(inner, arena.offsets[len(mine) :], strict=True))
             totals[device] = arena.total
         for b, root in home.items():
             places[b] = places[root]
         of_host = totals.pop(HOST)
-        memory = Memory(places, of_host, over, totals)
+        memory = Memory(places, of_host, over, totals, inside)
         return replace(program, memory=memory)
+
+
+def _inside(plan: Plan) -> dict[Control, Lifetime]:
+    """The arenas of plans inside, of which one at a time is used in a step."""
+    found: dict[Control, Lifetime] = {}
+    for n, step in enumerate(plan.steps):
+        if isinstance(step, Loop | Branch):
+            most = max(p.memory.total if p.memory else 0 for p in step.bodies)
+            found[step] = Lifetime(most, n, n)
+    return found
 
 
 def in_arena(plan: Plan, b: Buffer) -> bool:

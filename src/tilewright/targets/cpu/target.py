@@ -16,8 +16,8 @@ from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Sketch
 from tilewright.targets.base import (
+    Action,
     Artifact,
-    Call,
     Interface,
     LibraryVariant,
     Settings,
@@ -150,9 +150,9 @@ class CpuTarget(Target):
             made.workspace_per_thread,
         )
 
-    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
-        """Object code of the function that makes the calls in order."""
-        return compile_entry(symbol, calls, self.machine)
+    def segment(self, symbol: str, actions: Sequence[Action]) -> bytes:
+        """Object code of the function that does all this in order."""
+        return compile_entry(symbol, actions, self.machine)
 
     def support(self) -> Sequence[bytes]:
         """The thread pool, where it can be assembled."""
@@ -211,9 +211,9 @@ class _Parts(CpuTarget):
         shared, thread = made.workspace_bytes, made.workspace_per_thread
         return Artifact(made.symbol, made.object_bytes, shared, thread)
 
-    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
-        """LLVM assembly of the function that makes the calls in order."""
-        return entry_ir(symbol, calls, self.machine).encode()
+    def segment(self, symbol: str, actions: Sequence[Action]) -> bytes:
+        """LLVM assembly of the function that does all this in order."""
+        return entry_ir(symbol, actions, self.machine).encode()
 
     def support(self) -> Sequence[bytes]:
         """None: who calls the library brings the threads."""

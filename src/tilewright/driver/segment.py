@@ -1,0 +1,195 @@
+"""One native function of a model: its kernels, loops and branches on places in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver.built import Built, BuiltControl, Native
+from tilewright.driver.constants import ConstantPool
+from tilewright.driver.prepare import ConstantPacker
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Value
+from tilewright.plan.nodes import Branch, Loop, Plan
+from tilewright.runtime import abi
+from tilewright.runtime.model import KernelRecord, Slot
+from tilewright.targets.base import Action, Argument, Call, Copy, Either, Repeat
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """Where a plan has its buffers. base: of its arena, in that of the model. given: places of
+    buffers that another plan has."""
+
+    plan: Plan
+    base: int = 0
+    given: Mapping[Buffer, Argument] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Segment:
+    """Gathers what a function needs: its slots, the constants of its kernels, and their records.
+
+    arena: bytes of the model's, behind which kernels have their scratch memory. first: the number
+    of its first kernel. slot: of a value that is neither in the arena nor a constant.
+    """
+
+    plan: Plan
+    constants: ConstantPool
+    prepared: ConstantPacker
+    arena: int
+    first: int
+    slot: Callable[[Value], Slot]
+    values: list[Slot] = field(default_factory=list)
+    records: list[KernelRecord] = field(default_factory=list)
+    _where: dict[Buffer, int] = field(default_factory=dict)
+
+    def actions(self, run: Sequence[Native]) -> list[Action]:
+        """What the function does, in order."""
+        return self._actions(run, Scope(self.plan))
+
+    def _actions(self, run: Sequence[Any], scope: Scope) -> list[Action]:
+        found: list[Action] = []
+        for item, placed in zip(run, self._placed(run, scope), strict=True):
+            if isinstance(item, Built):
+                found.append(self._call(item, scope))
+            elif isinstance(placed, Loop):
+                found.append(self._loop(item, placed, scope))
+            else:
+                found.append(self._branch(item, placed, scope))
+        return found
+
+    def _placed(self, run: Sequence[Any], scope: Scope) -> Sequence[Any]:
+        """The steps with their places: of the model's own plan they are in `run`."""
+        if scope.plan is self.plan:
+            return [item.stage for item in run]
+        return scope.plan.steps
+
+    def _place(self, b: Buffer, scope: Scope, offset: int = 0) -> Argument:
+        """Where a buffer is."""
+        plan = scope.plan
+        if b in plan.data:
+            at = self.constants.place_array(b, plan.data[b])
+            return Argument(abi.TABLE_CONSTANTS, at + offset)
+        if b in scope.given:
+            found = scope.given[b]
+            return replace(found, offset=found.offset + offset)
+        assert plan.memory is not None
+        if b in plan.memory.places:
+            at = scope.base + plan.memory.places[b]
+            return Argument(abi.TABLE_ARENA, at + offset)
+        if b not in self._where:
+            value = next(v for v, known in plan.buffers.items() if known is b)
+            self._where[b] = abi.TABLE_FIRST_VALUE + len(self.values)
+            self.values.append(self.slot(value))
+        return Argument(self._where[b], offset)
+
+    def _call(self, item: Built, scope: Scope) -> Call:
+        number = self.first + len(self.records)
+        signature = item.signature
+        data = [scope.plan.data.get(b) for b in signature.values]
+        packed = self._packed(item, data)
+        arguments = tuple(
+            packed[-1 - k]
+            if k < 0
+            else self._place(signature.values[k], scope, signature.offsets[k])
+            for k in item.code.arguments
+        )
+        moved = sum(map(_bytes, signature.values))
+        stage, symbol = item.stage, item.code.symbol
+        self.records.append(
+            KernelRecord(number, stage.name, stage.sources, stage.flops, moved, symbol)
+        )
+        scratch = Argument(abi.TABLE_ARENA, self.arena)
+        return Call(symbol, arguments, scratch, number)
+
+    def _packed(
+        self, item: Built, data: Sequence[np.ndarray[Any, Any] | None]
+    ) -> dict[int, Argument]:
+        """The places of a group's prepared constants, by the number of the preparation.
+
+        The same weights are packed once. What is prepared on the way takes no place.
+        """
+        code = item.code
+        kept = code.kept
+        sizes = [code.preparations[n].nbytes for n in kept]
+        key = (code.symbol, tuple(map(id, data)))
+
+        def fill(views: Sequence[np.ndarray[Any, Any]]) -> None:
+            self.prepared.run(code, data, dict(zip(kept, views, strict=True)))
+
+        found = self.constants.place(key, sizes, fill)
+        places = [Argument(abi.TABLE_CONSTANTS, at) for at in found]
+        return dict(zip(kept, places, strict=True))
+
+    def _inner(
+        self, scope: Scope, step: Loop | Branch, body: Plan, outer: Sequence[Argument]
+    ) -> Scope:
+        """Where a plan inside has its buffers; outer: of its last inputs."""
+        memory = scope.plan.memory
+        assert memory is not None
+        inputs = [body.buffers[v] for v in body.graph.inputs]
+        given = dict(zip(inputs[len(inputs) - len(outer) :], outer, strict=True))
+        return Scope(body, scope.base + memory.inside[step], given)
+
+    def _loop(self, item: BuiltControl, step: Loop, scope: Scope) -> Repeat:
+        def at(b: Buffer) -> Argument:
+            return self._place(b, scope)
+
+        states = [at(b) for b in step.states]
+        body = step.body
+        taken = [at(b) for b in step.taken]
+        inner = self._inner(scope, step, body, [*states, *taken])
+        number = self._place(body.buffers[body.graph.inputs[0]], inner)
+        actions = self._actions(item.bodies[0], inner)
+        again, *results = (self._place(b, inner) for b in body.results)
+        items = zip(results[len(states) :], step.stacked, strict=True)
+        return Repeat(
+            number=number,
+            trips=at(step.trips),
+            going=at(step.going),
+            again=again,
+            count=at(step.count),
+            before=_copies(map(at, step.initial), states, step.states),
+            body=tuple(actions),
+            after=_copies(results, states, step.states),
+            items=tuple(
+                Copy(r, at(b), _bytes(b) // max(b.shape[0], 1)) for r, b in items
+            ),
+            bound=step.bound,
+            record=self._noted(step),
+        )
+
+    def _branch(self, item: BuiltControl, step: Branch, scope: Scope) -> Either:
+        taken = [self._place(b, scope) for b in step.taken]
+        results = [self._place(b, scope) for b in step.results]
+        sides: list[tuple[Action, ...]] = []
+        for body, built in zip(step.bodies, item.bodies, strict=True):
+            inner = self._inner(scope, step, body, taken)
+            actions = self._actions(built, inner)
+            made = (self._place(b, inner) for b in body.results)
+            sides.append((*actions, *_copies(made, results, step.results)))
+        condition = self._place(step.condition, scope)
+        return Either(condition, sides[0], sides[1], self._noted(step))
+
+    def _noted(self, step: Loop | Branch) -> int:
+        """The number of a record for the whole step: its kernels have no times of their own."""
+        number = self.first + len(self.records)
+        moved = sum(map(_bytes, (*step.reads, *step.writes)))
+        self.records.append(KernelRecord(number, step.name, (step.name,), 0, moved))
+        return number
+
+
+def _copies(
+    sources: Any, targets: Sequence[Argument], buffers: Sequence[Buffer]
+) -> tuple[Copy, ...]:
+    """Every buffer copied that is not there already."""
+    found = zip(sources, targets, buffers, strict=False)
+    return tuple(Copy(a, b, _bytes(c)) for a, b, c in found if a != b)
+
+
+def _bytes(b: Buffer) -> int:
+    return b.size * b.dtype.itemsize
