@@ -36,7 +36,7 @@ _PUBLIC: Final = {
     "value_and_grad": "tilewright.driver.differentiate:value_and_grad",
     "optim": "tilewright.graph.optimizers",
     "optimize": "tilewright.driver.optimize:optimize",
-    "load": "tilewright.runtime.executable:load",
+    "load": "tilewright.runtime.ranged:load",
     "Executable": "tilewright.runtime.executable:Executable",
     "Graph": "tilewright.graph.nodes:Graph",
     "halide": "tilewright.lang.halide",

@@ -22,6 +22,7 @@ from tilewright.frontends.onnx.author import (
     model_of_node,
 )
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.ranged import RangedExecutable
 
 # What a caller may pass on to the compiler, which refuses `strict` and names its replacement;
 # test runners add words of their own.
@@ -34,7 +35,8 @@ class TilewrightRep(BackendRep):
     """A compiled model."""
 
     def __init__(
-        self, executable: Executable | DynamicExecutable | SizedExecutable
+        self,
+        executable: Executable | DynamicExecutable | RangedExecutable | SizedExecutable,
     ) -> None:
         self.executable = executable
 

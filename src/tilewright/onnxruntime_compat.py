@@ -227,9 +227,12 @@ class InferenceSession:
         _warn_of(providers or ())
         self._options = options
         self._executable: Any = _loaded(path_or_bytes, options)
-        graph = getattr(self._executable, "graph", None)
-        self._inputs = _arguments(self._executable.inputs, graph and graph.inputs)
-        self._outputs = _arguments(self._executable.outputs, graph and graph.outputs)
+        self._inputs = _arguments(
+            self._executable.inputs, getattr(self._executable, "given", None)
+        )
+        self._outputs = _arguments(
+            self._executable.outputs, getattr(self._executable, "made", None)
+        )
 
     def get_inputs(self) -> list[NodeArg]:
         """Name, type and shape of each input."""
@@ -306,7 +309,7 @@ def get_device() -> str:
 def _loaded(source: Any, options: SessionOptions) -> Any:
     given = options.keywords()
     if isinstance(source, str | os.PathLike) and os.fspath(source).endswith(".tw"):
-        from tilewright.runtime.executable import load
+        from tilewright.runtime.ranged import load
 
         if not given["fusion"] or given["dims"]:
             raise InputError(

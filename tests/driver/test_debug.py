@@ -20,9 +20,9 @@ from tilewright.ir.node import transform
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.passes.hoist import Hoisted
 from tilewright.plan import normalize, pipeline
-from tilewright.plan.arena import Arena, Lifetime
 from tilewright.plan.nodes import HostFallback, Step
 from tilewright.plan.passes import memory
+from tilewright.runtime.arena import Arena, Lifetime
 from tilewright.schedule import Schedule
 from tilewright.targets.cpu.target import CpuTarget
 

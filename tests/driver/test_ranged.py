@@ -12,9 +12,8 @@ import tilewright as tw
 from tests.plan.test_open_extents import positives, rows
 from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
 from tilewright.driver import steps
-from tilewright.driver.dynamic import DynamicExecutable
-from tilewright.driver.open_model import OpenExecutable
-from tilewright.plan.nodes import Plan
+from tilewright.driver.open_model import open_model, ranged_model
+from tilewright.runtime.ranged import RangedExecutable
 from tilewright.targets.registry import target
 
 RNG = np.random.default_rng(0)
@@ -32,6 +31,8 @@ MODELS = {
     "sums": "(float[3, n] x) => (float[3] y) { a = Constant<value_ints = [1]>()"
     " y = ReduceSum<keepdims = 0>(x, a) }",
     "joined": "(float[n, 3] x) => (float[n, 6] y) { z = Neg(x) y = Concat<axis = 1>(x, z) }",
+    "two": "(float[n, 6] x) => (float[n, 5] y) {"
+    " h = MatMul(x, u) r = Softmax<axis = -1>(h) k = MatMul(r, w) y = Add(k, b) }",
     "pooled": "(float[n, 2, 6, 6] x) => (float[n, 2, 3, 3] y) {"
     " y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }",
 }
@@ -40,7 +41,7 @@ MODELS = {
 def model(text: str) -> onnx.ModelProto:
     made = onnx.parser.parse_model(HEAD + text)
     rng = np.random.default_rng(1)
-    shapes = {"w": (6, 5), "b": (5,), "v": (3, 2, 3, 3)}
+    shapes = {"w": (6, 5), "b": (5,), "v": (3, 2, 3, 3), "u": (6, 6)}
     used = {i for node in made.graph.node for i in node.input}
     for name, shape in shapes.items():
         if name in used:
@@ -73,8 +74,8 @@ def test_one_executable_agrees_with_one_per_shape(
         source, dims={"n": (least, most)}, jit=False, threads=2, cache=False
     )
     each = tw.compile(source, threads=2, cache=False)
-    assert isinstance(exe, DynamicExecutable) and exe._ranged is not None
-    assert len(exe._ranged.covers) >= 18
+    assert isinstance(exe, RangedExecutable)
+    assert sum(len(s.covers) for s in exe.model.shared) >= 18
     points = (least, least + 1, 7, 13, most - 1, most)
     inputs = [fed(source, n) for n in points]
     wanted = [each(x) for x in inputs]
@@ -109,45 +110,46 @@ def test_what_has_another_form_at_many_sizes_is_refused_by_name() -> None:
         tw.compile(model(text), dims={"n": (1, 20)}, jit=False, threads=1, cache=False)
 
 
-def test_a_range_that_is_too_long_to_compare_is_refused() -> None:
-    with pytest.raises(InputError, match=r"300 combinations .* 256 at most"):
-        tw.compile(
-            model(MODELS["rows"]),
-            dims={"n": (1, 300)},
-            jit=False,
-            threads=1,
-            cache=False,
-        )
+def test_a_wide_range_is_one_code_although_some_sizes_alone_are_compared() -> None:
+    source = model(MODELS["rows"])
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe = tw.compile(source, dims={"n": (1, 4096)}, **how)
+    assert isinstance(exe, RangedExecutable)
+    assert sum(len(s.covers) for s in exe.model.shared) >= 4090
+    assert len(exe.model.single) <= 6
+    for n in (1, 2, 3, 63, 64, 65, 1021, 4095, 4096):
+        x = RNG.standard_normal((n, 6)).astype(np.float32)
+        e = np.exp(x)
+        np.testing.assert_allclose(exe(x), e / e.sum(1, keepdims=True), rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
-def opened() -> tuple[Plan, OpenExecutable]:
+def opened() -> RangedExecutable:
     plan = rows()
-    return plan, OpenExecutable(plan, target("cpu"), 2)
+    made = ranged_model(plan, open_model(plan, target("cpu")))
+    return RangedExecutable(made, threads=2)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 1), (1, 1), (3, 2), (64, 9), (17, 7)])
 def test_an_open_plan_runs_at_any_size(
-    opened: tuple[Plan, OpenExecutable], n: int, m: int
+    opened: RangedExecutable, n: int, m: int
 ) -> None:
-    _, exe = opened
     x = RNG.integers(-9, 9, (n, m)).astype(np.float32)
-    np.testing.assert_array_equal(exe(x), x.sum(axis=1) * 2)
+    np.testing.assert_array_equal(opened(x), x.sum(axis=1) * 2)
     out = np.full(n, 7, np.float32)
-    assert exe(x, out=out) is out
+    assert opened(x, out=out) is out
     np.testing.assert_array_equal(out, x.sum(axis=1) * 2)
 
 
 def test_an_open_plan_refuses_sizes_and_counts(
-    opened: tuple[Plan, OpenExecutable],
+    opened: RangedExecutable,
 ) -> None:
-    _, exe = opened
     with pytest.raises(InputError, match="m is 10, and may be 1 to 9"):
-        exe(np.zeros((3, 10), np.float32))
-    with pytest.raises(InputError, match="0 inputs given, 1 expected: x"):
-        exe()
+        opened(np.zeros((3, 10), np.float32))
+    with pytest.raises(InputError, match="missing inputs: x"):
+        opened()
     with pytest.raises(UnsupportedError, match="k is a count"):
-        OpenExecutable(positives(), target("cpu"), 1)
+        open_model(positives(), target("cpu"))
 
 
 def test_a_range_of_pytorch_is_the_default() -> None:
@@ -169,3 +171,54 @@ def test_a_range_of_pytorch_is_the_default() -> None:
     how["dynamic_shapes"] = ({0: torch.export.Dim("n")},)
     with pytest.raises(InputError, match="n"):
         tw.compile(module, example, jit=False, **how)
+
+
+def test_two_wide_dimensions_share_a_few_codes() -> None:
+    text = "(float[n, m] x) => (float[n, m] y) { r = Relu(x) y = Softmax<axis = 1>(r) }"
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    exe: Any = tw.compile(model(text), dims={"n": (1, 64), "m": (1, 4096)}, **how)
+    covers = [s.covers for s in exe.model.shared]
+    assert sum(map(len, covers)) + len(exe.model.single) == 64 * 4096
+    for n, m in ((1, 1), (1, 4096), (64, 1), (64, 4096), (3, 1023), (63, 2)):
+        assert sum((n, m) in c for c in covers) + ((n, m) in exe.model.single) == 1
+        x = RNG.standard_normal((n, m)).astype(np.float32)
+        e = np.exp(np.maximum(x, 0))
+        want = e / e.sum(1, keepdims=True)
+        np.testing.assert_allclose(exe(x), want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "(float[n, m] x) => (float[k] y) {"
+            " s = Constant<value_ints = [-1]>() y = Reshape(x, s) }",
+            r"at \{'n': 9, 'm': 7\}, step reshape is another",
+        ),
+        (
+            "(float[n, 3] x, float[m, 3] z) => (float[k, 3] y) {"
+            " s = Constant<value_ints = [1]>() e = Constant<value_ints = [1000000]>()"
+            " a = Constant<value_ints = [0]>() c = Slice(x, s, e, a)"
+            " d = Slice(z, s, e, a) y = Concat<axis = 0>(c, d) }",
+            "concat_0: .* leaves 0..n",
+        ),
+    ],
+)
+def test_what_cannot_be_one_code_is_named(text: str, message: str) -> None:
+    how: Any = {"jit": False, "threads": 1, "cache": False}
+    with pytest.raises(UnsupportedError, match=message) as caught:
+        tw.compile(model(text), dims={"n": (2, 9), "m": (2, 7)}, **how)
+    assert caught.value.code == "TW-JIT"
+
+
+def test_each_combination_that_is_allowed_has_code_once() -> None:
+    exe: Any = tw.compile(
+        model(MODELS["rows"]),
+        dims={"n": (1, 40)},
+        jit=False,
+        threads=1,
+        cache=False,
+    )
+    for n in range(1, 41):
+        shared = sum((n,) in s.covers for s in exe.model.shared)
+        assert shared + ((n,) in exe.model.single) == 1

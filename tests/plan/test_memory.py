@@ -9,9 +9,9 @@ from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Buffer, var
 from tilewright.graph.nodes import Graph, Value
 from tilewright.loops.nodes import Kernel, Store, block, loop
-from tilewright.plan.arena import Lifetime, assign_offsets, live_bytes
 from tilewright.plan.nodes import FusionGroup, Plan
 from tilewright.plan.passes.memory import PlanMemory
+from tilewright.runtime.arena import Lifetime, assign_offsets, live_bytes
 
 lifetimes = st.lists(
     st.builds(

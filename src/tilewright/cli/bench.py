@@ -54,7 +54,9 @@ _NO_PROGRAM: Final = (
     help="Duration of one round.",
 )
 @input_options
-@compile_options(*(name for name in COMPILE if name not in ("scales", "jit")))
+@compile_options(
+    *(name for name in COMPILE if name not in ("scales", "jit")), ranges=True
+)
 @json_option
 def command(
     model: Path,
@@ -76,6 +78,7 @@ def command(
     \b
     Examples:
       tilewright bench model.onnx --threads 2
+      tilewright bench model.onnx --dim batch=1..64
       tilewright bench model.pt2 --against onnxruntime,openvino,torch_eager,torch_compile
     """
     exported = model.suffix == torch.SUFFIX
@@ -97,7 +100,12 @@ def command(
         file = _for_all(model, Path(scratch), options)
         graph, options = load_given(file, options, files, archive)
         feeds = inputs.gather(
-            inputs.of_graph(graph), files, archive, seed, options.dims
+            inputs.of_graph(graph),
+            files,
+            archive,
+            seed,
+            options.dims,
+            {name: max(extents) for name, extents in options.ranges.items()},
         )
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
@@ -139,7 +147,16 @@ def _how(options: CompileOptions) -> dict[str, Any]:
     """The options that say how our engine compiles, and the others do not have."""
     shared = ("threads", "dims")
     given = options.keywords() | options.reading()
-    return {name: value for name, value in given.items() if name not in shared}
+    own = {name: value for name, value in given.items() if name not in shared}
+    # The worker reads JSON, which has no tuples.
+    ranges = {n: _values(e) for n, e in options.ranges.items()}
+    return own | ({"ranges": ranges} if ranges else {})
+
+
+def _values(extents: tuple[int, int] | list[int]) -> list[int]:
+    if isinstance(extents, tuple):
+        return list(range(extents[0], extents[1] + 1))
+    return extents
 
 
 def _peers(against: str, exported: bool) -> list[str]:

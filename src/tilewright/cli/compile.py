@@ -19,6 +19,7 @@ from tilewright.cli import (
     inputs,
     library,
     quantized,
+    ranged,
     records,
 )
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
@@ -73,7 +74,7 @@ ONNX: Final = "onnx"  # what --emit writes besides the stages of text
 @click.option(
     "--seed", default=0, type=click.IntRange(0), help="Seed of the inputs of --certify."
 )
-@compile_options(*(name for name in COMPILE if name != "jit"))
+@compile_options(*(name for name in COMPILE if name != "jit"), ranges=True)
 @json_option
 def command(
     model: Path,
@@ -92,6 +93,7 @@ def command(
     \b
     Example:
       tilewright compile model.onnx -o model.tw
+      tilewright compile model.onnx --dim batch=1..64 -o model.tw
       tilewright compile model.onnx --mcpu x86-64-v3 --emit asm | less
       tilewright compile model.onnx --certify && tilewright verify model.tw
       tilewright compile model.onnx --mcpu multi -o libmodel.so --header model.h
@@ -102,7 +104,10 @@ def command(
     from tilewright.runtime import bundle
 
     _refuse_meaningless(emit, certify)
+    if emit is not None:
+        ranged.refuse_ranges(options, "--emit")
     if output is not None and output.suffix in library.SUFFIXES and emit is None:
+        ranged.refuse_ranges(options, f"a library ({output.name})")
         library.write(model, output, header, target_triple, options, as_json)
         return
     refuse(
@@ -111,6 +116,12 @@ def command(
         "Name it with -o, as in -o libmodel.so",
     )
     read = load_graph(model, options.dims, **options.reading())
+    if options.ranges:
+        given = _keywords(read, options)
+        ranged.write(
+            read, output or model.with_suffix(ARTIFACT_SUFFIX), options, given, as_json
+        )
+        return
     graph = specialized(read, options.dims)
     target = quantized.accelerator(options)
     if target is not None and target.quantizes:

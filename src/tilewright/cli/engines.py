@@ -16,17 +16,26 @@ Runner = Callable[[Feeds], list[Array]]
 
 
 def tilewright(
-    path: Path, threads: int, dims: Mapping[str, int] | None = None, **options: Any
+    path: Path,
+    threads: int,
+    dims: Mapping[str, int] | None = None,
+    ranges: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Runner:
-    """Compiles an ONNX file by the options of `compile`, or loads a .tw artifact."""
+    """Compiles an ONNX file by the options of `compile`, or loads a .tw artifact.
+
+    ranges: extents that dimensions may have; all of them are then compiled in advance.
+    """
     exe: Any
     if path.suffix == ".tw":
-        from tilewright.runtime.executable import load
+        from tilewright.runtime.ranged import load
 
         exe = load(path, threads=threads)
     else:
         from tilewright.driver import compile
 
+        if ranges:
+            dims, options["jit"] = {**(dims or {}), **ranges}, False
         exe = compile(path, threads=threads, dims=dims or None, **options)
     return lambda feeds: list(exe.run(feeds))
 

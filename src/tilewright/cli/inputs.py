@@ -17,10 +17,12 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.cli.output import note
 from tilewright.driver.random_inputs import random_array
+from tilewright.runtime.dispatch import show
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
     from tilewright.runtime.executable import Executable
+    from tilewright.runtime.ranged import RangedExecutable
 
 Array = np.ndarray[Any, Any]
 
@@ -60,6 +62,26 @@ def of_executable(exe: Executable) -> list[Wanted]:
     """The inputs of a compiled model."""
     known = {dtype.name: dtype for dtype in ALL}
     return [Wanted(t.name, known.get(t.dtype), t.shape) for t in exe.inputs]
+
+
+def of_ranges(
+    exe: RangedExecutable, dims: Mapping[str, int], ranges: Mapping[str, Any]
+) -> tuple[list[Wanted], dict[str, int]]:
+    """The inputs of a model for ranges of shapes, and the greatest extents.
+
+    dims, ranges: what --dim says. Raises InputError for a range, or a dimension it does not have.
+    """
+    have = ", ".join(f"{n}: {show(e)}" for n, e in exe.allowed.items())
+    for name in (*ranges, *dims):
+        if name in ranges or name not in exe.allowed:
+            raise InputError(
+                f"{name!r} has no one value that the artifact may have",
+                where="--dim",
+                hint=f"give one value of: {have}",
+            )
+    known = {dtype.name: dtype for dtype in ALL}
+    wanted = [Wanted(v.name, known.get(v.dtype), v.shape) for v in exe.given]
+    return wanted, {name: max(extents) for name, extents in exe.allowed.items()}
 
 
 def names(files: Iterable[tuple[str, Path]], archive: Path | None) -> set[str]:

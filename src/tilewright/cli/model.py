@@ -161,20 +161,7 @@ def prepare(
     The inputs come first, so that their errors are reported before anything is compiled.
     """
     if is_artifact(path):
-        from tilewright.runtime.executable import load
-
-        if not path.exists():
-            raise ArtifactError("no such file", where=str(path), hint="Check the path")
-        hint = "Compile the model with these options"
-        fixed = {*COMPILE} - {"threads"}
-        refuse(fixed, "an artifact is already compiled", hint, str(path))
-        start = time.perf_counter()
-        exe = load(path, threads=options.threads)
-        seconds = time.perf_counter() - start
-        feeds = inputs.gather(
-            inputs.of_executable(exe), files, archive, seed, options.dims
-        )
-        return Prepared(exe, feeds, seconds)
+        return _loaded(path, options, files, archive, seed)
     graph, options = load_given(path, options, files, archive)
     wanted = inputs.of_graph(graph)
     said = {} if options.jit else graph.ranges
@@ -191,6 +178,29 @@ def prepare(
     given = quantized.samples(options, feeds, "this input")
     exe = compile_model(graph, options, path.name, feeds, **given)
     return Prepared(exe, feeds, time.perf_counter() - start, (graph, options))
+
+
+def _loaded(
+    path: Path, options: CompileOptions, files: Files, archive: Path | None, seed: int
+) -> Prepared:
+    """`prepare` for an artifact; one for ranges of shapes runs at the extents of --dim."""
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.ranged import load
+
+    if not path.exists():
+        raise ArtifactError("no such file", where=str(path), hint="Check the path")
+    why = ("an artifact is already compiled", "Compile the model with these options")
+    refuse({*COMPILE} - {"threads", "dim"}, *why, str(path))
+    start = time.perf_counter()
+    found = load(path, threads=options.threads)
+    seconds = time.perf_counter() - start
+    if isinstance(found, Executable):
+        refuse({"dim"}, *why, str(path))
+        feeds = inputs.gather(inputs.of_executable(found), files, archive, seed)
+        return Prepared(found, feeds, seconds)
+    wanted, greatest = inputs.of_ranges(found, options.dims, options.ranges)
+    feeds = inputs.gather(wanted, files, archive, seed, options.dims, greatest)
+    return Prepared(found.specialized(feeds), feeds, seconds)
 
 
 def extents(graph: Graph, feeds: Mapping[str, inputs.Array]) -> dict[str, int]:

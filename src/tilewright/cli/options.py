@@ -324,10 +324,11 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
 COMPILE: Final = tuple(field.name for field in fields(CompileOptions))
 
 
-def compile_options(*names: str) -> Callable[[Verb], Verb]:
+def compile_options(*names: str, ranges: bool = False) -> Callable[[Verb], Verb]:
     """Give a command the compile options of these names, which are fields of CompileOptions.
 
-    The command receives them as `options: CompileOptions`; the others keep their defaults.
+    The command receives them as `options: CompileOptions`; the others keep their defaults. ranges:
+    it takes ranges of extents, as one that takes --no-jit does.
     """
 
     def decorated(verb: Verb) -> Verb:
@@ -335,7 +336,7 @@ def compile_options(*names: str) -> Callable[[Verb], Verb]:
         def gathered(**values: Any) -> Any:
             chosen = CompileOptions(**{name: values.pop(name) for name in names})
             _check_machine(chosen)
-            if "jit" not in names:
+            if "jit" not in names and not ranges:
                 _check_fixed(chosen)
             return verb(options=chosen, **values)
 
@@ -379,7 +380,7 @@ def allow(
     refuse(given().keys() - set(names), why, hint, where)
 
 
-def _shown(extents: tuple[int, int] | list[int]) -> str:
+def shown(extents: tuple[int, int] | list[int]) -> str:
     """As --dim takes it."""
     return (".." if isinstance(extents, tuple) else ",").join(map(str, extents))
 
@@ -388,7 +389,8 @@ def _check_fixed(options: CompileOptions) -> None:
     """Raise InputError for a range of extents, in a command that needs one value."""
     for name, extents in options.ranges.items():
         raise InputError(
-            f"{name} has no single value, but {_shown(extents)}, which only run takes",
+            f"{name} has no single value, but {shown(extents)}, which only run, bench and "
+            "compile take",
             where="--dim",
             hint=f"give one value: --dim {name}=1",
         )

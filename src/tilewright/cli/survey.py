@@ -16,8 +16,8 @@ from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.open_extents import TRIM
 from tilewright.graph.ops.registry import OpCall, definition_of
-from tilewright.plan.arena import Lifetime, assign_offsets
 from tilewright.plan.lower import lower
+from tilewright.runtime.arena import Lifetime, assign_offsets
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilewright.driver.ranges import Dims
     from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.driver.sized import SizedExecutable
+    from tilewright.runtime.ranged import RangedExecutable
 
 
 def compile(
@@ -29,7 +30,7 @@ def compile(
     *,
     dims: Dims | None = None,
     **options: Unpack[CompileOptions],
-) -> Executable | DynamicExecutable | SizedExecutable:
+) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
     """Compile a model for this machine.
 
     source: a path to an ONNX file or to an exported PyTorch program (.pt2), the bytes of an ONNX
@@ -78,7 +79,7 @@ def compile(
 
         def form(
             names: frozenset[str],
-        ) -> Executable | DynamicExecutable | SizedExecutable:
+        ) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
             free = replace(chosen, inputs=(*chosen.inputs, *names))
             found = _compiled(source, example_inputs, dims, free)
             if found.overrides.origin != origin:
@@ -98,7 +99,7 @@ def _compiled(
     example_inputs: Sequence[Any],
     dims: Dims | None,
     chosen: Options,
-) -> Executable | DynamicExecutable | SizedExecutable:
+) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
     """From the cache if it holds the whole model; else compiled, and kept there."""
     with exclusive(), events.span("compile"):
         store = chosen.store

@@ -3,44 +3,28 @@
 Each new combination of symbolic extents (and of the values of inputs that decide shapes, such as
 the `shape` of a Reshape) is compiled on first use and kept, least recently used out; calls that
 have their code do not wait meanwhile. The kernel cache on disk makes a combination that was seen in
-an earlier process cheap. Without compilation at run time (`jit=False`) all combinations that may
-come are compiled in advance.
+an earlier process cheap. Without compilation at run time (`jit=False`) see `driver.ranged`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-import numpy as np
-
-from tilewright.base.dtypes import dtype_of
-from tilewright.base.errors import (
-    ArtifactError,
-    InputError,
-    MemoryLimitError,
-    UnsupportedError,
-)
-from tilewright.base.text import listing, plural
-from tilewright.driver.once import Once
-from tilewright.driver.ranged import COMPARED, Ranged
-from tilewright.driver.ranges import (
-    Allowed,
-    check_allowed,
-    combinations,
-    count,
-    show,
-)
+from tilewright.base.errors import ArtifactError
+from tilewright.base.once import Once
+from tilewright.base.text import plural
+from tilewright.driver.open_model import symbolic
 from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import definition_of, has_trait
 from tilewright.graph.ops.traits import POINTWISE
+from tilewright.runtime.dispatch import Allowed, ShapeDispatch
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inputs import convert
-from tilewright.runtime.model import CompiledModel, Tensor, listed
+from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.overrides import Overrides
 
 KEPT = 16  # compiled shape combinations per model
@@ -103,8 +87,8 @@ def _may_decide(v: Value) -> bool:
     return all(isinstance(d, int) and d <= VALUE_ELEMENTS for d in v.shape)
 
 
-class DynamicExecutable:
-    """Runs a graph with symbolic shapes; the interface of `runtime.Executable`."""
+class DynamicExecutable(ShapeDispatch):
+    """Runs a graph with symbolic shapes; each new set of them is compiled."""
 
     def __init__(
         self,
@@ -114,191 +98,48 @@ class DynamicExecutable:
         fallback: Fallback,
         memory_limit: int | None = None,
         allowed: Allowed = MappingProxyType({}),
-        jit: bool = True,
-        ranged: Callable[[], Ranged] | None = None,
     ) -> None:
-        """allowed: the extents that dimensions may have, where they are limited. jit: whether a
-        call may compile; if not, everything that is allowed is compiled here, which raises
-        InputError and UnsupportedError (TW-JIT) naming what is without a limit, or too many.
-        ranged: makes one executable for many shapes, where there are more than are kept.
-        """
+        """allowed: the extents that dimensions may have, where they are limited."""
+        layouts = {v.name: v.type_text for v in graph.defaults}
+        super().__init__(
+            [symbolic(v) for v in graph.inputs],
+            [symbolic(v) for v in graph.outputs],
+            graph.nesting,
+            Overrides(layouts, graph.origin),
+            allowed,
+        )
         self._graph = graph
-        self.nesting = graph.nesting
         self._build = build
         self._threads = threads
         self._fallback = fallback
         self._memory_limit = memory_limit
         self._deciding = shape_inputs(graph)
-        self._allowed = allowed
-        self._jit = jit
-        self._make_ranged = ranged
-        self._ranged: Ranged | None = None
         self._kept: Once[Executable] = Once(self._surplus)
-        layouts = {v.name: v.type_text for v in graph.defaults}
-        self.overrides = Overrides(layouts, graph.origin)
-        if not jit:
-            self._compile_all()
 
     @property
     def graph(self) -> Graph:
         """The model, whose inputs have names for the extents that calls decide."""
         return self._graph
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Name, dtype and shape of each input; None for an extent known only at a call."""
-        return tuple(_tensor(v) for v in self._graph.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """Name, dtype and shape of each output."""
-        return tuple(_tensor(v) for v in self._graph.outputs)
-
-    @property
-    def defaults(self) -> Mapping[str, str]:
-        """As `Executable.defaults`."""
-        return self.overrides.layouts
-
-    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
-        """As `Executable.__call__`; compiles first if these shapes are new."""
-        if self.nesting is None:
-            found = self.run(self._named(args, named), out)
-            return found[0] if len(found) == 1 else tuple(found)
-        found = self.run(self.nesting.bind(args, named), out)
-        return self.nesting.restore(
-            {v.name: a for v, a in zip(self._graph.outputs, found, strict=True)}
-        )
-
-    def run(self, feeds: Mapping[str, Any], out: Any = None) -> list[Any]:
-        """As `Executable.run`."""
-        given = self._named((), feeds)
-        form = self.overrides.form(given)
-        results: list[Any] = (form or self.specialized(given)).run(given, out)
-        return results
-
-    def profile(self, *args: Any, **options: Any) -> Any:
-        """As `Executable.profile`, for the shapes of these inputs."""
-        names = {v.name for v in self._graph.inputs} | self.defaults.keys()
-        if self.nesting is not None:
-            names |= {name for name, _ in self.nesting.arguments}
-        named = {k: options.pop(k) for k in list(options) if k in names}
-        if self.nesting is None:
-            given = self._named(args, named)
-        else:
-            given = self._named((), self.nesting.bind(args, named))
-        form = self.overrides.form(given)
-        return (form or self.specialized(given)).profile(given, **options)
-
     def specialized(self, inputs: Mapping[str, Any]) -> Executable:
-        """The Executable for the shapes of these inputs."""
-        arrays = {
-            v.name: inputs[v.name] for v in self._graph.inputs if v.name in inputs
-        }
-        shapes = {
-            v.name: np.shape(arrays[v.name])
-            for v in self._graph.inputs
-            if v.kind == "tensor" and v.name in arrays and not v.static
-        }
+        """The Executable for the shapes of these inputs; compiled first if they are new."""
+        shapes = self.shapes_of(inputs)
         # Of the dtype that the model says: the bytes of another are other numbers.
         values = {
-            v.name: convert(arrays[v.name], _tensor(v))
+            v.name: convert(inputs[v.name], symbolic(v).tensor)
             for v in self._deciding
-            if v.name in arrays
+            if v.name in inputs
         }
         key = (
             tuple(shapes.items()),
             tuple((k, a.tobytes()) for k, a in values.items()),
         )
-        if self._ranged is not None:
-            self._check(shapes)
-            found = self._ranged.at(self._extents(shapes))
-            if found is not None:
-                return found
-        return self._kept.get(key, lambda: self._for_call(shapes, values))
-
-    def _extents(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """The extents of symbolic dimensions by name."""
-        return {
-            d: n
-            for v in self._graph.inputs
-            for d, n in zip(v.shape or (), shapes.get(v.name, ()), strict=False)
-            if isinstance(d, str)
-        }
-
-    def _for_call(
-        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
-    ) -> Executable:
-        """What a call of new shapes runs. Raises InputError (TW-JIT) if it may not compile."""
-        self._check(shapes)
-        if not self._jit:
-            given = ", ".join(f"{name}: {list(s)}" for name, s in shapes.items())
-            raise InputError(
-                f"there is no code for {given}, and jit=False compiles none in a call",
-                code="TW-JIT",
-                hint="name all values in dims={...}, or leave jit=False out",
-            )
-        return self._compiled(shapes, values)
-
-    def _compile_all(self) -> None:
-        """Code for every combination of extents: of many, one code for those that it can be of."""
-        self._check_countable()
-        left = list(combinations(self._allowed))
-        if len(left) > KEPT and self._make_ranged is not None:
-            self._ranged = self._make_ranged()
-            left = [e for e in left if self._ranged.at(e) is None]
-            if len(left) > KEPT:
-                raise UnsupportedError(
-                    f"{len(left)} combinations of extents need code of their own, {KEPT} at most "
-                    f"can have it; the first is {left[0]}",
-                    code="TW-JIT",
-                    hint="name fewer: dims={'batch': [1, 8, 64]}",
-                )
-        for extents in left:
-            shapes = {
-                v.name: tuple(
-                    d if isinstance(d, int) else extents[str(d)] for d in v.shape
-                )
-                for v in self._graph.inputs
-                if v.kind == "tensor" and v.shape is not None and not v.static
-            }
-            self._kept.get(
-                (tuple(shapes.items()), ()), partial(self._compiled, shapes, {})
-            )
-
-    def _check_countable(self) -> None:
-        """Raise InputError or UnsupportedError (TW-JIT) unless all shapes are known, and few."""
-        if self._deciding:
-            names = listing([repr(v.name) for v in self._deciding])
-            raise UnsupportedError(
-                f"the values of {names} decide shapes, which only a call knows",
-                code="TW-JIT",
-                hint="leave jit=False out, or make them initializers of the model",
-            )
-        for v in self._graph.inputs:
-            open_dims = (None,) if v.shape is None else v.shape
-            for d in open_dims if v.kind == "tensor" else ():
-                if not isinstance(d, int) and d not in self._allowed:
-                    raise InputError(
-                        f"{'a dimension without a name' if d is None else repr(d)} may have "
-                        "any extent, and jit=False compiles none in a call",
-                        code="TW-JIT",
-                        where=f"input {v.name!r}",
-                        hint="say which: dims={'batch': (1, 8)}",
-                    )
-        total = count(self._allowed)
-        most = KEPT if self._make_ranged is None else COMPARED
-        if total > most:
-            ranges = ", ".join(f"{d}: {show(e)}" for d, e in self._allowed.items())
-            raise InputError(
-                f"{total} combinations of extents ({ranges}) are to be compiled in advance, "
-                f"{most} at most can",
-                code="TW-JIT",
-                hint="name fewer: dims={'batch': [1, 8, 64]}",
-            )
+        return self._kept.get(key, lambda: self._compiled(shapes, values))
 
     def _compiled(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
     ) -> Executable:
+        self.extents(shapes)
         model = self._build(
             lambda: specialize(
                 self._graph,
@@ -311,10 +152,7 @@ class DynamicExecutable:
         return Executable(model, threads=self._threads)
 
     def _surplus(self, kept: Sequence[Executable]) -> int:
-        """Keep a few combinations, and together no more than half of the memory allowed.
-
-        Raises MemoryLimitError where nothing may be forgotten.
-        """
+        """Keep a few combinations, and together no more than half of the memory allowed."""
         most = None if self._memory_limit is None else self._memory_limit // 2
         sizes = [e.peak_bytes for e in kept]
         first = 0
@@ -323,19 +161,13 @@ class DynamicExecutable:
             or (most is not None and sum(sizes[first:]) > most)
         ):
             first += 1
-        if first and not self._jit:
-            raise MemoryLimitError(
-                f"the code for all shapes needs {sum(sizes):,} bytes, over half of the memory "
-                f"limit of {self._memory_limit:,}",
-                hint="Raise --memory-limit, or name fewer extents",
-            )
         return first
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Refused: an artifact has fixed shapes. Raises ArtifactError."""
+    def save(self, path: str | os.PathLike[str]) -> NoReturn:
+        """Refused: an artifact has fixed shapes, or a range of them. Raises ArtifactError."""
         raise ArtifactError(
             f"the model has symbolic shapes, so {os.fspath(path)!r} cannot hold it",
-            hint="compile with dims={...} (or --dim NAME=N) first",
+            hint="compile with dims={...} (or --dim NAME=N) first; with ranges, also jit=False",
         )
 
     def __repr__(self) -> str:
@@ -348,87 +180,9 @@ class DynamicExecutable:
         signature = " -> ".join(f"({e})" for e in ends)
         return f"DynamicExecutable({signature}, {kept})"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a compiled model cannot be pickled: compile it in the other process"
-        )
-
     def release(self) -> None:
-        """Give back memory, and compiled shapes where a call may compile them again."""
-        if self._jit:
-            self._kept.clear()
+        """Give back memory and compiled shapes, which a call compiles again."""
         for made in self._kept.values():
             made.release()
-        if self._ranged is not None:
-            self._ranged.executable.release()
+        self._kept.clear()
         self.overrides.clear()
-
-    def _named(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors of a call by name.
-
-        Raises InputError for a name that no input has, or too many, before anything compiles.
-        """
-        only = args[0] if len(args) == 1 and not named else None
-        if isinstance(only, Mapping):
-            args, named = (), only
-        names = [v.name for v in self._graph.inputs]
-        for name in named:
-            if name not in names and name not in self.defaults:
-                also = f", with defaults {self.overrides}" if self.defaults else ""
-                raise InputError(
-                    f"no input is called {name!r}: expected {listed(self.inputs)}{also}"
-                )
-        twice = [repr(n) for n in names[: len(args)] if n in named]
-        if twice:
-            raise InputError(f"input {twice[0]} is given by position and by name")
-        if len(args) > len(names):
-            raise InputError(f"{len(args)} inputs given, the model has {len(names)}")
-        given = dict(zip(names, args, strict=False)) | dict(named)
-        if missing := [t for t in self.inputs if t.name not in given]:
-            raise InputError(f"missing inputs: {listed(missing)}")
-        return given
-
-    def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """One symbol has one extent in a call, which is one that it may have."""
-        seen: dict[str, tuple[int, str]] = {}
-        for v in self._graph.inputs:
-            got = shapes.get(v.name)
-            if got is None or v.shape is None:
-                continue
-            expected = ", ".join("?" if d is None else str(d) for d in v.shape)
-            if len(got) != len(v.shape):
-                raise InputError(
-                    f"expected [{expected}], got {list(got)}", where=f"input {v.name!r}"
-                )
-            for d, n in zip(v.shape, got, strict=True):
-                known, where = (
-                    seen.setdefault(d, (n, v.name)) if isinstance(d, str) else (d, "")
-                )
-                if known is not None and known != n:
-                    hint = (
-                        f"{d} is {known} in input {where!r}; {_RENAME}"
-                        if where
-                        else None
-                    )
-                    raise InputError(
-                        f"expected [{expected}], got {list(got)}",
-                        where=f"input {v.name!r}",
-                        hint=hint,
-                    )
-        check_allowed(self._graph.inputs, shapes, self._allowed)
-
-
-_RENAME = (
-    "dimensions that may differ, or are broadcast, need different names in the model"
-)
-
-
-def _tensor(v: Value) -> Tensor:
-    if v.kind != "tensor" or v.dtype is None:
-        return Tensor(v.name, "object", None)
-    shape = (
-        None
-        if v.shape is None
-        else tuple(d if isinstance(d, int) else None for d in v.shape)
-    )
-    return Tensor(v.name, dtype_of(v.dtype).name, shape)

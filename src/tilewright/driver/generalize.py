@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import Computation, Output
 from tilewright.expr.affine import Affine, to_expr
@@ -19,8 +19,9 @@ from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Extent, Load, Var
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.node import Node
-from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan
+from tilewright.plan.nodes import FusionGroup, OpenExtent, Plan, Step
 from tilewright.plan.open_extents import at
+from tilewright.plan.verify import verify
 
 Extents = Mapping[str, int]  # of symbolic dimensions, by name
 
@@ -82,6 +83,30 @@ def equal(plan: Plan, extents: Extents, fixed: Plan) -> bool:
         return False
     pairs = zip(mine, others, strict=True)
     return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def difference(plan: Plan, extents: Extents, fixed: Plan) -> str:
+    """The first step of a plan at some sizes that is not the open plan's there, by name."""
+    sizes = {e.size: extents[e.size.name] for e in plan.open}
+    try:
+        here = at(plan, sizes)
+        verify(here)
+    except VerifyError as error:
+        return str(error)
+    for mine, other in zip(here.steps, fixed.steps, strict=False):
+        pair = [_step_text(s) for s in (mine, other)]
+        if len(set(pair)) > 1:
+            return f"step {mine.name}"
+    return "the steps" if len(here.steps) != len(fixed.steps) else "a constant"
+
+
+def _step_text(step: Step) -> str:
+    if not isinstance(step, FusionGroup) or step.kernel is not None:
+        return step.name
+    computations = [
+        replace(c, outputs=tuple(map(_simple, c.outputs))) for c in step.computations
+    ]
+    return canonical(computations, (*step.reads, *step.writes))
 
 
 def used_constants(plan: Plan) -> list[Value]:

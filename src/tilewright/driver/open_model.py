@@ -1,52 +1,46 @@
-"""An open plan as a function on arrays: one piece of code for all sizes within its bounds.
+"""An open plan as a model: one piece of code for all sizes within its bounds.
 
 Each group is one kernel with every size of the plan, in the plan's order, so that all kernels read
 one block of sizes. A segment calls them; it finds every tensor through the table of pointers, so
-that offsets may differ between calls. For each set of sizes, shapes and offsets are worked out,
-which compiles nothing; the last sets are kept.
+that offsets may differ between calls. What follows from sizes is data that needs no compiler.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
-
-import numpy as np
+from typing import Any, Final
 
 from tilewright.base import events, flags
-from tilewright.base.errors import ArtifactError, InputError, UnsupportedError
+from tilewright.base.errors import UnsupportedError, VerifyError
 from tilewright.base.names import fresh
-from tilewright.base.text import listing
 from tilewright.driver.constants import ConstantPool
-from tilewright.driver.once import Once
-from tilewright.expr.nodes import Buffer, Var
+from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Value
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel, for_sizes
-from tilewright.loops.sizes import at as extent_at
-from tilewright.loops.sizes import statement
+from tilewright.loops.sizes import formula, statement
 from tilewright.loops.verify import verify as verify_kernel
-from tilewright.plan.arena import Lifetime, assign_offsets
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
-from tilewright.plan.open_extents import Resized, input_sizes
 from tilewright.plan.passes.memory import in_arena
 from tilewright.plan.verify import verify
 from tilewright.runtime import abi
-from tilewright.runtime.executable import Executable
+from tilewright.runtime.dispatch import Symbolic
+from tilewright.runtime.formulas import Formula
 from tilewright.runtime.model import (
+    OBJECT,
     CompiledModel,
     KernelRecord,
     NativeStep,
     Slot,
     Tensor,
 )
+from tilewright.runtime.open_model import OpenModel
+from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
 from tilewright.schedule.full_tiles import full_tiles
 from tilewright.targets.base import Argument, Artifact, Call, Target
 
-KEPT: Final = 64  # sets of sizes, least recently used out
 _SYMBOL: Final = "segment_0"
 
 
@@ -61,140 +55,91 @@ class _Code:
     places: Mapping[Buffer, int]
 
 
-class OpenExecutable:
-    """A plan with open extents as a function on arrays, whose shapes say what the sizes are.
+def open_model(plan: Plan, target: Target, sanitize: bool = False) -> OpenModel:
+    """The code of an open plan, and how shapes, offsets and workspaces follow from its sizes.
 
-    Raises VerifyError for a broken invariant, and UnsupportedError naming the step or tensor that
-    has no code for all sizes: a step that is no kernel, a size that is a count, a result that is
-    an input or a constant.
+    Raises VerifyError for a broken plan, and UnsupportedError naming the step or tensor that
+    has no code for all sizes: a step that is no kernel, or one that is not proven to stay inside
+    of its tensors, a size that is a count, a result that is an input or a constant.
     """
+    verify(plan)
+    check_supported(plan)
+    with events.span("kernels", total=len(plan.steps)):
+        code = _compiled(plan, target, sanitize)
+    lives = lifetimes(plan)
+    position = {b: n for n, b in enumerate(code.operands)}
+    held = {position[b]: ends for b, ends in lives.items() if in_arena(plan, b)}
+    ends = [
+        tuple(_shape(plan.buffers[v]) for v in vs)
+        for vs in (plan.graph.inputs, plan.graph.outputs)
+    ]
+    made = OpenModel(
+        model=_first(plan, code, target),
+        sizes=tuple(e.size.name for e in plan.open),
+        inputs=ends[0],
+        outputs=ends[1],
+        values=tuple(map(_shape, code.operands)),
+        lives=held,
+        touched=tuple(
+            tuple(position[b] for b in plan.touched(group)) for group in plan.groups
+        ),
+        workspace=tuple(formula(a.workspace) for a in code.kernels),
+        thread_workspace=tuple(formula(a.thread_workspace) for a in code.kernels),
+    )
+    least = made.at({e.size.name: e.least for e in plan.open})
+    return replace(made, model=least)
 
-    def __init__(
-        self,
-        plan: Plan,
-        target: Target,
-        threads: int | None = None,
-        sanitize: bool = False,
-    ) -> None:
-        verify(plan)
-        check_supported(plan)
-        self.plan: Final = plan
-        self._target = target
-        self._threads = threads
-        self._lives = lifetimes(plan)
-        with events.span("kernels", total=len(plan.steps)):
-            self._code = _compiled(plan, target, sanitize)
-        self._kept: Once[Executable] = Once(lambda kept: max(0, len(kept) - KEPT))
-        least = {e.size: e.least for e in plan.open}
-        self._first = Executable(self._model(least), threads=threads)
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Name, dtype and shape of each input; None for an extent known only at a call."""
-        return tuple(map(self._tensor, self.plan.graph.inputs))
+def ranged_model(plan: Plan, opened: OpenModel) -> RangedModel:
+    """A model of all sizes within the bounds of an open plan."""
+    allowed = {e.size.name: range(e.least, e.most + 1) for e in plan.open}
+    inputs, outputs = (
+        tuple(map(symbolic, vs)) for vs in (plan.graph.inputs, plan.graph.outputs)
+    )
+    shared = Shared(opened, Cover(tuple(allowed.values())))
+    return RangedModel(inputs, outputs, allowed, {}, (shared,))
 
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """Name, dtype and shape of each output."""
-        return tuple(map(self._tensor, self.plan.graph.outputs))
 
-    def __call__(self, *args: Any, out: Any = None) -> Any:
-        """As `Executable.__call__`, with inputs in order; compiles nothing.
+def symbolic(v: Value) -> Symbolic:
+    """A value with the names of its open extents."""
+    if v.kind != "tensor" or v.dtype is None:
+        return Symbolic(v.name, OBJECT, None)
+    return Symbolic(v.name, v.dtype.name, v.shape)
 
-        Raises InputError (TW-SIZE) naming a size outside of its bounds.
-        """
-        names = [v.name for v in self.plan.graph.inputs]
-        if len(args) != len(names):
-            raise InputError(
-                f"{len(args)} inputs given, {len(names)} expected: {listing(names)}",
-                where=self.plan.graph.name,
-            )
-        shapes = dict(zip(names, map(np.shape, args), strict=True))
-        return self.at(input_sizes(self.plan, shapes))(*args, out=out)
 
-    def at(self, sizes: Mapping[Var, int]) -> Executable:
-        """What runs at these sizes, which are within their bounds."""
-        key = tuple(sizes[e.size] for e in self.plan.open)
-        return self._kept.get(
-            key,
-            lambda: Executable(
-                self._model(sizes), threads=self._threads, code=self._first
-            ),
-        )
+def _first(plan: Plan, code: _Code, target: Target) -> CompiledModel:
+    """The model with the code and the places of constants; it has no sizes yet."""
+    scratch = Slot("arena", 0, Tensor("workspace", "uint8", (0,)))
+    slots = [_slot(plan, code, b) for b in code.operands]
+    records = tuple(
+        KernelRecord(n, group.name, group.sources, group.flops, 0, made.symbol)
+        for n, (group, made) in enumerate(zip(plan.groups, code.kernels, strict=True))
+    )
+    return CompiledModel(
+        inputs=tuple(_tensor(v, plan.buffers[v]) for v in plan.graph.inputs),
+        outputs=tuple(_tensor(v, plan.buffers[v]) for v in plan.graph.outputs),
+        steps=(NativeStep(_SYMBOL, (scratch, *slots), records),),
+        objects=(*(a.code for a in code.kernels), code.segment),
+        support=tuple(target.support()),
+        constants=code.constants,
+        requirements=target.requirements,
+        meta={"name": plan.graph.name, "target": target.name},
+    )
 
-    def release(self) -> None:
-        """Give back the memory kept between calls."""
-        self._kept.clear()
-        self._first.release()
 
-    def save(self, path: str | os.PathLike[str]) -> NoReturn:
-        """Refused: an artifact has fixed shapes. Raises ArtifactError."""
-        raise ArtifactError(
-            f"the sizes of {self.plan.graph.name} are not known, so {os.fspath(path)!r} "
-            "cannot hold it",
-            hint="save what at(sizes) gives",
-        )
-
-    def _tensor(self, v: Value) -> Tensor:
-        b = self.plan.buffers[v]
-        shape = tuple(n if isinstance(n, int) else None for n in b.extents)
-        return Tensor(v.name, b.dtype.name, shape)
-
-    def _model(self, sizes: Mapping[Var, int]) -> CompiledModel:
-        """The model at these sizes: shapes, offsets and bytes of workspace; the code is given."""
-        plan, code = self.plan, self._code
-        resized = Resized(dict(sizes), {})
-        held = [b for b in self._lives if in_arena(plan, b)]
-        lives = [Lifetime(_bytes(resized.buffer(b)), *self._lives[b]) for b in held]
-        arena = assign_offsets(lives)
-        places = dict(zip(held, arena.offsets, strict=True))
-        scratch = Slot("arena", arena.total, Tensor("workspace", "uint8", (0,)))
-        slots = [self._slot(b, resized.buffer(b), places) for b in code.operands]
-        inputs, outputs = (
-            tuple(_as_tensor(v, resized.buffer(plan.buffers[v])) for v in ends)
-            for ends in (plan.graph.inputs, plan.graph.outputs)
-        )
-        made = code.kernels
-        workspace = max((extent_at(a.workspace, sizes) for a in made), default=0)
-        per_thread = [extent_at(a.thread_workspace, sizes) for a in made]
-        step = NativeStep(_SYMBOL, (scratch, *slots), tuple(self._records(resized)))
-        return CompiledModel(
-            inputs=inputs,
-            outputs=outputs,
-            steps=(step,),
-            objects=(*(a.code for a in made), code.segment),
-            support=tuple(self._target.support()),
-            constants=code.constants,
-            arena_bytes=arena.total,
-            workspace=-(-workspace // abi.ALIGNMENT) * abi.ALIGNMENT,
-            thread_workspace=max(per_thread, default=0),
-            sizes=tuple(sizes[e.size] for e in plan.open),
-            requirements=self._target.requirements,
-            meta={"name": plan.graph.name, "target": self._target.name},
-        )
-
-    def _slot(self, b: Buffer, here: Buffer, places: Mapping[Buffer, int]) -> Slot:
-        tensor = Tensor(b.name, b.dtype.name, here.shape)
-        if b in self._code.places:
-            return Slot("constant", self._code.places[b], tensor)
-        if b in places:
-            return Slot("arena", places[b], tensor)
-        graph = self.plan.graph
-        for n, v in enumerate(graph.inputs):
-            if self.plan.buffers[v] is b:
-                return Slot("input", n, _as_tensor(v, here))
-        for n, v in enumerate(graph.outputs):
-            if self.plan.buffers[v] is b:
-                return Slot("output", n, _as_tensor(v, here))
-        raise AssertionError(f"{b!r} is nowhere")
-
-    def _records(self, resized: Resized) -> Iterator[KernelRecord]:
-        pairs = zip(self.plan.groups, self._code.kernels, strict=True)
-        for n, (group, made) in enumerate(pairs):
-            moved = sum(_bytes(resized.buffer(b)) for b in self.plan.touched(group))
-            yield KernelRecord(
-                n, group.name, group.sources, group.flops, moved, made.symbol
-            )
+def _slot(plan: Plan, code: _Code, b: Buffer) -> Slot:
+    tensor = Tensor(b.name, b.dtype.name, _known(b))
+    if b in code.places:
+        return Slot("constant", code.places[b], tensor)
+    if in_arena(plan, b):
+        return Slot("arena", 0, tensor)
+    for n, v in enumerate(plan.graph.inputs):
+        if plan.buffers[v] is b:
+            return Slot("input", n, _tensor(v, b))
+    for n, v in enumerate(plan.graph.outputs):
+        if plan.buffers[v] is b:
+            return Slot("output", n, _tensor(v, b))
+    raise AssertionError(f"{b!r} is nowhere")
 
 
 def check_supported(plan: Plan) -> None:
@@ -216,7 +161,8 @@ def _refused(why: str, plan: Plan) -> UnsupportedError:
     return UnsupportedError(
         f"{why}: there is no code for all sizes",
         where=f"plan {plan.graph.name}",
-        hint="give the sizes values: plan.open_extents.at",
+        code="TW-JIT",
+        hint="name fewer values, at most 16, which have code of their own: dims={'batch': [1, 8]}",
     )
 
 
@@ -230,7 +176,10 @@ def _compiled(plan: Plan, target: Target, sanitize: bool) -> _Code:
     calls: list[Call] = []
     for n, group in enumerate(plan.groups):
         kernel = kernel_of(plan, group)
-        artifact = _emitted(kernel, group, target, f"{kernel.name}_{n}", sanitize)
+        try:
+            artifact = _emitted(kernel, group, target, f"{kernel.name}_{n}", sanitize)
+        except VerifyError as error:
+            raise _refused(f"{group.name}: {error}", plan) from error
         arguments = tuple(Argument(slot[b]) for b in kernel.params)
         calls.append(Call(artifact.symbol, arguments, scratch, n))
         made.append(artifact)
@@ -270,12 +219,16 @@ def _emitted(
     return target.emit(parted, symbol, {} if sanitize else None)
 
 
-def _as_tensor(v: Value, b: Buffer) -> Tensor:
-    return Tensor(v.name, b.dtype.name, b.shape)
+def _tensor(v: Value, b: Buffer) -> Tensor:
+    return Tensor(v.name, b.dtype.name, _known(b))
 
 
-def _bytes(b: Buffer) -> int:
-    return b.size * b.dtype.itemsize
+def _known(b: Buffer) -> tuple[int | None, ...]:
+    return tuple(n if isinstance(n, int) else None for n in b.extents)
+
+
+def _shape(b: Buffer) -> tuple[Formula, ...]:
+    return tuple(map(formula, b.extents))
 
 
 def _word(name: str) -> str:

@@ -1,42 +1,59 @@
-"""One executable for the shapes of a range, where planning says the same of all of them.
+"""A model for the shapes of ranges: code for all of those of which planning says the same.
 
-The plans of all sizes are compared with one open plan (`generalize`): nothing is assumed of a size
-that was not compared. Decisions that depend on costs are those of one size, the pattern.
+The plans of sizes are compared with one open plan (`generalize`). Where the combinations of extents
+are few, all are compared, and nothing is assumed of others. Where they are many, some are: ends,
+small extents, powers of two and their neighbors, and others by chance; the extents between two that
+agree are taken to agree. That no access leaves a tensor is proven for all sizes either way.
+Decisions that depend on costs are those of one size, the pattern. What does not agree has code of
+its own: for a combination, or again for a range with one extent fixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tilewright.base.errors import UnsupportedError
-from tilewright.driver.generalize import equal, generalize
-from tilewright.driver.open_model import OpenExecutable
-from tilewright.driver.ranges import Allowed, combinations
-from tilewright.graph.nodes import Graph
+from tilewright.base.errors import (
+    InputError,
+    MemoryLimitError,
+    UnsupportedError,
+    VerifyError,
+)
+from tilewright.driver.generalize import Extents, difference, equal, generalize
+from tilewright.driver.open_model import symbolic
+from tilewright.driver.ranges import combinations, count
+from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.nodes import Plan
 from tilewright.plan.questions import Questions
-from tilewright.runtime.executable import Executable
+from tilewright.runtime.dispatch import Allowed
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.open_model import OpenModel
+from tilewright.runtime.ranged_model import Cover, Key, RangedModel, Shared
 
-COMPARED: Final = 256  # plans of sizes that are made and compared, at most
-MakePlan = Callable[[Mapping[str, int], "Questions | None"], Plan]
+ALONE: Final = 16  # combinations that have code of their own, at most
+TOGETHER: Final = 8  # ranges that share code, at most
+COMPARED: Final = 256  # combinations that are all compared, at most
+SAMPLED: Final = 48  # combinations of more than those that are compared, about
+MakePlan = Callable[[Extents, "Questions | None"], Plan]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ranged:
-    """The executable of an open plan, and the combinations of extents that it is for."""
+class Making:
+    """What makes plans and code of a graph.
 
-    executable: OpenExecutable
-    covers: frozenset[tuple[int, ...]]
+    plan_at: the plan at extents by name; asked: answers in place of the target's. single: the model
+    at extents by name. opened: the model of an open plan; None: there is none for such a target.
+    meta: of the RangedModel.
+    """
 
-    def at(self, extents: Mapping[str, int]) -> Executable | None:
-        """What runs at these extents; None for a combination that has code of its own."""
-        opened = self.executable.plan.open
-        key = tuple(extents[e.size.name] for e in opened)
-        if key not in self.covers:
-            return None
-        return self.executable.at({e.size: extents[e.size.name] for e in opened})
+    graph: Graph
+    real: Questions
+    plan_at: MakePlan
+    single: Callable[[Extents], CompiledModel]
+    opened: Callable[[Plan], OpenModel] | None
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -68,36 +85,179 @@ class Replayed:
         return self.answers[self.position - 1]
 
 
-def open_plan(
-    graph: Graph,
+def ranged_model(
+    making: Making,
     allowed: Allowed,
-    real: Questions,
-    plan_at: MakePlan,
-) -> tuple[Plan, frozenset[tuple[int, ...]]]:
-    """The open plan of a graph, and the combinations of extents whose own plans equal it.
+    deciding: Sequence[Value],
+    memory_limit: int | None,
+) -> RangedModel:
+    """Code for every combination of extents that is allowed.
 
-    Raises UnsupportedError naming what differs between two sizes by more than numbers.
+    deciding: inputs whose values decide shapes. Raises InputError and UnsupportedError (TW-JIT)
+    naming what is without a limit, or needs too much code, MemoryLimitError for code that needs
+    more than half of the limit in bytes.
+    """
+    _check_countable(making.graph, allowed, deciding)
+    single: dict[Key, CompiledModel] = {}
+    shared: list[Shared] = []
+    for part in _parts(making, allowed):
+        if isinstance(part, Shared):
+            shared.append(part)
+        else:
+            single[part] = making.single(dict(zip(allowed, part, strict=True)))
+        _check_few(single, shared)
+    inputs, outputs = (
+        tuple(map(symbolic, vs)) for vs in (making.graph.inputs, making.graph.outputs)
+    )
+    made = RangedModel(inputs, outputs, allowed, single, tuple(shared), making.meta)
+    _check_memory(made, memory_limit)
+    return made
+
+
+def _parts(making: Making, allowed: Allowed) -> Iterator[Key | Shared]:
+    """Ranges that share code, and combinations that have their own; each combination once."""
+    if making.opened is None or count(allowed) <= ALONE:
+        yield from map(_key, combinations(allowed))
+        return
+    plan, compared = open_plan(making, allowed)
+    inside = _box(allowed, compared)
+    many = count(allowed) > COMPARED
+    agreed = [key for key, same in compared.items() if same]
+    if not many and len(compared) - len(agreed) <= ALONE:
+        covers = Cover(tuple(allowed.values()), frozenset(compared) - {*agreed})
+        yield Shared(making.opened(plan), covers)
+        yield from covers.without
+        return
+    covers = Cover(tuple(inside.values()), frozenset())
+    odd = frozenset(k for k, same in compared.items() if k in covers and not same)
+    if odd and (many or len(odd) > ALONE):
+        raise _differs(making, plan, dict(zip(allowed, max(odd), strict=True)))
+    yield Shared(making.opened(plan), Cover(covers.extents, odd))
+    yield from odd
+    for rest in _outside(allowed, inside):
+        yield from _parts(making, rest)
+
+
+def _key(extents: Extents) -> Key:
+    return tuple(extents.values())
+
+
+def _box(allowed: Allowed, compared: Mapping[Key, bool]) -> dict[str, Collection[int]]:
+    """Of each dimension the extents around the pattern's between which all that were compared
+    agree, where the other dimensions are as in the pattern."""
+    start = _key(_points(allowed)[0])
+    found: dict[str, Collection[int]] = {}
+    for axis, (name, extents) in enumerate(allowed.items()):
+        line = {
+            key[axis]: same
+            for key, same in compared.items()
+            if key[:axis] + key[axis + 1 :] == start[:axis] + start[axis + 1 :]
+        }
+        wrong = [n for n, same in line.items() if not same]
+        below = max((n for n in wrong if n < start[axis]), default=-1)
+        above = min((n for n in wrong if n > start[axis]), default=max(extents) + 1)
+        right = [n for n, same in line.items() if same and below < n < above]
+        if not right:
+            raise _needs_own(dict(zip(allowed, start, strict=True)))
+        ends = range(min(right), max(right) + 1)
+        found[name] = (
+            ends
+            if isinstance(extents, range)
+            else tuple(n for n in extents if n in ends)
+        )
+    return found
+
+
+def _outside(allowed: Allowed, inside: Allowed) -> Iterator[Allowed]:
+    """What is allowed and not inside: parts with one dimension fixed, disjoint."""
+    before: dict[str, Collection[int]] = {}
+    names = list(allowed)
+    for n, name in enumerate(names):
+        after = {later: allowed[later] for later in names[n + 1 :]}
+        left = [value for value in allowed[name] if value not in inside[name]]
+        if len(left) > ALONE:
+            raise _needs_own(
+                {k: min(e) for k, e in allowed.items()} | {name: left[0]}, len(left)
+            )
+        for value in left:
+            yield {**before, name: (value,), **after}
+        before[name] = inside[name]
+
+
+def open_plan(making: Making, allowed: Allowed) -> tuple[Plan, dict[Key, bool]]:
+    """The open plan of a graph, and of combinations of extents whether their own plans equal it.
+
+    A dimension with one extent is no size of it. Raises UnsupportedError naming what differs
+    between two sizes by more than numbers.
     """
     points = _points(allowed)
-    replayed = Replayed(real)
+    opened = {name: e for name, e in allowed.items() if len(e) > 1}
+    replayed = Replayed(making.real)
     plans = []
     for point in points:
-        plans.append(plan_at(point, replayed.questions()))
+        plans.append(making.plan_at(point, replayed.questions()))
         replayed.recording = False
-    bounds = {name: (min(e), max(e)) for name, e in allowed.items()}
-    found = generalize(plans, points, graph, bounds)
-    covers = set()
-    for extents in combinations(allowed):
+    bounds = {name: (min(e), max(e)) for name, e in opened.items()}
+    own = [{name: point[name] for name in opened} for point in points]
+    found = generalize(plans, own, making.graph, bounds)
+    compared = {}
+    for extents in _compared(allowed, points):
         try:
-            fixed = plan_at(extents, replayed.questions())
-        except UnsupportedError:
-            continue
-        if equal(found, extents, fixed):
-            covers.add(tuple(extents.values()))
-    return found, frozenset(covers)
+            fixed = making.plan_at(extents, replayed.questions())
+            same = equal(found, extents, fixed)
+        except (UnsupportedError, VerifyError):
+            same = False
+        compared[_key(extents)] = same
+    return found, compared
 
 
-def _points(allowed: Allowed) -> Sequence[Mapping[str, int]]:
+def _differs(making: Making, plan: Plan, extents: Extents) -> UnsupportedError:
+    """The error for an open plan that is right along each dimension alone, as one with a product
+    of two sizes is."""
+    what = difference(plan, extents, making.plan_at(extents, None))
+    return UnsupportedError(
+        f"one code for a range of sizes is not possible: at {extents}, {what} is another than in "
+        "proportion to each size",
+        code="TW-JIT",
+        hint="give one of the dimensions a value, or name at most 16 combinations: "
+        "dims={'batch': [1, 8]}",
+    )
+
+
+def _compared(allowed: Allowed, points: Sequence[Extents]) -> list[Extents]:
+    """All combinations, or some of many: along each dimension, at corners, and by chance."""
+    if count(allowed) <= COMPARED:
+        return list(combinations(allowed))
+    start = points[0]
+    opened = [name for name, e in allowed.items() if len(e) > 1]
+    found = list(points)
+    for name in opened:
+        values = _telling(allowed[name], SAMPLED // len(opened))
+        found += [{**start, name: value} for value in values]
+    chance = random.Random(0)
+    ends = {n: (min(e), max(e)) for n, e in allowed.items()}
+    inner = {n: (sorted(e)[min(1, len(e) - 1)], max(e)) for n, e in allowed.items()}
+    if len(opened) > 1:
+        found += [*combinations(ends), *combinations(inner)]
+        for _ in range(SAMPLED // 4):
+            found.append({n: chance.choice(list(e)) for n, e in allowed.items()})
+    return found
+
+
+def _telling(extents: Collection[int], most: int) -> list[int]:
+    """Extents at which plans change form, if anywhere: ends, small ones, about powers of two."""
+    values = sorted(extents)
+    wished = [values[0], values[-1], values[-2], *values[1:8]]
+    for power in range(1, values[-1].bit_length() + 1):
+        wished += [(1 << power) - 1, 1 << power, (1 << power) + 1]
+    known = dict.fromkeys(n for n in wished if n in extents)
+    chance = random.Random(len(values))
+    while len(known) < min(most, len(values)):
+        known[chance.choice(values)] = None
+    return list(known)
+
+
+def _points(allowed: Allowed) -> Sequence[Extents]:
     """The pattern, and for each dimension one that differs in it alone.
 
     Neither is at an end of its range, where a plan may have another form, as for an extent of 1.
@@ -108,5 +268,63 @@ def _points(allowed: Allowed) -> Sequence[Mapping[str, int]]:
 
 
 def _at(extents: Collection[int], thirds: int) -> int:
-    values = list(extents)
-    return values[min(len(values) * thirds // 3, len(values) - 1)]
+    """An extent in the middle: of a wide range by ratios, so that it is no rare one."""
+    values = sorted(extents)
+    if len(values) <= COMPARED:
+        return values[min(len(values) * thirds // 3, len(values) - 1)]
+    least = max(values[0], 1)
+    wished = least * (values[-1] / least) ** (thirds / 3)
+    return min(values, key=lambda n: abs(n - wished))
+
+
+def _check_countable(graph: Graph, allowed: Allowed, deciding: Sequence[Value]) -> None:
+    """Raise InputError or UnsupportedError (TW-JIT) unless all shapes are known."""
+    if deciding:
+        names = ", ".join(repr(v.name) for v in deciding)
+        raise UnsupportedError(
+            f"the values of {names} decide shapes, which only a call knows",
+            code="TW-JIT",
+            hint="leave jit=False out, or make them initializers of the model",
+        )
+    for v in graph.inputs:
+        open_dims = (None,) if v.shape is None else v.shape
+        for d in open_dims if v.kind == "tensor" else ():
+            if not isinstance(d, int) and d not in allowed:
+                raise InputError(
+                    f"{'a dimension without a name' if d is None else repr(d)} may have "
+                    "any extent, and jit=False compiles none in a call",
+                    code="TW-JIT",
+                    where=f"input {v.name!r}",
+                    hint="say which: dims={'batch': (1, 8)}",
+                )
+
+
+def _check_few(single: Mapping[Key, Any], shared: Sequence[Any]) -> None:
+    if len(single) > ALONE or len(shared) > TOGETHER:
+        raise UnsupportedError(
+            f"over {ALONE} combinations of extents need code of their own, or over {TOGETHER} "
+            "ranges of them",
+            code="TW-JIT",
+            hint="name fewer: dims={'batch': [1, 8, 64]}",
+        )
+
+
+def _needs_own(first: Extents, more: int | None = None) -> UnsupportedError:
+    number = "" if more is None else f"{more} "
+    return UnsupportedError(
+        f"{number}combinations of extents need code of their own, {ALONE} at most can have it; "
+        f"one is {dict(first)}",
+        code="TW-JIT",
+        hint="name fewer: dims={'batch': [1, 8, 64]}",
+    )
+
+
+def _check_memory(model: RangedModel, limit: int | None) -> None:
+    blocks = {id(m.constants): len(m.constants) for m in model.models}
+    total = sum(blocks.values()) + sum(m.arena_bytes for m in model.models)
+    if limit is not None and total > limit // 2:
+        raise MemoryLimitError(
+            f"the code for all shapes needs {total:,} bytes, over half of the memory limit of "
+            f"{limit:,}",
+            hint="Raise --memory-limit, or name fewer extents",
+        )

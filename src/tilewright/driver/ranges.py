@@ -10,10 +10,10 @@ from typing import Any, Final
 from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.base.text import listing
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.nodes import Graph
+from tilewright.runtime.dispatch import Allowed
 
 Dims = Mapping[str, int | tuple[int, int] | Sequence[int]]
-Allowed = Mapping[str, Collection[int]]  # extents that a dimension may have, in order
 
 _HINT: Final = "give N, (least, most), or a list of values: dims={'batch': (1, 64)}"
 
@@ -61,13 +61,6 @@ def _extents(name: str, given: Sequence[Any]) -> Collection[int]:
     return range(least, most + 1)
 
 
-def show(extents: Collection[int]) -> str:
-    """`1 to 64`, or `1, 8, 64`."""
-    if isinstance(extents, range):
-        return f"{extents[0]} to {extents[-1]}"
-    return ", ".join(map(str, extents))
-
-
 def check_named(graph: Graph, allowed: Allowed) -> None:
     """Raise InputError for a dimension that no input has."""
     known = symbols(graph)
@@ -84,22 +77,6 @@ def symbols(graph: Graph) -> list[str]:
     return sorted(
         {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
     )
-
-
-def check_allowed(
-    inputs: Sequence[Value], shapes: Mapping[str, tuple[int, ...]], allowed: Allowed
-) -> None:
-    """Raise InputError (TW-SIZE) naming the first dimension with an extent it may not have."""
-    for v in inputs:
-        pairs = zip(v.shape or (), shapes.get(v.name, ()), strict=False)
-        for axis, (d, n) in enumerate(pairs):
-            if isinstance(d, str) and d in allowed and n not in allowed[d]:
-                raise InputError(
-                    f"{d} is {n}, and may be {show(allowed[d])}",
-                    code="TW-SIZE",
-                    where=f"input {v.name!r}, dimension {axis}",
-                    hint=f"give an extent within, or compile with another dims={{{d!r}: ...}}",
-                )
 
 
 def count(allowed: Allowed) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -38,11 +37,11 @@ from tilewright.driver.device_kernels import DeviceCompiler
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
-from tilewright.driver.open_model import OpenExecutable
+from tilewright.driver.open_model import open_model
 from tilewright.driver.options import Options
 from tilewright.driver.planning import place_buffers, questions
-from tilewright.driver.ranged import Ranged, open_plan
-from tilewright.driver.ranges import Allowed, Dims, check_named, parted, said_by
+from tilewright.driver.ranged import Making, ranged_model
+from tilewright.driver.ranges import Dims, check_named, parted, said_by
 from tilewright.driver.recipe import Recipe
 from tilewright.driver.schedule_records import ScheduleRecord, records
 from tilewright.driver.show import KINDS, PER_KERNEL, PlanDumps, dump, show
@@ -67,9 +66,12 @@ from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.questions import Questions
 from tilewright.plan.verify_signature import verify_signature
 from tilewright.runtime import trim
+from tilewright.runtime.dispatch import Allowed
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import LOADABLE
 from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.ranged import RangedExecutable
+from tilewright.runtime.ranged_model import RangedModel
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
@@ -83,7 +85,7 @@ def executable(
     example_inputs: Sequence[Any],
     dims: Dims | None,
     options: Options,
-) -> Executable | DynamicExecutable | SizedExecutable:
+) -> Executable | DynamicExecutable | RangedExecutable | SizedExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
         _check_free(source, options)
@@ -107,7 +109,11 @@ def executable(
     if fixed:
         graph = with_dims(graph, fixed, options)
     dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
-    if dynamic or shape_inputs(graph):
+    deciding = shape_inputs(graph)
+    if (dynamic or deciding) and not options.jit:
+        many = ranged(graph, allowed, options)
+        return RangedExecutable(many, threads=options.threads)
+    if dynamic or deciding:
         return DynamicExecutable(
             graph,
             lambda make: _build_later(make, options),
@@ -115,10 +121,6 @@ def executable(
             onnx_fallback(),
             options.limit,
             allowed,
-            options.jit,
-            None
-            if options.for_one_shape
-            else partial(_ranged, graph, allowed, options),
         )
     return Executable(build(graph, options), threads=options.threads, lazy=True)
 
@@ -129,20 +131,32 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
         return build(make(), options)
 
 
-def _ranged(graph: Graph, allowed: Allowed, options: Options) -> Ranged:
-    """One executable for shapes of a range; see `driver.ranged`. Raises UnsupportedError."""
-    compiling = Compilation.of(target_of(options), options)
+def ranged(graph: Graph, allowed: Allowed, options: Options) -> RangedModel:
+    """Code for all shapes of ranges; errors as of `ranged.ranged_model`."""
+    target = target_of(options)
+    compiling = Compilation.of(target, options)
 
-    def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
-        fixed = specialize(
+    def specialized(extents: Mapping[str, int]) -> Graph:
+        return specialize(
             graph, extents, fallback=onnx_fallback(), memory_limit=options.limit
         )
-        return compiling.planned(optimize(fixed, options, compiling.host), None, asked)
 
+    def plan_at(extents: Mapping[str, int], asked: Questions | None) -> Plan:
+        fixed = optimize(specialized(extents), options, compiling.host)
+        return compiling.planned(fixed, None, asked)
+
+    making = Making(
+        graph,
+        questions(compiling.host),
+        plan_at,
+        lambda extents: build(specialized(extents), options, target),
+        None
+        if options.for_one_shape
+        else lambda plan: open_model(plan, compiling.host, options.sanitize),
+        {k: v for k, v in _known(graph).items() if v},
+    )
     with exclusive(), events.span("compile"):
-        plan, covers = open_plan(graph, allowed, questions(compiling.host), plan_at)
-        made = OpenExecutable(plan, compiling.host, options.threads, options.sanitize)
-        return Ranged(made, covers)
+        return ranged_model(making, allowed, shape_inputs(graph), options.limit)
 
 
 def with_dims(graph: Graph, dims: Dims, options: Options) -> Graph:
@@ -234,12 +248,7 @@ def build(
     if target is None:
         target = target_of(options)
         _check_loadable(options.mcpu, target)
-    known: dict[str, Any] = {
-        "files": list(graph.files),
-        "origin": graph.origin,
-        "defaults": {v.name: v.type_text for v in graph.defaults},
-        "nesting": _nesting(graph),
-    }
+    known = _known(graph)
     compiling = Compilation.of(target, options)
     graph, substitutions = searched_graph(graph, options)
     known["substitutions"] = list(map(asdict, substitutions))
@@ -274,6 +283,16 @@ def build(
         known["placements"] = [astuple(p) for p in placed]
         meta = {"math": options.math, "target": target.name}
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
+
+
+def _known(graph: Graph) -> dict[str, Any]:
+    """What is known of a model, for its calls."""
+    return {
+        "files": list(graph.files),
+        "origin": graph.origin,
+        "defaults": {v.name: v.type_text for v in graph.defaults},
+        "nesting": _nesting(graph),
+    }
 
 
 def _check_loadable(mcpu: str, target: Target) -> None:

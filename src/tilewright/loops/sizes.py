@@ -7,16 +7,25 @@ other extent is then checked against its value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import (
     INDEX,
     MAX_SIZE,
+    Add,
+    Binary,
     Buffer,
     Extent,
+    FloorDiv,
     Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Neg,
+    Sub,
     Var,
     as_expr,
     const,
@@ -33,6 +42,7 @@ from tilewright.loops.nodes import (
     Update,
     for_sizes,
 )
+from tilewright.runtime.formulas import Formula
 
 Sizes = Mapping[Var, int]
 
@@ -50,6 +60,39 @@ def at(extent: Extent, sizes: Sizes) -> int:
             hint="give a value to each of its sizes",
         )
     return form.const
+
+
+def formula(extent: Extent) -> Formula:
+    """An extent as data, for who has no compiler; see `runtime.formulas`.
+
+    Raises UnsupportedError for an operation that formulas do not have.
+    """
+    if isinstance(extent, int):
+        return extent
+    form = affine(extent)
+    if form.is_const:
+        return form.const
+    match extent:
+        case Var(name=name):
+            return name
+        case Neg():
+            return ["-", 0, formula(extent.value)]
+        case Binary(lhs=lhs, rhs=rhs):
+            for kind, name in _OPERATIONS.items():
+                if isinstance(extent, kind):
+                    return [name, formula(lhs), formula(rhs)]
+    raise UnsupportedError(f"the extent {extent!r} is no formula of sizes")
+
+
+_OPERATIONS: Final[Mapping[type[Binary], str]] = {
+    Add: "+",
+    Sub: "-",
+    Mul: "*",
+    FloorDiv: "//",
+    Mod: "%",
+    Min: "min",
+    Max: "max",
+}
 
 
 def solve(kernel: Kernel, shapes: Sequence[Sequence[int]]) -> dict[Var, int]:

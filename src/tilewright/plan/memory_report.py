@@ -7,10 +7,10 @@ from typing import Final
 
 from tilewright.base.text import columns, human_bytes
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.arena import Lifetime, live_bytes
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, Plan
 from tilewright.plan.passes.memory import PlanMemory, in_arena
+from tilewright.runtime.arena import Lifetime, live_bytes
 
 _SHOWN: Final = 20  # tensors at the fullest step
 

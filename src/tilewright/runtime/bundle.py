@@ -18,9 +18,9 @@ import os
 import stat
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +31,13 @@ from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
 
 FORMAT: Final = 6
+RANGED: Final = 7  # of a model for ranges of shapes; see `runtime.ranged_bundle`
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "
 _MANIFEST: Final = "manifest.json"
 _CONSTANTS: Final = "constants.bin"
-_FOLDERS: Final = (
+FOLDERS: Final = (
     "objects",
     "support",
     "programs",
@@ -55,6 +56,7 @@ _BROKEN: Final = (
     OverflowError,
     struct.error,
 )
+T = TypeVar("T")
 
 
 def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
@@ -96,9 +98,14 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel
     verify: check the constants' checksum whatever their size. Raises ArtifactError for anything
     but a whole artifact of a format that this version reads.
     """
+    return opened(path, lambda file: _read(file, verify))
+
+
+def opened(path: str | os.PathLike[str], read: Callable[[BinaryIO], T]) -> T:
+    """What `read` makes of the file, whose errors are ArtifactErrors that name it."""
     try:
         with open(path, "rb", opener=_opened) as file:
-            return _read(file, verify)
+            return read(file)
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be read: {error.strerror or error}", where=str(path)
@@ -112,22 +119,28 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel
 
 
 def _write(model: CompiledModel, file: BinaryIO) -> None:
+    codes = {folder: getattr(model, folder) for folder in FOLDERS}
+    head = {"format": FORMAT, **manifest.encode(model)}
+    pack(file, model.constants, codes, head)
+
+
+def pack(
+    file: BinaryIO,
+    constants: Any,
+    codes: Mapping[str, Sequence[bytes]],
+    head: Mapping[str, Any],
+) -> None:
+    """The archive of these members, with a manifest that begins with `head`."""
     members: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        constants: Any = model.constants
         offset = _add(
             archive, members, _CONSTANTS, memoryview(constants), mmap.PAGESIZE
         )
-        for folder in _FOLDERS:
-            for number, code in enumerate(getattr(model, folder)):
+        for folder, parts in codes.items():
+            for number, code in enumerate(parts):
                 _add(archive, members, f"{folder}/{number}.o", memoryview(code))
-        head = {
-            "format": FORMAT,
-            "members": members,
-            "constants_offset": offset,
-            **manifest.encode(model),
-        }
-        text = json.dumps(head, indent=1, allow_nan=False).encode()
+        whole = {**head, "members": members, "constants_offset": offset}
+        text = json.dumps(whole, indent=1, allow_nan=False).encode()
         _add(archive, {}, _MANIFEST, memoryview(text))
         archive.comment = _MARK + hashlib.sha256(text).hexdigest().encode()
 
@@ -177,21 +190,31 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _read(file: BinaryIO, verify: bool) -> CompiledModel:
+    head, codes, constants = contents(file, verify, {FORMAT: manifest.check})
+    model = manifest.decode(head, constants=constants, **codes)
+    check(model)
+    return model
+
+
+def contents(
+    file: BinaryIO, verify: bool, checks: Mapping[int, Callable[[Any], None]]
+) -> tuple[dict[str, Any], dict[str, list[bytes]], NDArray[np.uint8]]:
+    """The manifest, the code by folder, and the constants, all as their checksums say.
+
+    checks: what checks the manifest of each format that may be read.
+    """
     size = os.fstat(file.fileno()).st_size
     with zipfile.ZipFile(file) as archive:
         infos = _members(archive, size)
-        head = _manifest(archive, infos)
+        head = _manifest(archive, infos, checks)
         listed = head["members"]
         if set(listed) != set(infos) - {_MANIFEST}:
             raise _damaged("has members that differ from those its manifest lists")
         for name, entry in listed.items():
             if infos[name].file_size != entry["size"]:
                 raise _damaged(f"has a {name} of {infos[name].file_size} bytes")
-        codes = {f: list(_objects(archive, listed, f)) for f in _FOLDERS}
-        constants = _map_constants(file, infos[_CONSTANTS], head, verify)
-    model = manifest.decode(head, constants=constants, **codes)
-    check(model)
-    return model
+        codes = {f: list(_objects(archive, listed, f)) for f in FOLDERS}
+        return head, codes, _map_constants(file, infos[_CONSTANTS], head, verify)
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
@@ -211,16 +234,23 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 
 
 def _manifest(
-    archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo]
+    archive: zipfile.ZipFile,
+    infos: dict[str, zipfile.ZipInfo],
+    checks: Mapping[int, Callable[[Any], None]],
 ) -> dict[str, Any]:
     text = archive.read(infos[_MANIFEST])
     if hashlib.sha256(text).hexdigest().encode() != archive.comment[len(_MARK) :]:
         raise _damaged("has a manifest that does not match its checksum")
     head = manifest.parse(text)
     version = head.get("format")
-    if version != FORMAT:
+    if version == RANGED and RANGED not in checks:
         raise ArtifactError(
-            f"the artifact has format {version}, this version reads {FORMAT}",
+            "the artifact has code for ranges of shapes, and code for one is expected",
+            hint="Load it with tw.load, or compile the model with one value per dimension",
+        )
+    if not isinstance(version, int) or version not in checks:
+        raise ArtifactError(
+            f"the artifact has format {version}, this version reads {', '.join(map(str, checks))}",
             code="TW-VERSION",
             hint="Load it with the version that wrote it, or compile the model again",
         )
@@ -231,7 +261,7 @@ def _manifest(
             code="TW-VERSION",
             hint="Compile the model again with this version",
         )
-    manifest.check(head)
+    checks[version](head)
     return head
 
 

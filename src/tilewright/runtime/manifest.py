@@ -29,9 +29,10 @@ from tilewright.runtime.model import (
 
 Json = Any
 
+DTYPE: Final = schema.One("dtype", OBJECT, *(dtype.name for dtype in ALL))
 _TENSOR: Final = (
     schema.Text,
-    schema.One("dtype", OBJECT, *(dtype.name for dtype in ALL)),
+    DTYPE,
     schema.Maybe([schema.Maybe(schema.Count)]),
 )
 _SLOT: Final = (
@@ -74,12 +75,9 @@ _STEP: Final = schema.Tagged(
         },
     },
 )
-# What `encode` makes, and what `bundle` adds to it.
-_SHAPE: Final[Mapping[str, schema.Shape]] = {
-    "format": schema.Count,
+# What `encode` makes.
+MODEL: Final[Mapping[str, schema.Shape]] = {
     "abi": schema.Count,
-    "members": schema.Named({"size": schema.Count, "digest": schema.Text}),
-    "constants_offset": schema.Count,
     "requirements": schema.Object,
     "inputs": [_TENSOR],
     "outputs": [_TENSOR],
@@ -94,12 +92,19 @@ _SHAPE: Final[Mapping[str, schema.Shape]] = {
     "steps": [_STEP],
     "meta": schema.Object,
 }
+# What `bundle` adds to it.
+ARCHIVE: Final[Mapping[str, schema.Shape]] = {
+    "format": schema.Count,
+    "members": schema.Named({"size": schema.Count, "digest": schema.Text}),
+    "constants_offset": schema.Count,
+}
+_SHAPE: Final[Mapping[str, schema.Shape]] = {**ARCHIVE, **MODEL}
 _REQUIREMENTS: Final[Mapping[str, schema.Shape]] = {
     "arch": schema.Text,
     "features": [schema.Text],
 }
 # Values that have their types and make no sense all the same.
-_MALFORMED: Final = (
+MALFORMED: Final = (
     KeyError,
     TypeError,
     ValueError,
@@ -137,19 +142,22 @@ def parse(text: bytes) -> dict[str, Json]:
         found = json.loads(text)
         schema.check(found, schema.Object)
         return dict(found)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise malformed(error) from error
 
 
-def check(data: Json) -> None:
-    """Raise ArtifactError unless everything in a manifest is where it belongs, with its type."""
+def check(data: Json, shape: schema.Shape = _SHAPE) -> None:
+    """Raise ArtifactError unless everything in a manifest is where it belongs, with its type.
+
+    shape: of the manifest, or of a part of it that is a model.
+    """
     try:
-        schema.check(data, _SHAPE)
-        given = {name: data["requirements"].get(name) for name in data["requirements"]}
+        schema.check(data, shape)
+        given = dict(data["requirements"])
         schema.check(
             given, {name: _REQUIREMENTS.get(name, schema.Anything) for name in given}
         )
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise malformed(error) from error
 
 
@@ -176,13 +184,13 @@ def decode(
             object_slots=data["object_slots"],
             sizes=tuple(data["sizes"]),
             aliases=tuple((out, given) for out, given in data["aliases"]),
-            requirements=_decode_mapping(data["requirements"]),
+            requirements=decode_mapping(data["requirements"]),
             programs=tuple(programs),
             devices=data["devices"],
-            meta=_decode_mapping(data["meta"]),
+            meta=decode_mapping(data["meta"]),
             abi=data["abi"],
         )
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise malformed(error) from error
 
 
@@ -242,7 +250,8 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Json:
     return [name, shape, base64.b64encode(data).decode()]
 
 
-def _decode_mapping(value: Json) -> dict[str, Any]:
+def decode_mapping(value: Json) -> dict[str, Any]:
+    """The inverse of `encode_value` of a mapping. Raises ValueError for anything else."""
     found = decode_value(value)
     schema.check(found, schema.Object)
     return dict(found)
@@ -257,7 +266,7 @@ def _decode_array(value: Json) -> Any:
         array = np.empty(len(data), object)
         array[:] = decode_value(data)
         return array.reshape(extents)
-    schema.check(value, (_TENSOR[1], [schema.Count], schema.Text))
+    schema.check(value, (DTYPE, [schema.Count], schema.Text))
     raw = base64.b64decode(data, validate=True)
     return np.frombuffer(raw, dtype_of(name).numpy).reshape(extents)
 
@@ -365,7 +374,7 @@ def _decode_step(value: Json, tensors: Sequence[Tensor]) -> Step:
             return HostFallbackStep(
                 value["provider"],
                 value["op"],
-                _decode_mapping(value["attributes"]),
+                decode_mapping(value["attributes"]),
                 _decode_slots(value["inputs"], tensors),
                 _decode_slots(value["outputs"], tensors),
                 value["node"],

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
-from tilewright.plan.arena import Lifetime, assign_offsets
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, Branch, Control, FusionGroup, Loop, Memory, Plan
 from tilewright.runtime import abi
+from tilewright.runtime.arena import Lifetime, assign_offsets
 
 # What a group reads whose place its last result may take.
 Over = Callable[[FusionGroup], tuple[Buffer, ...]]

@@ -19,11 +19,11 @@ from tilewright.base.names import fresh
 from tilewright.compute.transforms import map_loads, map_outputs
 from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.ir.passes import Pass
-from tilewright.plan.arena import Lifetime, live_bytes
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.nodes import HOST, FusionGroup, Plan
 from tilewright.plan.passes.fuse import without_unused
 from tilewright.plan.questions import Cost
+from tilewright.runtime.arena import Lifetime, live_bytes
 
 _CHAIN: Final = 6  # groups that are computed again for one tensor, at most
 

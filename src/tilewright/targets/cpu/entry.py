@@ -12,9 +12,7 @@ from tilewright.targets.cpu.emit import attributes
 from tilewright.targets.cpu.machine import CpuMachine
 
 
-def compile_entry(
-    symbol: str, actions: Sequence[Action], machine: CpuMachine
-) -> bytes:
+def compile_entry(symbol: str, actions: Sequence[Action], machine: CpuMachine) -> bytes:
     """Object code of `void symbol(ptr ctx, ptr table)`; see runtime/abi.py.
 
     The kernels are external symbols. After each call the cycle counter is stored in slot

@@ -44,7 +44,7 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/loops"),
     ),
     "memory": Room(
-        ("plan/arena.py", "plan/passes/memory.py", "loops/passes/in_place.py", "plan/offsets.py",
+        ("runtime/arena.py", "plan/passes/memory.py", "loops/passes/in_place.py", "plan/offsets.py",
          "plan/verify.py", "plan/verify_memory.py"),
         ("tests/plan/test_memory.py", "tests/plan/test_verify.py",
          "tests/plan/test_verify_memory.py", "tests/plan/test_verify_signature.py",

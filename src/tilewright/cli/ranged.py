@@ -1,0 +1,65 @@
+"""Artifacts for ranges of shapes, which `tilewright compile --dim n=1..64` writes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base.errors import InputError
+from tilewright.base.text import human_bytes, human_time, plural
+from tilewright.cli.options import CompileOptions, refuse, shown
+from tilewright.cli.output import dump, progress, say
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+
+
+def refuse_ranges(options: CompileOptions, who: str) -> None:
+    """Raise InputError for a range of extents; `who` is what takes one value alone."""
+    for name, extents in options.ranges.items():
+        raise InputError(
+            f"{name} has no single value, but {shown(extents)}, which {who} does not take",
+            where="--dim",
+            hint=f"give one value: --dim {name}=1",
+        )
+
+
+def write(
+    read: Graph,
+    place: Path,
+    options: CompileOptions,
+    given: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Compile all shapes to one artifact, and say what was written."""
+    from tilewright.driver import steps
+    from tilewright.driver.options import Options
+    from tilewright.driver.ranges import check_named, parted
+    from tilewright.runtime import ranged_bundle
+
+    refuse(["certify"], "it compares one shape", "Give one value for each --dim")
+    fixed, allowed = parted(dict(options.dim))
+    check_named(read, allowed)
+    chosen = Options(**given)
+    graph = steps.with_dims(read, fixed, chosen) if fixed else read
+    start = time.perf_counter()
+    with progress(f"compiling {place.name}"):
+        made = steps.ranged(graph, allowed, chosen)
+        seconds = time.perf_counter() - start
+        ranged_bundle.save(made, place)
+    together = sum(len(s.covers) for s in made.shared)
+    size = place.stat().st_size
+    if as_json:
+        facts = {
+            "artifact": str(place),
+            "bytes": size,
+            "compile_seconds": seconds,
+            "shapes": {"alone": len(made.single), "shared": together},
+        }
+        dump(facts)
+        return
+    say(
+        f"{place}: {human_bytes(size)}, code for {plural(len(made.single), 'shape')} alone and "
+        f"{plural(together, 'shape')} together, compiled in {human_time(seconds)}"
+    )

@@ -1,0 +1,119 @@
+"""Runs a model for the shapes of ranges, compiled in this process or loaded: no call compiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from tilewright.base.errors import InputError
+from tilewright.base.once import Once
+from tilewright.base.text import plural
+from tilewright.runtime.dispatch import ShapeDispatch
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.nesting import Nesting
+from tilewright.runtime.open_model import OpenModel
+from tilewright.runtime.overrides import Overrides
+from tilewright.runtime.ranged_model import RangedModel
+
+KEPT: Final = (
+    64  # sets of sizes of shared code that are laid out, least recently used out
+)
+
+
+class RangedExecutable(ShapeDispatch):
+    """Runs a RangedModel; the interface of `Executable`. Raises ArtifactError as that does."""
+
+    def __init__(self, model: RangedModel, *, threads: int | None = None) -> None:
+        super().__init__(
+            model.inputs,
+            model.outputs,
+            Nesting.of(
+                model.meta,
+                [v.name for v in model.inputs],
+                [v.name for v in model.outputs],
+            ),
+            Overrides.of(model.meta),
+            model.allowed,
+        )
+        self.model: Final = model
+        self._threads = threads
+        self._single = {
+            key: Executable(m, threads=threads, lazy=True)
+            for key, m in model.single.items()
+        }
+        self._first = [
+            Executable(s.opened.model, threads=threads) for s in model.shared
+        ]
+        self._kept: Once[Executable] = Once(lambda kept: max(0, len(kept) - KEPT))
+        self.threads: Final = max((e.threads for e in self._all), default=1)
+
+    @property
+    def _all(self) -> list[Executable]:
+        return [*self._single.values(), *self._first]
+
+    def specialized(self, inputs: Mapping[str, Any]) -> Executable:
+        """The Executable for the shapes of these inputs; compiles nothing."""
+        return self.at(self.extents(self.shapes_of(inputs)))
+
+    def at(self, extents: Mapping[str, int]) -> Executable:
+        """The Executable for extents by name. Raises InputError where there is no code."""
+        key = tuple(extents[name] for name in self.allowed)
+        found = self._single.get(key)
+        if found is not None:
+            return found
+        for shared, first in zip(self.model.shared, self._first, strict=True):
+            if key in shared.covers:
+                make = partial(self._laid_out, shared.opened, first, extents)
+                return self._kept.get(key, make)
+        given = ", ".join(f"{name} = {n}" for name, n in extents.items())
+        raise InputError(
+            f"there is no code for {given}, and jit=False compiles none in a call",
+            code="TW-JIT",
+            hint="name all values in dims={...}, or leave jit=False out",
+        )
+
+    def _laid_out(
+        self, opened: OpenModel, first: Executable, extents: Mapping[str, int]
+    ) -> Executable:
+        return Executable(opened.at(extents), threads=self._threads, code=first)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it as one artifact that `load` reads, whole or not at all."""
+        from tilewright.runtime import ranged_bundle
+
+        ranged_bundle.save(self.model, path)
+
+    def release(self) -> None:
+        """Give back the memory kept between calls."""
+        for made in (*self._all, *self._kept.values()):
+            made.release()
+        self._kept.clear()
+        self.overrides.clear()
+
+    def __repr__(self) -> str:
+        """Its inputs with the names of their open extents, and how much code there is."""
+        ends = (
+            ", ".join(f"{v.name}: {v.dtype}{v.layout}" for v in vs)
+            for vs in (self.given, self.made)
+        )
+        alone = plural(len(self._single), "shape")
+        shared = plural(sum(len(s.covers) for s in self.model.shared), "shape")
+        signature = " -> ".join(f"({e})" for e in ends)
+        return f"RangedExecutable({signature}, {alone} alone, {shared} in shared code)"
+
+
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, verify: bool = False
+) -> Executable | RangedExecutable:
+    """The artifact at `path`, ready to run, without any compiler; of ranges of shapes too.
+
+    verify: check the constants' checksum even where they are large. Raises ArtifactError.
+    """
+    from tilewright.runtime import ranged_bundle
+
+    found = ranged_bundle.load(path, verify=verify)
+    if isinstance(found, RangedModel):
+        return RangedExecutable(found, threads=threads)
+    return Executable(found, threads=threads)

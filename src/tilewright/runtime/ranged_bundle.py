@@ -1,0 +1,250 @@
+"""Artifacts of models for ranges of shapes: one archive as `runtime.bundle` makes it.
+
+Constants and code that several models have are in it once. A model is in the manifest as in that of
+an artifact of one shape, with the numbers of its code and the place of its constants; a model for
+all sizes has formulas besides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError
+from tilewright.base.files import write_whole
+from tilewright.runtime import abi, bundle, manifest, open_model, ranged_model, schema
+from tilewright.runtime.bundle import FOLDERS, FORMAT, RANGED
+from tilewright.runtime.dispatch import Symbolic
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.model import check as check_model
+from tilewright.runtime.open_model import OpenModel
+from tilewright.runtime.ranged_model import Cover, RangedModel, Shared
+
+Json = Any
+
+_MODEL: Final[Mapping[str, schema.Shape]] = {
+    **manifest.MODEL,
+    **{folder: [schema.Count] for folder in FOLDERS},
+    "constants": (schema.Count, schema.Count),
+}
+_VALUE: Final = (schema.Text, manifest.DTYPE, schema.Maybe([schema.Anything]))
+_EXTENTS: Final = (schema.One("set of extents", "range", "list"), [schema.Count])
+_FORMULAS: Final = [[schema.Anything]]
+_OPENED: Final[Mapping[str, schema.Shape]] = {
+    "model": schema.Object,
+    "sizes": [schema.Text],
+    "inputs": _FORMULAS,
+    "outputs": _FORMULAS,
+    "values": _FORMULAS,
+    "lives": [(schema.Count, schema.Count, schema.Count)],
+    "touched": [[schema.Count]],
+    "workspace": [schema.Anything],
+    "thread_workspace": [schema.Anything],
+    "covers": {"extents": [_EXTENTS], "without": [[schema.Count]]},
+}
+_SHAPE: Final[Mapping[str, schema.Shape]] = {
+    **manifest.ARCHIVE,
+    "abi": schema.Count,
+    "inputs": [_VALUE],
+    "outputs": [_VALUE],
+    "allowed": [(schema.Text, _EXTENTS)],
+    "single": [([schema.Count], schema.Object)],
+    "shared": [_OPENED],
+    "meta": schema.Object,
+}
+
+
+def save(model: RangedModel, path: str | os.PathLike[str]) -> None:
+    """Write the artifact, whole or not at all; errors as of `bundle.save`."""
+    ranged_model.check(model)
+    for m in model.models:
+        check_model(m)
+    parts = _Parts()
+    try:
+        head = {"format": RANGED, "abi": abi.ABI_VERSION, **_encode(model, parts)}
+        codes = {folder: list(found) for folder, found in parts.codes.items()}
+        write_whole(
+            Path(path),
+            lambda file: bundle.pack(file, parts.block(), codes, head),
+            durable=True,
+        )
+    except TypeError as error:
+        raise ArtifactError(
+            f"the model cannot be saved: {error}", where=str(path)
+        ) from error
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be written: {error.strerror or error}",
+            where=str(path),
+        ) from error
+
+
+def load(
+    path: str | os.PathLike[str], *, verify: bool = False
+) -> CompiledModel | RangedModel:
+    """The model in an artifact of either kind; arguments and errors as of `bundle.load`."""
+    return bundle.opened(path, lambda file: _read(file, verify))
+
+
+def _read(file: BinaryIO, verify: bool) -> CompiledModel | RangedModel:
+    checks: dict[int, Callable[[Any], None]] = {FORMAT: manifest.check, RANGED: _check}
+    head, codes, constants = bundle.contents(file, verify, checks)
+    if head["format"] == FORMAT:
+        fixed = manifest.decode(head, constants=constants, **codes)
+        check_model(fixed)
+        return fixed
+    try:
+        model = _decode(head, codes, constants)
+        ranged_model.check(model)
+    except manifest.MALFORMED as error:
+        raise manifest.malformed(error) from error
+    for m in model.models:
+        check_model(m)
+    return model
+
+
+def _check(head: Json) -> None:
+    """Raise ArtifactError unless everything in the manifest is where it belongs."""
+    try:
+        schema.check(head, _SHAPE)
+    except manifest.MALFORMED as error:
+        raise manifest.malformed(error) from error
+    shared = (data["model"] for data in head["shared"])
+    for data in (*(m for _, m in head["single"]), *shared):
+        manifest.check(data, _MODEL)
+
+
+@dataclass(eq=False, slots=True)
+class _Parts:
+    """Code and constants of several models, each distinct one once."""
+
+    codes: dict[str, dict[bytes, int]] = field(
+        default_factory=lambda: {folder: {} for folder in FOLDERS}
+    )
+    blocks: dict[bytes, tuple[int, Any]] = field(default_factory=dict)
+    size: int = 0
+
+    def numbers(self, folder: str, code: Iterable[bytes]) -> list[int]:
+        """Where in a folder these are."""
+        known = self.codes[folder]
+        return [known.setdefault(c, len(known)) for c in code]
+
+    def place(self, block: Any) -> list[int]:
+        """The offset of constants, and their bytes."""
+        data = memoryview(block).cast("B") if block.nbytes else b""
+        key = bytes(data)
+        if key not in self.blocks:
+            self.blocks[key] = self.size, block
+            self.size += -(-block.nbytes // abi.ALIGNMENT) * abi.ALIGNMENT
+        return [self.blocks[key][0], block.nbytes]
+
+    def block(self) -> Any:
+        """All constants."""
+        whole = np.zeros(self.size, np.uint8)
+        for offset, block in self.blocks.values():
+            whole[offset : offset + block.nbytes] = block
+        return whole
+
+
+def _encode(model: RangedModel, parts: _Parts) -> dict[str, Json]:
+    return {
+        "inputs": [_value(v) for v in model.inputs],
+        "outputs": [_value(v) for v in model.outputs],
+        "allowed": [[name, _extents(e)] for name, e in model.allowed.items()],
+        "single": [[list(k), _model(m, parts)] for k, m in model.single.items()],
+        "shared": [_shared(s, parts) for s in model.shared],
+        "meta": manifest.encode_value(model.meta),
+    }
+
+
+def _value(v: Symbolic) -> Json:
+    return [v.name, v.dtype, None if v.shape is None else list(v.shape)]
+
+
+def _extents(extents: Collection[int]) -> Json:
+    if isinstance(extents, range):
+        return ["range", [extents[0], extents[-1]]]
+    return ["list", list(extents)]
+
+
+def _model(model: CompiledModel, parts: _Parts) -> Json:
+    numbers = {f: parts.numbers(f, getattr(model, f)) for f in FOLDERS}
+    constants = {"constants": parts.place(model.constants)}
+    return {**manifest.encode(model), **numbers, **constants}
+
+
+def _shared(shared: Shared, parts: _Parts) -> Json:
+    opened, covers = shared.opened, shared.covers
+    return {
+        "model": _model(opened.model, parts),
+        "sizes": list(opened.sizes),
+        "inputs": list(map(list, opened.inputs)),
+        "outputs": list(map(list, opened.outputs)),
+        "values": list(map(list, opened.values)),
+        "lives": [[n, *ends] for n, ends in opened.lives.items()],
+        "touched": list(map(list, opened.touched)),
+        "workspace": list(opened.workspace),
+        "thread_workspace": list(opened.thread_workspace),
+        "covers": {
+            "extents": [_extents(e) for e in covers.extents],
+            "without": sorted(map(list, covers.without)),
+        },
+    }
+
+
+def _decode(
+    head: Json, codes: Mapping[str, Sequence[bytes]], constants: Any
+) -> RangedModel:
+    def model_of(data: Json) -> CompiledModel:
+        code = {f: [codes[f][n] for n in data[f]] for f in FOLDERS}
+        start, size = data["constants"]
+        if start % abi.ALIGNMENT or start + size > len(constants):
+            raise ValueError(f"constants are at {start} to {start + size}")
+        return manifest.decode(data, constants=constants[start : start + size], **code)
+
+    return RangedModel(
+        inputs=tuple(map(_decode_value, head["inputs"])),
+        outputs=tuple(map(_decode_value, head["outputs"])),
+        allowed={name: _decode_extents(e) for name, e in head["allowed"]},
+        single={tuple(key): model_of(data) for key, data in head["single"]},
+        shared=tuple(_decode_shared(d, model_of(d["model"])) for d in head["shared"]),
+        meta=manifest.decode_mapping(head["meta"]),
+    )
+
+
+def _decode_shared(data: Json, model: CompiledModel) -> Shared:
+    made = OpenModel(
+        model=model,
+        sizes=tuple(data["sizes"]),
+        inputs=tuple(map(tuple, data["inputs"])),
+        outputs=tuple(map(tuple, data["outputs"])),
+        values=tuple(map(tuple, data["values"])),
+        lives={n: (first, last) for n, first, last in data["lives"]},
+        touched=tuple(map(tuple, data["touched"])),
+        workspace=tuple(data["workspace"]),
+        thread_workspace=tuple(data["thread_workspace"]),
+    )
+    open_model.check(made)
+    covers = data["covers"]
+    extents = tuple(map(_decode_extents, covers["extents"]))
+    return Shared(made, Cover(extents, frozenset(map(tuple, covers["without"]))))
+
+
+def _decode_value(data: Json) -> Symbolic:
+    name, dtype, shape = data
+    if any(type(d) not in (int, str, type(None)) for d in shape or ()):
+        raise ValueError(f"{name} has the shape {shape}")
+    return Symbolic(name, dtype, None if shape is None else tuple(shape))
+
+
+def _decode_extents(data: Json) -> Collection[int]:
+    kind, numbers = data
+    if kind == "list":
+        return tuple(numbers)
+    least, most = numbers
+    return range(least, most + 1)

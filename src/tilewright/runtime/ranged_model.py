@@ -1,0 +1,82 @@
+"""A model for the shapes of ranges: code for single shapes, and code for all of many others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime.dispatch import Allowed, Symbolic
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.open_model import OpenModel
+
+Key = tuple[int, ...]  # extents of the dimensions, in the order of `allowed`
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cover:
+    """Combinations of extents: those of some values for each dimension, but for a few."""
+
+    extents: tuple[Collection[int], ...]
+    without: frozenset[Key] = frozenset()
+
+    def __contains__(self, key: Key) -> bool:
+        inside = all(n in values for n, values in zip(key, self.extents, strict=True))
+        return inside and key not in self.without
+
+    def __len__(self) -> int:
+        return math.prod(map(len, self.extents)) - len(self.without)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shared:
+    """A model of all combinations of extents that it covers."""
+
+    opened: OpenModel
+    covers: Cover
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RangedModel:
+    """What runs each combination of extents that is allowed.
+
+    inputs, outputs: their extents by name. single: models of one combination each. shared: models
+    of many. meta: as of CompiledModel, for all of them.
+    """
+
+    inputs: tuple[Symbolic, ...]
+    outputs: tuple[Symbolic, ...]
+    allowed: Allowed
+    single: Mapping[Key, CompiledModel]
+    shared: tuple[Shared, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def models(self) -> tuple[CompiledModel, ...]:
+        """Each model there is code of."""
+        return (*self.single.values(), *(s.opened.model for s in self.shared))
+
+
+def check(model: RangedModel) -> None:
+    """Raise ArtifactError unless each allowed combination is one that the parts can be of."""
+    count = len(model.allowed)
+    wrong = any(len(key) != count for key in model.single)
+    if wrong or not _within(model.single, model.allowed):
+        raise ArtifactError("the model has code for extents that it does not allow")
+    for shared in model.shared:
+        known = set(shared.opened.sizes) <= set(model.allowed)
+        if not known or len(shared.covers.extents) != count:
+            raise ArtifactError("the model's code for all sizes has other sizes")
+    for m in model.models:
+        ends = zip(
+            (*model.inputs, *model.outputs), (*m.inputs, *m.outputs), strict=False
+        )
+        if len(m.inputs) != len(model.inputs) or any(a.name != b.name for a, b in ends):
+            raise ArtifactError("the model has code for other inputs or outputs")
+
+
+def _within(keys: Collection[Key], allowed: Allowed) -> bool:
+    values: Sequence[Collection[int]] = list(allowed.values())
+    return all(n in v for key in keys for n, v in zip(key, values, strict=True))

@@ -1,0 +1,62 @@
+"""Ranges of shapes on the command line: compiled to one artifact, run at other extents."""
+
+import onnx
+import pytest
+
+import tilewright as tw
+from tests.driver.test_ranged import MODELS, model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli-ranged")
+    source = model(MODELS["rows"])
+    onnx.save(source, path / "m.onnx")
+    how = {"jit": False, "threads": 1, "cache": False}
+    tw.compile(source, dims={"n": (1, 20)}, **how).save(path / "m.tw")
+    return path
+
+
+def test_all_shapes_are_compiled_to_one_artifact(command, folder, tmp_path):
+    out = tmp_path / "few.tw"
+    dim = ("--dim", "n=2,5,9")
+    done = command("compile", folder / "m.onnx", *dim, "-o", out, "--json")
+    assert done.code == 0, done.err
+    assert done.json["artifact"] == str(out)
+    assert done.json["shapes"] == {"alone": 3, "shared": 0}
+    done = command("run", out, "--dim", "n=5", "--json")
+    assert done.json["outputs"]["y"]["shape"] == [5, 6]
+    assert "n is 4, and may be 2, 5, 9" in command("run", out, "--dim", "n=4").err
+
+
+@pytest.mark.parametrize(("dim", "rows"), [(["--dim", "n=7"], 7), ([], 20)])
+def test_the_artifact_runs_at_any_extent(command, folder, dim, rows):
+    done = command("run", folder / "m.tw", *dim, "--json")
+    assert done.code == 0, done.err
+    assert done.json["outputs"]["y"]["shape"] == [rows, 6]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "m.tw", "--dim", "n=21"], "n is 21, and may be 1 to 20"),
+        (["run", "m.tw", "--dim", "k=2"], "'k' has no one value"),
+        (["run", "m.tw", "--dim", "n=1..4"], "give one value of: n: 1 to 20"),
+        (
+            ["compile", "m.onnx", "--dim", "n=1..4", "-o", "libm.so"],
+            "a library (libm.so)",
+        ),
+        (["compile", "m.onnx", "--dim", "n=1..4", "--emit", "plan"], "--emit does not"),
+        (["compile", "m.onnx", "--dim", "n=1..4", "--certify"], "compares one shape"),
+        (["compile", "m.onnx", "--dim", "k=1..4"], "no dimension is called 'k'"),
+        (["tune", "m.onnx", "--dim", "n=1..4"], "n has no single value"),
+    ],
+)
+def test_what_takes_no_range_says_so(command, folder, args, message):
+    before = set(folder.iterdir())
+    verb, name, *rest = args
+    rest = [folder / r if r.endswith(".so") else r for r in rest]
+    done = command(verb, folder / name, *rest)
+    assert done.code != 0
+    assert message in " ".join(done.err.split())
+    assert set(folder.iterdir()) == before
