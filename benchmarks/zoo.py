@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +73,9 @@ def run(
     return row | {"seconds": round(time.perf_counter() - start, 1)}
 
 
-def serve(name: str, check: str, full: bool, threads: Sequence[int]) -> dict[str, Any]:
+def serve(
+    name: str, check: str, full: bool, threads: Sequence[int], peers: Sequence[str]
+) -> dict[str, Any]:
     """The row of one network, in this process."""
     from benchmarks import zoo_checks, zoo_models, zoo_speed
 
@@ -81,7 +84,8 @@ def serve(name: str, check: str, full: bool, threads: Sequence[int]) -> dict[str
         return {"status": "skipped", "message": f"{entry.library} is not installed"}
     try:
         module, inputs = zoo_models.build(entry, full)
-        checks = {**zoo_checks.CHECKS, "speed": zoo_speed.timed}
+        timed = partial(zoo_speed.timed, peers=peers)
+        checks = {**zoo_checks.CHECKS, "speed": timed}
         return checks[check](module, inputs, threads)
     except Exception as error:
         if os.environ.get("TILEWRIGHT_DEBUG"):
@@ -109,6 +113,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 @click.option("--limit", default=180.0, show_default=True, help="Seconds for each.")
 @click.option("--memory", default=8.0, show_default=True, help="Gigabytes for each.")
 @click.option("--preload", default="", help="A module that is imported first.")
+@click.option("--peers", default="", help="Those to time, commas between; or all.")
 @click.option("--serve", "served", hidden=True)
 def main(
     check: str,
@@ -120,6 +125,7 @@ def main(
     limit: float,
     memory: float,
     preload: str,
+    peers: str,
     served: str | None,
 ) -> None:
     """Run the networks, print what each came to, and write rows of JSON."""
@@ -129,12 +135,17 @@ def main(
     if served is not None:
         most = int(memory * _GIGABYTE)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        print(json.dumps(serve(served, check, full, numbers)))
+        print(
+            json.dumps(
+                serve(served, check, full, numbers, peers.split(",") if peers else ())
+            )
+        )
         return
     from benchmarks.zoo_models import ENTRIES
 
     options = ["--threads", threads, "--memory", str(memory), "--preload", preload]
     options += ["--full"] if full else []
+    options += ["--peers", peers] if peers else []
     known, rows = finished(out), []
     for entry in ENTRIES:
         if not any(fnmatch.fnmatch(entry.name, p) for p in only.split(",")):

@@ -3,7 +3,8 @@
 Each is a row: what makes it, and the shapes of its inputs. Nothing is downloaded: weights are
 drawn from a fixed seed, so that activations neither vanish nor explode. Networks keep their
 structure and lose repetition: fewer blocks, small pictures, short sequences; `--full` of the
-benchmark builds them as their authors have them.
+benchmark builds them as their authors have them, but language models with two layers and a small
+vocabulary.
 """
 
 from __future__ import annotations
@@ -21,6 +22,18 @@ _VOCABULARY: Final = 97  # of the small language models
 
 
 @dataclass(frozen=True)
+class Extents:
+    """Of the inputs: the side of pictures, how many sequences, their length."""
+
+    side: int
+    batch: int = 2
+    length: int = 12
+
+
+Inputs = Callable[[nn.Module, Extents], dict[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
 class Entry:
     """One network. small, full: what its maker is called with in either size.
 
@@ -30,11 +43,15 @@ class Entry:
     name: str
     library: str
     make: Callable[[Mapping[str, Any]], nn.Module]
-    inputs: Callable[[nn.Module, int], dict[str, torch.Tensor]]
+    inputs: Inputs
     small: Mapping[str, Any] = field(default_factory=dict)
     full: Mapping[str, Any] = field(default_factory=dict)
     side: int = 64
     full_side: int = 224
+
+    def extents(self, full: bool) -> Extents:
+        """Of the inputs in either size: one sequence of usual length in the full one."""
+        return Extents(self.full_side, 1, 96) if full else Extents(self.side)
 
 
 def build(entry: Entry, full: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
@@ -43,7 +60,7 @@ def build(entry: Entry, full: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]
     module = entry.make(entry.full if full else entry.small).eval()
     draw(module)
     torch.manual_seed(SEED + 1)
-    inputs = entry.inputs(module, entry.full_side if full else entry.side)
+    inputs = entry.inputs(module, entry.extents(full))
     if entry.library != "transformers":
         settle(module, inputs)
     return module, inputs
@@ -88,8 +105,8 @@ def draw(module: nn.Module) -> None:
 _KEPT: Final = frozenset({"A_log", "D", "logit_scale", "time_decay", "time_first"})
 
 
-def _picture(*shape: int) -> Callable[[nn.Module, int], dict[str, torch.Tensor]]:
-    return lambda module, side: {"x": torch.randn(*shape, side, side)}
+def _picture(*shape: int) -> Inputs:
+    return lambda module, at: {"x": torch.randn(*shape, at.side, at.side)}
 
 
 def _timm(name: str, side: int = 64, full_side: int = 224, **small: Any) -> Entry:
@@ -150,40 +167,67 @@ _EXPERTS: Final[Mapping[str, Any]] = {
     "shared_expert_intermediate_size": 64,
 }
 
-Inputs = Callable[[nn.Module, int], dict[str, torch.Tensor]]
+
+def _ids(at: Extents, length: int) -> torch.Tensor:
+    return torch.randint(3, _VOCABULARY, (at.batch, length))
 
 
-def _tokens(module: nn.Module, side: int, length: int = 12) -> dict[str, torch.Tensor]:
-    ids = torch.randint(3, _VOCABULARY, (2, length))
+def _tokens(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
+    ids = _ids(at, at.length)
     mask = torch.ones_like(ids)
-    mask[1, length - 3 :] = 0
+    mask[1:, at.length - 3 :] = 0
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def _bare(module: nn.Module, side: int) -> dict[str, torch.Tensor]:
-    return {"input_ids": torch.randint(3, _VOCABULARY, (2, 12))}
+def _bare(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
+    return {"input_ids": _ids(at, at.length)}
 
 
-def _pair(module: nn.Module, side: int) -> dict[str, torch.Tensor]:
-    later = torch.randint(3, _VOCABULARY, (2, 5))
-    return {**_tokens(module, side), "decoder_input_ids": later}
+def _pair(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
+    later = _ids(at, max(5, at.length // 3))
+    return {**_tokens(module, at), "decoder_input_ids": later}
 
 
-def _pixels(module: nn.Module, side: int) -> dict[str, torch.Tensor]:
-    return {"pixel_values": torch.randn(1, 3, side, side)}
+def _pixels(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
+    return {"pixel_values": torch.randn(1, 3, at.side, at.side)}
 
 
-def _both(module: nn.Module, side: int) -> dict[str, torch.Tensor]:
-    return {**_tokens(module, side), **_pixels(module, side)}
+def _both(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
+    return {**_tokens(module, at), **_pixels(module, at)}
 
 
-def _sound(module: nn.Module, side: int) -> dict[str, torch.Tensor]:
-    return {"input_values": torch.randn(1, 1600)}
+def _sound(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
+    return {"input_values": torch.randn(1, 1600 if at.length < 64 else 16000)}
 
 
-def _mel(module: nn.Module, side: int) -> dict[str, torch.Tensor]:
+def _mel(module: nn.Module, at: Extents) -> dict[str, torch.Tensor]:
+    frames = 2 * getattr(module.config, "max_source_positions")  # noqa: B009
+    features = torch.randn(1, module.config.num_mel_bins, frames)  # type: ignore[union-attr,arg-type]
     later = torch.randint(3, _VOCABULARY, (1, 5))
-    return {"input_features": torch.randn(1, 80, 64), "decoder_input_ids": later}
+    return {"input_features": features, "decoder_input_ids": later}
+
+
+# Names of depths and vocabularies: the full size keeps its widths, and these small.
+_DEPTHS: Final[Mapping[str, Any]] = {
+    "num_hidden_layers": 2,
+    "n_layer": 2,
+    "n_layers": 2,
+    "num_layers": 2,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "vocab_size": 4096,
+    "max_source_positions": 500,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "use_cache": False,
+}
+
+
+def _shallow(small: Mapping[str, Any]) -> dict[str, Any]:
+    """What the full size takes over from a small one: how deep, not how wide."""
+    return {name: _DEPTHS[name] for name in small if name in _DEPTHS}
 
 
 def _transformer(
@@ -192,6 +236,7 @@ def _transformer(
     side: int = 64,
     config: str = "",
     without: tuple[str, ...] = (),
+    wide: Mapping[str, Any] | None = None,
     **small: Any,
 ) -> Entry:
     """A class of Transformers with a configuration made small by the names that it has."""
@@ -202,15 +247,10 @@ def _transformer(
         found: nn.Module = getattr(library, name)(made)
         return found
 
-    return Entry(
-        f"transformers/{name}",
-        "transformers",
-        make,
-        inputs,
-        {k: v for k, v in _SMALL.items() if k not in without} | small,
-        {"use_cache": False},
-        side,
-    )
+    given = {k: v for k, v in _SMALL.items() if k not in without} | small
+    full = _shallow(given) | (wide or {})
+    library = "transformers"
+    return Entry(f"{library}/{name}", library, make, inputs, given, full, side)
 
 
 def _configuration(name: str) -> str:
@@ -235,6 +275,26 @@ _TEXT: Final[Mapping[str, Any]] = {
     "eos_token_id": 2,
     "bos_token_id": 1,
     "pad_token_id": 0,
+}
+
+# Widths of a small language model; those of its authors would be billions of weights.
+_LLAMA: Final[Mapping[str, Any]] = {
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "intermediate_size": 2816,
+}
+_CLIP_TEXT: Final[Mapping[str, Any]] = {"num_hidden_layers": 2, "vocab_size": 4096} | {
+    name: _TEXT[name] for name in ("eos_token_id", "bos_token_id", "pad_token_id")
+}
+_CLIP: Final[Mapping[str, Any]] = {
+    "text_config": {**_CLIP_TEXT, "max_position_embeddings": 96},
+    "vision_config": {"num_hidden_layers": 2},
+}
+_RESNET: Final[Mapping[str, Any]] = {
+    "backbone": None,
+    "use_timm_backbone": False,
+    "use_pretrained_backbone": False,
 }
 
 ENTRIES: Final[tuple[Entry, ...]] = (
@@ -304,6 +364,13 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _timm("tiny_vit_5m_224"),
     _timm("mvitv2_tiny", img_size=64),
     _timm("repvit_m0_9"),
+    _timm("convnext_tiny", depths=(1, 1, 1, 1)),
+    _timm("deit_tiny_patch16_224", img_size=64, depth=2),
+    _timm("inception_next_atto"),
+    _timm("ghostnet_100"),
+    _timm("regnetx_004"),
+    _timm("mixer_b16_224", img_size=64, num_blocks=2),
+    _timm("coat_tiny", img_size=64),
     _timm("lambda_resnet26t", 256, 256),
     _timm("halonet26t", 256, 256),
     _timm("botnet26t_256", 256, 256),
@@ -315,11 +382,14 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _torchvision("segmentation.deeplabv3_resnet50", weights_backbone=None),
     _torchvision("segmentation.lraspp_mobilenet_v3_large", weights_backbone=None),
     _torchvision("video.r3d_18", 48, (1, 3, 4), 112),
+    _torchvision("video.mc3_18", 48, (1, 3, 4), 112),
+    _torchvision("shufflenet_v2_x1_0"),
     _torchvision("video.r2plus1d_18", 48, (1, 3, 4), 112),
     _torchvision("video.s3d", 224, (1, 3, 16)),
     _torchvision("video.swin3d_t", 64, (1, 3, 4)),
     _transformer("BertModel"),
     _transformer("AlbertModel", embedding_size=32),
+    _transformer("ElectraModel", embedding_size=32),
     _transformer("DistilBertModel", dim=64, n_layers=2, n_heads=4, hidden_dim=128),
     _transformer("DebertaV2Model", relative_attention=True, pos_att_type=["p2c", "c2p"],
                  position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True),
@@ -337,22 +407,23 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _transformer("GPT2LMHeadModel", n_embd=64, n_layer=2, n_head=4, n_positions=64),
     _transformer("GPTNeoForCausalLM", num_layers=2, num_heads=4, window_size=8,
                  attention_types=[[["global", "local"], 1]]),
-    _transformer("GPTNeoXForCausalLM"),
+    _transformer("GPTNeoXForCausalLM", wide={**_LLAMA}),
     _transformer("OPTForCausalLM", ffn_dim=128, word_embed_proj_dim=64),
     _transformer("BloomForCausalLM", n_layer=2, n_head=4),
-    _transformer("LlamaForCausalLM", num_key_value_heads=2),
-    _transformer("MistralForCausalLM", num_key_value_heads=2, sliding_window=8),
-    _transformer("MixtralForCausalLM", num_key_value_heads=2, **_EXPERTS),
-    _transformer("Qwen2ForCausalLM", num_key_value_heads=2),
-    _transformer("Qwen2MoeForCausalLM", num_key_value_heads=2, **_EXPERTS),
-    _transformer("Qwen3ForCausalLM", num_key_value_heads=2, head_dim=16),
+    _transformer("LlamaForCausalLM", wide=_LLAMA, num_key_value_heads=2),
+    _transformer("MistralForCausalLM", wide=_LLAMA, num_key_value_heads=2, sliding_window=8),
+    _transformer("MixtralForCausalLM", wide=_LLAMA, num_key_value_heads=2, **_EXPERTS),
+    _transformer("Qwen2ForCausalLM", wide=_LLAMA, num_key_value_heads=2),
+    _transformer("Qwen2MoeForCausalLM", wide=_LLAMA, num_key_value_heads=2, **_EXPERTS),
+    _transformer("Qwen3ForCausalLM", wide=_LLAMA, num_key_value_heads=2, head_dim=16),
     _transformer("PhiForCausalLM"),
-    _transformer("Phi3ForCausalLM", num_key_value_heads=2),
-    _transformer("PhimoeForCausalLM", num_key_value_heads=2, **_EXPERTS),
-    _transformer("Gemma2ForCausalLM", num_key_value_heads=2, head_dim=16, sliding_window=8),
+    _transformer("Phi3ForCausalLM", wide=_LLAMA, num_key_value_heads=2),
+    _transformer("PhimoeForCausalLM", wide=_LLAMA, num_key_value_heads=2, **_EXPERTS),
+    _transformer("Gemma2ForCausalLM", wide=_LLAMA, num_key_value_heads=2,
+                 head_dim=16, sliding_window=8),
     _transformer("FalconForCausalLM"),
-    _transformer("OlmoeForCausalLM", num_key_value_heads=2, **_EXPERTS),
-    _transformer("CohereForCausalLM", num_key_value_heads=2),
+    _transformer("OlmoeForCausalLM", wide=_LLAMA, num_key_value_heads=2, **_EXPERTS),
+    _transformer("CohereForCausalLM", wide=_LLAMA, num_key_value_heads=2),
     _transformer("MambaForCausalLM", _bare, state_size=8, num_hidden_layers=1),
     _transformer("T5EncoderModel", config="T5Config", d_model=64, d_kv=16, d_ff=128,
                  num_layers=2, num_heads=4),
@@ -367,8 +438,8 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     _transformer("Wav2Vec2Model", _sound, conv_dim=(32, 32, 32), conv_stride=(5, 2, 2),
                  conv_kernel=(10, 3, 3), num_feat_extract_layers=3,
                  num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4),
-    _transformer("CLIPModel", _both, text_config=_TEXT, vision_config=_VISION),
-    _transformer("SiglipModel", _both, text_config=_TEXT, vision_config=_VISION),
+    _transformer("CLIPModel", _both, wide=_CLIP, text_config=_TEXT, vision_config=_VISION),
+    _transformer("SiglipModel", _both, wide=_CLIP, text_config=_TEXT, vision_config=_VISION),
     _transformer("ViTModel", _pixels, image_size=64),
     _transformer("YolosForObjectDetection", _pixels, image_size=[64, 64], num_detection_tokens=8),
     _transformer("SegformerForSemanticSegmentation", _pixels, without=tuple(_SMALL),

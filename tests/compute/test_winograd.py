@@ -350,12 +350,77 @@ def test_windows_are_along_two_axes_each_of_its_own() -> None:
                    lambda k, p, c, i, j: X[c, p + i, p + j] * G[k, c, i, j])  # fmt: skip
     diagonal = reduce_("conv", Y, (4, 3), "add",
                        lambda k, p, q, c, i: X[c, p + i, q + i] * g[k, c, i])  # fmt: skip
-    w, y = Buffer("w", (5, 4, 3, 3, 3), float32), Buffer("y", (5, 4, 4, 4), float32)
-    deep = reduce_(
-        "conv", y, (4, 3, 3, 3), "add",
-        lambda k, p, q, r, c, i, j, n: image(4, 6, 6, 6)[c, p + i, q + j, r + n] * w[k, c, i, j, n],
+    assert not any(map(agrees, (same, diagonal)))
+
+
+# Data with an axis in front of a convolution's two; its window w, and how the data is read.
+CLIP, FILM = image(4, 6, 9, 9), Buffer("y", (5, 4, 7, 7), float32)
+FRONT: dict[str, tuple[tuple[int, ...], Value, bool]] = {
+    "a window of three": ((3,), lambda f, p, q, c, t, i, j: CLIP[c, f + t, p + i, q + j], True),
+    "a window of two": ((2,), lambda f, p, q, c, t, i, j: CLIP[c, f + t + 1, p + i, q + j], True),
+    "zeros around": ((3,), lambda f, p, q, c, t, i, j: padded(
+        image(4, 4, 7, 7), (c, f + t - 1, p + i - 1, q + j - 1), 0.0), True),
+    "zeros in front only": ((3,), lambda f, p, q, c, t, i, j: padded(
+        image(4, 4, 9, 9), (c, f + t - 2, p + i, q + j), 0.0), True),
+    "ones around": ((3,), lambda f, p, q, c, t, i, j: padded(
+        image(4, 4, 7, 7), (c, f + t - 1, p + i - 1, q + j - 1), 1.0), False),
+    "channels last": ((3,), lambda f, p, q, c, t, i, j: image(6, 9, 9, 4)[f + t, p + i, q + j, c],
+                      True),
+    "stride 2": ((3,), lambda f, p, q, c, t, i, j: image(4, 9, 9, 9)[c, f * 2 + t, p + i, q + j],
+                 False),
+    "dilation 2": ((3,), lambda f, p, q, c, t, i, j: image(4, 8, 9, 9)[c, f + t * 2, p + i, q + j],
+                   False),
+    "stride 2 behind it": ((3,), lambda f, p, q, c, t, i, j:
+                           image(4, 6, 15, 9)[c, f + t, p * 2 + i, q + j], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FRONT)
+def test_axes_in_front_keep_their_places(name: str) -> None:
+    window, read, transformed = FRONT[name]
+    w = Buffer("w", (5, 4, *window, 3, 3), float32)
+
+    def value(k: Any, f: Any, p: Any, q: Any, c: Any, t: Any, i: Any, j: Any) -> Any:
+        return read(f, p, q, c, t, i, j) * w[k, c, t, i, j]
+
+    made = reduce_("conv", FILM, (4, *window, 3, 3), "add", value)
+    assert agrees(made) is transformed
+
+
+def test_a_window_in_front_is_in_the_weights_too() -> None:
+    w = Buffer("w", (5, 4, 3, 3), float32)
+    made = reduce_(
+        "conv", FILM, (4, 3, 3, 3), "add",
+        lambda k, f, p, q, c, t, i, j: CLIP[c, f + t, p + i, q + j] * w[k, c, i, j],
     )  # fmt: skip
-    assert not any(map(agrees, (same, diagonal, deep)))
+    assert not agrees(made)
+
+
+def test_tiles_with_an_axis_in_front_take_no_more_than_windows() -> None:
+    w = Buffer("w", (5, 4, 3, 3, 3), float32)
+    y = Buffer("y", (5, 4, 6, 7), float32)
+    for rows, applies in ((8, True), (9, False)):
+        x = image(4, 6, rows, 9)
+
+        def value(
+            k: Any, f: Any, p: Any, q: Any, c: Any, t: Any, i: Any, j: Any
+        ) -> Any:
+            return x[c, f + t, p + i, q + j] * w[k, c, t, i, j]
+
+        made = reduce_("conv", y, (4, 3, 3, 3), "add", value)
+        assert (winograd(made, 4) is not None) is applies
+
+
+def test_two_axes_in_front() -> None:
+    x, y = image(2, 4, 4, 6, 6), Buffer("y", (3, 3, 3, 4, 4), float32)
+    w = Buffer("w", (3, 2, 2, 2, 3, 3), float32)
+    made = reduce_(
+        "conv", y, (2, 2, 2, 3, 3), "add",
+        lambda k, e, f, p, q, c, s, t, i, j: (
+            x[c, e + s, f + t, p + i, q + j] * w[k, c, s, t, i, j]
+        ),
+    )  # fmt: skip
+    assert agrees(made)
 
 
 def test_what_only_one_operand_has_is_kept() -> None:

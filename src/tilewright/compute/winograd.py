@@ -9,7 +9,12 @@ where * multiplies point by point; over channels, the products of each point add
 matrix products, 16 instead of 36 multiplications per tile for m = 2, 36 instead of 144 for m = 4.
 The matrices come from `toom_cook.py`, exact; both sides are equal on rationals.
 
-Rounding: with float32's unit u = 2^-24, C channels, gamma(n) = n u / (1 - n u), and R roundings on
+A convolution over more axes is a sum of such, one for each place of its window on the axes in
+front of the last two: there the data keeps its places, and the products add up over the window
+as they do over channels.
+
+Rounding: with float32's unit u = 2^-24, C channels (times the window's places on the axes in
+front), gamma(n) = n u / (1 - n u), and R roundings on
 the way of a term (`Filtering.roundings`: of constants, multiplications and additions in all three
 transforms; 10 for m = 2, 28 for m = 4), each result is away from the exact one by at most
 
@@ -57,9 +62,10 @@ Square = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """data[batch.., h + i, v + j, channels..] * weight[columns.., channels.., i, j].
+    """data[batch.., f + t.., h + i, v + j, channels..] * weight[columns.., channels.., t.., i, j].
 
-    space: h and v; window: i and j; each axis of the data has one index, in any order.
+    space: h and v; window: i and j; frames: f and taps: t of the axes in front of those two; each
+    axis of the data has one index, in any order of the roles but h before v, and f before both.
     """
 
     data: Load
@@ -69,13 +75,23 @@ class _Roles:
     channels: tuple[Dim, ...]
     batch: tuple[Dim, ...]
     columns: tuple[Dim, ...]
+    frames: tuple[Dim, ...]
+    taps: tuple[Dim, ...]
     f: Filtering
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        """Extents of the batch and of both axes in tiles."""
+        """Extents of the batch, of what windows reach in front, and of both axes in tiles."""
+        pairs = zip(self.frames, self.taps, strict=True)
+        reached = (f.extent + t.extent - 1 for f, t in pairs)
         space = (ceil_div(d.extent, self.f.tile) for d in self.space)
-        return (*(d.extent for d in self.batch), *space)
+        return (*(d.extent for d in self.batch), *reached, *space)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Extents of the batch and the axes in front as results have them, and in tiles."""
+        kept = (d.extent for d in (*self.batch, *self.frames))
+        return (*kept, *self.tiles[len(self.tiles) - len(self.space) :])
 
 
 def winograd(
@@ -97,6 +113,7 @@ def winograd(
             inside, and 0 elsewhere: tiles read 0 there as well
         h, v, i, j occur in the data once, as h + i + a and v + j + b, a and b constants
         i and j are 3 long, and in the weights too
+        so do f and t of any other axis, which comes in front; t of any extent
         channels are reduced and are in both; columns, in the weights only, and batch, in the data
             only, are kept; nothing else has several points, and nothing is empty
         results are made of no element of the data that no window reads, as those of the last
@@ -108,19 +125,23 @@ def winograd(
         return None
     points = r.f.size**2
     name = c.outputs[0].tensor.name
-    depth = [d.extent for d in r.channels]
+    depth = [d.extent for d in (*r.taps, *r.channels)]
     width = [d.extent for d in r.columns]
     filters = Buffer(f"{name}.filter", (points, *depth, *width), float32)
-    data = Buffer(f"{name}.input", (points, *r.tiles, *depth), float32)
-    products = Buffer(f"{name}.product", (points, *r.tiles, *width), float32)
-    n = len(r.tiles)
-    k = len(width)
+    channels = [d.extent for d in r.channels]
+    data = Buffer(f"{name}.input", (points, *r.tiles, *channels), float32)
+    products = Buffer(f"{name}.product", (points, *r.places, *width), float32)
+    front = len(r.batch)
+    n = len(r.places)
+    k = n + len(width)
+    taps = len(r.taps)
 
     def product(u: Var, *e: Var) -> Expr:
-        tile = e[:n]
-        column = e[n : n + k]
-        channel = e[n + k :]
-        element = data[(u, *tile, *channel)]
+        place, column, channel = e[:n], e[n:k], e[k:]
+        frames = place[front : front + taps]
+        reached = (f + t for f, t in zip(frames, channel[:taps], strict=True))
+        tile = (*place[:front], *reached, *place[front + taps :])
+        element = data[(u, *tile, *channel[taps:])]
         weight = filters[(u, *channel, *column)]
         return element * weight
 
@@ -137,7 +158,7 @@ def _filter(
     out: Buffer,
     r: _Roles,
 ) -> Computation:
-    dims, env = _fresh((*r.channels, *r.columns))
+    dims, env = _fresh((*r.taps, *r.channels, *r.columns))
     ranges = environment(dims)
     h, w = r.window
 
@@ -155,8 +176,9 @@ def _input(
     out: Buffer,
     r: _Roles,
 ) -> Computation:
-    old = (*r.batch, *r.space, *r.channels)
+    old = (*r.batch, *r.frames, *r.space, *r.channels)
     dims, env = _fresh(old, out.shape[1:])
+    env |= {t.var: const(0) for t in r.taps}
     ranges = environment(dims)
     tile = r.f.tile
 
@@ -197,7 +219,7 @@ def _results(
     says."""
     tile = r.f.tile
     h, w = r.space
-    batch = [d.var for d in r.batch]
+    batch = [d.var for d in (*r.batch, *r.frames)]
     tiles = [h.var // tile, w.var // tile]
     columns = [d.var for d in r.columns]
 
@@ -291,17 +313,24 @@ def _takes_no_more(
     return f.reach(last) <= needed or first + results + WINDOW - 1 >= extent
 
 
+Pairs = list[tuple[Dim, Dim]]
+
+
 def _space_and_window(
     c: Computation,
     f: Filtering,
     data: Load,
-) -> tuple[list[tuple[Dim, Dim]], list[Dim]] | None:
-    """The pairs (h, i) and (v, j) that index an axis of the data, and all dimensions in it.
+) -> tuple[Pairs, Pairs, list[Dim]] | None:
+    """The pairs (h, i) and (v, j) that index the last such axes of the data, those that index the
+    axes in front, and all dimensions in it.
 
     None where an axis has an index of another form.
     """
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
-    pairs: list[tuple[Dim, Dim]] = []
+    pairs: Pairs = []
+    enough: list[
+        bool
+    ] = []  # whether tiles take no more than windows, along each pair's axis
     used: list[Dim] = []
     for index, extent in zip(data.index, data.buffer.shape, strict=True):
         form = affine(index)
@@ -311,15 +340,14 @@ def _space_and_window(
         found.sort(key=lambda d: d.combine == PW)
         if [d.combine for d in found] == [CC, PW]:
             h, i = found
-            if not _takes_no_more(f, h.extent, form.const, extent):
-                return None
+            enough.append(_takes_no_more(f, h.extent, form.const, extent))
             pairs.append((h, i))
         elif len(found) > 1 or form.const:
             return None
         used += found
-    if len(pairs) != 2 or len(set(used)) != len(used):
+    if len(pairs) < 2 or len(set(used)) != len(used) or not all(enough[-2:]):
         return None
-    return pairs, used
+    return pairs[-2:], pairs[:-2], used
 
 
 def _of(
@@ -331,19 +359,22 @@ def _of(
     found = _space_and_window(c, f, data)
     if found is None:
         return None
-    pairs, in_data = found
+    pairs, before, in_data = found
     space, window = zip(*pairs, strict=True)
+    frames = tuple(d for d, _ in before)
+    taps = tuple(t for _, t in before)
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
     in_weight = [by_var.get(i) for i in weight.index if not isinstance(i, Const)]
     shared = [d for d in in_data if d in in_weight]
-    channels = tuple(d for d in c.dims if d in shared and d not in window)
+    channels = tuple(d for d in c.dims if d in shared and d not in (*window, *taps))
     columns = tuple(d for d in c.dims if d in in_weight and d not in in_data)
-    alone = [d for d in in_data if d not in shared and d not in space]
+    alone = [d for d in in_data if d not in shared and d not in (*space, *frames)]
     batch = tuple(d for d in c.dims if d in alone)
-    known = {*space, *window, *channels, *columns, *batch}
+    known = {*space, *window, *channels, *columns, *batch, *frames, *taps}
     fits = (
         None not in in_weight
         and all(w in shared and w.extent == WINDOW for w in window)
+        and all(t in shared for t in taps)
         and all(d.combine == PW for d in channels)
         and all(d.combine == CC for d in (*columns, *batch))
         and all(d in known or d.extent == 1 for d in c.dims)
@@ -361,5 +392,7 @@ def _of(
         channels,
         batch,
         columns,
+        frames,
+        taps,
         f,
     )

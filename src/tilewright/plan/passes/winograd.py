@@ -236,5 +236,5 @@ def _flops(group: Group) -> int:
 def _products(group: Group) -> float:
     """Multiply-adds of a point of the image for each element of its channels, in and out: what
     Winograd saves a part of, for two copies."""
-    depth, width = group[0].outputs[0].tensor.shape[1:]
-    return depth * width / (depth + width)
+    *taps, depth, width = group[0].outputs[0].tensor.shape[1:]
+    return math.prod(taps) * depth * width / (depth + width)

@@ -338,6 +338,7 @@ def _stage_padding(
     s: Schedule, inputs: Computation, blocks: Sequence[str], lanes: int
 ) -> tuple[Schedule, list[str]]:
     """Copy what a block reads with its padding, where reads are guarded; the loops of the copy."""
+    rank = len(inputs.accesses[0].buffer.shape)
     guarded = {
         n.then.buffer.name
         for o in inputs.outputs
@@ -352,7 +353,7 @@ def _stage_padding(
             )
         except ScheduleError:
             break  # it is read in another way as well: the reads keep their guards
-        loops = existing(trial, [f"{new}.r{d}" for d in range(4)])
+        loops = existing(trial, [f"{new}.r{d}" for d in range(rank)])
         vectorize_inner(trial, loops[-1], lanes)
         return trial, loops[:-1]
     return s, []
