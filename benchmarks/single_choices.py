@@ -3,8 +3,9 @@
     python -m benchmarks.single_choices --networks resnet18,minilm --mcpu x86-64-v3
 
 Of the heaviest kernels of each network the rules' choice is compared with it changed in one
-parameter, or to the default of another sketch: every program is measured in several passes, and its
-results are compared with the reference. A line says what is faster in every pass; the last lines
+parameter, or to the default of another sketch: every program is measured in several passes,
+each time between two measurements of the rules' choice, and its results are compared with the
+reference. A line says what is faster in every pass; the last lines
 have, for each parameter, in how many kernels it could be changed, in how many that helped, and the
 geometric mean if each had its best value. Where a parameter helps many kernels, a rule about it is
 wrong; where none helps, `benchmarks.ceiling` says what several at once do.
@@ -88,12 +89,14 @@ def gains(
         usable = [n for n in range(1, len(points)) if not made[n].failure]
         found: list[list[float]] = [[] for _ in changes]
         for turn in range(passes):
-            order = [0, *usable[:: -1 if turn % 2 else 1], 0]
+            order = [0]
+            for n in usable[:: -1 if turn % 2 else 1]:
+                order += [n, 0]
             jobs = [Job(at, made[n].data, expected) for at, n in enumerate(order)]
-            seconds = {at: m.seconds for at, m in runner.measure(jobs)}
-            rules = math.sqrt(seconds[0] * seconds[len(order) - 1])
-            for at, n in enumerate(order[1:-1], 1):
-                found[n - 1].append(rules / seconds[at])
+            seconds = dict(sorted((at, m.seconds) for at, m in runner.measure(jobs)))
+            for at in range(1, len(order), 2):
+                rules = math.sqrt(seconds[at - 1] * seconds[at + 1])
+                found[order[at] - 1].append(rules / seconds[at])
         return [f or [0.0] for f in found]
     finally:
         builder.close()

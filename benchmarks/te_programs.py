@@ -92,11 +92,25 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
     theirs(small, [])
     sides = [ours(program, arrays, threads), theirs(program, arrays)]
     clock = time.process_time if threads == 1 else time.perf_counter
+    return compared(sides, arrays[-1], expected, rounds, clock)
+
+
+def compared(
+    sides: Sequence[Side],
+    result: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
+    rounds: int,
+    clock: Callable[[], float],
+) -> dict[str, Any]:
+    """Two programs in alternating rounds, ours first: times, ratio and difference.
+
+    result: the memory that both write.
+    """
     once, off = [], []
     for side in sides:
-        arrays[-1][...] = np.nan
+        result[...] = np.nan
         once.append(_timed(side.call, 1, clock))
-        off.append(float(np.abs(arrays[-1] - expected).max()))
+        off.append(float(np.abs(result - expected).max()))
     times = [max(1, math.ceil(ROUND / seconds)) for seconds in once]
     taken: list[list[float]] = [[], []]
     for n in range(rounds):

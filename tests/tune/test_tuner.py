@@ -352,7 +352,7 @@ def test_the_overhead_is_all_but_building_and_measuring() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measuring", "low", "high"), [(0.001, 1, 1), (2.0, 12, 20), (1000.0, 64, 64)]
+    ("measuring", "low", "high"), [(0.001, 1, 1), (2.0, 7, 13), (1000.0, 64, 64)]
 )
 def test_a_search_takes_its_share_of_the_time(
     measuring: float, low: int, high: int
@@ -381,6 +381,35 @@ def test_a_search_takes_its_share_of_the_time(
     assert low <= tuning._strategy.effort <= high
     if low > 1:
         assert tuning.outcome().overhead < 0.1
+
+
+@pytest.mark.parametrize(("effort", "fits"), [(None, [16, 64]), (8, [16] * 8)])
+def test_fitting_waits_until_it_took_little_of_the_time(
+    effort: int | None, fits: list[int]
+) -> None:
+    """A fit takes 3 s, a trial 2 s: 2% of the time of 16 trials is 0.64 s, of 80 trials 3.2 s."""
+    now, learned = [0.0], list[int]()
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
+
+    class Slow(TableRunner):
+        def _measurement(self, candidate: Candidate) -> Measurement:
+            spend(2.0)
+            return super()._measurement(candidate)
+
+    class Fitting(Knowing):
+        def update(self, samples: Any) -> None:
+            spend(3.0)
+            learned.append(len(samples))
+
+    land = Landscape((10,) * 8, bowl)
+    tools = Tools(Slow(land), model=Fitting(land))
+    accounts = Accounts(lambda: now[0])
+    tuning = Tuning(land.task(), tools, effort=effort, accounts=accounts)
+    for _ in range(8):
+        tuning.step(16)
+    assert learned == fits
 
 
 def test_time_counts_even_where_an_error_ends_it() -> None:

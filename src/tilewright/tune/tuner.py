@@ -37,7 +37,8 @@ from tilewright.tune.strategies import Foresight, Programs, Proposer, Setup, str
 
 BATCH: Final = 16  # trials of a round
 REFUSALS: Final = 256  # in a row, after which a task is through
-SHARE: Final = 0.08  # of the time of building and measuring, for search
+SHARE: Final = 0.05  # of the time of building and measuring, for search
+LEARNING: Final = 0.02  # of that time, for fitting the model
 MOST_EFFORT: Final = 64  # schedules per trial
 FIRST_EFFORT: Final = (
     2  # before it is known what they cost, and where no model is to be asked
@@ -110,9 +111,9 @@ class Tuning:
     equal seed and batch the run goes on as if it had not been; trials that it would not make now
     are learned from as well. known: trials of other runs, of which the fastest are measured again
     and the others only learned from. seeds: candidates to measure after the default and those.
-    effort: schedules that a strategy may make per trial; None: as many as take 8% of the time that
-    building and measuring take, so that a run that goes on may differ from one that was not broken
-    off.
+    effort: schedules that a strategy may make per trial; None: as many as take 5% of the time that
+    building and measuring take, and the model is fitted when that took less than 2% of it so far;
+    so a run that goes on may differ from one that was not broken off.
     """
 
     def __init__(
@@ -292,10 +293,19 @@ class Tuning:
             if self._tools.model is not None:
                 self._unlearned += self._samples(trials)
                 # The default alone says nothing of what is faster: fitting would be for nothing.
-                if len(self._unlearned) > 1:
+                if len(self._unlearned) > 1 and self._may_learn():
                     self._tools.model.update(self._unlearned)
                     self._unlearned = []
             self._strategy.tell(trials)
+
+    def _may_learn(self) -> bool:
+        """Whether fitting took little of the time so far, else what was measured waits for it; what
+        is known before the first measurement does not."""
+        if not self._adapts:
+            return True
+        spent = self.accounts.seconds
+        measuring = spent.get(MEASURE, 0.0)
+        return not measuring or spent.get("learn", 0.0) <= LEARNING * measuring
 
     def _samples(self, trials: Iterable[Trial]) -> Iterator[Sample]:
         """What a model learns from; a candidate that never was a program teaches nothing."""
