@@ -182,8 +182,8 @@ def asks(
     """
     peaks = {values: _peak(name, values)}
     if hidden.scale is not None:
-        operands = product.inputs
-        if len(operands) != 2 or any(not b.dtype.is_float for b in operands):
+        operands = _factors(product)
+        if not operands:
             return None
         for b in operands:
             peaks.setdefault(b, _peak(name, b))
@@ -193,12 +193,20 @@ def asks(
     dtype = values.dtype
     small: Expr = Le(tops[values], const(dtype.max, dtype))
     if hidden.scale is not None:
-        left, right = (tops[b] for b in product.inputs)
+        left, right = (tops[b] for b in operands)
         limit = const(_limit(hidden, product, dtype.max), dtype)
         small = And(small, Le(left * right, limit))
     far = Buffer(f"{name}_far", (1,), INDEX)
     near = map_(f"{name}_far", far, lambda i: Select(small, const(0), const(FAR)))
     return far, (*peaks.values(), near)
+
+
+def _factors(product: Computation) -> list[Buffer]:
+    """The tensors of which a product multiplies elements; none of another sum."""
+    match product.outputs[0].value:
+        case Mul(Load(a), Load(b)) if a.dtype.is_float and b.dtype.is_float:
+            return [a, b]
+    return []
 
 
 def _peak(name: str, b: Buffer) -> Computation:
