@@ -197,7 +197,11 @@ def asks(
         limit = const(_limit(hidden, product, dtype.max), dtype)
         small = And(small, Le(left * right, limit))
     far = Buffer(f"{name}_far", (1,), INDEX)
-    near = map_(f"{name}_far", far, lambda i: Select(small, const(0), const(FAR)))
+    near = map_(
+        f"{name}_far",
+        far,
+        lambda i: Select(small, const(0), const(FAR)),
+    )
     return far, (*peaks.values(), near)
 
 
@@ -251,7 +255,15 @@ def seen_share(online: Computation, rows: int) -> float:
     (query,) = around
     grid = np.indices((query.extent, block.extent), sparse=True)
     env = dict(zip((query.var, block.var), grid, strict=True))
-    found = evaluate(first.condition, env, lambda b, i: np.zeros((), np.int64))
+    found = evaluate(
+        first.condition,
+        env,
+        lambda b, i: np.zeros((), np.int64),
+    )
     seen = np.broadcast_to(found, (query.extent, block.extent))
-    starts = np.arange(0, query.extent, max(rows, 1))
+    starts = np.arange(
+        0,
+        query.extent,
+        max(rows, 1),
+    )
     return float(np.logical_or.reduceat(seen, starts).mean())

@@ -239,7 +239,11 @@ def _results(
     lines = [chosen(h, line) for line in zip(*square, strict=True)]
     out = c.outputs[0]
     dims = c.parallel_dims
-    result = Output(out.tensor, out.index, chosen(w, lines))
+    result = Output(
+        out.tensor,
+        out.index,
+        chosen(w, lines),
+    )
     return Computation(c.name, dims, (result,))
 
 

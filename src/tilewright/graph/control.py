@@ -192,7 +192,11 @@ def _types(
     """The outputs of a body that is not run: as it declares them where nothing more is known."""
     if all(v.static for v in body.outputs):
         return list(body.outputs)
-    found = zip(body.outputs, bodies.types(body, inputs, values), strict=True)
+    found = zip(
+        body.outputs,
+        bodies.types(body, inputs, values),
+        strict=True,
+    )
     return [said if inferred.shape is None else inferred for said, inferred in found]
 
 

@@ -30,7 +30,11 @@ def control(op: Operation, buffers: Mapping[Value, Buffer], nested: Nested) -> C
         return Branch(known, then, other, reads[0], tuple(reads[1:]), writes)
     count = int(op.attributes["states"])
     body: Graph = op.attributes["body"]
-    made = _plan(op, own_results(body, body.inputs[1 : 1 + count]), nested)
+    made = _plan(
+        op,
+        own_results(body, body.inputs[1 : 1 + count]),
+        nested,
+    )
     return Loop(
         _around(op, {"body": made}),
         made,

@@ -75,7 +75,11 @@ class State:
     def _inside(self, body: Plan, given: Sequence[Array]) -> list[Array]:
         """The results of a plan inside, for one array per input."""
         names = (v.name for v in body.graph.inputs)
-        found = evaluate(body, dict(zip(names, given, strict=True)), self.fallback)
+        found = evaluate(
+            body,
+            dict(zip(names, given, strict=True)),
+            self.fallback,
+        )
         return [np.array(a) for a in found]
 
     def _loop(self, loop: Loop) -> None:
@@ -176,7 +180,11 @@ def _evaluate_open(
     resized = Resized(input_sizes(plan, shapes), {})
     counts = {e.source: e for e in plan.open if isinstance(e.source, Buffer)}
     now = replace(plan, data={}, steps=())
-    given = start(_at_inputs(now, resized), inputs, fallback)
+    given = start(
+        _at_inputs(now, resized),
+        inputs,
+        fallback,
+    )
     state = State(plan, {**plan.data}, fallback, given.objects)
     for v in plan.graph.inputs:
         if v in plan.buffers:

@@ -49,14 +49,20 @@ def lower(
     logical: dict[Value, Buffer] = {}
     for v in graph.values:
         if v.static and native_dtype(v.dtype):
-            logical[v] = Buffer(_name(names, v.name), v.extents, v.dtype or _never())
+            logical[v] = Buffer(
+                _name(names, v.name),
+                v.extents,
+                v.dtype or _never(),
+            )
     programs = {
         op: native_program(op, graph.constants, logical) for op in graph.operations
     }
     for op, program in programs.items():
         if program is not None:
             check_program(
-                op, program, *(operands(v, logical) for v in (op.inputs, op.outputs))
+                op,
+                program,
+                *(operands(v, logical) for v in (op.inputs, op.outputs)),
             )
     fixed = {
         v

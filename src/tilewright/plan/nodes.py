@@ -378,7 +378,14 @@ class Plan:
         if not data:
             return self
         taken = {v.name for v in self.graph.values}
-        values = {Value(fresh(taken, b.name), b.dtype, b.shape): b for b in data}
+        values = {
+            Value(
+                fresh(taken, b.name),
+                b.dtype,
+                b.shape,
+            ): b
+            for b in data
+        }
         arrays = {v: data[b] for v, b in values.items()}
         graph = replace(self.graph, constants={**self.graph.constants, **arrays})
         buffers, known = {**self.buffers, **values}, {**self.data, **data}

@@ -82,7 +82,11 @@ class Resized:
         kernel = kernels.with_sizes(group.kernel, used)
         # The copies are the plan's: one tensor is one buffer in all of its groups.
         known = dict(
-            zip(kernel.params, map(self.buffer, group.kernel.params), strict=True)
+            zip(
+                kernel.params,
+                map(self.buffer, group.kernel.params),
+                strict=True,
+            )
         )
         return replace(group, kernel=kernels.on_buffers(kernel, known))
 

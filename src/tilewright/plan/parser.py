@@ -236,8 +236,10 @@ class _Reader:
             raise s.refusal(
                 f"no {kind} of the plan's graph writes {', '.join(written)}"
             )
-        reads, writes = (tuple(self.buffers[v] for v in e if v in self.buffers)
-                         for e in (op.reads, op.writes))  # fmt: skip
+        reads, writes = (
+            tuple(self.buffers[v] for v in e if v in self.buffers)
+            for e in (op.reads, op.writes)
+        )
         self.steps.append(HostFallback(op, reads, writes))
 
     def _call(self, s: Scanner, role: str) -> None:

@@ -51,7 +51,9 @@ class Fuse(Pass[Plan]):
     def run(self, program: Plan) -> Plan:
         kept, repeated = program.kept, self.repeated
         return of_device(
-            program, self.device, lambda steps: fuse(steps, kept, repeated)
+            program,
+            self.device,
+            lambda steps: fuse(steps, kept, repeated),
         )
 
 
@@ -240,4 +242,8 @@ def plan_pipeline(
     checked: set[Computation] = (
         set()
     )  # a Computation that a pass leaves as it is, is right still
-    return Pipeline("plan", tuple(passes), partial(verify, checked=checked))
+    return Pipeline(
+        "plan",
+        tuple(passes),
+        partial(verify, checked=checked),
+    )

@@ -222,8 +222,10 @@ def _listed(buffers: tuple[Buffer, ...]) -> str:
 
 def _host(call: HostFallback) -> Iterator[str]:
     op = call.operation
-    reads, writes = (", ".join("_" if v is None else word(v.name) for v in values)
-                     for values in (op.inputs, op.outputs))  # fmt: skip
+    reads, writes = (
+        ", ".join("_" if v is None else word(v.name) for v in values)
+        for values in (op.inputs, op.outputs)
+    )
     note = " ".join(show_operation(op).split())
     yield f"host {word(op.qualified)}({reads}) -> {writes}  # {note}"
 

@@ -139,9 +139,17 @@ class _Memory:
         """One Computation: all its reads, then all its writes."""
         for b in c.inputs:
             if self.missing(b) is not None:
-                self.read(b, read(c, b), where)
+                self.read(
+                    b,
+                    read(c, b),
+                    where,
+                )
         for b in dict.fromkeys(o.tensor for o in c.outputs):
-            self.write(b, None if _writes_all(c) else written(c, b), where)
+            self.write(
+                b,
+                None if _writes_all(c) else written(c, b),
+                where,
+            )
 
     def missing(self, b: Buffer) -> tuple[int, ...] | None:
         """The first element not written yet."""
@@ -164,7 +172,9 @@ class _Memory:
         early = _first(~ready if elements is None else elements & ~ready)
         if early is not None:
             _broken(
-                "TW-PLAN-UNWRITTEN", f"reads {_at(b, early)}, not written before", where
+                "TW-PLAN-UNWRITTEN",
+                f"reads {_at(b, early)}, not written before",
+                where,
             )
 
     def write(self, b: Buffer, counts: Any, where: str) -> None:
@@ -182,7 +192,11 @@ class _Memory:
         earlier = 1 if before is None else before
         again = _first(now + earlier > 1)
         if again is not None:
-            _broken("TW-PLAN-TWICE", f"writes {_at(b, again)}, written before", where)
+            _broken(
+                "TW-PLAN-TWICE",
+                f"writes {_at(b, again)}, written before",
+                where,
+            )
         if before is not None:
             whole = before | (now > 0)
             self.done[b] = None if whole.all() else whole

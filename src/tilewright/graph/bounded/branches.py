@@ -197,7 +197,11 @@ def _number(
     if one is other or one == other:
         return one
     count = b.op("Where", condition, b.scalar(one), b.scalar(other))
-    return Extent(count, min(least(one), least(other)), max(most(one), most(other)))
+    return Extent(
+        count,
+        min(least(one), least(other)),
+        max(most(one), most(other)),
+    )
 
 
 def grown(
@@ -211,4 +215,9 @@ def grown(
         return v
     pads = b.constant([0] * len(short) + short)
     assert v.dtype is not None
-    return b.op("Pad", v, pads, b.constant(0, v.dtype))
+    return b.op(
+        "Pad",
+        v,
+        pads,
+        b.constant(0, v.dtype),
+    )

@@ -193,7 +193,11 @@ class Builder:
         rank: int,
     ) -> Value:
         """Where places along an axis are below a count."""
-        return self.op("Less", self.iota(most(d), axis, rank), d.count)
+        return self.op(
+            "Less",
+            self.iota(most(d), axis, rank),
+            d.count,
+        )
 
     def filled(
         self,
@@ -259,9 +263,18 @@ class Builder:
         )
         zero = self.constant(0)
         turned = self.op("Add", index, ends)
-        found = self.op("Where", self.op("Less", index, zero), turned, index)
+        found = self.op(
+            "Where",
+            self.op("Less", index, zero),
+            turned,
+            index,
+        )
         below = self.op("Less", found, zero)
-        wrong = self.op("Or", below, self.op("GreaterOrEqual", found, ends))
+        wrong = self.op(
+            "Or",
+            below,
+            self.op("GreaterOrEqual", found, ends),
+        )
         return self.op("Where", wrong, behind, found)
 
     def require(
@@ -282,8 +295,16 @@ class Builder:
         if self.guard is not None:
             wrong = self.op("Where", self.guard, wrong, zero)
         checked = self.op("Gather", self.constant([0, 1]), wrong, axis=0)
-        count = self.op("Add", self.op("Where", fine, number, zero), checked)
-        return Extent(count, max(least(dim), 0), min(most(dim), most(high)))
+        count = self.op(
+            "Add",
+            self.op("Where", fine, number, zero),
+            checked,
+        )
+        return Extent(
+            count,
+            max(least(dim), 0),
+            min(most(dim), most(high)),
+        )
 
     def once(
         self,

@@ -79,7 +79,11 @@ def loop(walk: Walk, op: Operation, env: Env) -> Results | None:
     ) -> tuple[Value, list[Value], list[Value]]:
         made = inner.walk.builder
         number = _shaped(made, number, body.inputs[0])
-        goes = _shaped(made, made.constant(True, bool_), body.inputs[1])
+        goes = _shaped(
+            made,
+            made.constant(True, bool_),
+            body.inputs[1],
+        )
         inner.env |= dict(zip(body.inputs, [number, goes, *now], strict=True))
         again, *results = inner.run(body)
         return again, results[: len(now)], results[len(now) :]
@@ -227,7 +231,11 @@ class _Attempt:
         self.body = body = Body(inner, [], env)
         number = body.input(f"{self.label}/number", Value("", int64, ()))
         if source.bound is not None:
-            last = Extent(number, 0, max(source.bound - 1, 0))
+            last = Extent(
+                number,
+                0,
+                max(source.bound - 1, 0),
+            )
             inner.context.contents.put(number, [last], ())
         self.states: list[Value] = []
         self.counts: dict[int, Dim] = {}  # by kind
@@ -312,7 +320,11 @@ class _Attempt:
         else:
             going = source.going
         first = [
-            grown(outer, v, [d if isinstance(d, int) else d.most for d in spec])
+            grown(
+                outer,
+                v,
+                [d if isinstance(d, int) else d.most for d in spec],
+            )
             for v, spec in zip(source.states, self.specs, strict=True)
         ]
         begin = self._each([outer.dims(v) for v in source.states])

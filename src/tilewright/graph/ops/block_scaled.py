@@ -61,14 +61,22 @@ def block_scaled(f: Fragment, a: Value, w: BlockWeights, in_bytes: bool) -> Valu
     *batch, depth = a.extents
     x = f.reshape(a, int(np.prod(batch)), depth) if len(batch) != 1 else a
     if missing := w.blocks * w.block - depth:
-        x = f.op("Pad", x, f.ints(0, 0, 0, missing))
+        x = f.op(
+            "Pad",
+            x,
+            f.ints(0, 0, 0, missing),
+        )
     scale = f.constant(np.ascontiguousarray(w.scale))
     zero = w.zero
     parameters = [scale]
     if isinstance(zero, np.ndarray):
         parameters.append(f.constant(np.ascontiguousarray(zero)))
         zero = 0.0
-    how: dict[str, Any] = {"bits": w.bits, "block": w.block, "zero": zero}
+    how: dict[str, Any] = {
+        "bits": w.bits,
+        "block": w.block,
+        "zero": zero,
+    }
     if in_bytes:
         parts = f.ops("QuantizeBlocks", x, domain=DOMAIN, block=w.block, count=3)
         operands = [*parts, f.constant(quads(w)), *parameters]
@@ -130,7 +138,12 @@ def _float_arrays(
     bits, (blocks, _, columns) = op.attr("bits"), packed.shape
     shifts = np.arange(0, 32, bits, dtype=np.uint32)[:, None]
     q = (packed.view(np.uint32)[:, :, None] >> shifts) & np.uint32((1 << bits) - 1)
-    real = _real(op, q.reshape(blocks, -1, columns), scale, zero)
+    real = _real(
+        op,
+        q.reshape(blocks, -1, columns),
+        scale,
+        zero,
+    )
     return [(a.astype(np.float32) @ real).astype(a.dtype)]
 
 
@@ -165,7 +178,11 @@ def _quantize(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation
 
     def rounded(m: Any, g: Any, k: Any) -> Expr:
         top = most[m, g]
-        inverse = Select(top.eq(0.0), const(0, float32), as_expr(LEVELS, float32) / top)
+        inverse = Select(
+            top.eq(0.0),
+            const(0, float32),
+            as_expr(LEVELS, float32) / top,
+        )
         real = cast(x[m, g * block + k], float32) * inverse
         return cast(call("round_even", real), int8)
 

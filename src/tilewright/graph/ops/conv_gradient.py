@@ -118,4 +118,9 @@ def conv_transpose_gradient(
 
 def _by_bias(f: Fragment, g: Value) -> Value:
     axes = [a for a in range(len(extents(g))) if a != 1]
-    return f.op("ReduceSum", g, shape(f, axes), keepdims=0)
+    return f.op(
+        "ReduceSum",
+        g,
+        shape(f, axes),
+        keepdims=0,
+    )

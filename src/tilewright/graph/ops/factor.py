@@ -47,7 +47,11 @@ class _Steps:
         """`tensor[b, place(i...)] = value(b, i...)` for each of the places, for i below extents."""
         batch = len(self.batch)
         dims = tuple(
-            Dim(Var(f"i{n}", INDEX), e, CC)
+            Dim(
+                Var(f"i{n}", INDEX),
+                e,
+                CC,
+            )
             for n, e in enumerate((*self.batch, *extents))
         )
         point = tuple(d.var for d in dims)
@@ -106,7 +110,11 @@ def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> 
     def entry(b: Batch, row: Expr) -> Expr:
         pivot = call("sqrt", left[(*b, 0, 0)])
         found = left[(*b, row - k, 0)] / pivot
-        return Select(row >= k, found, const(0, left.dtype))
+        return Select(
+            row >= k,
+            found,
+            const(0, left.dtype),
+        )
 
     def product(b: Batch, row: Expr, col: Expr) -> Expr:
         down = column[(*b, row + k + 1)]
@@ -240,9 +248,14 @@ def _flags(op: OpCall) -> tuple[bool, bool, bool]:
 
 def _cholesky_arrays(op: OpCall, x: Array) -> list[Array]:
     return [
-        np.linalg.cholesky(np.tril(x) + np.swapaxes(np.tril(x, -1), -1, -2)).astype(
-            x.dtype
-        )
+        np.linalg.cholesky(
+            np.tril(x)
+            + np.swapaxes(
+                np.tril(x, -1),
+                -1,
+                -2,
+            )
+        ).astype(x.dtype)
     ]
 
 

@@ -101,7 +101,13 @@ def nbits_weights(call: OpCall) -> BlockWeights | None:
     blocks = ceil_div(k, block)
     q = unpacked(bytes_.reshape(n, -1), bits)[:, :k]
     scale = scales.reshape(n, blocks).T
-    return BlockWeights(bits, block, q.T, scale, _zero(zeros, n, blocks, bits))
+    return BlockWeights(
+        bits,
+        block,
+        q.T,
+        scale,
+        _zero(zeros, n, blocks, bits),
+    )
 
 
 def _zero(zeros: Any, n: int, blocks: int, bits: int) -> Any:
@@ -141,7 +147,11 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         real = _regrouped(call)
     if real is None:
         return None
-    y = f.op("MatMul", call.value(0), f.constant(real, call.dtype(0)))
+    y = f.op(
+        "MatMul",
+        call.value(0),
+        f.constant(real, call.dtype(0)),
+    )
     return [f.op("Add", y, call.value(BIAS)) if call.has(BIAS) else y]
 
 
@@ -190,7 +200,15 @@ def _compute(
         scale = cast(_flat(scales, (j, g), (n, blocks)), float32)
         term = cast(padded(a, (*rows, at), 0), float32) * (w * scale)
         # 0 times an infinite scale is no 0.
-        return term if k % block == 0 else Select(at < k, term, const(0, float32))
+        return (
+            term
+            if k % block == 0
+            else Select(
+                at < k,
+                term,
+                const(0, float32),
+            )
+        )
 
     over = blocks, count, each
     if not call.has(BIAS):

@@ -42,8 +42,16 @@ def _rounded(v: Expr) -> Expr:
     """The nearest integer, halves away from zero."""
     size = apply("abs", v)
     whole = apply("floor", size)
-    near = Select(Le(const(0.5, v.dtype), size - whole), whole + 1.0, whole)
-    return Select(Lt(v, const(0, v.dtype)), -near, near)
+    near = Select(
+        Le(const(0.5, v.dtype), size - whole),
+        whole + 1.0,
+        whole,
+    )
+    return Select(
+        Lt(v, const(0, v.dtype)),
+        -near,
+        near,
+    )
 
 
 def _bounds(
@@ -66,8 +74,16 @@ def _bounds(
         )
 
     return [
-        map_(first.name, first, lambda n, cell: place(n, cell, False)),
-        map_(end.name, end, lambda n, cell: place(n, cell, True)),
+        map_(
+            first.name,
+            first,
+            lambda n, cell: place(n, cell, False),
+        ),
+        map_(
+            end.name,
+            end,
+            lambda n, cell: place(n, cell, True),
+        ),
     ]
 
 
@@ -77,7 +93,13 @@ def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Compu
     rois = inputs[1]
     out = outputs[0]
     if 0 in x.shape[2:]:
-        return [map_(call.name, out, lambda *i: const(0, out.dtype))]
+        return [
+            map_(
+                call.name,
+                out,
+                lambda *i: const(0, out.dtype),
+            )
+        ]
     _, channels, height, width = x.shape
     rows, columns = out.shape[2:]
     work = wide_dtype(x.dtype)
@@ -104,12 +126,21 @@ def _max_roi_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Compu
         high = Lt(tops[(n, row)], bottoms[(n, row)])
         broad = Lt(lefts[(n, column)], rights[(n, column)])
         return cast(
-            Select(high & broad, best[(n, c, row, column)], const(0, work)), out.dtype
+            Select(
+                high & broad,
+                best[(n, c, row, column)],
+                const(0, work),
+            ),
+            out.dtype,
         )
 
     return [
         *bounds,
-        map_(image.name, image, lambda n: cast(rois[(n, const(0))], INDEX)),
+        map_(
+            image.name,
+            image,
+            lambda n: cast(rois[(n, const(0))], INDEX),
+        ),
         reduce_(slabs.name, slabs, (height,), "max", slab),
         reduce_(best.name, best, (width,), "max", cell),
         map_(call.name, out, result),

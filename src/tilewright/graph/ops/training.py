@@ -31,7 +31,11 @@ def _momentum(
     g = _regular(op, x, gradient)
     alpha = op.attr("alpha")
     beta = const(op.attr("beta"), x.dtype)
-    first = Select(steps > 0, beta, const(1, x.dtype))
+    first = Select(
+        steps > 0,
+        beta,
+        const(1, x.dtype),
+    )
     v = alpha * states[0] + first * g
     if op.attr("mode") == "nesterov":
         step = g + alpha * v
@@ -59,7 +63,11 @@ def _adam(
     h = beta * states[1] + (1 - beta) * (g * g)
 
     def left(decay: float) -> Expr:
-        return 1.0 - call("pow", const(decay, x.dtype), steps)
+        return 1.0 - call(
+            "pow",
+            const(decay, x.dtype),
+            steps,
+        )
 
     unbiased = rate * call("sqrt", left(beta)) / left(alpha)
     adjusted = Select(steps > 0, unbiased, rate)
@@ -97,7 +105,9 @@ def _optimizer(name: str, states: int, rule: Rule) -> None:
 
         def computation(k: int, m: int) -> Computation:
             return map_(
-                f"{op.name}_{m}_{k}", outputs[m * n + k], lambda *i: results(k, i)[m]
+                f"{op.name}_{m}_{k}",
+                outputs[m * n + k],
+                lambda *i: results(k, i)[m],
             )
 
         return [computation(k, m) for k in range(n) for m in range(states + 1)]

@@ -51,7 +51,11 @@ def _of_numbers(buffer: Buffer, array: Array) -> Read | None:
     if band is None:
         return None
     zero, hidden = const(0.0, buffer.dtype), const(float(low), buffer.dtype)
-    return lambda load: Select(_inside(band, load), zero, hidden)
+    return lambda load: Select(
+        _inside(band, load),
+        zero,
+        hidden,
+    )
 
 
 def _is_mask(array: Array, low: Any) -> bool:

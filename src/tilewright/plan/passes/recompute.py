@@ -127,7 +127,12 @@ def _changes(
             if freed > 0:
                 time = sum(s for s in spent if s is not None)
                 reader = plan.steps[late].name
-                yield _Change(freed / max(time, 1.0), b.name, reader, made)
+                yield _Change(
+                    freed / max(time, 1.0),
+                    b.name,
+                    reader,
+                    made,
+                )
 
 
 def _uses(plan: Plan) -> Mapping[Buffer, list[int]]:
@@ -218,7 +223,11 @@ def _copy(
     t: Buffer,
     taken: set[str],
 ) -> Buffer:
-    return Buffer(fresh(taken, f"{t.name}.again"), t.shape, t.dtype)
+    return Buffer(
+        fresh(taken, f"{t.name}.again"),
+        t.shape,
+        t.dtype,
+    )
 
 
 def _reading(
