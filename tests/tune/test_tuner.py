@@ -412,6 +412,23 @@ def test_fitting_waits_until_it_took_little_of_the_time(
     assert learned == fits
 
 
+def test_what_is_known_before_any_measurement_is_learned_at_once() -> None:
+    """Of all tasks of a run, whose accounts are one, however long the fits of others took."""
+    learned = list[int]()
+
+    class Fitting(Knowing):
+        def update(self, samples: Any) -> None:
+            learned.append(len(samples))
+
+    land = Landscape((10,) * 8, bowl)
+    known = tuned(land, 16).trials
+    accounts = Accounts()
+    for _ in range(2):
+        tools = Tools(TableRunner(land), model=Fitting(land))
+        Tuning(land.task(), tools, known=known, accounts=accounts)
+    assert len(learned) == 2
+
+
 def test_time_counts_even_where_an_error_ends_it() -> None:
     now = [0.0]
     accounts = Accounts(lambda: now[0])

@@ -1,0 +1,172 @@
+"""Halide's apps as its own autoschedulers schedule them, beside this package's, in the same run.
+
+python -m benchmarks.autoschedulers [NAME ...] [--with Adams2019] [--rounds N]
+
+The apps of `examples/halide_apps` without their schedules: each package gets the same definitions,
+the same estimates and the name of an autoscheduler, and schedules for one thread. Each app is a
+process of its own. The outputs are compared, and both are timed in alternating rounds by the
+processor's time of the thread. `found` is what the autoscheduler took, ours and theirs; a ratio is
+their time over ours: above 1, this package is faster. The other is the package `halide`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from benchmarks.harness import beside, served
+from examples.halide_apps import app as apps
+from tilewright.cli.rounds import disturbance
+from tilewright.runtime.machine import processor_name
+
+ROUND: Final = 0.05  # seconds that one round of one package takes at least
+# Apps that are maps and reductions in both packages, whose definitions need no schedule.
+APPS: Final = (
+    "blur",
+    "unsharp",
+    "harris",
+    "bilateral_grid",
+    "conv_layer",
+    "max_filter",
+)
+VERBS: Final = (
+    "split tile fuse reorder reorder_storage parallel vectorize unroll serial rename bound "
+    "bound_extent align_bounds align_storage compute_at compute_root compute_inline store_at "
+    "store_root store_in hoist_storage fold_storage compute_with atomic prefetch specialize "
+    "allow_race_conditions async_ trace_stores"
+).split()
+
+
+class Nothing:
+    """A stage to which no verb does anything."""
+
+    def __getattr__(self, name: str) -> Callable[..., Nothing]:
+        return lambda *_, **__: self
+
+
+class Unscheduled:
+    """A Halide module whose Funcs ignore verbs."""
+
+    def __init__(self, module: Any) -> None:
+        same = {name: lambda self, *_, **__: self for name in VERBS}
+        stages = {"update": lambda self, *_: Nothing()}
+        self._module = module
+        self.Func = type("Func", (module.Func,), same | stages)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def pipeline(hl: Any, app: apps.App, images: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """The output of an app without a schedule, with estimates, and its images."""
+    output, params = apps.built(Unscheduled(hl), app, images)
+    for param, array in zip(params, images, strict=True):
+        param.set_estimates([hl.Range(0, n) for n in reversed(array.shape)])
+    output.set_estimates([hl.Range(low, n) for low, n in app.region(*app.size)])
+    return output, params
+
+
+def ours(scheduler: str, app: apps.App, images: tuple[Any, ...]) -> apps.Ready:
+    """The app as this package schedules it under that name."""
+    from tilewright import halide as hl
+
+    output, _ = pipeline(hl, app, images)
+    params = hl.AutoschedulerParams(scheduler, {"parallelism": 1})
+    done = hl.Pipeline(output).apply_autoscheduler(hl.get_host_target(), params)
+    held = {f"input{n}": array for n, array in enumerate(images)}
+    function = done.function
+    inputs = [held[b.name] for b in function.kernel.inputs]
+    (result,) = function.kernel.outputs
+    out = np.zeros(result.shape, result.dtype.numpy)
+    return apps.Ready(lambda: function(*inputs, out), out)
+
+
+def theirs(
+    scheduler: str, app: apps.App, images: tuple[Any, ...], out: Any
+) -> apps.Ready:
+    """The app as Halide's autoscheduler schedules it, into `out`."""
+    import halide as hl
+
+    library = f"libautoschedule_{scheduler.lower()}.so"
+    hl.load_plugin(str(Path(hl.__file__).parent / "lib64" / library))
+    output, alive = pipeline(hl, app, images)
+    params = hl.AutoschedulerParams(scheduler, {"parallelism": 1})
+    hl.Pipeline(output).apply_autoscheduler(hl.get_host_target(), params)
+    output.compile_jit()
+    buffer = hl.Buffer(out)
+    buffer.set_min([low for low, _ in app.region(*app.size)])
+    return apps.Ready(lambda: (output.realize(buffer), alive), out)
+
+
+def seconds(call: Callable[[], object], times: int) -> float:
+    """Of the processor, per call."""
+    start = time.thread_time()
+    for _ in range(times):
+        call()
+    return (time.thread_time() - start) / times
+
+
+def measure(name: str, scheduler: str, rounds: int) -> dict[str, Any]:
+    """One app in this process: times, ratio, difference; `compile` has searching with it."""
+    app = apps.load(name)
+    images = app.images(np.random.default_rng(0), *app.size)
+    start = time.thread_time()
+    mine = ours(scheduler, app, images)
+    middle = time.thread_time()
+    other = theirs(scheduler, app, images, np.zeros_like(mine.out))
+    end = time.thread_time()
+    calls = [mine.call, other.call]
+    once = [seconds(c, 1) for c in calls]
+    difference = apps.difference(mine.out, other.out)
+    times = [max(1, math.ceil(ROUND / s)) for s in once]
+    found: list[list[float]] = [[], []]
+    for n in range(rounds):
+        for k in (0, 1) if n % 2 else (1, 0):
+            found[k].append(seconds(calls[k], times[k]))
+    return {
+        "ms": [statistics.median(s) * 1e3 for s in found],
+        "ratio": statistics.median(t / m for m, t in zip(*found, strict=True)),
+        "compile": [middle - start, end - middle],
+        "difference": difference,
+        "tolerance": app.tolerance,
+    }
+
+
+def measured(name: str, scheduler: str, rounds: int) -> dict[str, Any]:
+    """One app in a process of its own; `error` is what went wrong there."""
+    extra = {"HL_NUM_THREADS": "1", "TILEWRIGHT_NUM_THREADS": "1"}
+    arguments = [name, "--with", scheduler, "--rounds", str(rounds)]
+    return served("benchmarks.autoschedulers", arguments, 1, extra)
+
+
+@click.command(epilog="Example: python -m benchmarks.autoschedulers blur harris")
+@click.argument("names", nargs=-1)
+@click.option("--with", "scheduler", default="Adams2019")
+@click.option("--rounds", default=7, help="rounds of each package")
+@click.option("--serve", is_flag=True, hidden=True)
+def main(names: tuple[str, ...], scheduler: str, rounds: int, serve: bool) -> None:
+    """Times what Halide's autoscheduler and this package's make of the same apps."""
+    if serve:
+        print(json.dumps(measure(names[0], scheduler, rounds)))
+        return
+    print(f"{processor_name()}, {os.cpu_count()} processors, {scheduler}, one thread")
+    said = disturbance()
+    if said:
+        print(said)
+    beside(
+        "halide", names or APPS, partial(measured, scheduler=scheduler, rounds=rounds)
+    )
+
+
+if __name__ == "__main__":
+    main()
