@@ -50,7 +50,7 @@ def test_groups_are_right_on_each_machine(name, machine):
         check(group[0], default(group, MACHINES[machine]), inputs(group[0]))
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups_of_all_sizes_are_right(name, size):

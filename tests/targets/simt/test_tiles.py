@@ -32,7 +32,6 @@ def right(name, of, result):
     np.testing.assert_array_equal(result(p, given), want)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_in_registers_is_right_on_pocl(name):
     right(name, MALI, lambda p, given: run(p, given)[p.outputs[0]])
