@@ -244,21 +244,25 @@ def test_an_operator_without_one_is_a_task_on_request(
     )
 
 
-def test_control_flow_is_a_task_on_request() -> None:
-    graph = model("""g (float[3,4] x, bool c) => (float[3,4] y) {
-        z = Exp(x)
-        v = If (c) <
-            then_branch = t () => (float[3,4] a) { a = Relu(z) },
-            else_branch = e () => (float[3,4] b) { b = Sub(x, z) }>
-        y = Neg(v)
-    }""")
-    with pytest.raises(UnsupportedError, match=r"no expansion: If -> v .*--opaque"):
-        network(graph)
-    found = program(network(graph, opaque=True))
-    assert found.graph.tasks == 3
+BRANCH = """g (float[3,SIZE] x, bool c) => (float[3,SIZE] y) {
+    z = Exp(x)
+    v = If (c) <
+        then_branch = t () => (float[3,SIZE] a) { a = Relu(z) },
+        else_branch = e () => (float[3,SIZE] b) { b = Sub(x, z) }>
+    y = Neg(v)
+}"""
+
+
+def test_both_sides_of_a_small_branch_are_tasks() -> None:
+    found = program(network(model(BRANCH.replace("SIZE", "4"))))
     x = RNG.standard_normal((3, 4)).astype(np.float32)
     for c, want in ((True, -np.exp(x)), (False, np.exp(x) - x)):
         np.testing.assert_allclose(found.run({"x": x, "c": c})["y"], want, rtol=1e-6)
+
+
+def test_a_branch_that_a_run_decides_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"control flow that data decide: .*v"):
+        network(model(BRANCH.replace("SIZE", "4000")))
 
 
 def test_outputs_that_nothing_computes_have_no_task() -> None:

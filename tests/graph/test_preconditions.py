@@ -417,11 +417,11 @@ BRANCHES = "<then_branch = t () => (float[3] p) {{ p = Neg({0}) }}, " \
 CLEAN_UP: dict[str, Row] = {
     "a branch reads what a no-op made": (
         18, "(float[3] x, bool c) => (float[3] y) "
-        f"{{ a = Identity(x) y = If(c) {BRANCHES.format('a')} }}", {}, False,
+        f"{{ a = Identity(x) y = If(c) {BRANCHES.format('a')} }}", {}, True,
     ),
     "a branch reads a repetition": (
         18, "(float[3] x, bool c) => (float[3] y, float[3] z) "
-        f"{{ a = Exp(x) b = Exp(x) z = Neg(a) y = If(c) {BRANCHES.format('b')} }}", {}, False,
+        f"{{ a = Exp(x) b = Exp(x) z = Neg(a) y = If(c) {BRANCHES.format('b')} }}", {}, True,
     ),
     "zeros of either sign": (
         18, "(int64[1] n) => (float y) { a = ConstantOfShape<value = float[1] {0.0}>(n) "

@@ -25,7 +25,14 @@ from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.loops.nodes import Kernel, block
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
+from tilewright.plan.nodes import (
+    Branch,
+    FusionGroup,
+    HostFallback,
+    Loop,
+    Plan,
+    Step,
+)
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.questions import NO_REWRITE_PAYS
 
@@ -114,7 +121,14 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
 
 
 def _check_native(plan: Plan) -> None:
-    """Raise UnsupportedError that lists the host fallbacks."""
+    """Raise UnsupportedError that lists control flow, or the host fallbacks."""
+    control = [s.name for s in plan.steps if isinstance(s, Loop | Branch)]
+    if control:
+        raise UnsupportedError(
+            f"no expansion of control flow that data decide: {', '.join(control)}",
+            where=plan.graph.name,
+            hint="cut the model before it, or explore its parts alone",
+        )
     missing = [s.operation for s in plan.host_fallbacks]
     if not missing:
         return

@@ -67,7 +67,7 @@ Env = Mapping[Any, tuple[int | None, int | None]]
 MAX_CASES = 32
 # Terms of this many nodes are answered from below, and their cases are not told apart: a question
 # follows no more calls in one another than so many nodes ask for, and looks anew at no more.
-MANY_NODES = 64
+MANY_NODES = 128
 
 
 class _Question(dict[Any, Interval]):

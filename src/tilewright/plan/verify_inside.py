@@ -35,7 +35,7 @@ def _verify_loop(step: Loop) -> None:
     _verify_plan(step, body)
     number, *inputs = _inputs(body)
     again, *results = body.results
-    _same(step, "number", [int64] * 3, [number, step.trips, step.count])
+    _same(step, "number", [int64, int64, int64], [number, step.trips, step.count])
     _same(step, "condition", [bool_] * 2, [again, step.going])
     _types(step, "takes", inputs, (*step.initial, *step.taken))
     states, items = results[: len(step.states)], results[len(step.states) :]

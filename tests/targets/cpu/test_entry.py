@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,23 +11,10 @@ from tilewright.base.dtypes import float32, int64
 from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.runtime.abi import CTX_PROFILE, CTX_STATUS, STATUS_INDEX
+from tilewright.targets.base import Argument, Call
 from tilewright.targets.cpu.compile import compile_kernel
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import host
-
-
-@dataclass(frozen=True)
-class Argument:
-    slot: int
-    offset: int = 0
-
-
-@dataclass(frozen=True)
-class Call:
-    symbol: str
-    arguments: tuple[Argument, ...]
-    workspace: Argument
-    number: int
 
 
 def segment() -> Any:
