@@ -59,7 +59,7 @@ def timed(
     speed = {name: round(ms / ours, 3) for name, ms in times.items()}
     row |= {"ms": round(ours, 3), "speed": speed, "failed": failed}
     row["errors"] = {name: float(f"{e:.2g}") for name, e in errors.items()}
-    if min(speed.values()) < LOSS:
+    if min(speed.values(), default=LOSS) < LOSS:
         row["kernels"] = _dearest(exe, given)
     return row
 

@@ -109,6 +109,27 @@ def test_networks_agree_with_their_truth_on_any_number_of_threads(case: Case) ->
     assert 2 * 2 <= len(tiles) <= 2 * 3 and set(tiles) == {4 if math == "fast" else 2}
 
 
+@pytest.mark.parametrize(
+    "pads",
+    [[0, 1, 0, 2, 1, 1], pytest.param([1] * 6, marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_clips_agree_with_their_truth_on_any_number_of_threads(pads: Any) -> None:
+    """Convolutions 3x3x3: with frames of zeros around, and with some in the front and behind."""
+    weights = {f"w{n}": rng.standard_normal((32, 32, 3, 3, 3)) / 30 for n in range(2)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["t"], pads=pads),
+        helper.make_node("Relu", ["t"], ["u"]),
+        helper.make_node("Conv", ["u", "w1"], ["v"], pads=[1] * 6),
+        helper.make_node("Relu", ["v"], ["y"]),
+    ]
+    graph = load(model(nodes, [1, 32, 4, 9, 10], weights))
+    x = rng.standard_normal((1, 32, 4, 9, 10)).astype(np.float32)
+    with events.record() as log:
+        assert not check(graph, {"x": x}, threads=(1, 2, 3), cache=True)
+    assert 2 * 2 <= len(_tiles(log)) <= 2 * 3
+
+
 def test_only_fast_math_takes_large_tiles_and_exact_math_none() -> None:
     source = block(1, (16, 16), 32, [1, 1, 1, 1])
     assert chosen(source) == chosen(source, math="default") == [2, 2]

@@ -98,6 +98,7 @@ def test_which_rows_may_round_otherwise() -> None:
         "attention",
         "batchnorm-into-conv",
         "conv-of-few-positions-as-product",
+        "conv-without-padding-taps",
         "dequantized-blocks",
         "packed-blocks",
         "product-in-bytes",

@@ -18,6 +18,7 @@ from tilewright.graph.rules.driver import rewrite
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import precision_rules
 from tilewright.graph.rules.no_ops import NO_OPS
+from tilewright.graph.rules.padding_taps import PADDING_TAPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
@@ -129,6 +130,14 @@ class FoldBatchnorm(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class TrimWindows(Pass[Graph]):
+    """Convolutions lose the positions of their windows that reach padding alone."""
+
+    def run(self, program: Graph) -> Graph:
+        return rewrite(program, [PADDING_TAPS])
+
+
+@dataclass(frozen=True)
 class RecognizeIdioms(Pass[Graph]):
     """Operators that exporters wrote out are one operator again."""
 
@@ -194,7 +203,7 @@ def graph_pipeline(
     passes += opened
     passes += [FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
     if math != "exact":
-        passes.append(FoldBatchnorm())
+        passes += [FoldBatchnorm(), TrimWindows()]
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
     if math != "exact" and idioms:
         passes.append(RecognizeIdioms())

@@ -9,6 +9,7 @@ from tilewright.graph.rules.conv_product import CONV_PRODUCT
 from tilewright.graph.rules.layer_norm import LAYER_NORM
 from tilewright.graph.rules.lower_precision import LOWER_PRECISION
 from tilewright.graph.rules.no_ops import NO_OPS
+from tilewright.graph.rules.padding_taps import PADDING_TAPS
 from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.rules.quantized_concat import CONCAT_OF_BYTES
 from tilewright.graph.rules.rms_norm import RMS_NORM
@@ -17,6 +18,7 @@ from tilewright.graph.rules.rule import Rule
 CATALOG: tuple[Rule, ...] = (
     *NO_OPS,
     BATCHNORM,
+    PADDING_TAPS,
     CONV_PRODUCT,
     *LAYER_NORM,
     *RMS_NORM,
