@@ -133,6 +133,38 @@ def test_workers_are_killed_during_the_run(mortal: LocalFleet, folder: Path) -> 
     runner.close()
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_result_that_goes_with_its_worker_is_made_again(
+    mortal: LocalFleet,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    replaced: bool,
+) -> None:
+    """All workers are killed between the end of a job and the fetching of its result."""
+    runner = runner_of(mortal, patience=60.0 if replaced else 0.5)
+    fetched = runners._measurement
+    asked = []
+
+    def late(future: Any, job: Job) -> Any:
+        asked.append(job.number)
+        if len(asked) == 1:
+            for worker in list(mortal.workers):
+                worker.kill()
+                worker.wait()
+                if replaced:
+                    mortal.replace(worker)
+        return fetched(future, job)
+
+    monkeypatch.setattr(runners, "_measurement", late)
+    if replaced:
+        [(number, found)] = runner.measure(jobs(folder, "good"))
+        assert (number, found.status) == (0, Status.OK)
+    else:
+        with pytest.raises(ExecutionError, match="no worker has offered cpu"):
+            list(runner.measure(jobs(folder, "good")))
+    runner.close()
+
+
 def test_what_came_before_the_end_is_kept(
     mortal: LocalFleet, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import queue
 import time
 import uuid
 import warnings
+from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -31,10 +32,15 @@ _LOOK: Final = 0.5  # seconds between looks at who is still there
 
 @dataclass
 class _Sent:
-    """Jobs on their way. futures: the engine's, by its keys, with the job of each."""
+    """Jobs on their way.
+
+    futures: the engine's, by its keys, with the job of each. done: keys of those that came to an
+    end. served: when a worker was there last, in seconds.
+    """
 
     futures: dict[str, tuple[Any, Job]] = field(default_factory=dict)
     done: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
+    served: float = field(default_factory=time.monotonic)
 
 
 class Fleet:
@@ -143,10 +149,17 @@ class FleetRunner:
                         self._send(job, sent)
                 if not sent.futures:
                     return
-                future, job = sent.futures.pop(self._next(sent))
+                key = self._next(sent)
+                future, job = sent.futures[key]
                 found = _measurement(future, job)
+                if found is None:
+                    self._expect_worker(sent)
+                    sent.done.put(key)
+                    continue
+                del sent.futures[key]
                 events.emit("measured", number=job.number, status=str(found.status))
                 yield job.number, found
+                sent.served = time.monotonic()  # whoever asks may have taken long
         finally:
             for future, _ in sent.futures.values():  # nobody waits for these any more
                 with suppress(Exception):
@@ -193,18 +206,21 @@ class FleetRunner:
 
     def _next(self, sent: _Sent) -> str:
         """The key of a job that is done."""
-        alone = time.monotonic()
         while True:
             with suppress(queue.Empty):
                 return sent.done.get(timeout=_LOOK)
-            now = time.monotonic()
-            alone = now if self.slots else alone
-            if now - alone > self.patience:
-                raise ExecutionError(
-                    f"no worker has offered {self.device} for {self.patience:g} s",
-                    where="fleet",
-                    hint="start one; what was measured is kept",
-                )
+            self._expect_worker(sent)
+
+    def _expect_worker(self, sent: _Sent) -> None:
+        now = time.monotonic()
+        if self.slots:
+            sent.served = now
+        if now - sent.served > self.patience:
+            raise ExecutionError(
+                f"no worker has offered {self.device} for {self.patience:g} s",
+                where="fleet",
+                hint="start one; what was measured is kept",
+            )
 
     def _wait_for_device(self) -> Device:
         end = time.monotonic() + self.patience
@@ -223,16 +239,27 @@ class FleetRunner:
             time.sleep(_LOOK / 5)
 
 
-def _measurement(future: Any, job: Job) -> Measurement:
-    """What became of a job. Raises ExecutionError where the scheduler forgot it."""
-    if future.status == "finished":
-        return bench.received(future.result(), job.build_seconds)
-    if future.status == "error":
+def _measurement(future: Any, job: Job) -> Measurement | None:
+    """What became of a job; None where that is not known yet.
+
+    A result stays with its worker until it is fetched, and the engine does a job again whose
+    worker went before. Raises ExecutionError where the scheduler forgot it.
+    """
+    status = future.status
+    if status in ("finished", "pending", "lost"):
+        try:
+            data = future.result(timeout=_LOOK)
+        except (Exception, CancelledError) as error:
+            if isinstance(error, TimeoutError) or future.status != "finished":
+                return None
+            raise
+        return bench.received(data, job.build_seconds)
+    if status == "error":
         reason = str(future.exception()).splitlines()
         lost = f"it was lost: {reason[0] if reason else 'without a reason'}"
         return Measurement(Status.LOST, reason=lost, build_seconds=job.build_seconds)
     raise ExecutionError(
-        f"the scheduler gave up job {job.number}: it is {future.status}",
+        f"the scheduler gave up job {job.number}: it is {status}",
         where="fleet",
         hint="was it restarted? What was measured is kept",
     )
