@@ -197,10 +197,21 @@ def _joined(
 # ------------------------------------------------------------------------------------- recognition
 
 
-def _recognized(group: Group) -> _Attention | None:
+def may_be_attention(group: Sequence[Computation]) -> bool:
+    """Whether there are a product and, behind it, a maximum that enough others follow."""
+    return bool(_peak_at(group)) and is_contraction(group[0])
+
+
+def _peak_at(group: Sequence[Computation]) -> int:
+    """The place of the first maximum, where four follow it, else 0."""
     at = next((n for n, c in enumerate(group) if _is_peak(c)), 0)
-    if not at or len(group) < at + 5 or not is_contraction(group[0]):
+    return at if len(group) >= at + 5 else 0
+
+
+def _recognized(group: Group) -> _Attention | None:
+    if not may_be_attention(group):
         return None
+    at = _peak_at(group)
     scores = group[:at]
     peak, exp, total, weights, mean = group[at : at + 5]
     tensor = scores[-1].outputs[0].tensor

@@ -8,7 +8,11 @@ from dataclasses import replace
 
 from tilewright.base import events
 from tilewright.compute.nodes import Computation
-from tilewright.compute.online_softmax import hidden_blocks, online_softmax
+from tilewright.compute.online_softmax import (
+    hidden_blocks,
+    may_be_attention,
+    online_softmax,
+)
 from tilewright.expr.nodes import Buffer
 from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.passes.fuse import without_unused
@@ -28,12 +32,11 @@ def stream_attention(
     Attention that is good as it stands stays, but where blocks that a mask by position hides make
     the other cheaper. Such masks go into the kernel, so that it reads no block that they hide.
     """
-    read = [set(s.reads) for s in steps]
     flow = DefUse(steps)
     found: list[Step] = []
-    for n, step in enumerate(steps):
-        if isinstance(step, FusionGroup) and _keys(step) >= 2:
-            others = set(kept).union(*read[:n], *read[n + 1 :])
+    for step in steps:
+        if isinstance(step, FusionGroup) and may_be_attention(step.computations):
+            others = set(kept).union(*(s.reads for s in steps if s is not step))
             masked = inline_masks(step, flow, data)
             found += _streamed(masked, others, ask) or [step]
         else:
