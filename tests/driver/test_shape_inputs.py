@@ -1,10 +1,10 @@
 """Inputs that decide shapes on the way through other operators."""
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 import tilewright as tw
-from tilewright.driver.dynamic import shape_inputs
+from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.frontends.onnx import load
 from tilewright.runtime.model import HostFallbackStep
 
@@ -46,3 +46,52 @@ def test_large_inputs_are_no_keys():
     inputs = {"x": (f, [100]), "limit": (f, [1])}
 
     assert shape_inputs(load(model(nodes, inputs, {"y": (i, [1, None])}))) == ()
+
+
+def of_input(text):
+    """A model in ONNX's own notation."""
+    return parser.parse_model('<ir_version: 9, opset_import: ["" : 21]>' + text)
+
+
+LOOP = """m (int64 n, float[3] x) => (float[3] y) {
+  always = Constant <value = bool {1}> ()
+  y = Loop (n, always, x) <body = b (int64 i, bool c, float[3] s) => (bool d, float[3] r) {
+    d = Identity (c)
+    r = Add (s, x)
+  }>
+}"""
+BRANCH = """m (bool p, float[3] x) => (float[k] y) {
+  y = If (p) <
+    then_branch = a () => (float[3] r) { r = Add (x, x) },
+    else_branch = b () => (float[6] q) { q = Concat <axis = 0> (x, x) }
+  >
+}"""
+ROWS = """m (int64 n, float[3] x) => (float[k, 3] y) {
+  always = Constant <value = bool {1}> ()
+  y = Loop (n, always) <body = b (int64 i, bool c) => (bool d, float[3] r) {
+    d = Identity (c)
+    r = Add (x, x)
+  }>
+}"""
+X = np.arange(3, dtype=np.float32)
+
+
+def test_one_code_does_for_all_values_that_decide_loops_and_branches():
+    loop = tw.compile(of_input(LOOP), threads=1, cache=False)
+    assert isinstance(loop, tw.Executable)
+    for n in (0, 1, 5, -3, 1000):
+        (found,) = loop.run({"n": np.int64(n), "x": X})
+        np.testing.assert_array_equal(found, X * (1 + max(n, 0)))
+    branch = tw.compile(of_input(BRANCH), threads=1, cache=False)
+    assert isinstance(branch, tw.Executable)
+    for p, wanted in ((True, X + X), (False, np.tile(X, 2))):
+        (found,) = branch.run({"p": np.bool_(p), "x": X})
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_rows_without_a_bound_are_compiled_for_each_number_of_them():
+    rows = tw.compile(of_input(ROWS), threads=1, cache=False)
+    assert isinstance(rows, DynamicExecutable)
+    for n in (2, 1):
+        (found,) = rows.run({"n": np.int64(n), "x": X})
+        np.testing.assert_array_equal(found, np.tile(X + X, (n, 1)))

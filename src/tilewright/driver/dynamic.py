@@ -17,8 +17,10 @@ from tilewright.base.errors import ArtifactError
 from tilewright.base.once import Once
 from tilewright.base.text import plural
 from tilewright.driver.open_model import symbolic
+from tilewright.graph.bounded.bound import bound
 from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.open_extents import DOMAIN
 from tilewright.graph.ops.registry import definition_of, has_trait
 from tilewright.graph.ops.traits import POINTWISE
 from tilewright.runtime.dispatch import Allowed, ShapeDispatch
@@ -68,8 +70,21 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
     return tuple(v for v in graph.inputs if v in needed)
 
 
+def deciding_inputs(graph: Graph, fallback: Fallback) -> tuple[Value, ...]:
+    """Those of `shape_inputs` whose values code is made for.
+
+    None where they decide branches and loops alone and one code does for all values.
+    """
+    found = shape_inputs(graph)
+    if found and any(op.qualified in CONTROL for op in graph.operations):
+        return found if shape_inputs(bound(graph, fallback)) else ()
+    return found
+
+
 def _decides(op: Operation, n: int) -> bool:
     """Whether the value of input `n` decides the shapes of results, or the code."""
+    if op.domain == DOMAIN:  # has room for all that there can be
+        return False
     definition = definition_of(op)
     if definition is None:
         return n in CONTROL.get(op.qualified, ())
@@ -113,7 +128,7 @@ class DynamicExecutable(ShapeDispatch):
         self._threads = threads
         self._fallback = fallback
         self._memory_limit = memory_limit
-        self._deciding = shape_inputs(graph)
+        self._deciding = deciding_inputs(graph, fallback)
         self._kept: Once[Executable] = Once(self._surplus)
 
     @property

@@ -34,7 +34,7 @@ from tilewright.driver.compilation import (
 )
 from tilewright.driver.compile_lock import exclusive
 from tilewright.driver.device_kernels import DeviceCompiler
-from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
+from tilewright.driver.dynamic import DynamicExecutable, deciding_inputs, shape_inputs
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.open_model import open_model
@@ -109,7 +109,7 @@ def executable(
     if fixed:
         graph = with_dims(graph, fixed, options)
     dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
-    deciding = shape_inputs(graph)
+    deciding = deciding_inputs(graph, onnx_fallback())
     if (dynamic or deciding) and not options.jit:
         many = ranged(graph, allowed, options)
         return RangedExecutable(many, threads=options.threads)

@@ -17,8 +17,9 @@ from tilewright.base.files import write_whole
 from tilewright.base.text import listing
 from tilewright.driver import steps
 from tilewright.driver.c_library import check_name
+from tilewright.driver.compilation import onnx_fallback
 from tilewright.driver.compile_lock import exclusive
-from tilewright.driver.dynamic import shape_inputs
+from tilewright.driver.dynamic import deciding_inputs
 from tilewright.driver.library.container import SUFFIXES, contained
 from tilewright.driver.library.interface import (
     Described,
@@ -189,7 +190,7 @@ def _check_static(graph: Graph) -> None:
             if free
             else "export the model with a shape for it",
         )
-    if found := shape_inputs(graph):
+    if found := deciding_inputs(graph, onnx_fallback()):
         raise InputError(
             f"the values of {listing([repr(v.name) for v in found])} decide shapes, and a library "
             "has one shape",
