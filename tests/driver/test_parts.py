@@ -29,7 +29,7 @@ from tilewright.plan.normalize import kernel_signature
 from tilewright.plan.passes.split_groups import split_groups
 from tilewright.plan.verify import verify_steps
 from tilewright.runtime import abi
-from tilewright.runtime.buffer import empty
+from tilewright.runtime.buffer import address, arena
 from tilewright.targets.registry import target
 
 # -- stages
@@ -119,9 +119,9 @@ def test_constants_begin_at_whole_lines_and_are_placed_once() -> None:
 
 
 def poisoned(value: int) -> Callable[..., Any]:
-    def make(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        found = empty(shape, dtype)
-        found.reshape(-1).view(np.uint8)[...] = value
+    def make(nbytes: int) -> Any:
+        found = arena(nbytes)
+        found[...] = value
         return found
 
     return make
@@ -131,10 +131,16 @@ def test_what_is_between_constants_is_zero(monkeypatch: pytest.MonkeyPatch) -> N
     pool = ConstantPool()
     pool.place_array("a", np.full(3, 7, np.int8))
     pool.place("b", (1, 0, 65), lambda views: [v.fill(9) for v in views] and None)
-    monkeypatch.setattr(constants, "empty", poisoned(0xAB))
+    monkeypatch.setattr(constants, "arena", poisoned(0xAB))
     block = pool.block()
     assert sorted(set(block.tolist())) == [0, 7, 9]
     assert (block == 9).sum() == 66 and (block == 7).sum() == 3
+
+
+def test_large_constants_are_on_huge_pages() -> None:
+    pool = ConstantPool()
+    pool.place("much", (4 << 20,), lambda views: views[0].fill(1))
+    assert address(pool.block()) % (2 << 20) == 0
 
 
 def test_fills_of_a_large_block_write_their_own(
@@ -175,7 +181,7 @@ def test_packed_constants_are_written_whole(
     model.graph.initializer.append(numpy_helper.from_array(data, w.name))
     blocks = []
     for value in (0xAB, 0x11):
-        monkeypatch.setattr(constants, "empty", poisoned(value))
+        monkeypatch.setattr(constants, "arena", poisoned(value))
         blocks.append(bytes(tw.compile(model, cache=False).model.constants))
     assert blocks[0] == blocks[1] and any(blocks[0])
 
